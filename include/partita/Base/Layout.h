@@ -40,9 +40,11 @@
 
 #include "partita/Base/Mesh.h"
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace partita {
@@ -99,15 +101,17 @@ public:
   /// Checks the invariants above against a mesh; the error names the dim and the axis.
   Expected<void> verify(const Mesh &mesh) const;
 
-  /// Canonical: axis lists canonical, size-1 factors dropped (one kept per dim), adjacent
-  /// factors merged when that says the same: factor a directly above factor b merge if b is unsharded
-  /// (then {a: X}·{b} == {a·b: X}) — provided a is even — or if a is unsharded of size 1.
-  /// Two layouts that place every element alike are equal after this (given equal padding).
+  /// Canonical: axis lists canonical, partial entries sorted, and adjacent factors merged
+  /// where that says the same: {a: X}·{b} is {a·b: X}, and {a: X}·{b: Y} is {a·b: X, Y}
+  /// when the rank holds one index of the first factor (so size-1 factors go). Padding
+  /// scales along. Two valid layouts with equal padding place every element alike if and
+  /// only if they are equal after this.
   Layout canonicalized() const;
 
-  /// "[{2: dp}·{128: sp}, {768}] partial sum {tp}"; padding shown as {13/16: tp}.
+  /// "[{2: dp}·{128: sp}, {768}] partial sum {tp}, max {dp}"; padding shown as
+  /// {13/16: tp}.
   std::string str(const Mesh &mesh) const;
-  /// Inverse of str.
+  /// Inverse of str; the result is verified but not canonicalized.
   static Expected<Layout> parse(std::string_view text, const Mesh &mesh);
 
   bool operator==(const Layout &) const = default;
@@ -129,8 +133,9 @@ std::vector<DimRun> dimRuns(const Mesh &mesh, const DimLayout &dim, int64_t rank
 int64_t validExtent(const Mesh &mesh, const DimFactor &major, int64_t rank);
 
 /// Copies the elements `rank` holds from a dense row-major global tensor into a dense
-/// local tensor; padding is filled with zero bytes. Partial layouts: the first rank along the partial axes
-/// gets the value, the others the neutral element (needs the type: see Reshard.h).
+/// local tensor; padding is filled with zero bytes. Partial axes are ignored: every rank
+/// along them gets the value. The typed form in Reshard.h gives the value to one of them
+/// and the neutral element to the others.
 void extractLocal(const Mesh &mesh, const Layout &layout, int64_t rank,
                   size_t elementBytes, const std::byte *global, std::byte *local);
 /// The reverse for a layout without partial axes: writes the valid elements only.

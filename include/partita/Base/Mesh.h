@@ -84,7 +84,8 @@ private:
 /// Product of the sizes.
 int64_t product(const AxisList &axes);
 
-/// Whether two references have a coordinate digit in common.
+/// Whether two references cannot be used together: they have a coordinate digit in
+/// common, or their cuts do not nest ((1)2 and (3)2 on an axis of 6 are not independent).
 bool overlap(const AxisRef &a, const AxisRef &b);
 bool overlap(const AxisList &a, const AxisList &b);
 

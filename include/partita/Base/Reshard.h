@@ -43,17 +43,20 @@ enum class StepKind : uint8_t {
   ToPartial,
   /// Changes the padded extent of an unsharded dim: local copy (grow or cut).
   Repad,
-  /// General exchange: every rank fetches, from the nearest holder, exactly the elements it lacks.
-  /// Used where digit-wise steps do not exist (cuts that do not nest) or move more than it.
+  /// General exchange: every rank fetches, from the nearest holder, exactly the elements
+  /// it lacks.
+  /// Used where digit-wise steps do not exist (cuts that do not nest) or move more than
+  /// it.
   Exchange,
 };
 std::string_view name(StepKind kind);
 
 struct Step {
   StepKind kind = StepKind::View;
-  AxisList axes;   ///< the group, major to minor: member i has coordinate i
+  AxisList axes; ///< the group, major to minor: member i has coordinate i
   ReduceKind reduce = ReduceKind::Sum;
-  int32_t dim = -1, factor = -1;     ///< in `after` for Slice/ReduceScatter, in `before` otherwise
+  int32_t dim = -1,
+          factor = -1; ///< in `after` for Slice/ReduceScatter, in `before` otherwise
   int32_t toDim = -1, toFactor = -1; ///< AllToAll: in `after`
   Layout before, after;
 
@@ -72,21 +75,23 @@ struct ReshardPlan {
   /// Elements that some rank must receive whatever the steps: max over ranks of
   /// |needed \ held|, and for reductions the classical (p-1)/p bounds.
   int64_t lowerBoundElements = 0;
-  int64_t peakElements = 0; ///< most local elements alive at once (input + output of a step)
+  int64_t peakElements =
+      0; ///< most local elements alive at once (input + output of a step)
 };
 
-/// Plans source → target. Both are valid on `mesh`, have equal global shapes, and target's partial
-/// axes (per kind) are either source's, or to be made from replicated axes.
-/// An error only for impossible requests (kind of partial changed: that needs a reduction first,
-/// which the planner does; max → sum is legal through replicated).
+/// Plans source → target. Both are valid on `mesh`, have equal global shapes, and
+/// target's partial axes (per kind) are either source's, or to be made from replicated
+/// axes. An error only for impossible requests (kind of partial changed: that needs a
+/// reduction first, which the planner does; max → sum is legal through replicated).
 Expected<ReshardPlan> planReshard(const Mesh &mesh, const Layout &source,
-                                  const Layout &target, const ReshardOptions &options = {});
+                                  const Layout &target,
+                                  const ReshardOptions &options = {});
 
 /// Runs a plan on virtual ranks in this process: locals[r] is rank r's dense local
 /// tensor of `source`; the result is of `target`. For tests and the reference evaluator;
 /// reductions run in the element type, ranks in coordinate order.
-/// `poison`: fill padding of every intermediate with a recognisable garbage pattern (NaN / extreme), to
-/// prove that nothing depends on it.
+/// `poison`: fill padding of every intermediate with a recognisable garbage pattern (NaN
+/// / extreme), to prove that nothing depends on it.
 std::vector<HostTensor> executeReshard(const Mesh &mesh, const ReshardPlan &plan,
                                        const std::vector<HostTensor> &locals,
                                        bool poison = false);
