@@ -233,16 +233,16 @@ template <typename T> static T propagatingMax(T a, T b) {
   return a > b ? a : b;
 }
 
-template <typename T> static T power(T base, T exponent) {
-  if constexpr (std::is_floating_point_v<T>)
-    return std::pow(base, exponent);
+static double power(double base, double exponent) { return std::pow(base, exponent); }
+
+static int64_t power(int64_t base, int64_t exponent) {
   if (exponent < 0)
     return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
   uint64_t result = 1, square = static_cast<uint64_t>(base);
   for (auto e = static_cast<uint64_t>(exponent); e != 0; e >>= 1, square *= square)
     if (e & 1)
       result *= square;
-  return static_cast<T>(result);
+  return static_cast<int64_t>(result);
 }
 
 /// Integers wrap (unsigned arithmetic) and division by zero gives 0, so that no input of
