@@ -95,6 +95,13 @@ struct Strategy {
   std::vector<Passing> passing;
 
   static Strategy replicated(const ShardingRule &rule);
+  /// "[{2: dp}, {3}·{768: tp}] pass 0 {tp}": one entry per factor in the form of
+  /// Layout::str, then the passing sets.
+  std::string str(const Mesh &mesh) const;
+  /// The inverse; an error names the place. Does not check against the rule beyond the
+  /// number of factors (see verifyStrategy).
+  static Expected<Strategy> parse(std::string_view text, const Mesh &mesh,
+                                  const ShardingRule &rule);
   /// Axes used by any factor or passing entry.
   AxisList axes() const;
   bool operator==(const Strategy &) const = default;

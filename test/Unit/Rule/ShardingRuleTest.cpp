@@ -41,3 +41,20 @@ TEST_CASE("disagreeing sizes name operand and dim") {
   CHECK(!ShardingRule::parse("m k, k n -> m n", {{2, 3}}));
   CHECK(!ShardingRule::parse("m k, k n -> m n", {{2, 3}, {3}}));
 }
+
+TEST_CASE("a strategy's text is read back") {
+  Mesh mesh = *Mesh::parse("dp=2,tp=6");
+  auto rule = ShardingRule::parse("m k, k n -> m n", {{4, 3}, {3, 12}});
+  rule->linear = {{ReduceKind::Sum, {0}}};
+  for (const char *text :
+       {"[{4: dp}, {3}, {12}]", "[{4}, {3}, {2}·{6: tp}]", "[{4: dp}, {3/6: tp}, {12}]",
+        "[{4}, {3}, {12: dp}] pass 0 {tp:(1)2}"}) {
+    auto strategy = Strategy::parse(text, mesh, *rule);
+    REQUIRE(strategy);
+    CHECK(strategy->str(mesh) == text);
+    CHECK(verifyStrategy(mesh, *rule, *strategy));
+  }
+  CHECK(!Strategy::parse("[{4}]", mesh, *rule));
+  CHECK(!Strategy::parse("[{4}, {3}, {12}] pass x {tp}", mesh, *rule));
+  CHECK(!Strategy::parse("[{4}, {3}, {12}] pass 0 {zz}", mesh, *rule));
+}
