@@ -37,6 +37,21 @@ void dist::setStrategy(const Mesh &mesh, Operation *op, const Strategy &strategy
   op->setAttr(strategyAttr, StringAttr::get(op->getContext(), strategy.str(mesh)));
 }
 
+/// On an op of a partitioned program: the layout its local result has.
+static LogicalResult verifySourceLayout(Operation *op, StringAttr text) {
+  auto mesh = meshOf(op);
+  if (!mesh)
+    return op->emitOpError("has a dist.layout, but ") << mesh.error().message;
+  auto layout = Layout::parse(text.getValue().str(), *mesh);
+  if (!layout)
+    return op->emitOpError("has a bad dist.layout: ") << layout.error().message;
+  if (layout->localShape() != shapeOf(op->getResult(0)))
+    return op->emitOpError("has a dist.layout of local shape [")
+           << ArrayRef(layout->localShape()) << "], but a result of type "
+           << op->getResult(0).getType();
+  return success();
+}
+
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
   auto text = dyn_cast<StringAttr>(attr.getValue());
   if (!text)
@@ -47,6 +62,8 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
       return op->emitOpError("has a bad dist.mesh: ") << mesh.error().message;
     return success();
   }
+  if (attr.getName() == layoutAttr && op->getNumResults() == 1)
+    return verifySourceLayout(op, text);
   if (attr.getName() != strategyAttr)
     return op->emitOpError("has an unknown attribute ") << attr.getName();
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);

@@ -17,7 +17,7 @@ def Dist_Dialect : Dialect {
     |---|---|---|
     | `dist.mesh` | module | `"dp=2,tp=4"` |
     | `dist.strategy` | an op with a sharding rule | Strategy::str: one entry per factor |
-    | `dist.layout` | function argument or result | Layout::str |
+    | `dist.layout` | function argument or result, local weight | Layout::str |
 
     An op without `dist.strategy` in a module with a mesh is replicated.
   }];

@@ -115,7 +115,7 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string 
   let linear = sets;
   code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
 
-  let extraClassDeclaration = common # [{
+  code elementwise = common # [{
     static constexpr ::llvm::StringLiteral payloadText() { return "}] # text # [{"; }
     ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
       return ::partita::graph::detail::withLinearSets(
@@ -137,6 +137,7 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string 
           }] # elementType # [{, types);
     }
   }];
+  let extraClassDeclaration = elementwise;
   let extraClassDefinition = [{
     ::partita::Expected<std::vector<::partita::HostTensor>>
     $cppClass::evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands) {

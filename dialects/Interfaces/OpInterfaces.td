@@ -31,6 +31,12 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
         return ::partita::detail::cloneWithTypes($_op, builder, operands, results);
       }]>,
     InterfaceMethod<[{
+      The reduction kind whose neutral element must stand in the padding of an operand,
+      because the op acts on what it reads there (an index, a divisor) and not only
+      computes with it. Padding of reduced dims is cleaned in any case.
+    }], "std::optional<::partita::ReduceKind>", "getPaddingFill",
+      (ins "unsigned":$operand), "", [{ return std::nullopt; }]>,
+    InterfaceMethod<[{
       How freely shardings flow through the op: 0 for ops that only rename or combine
       elements in place (elementwise, reshape, transpose), 1 for contractions and the
       like, 2 for everything that mixes dims. Lower kinds propagate first.

@@ -80,8 +80,20 @@ def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
                                  "sum 01, max 0, max 1, min 0, min 1">;
 def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y", "sum 01, max 0, min 0">;
 def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y", "sum 0, sum 1, prod 01">;
-def Graph_DivOp : Graph_BinaryOp<"div", "Div", "x / y", "sum 0, prod 01">;
-def Graph_ModOp : Graph_BinaryOp<"mod", "", "mod(x, y)", "">;
+// An integer divisor read from padding could be zero, which traps.
+class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
+    : Graph_BinaryOp<mnemonic, onnx, text, sets> {
+  let extraClassDeclaration = elementwise # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      bool isFloat = ::mlir::isa<::mlir::FloatType>(
+          ::mlir::getElementTypeOrSelf(getResult().getType()));
+      return operand == 1 && !isFloat ? std::optional(::partita::ReduceKind::Prod)
+                                      : std::nullopt;
+    }
+  }];
+}
+def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y", "sum 0, prod 01">;
+def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", "">;
 def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", "prod 0">;
 def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",
                                  "max 0, max 1, max 01, min 0, min 1">;

@@ -69,6 +69,12 @@ def Graph_GatherOp : Graph_InferredOp<"gather"> {
   }];
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis);
   let linear = anyKind;
+  // A garbage index would read outside the data.
+  let extraClassDeclaration = inferred # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
+    }
+  }];
 }
 
 def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
@@ -76,6 +82,12 @@ def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices,
                        DefaultValuedAttr<I64Attr, "0">:$batch_dims);
   let linear = anyKind;
+  // A garbage index would read outside the data.
+  let extraClassDeclaration = inferred # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
+    }
+  }];
 }
 
 def Graph_CumSumOp : Graph_InferredOp<"cumsum"> {
