@@ -149,8 +149,18 @@ Expected<Graph> onnx_model::convertGraph(const ModelFile &file, ExpandedGraph &&
       info.shape.push_back(dim.dim_value());
     graph.inputs.push_back(std::move(info));
   }
-  for (const auto &output : proto.output())
+  for (const auto &output : proto.output()) {
+    int number = output.type().tensor_type().elem_type();
+    auto type = dtypeFromOnnx(number);
+    if (!type)
+      return makeError(
+          "output '" + output.name() + "' " +
+          (output.type().has_tensor_type()
+               ? "has element type " + onnxTypeName(number) + ", which is not supported"
+               : std::string("is not a tensor")));
     graph.outputs.push_back(output.name());
+    graph.outputTypes.push_back(*type);
+  }
   for (PendingNode &pending : expanded.nodes) {
     auto node = convertNode(pending, reader);
     if (!node)

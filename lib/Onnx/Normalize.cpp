@@ -87,8 +87,26 @@ Expected<void> Normalizer::run() {
     if (auto done = (this->*rule->second)(std::move(node)); !done)
       return done;
   }
+  removeIdentities();
   graph.nodes = std::move(out);
   return {};
+}
+
+/// Users of an Identity read its operand. One that computes an output of the graph stays:
+/// the name must.
+void Normalizer::removeIdentities() {
+  std::unordered_set<std::string> outputs(graph.outputs.begin(), graph.outputs.end());
+  std::unordered_map<std::string, std::string> source;
+  std::erase_if(out, [&](Node &node) {
+    for (std::string &input : node.inputs)
+      if (auto it = source.find(input); it != source.end())
+        input = it->second;
+    if (node.opType != "Identity" || !node.domain.empty() ||
+        outputs.contains(node.outputs[0]))
+      return false;
+    source[node.outputs[0]] = node.inputs[0];
+    return true;
+  });
 }
 
 Expected<void> onnx_model::normalizeGraph(Graph &graph, Types types) {

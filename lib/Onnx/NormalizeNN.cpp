@@ -18,17 +18,17 @@ Expected<void> Normalizer::softmax(Node node) {
   }
   setDefault(node, "axis", int64_t(1));
   int64_t axis = *node.attribute<int64_t>("axis");
-  const auto *extents = shape(node.inputs[0]);
   bool isLast = axis == -1;
-  if (extents) {
-    auto count = static_cast<int64_t>(extents->size());
+  if (auto known = rank(node.inputs[0])) {
+    auto count = static_cast<int64_t>(*known);
     int64_t from = axis < 0 ? axis + count : axis;
     if (from < 0 || from > count)
       return error(node, "axis " + std::to_string(axis) + " is out of range for " +
                              std::to_string(count) + " dims");
-    isLast = from < count && std::all_of(
-                                 extents->begin() + from + 1, extents->end(),
-                                 [](int64_t extent) { return extent == 1; });
+    isLast = from == count - 1;
+    if (const auto *extents = shape(node.inputs[0]); extents && from < count)
+      isLast = std::all_of(extents->begin() + from + 1, extents->end(),
+                           [](int64_t extent) { return extent == 1; });
   }
   if (isLast) {
     emit(std::move(node));

@@ -52,6 +52,8 @@ private:
   Expected<void> pool(Node node);
   void fillWindow(Node &node, size_t spatialRank);
 
+  void removeIdentities();
+
   /// Appends a finished node.
   void emit(Node node) { out.push_back(std::move(node)); }
   /// A node that `from` stands for in part: "<from>/<op>", with one fresh output. The
@@ -89,6 +91,7 @@ private:
   /// the operators on the way (Ranks.cpp).
   std::optional<size_t> rank(const std::string &name);
   std::optional<size_t> rankFrom(const Node &producer);
+  std::optional<size_t> vectorLength(const std::string &name) const;
   const std::vector<int64_t> *shape(const std::string &name) const;
   DType typeOf(const std::string &name) const;
   tl::unexpected<Error> error(const Node &node, const std::string &message) const;

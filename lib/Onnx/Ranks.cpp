@@ -13,64 +13,39 @@ using namespace partita::onnx_model;
 
 /// Operators whose result has as many dims as the operand that has most.
 static bool keepsRank(const std::string &op) {
-  static const std::unordered_set<std::string> ops = {"Add",
-                                                      "Sub",
-                                                      "Mul",
-                                                      "Div",
-                                                      "Pow",
-                                                      "Max",
-                                                      "Min",
-                                                      "Sum",
-                                                      "Mean",
-                                                      "Mod",
-                                                      "Where",
-                                                      "And",
-                                                      "Or",
-                                                      "Xor",
-                                                      "Not",
-                                                      "Equal",
-                                                      "Greater",
-                                                      "Less",
-                                                      "GreaterOrEqual",
-                                                      "LessOrEqual",
-                                                      "Abs",
-                                                      "Neg",
-                                                      "Exp",
-                                                      "Log",
-                                                      "Sqrt",
-                                                      "Reciprocal",
-                                                      "Erf",
-                                                      "Tanh",
-                                                      "Sigmoid",
-                                                      "Relu",
-                                                      "LeakyRelu",
-                                                      "Clip",
-                                                      "Elu",
-                                                      "Selu",
-                                                      "Softplus",
-                                                      "HardSigmoid",
-                                                      "HardSwish",
-                                                      "Gelu",
-                                                      "Floor",
-                                                      "Ceil",
-                                                      "Round",
-                                                      "Sign",
-                                                      "Cast",
-                                                      "Identity",
-                                                      "Dropout",
-                                                      "Softmax",
-                                                      "LogSoftmax",
-                                                      "Concat",
-                                                      "BatchNormalization",
-                                                      "LayerNormalization",
-                                                      "Conv",
-                                                      "ConvTranspose",
-                                                      "MaxPool",
-                                                      "AveragePool",
-                                                      "GlobalAveragePool",
-                                                      "Resize",
-                                                      "MatMul"};
+  // clang-format off
+  static const std::unordered_set<std::string> ops = {
+      "Abs", "Add", "And", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Clip",
+      "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp",
+      "Floor", "Gelu", "GlobalAveragePool", "Greater", "GreaterOrEqual", "HardSigmoid",
+      "HardSwish", "Identity", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual",
+      "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul", "Neg",
+      "Not", "Or", "Pow", "Reciprocal", "Relu", "Resize", "Round", "Selu", "Sigmoid",
+      "Sign", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"};
+  // clang-format on
   return ops.contains(op);
+}
+
+/// The number of elements of a vector, such as the shape operand of a Reshape.
+std::optional<size_t> Normalizer::vectorLength(const std::string &name) const {
+  if (const auto *dims = shape(name); dims && dims->size() == 1 && (*dims)[0] >= 0)
+    return static_cast<size_t>((*dims)[0]);
+  auto producer = producers.find(name);
+  if (producer == producers.end())
+    return std::nullopt;
+  const Node &node = *producer->second;
+  if (node.opType == "Cast" || node.opType == "Identity")
+    return vectorLength(node.inputs[0]);
+  if (node.opType != "Concat")
+    return std::nullopt;
+  size_t count = 0;
+  for (const std::string &part : node.inputs) {
+    auto length = vectorLength(part);
+    if (!length)
+      return std::nullopt;
+    count += *length;
+  }
+  return count;
 }
 
 /// The rank that an operator gives to its first output, if its operands' ranks and its
@@ -81,21 +56,19 @@ std::optional<size_t> Normalizer::rankFrom(const Node &node) {
     return rank(node.inputs[0]);
   if (const auto *perm = node.attribute<std::vector<int64_t>>("perm"))
     return perm->size();
-  if (op == "Reshape") {
-    // The shape operand is a vector with one element per dim.
-    if (const auto *dims = shape(node.inputs[1]); dims && dims->size() == 1)
-      return (*dims)[0] >= 0 ? std::optional<size_t>((*dims)[0]) : std::nullopt;
-    auto concat = producers.find(node.inputs[1]);
-    if (concat == producers.end() || concat->second->opType != "Concat")
-      return std::nullopt;
-    size_t count = 0;
-    for (const std::string &part : concat->second->inputs) {
-      const auto *length = shape(part);
-      if (!length || length->size() != 1 || (*length)[0] < 0)
-        return std::nullopt;
-      count += static_cast<size_t>((*length)[0]);
-    }
-    return count;
+  if (op == "Flatten" || op == "Gemm")
+    return 2;
+  if (op == "Reshape")
+    return vectorLength(node.inputs[1]);
+  if (op == "ConstantOfShape")
+    return vectorLength(node.inputs[0]);
+  if (op == "Expand") {
+    auto before = rank(node.inputs[0]), wanted = vectorLength(node.inputs[1]);
+    return before && wanted ? std::optional(std::max(*before, *wanted)) : std::nullopt;
+  }
+  if (op == "Gather") {
+    auto data = rank(node.inputs[0]), indices = rank(node.inputs[1]);
+    return data && indices ? std::optional(*data - 1 + *indices) : std::nullopt;
   }
   if (op == "Squeeze" || op == "Unsqueeze") {
     auto before = rank(node.inputs[0]);

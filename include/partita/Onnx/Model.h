@@ -96,6 +96,8 @@ struct Graph {
   /// Without those that have a default value: the default is a constant here.
   std::vector<ValueInfo> inputs;
   std::vector<std::string> outputs;
+  /// The element types that the file states for them; every ONNX file has to.
+  std::vector<DType> outputTypes;
 };
 
 struct Model {

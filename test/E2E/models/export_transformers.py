@@ -24,6 +24,8 @@ import transformers as tf
 warnings.filterwarnings("ignore")
 
 HIDDEN, HEADS, LAYERS, VOCAB, MAX_POSITIONS = 64, 4, 2, 503, 64
+#: Exported at the size of the published models, for measurements.
+FULL_SIZE = {"bert-base", "gpt2-small"}
 #: Initializers with more elements than this are stored as a recipe.
 INLINE_ELEMENTS = 128
 
@@ -94,6 +96,17 @@ def sharpen(model):
                              + 0.1 * torch.randn(weight.shape, generator=generator))
 
 
+def bert_base(attention):
+    config = tf.BertConfig(attn_implementation=attention)
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    return tf.BertModel(config), names, {}, "last_hidden_state"
+
+
+def gpt2_small(attention):
+    config = tf.GPT2Config(attn_implementation=attention, use_cache=False)
+    return tf.GPT2LMHeadModel(config), ["input_ids"], {"use_cache": False}, "logits"
+
+
 #: name: (family, attention implementation, torch.export based, opset, dynamic dims)
 EXPORTS = {
     "gpt2-dynamo": (gpt2, "sdpa", True, 18, False),
@@ -107,16 +120,26 @@ EXPORTS = {
     "llama-script": (llama, "eager", False, 17, True),
     "vit-dynamo": (vit, "sdpa", True, 18, False),
     "vit-script": (vit, "eager", False, 17, True),
+    "bert-base": (bert_base, "sdpa", True, 18, False),
+    "gpt2-small": (gpt2_small, "sdpa", True, 18, False),
 }
 
 
-def strip_weights(model):
-    """Replaces large float initializers by their recipes."""
+def fingerprint(values):
+    """Equal for the same values in any order: exporters transpose weights."""
+    values = np.sort(values.astype(np.float32).ravel())
+    return values.size, float(values.astype(np.float64).sum())
+
+
+def strip_weights(model, parameters):
+    """Replaces large parameters by their recipes. Other constants, such as masks and
+    rotary tables, stay as they are."""
+    known = {fingerprint(p.detach().numpy()) for p in parameters}
     for tensor in model.graph.initializer:
         if tensor.data_type != onnx.TensorProto.FLOAT:
             continue
         values = onnx.numpy_helper.to_array(tensor)
-        if values.size <= INLINE_ELEMENTS:
+        if values.size <= INLINE_ELEMENTS or fingerprint(values) not in known:
             continue
         seed = zlib.crc32(tensor.name.encode())
         tensor.doc_string = (f"normal mean={float(values.mean()):.4g} "
@@ -145,7 +168,7 @@ def export(name, folder):
         f"    def forward(self, {parameters}):\n"
         f"        return self.model({keywords}, **extra).{output}\n", scope)
     wrapped = scope["Wrapped"]().eval()
-    inputs = example(names, 2, 12)
+    inputs = example(names, *((1, 128) if name in FULL_SIZE else (2, 12)))
     path = folder / f"{name}.onnx"
     axes = {0: "batch"} if names == ["pixel_values"] else {0: "batch", 1: "sequence"}
     options = {"opset_version": opset, "input_names": names, "output_names": [output]}
@@ -169,7 +192,7 @@ def export(name, folder):
         del value.metadata_props[:]
     del proto.metadata_props[:]
     del proto.graph.metadata_props[:]
-    strip_weights(proto)
+    strip_weights(proto, model.parameters())
     onnx.save(proto, path)
     print(f"{name}: {len(proto.graph.node)} nodes, {path.stat().st_size} bytes", flush=True)
 
