@@ -25,6 +25,6 @@ if(NOT TARGET PartitaOnnxLibrary)
   # Operator schemas register themselves from static initialisers, which a linker drops
   # from an archive unless told to take all of it.
   target_link_libraries(PartitaOnnxLibrary INTERFACE
-    -Wl,--whole-archive ${PARTITA_ONNX_PREFIX}/lib/libonnx.a -Wl,--no-whole-archive
+    $<LINK_LIBRARY:WHOLE_ARCHIVE,${PARTITA_ONNX_PREFIX}/lib/libonnx.a>
     ${PARTITA_ONNX_PREFIX}/lib/libonnx_proto.a protobuf::libprotobuf)
 endif()

@@ -26,6 +26,7 @@ const std::unordered_map<std::string, Normalizer::Rule> &Normalizer::rules() {
       {"Squeeze", &N::squeeze},
       {"Unsqueeze", &N::squeeze},
       {"Split", &N::split},
+      {"DFT", &N::dft},
       {"Slice", &N::slice},
       {"Pad", &N::pad},
       {"Resize", &N::resize},

@@ -12,15 +12,30 @@ Expected<void> Normalizer::squeeze(Node node) {
   return {};
 }
 
-/// Sizes are an input or absent; absent means equal parts, the last one smaller where
-/// the extent does not divide (only opset 18 allows that).
+/// Sizes are an input; without them num_outputs says how many equal parts there are, the
+/// last one smaller where the extent does not divide (which only opset 18 allows).
 Expected<void> Normalizer::split(Node node) {
   attributeToInput(node, "split", 1);
   setDefault(node, "axis", int64_t(0));
+  auto outputs = static_cast<int64_t>(node.outputs.size());
   auto count = take<int64_t>(node, "num_outputs");
-  if (count && static_cast<size_t>(*count) != node.outputs.size())
+  if (count && *count != outputs)
     return error(node, "num_outputs is " + std::to_string(*count) + ", but there are " +
-                           std::to_string(node.outputs.size()) + " outputs");
+                           std::to_string(outputs) + " outputs");
+  if (!node.hasInput(1))
+    node.attributes["num_outputs"] = outputs;
+  emit(std::move(node));
+  return {};
+}
+
+/// The axis is an input since opset 20, and its default changed with that.
+Expected<void> Normalizer::dft(Node node) {
+  if (auto axis = take<int64_t>(node, "axis")) {
+    HostTensor value = HostTensor::zeros(DType::I64, {});
+    *value.data<int64_t>() = *axis;
+    node.inputs.resize(3);
+    node.inputs[2] = constant(node, "axis", std::move(value));
+  }
   emit(std::move(node));
   return {};
 }
@@ -65,7 +80,7 @@ Expected<void> Normalizer::resize(Node node) {
   for (size_t i = 1; i < node.inputs.size(); ++i)
     if (isEmptyConstant(node, i) || (i == 1 && *mode != "tf_crop_and_resize"))
       node.inputs[i].clear();
-  while (!node.inputs.back().empty() ? false : node.inputs.size() > 1)
+  while (node.inputs.size() > 1 && node.inputs.back().empty())
     node.inputs.pop_back();
   if (node.hasInput(2) == node.hasInput(3))
     return error(node, "expected either scales or sizes");

@@ -32,6 +32,7 @@ private:
   // Shapes and data movement (NormalizeShape.cpp).
   Expected<void> squeeze(Node node);
   Expected<void> split(Node node);
+  Expected<void> dft(Node node);
   Expected<void> slice(Node node);
   Expected<void> pad(Node node);
   Expected<void> resize(Node node);
