@@ -59,7 +59,7 @@ private:
   std::map<std::array<std::string, 3>, const onnx::FunctionProto *> functions;
   std::map<std::string, bool> conditions;
   std::vector<const onnx::FunctionProto *> stack;
-  static constexpr size_t mostExpanded = 2'000'000, mostNested = 200;
+  static constexpr size_t mostExpanded = 250'000, mostNested = 200;
   size_t expanded = 0;
   std::vector<PendingNode> pending;
   std::unordered_map<std::string, onnx::TypeProto> protoTypes;

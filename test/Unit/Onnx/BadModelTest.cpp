@@ -125,7 +125,7 @@ TEST_CASE("functions that would expand without end are refused at once") {
   }
   text += head + "40 (a) => (b) { b = Relu (a) }";
   CHECK(failure(parse(text, 17, ", \"local\" : 1")) ==
-        "expanding node 'y' needs more than 2000000 nodes or 200 nested functions");
+        "expanding node 'y' needs more than 250000 nodes or 200 nested functions");
 }
 
 TEST_CASE("types that the compiler does not know") {
