@@ -471,6 +471,30 @@ static void appendAll(ReshardPlan &plan, ReshardPlan other) {
 static ReshardPlan planCore(const Mesh &mesh, const Layout &source, const Layout &target,
                             const ReshardOptions &options);
 
+/// The partial axes that can stay: common to both, with nothing outside them reduced and
+/// no new max or min around a product (see DigitPlanner::markKeptPartials).
+static std::vector<PartialAxes> keptPartials(const Layout &source, const Layout &target) {
+  std::vector<PartialAxes> kept;
+  bool newExtreme = false;
+  for (const PartialAxes &entry : target.partial)
+    newExtreme |= entry.kind == ReduceKind::Max || entry.kind == ReduceKind::Min;
+  for (const PartialAxes &entry : source.partial) {
+    if (entry.kind == ReduceKind::Prod && newExtreme)
+      break;
+    AxisList staying;
+    for (const PartialAxes &other : target.partial)
+      if (other.kind == entry.kind)
+        staying = other.axes;
+    AxisList leaving = without(entry.axes, staying);
+    AxisList common = canonical(without(entry.axes, leaving));
+    if (!common.empty())
+      kept.push_back({entry.kind, std::move(common)});
+    if (!leaving.empty())
+      break;
+  }
+  return kept;
+}
+
 /// `dim` as one unsharded factor.
 static DimLayout unsharded(const DimLayout &dim) {
   return {{{dim.size(), dim.padded(), {}}}};
@@ -523,19 +547,7 @@ static ReshardPlan planBad(const Mesh &mesh, const Layout &source, const Layout 
   ReshardPlan plan;
   if (source.partial != target.partial) {
     Layout reduced = source, made = target;
-    std::vector<PartialAxes> common;
-    for (const PartialAxes &entry : source.partial) {
-      // A prefix of equal entries may stay: nothing outside it is reduced.
-      if (common.size() >= target.partial.size() ||
-          target.partial[common.size()] != entry)
-        break;
-      common.push_back(entry);
-    }
-    if (std::any_of(common.begin(), common.end(), [](const PartialAxes &entry) {
-          return entry.kind == ReduceKind::Prod;
-        }))
-      common.clear();
-    reduced.partial = made.partial = common;
+    reduced.partial = made.partial = keptPartials(source, target);
     appendAll(plan, planCore(mesh, source, reduced, options));
     appendAll(plan, planCore(mesh, reduced, made, options));
     appendAll(plan, planCore(mesh, made, target, options));
@@ -585,6 +597,113 @@ static ReshardPlan planCore(const Mesh &mesh, const Layout &source, const Layout
   return planBad(mesh, source, target, all, options);
 }
 
+//===----------------------------------------------------------------------===//
+// Alternatives, for pairs whose first plan moves too much
+//===----------------------------------------------------------------------===//
+
+/// Binds `axes` part by part to whatever factor has room, even ones first; what finds no
+/// room is left out.
+static AxisList bindAnywhere(Layout &layout, const AxisList &axes) {
+  AxisList bound;
+  for (const AxisRef &part : primes(axes)) {
+    DimFactor *best = nullptr;
+    for (DimLayout &dim : layout.dims)
+      for (DimFactor &factor : dim.factors)
+        if (factor.local() % part.size == 0 &&
+            (!best || (best->size != best->padded && factor.size == factor.padded)))
+          best = &factor;
+    if (!best)
+      continue;
+    best->axes.push_back(part);
+    bound.push_back(part);
+  }
+  layout = layout.canonicalized();
+  return bound;
+}
+
+/// Slices by every replicated axis and reduce-scatters, both wherever there is room, so
+/// that each contribution travels once; then moves the reduced pieces to their places.
+static ReshardPlan planThroughScatter(const Mesh &mesh, const Layout &source,
+                                      const Layout &target,
+                                      const ReshardOptions &options) {
+  ReshardPlan plan;
+  Layout at = source, next = source, made = target;
+  std::vector<PartialAxes> kept = keptPartials(source, target);
+  AxisList used = source.shardingAxes(), partial = source.partialAxes();
+  used.insert(used.end(), partial.begin(), partial.end());
+  bindAnywhere(next, without(mesh.all(), used));
+  appendAll(plan, planCore(mesh, at, next, options));
+  at = next;
+  for (size_t i = source.partial.size(); i-- > 0;) {
+    const PartialAxes &entry = source.partial[i];
+    AxisList staying = i < kept.size() ? kept[i].axes : AxisList{};
+    bindAnywhere(next, without(entry.axes, staying));
+    next.partial.resize(i);
+    if (!staying.empty())
+      next.partial.push_back(kept[i]);
+    next.partial.insert(next.partial.end(), at.partial.begin() + i + 1, at.partial.end());
+    next = next.canonicalized();
+    appendAll(plan, planCore(mesh, at, next, options));
+    at = next;
+  }
+  made.partial = kept;
+  appendAll(plan, planCore(mesh, at, made, options));
+  appendAll(plan, planCore(mesh, made, target, options));
+  return plan;
+}
+
+/// Takes the padding off dims that are sharded on neither side while data moves.
+static std::optional<ReshardPlan> planWithoutPadding(const Mesh &mesh,
+                                                     const Layout &source,
+                                                     const Layout &target,
+                                                     const ReshardOptions &options) {
+  Layout from = source, to = target;
+  for (size_t d = 0; d < source.dims.size(); ++d) {
+    DimFactor &a = from.dims[d].factors[0], &b = to.dims[d].factors[0];
+    if (!a.axes.empty() || !b.axes.empty() || a.size == a.padded)
+      continue;
+    if (a.padded != b.padded)
+      continue;
+    a.padded = a.size;
+    b.padded = b.size;
+  }
+  if (from == source)
+    return std::nullopt;
+  ReshardPlan plan;
+  appendAll(plan, planCore(mesh, source, from, options));
+  appendAll(plan, planCore(mesh, from, to, options));
+  appendAll(plan, planCore(mesh, to, target, options));
+  return plan;
+}
+
+/// Whether a reduction to full copies is followed by moving what it gave.
+static bool movesAfterAllReduce(const ReshardPlan &plan) {
+  bool reduced = false;
+  for (const Step &step : plan.steps) {
+    if (reduced && (step.kind == StepKind::Permute || step.kind == StepKind::AllToAll ||
+                    step.kind == StepKind::Exchange))
+      return true;
+    reduced |= step.kind == StepKind::AllReduce;
+  }
+  return false;
+}
+
+static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout &target,
+                            const ReshardOptions &options, int64_t bound) {
+  ReshardPlan best = planCore(mesh, source, target, options);
+  auto consider = [&](ReshardPlan other) {
+    if (other.receivedElements < best.receivedElements)
+      best = std::move(other);
+  };
+  if (options.allToAll && !source.partial.empty() &&
+      (best.receivedElements > 2 * bound || movesAfterAllReduce(best)))
+    consider(planThroughScatter(mesh, source, target, options));
+  if (options.allToAll && best.receivedElements > 2 * bound)
+    if (auto plan = planWithoutPadding(mesh, source, target, options))
+      consider(std::move(*plan));
+  return best;
+}
+
 Expected<ReshardPlan> partita::planReshard(const Mesh &mesh, const Layout &source,
                                            const Layout &target,
                                            const ReshardOptions &options) {
@@ -604,10 +723,10 @@ Expected<ReshardPlan> partita::planReshard(const Mesh &mesh, const Layout &sourc
     append(plan, makeStep(StepKind::Exchange, source, target));
     return plan;
   }
-  ReshardPlan core = planCore(mesh, from, to, options);
+  plan.lowerBoundElements = lowerBound(mesh, from, to);
+  ReshardPlan core = planBest(mesh, from, to, options, plan.lowerBoundElements);
   appendView(plan, source, from);
   appendAll(plan, std::move(core));
   appendView(plan, to, target);
-  plan.lowerBoundElements = lowerBound(mesh, from, to, refine(mesh, from, to));
   return plan;
 }

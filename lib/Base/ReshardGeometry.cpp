@@ -76,9 +76,7 @@ static bool cutsNest(const AxisRef &a, const AxisRef &b) {
   return cuts[1] % cuts[0] == 0 && cuts[2] % cuts[1] == 0 && cuts[3] % cuts[2] == 0;
 }
 
-/// The parts of `axes` that `others` do not use, cut where the two lists cut. References
-/// whose cuts do not nest have no part in common.
-static AxisList without(const AxisList &axes, const AxisList &others) {
+AxisList reshard::without(const AxisList &axes, const AxisList &others) {
   AxisList result;
   for (const AxisRef &ref : axes) {
     AxisList rest{ref};
@@ -234,8 +232,8 @@ int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
   return most;
 }
 
-int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source, const Layout &target,
-                            const Refinement &refinement) {
+int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
+                            const Layout &target) {
   // Ranks along axes that stay partial are problems of their own.
   int64_t kept = 1, reduced = 1;
   for (const PartialAxes &entry : source.partial) {

@@ -70,9 +70,12 @@ std::vector<int> commonFactors(const Refinement &refinement, const State &a,
 Layout layoutOf(const Refinement &refinement, const State &state,
                 const std::vector<int> &factorOf);
 
+/// The parts of `axes` that `others` do not use, cut where the two lists cut. References
+/// whose cuts do not nest have no part in common.
+AxisList without(const AxisList &axes, const AxisList &others);
+
 /// See ReshardPlan::lowerBoundElements. Exact without reductions.
-int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target,
-                   const Refinement &refinement);
+int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target);
 /// Max over ranks of |needed \ held| for layouts with equal partial axes.
 int64_t exchangeElements(const Mesh &mesh, const Layout &source, const Layout &target);
 
