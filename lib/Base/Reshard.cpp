@@ -471,27 +471,16 @@ static void appendAll(ReshardPlan &plan, ReshardPlan other) {
 static ReshardPlan planCore(const Mesh &mesh, const Layout &source, const Layout &target,
                             const ReshardOptions &options);
 
-/// The partial axes that can stay: common to both, with nothing outside them reduced and
-/// no new max or min around a product (see DigitPlanner::markKeptPartials).
+/// The partial axes that stay: those that can, without a product inside a new max or min
+/// (see DigitPlanner::markKeptPartials).
 static std::vector<PartialAxes> keptPartials(const Layout &source, const Layout &target) {
-  std::vector<PartialAxes> kept;
-  bool newExtreme = false;
-  for (const PartialAxes &entry : target.partial)
-    newExtreme |= entry.kind == ReduceKind::Max || entry.kind == ReduceKind::Min;
-  for (const PartialAxes &entry : source.partial) {
-    if (entry.kind == ReduceKind::Prod && newExtreme)
-      break;
-    AxisList staying;
-    for (const PartialAxes &other : target.partial)
-      if (other.kind == entry.kind)
-        staying = other.axes;
-    AxisList leaving = without(entry.axes, staying);
-    AxisList common = canonical(without(entry.axes, leaving));
-    if (!common.empty())
-      kept.push_back({entry.kind, std::move(common)});
-    if (!leaving.empty())
-      break;
-  }
+  std::vector<PartialAxes> kept = commonPartials(source, target);
+  bool extreme =
+      std::any_of(target.partial.begin(), target.partial.end(), [](const auto &entry) {
+        return entry.kind == ReduceKind::Max || entry.kind == ReduceKind::Min;
+      });
+  if (extreme)
+    std::erase_if(kept, [](const auto &entry) { return entry.kind == ReduceKind::Prod; });
   return kept;
 }
 

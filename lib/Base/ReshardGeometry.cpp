@@ -232,19 +232,31 @@ int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
   return most;
 }
 
-int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
-                            const Layout &target) {
-  // Ranks along axes that stay partial are problems of their own.
-  int64_t kept = 1, reduced = 1;
+std::vector<PartialAxes> reshard::commonPartials(const Layout &source,
+                                                 const Layout &target) {
+  std::vector<PartialAxes> kept;
   for (const PartialAxes &entry : source.partial) {
     AxisList staying;
     for (const PartialAxes &other : target.partial)
       if (other.kind == entry.kind)
         staying = other.axes;
-    int64_t gone = product(without(entry.axes, staying));
-    reduced *= gone;
-    kept *= product(entry.axes) / gone;
+    AxisList leaving = without(entry.axes, staying);
+    AxisList common = canonical(without(entry.axes, leaving));
+    if (!common.empty())
+      kept.push_back({entry.kind, std::move(common)});
+    if (!leaving.empty())
+      break;
   }
+  return kept;
+}
+
+int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
+                            const Layout &target) {
+  // Ranks along axes that stay partial are problems of their own.
+  int64_t kept = 1;
+  for (const PartialAxes &entry : commonPartials(source, target))
+    kept *= product(entry.axes);
+  int64_t reduced = product(source.partialAxes()) / kept;
   if (reduced == 1)
     return exchangeElements(mesh, source, target);
   int64_t ranks = mesh.numRanks() / kept;

@@ -74,6 +74,10 @@ Layout layoutOf(const Refinement &refinement, const State &state,
 /// whose cuts do not nest have no part in common.
 AxisList without(const AxisList &axes, const AxisList &others);
 
+/// The partial axes that need not be reduced: common to both layouts, with nothing
+/// outside them (of an earlier kind) reduced.
+std::vector<PartialAxes> commonPartials(const Layout &source, const Layout &target);
+
 /// See ReshardPlan::lowerBoundElements. Exact without reductions.
 int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target);
 /// Max over ranks of |needed \ held| for layouts with equal partial axes.
