@@ -27,7 +27,9 @@ static int64_t receivedBy(StepKind kind, int64_t local, int64_t count) {
   case StepKind::ReduceScatter:
     return (count - 1) * (local / count);
   case StepKind::AllReduce:
-    return (2 * (count - 1) * local + count - 1) / count;
+    // 2·(count-1)/count·local, rounded up, without leaving 64 bits.
+    return 2 * (count - 1) * (local / count) +
+           (2 * (count - 1) * (local % count) + count - 1) / count;
   case StepKind::Permute:
     return local;
   default:

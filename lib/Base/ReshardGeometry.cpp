@@ -329,11 +329,13 @@ int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
   int64_t ranks = mesh.numRanks() / kept;
   int64_t newPartial = product(target.partialAxes()) / kept;
   int64_t copies = ranks / newPartial / product(target.shardingAxes());
-  int64_t elements = elementCount(source.globalShape());
   // Valid parts are prefixes: rank 0 has the most.
   int64_t most = 1;
   for (const DimLayout &dim : target.dims)
     most *= validExtent(mesh, dim.factors[0], 0) * (dim.local() / dim.factors[0].local());
-  int64_t mean = (elements * (reduced + copies - 2) + ranks - 1) / ranks;
+  // elements·(messages each) / ranks, rounded up, without leaving 64 bits.
+  int64_t elements = elementCount(source.globalShape()), messages = reduced + copies - 2;
+  int64_t mean =
+      elements / ranks * messages + (elements % ranks * messages + ranks - 1) / ranks;
   return std::max(most, mean);
 }

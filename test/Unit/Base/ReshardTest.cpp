@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 
 using namespace partita;
 
@@ -317,8 +318,31 @@ struct Outlier {
   std::string text;
 };
 
+/// max over ranks of |needed \ held|, by sets.
+int64_t countLacking(const Mesh &mesh, const Entry &source, const Entry &target) {
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
+    const std::vector<int64_t> &held = source.global[rank];
+    std::set<int64_t> has(held.begin(), held.end());
+    most = std::max(most, static_cast<int64_t>(std::count_if(
+                              target.global[rank].begin(), target.global[rank].end(),
+                              [&](int64_t g) { return g >= 0 && !has.count(g); })));
+  }
+  return most;
+}
+
+struct Share {
+  int64_t pairs = 0, atBound = 0;
+  void add(bool bound) {
+    ++pairs;
+    atBound += bound;
+  }
+  double percent() const { return 100.0 * atBound / std::max<int64_t>(pairs, 1); }
+};
+
 struct Tally {
   int64_t pairs = 0, wrong = 0, atBound = 0, above2 = 0;
+  Share moved, padded, reduced; ///< even; with padding; with partial axes to reduce
   int64_t gatherOnly = 0, gatherOnlyAtBound = 0;
   std::vector<Outlier> outliers;
 };
@@ -350,6 +374,13 @@ void checkPair(const Mesh &mesh, const Entry &source, const Entry &target,
                   << " " << (broken.empty() ? "wrong values" : broken));
   if (!plan)
     return;
+  bool moves = source.layout.partial.empty() && target.layout.partial.empty();
+  if (moves && allToAll && source.global[0].size() <= 200 &&
+      plan->lowerBoundElements != countLacking(mesh, source, target)) {
+    ++tally.wrong;
+    UNSCOPED_INFO(
+        "wrong lower bound: " << describe(mesh, source.layout, target.layout, *plan));
+  }
   bool bound = plan->receivedElements == plan->lowerBoundElements;
   if (!allToAll) {
     ++tally.gatherOnly;
@@ -358,6 +389,11 @@ void checkPair(const Mesh &mesh, const Entry &source, const Entry &target,
   }
   ++tally.pairs;
   tally.atBound += bound;
+  bool uneven = false;
+  for (const Layout *layout : {&source.layout, &target.layout})
+    for (const DimLayout &dim : layout->dims)
+      uneven |= dim.size() != dim.padded();
+  (!moves ? tally.reduced : uneven ? tally.padded : tally.moved).add(bound);
   if (plan->receivedElements > 2 * plan->lowerBoundElements) {
     ++tally.above2;
     tally.outliers.push_back({static_cast<double>(plan->receivedElements) /
@@ -483,6 +519,11 @@ TEST_CASE("reshard: every pair of layouts, executed") {
   for (const auto &[reason, count] : reasons)
     std::printf("reshard: %lld pairs above 2x: %s\n", static_cast<long long>(count),
                 reason.c_str());
+  std::printf("reshard: at the lower bound: %.1f%% of %lld even pairs without partial "
+              "axes, %.1f%% of %lld with padding, %.1f%% of %lld with partial axes\n",
+              tally.moved.percent(), static_cast<long long>(tally.moved.pairs),
+              tally.padded.percent(), static_cast<long long>(tally.padded.pairs),
+              tally.reduced.percent(), static_cast<long long>(tally.reduced.pairs));
   std::printf("reshard: without all-to-all: %lld pairs, %.1f%% at the lower bound\n",
               static_cast<long long>(tally.gatherOnly),
               100.0 * tally.gatherOnlyAtBound / tally.gatherOnly);
