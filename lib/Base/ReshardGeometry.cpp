@@ -115,6 +115,17 @@ int64_t partita::permuteSource(const Mesh &mesh, const Step &step, int64_t rank)
   return mesh.withCoordinate(source, entering, mesh.coordinate(rank, leaving));
 }
 
+std::optional<ReduceKind> partita::toPartialFill(const Mesh &mesh, const Step &step,
+                                                 int64_t rank) {
+  if (mesh.coordinate(rank, step.axes) == 0)
+    return std::nullopt;
+  ReduceKind fill = step.reduce;
+  for (const PartialAxes &entry : step.before.partial)
+    if (entry.kind > step.reduce && mesh.coordinate(rank, entry.axes) != 0)
+      fill = entry.kind;
+  return fill;
+}
+
 //===----------------------------------------------------------------------===//
 // Exchange
 //===----------------------------------------------------------------------===//

@@ -28,6 +28,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Layout.h"
 
+#include <optional>
 #include <vector>
 
 namespace partita {
@@ -48,7 +49,7 @@ enum class StepKind : uint8_t {
   AllReduce,
   /// Partial → sharded along `axes`, appended minor-most to (dim, factor).
   ReduceScatter,
-  /// Replicated → partial: coordinate 0 keeps, the others hold the neutral element.
+  /// Replicated → partial: coordinate 0 keeps, the others are filled; see toPartialFill.
   ToPartial,
   /// Changes the padded extent of an unsharded dim: local copy (grow or cut).
   Repad,
@@ -126,6 +127,12 @@ StepGeometry stepGeometry(const Step &step);
 /// Permute: the rank whose whole block becomes the block of `rank`. A bijection over
 /// ranks for one step.
 int64_t permuteSource(const Mesh &mesh, const Step &step, int64_t rank);
+
+/// ToPartial: nothing where `rank` keeps its block, else the kind with whose neutral
+/// element it fills it. That is the step's own kind; but on ranks that are not the first
+/// along axes of a later (inner) kind, that one's, so that the inner reduction gives the
+/// neutral element of the outer (a max around a prod: -inf, 1, 1, not -inf three times).
+std::optional<ReduceKind> toPartialFill(const Mesh &mesh, const Step &step, int64_t rank);
 
 /// Exchange: what `rank` takes from `peer` (itself included): the cartesian product over
 /// dims of runs, by local index in the peer's `before` block and the own `after` block.

@@ -302,13 +302,6 @@ std::string reasonAbove(const Layout &source, const Layout &target,
         static_cast<double>(source.dims[d].size());
   if (plan.receivedElements <= 2 * padding * plan.lowerBoundElements)
     return "collectives move padding";
-  // The neutral element of a max or min is not one of a product inside it, so that the
-  // product is reduced and made again where the bound lets it stay.
-  auto product = [](const Layout &layout) {
-    return !layout.partial.empty() && layout.partial.back().kind == ReduceKind::Prod;
-  };
-  if (product(source) && product(target))
-    return "a new max or min around a product";
   return "unexplained";
 }
 
