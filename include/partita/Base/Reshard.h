@@ -42,8 +42,11 @@ enum class StepKind : uint8_t {
   AllGather,
   /// The axes move from (dim, factor) to (toDim, toFactor).
   AllToAll,
-  /// Each rank sends its whole block to one rank: `axes` of (dim, factor) are replaced by
-  /// others of equal size or reordered. Pairs follow from the layouts before and after.
+  /// Each rank sends its whole block to one rank: `axes` (in one or more places, the
+  /// first
+  /// being (dim, factor)) are replaced by others of equal size, swapped or reordered.
+  /// Pairs
+  /// follow from the layouts before and after: see permuteSource.
   Permute,
   /// Partial → replicated along `axes`.
   AllReduce,
@@ -54,9 +57,8 @@ enum class StepKind : uint8_t {
   /// Changes the padded extent of an unsharded dim: local copy (grow or cut).
   Repad,
   /// General exchange: every rank fetches, from the nearest holder, exactly the elements
-  /// it lacks.
-  /// Used where digit-wise steps do not exist (cuts that do not nest) or move more than
-  /// it.
+  /// it lacks. `axes` is empty; peers and blocks follow from exchangeBlocks. Used where
+  /// digit-wise steps do not exist (cuts that do not nest) or move more than it.
   Exchange,
 };
 std::string_view name(StepKind kind);
@@ -67,7 +69,7 @@ struct Step {
   StepKind kind = StepKind::View;
   AxisList axes; ///< the group, major to minor: member i has coordinate i
   ReduceKind reduce = ReduceKind::Sum;
-  int32_t dim = -1, factor = -1;     ///< see StepKind
+  int32_t dim = -1, factor = -1;     ///< see StepKind; -1 where no one place is meant
   int32_t toDim = -1, toFactor = -1; ///< AllToAll only
   Layout before, after;
 
