@@ -111,7 +111,7 @@ Expected<std::vector<OperandNeed>> matmulNeeds(const MatMul &p) {
   dims.insert(dims.end(), {p.m, p.n});
   Needs needs(p.dtype);
   needs.add(a).add(b).add(c);
-  needs.add({p.bias_mask & 1 ? p.n : 1, p.bias_mask & 2 ? p.m : 1}, true);
+  needs.add({p.bias_mask & 1 ? p.n : 1, p.bias_mask & 2 ? p.m : 1}, p.bias_mask == 0);
   needs.absent();
   addPostOperands(needs, p.post, dims);
   return needs.finish();

@@ -239,8 +239,8 @@ enum partita_task_kind {
 };
 
 /* c[…, m, n] = post(Σ_k a[…, m, k] · b[…, k, n] + bias). Row-major c with row stride
- * c_row; transposed operands are strides. bias_mask: bit 0 bias varies along n, bit 1
- * along m; 0 with a bias operand present is one scalar. b_packed 1: b is a weight that
+ * c_row; transposed operands are strides. bias_mask: 0 no bias; bit 0: it varies
+ * along n, bit 1: along m. b_packed 1: b is a weight that
  * the runtime repacks once at load.
  * Tail: per batch dim, major first: size, a, b, c strides (0 broadcasts a or b);
  * then the post-ops (see below). */
