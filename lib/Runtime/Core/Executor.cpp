@@ -186,7 +186,9 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   if (!call)
     return tl::unexpected(call.error());
   onednn::Sizes sizes = (*call)->sizes();
-  size_t scratch = task.kind == TaskKind::Pool ? task::PoolScratch : task::MatMulScratch;
+  size_t scratch = task::MatMulScratch;
+  if (task.kind == TaskKind::Pool)
+    scratch = task::PoolScratch;
   int64_t buffer = task.operands[scratch];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
