@@ -1,0 +1,51 @@
+//===- Load.h - Reading ONNX models -----------------------------*- C++ -*-===//
+#ifndef PARTITA_ONNX_LOAD_H
+#define PARTITA_ONNX_LOAD_H
+
+#include "partita/Base/Error.h"
+#include "partita/Onnx/Model.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace partita::onnx_model {
+
+/// "NAME=1,128": the whole shape of input NAME, or with one number the extent of the
+/// symbolic dimension NAME in every input.
+struct ShapeBinding {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+Expected<ShapeBinding> parseShapeBinding(std::string_view text);
+
+/// Operators that have a function body but are better kept whole: the graph dialect has
+/// them as ops.
+std::set<std::string> defaultKeptOps();
+
+struct LoadOptions {
+  std::vector<ShapeBinding> shapes;
+  /// Standard operators that are not expanded although ONNX defines them by a function.
+  std::set<std::string> kept = defaultKeptOps();
+  /// False: a missing external data file is no error; its tensors have no bytes.
+  bool weights = true;
+};
+
+/// Reads IR 3 to 13, opset 7 to 27. Inlines model-local functions, takes the branch of
+/// an If whose condition is a constant, expands operators that ONNX defines by a
+/// function body, turns Constant nodes into initializers, binds symbolic dims, brings
+/// every node to its canonical form and sorts the nodes. Nodes that the loader does not
+/// know stay as they are: whether an operator is supported is the compiler's question.
+///
+/// Fails with one sentence that starts with the path: a file that is no model, a
+/// version from the future, a cycle, a value defined twice or never, a malformed node,
+/// external data that is missing, too short or outside the model's folder, and inputs
+/// that stay symbolic.
+Expected<Model> loadModel(const std::string &path, const LoadOptions &options = {});
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_ONNX_LOAD_H

@@ -1,0 +1,114 @@
+//===- Model.h - An ONNX model as plain structs -----------------*- C++ -*-===//
+//
+// What the rest of the compiler sees of an ONNX file. The structs hold a model whose
+// functions are inlined, whose nodes have the one canonical form that
+// docs/onnx-forms.md lists, whatever the file's opset, and whose inputs are static.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_ONNX_MODEL_H
+#define PARTITA_ONNX_MODEL_H
+
+#include "partita/Base/DType.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace partita::onnx_model {
+
+/// A constant tensor: an initializer, a Constant node's value or a tensor attribute.
+///
+/// `bytes` are row-major, little-endian and exactly as many as type and shape say. They
+/// are mapped where the file holds them as they are, and need not be aligned: copy, or
+/// read through memcpy. They stay valid as long as any copy of the tensor.
+struct Tensor {
+  std::string name;
+  DType type = DType::F32;
+  std::vector<int64_t> shape;
+  /// Where the bytes lie: the model itself or an external data file. Empty for tensors
+  /// that exist in memory only (typed fields, constants made by the loader).
+  std::string file;
+  uint64_t offset = 0;
+  /// Empty although the shape is not, only if LoadOptions::weights was false and the
+  /// external file is missing.
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
+/// An attribute that has no plain form: `kind` is "a graph", "a sparse tensor", ….
+struct OpaqueAttribute {
+  std::string kind;
+};
+
+using Attribute =
+    std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+                 std::vector<std::string>, Tensor, OpaqueAttribute>;
+
+struct Node {
+  /// The ONNX node name; a nameless or repeated one is called by its first output. Nodes
+  /// that a function's expansion or the normaliser made are called
+  /// "<node of the file>/<Op>", with _2, _3… where that repeats. Unique in the graph.
+  std::string name;
+  /// The node of the file that this one comes from: `name` itself for most.
+  std::string origin;
+  std::string opType;
+  /// "" for the standard operators, also where the file says "ai.onnx".
+  std::string domain;
+  /// The version in which the operator got the form that the file used: for messages. 0
+  /// if the operator is not known.
+  int sinceVersion = 0;
+  /// "" is an absent optional input; there is none at the end.
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  /// Defaults of the operator's definition are filled in.
+  std::map<std::string, Attribute, std::less<>> attributes;
+
+  /// The attribute if it is there with this type, else null.
+  template <typename T> const T *attribute(std::string_view key) const {
+    auto it = attributes.find(key);
+    return it == attributes.end() ? nullptr : std::get_if<T>(&it->second);
+  }
+  /// Whether there is an input with this index (not absent).
+  bool hasInput(size_t index) const {
+    return index < inputs.size() && !inputs[index].empty();
+  }
+};
+
+/// A value with a static shape.
+struct ValueInfo {
+  std::string name;
+  DType type = DType::F32;
+  std::vector<int64_t> shape;
+};
+
+struct Graph {
+  std::string name;
+  /// Every value is computed before it is used; nodes that no output needs are left out.
+  std::vector<Node> nodes;
+  /// Only those that a node or an output uses, in the file's order, then those that the
+  /// loader made.
+  std::vector<Tensor> initializers;
+  /// Without those that have a default value: the default is a constant here.
+  std::vector<ValueInfo> inputs;
+  std::vector<std::string> outputs;
+  /// The element types that the file states for them; every ONNX file has to.
+  std::vector<DType> outputTypes;
+};
+
+struct Model {
+  std::string path;
+  std::string producer;
+  int64_t irVersion = 0;
+  /// Domain to version; the standard operators under "".
+  std::map<std::string, int64_t> opsets;
+  Graph graph;
+};
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_ONNX_MODEL_H

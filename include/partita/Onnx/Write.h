@@ -1,0 +1,21 @@
+//===- Write.h - Writing ONNX models ----------------------------*- C++ -*-===//
+#ifndef PARTITA_ONNX_WRITE_H
+#define PARTITA_ONNX_WRITE_H
+
+#include "partita/Base/Error.h"
+#include "partita/Onnx/Model.h"
+
+#include <string>
+
+namespace partita::onnx_model {
+
+/// Writes a graph in canonical form as an ONNX file of IR 10 and opset 23, or the newest
+/// opset that one of its operators needs. All tensors go into the file, which must stay
+/// below 2 GiB. Outputs are written without a shape.
+///
+/// Fails on opaque attributes and tensors without bytes; nothing is written then.
+Expected<void> writeModel(const Model &model, const std::string &path);
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_ONNX_WRITE_H

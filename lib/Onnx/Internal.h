@@ -1,0 +1,134 @@
+//===- Internal.h - The steps of the ONNX loader ----------------*- C++ -*-===//
+//
+// Private to this folder. The steps run in the order of this file; Load.cpp calls them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_ONNX_INTERNAL_H
+#define PARTITA_LIB_ONNX_INTERNAL_H
+
+#include "partita/Base/File.h"
+#include "partita/Onnx/Load.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <optional>
+#include <unordered_map>
+
+namespace partita::onnx_model {
+
+/// Domain to version, the standard operators under "".
+using Opsets = std::map<std::string, int64_t>;
+
+/// "" for both spellings of the standard domain.
+inline std::string plainDomain(const std::string &domain) {
+  return domain == "ai.onnx" ? "" : domain;
+}
+
+//===-- ReadProto.cpp -----------------------------------------------------===//
+
+/// A parsed file. Payloads of at least some kilobytes that top-level initializers have
+/// as raw_data are found in the mapped file rather than kept in `proto`.
+struct ModelFile {
+  std::string path;
+  std::shared_ptr<const MappedFile> mapping;
+  onnx::ModelProto proto;
+  /// Initializer index to the place of its raw_data in the mapping.
+  std::vector<std::span<const std::byte>> payloads;
+};
+
+Expected<std::unique_ptr<ModelFile>> readModelFile(const std::string &path);
+/// The model's opsets, or an error if the IR version or an opset is out of range.
+Expected<Opsets> checkVersions(const ModelFile &file);
+
+//===-- Tensors.cpp -------------------------------------------------------===//
+
+/// Reads tensors of one model; maps each external file once.
+class TensorReader {
+public:
+  TensorReader(const ModelFile &file, bool weights);
+  /// `what` is "initializer 'w'" or the like. `payload` is where raw_data lies in the
+  /// model's mapping, empty if it is in the proto.
+  Expected<Tensor> read(const onnx::TensorProto &proto, const std::string &what,
+                        std::span<const std::byte> payload = {});
+
+private:
+  Expected<Tensor> readExternal(const onnx::TensorProto &proto, Tensor tensor,
+                                uint64_t size, const std::string &what);
+  Expected<std::shared_ptr<const MappedFile>> open(const std::string &location,
+                                                   const std::string &what);
+  const ModelFile &file;
+  bool weights;
+  std::string folder;
+  std::map<std::string, std::shared_ptr<const MappedFile>> opened;
+};
+
+/// A tensor in memory with the given name.
+Tensor memoryTensor(std::string name, HostTensor values);
+
+//===-- Shapes.cpp --------------------------------------------------------===//
+
+/// Makes every input of the graph static, in place, by the bindings; drops inputs that
+/// are initializers, and the shapes that the file states for other values.
+Expected<void> bindShapes(onnx::ModelProto &model,
+                          const std::vector<ShapeBinding> &bindings);
+
+//===-- Functions.cpp -----------------------------------------------------===//
+
+/// A node on its way through the expansion, with what a NodeProto cannot carry.
+struct PendingNode {
+  onnx::NodeProto proto;
+  std::string name;
+  std::string origin;
+  /// The opsets it was written for: a function may differ from the model.
+  std::shared_ptr<const Opsets> opsets;
+};
+
+/// What ONNX's shape inference finds out about a value; dims are -1 where unknown.
+struct TypeInfo {
+  DType type = DType::F32;
+  std::optional<std::vector<int64_t>> shape;
+};
+using Types = std::unordered_map<std::string, TypeInfo>;
+
+struct ExpandedGraph {
+  std::vector<PendingNode> nodes;
+  Types types;
+};
+
+/// Takes the nodes out of the model's graph, inlined and expanded. Initializers of
+/// branches that were taken are added to the model's.
+Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
+                                        const std::set<std::string> &kept);
+
+/// Gives out names that are unique in the graph.
+class UniqueNames {
+public:
+  void reserve(const std::string &name) { used.insert(name); }
+  /// `base`, or `base`_2, `base`_3… where it is taken.
+  std::string take(const std::string &base);
+
+private:
+  std::set<std::string> used;
+  std::map<std::string, int> next;
+};
+
+//===-- Convert.cpp -------------------------------------------------------===//
+
+/// Proto nodes to plain ones, with defaults filled in and Constants made initializers.
+Expected<Graph> convertGraph(const ModelFile &file, ExpandedGraph &&expanded,
+                             TensorReader &reader);
+
+//===-- Sort.cpp ----------------------------------------------------------===//
+
+/// Checks that every value is defined exactly once, sorts the nodes and drops what no
+/// output needs.
+Expected<void> sortGraph(Graph &graph);
+
+//===-- Normalize.cpp -----------------------------------------------------===//
+
+/// Brings every node to its canonical form.
+Expected<void> normalizeGraph(Graph &graph, Types types);
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_LIB_ONNX_INTERNAL_H

@@ -1,0 +1,71 @@
+//===- Load.cpp - Reading ONNX models -------------------------------------===//
+#include "Internal.h"
+
+#include <exception>
+
+using namespace partita;
+using namespace partita::onnx_model;
+
+std::set<std::string> onnx_model::defaultKeptOps() {
+  return {// Pointwise: one op each, with a payload.
+          "Clip", "Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "ThresholdedRelu",
+          "Gelu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Swish",
+          "GreaterOrEqual", "LessOrEqual",
+          // Normalisations: kernels that are worth keeping whole.
+          "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization",
+          // Its body is a Loop, which would only be worse.
+          "Range",
+          // The normaliser writes these in terms of ReduceSum, whatever the opset.
+          "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
+}
+
+static Expected<Model> load(const std::string &path, const LoadOptions &options) {
+  auto file = readModelFile(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto opsets = checkVersions(**file);
+  if (!opsets)
+    return tl::unexpected(opsets.error());
+  auto fail = [&](const Error &error) {
+    // Tensors say the file themselves: they may lie in another one.
+    bool saysFile = error.message.starts_with("'" + path + "': ");
+    return makeError(saysFile ? error.message : "'" + path + "': " + error.message);
+  };
+  onnx::ModelProto &proto = (*file)->proto;
+  if (auto bound = bindShapes(proto, options.shapes); !bound)
+    return fail(bound.error());
+  auto expanded = expandFunctions(proto, *opsets, options.kept);
+  if (!expanded)
+    return fail(expanded.error());
+  Types types = std::move(expanded->types);
+  TensorReader reader(**file, options.weights);
+  auto graph = convertGraph(**file, std::move(*expanded), reader);
+  if (!graph)
+    return fail(graph.error());
+  if (auto sorted = sortGraph(*graph); !sorted)
+    return fail(sorted.error());
+  if (auto normal = normalizeGraph(*graph, std::move(types)); !normal)
+    return fail(normal.error());
+  // The normaliser leaves constants behind that nothing uses any more.
+  if (auto sorted = sortGraph(*graph); !sorted)
+    return fail(sorted.error());
+
+  Model model;
+  model.path = path;
+  model.producer = proto.producer_name();
+  if (!proto.producer_version().empty())
+    model.producer += " " + proto.producer_version();
+  model.irVersion = proto.ir_version();
+  model.opsets = std::move(*opsets);
+  model.graph = std::move(*graph);
+  return model;
+}
+
+Expected<Model> onnx_model::loadModel(const std::string &path,
+                                      const LoadOptions &options) {
+  try {
+    return load(path, options);
+  } catch (const std::exception &error) {
+    return makeError("'" + path + "': " + error.what());
+  }
+}

@@ -1,0 +1,101 @@
+//===- ReadProto.cpp - From a file to a checked ModelProto ----------------===//
+#include "Internal.h"
+
+#include "partita/Base/ProtoWire.h"
+
+#include <climits>
+
+using namespace partita;
+using namespace partita::onnx_model;
+
+static constexpr int64_t oldestIr = 3, newestIr = 13;
+static constexpr int64_t oldestOpset = 7, newestOpset = 27;
+
+/// Field numbers of onnx.proto on the way to an initializer's bytes.
+static constexpr uint32_t modelGraph = 7, graphInitializer = 5, tensorRawData = 9;
+
+static std::string_view text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
+}
+
+/// The places of the initializers' raw_data, in the order of the initializers. Protobuf
+/// copies them; weights are better used where they lie in the mapped file.
+static std::vector<std::span<const std::byte>> findPayloads(std::string_view model) {
+  std::vector<std::span<const std::byte>> payloads;
+  WireReader fields(model);
+  while (auto field = fields.next()) {
+    if (field->id != modelGraph || field->type != WireType::Bytes)
+      continue;
+    WireReader graph(field->bytes);
+    while (auto member = graph.next()) {
+      if (member->id != graphInitializer || member->type != WireType::Bytes)
+        continue;
+      std::span<const std::byte> payload;
+      WireReader tensor(member->bytes);
+      while (auto part = tensor.next())
+        if (part->id == tensorRawData && part->type == WireType::Bytes)
+          payload = std::as_bytes(std::span(part->bytes));
+      payloads.push_back(payload);
+    }
+  }
+  return payloads;
+}
+
+Expected<std::unique_ptr<ModelFile>> onnx_model::readModelFile(const std::string &path) {
+  auto mapping = MappedFile::open(path);
+  if (!mapping)
+    return tl::unexpected(mapping.error());
+  auto file = std::make_unique<ModelFile>();
+  file->path = path;
+  file->mapping = *mapping;
+  auto bytes = (*mapping)->bytes();
+  if (bytes.empty())
+    return makeError("'" + path + "' is empty, not an ONNX model");
+  if (bytes.size() > INT_MAX)
+    return makeError("'" + path + "' has " + std::to_string(bytes.size()) +
+                     " bytes, but an ONNX file cannot exceed 2 GiB: save the weights as"
+                     " external data");
+  if (!file->proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return makeError("'" + path + "' is not an ONNX model, or is truncated");
+  if (!file->proto.has_graph())
+    return makeError("'" + path + "' is not an ONNX model: it has no graph");
+  file->payloads = findPayloads(text(bytes));
+  auto &initializers = *file->proto.mutable_graph()->mutable_initializer();
+  // A graph written in several pieces is merged by protobuf; the scan sees the same
+  // initializers in the same order, so the counts agree.
+  if (file->payloads.size() != static_cast<size_t>(initializers.size()))
+    file->payloads.assign(initializers.size(), {});
+  // Shape inference wants to read small integer tensors; weights need not be held twice.
+  constexpr size_t smallPayload = 4096;
+  for (int i = 0; i < initializers.size(); ++i)
+    if (file->payloads[i].size() > smallPayload)
+      initializers[i].clear_raw_data();
+  return file;
+}
+
+Expected<Opsets> onnx_model::checkVersions(const ModelFile &file) {
+  const onnx::ModelProto &proto = file.proto;
+  auto failure = [&](const std::string &message) {
+    return makeError("'" + file.path + "': " + message);
+  };
+  if (proto.ir_version() < oldestIr || proto.ir_version() > newestIr)
+    return failure("IR version " + std::to_string(proto.ir_version()) +
+                   " is not supported (known are " + std::to_string(oldestIr) + " to " +
+                   std::to_string(newestIr) + ")");
+  Opsets opsets;
+  for (const auto &import : proto.opset_import()) {
+    auto [it, isNew] = opsets.emplace(plainDomain(import.domain()), import.version());
+    if (!isNew && it->second != import.version())
+      return failure("opset domain '" + import.domain() + "' is imported as " +
+                     std::to_string(it->second) + " and as " +
+                     std::to_string(import.version()));
+  }
+  auto standard = opsets.find("");
+  if (standard == opsets.end())
+    return failure("the model does not say which opset its standard operators are from");
+  if (standard->second < oldestOpset || standard->second > newestOpset)
+    return failure("opset " + std::to_string(standard->second) +
+                   " is not supported (known are " + std::to_string(oldestOpset) +
+                   " to " + std::to_string(newestOpset) + ")");
+  return opsets;
+}
