@@ -87,7 +87,8 @@ struct Session::State {
   Expected<void> request1(size_t index);
   Expected<void> sendOutputs(size_t index);
   Expected<void> await();
-  std::optional<std::string> watch(std::vector<Sighting> &seen);
+  std::vector<Sighting> seen; ///< by rank of this process
+  std::optional<std::string> watch();
 };
 
 Expected<void> Session::State::collectTensors() {
@@ -222,7 +223,7 @@ void Session::State::rankMain(size_t index) {
 
 /// The sentence for a rank that stands still, if one does. A rank that waits for others
 /// is not to blame, so it is named only when nobody else can be.
-std::optional<std::string> Session::State::watch(std::vector<Sighting> &seen) {
+std::optional<std::string> Session::State::watch() {
   auto time = Clock::now();
   int stuck = -1, waiting = -1;
   for (size_t i = 0; i < transports.size(); ++i) {
@@ -252,7 +253,7 @@ std::optional<std::string> Session::State::watch(std::vector<Sighting> &seen) {
 
 /// Waits until every rank of this process is done.
 Expected<void> Session::State::await() {
-  std::vector<Sighting> seen(transports.size(), {0, Clock::now()});
+  seen.assign(transports.size(), {0, Clock::now()});
   std::unique_lock guard(lock);
   while (done < transports.size()) {
     wakeCaller.wait_for(guard, std::chrono::milliseconds(100));
@@ -261,7 +262,7 @@ Expected<void> Session::State::await() {
       break;
     if (done == transports.size())
       break;
-    if (auto message = watch(seen)) {
+    if (auto message = watch()) {
       broken = hung = true;
       if (failure.empty())
         failure = *message;

@@ -4,12 +4,39 @@
 #include <cerrno>
 #include <cstring>
 #include <dlfcn.h>
+#include <elf.h>
 #include <sys/mman.h>
 
 using namespace partita;
 using namespace partita::runtime;
 
+/// The dynamic loader maps segments without looking at the file's size; a truncated
+/// library would end the process by SIGBUS.
+static Expected<void> checkLibrary(const std::string &path) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto bytes = (*file)->bytes();
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof(header) || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)
+    return makeError("'" + path + "' is not a shared library");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    uint64_t at = header.e_phoff + i * sizeof(segment);
+    bool inside = at <= bytes.size() && sizeof(segment) <= bytes.size() - at;
+    if (inside)
+      std::memcpy(&segment, bytes.data() + at, sizeof(segment));
+    if (!inside || segment.p_offset > bytes.size() ||
+        segment.p_filesz > bytes.size() - segment.p_offset)
+      return makeError("'" + path + "' is truncated");
+  }
+  return {};
+}
+
 Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path) {
+  if (auto ok = checkLibrary(path); !ok)
+    return tl::unexpected(ok.error());
   // A path without a slash would be searched for in the system's folders.
   std::string exact = path.find('/') == std::string::npos ? "./" + path : path;
   void *library = ::dlopen(exact.c_str(), RTLD_NOW | RTLD_LOCAL);
