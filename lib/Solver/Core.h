@@ -1,0 +1,141 @@
+//===- Core.h - The reducible form of a problem -----------------*- C++ -*-===//
+//
+// A Core is a Problem on its way to nothing: variables, at most one edge per pair, and
+// memory rows, on which every reduction works in place. Three things are kept apart so
+// that a reduction never has to undo another:
+//
+//   cost      constant + unary + tables; a true cost, never including multipliers
+//   memory    rows (time steps that can still be exceeded), each with the bytes left
+//             once every variable takes its cheapest-in-memory choice; members hold
+//             what a choice uses above that
+//   trail     how to get the choices of removed variables back, applied in reverse
+//
+// Costs are doubles (sums never wrap); `infinite` means forbidden. A reduction that needs
+// an upper bound prunes with a margin for rounding (see Limits), so nothing that could be
+// better is ever lost.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_SOLVER_CORE_H
+#define PARTITA_LIB_SOLVER_CORE_H
+
+#include "partita/Solver/Problem.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace partita::solver {
+
+inline constexpr double infinite = 1e30;
+inline bool isInfinite(double cost) { return cost > 1e29; }
+
+/// What the choices of a variable use over the rows begin ≤ r < end; the least is 0.
+struct Member {
+  int begin, end;
+  std::vector<int64_t> bytes;
+};
+
+struct CoreVar {
+  std::vector<double> cost;
+  std::vector<Member> members;
+  std::vector<int> edges;
+  bool alive = true;
+  int size() const { return static_cast<int>(cost.size()); }
+};
+
+struct CoreEdge {
+  int first, second;
+  /// table[a * size(second) + b]
+  std::vector<double> table;
+  bool alive = true;
+};
+
+/// How one variable's choice follows from others, or how its choices were renumbered.
+struct TrailRecord {
+  enum Kind { Renumbered, Follows, FollowsTwo } kind;
+  int var, first = -1, second = -1;
+  /// Renumbered: new choice → old. Follows: choice of `first` → choice of `var` (one
+  /// entry when `first` is -1). FollowsTwo: row-major over (first, second).
+  std::vector<uint32_t> map;
+  int stride = 0;
+};
+
+class Core {
+public:
+  std::vector<CoreVar> vars;
+  std::vector<CoreEdge> edges;
+  double constant = 0;
+  /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
+  std::vector<int64_t> slack;
+  std::vector<double> lambda;
+  /// Rows as time steps of the problem, for messages; only kept at the root.
+  std::vector<TrailRecord> trail;
+  /// Table entries touched, the unit of work.
+  int64_t work = 0;
+
+  int other(int edge, int var) const {
+    return edges[edge].first == var ? edges[edge].second : edges[edge].first;
+  }
+  double entry(int edge, int var, int choice, int otherChoice) const {
+    const CoreEdge &e = edges[edge];
+    return e.first == var ? e.table[choice * vars[e.second].size() + otherChoice]
+                          : e.table[otherChoice * vars[e.second].size() + choice];
+  }
+  /// The edge between two variables, or -1.
+  int findEdge(int a, int b) const;
+  /// Adds a table (row-major over a, b) to the edge between a and b.
+  void addTable(int a, int b, std::vector<double> &&table);
+
+  /// Applies every loss-free reduction until none helps. False: no answer exists.
+  bool reduce(bool dominance = true);
+  /// Forbids what has no support any more, without renumbering. False: no answer.
+  bool propagate(std::vector<int> changed);
+  /// Keeps one choice and propagates. False: no answer.
+  bool fix(int var, int choice);
+  /// Drops rows that can no longer be exceeded or are implied by a neighbour.
+  void compressRows();
+  /// Drops rows that any other row implies. Afterwards a variable's members are disjoint.
+  void dropImpliedRows();
+  /// Adds the edge's table into costs and removes v; v has one choice.
+  void absorb(int var);
+
+  int aliveVars() const;
+  int64_t tableEntries() const;
+  /// A copy without dead variables; ids[new] = variable here.
+  Core pack(std::vector<int> &ids) const;
+  /// The choices of all variables as they were when the trail began, given those of the
+  /// alive ones.
+  std::vector<int> expand(std::vector<int> choices) const;
+  /// Cost and feasibility of choices for the alive variables.
+  double price(const std::vector<int> &choices) const;
+  bool fits(const std::vector<int> &choices) const;
+  /// Bytes used above the rows' base by a choice for each alive variable.
+  std::vector<Wide> rowUse(const std::vector<int> &choices) const;
+
+private:
+  void removeEdge(int edge);
+  bool reviseEdge(int edge, int var, bool &changed);
+  bool compact();
+  bool normalizeMembers(int var);
+  bool pruneMemory(std::vector<int> &changed);
+  bool mergeFunctional();
+  bool functionOf(int edge, int var, std::vector<uint32_t> &map) const;
+  bool worthContracting(int into, int var) const;
+  void contract(int into, int var, int edge, std::vector<uint32_t> map);
+  bool eliminate();
+  bool eliminateOne(int var);
+  bool dominate();
+  bool dominates(int var, int better, int worse) const;
+};
+
+/// The core of a problem that passed `check`.
+struct Root {
+  Core core;
+  /// Set when no answer exists for a reason that can be told.
+  std::string infeasible;
+  /// The problem's variables are the core's first ones.
+};
+Root buildCore(const Problem &problem);
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_CORE_H

@@ -1,0 +1,311 @@
+//===- Dual.cpp - Lower bounds by reparametrization -----------------------===//
+#include "Dual.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace partita;
+using namespace partita::solver;
+
+Dual::Dual(Core &core, Cut cut) : core(core), cut(cut) {
+  theta.resize(core.vars.size());
+  first.resize(core.edges.size());
+  second.resize(core.edges.size());
+  choice.assign(core.vars.size(), 0);
+  size_t widest = 0;
+  for (size_t v = 0; v < core.vars.size(); ++v)
+    if (core.vars[v].alive) {
+      order.push_back(static_cast<int>(v));
+      theta[v] = core.vars[v].cost;
+      widest = std::max(widest, theta[v].size());
+    }
+  for (size_t e = 0; e < core.edges.size(); ++e)
+    if (core.edges[e].alive) {
+      first[e].assign(core.vars[core.edges[e].first].cost.size(), 0);
+      second[e].assign(core.vars[core.edges[e].second].cost.size(), 0);
+    }
+  scratch.resize(widest);
+  lambda = core.lambda;
+  constant = core.constant;
+  penalties(lambda, 1);
+}
+
+/// Adds sign·change·bytes to the choices and takes sign·change·slack off the constant.
+void Dual::penalties(const std::vector<double> &change, double sign) {
+  std::vector<double> sum(change.size() + 1);
+  bool any = false;
+  for (size_t r = 0; r < change.size(); ++r) {
+    sum[r + 1] = sum[r] + change[r];
+    any |= change[r] != 0;
+    constant -= sign * change[r] * static_cast<double>(core.slack[r]);
+  }
+  if (!any)
+    return;
+  for (int v : order)
+    for (const Member &m : core.vars[v].members) {
+      double price = sign * (sum[m.end] - sum[m.begin]);
+      if (price == 0)
+        continue;
+      for (size_t s = 0; s < theta[v].size(); ++s)
+        if (!isInfinite(theta[v][s]))
+          theta[v][s] += price * static_cast<double>(m.bytes[s]);
+    }
+}
+
+/// Takes from an edge all it can spare for each choice of var.
+void Dual::pull(int edge, int var) {
+  const CoreEdge &e = core.edges[edge];
+  const double *table = e.table.data();
+  size_t k = first[edge].size(), l = second[edge].size();
+  core.work += static_cast<int64_t>(k * l);
+  double *a = first[edge].data(), *b = second[edge].data(), *out = theta[var].data();
+  if (e.first == var) {
+    for (size_t s = 0; s < k; ++s) {
+      if (isInfinite(out[s]))
+        continue;
+      const double *row = table + s * l;
+      double least[4] = {infinite, infinite, infinite, infinite};
+      size_t t = 0;
+      for (; t + 4 <= l; t += 4)
+        for (int j = 0; j < 4; ++j) {
+          double c = row[t + j] - b[t + j];
+          least[j] = c < least[j] ? c : least[j];
+        }
+      for (; t < l; ++t)
+        least[0] = std::min(least[0], row[t] - b[t]);
+      double spare = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+      if (isInfinite(spare)) {
+        out[s] = infinite;
+        continue;
+      }
+      spare -= a[s];
+      a[s] += spare;
+      out[s] += spare;
+    }
+    return;
+  }
+  double *least = scratch.data();
+  std::fill(least, least + l, infinite);
+  for (size_t s = 0; s < k; ++s) {
+    const double *row = table + s * l;
+    double given = a[s];
+    for (size_t t = 0; t < l; ++t) {
+      double c = row[t] - given;
+      least[t] = c < least[t] ? c : least[t];
+    }
+  }
+  for (size_t t = 0; t < l; ++t) {
+    if (isInfinite(out[t]))
+      continue;
+    if (isInfinite(least[t])) {
+      out[t] = infinite;
+      continue;
+    }
+    double spare = least[t] - b[t];
+    b[t] += spare;
+    out[t] += spare;
+  }
+}
+
+void Dual::push(int edge, int var, double share) {
+  double *given = message(edge, var);
+  for (size_t s = 0; s < theta[var].size(); ++s)
+    if (!isInfinite(theta[var][s]))
+      given[s] -= share * theta[var][s];
+}
+
+/// Takes the minimum out of var's costs and drops what lies above the cut. A dropped
+/// choice looks infinitely expensive from every edge.
+bool Dual::settle(int var) {
+  std::vector<double> &cost = theta[var];
+  double least = *std::min_element(cost.begin(), cost.end());
+  if (isInfinite(least))
+    return false;
+  constant += least;
+  double room = cut.value() - constant;
+  for (size_t s = 0; s < cost.size(); ++s) {
+    if (!isInfinite(cost[s])) {
+      cost[s] -= least;
+      if (cost[s] <= room)
+        continue;
+      cost[s] = infinite;
+    }
+    for (int e : core.vars[var].edges)
+      message(e, var)[s] = -infinite;
+  }
+  return room >= 0;
+}
+
+void Dual::decode(int var, bool forward) {
+  size_t k = theta[var].size();
+  double *sum = scratch.data();
+  std::copy(theta[var].begin(), theta[var].end(), sum);
+  for (int e : core.vars[var].edges) {
+    int o = core.other(e, var);
+    if ((o < var) != forward)
+      continue;
+    const double *mine = message(e, var);
+    for (size_t s = 0; s < k; ++s)
+      sum[s] += core.entry(e, var, static_cast<int>(s), choice[o]) - mine[s];
+  }
+  choice[var] = static_cast<int>(std::min_element(sum, sum + k) - sum);
+}
+
+bool Dual::visit(int var, bool forward) {
+  int ahead = 0, behind = 0;
+  for (int e : core.vars[var].edges) {
+    if ((core.other(e, var) < var) == forward) {
+      ++behind;
+      pull(e, var);
+    } else {
+      ++ahead;
+    }
+  }
+  if (!settle(var))
+    return false;
+  if (forward)
+    decode(var, true);
+  if (ahead == 0)
+    return true;
+  double share = 1.0 / std::max(ahead, behind);
+  for (int e : core.vars[var].edges)
+    if ((core.other(e, var) < var) != forward)
+      push(e, var, share);
+  double left = std::max(0.0, 1 - share * ahead);
+  for (double &c : theta[var])
+    if (!isInfinite(c))
+      c *= left;
+  return true;
+}
+
+bool Dual::sweep() {
+  for (int v : order)
+    if (!visit(v, true))
+      return false;
+  for (auto v = order.rbegin(); v != order.rend(); ++v)
+    if (!visit(*v, false))
+      return false;
+  last = constant;
+  if (last > best || best <= -infinite)
+    remember();
+  return true;
+}
+
+void Dual::remember() {
+  best = last;
+  bestConstant = constant;
+  bestLambda = lambda;
+}
+
+void Dual::stepMultipliers() {
+  if (core.slack.empty())
+    return;
+  std::vector<Wide> use = core.rowUse(choice);
+  size_t rows = use.size();
+  std::vector<double> over(rows);
+  for (size_t r = 0; r < rows; ++r)
+    over[r] = static_cast<double>(use[r] - core.slack[r]);
+  // Of each stretch of exceeded rows only the worst is priced: neighbours are mostly the
+  // same constraint, and a step shared by hundreds of rows moves none of them.
+  std::vector<double> change(rows);
+  double norm = 0;
+  for (size_t r = 0; r < rows;) {
+    if (over[r] <= 0) {
+      change[r] = lambda[r] > 0 ? over[r] : 0;
+      norm += change[r] * change[r];
+      ++r;
+      continue;
+    }
+    size_t worst = r;
+    for (; r < rows && over[r] > 0; ++r) {
+      if (over[r] > over[worst])
+        worst = r;
+      change[r] = lambda[r] > 0 ? over[r] : 0;
+    }
+    change[worst] = over[worst];
+    norm += over[worst] * over[worst];
+  }
+  if (norm == 0)
+    return;
+  double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
+  double step = scale * std::max(goal - last, 1e-9 * std::abs(goal)) / norm;
+  for (size_t r = 0; r < rows; ++r) {
+    double next = std::max(0.0, lambda[r] + step * change[r]);
+    change[r] = next - lambda[r];
+    lambda[r] = next;
+  }
+  penalties(change, 1);
+}
+
+bool Dual::run(int maxSweeps, double tolerance) {
+  double before = -infinite;
+  for (int i = 0; i < maxSweeps; ++i) {
+    double previous = best;
+    if (!sweep())
+      return false;
+    if (best > previous + 1e-7 * std::abs(best)) {
+      stalled = 0;
+    } else if (++stalled >= 4) {
+      scale *= 0.6;
+      stalled = 0;
+    }
+    if (i % 16 == 15) {
+      if (best - before < tolerance * std::max(1.0, std::abs(best)))
+        break;
+      before = best;
+    }
+    if (i + 1 < maxSweeps)
+      stepMultipliers();
+  }
+  // The multipliers of the best bound, with messages settled for them.
+  if (last < best) {
+    std::vector<double> change(lambda.size());
+    for (size_t r = 0; r < lambda.size(); ++r)
+      change[r] = bestLambda[r] - lambda[r];
+    lambda = bestLambda;
+    penalties(change, 1);
+    for (int i = 0; i < 3; ++i)
+      if (!sweep())
+        return false;
+  }
+  return true;
+}
+
+bool Dual::bake() {
+  double room = cut.value() - constant;
+  double lost = 0;
+  for (size_t e = 0; e < core.edges.size(); ++e) {
+    CoreEdge &edge = core.edges[e];
+    if (!edge.alive)
+      continue;
+    size_t k = first[e].size(), l = second[e].size();
+    core.work += static_cast<int64_t>(k * l);
+    const auto &a = theta[edge.first], &b = theta[edge.second];
+    for (size_t s = 0; s < k; ++s)
+      for (size_t t = 0; t < l; ++t) {
+        double &c = edge.table[s * l + t];
+        double moved = c - first[e][s] - second[e][t];
+        c = isInfinite(c) || isInfinite(moved) || moved + a[s] + b[t] > room ? infinite
+                                                                             : moved;
+      }
+  }
+  (void)lost;
+  core.constant = constant;
+  std::vector<double> kept = lambda;
+  for (size_t v : order)
+    core.vars[v].cost.swap(theta[v]);
+  // The core's costs are true costs: take the multipliers' part out again.
+  for (size_t v : order)
+    theta[v] = core.vars[v].cost;
+  double dual = constant;
+  penalties(kept, -1);
+  core.constant = constant;
+  constant = dual;
+  for (size_t v : order) {
+    core.vars[v].cost = theta[v];
+    if (std::all_of(theta[v].begin(), theta[v].end(), isInfinite))
+      return false;
+  }
+  core.lambda = kept;
+  return true;
+}

@@ -1,0 +1,81 @@
+//===- Dual.h - Lower bounds by reparametrization ---------------*- C++ -*-===//
+//
+// Cost may be moved freely between a variable and its edges: taking M(s) off every entry
+// in row s of a table and adding it to the variable's cost of s changes no answer's sum.
+// Memory may be priced: for any multipliers λ ≥ 0 per row, no feasible answer costs less
+// than the same answer with λ·(bytes − limit) added. The bound is what is left once the
+// moved costs are all ≥ 0 and their minimum has been taken out into a constant.
+//
+// A sweep visits the variables in order and back. It pulls all that the edges from
+// before can spare, takes the minimum out, and pushes even shares towards the edges
+// after (sequential message passing). Every intermediate state is a valid bound, and a
+// choice whose cost alone lifts the bound over the cut can never be in a better answer.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_SOLVER_DUAL_H
+#define PARTITA_LIB_SOLVER_DUAL_H
+
+#include "Core.h"
+
+namespace partita::solver {
+
+/// Where better answers end. Costs are integers, so better than `upper` means at most
+/// upper − 1; the margin covers rounding in the sums.
+struct Cut {
+  double upper = infinite;
+  double margin() const { return 1e-6 + upper * 1e-11; }
+  double value() const { return isInfinite(upper) ? infinite : upper - 1 + margin(); }
+};
+
+class Dual {
+public:
+  /// Starts from the core's costs and multipliers. The core must not change until bake.
+  Dual(Core &core, Cut cut);
+
+  /// One pass forth and back. False: nothing below the cut is left.
+  bool sweep();
+  /// Moves the multipliers towards the rows that the decoded choices exceed.
+  void stepMultipliers();
+  /// Sweeps with multiplier steps until the bound stops rising. False as sweep.
+  bool run(int maxSweeps, double tolerance);
+  /// Writes the moved costs back into the core and forbids choices and pairs that the
+  /// bound excludes. False: nothing is left.
+  bool bake();
+
+  double bound() const { return best; }
+  /// Choices read off during the last forward pass; may break rows and pairs.
+  const std::vector<int> &decoded() const { return choice; }
+  /// Cost of a choice above the bound, with multipliers, as moved so far.
+  const std::vector<double> &excess(int var) const { return theta[var]; }
+  void setCut(Cut c) { cut = c; }
+
+private:
+  double *message(int edge, int var) {
+    return core.edges[edge].first == var ? first[edge].data() : second[edge].data();
+  }
+  bool visit(int var, bool forward);
+  bool settle(int var);
+  void pull(int edge, int var);
+  void push(int edge, int var, double share);
+  void decode(int var, bool forward);
+  void penalties(const std::vector<double> &change, double sign);
+
+  Core &core;
+  Cut cut;
+  std::vector<int> order;
+  std::vector<std::vector<double>> theta;
+  std::vector<std::vector<double>> first, second;
+  std::vector<double> lambda, bestLambda;
+  std::vector<std::vector<double>> bestTheta, bestFirst, bestSecond;
+  double constant = 0, bestConstant = 0, best = -infinite, last = -infinite;
+  double scale = 1;
+  int stalled = 0;
+  std::vector<int> choice;
+  std::vector<double> scratch;
+  void remember();
+  void restore();
+};
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_DUAL_H

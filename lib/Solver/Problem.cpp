@@ -1,0 +1,175 @@
+//===- Problem.cpp - Checking problems and pricing answers ----------------===//
+#include "partita/Solver/Problem.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace partita;
+using namespace partita::solver;
+
+std::string solver::toString(Wide value) {
+  bool negative = value < 0;
+  unsigned __int128 rest = negative ? -static_cast<unsigned __int128>(value)
+                                    : static_cast<unsigned __int128>(value);
+  std::string digits;
+  do {
+    digits.push_back(static_cast<char>('0' + static_cast<int>(rest % 10)));
+    rest /= 10;
+  } while (rest != 0);
+  if (negative)
+    digits.push_back('-');
+  std::reverse(digits.begin(), digits.end());
+  return digits;
+}
+
+static std::string number(size_t value) { return std::to_string(value); }
+
+static Expected<void> checkCosts(const std::vector<int64_t> &costs,
+                                 const std::string &owner) {
+  for (size_t i = 0; i < costs.size(); ++i)
+    if (costs[i] < 0 || costs[i] > forbidden)
+      return makeError(owner + ": cost " + number(i) + " is " + std::to_string(costs[i]) +
+                       ", expected 0 to " + std::to_string(forbidden));
+  return {};
+}
+
+static Expected<void> checkUsages(const std::vector<Usage> &usages, size_t entries,
+                                  const std::string &owner) {
+  for (const Usage &usage : usages) {
+    if (usage.begin < 0 || usage.end < usage.begin || usage.end > maxTime)
+      return makeError(owner + ": the interval [" + std::to_string(usage.begin) + ", " +
+                       std::to_string(usage.end) + ") is not inside [0, " +
+                       std::to_string(maxTime) + ")");
+    if (usage.bytes.size() != entries)
+      return makeError(owner + ": " + number(usage.bytes.size()) + " usages for " +
+                       number(entries) + " costs");
+    for (int64_t bytes : usage.bytes)
+      if (bytes < 0 || bytes > maxBytes)
+        return makeError(owner + ": a usage of " + std::to_string(bytes) +
+                         " bytes, expected 0 to " + std::to_string(maxBytes));
+  }
+  return {};
+}
+
+static Expected<void> checkEdge(const Problem &problem, size_t e) {
+  const Edge &edge = problem.edges[e];
+  std::string owner = "edge " + number(e);
+  for (uint32_t v : {edge.first, edge.second})
+    if (v >= problem.variables.size())
+      return makeError(owner + ": there is no variable " + number(v) + ", only " +
+                       number(problem.variables.size()));
+  if (edge.first == edge.second)
+    return makeError(owner + ": joins variable " + number(edge.first) + " to itself");
+  size_t a = problem.variables[edge.first].costs.size();
+  size_t b = problem.variables[edge.second].costs.size();
+  if (edge.costs.size() != a * b)
+    return makeError(owner + ": " + number(edge.costs.size()) + " costs, expected " +
+                     number(a) + " x " + number(b));
+  if (auto ok = checkCosts(edge.costs, owner); !ok)
+    return ok;
+  return checkUsages(edge.usages, edge.costs.size(), owner);
+}
+
+static Expected<void> checkClasses(const Problem &problem) {
+  std::vector<bool> seen(problem.variables.size());
+  for (size_t c = 0; c < problem.classes.size(); ++c)
+    for (uint32_t v : problem.classes[c]) {
+      std::string owner = "class " + number(c);
+      if (v >= problem.variables.size())
+        return makeError(owner + ": there is no variable " + number(v));
+      if (seen[v])
+        return makeError(owner + ": variable " + number(v) + " is in a class already");
+      seen[v] = true;
+      if (problem.variables[v].costs.size() !=
+          problem.variables[problem.classes[c].front()].costs.size())
+        return makeError(owner + ": variable " + number(v) +
+                         " has another number of choices than the class");
+    }
+  return {};
+}
+
+Expected<void> solver::check(const Problem &problem) {
+  if (problem.variables.empty())
+    return makeError("the problem is empty: it has no variables");
+  if (problem.memoryLimit &&
+      (*problem.memoryLimit < 1 || *problem.memoryLimit > maxBytes))
+    return makeError("the memory limit is " + std::to_string(*problem.memoryLimit) +
+                     ", expected 1 to " + std::to_string(maxBytes));
+  for (size_t v = 0; v < problem.variables.size(); ++v) {
+    const Variable &variable = problem.variables[v];
+    std::string owner = "variable " + number(v);
+    if (variable.costs.empty())
+      return makeError(owner + ": has no choices");
+    if (auto ok = checkCosts(variable.costs, owner); !ok)
+      return ok;
+    if (auto ok = checkUsages(variable.usages, variable.costs.size(), owner); !ok)
+      return ok;
+  }
+  for (size_t e = 0; e < problem.edges.size(); ++e)
+    if (auto ok = checkEdge(problem, e); !ok)
+      return ok;
+  return checkClasses(problem);
+}
+
+namespace {
+/// Bytes added to or taken from the sum at a time step.
+using Steps = std::map<int64_t, Wide>;
+} // namespace
+
+static void addUsages(Steps &steps, const std::vector<Usage> &usages, size_t entry) {
+  for (const Usage &usage : usages)
+    if (usage.begin < usage.end && usage.bytes[entry] != 0) {
+      steps[usage.begin] += usage.bytes[entry];
+      steps[usage.end] -= usage.bytes[entry];
+    }
+}
+
+Expected<Price> solver::verify(const Problem &problem,
+                               const std::vector<uint32_t> &choices) {
+  if (choices.size() != problem.variables.size())
+    return makeError("the answer has " + number(choices.size()) + " choices for " +
+                     number(problem.variables.size()) + " variables");
+  Price price;
+  Steps steps;
+  for (size_t v = 0; v < choices.size(); ++v) {
+    const Variable &variable = problem.variables[v];
+    if (choices[v] >= variable.costs.size())
+      return makeError("variable " + number(v) + " has no choice " + number(choices[v]));
+    if (variable.costs[choices[v]] == forbidden)
+      return makeError("choice " + number(choices[v]) + " of variable " + number(v) +
+                       " is forbidden");
+    price.cost += variable.costs[choices[v]];
+    addUsages(steps, variable.usages, choices[v]);
+  }
+  for (size_t e = 0; e < problem.edges.size(); ++e) {
+    const Edge &edge = problem.edges[e];
+    size_t entry = choices[edge.first] * problem.variables[edge.second].costs.size() +
+                   choices[edge.second];
+    if (edge.costs[entry] == forbidden)
+      return makeError("edge " + number(e) + " forbids choice " +
+                       number(choices[edge.first]) + " of variable " +
+                       number(edge.first) + " with choice " +
+                       number(choices[edge.second]) + " of variable " +
+                       number(edge.second));
+    price.cost += edge.costs[entry];
+    addUsages(steps, edge.usages, entry);
+  }
+  for (const auto &members : problem.classes)
+    for (uint32_t v : members)
+      if (choices[v] != choices[members.front()])
+        return makeError("variables " + number(members.front()) + " and " + number(v) +
+                         " are of one class but take different choices");
+  Wide now = 0;
+  for (const auto &[time, change] : steps) {
+    now += change;
+    if (now > price.peakBytes) {
+      price.peakBytes = now;
+      price.peakTime = time;
+    }
+  }
+  if (problem.memoryLimit && price.peakBytes > *problem.memoryLimit)
+    return makeError("at time step " + std::to_string(price.peakTime) +
+                     " the answer uses " + toString(price.peakBytes) +
+                     " bytes, the limit is " + std::to_string(*problem.memoryLimit));
+  return price;
+}

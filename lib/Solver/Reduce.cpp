@@ -1,0 +1,438 @@
+//===- Reduce.cpp - Loss-free reductions ----------------------------------===//
+#include "Core.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::solver;
+
+/// Forbids choices of `var` that the edge supports with no choice of the other end.
+/// False when none is left.
+bool Core::reviseEdge(int edge, int var, bool &changed) {
+  const CoreEdge &e = edges[edge];
+  int o = other(edge, var), k = vars[var].size(), ko = vars[o].size();
+  bool any = false;
+  int columns = vars[e.second].size();
+  for (int s = 0; s < k; ++s) {
+    if (isInfinite(vars[var].cost[s]))
+      continue;
+    bool supported = false;
+    for (int t = 0; t < ko && !supported; ++t) {
+      double c = e.first == var ? e.table[s * columns + t] : e.table[t * columns + s];
+      supported = !isInfinite(c) && !isInfinite(vars[o].cost[t]);
+    }
+    ++work;
+    if (!supported) {
+      vars[var].cost[s] = infinite;
+      changed = true;
+    }
+    any |= supported;
+  }
+  return any;
+}
+
+bool Core::propagate(std::vector<int> changed) {
+  std::vector<bool> queued(vars.size());
+  for (int v : changed)
+    queued[v] = true;
+  for (size_t head = 0; head < changed.size(); ++head) {
+    int v = changed[head];
+    queued[v] = false;
+    if (!vars[v].alive)
+      continue;
+    for (int e : vars[v].edges) {
+      int o = other(e, v);
+      bool shrunk = false;
+      if (!reviseEdge(e, o, shrunk))
+        return false;
+      if (shrunk && !queued[o]) {
+        queued[o] = true;
+        changed.push_back(o);
+      }
+    }
+  }
+  return true;
+}
+
+bool Core::fix(int var, int choice) {
+  for (int s = 0; s < vars[var].size(); ++s)
+    if (s != choice)
+      vars[var].cost[s] = infinite;
+  return !isInfinite(vars[var].cost[choice]) && propagate({var});
+}
+
+/// Brings the least of every member back to 0. False when a row overflows.
+bool Core::normalizeMembers(int var) {
+  std::vector<Member> &members = vars[var].members;
+  for (Member &m : members) {
+    int64_t least = *std::min_element(m.bytes.begin(), m.bytes.end());
+    if (least != 0) {
+      for (int64_t &b : m.bytes)
+        b -= least;
+      for (int r = m.begin; r < m.end; ++r) {
+        slack[r] -= least;
+        if (slack[r] < 0)
+          return false;
+      }
+    }
+  }
+  std::erase_if(members, [](const Member &m) {
+    return std::all_of(m.bytes.begin(), m.bytes.end(), [](int64_t b) { return b == 0; });
+  });
+  return true;
+}
+
+/// Removes forbidden choices physically. False when a variable has none left or a row
+/// overflows.
+bool Core::compact() {
+  std::vector<std::vector<int>> keep(vars.size());
+  bool any = false;
+  for (size_t v = 0; v < vars.size(); ++v) {
+    if (!vars[v].alive)
+      continue;
+    for (int s = 0; s < vars[v].size(); ++s)
+      if (!isInfinite(vars[v].cost[s]))
+        keep[v].push_back(s);
+    if (keep[v].empty())
+      return false;
+    any |= static_cast<int>(keep[v].size()) < vars[v].size();
+  }
+  if (!any)
+    return true;
+  for (CoreEdge &e : edges) {
+    if (!e.alive)
+      continue;
+    const auto &rows = keep[e.first], &columns = keep[e.second];
+    size_t k = vars[e.first].cost.size(), l = vars[e.second].cost.size();
+    if (rows.size() == k && columns.size() == l)
+      continue;
+    size_t out = 0;
+    for (int s : rows)
+      for (int t : columns)
+        e.table[out++] = e.table[s * l + t];
+    e.table.resize(out);
+    work += static_cast<int64_t>(out);
+  }
+  for (size_t v = 0; v < vars.size(); ++v) {
+    CoreVar &var = vars[v];
+    if (!var.alive || keep[v].size() == var.cost.size())
+      continue;
+    TrailRecord record{TrailRecord::Renumbered, static_cast<int>(v), -1, -1, {}, 0};
+    record.map.assign(keep[v].begin(), keep[v].end());
+    trail.push_back(std::move(record));
+    for (size_t i = 0; i < keep[v].size(); ++i) {
+      var.cost[i] = var.cost[keep[v][i]];
+      for (Member &m : var.members)
+        m.bytes[i] = m.bytes[keep[v][i]];
+    }
+    var.cost.resize(keep[v].size());
+    for (Member &m : var.members)
+      m.bytes.resize(keep[v].size());
+    if (!normalizeMembers(static_cast<int>(v)))
+      return false;
+  }
+  return true;
+}
+
+/// Forbids choices that use more than a row has left even if all others take least.
+bool Core::pruneMemory(std::vector<int> &changed) {
+  if (slack.empty())
+    return true;
+  // least[j][r]: the least room in the 2^j rows from r.
+  std::vector<std::vector<int64_t>> least{slack};
+  for (size_t width = 2; width <= slack.size(); width *= 2) {
+    const std::vector<int64_t> &half = least.back();
+    std::vector<int64_t> next(slack.size() - width + 1);
+    for (size_t r = 0; r < next.size(); ++r)
+      next[r] = std::min(half[r], half[r + width / 2]);
+    least.push_back(std::move(next));
+  }
+  for (size_t v = 0; v < vars.size(); ++v) {
+    CoreVar &var = vars[v];
+    bool shrunk = false;
+    for (const Member &m : var.members) {
+      int level = 31 - __builtin_clz(static_cast<unsigned>(m.end - m.begin));
+      int64_t room = std::min(least[level][m.begin], least[level][m.end - (1 << level)]);
+      for (int s = 0; s < var.size(); ++s)
+        if (m.bytes[s] > room && !isInfinite(var.cost[s])) {
+          var.cost[s] = infinite;
+          shrunk = true;
+        }
+    }
+    if (!shrunk)
+      continue;
+    changed.push_back(static_cast<int>(v));
+    if (std::all_of(var.cost.begin(), var.cost.end(), isInfinite))
+      return false;
+  }
+  return true;
+}
+
+void Core::absorb(int var) {
+  constant += vars[var].cost[0];
+  std::vector<int> incident = vars[var].edges;
+  for (int e : incident) {
+    int o = other(e, var);
+    for (int t = 0; t < vars[o].size(); ++t)
+      vars[o].cost[t] = std::min(infinite, vars[o].cost[t] + edges[e].table[t]);
+    std::erase(vars[o].edges, e);
+    edges[e].alive = false;
+    edges[e].table = {};
+  }
+  trail.push_back({TrailRecord::Follows, var, -1, -1, {0}, 0});
+  vars[var].edges.clear();
+  vars[var].members.clear();
+  vars[var].alive = false;
+}
+
+/// Whether each choice of the other end leaves exactly one choice of `var`; then map
+/// holds it.
+bool Core::functionOf(int edge, int var, std::vector<uint32_t> &map) const {
+  const CoreEdge &e = edges[edge];
+  int k = vars[var].size(), ko = vars[other(edge, var)].size();
+  int columns = vars[e.second].size();
+  map.clear();
+  for (int t = 0; t < ko; ++t) {
+    int found = -1;
+    for (int s = 0; s < k; ++s) {
+      double c = e.first == var ? e.table[s * columns + t] : e.table[t * columns + s];
+      if (isInfinite(c))
+        continue;
+      if (found >= 0)
+        return false;
+      found = s;
+    }
+    if (found < 0)
+      return false;
+    map.push_back(static_cast<uint32_t>(found));
+  }
+  return true;
+}
+
+/// Contracting a function of a larger variable repeats rows of its tables: only while
+/// the tables do not grow much.
+bool Core::worthContracting(int into, int var) const {
+  int64_t k = vars[var].size(), ki = vars[into].size();
+  if (k == ki)
+    return true;
+  int64_t saved = k * ki, growth = 0;
+  for (int e : vars[var].edges) {
+    int o = other(e, var);
+    if (o == into)
+      continue;
+    if (findEdge(into, o) >= 0)
+      saved += k * vars[o].size();
+    else
+      growth += (ki - k) * vars[o].size();
+  }
+  return growth <= saved + 256;
+}
+
+void Core::contract(int into, int var, int edge, std::vector<uint32_t> map) {
+  CoreVar &target = vars[into];
+  int ki = target.size();
+  for (int s = 0; s < ki; ++s)
+    target.cost[s] += vars[var].cost[map[s]] +
+                      entry(edge, into, s, static_cast<int>(map[s]));
+  for (const Member &m : vars[var].members) {
+    Member moved{m.begin, m.end, {}};
+    for (int s = 0; s < ki; ++s)
+      moved.bytes.push_back(m.bytes[map[s]]);
+    target.members.push_back(std::move(moved));
+  }
+  removeEdge(edge);
+  std::vector<int> incident = vars[var].edges;
+  for (int e : incident) {
+    int o = other(e, var), ko = vars[o].size();
+    std::vector<double> table;
+    table.reserve(static_cast<size_t>(ki) * ko);
+    for (int s = 0; s < ki; ++s)
+      for (int t = 0; t < ko; ++t)
+        table.push_back(entry(e, var, static_cast<int>(map[s]), t));
+    removeEdge(e);
+    addTable(into, o, std::move(table));
+  }
+  trail.push_back({TrailRecord::Follows, var, into, -1, std::move(map), 0});
+  vars[var].members.clear();
+  vars[var].alive = false;
+}
+
+bool Core::mergeFunctional() {
+  bool any = false;
+  std::vector<uint32_t> map;
+  for (size_t e = 0; e < edges.size(); ++e) {
+    if (!edges[e].alive)
+      continue;
+    int a = edges[e].first, b = edges[e].second;
+    // Of two equivalent ends, the one with fewer edges moves.
+    int ka = vars[a].size(), kb = vars[b].size();
+    bool bFirst = ka != kb ? kb < ka : vars[b].edges.size() <= vars[a].edges.size();
+    for (int i = 0; i < 2; ++i) {
+      int var = (i == 0) == bFirst ? b : a, into = var == a ? b : a;
+      if (!functionOf(static_cast<int>(e), var, map) || !worthContracting(into, var))
+        continue;
+      work += ka * kb;
+      contract(into, var, static_cast<int>(e), std::move(map));
+      any = true;
+      break;
+    }
+  }
+  return any;
+}
+
+/// Removes a variable without memory and with at most two neighbours exactly.
+bool Core::eliminateOne(int var) {
+  CoreVar &v = vars[var];
+  int k = v.size();
+  if (v.edges.empty()) {
+    auto best = std::min_element(v.cost.begin(), v.cost.end());
+    constant += *best;
+    trail.push_back({TrailRecord::Follows, var, -1, -1,
+                     {static_cast<uint32_t>(best - v.cost.begin())}, 0});
+    v.alive = false;
+    return true;
+  }
+  int ea = v.edges[0], a = other(ea, var), ka = vars[a].size();
+  bool two = v.edges.size() == 2;
+  int eb = two ? v.edges[1] : -1, b = two ? other(eb, var) : -1;
+  int kb = two ? vars[b].size() : 1;
+  if (two && findEdge(a, b) < 0 && ka * kb > 2 * k * (ka + kb) + 64)
+    return false;
+  if (static_cast<int64_t>(ka) * kb * k > 20'000'000)
+    return false;
+  std::vector<double> table(static_cast<size_t>(ka) * kb, infinite);
+  std::vector<uint32_t> map(table.size());
+  std::vector<double> row(k);
+  for (int s = 0; s < ka; ++s) {
+    for (int c = 0; c < k; ++c)
+      row[c] = v.cost[c] + entry(ea, a, s, c);
+    for (int t = 0; t < kb; ++t) {
+      size_t at = static_cast<size_t>(s) * kb + t;
+      for (int c = 0; c < k; ++c) {
+        double sum = row[c] + (two ? entry(eb, b, t, c) : 0);
+        if (sum < table[at]) {
+          table[at] = sum;
+          map[at] = static_cast<uint32_t>(c);
+        }
+      }
+    }
+  }
+  work += static_cast<int64_t>(table.size()) * k;
+  removeEdge(ea);
+  if (two) {
+    removeEdge(eb);
+    addTable(a, b, std::move(table));
+    trail.push_back({TrailRecord::FollowsTwo, var, a, b, std::move(map), kb});
+  } else {
+    for (int s = 0; s < ka; ++s)
+      vars[a].cost[s] = std::min(infinite, vars[a].cost[s] + table[s]);
+    trail.push_back({TrailRecord::Follows, var, a, -1, std::move(map), 0});
+  }
+  v.alive = false;
+  return true;
+}
+
+bool Core::eliminate() {
+  bool any = false;
+  for (size_t v = 0; v < vars.size(); ++v)
+    if (vars[v].alive && vars[v].members.empty() && vars[v].edges.size() <= 2)
+      any |= eliminateOne(static_cast<int>(v));
+  return any;
+}
+
+/// Whether `better` can replace `worse` whatever the neighbours choose.
+bool Core::dominates(int var, int better, int worse) const {
+  const CoreVar &v = vars[var];
+  double room = v.cost[worse] - v.cost[better];
+  // Beyond 2^53 sums are rounded: ask for a gap that rounding cannot fake.
+  double size = std::max(std::abs(v.cost[worse]), std::abs(v.cost[better]));
+  room -= size > 4e15 ? size * 1e-14 : 0;
+  if (room < 0 && v.edges.empty())
+    return false;
+  for (const Member &m : v.members)
+    if (m.bytes[better] > m.bytes[worse])
+      return false;
+  for (int e : v.edges) {
+    const CoreEdge &edge = edges[e];
+    int columns = vars[edge.second].size(), o = other(e, var);
+    double most = -infinite;
+    for (int t = 0; t < vars[o].size(); ++t) {
+      double cb, cw;
+      if (edge.first == var) {
+        cb = edge.table[better * columns + t];
+        cw = edge.table[worse * columns + t];
+      } else {
+        cb = edge.table[t * columns + better];
+        cw = edge.table[t * columns + worse];
+      }
+      if (isInfinite(cw))
+        continue;
+      if (isInfinite(cb))
+        return false;
+      double size = std::max(std::abs(cb), std::abs(cw));
+      most = std::max(most, cb - cw + (size > 4e15 ? size * 1e-14 : 0));
+    }
+    room -= most;
+  }
+  return room >= 0;
+}
+
+bool Core::dominate() {
+  bool any = false;
+  for (size_t v = 0; v < vars.size(); ++v) {
+    CoreVar &var = vars[v];
+    // The check is quadratic in choices; hubs with thousands of edges never pass it.
+    if (!var.alive || var.edges.size() > 64 || var.size() < 2)
+      continue;
+    for (int worse = 0; worse < var.size(); ++worse)
+      for (int better = 0; better < var.size(); ++better) {
+        ++work;
+        if (better == worse || isInfinite(var.cost[better]) ||
+            !dominates(static_cast<int>(v), better, worse))
+          continue;
+        var.cost[worse] = infinite;
+        any = true;
+        break;
+      }
+  }
+  return any;
+}
+
+bool Core::reduce(bool dominance) {
+  std::vector<int> changed;
+  for (size_t v = 0; v < vars.size(); ++v)
+    if (vars[v].alive)
+      changed.push_back(static_cast<int>(v));
+  for (;;) {
+    if (!pruneMemory(changed) || !propagate(std::move(changed)) || !compact())
+      return false;
+    changed.clear();
+    bool any = false;
+    for (size_t v = 0; v < vars.size(); ++v)
+      if (vars[v].alive && vars[v].size() == 1) {
+        absorb(static_cast<int>(v));
+        any = true;
+      }
+    any |= mergeFunctional();
+    for (size_t v = 0; v < vars.size(); ++v)
+      if (vars[v].alive && !normalizeMembers(static_cast<int>(v)))
+        return false;
+    compressRows();
+    any |= eliminate();
+    if (dominance && dominate()) {
+      any = true;
+      for (size_t v = 0; v < vars.size(); ++v)
+        if (vars[v].alive &&
+            std::any_of(vars[v].cost.begin(), vars[v].cost.end(), isInfinite))
+          changed.push_back(static_cast<int>(v));
+    }
+    if (!any)
+      return true;
+    for (size_t v = 0; v < vars.size(); ++v)
+      if (vars[v].alive &&
+          std::any_of(vars[v].cost.begin(), vars[v].cost.end(), isInfinite))
+        changed.push_back(static_cast<int>(v));
+    std::sort(changed.begin(), changed.end());
+    changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+  }
+}
