@@ -28,6 +28,26 @@ Dual::Dual(Core &core, Cut cut) : core(core), cut(cut) {
   lambda = core.lambda;
   constant = core.constant;
   penalties(lambda, 1);
+  for (size_t e = 0; e < core.edges.size(); ++e) {
+    const std::vector<double> &table = core.edges[e].table;
+    if (std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
+      pull(static_cast<int>(e), core.edges[e].first);
+  }
+  level();
+}
+
+/// Takes every variable's minimum out, so that the constant is a bound again: after the
+/// multipliers moved, costs may be negative. Pruning relies on nothing being so.
+void Dual::level() {
+  for (int v : order) {
+    double least = *std::min_element(theta[v].begin(), theta[v].end());
+    if (isInfinite(least))
+      continue;
+    constant += least;
+    for (double &c : theta[v])
+      if (!isInfinite(c))
+        c -= least;
+  }
 }
 
 /// Adds sign·change·bytes to the choices and takes sign·change·slack off the constant.
@@ -235,6 +255,7 @@ void Dual::stepMultipliers() {
     lambda[r] = next;
   }
   penalties(change, 1);
+  level();
 }
 
 bool Dual::run(int maxSweeps, double tolerance) {
@@ -264,6 +285,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
       change[r] = bestLambda[r] - lambda[r];
     lambda = bestLambda;
     penalties(change, 1);
+    level();
     for (int i = 0; i < 3; ++i)
       if (!sweep())
         return false;

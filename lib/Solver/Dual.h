@@ -58,6 +58,7 @@ private:
   void pull(int edge, int var);
   void push(int edge, int var, double share);
   void decode(int var, bool forward);
+  void level();
   void penalties(const std::vector<double> &change, double sign);
 
   Core &core;

@@ -1,0 +1,134 @@
+//===- Dive.cpp - Quick answers and neighbourhoods ------------------------===//
+#include "Search.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace partita;
+using namespace partita::solver;
+
+namespace {
+struct Certain {
+  double gap;
+  int var, choice;
+};
+} // namespace
+
+/// Variables by how much worse their second choice is, most certain first.
+static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
+  std::vector<Certain> result;
+  for (size_t v = 0; v < core.vars.size(); ++v) {
+    if (!core.vars[v].alive)
+      continue;
+    const std::vector<double> &excess = dual.excess(static_cast<int>(v));
+    int chosen = dual.decoded()[v];
+    double second = infinite;
+    for (size_t s = 0; s < excess.size(); ++s)
+      if (static_cast<int>(s) != chosen)
+        second = std::min(second, excess[s]);
+    result.push_back({second - excess[chosen], static_cast<int>(v), chosen});
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Certain &a, const Certain &b) { return a.gap > b.gap; });
+  return result;
+}
+
+std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
+  std::optional<std::vector<int>> best;
+  while (!budget.exhausted()) {
+    bool feasible = core.reduce(core.tableEntries() < 500'000);
+    count(core);
+    if (!feasible)
+      return best;
+    if (core.aliveVars() == 0) {
+      accept(core, std::vector<int>(core.vars.size()), best);
+      return best;
+    }
+    Dual dual(core, cut);
+    if (!dual.run(24, 1e-5))
+      return best;
+    accept(core, dual.decoded(), best);
+    dual.setCut(cut);
+    std::vector<Certain> certain = byCertainty(core, dual);
+    if (!dual.bake())
+      return best;
+    Core backup = core;
+    double share = fraction;
+    for (;; share /= 4) {
+      size_t wanted = std::max<size_t>(1, static_cast<size_t>(share * certain.size()));
+      size_t done = 0;
+      bool alive = true;
+      for (size_t i = 0; i < certain.size() && done < wanted && alive; ++i) {
+        const Certain &c = certain[i];
+        if (isInfinite(core.vars[c.var].cost[c.choice]))
+          continue;
+        alive = core.fix(c.var, c.choice);
+        ++done;
+      }
+      Core probe = core;
+      if (alive && probe.reduce(false)) {
+        core = std::move(probe);
+        break;
+      }
+      core = backup;
+      if (wanted == 1) {
+        // Proved wrong: without this choice the core loses nothing.
+        size_t i = 0;
+        while (i < certain.size() &&
+               isInfinite(core.vars[certain[i].var].cost[certain[i].choice]))
+          ++i;
+        if (i == certain.size())
+          return best;
+        core.vars[certain[i].var].cost[certain[i].choice] = infinite;
+        break;
+      }
+    }
+    count(core);
+  }
+  return best;
+}
+
+Core solver::condition(const Core &core, const std::vector<int> &choices,
+                       const std::vector<int> &free, const std::vector<Wide> &rowUse) {
+  Core result;
+  std::vector<int> renamed(core.vars.size(), -1);
+  for (size_t i = 0; i < free.size(); ++i)
+    renamed[free[i]] = static_cast<int>(i);
+  std::vector<Wide> own(core.slack.size() + 1);
+  for (int v : free) {
+    CoreVar var;
+    var.cost = core.vars[v].cost;
+    var.members = core.vars[v].members;
+    for (const Member &m : var.members) {
+      own[m.begin] += m.bytes[choices[v]];
+      own[m.end] -= m.bytes[choices[v]];
+    }
+    for (int e : core.vars[v].edges) {
+      int o = core.other(e, v);
+      if (renamed[o] >= 0)
+        continue;
+      for (int s = 0; s < var.size(); ++s)
+        var.cost[s] = std::min(infinite, var.cost[s] + core.entry(e, v, s, choices[o]));
+    }
+    result.vars.push_back(std::move(var));
+  }
+  for (int v : free)
+    for (int e : core.vars[v].edges) {
+      const CoreEdge &edge = core.edges[e];
+      if (edge.first != v || renamed[edge.second] < 0)
+        continue;
+      int a = renamed[v], b = renamed[edge.second];
+      int id = static_cast<int>(result.edges.size());
+      result.vars[a].edges.push_back(id);
+      result.vars[b].edges.push_back(id);
+      result.edges.push_back({a, b, edge.table});
+    }
+  result.lambda = core.lambda;
+  result.slack.resize(core.slack.size());
+  Wide now = 0;
+  for (size_t r = 0; r < core.slack.size(); ++r) {
+    now += own[r];
+    result.slack[r] = static_cast<int64_t>(core.slack[r] - (rowUse[r] - now));
+  }
+  return result;
+}

@@ -1,0 +1,73 @@
+//===- Search.h - Branch and bound, dives, neighbourhoods -------*- C++ -*-===//
+#ifndef PARTITA_LIB_SOLVER_SEARCH_H
+#define PARTITA_LIB_SOLVER_SEARCH_H
+
+#include "Dual.h"
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+
+namespace partita::solver {
+
+/// When to stop. Work is counted in table entries touched, so that a run limited by work
+/// alone does the same on every machine.
+struct Budget {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> deadline;
+  int64_t workLimit = INT64_MAX;
+  int64_t work = 0;
+  bool exhausted() const {
+    return work >= workLimit || (deadline && Clock::now() >= *deadline);
+  }
+};
+
+/// One search over a core. Keeps the best answer's cost as the cut; what it returns is
+/// always strictly better than the cut it started with.
+class Search {
+public:
+  Search(Budget &budget, Cut cut, int64_t nodeLimit = INT64_MAX)
+      : budget(budget), cut(cut), nodesLeft(nodeLimit) {}
+
+  /// What a subtree gave: choices (as the given core's variables were on entry) if an
+  /// answer below the cut was found, and a bound on everything in the subtree that is
+  /// below the final cut (infinite when the subtree was searched completely).
+  struct Result {
+    std::optional<std::vector<int>> choices;
+    double open = infinite;
+  };
+
+  /// Exact depth-first branch and bound, until nodes or budget run out.
+  Result solve(Core &core, int depth = 0);
+  /// Fixes the most certain variables in a few steps: a quick first answer.
+  std::optional<std::vector<int>> dive(Core core, double fraction);
+
+  double upper() const { return cut.upper; }
+  int64_t nodes = 0;
+
+private:
+  struct Branch {
+    int var = -1;
+    int choice = 0;
+  };
+  bool accept(const Core &core, const std::vector<int> &choices,
+              std::optional<std::vector<int>> &best);
+  Branch choose(const Core &core, const Dual &dual) const;
+  Result branch(Core &core, Branch at, double bound, int depth);
+  void count(Core &core) {
+    budget.work += core.work;
+    core.work = 0;
+  }
+
+  Budget &budget;
+  Cut cut;
+  int64_t nodesLeft;
+};
+
+/// The core that is left when all variables but `free` keep their choices.
+Core condition(const Core &core, const std::vector<int> &choices,
+               const std::vector<int> &free, const std::vector<Wide> &rowUse);
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_SEARCH_H
