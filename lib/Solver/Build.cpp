@@ -62,8 +62,8 @@ void Builder::addPairVariable(const Edge &edge) {
 static bool usesMemory(const std::vector<Usage> &usages) {
   for (const Usage &usage : usages)
     if (usage.begin < usage.end &&
-        std::any_of(usage.bytes.begin(), usage.bytes.end(),
-                    [](int64_t b) { return b != 0; }))
+        std::any_of(
+            usage.bytes.begin(), usage.bytes.end(), [](int64_t b) { return b != 0; }))
       return true;
   return false;
 }
@@ -142,8 +142,8 @@ void Builder::addMemory() {
       most = now;
       worst = r;
     }
-    core.slack.push_back(static_cast<int64_t>(
-        std::max<Wide>(*problem.memoryLimit - now, -1)));
+    core.slack.push_back(
+        static_cast<int64_t>(std::max<Wide>(*problem.memoryLimit - now, -1)));
   }
   core.lambda.assign(core.slack.size(), 0);
   if (!times.empty() && most > *problem.memoryLimit)

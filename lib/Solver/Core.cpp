@@ -89,8 +89,8 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
       choice = static_cast<int>(record->map[choice]);
       break;
     case TrailRecord::Follows:
-      choice = static_cast<int>(
-          record->map[record->first < 0 ? 0 : choices[record->first]]);
+      choice =
+          static_cast<int>(record->map[record->first < 0 ? 0 : choices[record->first]]);
       break;
     case TrailRecord::FollowsTwo:
       choice = static_cast<int>(

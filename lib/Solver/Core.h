@@ -124,6 +124,8 @@ private:
   bool eliminate();
   bool eliminateOne(int var);
   bool dominate();
+  bool dominateOne(int var);
+  std::vector<int> cheapestPartners(int var) const;
   bool dominates(int var, int better, int worse) const;
 };
 

@@ -28,12 +28,15 @@ static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
         second = std::min(second, excess[s]);
     result.push_back({second - excess[chosen], static_cast<int>(v), chosen});
   }
-  std::stable_sort(result.begin(), result.end(),
-                   [](const Certain &a, const Certain &b) { return a.gap > b.gap; });
+  std::sort(result.begin(), result.end(), [](const Certain &a, const Certain &b) {
+    return a.gap != b.gap ? a.gap > b.gap : a.var < b.var;
+  });
   return result;
 }
 
 std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
+  // Answers are given in the variables of the core as it came.
+  core.trail.clear();
   std::optional<std::vector<int>> best;
   while (!budget.exhausted()) {
     bool feasible = core.reduce(core.tableEntries() < 500'000);

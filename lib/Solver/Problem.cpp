@@ -146,11 +146,10 @@ Expected<Price> solver::verify(const Problem &problem,
     size_t entry = choices[edge.first] * problem.variables[edge.second].costs.size() +
                    choices[edge.second];
     if (edge.costs[entry] == forbidden)
-      return makeError("edge " + number(e) + " forbids choice " +
-                       number(choices[edge.first]) + " of variable " +
-                       number(edge.first) + " with choice " +
-                       number(choices[edge.second]) + " of variable " +
-                       number(edge.second));
+      return makeError(
+          "edge " + number(e) + " forbids choice " + number(choices[edge.first]) +
+          " of variable " + number(edge.first) + " with choice " +
+          number(choices[edge.second]) + " of variable " + number(edge.second));
     price.cost += edge.costs[entry];
     addUsages(steps, edge.usages, entry);
   }

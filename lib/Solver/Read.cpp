@@ -172,8 +172,9 @@ static Expected<Problem> readFrom(JsonStream::Source source, const std::string &
       return false;
     sawProblem = true;
     return known(
-        readMembers(json, "name, nodes, edges, usage_limit",
-                    [&](const std::string &k) { return readProblemMember(json, k, raw); }));
+        readMembers(json, "name, nodes, edges, usage_limit", [&](const std::string &k) {
+          return readProblemMember(json, k, raw);
+        }));
   };
   if (auto read = readMembers(json, "problem", readTop); !read)
     return tl::unexpected(read.error());

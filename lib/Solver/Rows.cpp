@@ -125,8 +125,9 @@ static std::vector<int> maximalRows(const std::vector<int64_t> &slack,
       }
   std::vector<int> order(slack.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return slack[a] < slack[b]; });
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    return slack[a] != slack[b] ? slack[a] < slack[b] : a < b;
+  });
   std::unordered_map<uint64_t, std::vector<int>> same;
   std::vector<int> kept;
   int64_t budget = 20'000'000;
@@ -177,7 +178,8 @@ void Core::dropImpliedRows() {
       if (begin == end)
         continue;
       const auto &bytes = runs[v].vectors[run.vector];
-      if (!members.empty() && members.back().end == begin && members.back().bytes == bytes)
+      if (!members.empty() && members.back().end == begin &&
+          members.back().bytes == bytes)
         members.back().end = end;
       else
         members.push_back({begin, end, bytes});

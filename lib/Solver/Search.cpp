@@ -47,8 +47,8 @@ Search::Branch Search::choose(const Core &core, const Dual &dual) const {
         second = std::min(second, excess[s]);
       }
     }
-    double weight = static_cast<double>(var.edges.size()) +
-                    (var.members.empty() ? 0.0 : 4.0);
+    double weight =
+        static_cast<double>(var.edges.size()) + (var.members.empty() ? 0.0 : 4.0);
     double score = weight / std::log2(1.0 + var.size());
     if (score > bestScore) {
       bestScore = score;
@@ -63,8 +63,8 @@ Search::Result Search::branch(Core &core, Branch at, double bound, int depth) {
   for (int side = 0; side < 2; ++side) {
     std::vector<int> ids;
     Core child = core.pack(ids);
-    int var = static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) -
-                               ids.begin());
+    int var =
+        static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) - ids.begin());
     bool alive = true;
     if (side == 0)
       alive = child.fix(var, at.choice);

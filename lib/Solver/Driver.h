@@ -1,0 +1,49 @@
+//===- Driver.h - The order in which the algorithms run ---------*- C++ -*-===//
+#ifndef PARTITA_LIB_SOLVER_DRIVER_H
+#define PARTITA_LIB_SOLVER_DRIVER_H
+
+#include "Search.h"
+
+#include "partita/Solver/Solve.h"
+
+#include <random>
+
+namespace partita::solver {
+
+/// What the algorithms found, before the answer is priced.
+struct Outcome {
+  std::optional<std::vector<uint32_t>> choices;
+  double bound = 0;
+  /// Nothing better exists than `choices`, or nothing at all without them.
+  bool complete = false;
+  std::string reason;
+};
+
+/// Runs reductions, dives, exact search and neighbourhood search on one problem.
+class Driver {
+public:
+  Driver(const Problem &problem, const SolveOptions &options);
+  Outcome run();
+  double seconds() const;
+  int64_t work() const { return budget.work / 1024; }
+
+private:
+  Outcome infeasible(const std::string &reason);
+  std::string whyInfeasible(const Core &core) const;
+  bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
+  void report();
+  Outcome finish(const Core &root, bool complete);
+
+  const Problem &problem;
+  const SolveOptions &options;
+  Budget::Clock::time_point start;
+  Budget budget;
+  Cut cut;
+  double bound = 0;
+  /// The best answer, as choices of the reduced root core.
+  std::optional<std::vector<int>> best;
+};
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_DRIVER_H

@@ -1,0 +1,48 @@
+//===- Solve.cpp - From a problem to a verified answer --------------------===//
+#include "partita/Solver/Solve.h"
+
+#include "Driver.h"
+
+#include <cmath>
+
+using namespace partita;
+using namespace partita::solver;
+
+/// The least integer that a cost can have when it is at least `bound` up to rounding.
+static Wide roundUp(double bound) {
+  if (bound <= 0)
+    return 0;
+  double safe = bound - 1e-6 - bound * 1e-11;
+  return safe <= 0 ? 0 : static_cast<Wide>(std::ceil(safe));
+}
+
+Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &options) {
+  if (auto ok = check(problem); !ok)
+    return tl::unexpected(ok.error());
+  Driver driver(problem, options);
+  Outcome outcome = driver.run();
+  Solution solution;
+  solution.seconds = driver.seconds();
+  solution.work = driver.work();
+  solution.reason = std::move(outcome.reason);
+  solution.lowerBound = roundUp(outcome.bound);
+  if (!outcome.choices) {
+    solution.status = outcome.complete ? Status::Infeasible : Status::Unknown;
+    return solution;
+  }
+  solution.choices = std::move(*outcome.choices);
+  Expected<Price> price = verify(problem, solution.choices);
+  if (!price) {
+    // A defect in a reduction: never hand out what the evaluator refuses.
+    solution.status = Status::Unknown;
+    solution.reason = "the solver's answer failed its check: " + price.error().message;
+    solution.choices.clear();
+    return solution;
+  }
+  solution.cost = price->cost;
+  if (outcome.complete || solution.lowerBound >= solution.cost)
+    solution.lowerBound = solution.cost;
+  solution.status =
+      solution.lowerBound == solution.cost ? Status::Optimal : Status::Feasible;
+  return solution;
+}

@@ -1,0 +1,72 @@
+//===- partita-solve.cpp - Solve a choice problem from a file -------------===//
+#include "partita/Solver/Read.h"
+#include "partita/Solver/Solve.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::solver;
+
+static void print(const Solution &solution) {
+  std::string text = "{\"solution\": [";
+  for (size_t v = 0; v < solution.choices.size(); ++v)
+    text += (v == 0 ? "" : ", ") + std::to_string(solution.choices[v]);
+  text += "], \"cost\": " + toString(solution.cost) +
+          ", \"lower_bound\": " + toString(solution.lowerBound) +
+          ", \"proved\": " + (solution.status == Status::Optimal ? "true" : "false");
+  std::printf("%s, \"seconds\": %.3f, \"work\": %lld}\n", text.c_str(), solution.seconds,
+              static_cast<long long>(solution.work));
+}
+
+static void showProgress(const Progress &progress) {
+  std::string cost = progress.cost ? std::to_string(*progress.cost) : "none yet";
+  cost = cost.substr(0, cost.find('.'));
+  std::fprintf(stderr, "%6.1f s  best %s  bound %.0f\n", progress.seconds, cost.c_str(),
+               progress.lowerBound);
+}
+
+static int fail(const std::string &message) {
+  std::fprintf(stderr, "partita-solve: error: %s\n", message.c_str());
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  CLI::App app("Solves a pairwise choice problem under a memory limit: prints the best "
+               "answer found and a lower bound on every answer.\n\n"
+               "  partita-solve problem.json.gz\n"
+               "  partita-solve problem.json --time-limit 5 --threads 2\n"
+               "  partita-solve problem.json --work 100000     the same on any machine",
+               "partita-solve");
+  std::string file;
+  SolveOptions options;
+  options.threads = 2;
+  int64_t work = 0;
+  app.add_option("FILE", file, "Problem in IOPDDL JSON, plain or gzip")->required();
+  auto *limit = app.add_option("--time-limit", options.timeLimit,
+                               "Seconds until the best answer so far is printed")
+                    ->check(CLI::Range(0.001, 1e6))
+                    ->capture_default_str();
+  auto *units = app.add_option("--work", work, "Work units instead of a time limit")
+                    ->check(CLI::Range(int64_t(1), int64_t(1) << 40))
+                    ->excludes(limit);
+  app.add_option("--threads", options.threads, "Threads to use")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (units->count() != 0)
+    options.workLimit = work;
+  if (isatty(STDERR_FILENO))
+    options.progress = showProgress;
+  Expected<Problem> problem = readProblem(file);
+  if (!problem)
+    return fail(problem.error().message);
+  Expected<Solution> solution = solve(*problem, options);
+  if (!solution)
+    return fail(file + ": " + solution.error().message);
+  if (solution->status == Status::Infeasible || solution->status == Status::Unknown)
+    return fail(file + ": " + solution->reason);
+  print(*solution);
+  return 0;
+}
