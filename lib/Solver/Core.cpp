@@ -78,6 +78,7 @@ Core Core::pack(std::vector<int> &ids) const {
   result.constant = constant;
   result.slack = slack;
   result.lambda = lambda;
+  result.stepHint = stepHint;
   return result;
 }
 
@@ -164,10 +165,13 @@ void Core::compressRows() {
     while (!kept.empty() && ended == 0 && slack[kept.back().row] >= slack[r]) {
       begun += kept.back().begins;
       ended += kept.back().ends;
+      lambda[r] += lambda[kept.back().row];
       kept.pop_back();
     }
-    if (!kept.empty() && begun == 0 && slack[r] >= slack[kept.back().row])
+    if (!kept.empty() && begun == 0 && slack[r] >= slack[kept.back().row]) {
+      lambda[kept.back().row] += lambda[r];
       continue;
+    }
     kept.push_back({r, begun, ended});
     begun = ended = 0;
   }

@@ -67,6 +67,8 @@ public:
   /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
   std::vector<int64_t> slack;
   std::vector<double> lambda;
+  /// Size of the first step of the multipliers: large at first, smaller once they fit.
+  double stepHint = 1;
   /// Rows as time steps of the problem, for messages; only kept at the root.
   std::vector<TrailRecord> trail;
   /// Table entries touched, the unit of work.

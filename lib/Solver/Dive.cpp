@@ -47,7 +47,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
       accept(core, std::vector<int>(core.vars.size()), best);
       return best;
     }
-    Dual dual(core, cut);
+    Dual dual(core, cut, &budget);
     if (!dual.run(24, 1e-5))
       return best;
     accept(core, dual.decoded(), best);

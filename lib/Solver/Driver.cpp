@@ -9,8 +9,10 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Neighbourhood.h"
+
 #include <algorithm>
-#include <thread>
+#include <cmath>
 
 using namespace partita;
 using namespace partita::solver;
@@ -73,9 +75,7 @@ Outcome Driver::finish(const Core &root, bool complete) {
 bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) {
   std::vector<int> ids;
   Core core = root.pack(ids);
-  Budget part = budget;
-  part.workLimit = workShare < budget.workLimit - budget.work ? budget.work + workShare
-                                                              : budget.workLimit;
+  Budget part = budget.part(workShare);
   Search search(part, cut, nodeLimit);
   Search::Result result = search.solve(core);
   budget.work = part.work;
@@ -85,35 +85,69 @@ bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) 
       (*best)[ids[i]] = (*result.choices)[i];
     cut.upper = search.upper();
   }
-  bool complete = isInfinite(result.open);
   bound = std::max(bound, std::min(result.open, cut.upper));
-  return complete;
+  report();
+  return isInfinite(result.open);
+}
+
+/// Raises the bound of the root and keeps the moved costs: everything after starts from
+/// them. Without a cut, so that the best answer never loses a choice.
+bool Driver::boundPhase(Core &core) {
+  Dual dual(core, Cut(), &budget);
+  if (!dual.run(600, 2e-6))
+    return false;
+  bound = std::max(bound, dual.bound());
+  bool left = dual.bake() && core.reduce();
+  budget.work += core.work;
+  core.work = 0;
+  report();
+  return left;
+}
+
+void Driver::divePhase(const Core &core, double fraction) {
+  Search diver(budget, cut);
+  if (auto found = diver.dive(core, fraction)) {
+    best = std::move(found);
+    cut.upper = diver.upper();
+  }
+  report();
+}
+
+/// Neighbourhood rounds until `rounds` in a row brought nothing.
+void Driver::improvePhase(const Core &core, int rounds) {
+  Neighbourhood search(core, *best);
+  for (int idle = 0; idle < rounds && !budget.exhausted(); ++idle) {
+    if (!search.round(budget, options.threads))
+      continue;
+    idle = -1;
+    cut.upper = std::min(cut.upper, std::round(search.answerCost()));
+    report();
+  }
+  best = search.answer();
 }
 
 Outcome Driver::run() {
   Root root = buildCore(problem);
   if (!root.infeasible.empty())
     return infeasible(root.infeasible);
-  Core untouched = root.core;
-  if (!root.core.reduce())
-    return infeasible(whyInfeasible(untouched));
-  untouched = Core();
   Core &core = root.core;
-  budget.work += core.work;
-  core.work = 0;
-  report();
-  Search diver(budget, cut);
-  if (auto found = diver.dive(core, 0.15)) {
-    best = std::move(found);
-    cut.upper = diver.upper();
+  if (!core.reduce() || !boundPhase(core))
+    return infeasible(whyInfeasible(buildCore(problem).core));
+  divePhase(core, 0.15);
+  // Small cores end here; larger ones get answers first, which make the cut bite.
+  int64_t share = 50'000'000 + 20 * core.tableEntries();
+  while (!exactPhase(core, share, INT64_MAX)) {
+    if (budget.exhausted())
+      return finish(core, false);
+    if (best)
+      improvePhase(core, 100);
+    else
+      divePhase(core, 0.02);
+    share *= 2;
   }
-  report();
-  if (exactPhase(core, budget.workLimit, INT64_MAX)) {
-    if (!best)
-      return infeasible(whyInfeasible(buildCore(problem).core));
-    return finish(core, true);
-  }
-  return finish(core, false);
+  if (!best)
+    return infeasible(whyInfeasible(buildCore(problem).core));
+  return finish(core, true);
 }
 
 std::string Driver::whyInfeasible(const Core &core) const {

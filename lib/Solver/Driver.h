@@ -31,6 +31,9 @@ private:
   Outcome infeasible(const std::string &reason);
   std::string whyInfeasible(const Core &core) const;
   bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
+  bool boundPhase(Core &core);
+  void divePhase(const Core &core, double fraction);
+  void improvePhase(const Core &core, int rounds);
   void report();
   Outcome finish(const Core &root, bool complete);
 

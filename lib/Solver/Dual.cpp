@@ -7,7 +7,8 @@
 using namespace partita;
 using namespace partita::solver;
 
-Dual::Dual(Core &core, Cut cut) : core(core), cut(cut) {
+Dual::Dual(Core &core, Cut cut, const Budget *budget)
+    : core(core), cut(cut), budget(budget) {
   theta.resize(core.vars.size());
   first.resize(core.edges.size());
   second.resize(core.edges.size());
@@ -26,6 +27,7 @@ Dual::Dual(Core &core, Cut cut) : core(core), cut(cut) {
     }
   scratch.resize(widest);
   lambda = core.lambda;
+  scale = core.stepHint;
   constant = core.constant;
   penalties(lambda, 1);
   for (size_t e = 0; e < core.edges.size(); ++e) {
@@ -72,58 +74,76 @@ void Dual::penalties(const std::vector<double> &change, double sign) {
     }
 }
 
-/// Takes from an edge all it can spare for each choice of var.
-void Dual::pull(int edge, int var) {
-  const CoreEdge &e = core.edges[edge];
-  const double *table = e.table.data();
-  size_t k = first[edge].size(), l = second[edge].size();
-  core.work += static_cast<int64_t>(k * l);
-  double *a = first[edge].data(), *b = second[edge].data(), *out = theta[var].data();
-  if (e.first == var) {
-    for (size_t s = 0; s < k; ++s) {
-      if (isInfinite(out[s]))
-        continue;
-      const double *row = table + s * l;
-      double least[4] = {infinite, infinite, infinite, infinite};
-      size_t t = 0;
-      for (; t + 4 <= l; t += 4)
-        for (int j = 0; j < 4; ++j) {
-          double c = row[t + j] - b[t + j];
-          least[j] = c < least[j] ? c : least[j];
-        }
-      for (; t < l; ++t)
-        least[0] = std::min(least[0], row[t] - b[t]);
-      double spare = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
-      if (isInfinite(spare)) {
-        out[s] = infinite;
-        continue;
-      }
-      spare -= a[s];
-      a[s] += spare;
-      out[s] += spare;
+// Wider vectors where the machine has them; the sums are the same either way, because
+// minimum and subtraction do not depend on the order.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define PARTITA_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define PARTITA_WIDE
+#endif
+
+/// min over t of row[t] − given[t].
+PARTITA_WIDE static double leastOfRow(const double *row, const double *given,
+                                      size_t size) {
+  double least[8];
+  for (double &l : least)
+    l = infinite;
+  size_t t = 0;
+  for (; t + 8 <= size; t += 8)
+    for (int j = 0; j < 8; ++j) {
+      double c = row[t + j] - given[t + j];
+      least[j] = c < least[j] ? c : least[j];
     }
-    return;
+  for (; t < size; ++t) {
+    double c = row[t] - given[t];
+    least[0] = c < least[0] ? c : least[0];
   }
-  double *least = scratch.data();
-  std::fill(least, least + l, infinite);
-  for (size_t s = 0; s < k; ++s) {
-    const double *row = table + s * l;
-    double given = a[s];
-    for (size_t t = 0; t < l; ++t) {
-      double c = row[t] - given;
+  for (int j = 1; j < 8; ++j)
+    least[0] = least[j] < least[0] ? least[j] : least[0];
+  return least[0];
+}
+
+/// least[t] = min over s of table[s][t] − given[s].
+PARTITA_WIDE static void leastOfColumns(const double *table, const double *given,
+                                        size_t rows, size_t columns,
+                                        double *__restrict least) {
+  for (size_t t = 0; t < columns; ++t)
+    least[t] = infinite;
+  for (size_t s = 0; s < rows; ++s) {
+    const double *row = table + s * columns;
+    double g = given[s];
+    for (size_t t = 0; t < columns; ++t) {
+      double c = row[t] - g;
       least[t] = c < least[t] ? c : least[t];
     }
   }
-  for (size_t t = 0; t < l; ++t) {
-    if (isInfinite(out[t]))
+}
+
+/// Takes from an edge all it can spare for each choice of var.
+void Dual::pull(int edge, int var) {
+  const CoreEdge &e = core.edges[edge];
+  size_t k = first[edge].size(), l = second[edge].size();
+  core.work += static_cast<int64_t>(k * l);
+  bool isFirst = e.first == var;
+  double *mine = isFirst ? first[edge].data() : second[edge].data();
+  const double *theirs = isFirst ? second[edge].data() : first[edge].data();
+  double *out = theta[var].data();
+  double *least = scratch.data();
+  if (isFirst)
+    for (size_t s = 0; s < k; ++s)
+      least[s] = leastOfRow(e.table.data() + s * l, theirs, l);
+  else
+    leastOfColumns(e.table.data(), theirs, k, l, least);
+  for (size_t s = 0; s < theta[var].size(); ++s) {
+    if (isInfinite(out[s]))
       continue;
-    if (isInfinite(least[t])) {
-      out[t] = infinite;
+    if (isInfinite(least[s])) {
+      out[s] = infinite;
       continue;
     }
-    double spare = least[t] - b[t];
-    b[t] += spare;
-    out[t] += spare;
+    double spare = least[s] - mine[s];
+    mine[s] += spare;
+    out[s] += spare;
   }
 }
 
@@ -156,19 +176,30 @@ bool Dual::settle(int var) {
   return room >= 0;
 }
 
-void Dual::decode(int var, bool forward) {
-  size_t k = theta[var].size();
-  double *sum = scratch.data();
-  std::copy(theta[var].begin(), theta[var].end(), sum);
-  for (int e : core.vars[var].edges) {
-    int o = core.other(e, var);
-    if ((o < var) != forward)
-      continue;
-    const double *mine = message(e, var);
-    for (size_t s = 0; s < k; ++s)
-      sum[s] += core.entry(e, var, static_cast<int>(s), choice[o]) - mine[s];
-  }
-  choice[var] = static_cast<int>(std::min_element(sum, sum + k) - sum);
+/// Picks the choice that is cheapest with the neighbours picked before. Edges only add,
+/// so most choices are out by their own cost, before any table is read.
+void Dual::decode(int var) {
+  const std::vector<double> &cost = theta[var];
+  double least = 2 * infinite;
+  auto consider = [&](size_t s) {
+    double sum = cost[s];
+    for (int e : core.vars[var].edges) {
+      if (sum >= least)
+        return;
+      int o = core.other(e, var);
+      if (o < var)
+        sum += core.entry(e, var, static_cast<int>(s), choice[o]) - message(e, var)[s] -
+               message(e, o)[choice[o]];
+    }
+    if (sum < least) {
+      least = sum;
+      choice[var] = static_cast<int>(s);
+    }
+  };
+  consider(static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin()));
+  for (size_t s = 0; s < cost.size(); ++s)
+    if (cost[s] < least)
+      consider(s);
 }
 
 bool Dual::visit(int var, bool forward) {
@@ -184,7 +215,7 @@ bool Dual::visit(int var, bool forward) {
   if (!settle(var))
     return false;
   if (forward)
-    decode(var, true);
+    decode(var);
   if (ahead == 0)
     return true;
   double share = 1.0 / std::max(ahead, behind);
@@ -206,16 +237,15 @@ bool Dual::sweep() {
     if (!visit(*v, false))
       return false;
   last = constant;
-  if (last > best || best <= -infinite)
-    remember();
+  if (last > best || best <= -infinite) {
+    best = last;
+    bestLambda = lambda;
+  }
   return true;
 }
 
-void Dual::remember() {
-  best = last;
-  bestConstant = constant;
-  bestLambda = lambda;
-}
+/// How much of the last direction a step keeps; damps the zigzag of subgradients.
+static constexpr double momentum = 0.5;
 
 void Dual::stepMultipliers() {
   if (core.slack.empty())
@@ -247,15 +277,36 @@ void Dual::stepMultipliers() {
   }
   if (norm == 0)
     return;
+    if (direction.empty())
+    direction = change;
+  norm = 0;
+  for (size_t r = 0; r < rows; ++r) {
+    direction[r] = momentum * direction[r] + (1 - momentum) * change[r];
+    if (lambda[r] <= 0 && direction[r] < 0)
+      direction[r] = 0;
+    norm += direction[r] * direction[r];
+  }
+  if (norm == 0)
+    return;
   double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
   double step = scale * std::max(goal - last, 1e-9 * std::abs(goal)) / norm;
   for (size_t r = 0; r < rows; ++r) {
-    double next = std::max(0.0, lambda[r] + step * change[r]);
+    double next = std::max(0.0, lambda[r] + step * direction[r]);
     change[r] = next - lambda[r];
     lambda[r] = next;
   }
   penalties(change, 1);
   level();
+}
+
+void Dual::moveTo(std::vector<double> target) {
+  std::vector<double> change(lambda.size());
+  for (size_t r = 0; r < lambda.size(); ++r)
+    change[r] = target[r] - lambda[r];
+  lambda = std::move(target);
+  penalties(change, 1);
+  level();
+  direction.clear();
 }
 
 bool Dual::run(int maxSweeps, double tolerance) {
@@ -266,26 +317,26 @@ bool Dual::run(int maxSweeps, double tolerance) {
       return false;
     if (best > previous + 1e-7 * std::abs(best)) {
       stalled = 0;
-    } else if (++stalled >= 4) {
-      scale *= 0.6;
+      scale = std::min(scale * 1.1, 1.5);
+    } else if (++stalled >= 6) {
+      // Overshot: back to the best multipliers, with smaller steps.
+      scale *= 0.5;
       stalled = 0;
+      moveTo(bestLambda);
     }
     if (i % 16 == 15) {
       if (best - before < tolerance * std::max(1.0, std::abs(best)))
         break;
       before = best;
     }
+    if (budget && budget->exhausted(core.work))
+      break;
     if (i + 1 < maxSweeps)
       stepMultipliers();
   }
   // The multipliers of the best bound, with messages settled for them.
   if (last < best) {
-    std::vector<double> change(lambda.size());
-    for (size_t r = 0; r < lambda.size(); ++r)
-      change[r] = bestLambda[r] - lambda[r];
-    lambda = bestLambda;
-    penalties(change, 1);
-    level();
+    moveTo(bestLambda);
     for (int i = 0; i < 3; ++i)
       if (!sweep())
         return false;
@@ -295,7 +346,6 @@ bool Dual::run(int maxSweeps, double tolerance) {
 
 bool Dual::bake() {
   double room = cut.value() - constant;
-  double lost = 0;
   for (size_t e = 0; e < core.edges.size(); ++e) {
     CoreEdge &edge = core.edges[e];
     if (!edge.alive)
@@ -311,7 +361,6 @@ bool Dual::bake() {
                                                                              : moved;
       }
   }
-  (void)lost;
   core.constant = constant;
   std::vector<double> kept = lambda;
   for (size_t v : order)
@@ -329,5 +378,6 @@ bool Dual::bake() {
       return false;
   }
   core.lambda = kept;
+  core.stepHint = std::clamp(4 * scale, 1e-3, 1.0);
   return true;
 }

@@ -15,6 +15,7 @@
 #ifndef PARTITA_LIB_SOLVER_DUAL_H
 #define PARTITA_LIB_SOLVER_DUAL_H
 
+#include "Budget.h"
 #include "Core.h"
 
 namespace partita::solver {
@@ -30,7 +31,8 @@ struct Cut {
 class Dual {
 public:
   /// Starts from the core's costs and multipliers. The core must not change until bake.
-  Dual(Core &core, Cut cut);
+  /// A budget, where given, ends `run` early.
+  Dual(Core &core, Cut cut, const Budget *budget = nullptr);
 
   /// One pass forth and back. False: nothing below the cut is left.
   bool sweep();
@@ -57,24 +59,24 @@ private:
   bool settle(int var);
   void pull(int edge, int var);
   void push(int edge, int var, double share);
-  void decode(int var, bool forward);
+  void decode(int var);
   void level();
+  void moveTo(std::vector<double> target);
+
   void penalties(const std::vector<double> &change, double sign);
 
   Core &core;
   Cut cut;
+  const Budget *budget;
   std::vector<int> order;
   std::vector<std::vector<double>> theta;
   std::vector<std::vector<double>> first, second;
-  std::vector<double> lambda, bestLambda;
-  std::vector<std::vector<double>> bestTheta, bestFirst, bestSecond;
-  double constant = 0, bestConstant = 0, best = -infinite, last = -infinite;
+  std::vector<double> lambda, bestLambda, direction;
+  double constant = 0, best = -infinite, last = -infinite;
   double scale = 1;
   int stalled = 0;
   std::vector<int> choice;
   std::vector<double> scratch;
-  void remember();
-  void restore();
 };
 
 } // namespace partita::solver

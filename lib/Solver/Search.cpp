@@ -98,7 +98,7 @@ Search::Result Search::solve(Core &core, int depth) {
       accept(core, std::vector<int>(core.vars.size()), result.choices);
       return result;
     }
-    Dual dual(core, cut);
+    Dual dual(core, cut, &budget);
     bool below = dual.run(depth == 0 && round == 0 ? 160 : 32, 1e-6);
     if (!below) {
       count(core);

@@ -4,23 +4,9 @@
 
 #include "Dual.h"
 
-#include <atomic>
-#include <chrono>
 #include <optional>
 
 namespace partita::solver {
-
-/// When to stop. Work is counted in table entries touched, so that a run limited by work
-/// alone does the same on every machine.
-struct Budget {
-  using Clock = std::chrono::steady_clock;
-  std::optional<Clock::time_point> deadline;
-  int64_t workLimit = INT64_MAX;
-  int64_t work = 0;
-  bool exhausted() const {
-    return work >= workLimit || (deadline && Clock::now() >= *deadline);
-  }
-};
 
 /// One search over a core. Keeps the best answer's cost as the cut; what it returns is
 /// always strictly better than the cut it started with.

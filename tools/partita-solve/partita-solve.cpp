@@ -57,7 +57,7 @@ int main(int argc, char **argv) {
   CLI11_PARSE(app, argc, argv);
   if (units->count() != 0)
     options.workLimit = work;
-  if (isatty(STDERR_FILENO))
+  if (isatty(STDERR_FILENO) || getenv("DBG"))
     options.progress = showProgress;
   Expected<Problem> problem = readProblem(file);
   if (!problem)

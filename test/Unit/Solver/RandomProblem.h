@@ -65,7 +65,7 @@ private:
     edge.first = static_cast<uint32_t>(a);
     edge.second = static_cast<uint32_t>(b);
     size_t ka = problem.variables[a].costs.size(), kb = problem.variables[b].costs.size();
-    bool equality = pick(0, 9) == 0;
+    bool equality = pick(0, 15) == 0;
     for (size_t s = 0; s < ka; ++s)
       for (size_t t = 0; t < kb; ++t)
         edge.costs.push_back(equality ? (s % kb == t ? 0 : forbidden) : cost(rarity));

@@ -1,0 +1,34 @@
+//===- Budget.h - When to stop ----------------------------------*- C++ -*-===//
+#ifndef PARTITA_LIB_SOLVER_BUDGET_H
+#define PARTITA_LIB_SOLVER_BUDGET_H
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace partita::solver {
+
+/// Work is counted in table entries touched, so that a run limited by work alone does
+/// the same on every machine.
+struct Budget {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> deadline;
+  int64_t workLimit = INT64_MAX;
+  int64_t work = 0;
+
+  /// Whether to stop, counting work that has not been added yet.
+  bool exhausted(int64_t pending = 0) const {
+    return work >= workLimit - pending || (deadline && Clock::now() >= *deadline);
+  }
+  /// A part with at most `share` of work of its own, starting from what is used.
+  Budget part(int64_t share) const {
+    Budget result = *this;
+    if (share < workLimit - work)
+      result.workLimit = work + share;
+    return result;
+  }
+};
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_BUDGET_H

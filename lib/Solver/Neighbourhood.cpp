@@ -1,0 +1,116 @@
+//===- Neighbourhood.cpp - Improving an answer piece by piece -------------===//
+#include "Neighbourhood.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+using namespace partita;
+using namespace partita::solver;
+
+Neighbourhood::Neighbourhood(const Core &core, std::vector<int> start)
+    : core(core), choices(std::move(start)), mark(core.vars.size()) {
+  for (size_t v = 0; v < core.vars.size(); ++v)
+    if (core.vars[v].alive && core.vars[v].size() > 1)
+      alive.push_back(static_cast<int>(v));
+  use = core.rowUse(choices);
+  cost = core.price(choices);
+}
+
+/// A connected piece around a random variable, or around the memory of a random row.
+std::vector<int> Neighbourhood::piece(size_t wanted) {
+  ++stamp;
+  std::vector<int> result;
+  auto add = [&](int v) {
+    if (mark[v] == stamp || core.vars[v].size() < 2 || result.size() >= wanted)
+      return;
+    mark[v] = stamp;
+    result.push_back(v);
+  };
+  int seed = alive[random() % alive.size()];
+  add(seed);
+  if (random() % 3 == 0 && !core.vars[seed].members.empty()) {
+    // Variables that compete with the seed for one row.
+    const Member &m = core.vars[seed].members[random() % core.vars[seed].members.size()];
+    int row = m.begin + static_cast<int>(random() % (m.end - m.begin));
+    size_t from = random() % alive.size();
+    for (size_t i = 0; i < alive.size() && result.size() < wanted / 3; ++i) {
+      int v = alive[(from + i) % alive.size()];
+      for (const Member &other : core.vars[v].members)
+        if (other.begin <= row && row < other.end) {
+          add(v);
+          break;
+        }
+    }
+  }
+  for (size_t head = 0; head < result.size() && result.size() < wanted; ++head) {
+    const std::vector<int> &edges = core.vars[result[head]].edges;
+    if (edges.empty())
+      continue;
+    size_t from = random() % edges.size();
+    for (size_t i = 0; i < edges.size(); ++i)
+      add(core.other(edges[(from + i) % edges.size()], result[head]));
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
+  Core sub = condition(core, choices, attempt.free, use);
+  std::vector<int> now;
+  for (int v : attempt.free)
+    now.push_back(choices[v]);
+  attempt.before = sub.price(now);
+  Search search(part, Cut{attempt.before}, 40);
+  Search::Result result = search.solve(sub);
+  attempt.work = part.work;
+  attempt.after = search.upper();
+  attempt.complete = isInfinite(result.open);
+  attempt.found = std::move(result.choices);
+}
+
+bool Neighbourhood::apply(const Attempt &attempt) {
+  std::vector<int> next = choices;
+  for (size_t i = 0; i < attempt.free.size(); ++i)
+    next[attempt.free[i]] = (*attempt.found)[i];
+  double nextCost = core.price(next);
+  if (nextCost >= cost || !core.fits(next))
+    return false;
+  choices = std::move(next);
+  cost = nextCost;
+  use = core.rowUse(choices);
+  return true;
+}
+
+bool Neighbourhood::round(Budget &budget, int threads) {
+  if (alive.empty())
+    return false;
+  std::vector<Attempt> attempts(threads);
+  for (Attempt &a : attempts)
+    a.free = piece(std::min(size, alive.size()));
+  // Each thread solves its own piece of the same answer; what comes of it is applied in
+  // order, so the outcome does not depend on which is ready first.
+  Budget part = budget.part(20'000'000);
+  part.workLimit -= part.work;
+  part.work = 0;
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t)
+    others.emplace_back([&, t] { solvePiece(attempts[t], part); });
+  solvePiece(attempts[0], part);
+  for (std::thread &t : others)
+    t.join();
+  bool improved = false;
+  for (const Attempt &a : attempts) {
+    budget.work += a.work;
+    if (a.found)
+      improved |= apply(a);
+    // Pieces as large as can still be searched to the end.
+    if (a.complete)
+      growth += 0.02;
+    else
+      growth -= 0.06;
+  }
+  growth = std::clamp(growth, -1.5, 4.0);
+  size = static_cast<size_t>(60.0 * std::exp2(growth));
+  return improved;
+}

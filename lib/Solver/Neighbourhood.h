@@ -1,0 +1,50 @@
+//===- Neighbourhood.h - Improving an answer piece by piece -----*- C++ -*-===//
+#ifndef PARTITA_LIB_SOLVER_NEIGHBOURHOOD_H
+#define PARTITA_LIB_SOLVER_NEIGHBOURHOOD_H
+
+#include "Search.h"
+
+#include <random>
+
+namespace partita::solver {
+
+/// Large-neighbourhood search: all but a connected piece of the variables keep their
+/// choices, and the piece is solved by branch and bound below its present cost.
+class Neighbourhood {
+public:
+  /// `start` is a feasible answer for the alive variables of the core.
+  Neighbourhood(const Core &core, std::vector<int> start);
+
+  /// One piece per thread. True when the answer improved.
+  bool round(Budget &budget, int threads);
+
+  const std::vector<int> &answer() const { return choices; }
+  double answerCost() const { return cost; }
+  size_t pieceSize() const { return size; }
+
+private:
+  struct Attempt {
+    std::vector<int> free;
+    std::optional<std::vector<int>> found;
+    double before = 0, after = 0;
+    bool complete = false;
+    int64_t work = 0;
+  };
+  std::vector<int> piece(size_t wanted);
+  void solvePiece(Attempt &attempt, Budget part) const;
+  bool apply(const Attempt &attempt);
+
+  const Core &core;
+  std::vector<int> choices, alive;
+  std::vector<int> mark;
+  int stamp = 0;
+  std::vector<Wide> use;
+  double cost = 0;
+  std::mt19937_64 random{1};
+  double growth = 0;
+  size_t size = 60;
+};
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_NEIGHBOURHOOD_H
