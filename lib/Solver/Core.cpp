@@ -78,7 +78,6 @@ Core Core::pack(std::vector<int> &ids) const {
   result.constant = constant;
   result.slack = slack;
   result.lambda = lambda;
-  result.stepHint = stepHint;
   return result;
 }
 
@@ -98,6 +97,20 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
           record->map[choices[record->first] * record->stride + choices[record->second]]);
       break;
     }
+  }
+  return choices;
+}
+
+std::vector<int> Core::project(std::vector<int> choices, size_t from) const {
+  for (size_t i = from; i < trail.size(); ++i) {
+    const TrailRecord &record = trail[i];
+    if (record.kind != TrailRecord::Renumbered)
+      continue;
+    int &choice = choices[record.var];
+    auto at = std::lower_bound(record.map.begin(), record.map.end(),
+                               static_cast<uint32_t>(choice));
+    assert(at != record.map.end() && *at == static_cast<uint32_t>(choice));
+    choice = static_cast<int>(at - record.map.begin());
   }
   return choices;
 }

@@ -67,8 +67,6 @@ public:
   /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
   std::vector<int64_t> slack;
   std::vector<double> lambda;
-  /// Size of the first step of the multipliers: large at first, smaller once they fit.
-  double stepHint = 1;
   /// Rows as time steps of the problem, for messages; only kept at the root.
   std::vector<TrailRecord> trail;
   /// Table entries touched, the unit of work.
@@ -107,6 +105,9 @@ public:
   /// The choices of all variables as they were when the trail began, given those of the
   /// alive ones.
   std::vector<int> expand(std::vector<int> choices) const;
+  /// Choices as the trail was `from` records long, carried forward to now. They must not
+  /// have been forbidden since.
+  std::vector<int> project(std::vector<int> choices, size_t from) const;
   /// Cost and feasibility of choices for the alive variables.
   double price(const std::vector<int> &choices) const;
   bool fits(const std::vector<int> &choices) const;

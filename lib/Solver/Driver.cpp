@@ -104,6 +104,22 @@ bool Driver::boundPhase(Core &core) {
   return left;
 }
 
+/// Shrinks the root by what the best answer's cost excludes. The answer itself stays: the
+/// cut is one above it, and dominance, which may prefer an equal choice, is left out.
+bool Driver::tightenPhase(Core &core, int sweeps) {
+  Dual dual(core, Cut{cut.upper + 1}, &budget);
+  bool left = dual.run(sweeps, 2e-6) && dual.bake();
+  bound = std::max(bound, std::min(dual.bound(), cut.upper));
+  size_t from = core.trail.size();
+  left = left && core.reduce(false);
+  budget.work += core.work;
+  core.work = 0;
+  if (left)
+    best = core.project(std::move(*best), from);
+  report();
+  return left;
+}
+
 void Driver::divePhase(const Core &core, double fraction) {
   Search diver(budget, cut);
   if (auto found = diver.dive(core, fraction)) {
@@ -134,16 +150,19 @@ Outcome Driver::run() {
   if (!core.reduce() || !boundPhase(core))
     return infeasible(whyInfeasible(buildCore(problem).core));
   divePhase(core, 0.15);
-  // Small cores end here; larger ones get answers first, which make the cut bite.
+  // Small cores end in the first exact phase. Larger ones get better answers first,
+  // which shrink the core, which makes the next exact phase more likely to end.
   int64_t share = 50'000'000 + 20 * core.tableEntries();
-  while (!exactPhase(core, share, INT64_MAX)) {
+  for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
     if (budget.exhausted())
       return finish(core, false);
-    if (best)
-      improvePhase(core, 100);
-    else
+    share = share * 3 / 2;
+    if (!best) {
       divePhase(core, 0.02);
-    share *= 2;
+      continue;
+    }
+    improvePhase(core, rounds);
+    tightenPhase(core, 100);
   }
   if (!best)
     return infeasible(whyInfeasible(buildCore(problem).core));

@@ -32,6 +32,7 @@ private:
   std::string whyInfeasible(const Core &core) const;
   bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
   bool boundPhase(Core &core);
+  bool tightenPhase(Core &core, int sweeps);
   void divePhase(const Core &core, double fraction);
   void improvePhase(const Core &core, int rounds);
   void report();

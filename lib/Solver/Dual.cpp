@@ -27,7 +27,6 @@ Dual::Dual(Core &core, Cut cut, const Budget *budget)
     }
   scratch.resize(widest);
   lambda = core.lambda;
-  scale = core.stepHint;
   constant = core.constant;
   penalties(lambda, 1);
   for (size_t e = 0; e < core.edges.size(); ++e) {
@@ -245,7 +244,7 @@ bool Dual::sweep() {
 }
 
 /// How much of the last direction a step keeps; damps the zigzag of subgradients.
-static constexpr double momentum = 0.5;
+static constexpr double momentum = 0.3;
 
 void Dual::stepMultipliers() {
   if (core.slack.empty())
@@ -324,7 +323,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
       stalled = 0;
       moveTo(bestLambda);
     }
-    if (i % 16 == 15) {
+    if (i % 32 == 31) {
       if (best - before < tolerance * std::max(1.0, std::abs(best)))
         break;
       before = best;
@@ -378,6 +377,5 @@ bool Dual::bake() {
       return false;
   }
   core.lambda = kept;
-  core.stepHint = std::clamp(4 * scale, 1e-3, 1.0);
   return true;
 }

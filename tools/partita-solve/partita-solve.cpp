@@ -20,7 +20,12 @@ static void print(const Solution &solution) {
               static_cast<long long>(solution.work));
 }
 
+/// One line per second.
 static void showProgress(const Progress &progress) {
+  static double last = -1;
+  if (progress.seconds < last + 1)
+    return;
+  last = progress.seconds;
   std::string cost = progress.cost ? std::to_string(*progress.cost) : "none yet";
   cost = cost.substr(0, cost.find('.'));
   std::fprintf(stderr, "%6.1f s  best %s  bound %.0f\n", progress.seconds, cost.c_str(),
