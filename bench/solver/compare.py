@@ -10,6 +10,7 @@ solver proves its optimum, ours must be equal; our bound must never exceed any c
 """
 import argparse
 import json
+import multiprocessing
 import random
 import statistics
 import subprocess
@@ -180,6 +181,12 @@ def highs(problem, seconds, threads):
     return took, round(value), status == highspy.HighsModelStatus.kOptimal
 
 
+def apart(solver, *arguments):
+    """Runs a solver in a process of its own: the two packages carry clashing symbols."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(solver, arguments)
+
+
 def ours(binary, path, seconds, threads):
     begin = time.time()
     run = subprocess.run([binary, path, "--time-limit", str(seconds), "--threads",
@@ -211,7 +218,7 @@ def main():
             json.dump(data, file)
             file.flush()
             mine = ours(options.binary, file.name, options.seconds, options.threads)
-        results = {n: others[n](data["problem"], options.seconds, options.threads)
+        results = {n: apart(others[n], data["problem"], options.seconds, options.threads)
                    for n in chosen}
         unproved += not mine[2]
         proved = [r for r in results.values() if r[2]]

@@ -78,6 +78,7 @@ Core Core::pack(std::vector<int> &ids) const {
   result.constant = constant;
   result.slack = slack;
   result.lambda = lambda;
+  result.noise = noise;
   return result;
 }
 

@@ -127,6 +127,7 @@ Core solver::condition(const Core &core, const std::vector<int> &choices,
       result.edges.push_back({a, b, edge.table});
     }
   result.lambda = core.lambda;
+  result.noise = core.noise;
   result.slack.resize(core.slack.size());
   Wide now = 0;
   for (size_t r = 0; r < core.slack.size(); ++r) {

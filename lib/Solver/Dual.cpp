@@ -161,7 +161,7 @@ bool Dual::settle(int var) {
   if (isInfinite(least))
     return false;
   constant += least;
-  double room = cut.value() - constant;
+  double room = cut.value(core.noise) - constant;
   for (size_t s = 0; s < cost.size(); ++s) {
     if (!isInfinite(cost[s])) {
       cost[s] -= least;
@@ -236,6 +236,7 @@ bool Dual::sweep() {
     if (!visit(*v, false))
       return false;
   last = constant;
+  core.noise = std::max(core.noise, std::abs(constant));
   if (last > best || best <= -infinite) {
     best = last;
     bestLambda = lambda;
@@ -288,7 +289,9 @@ void Dual::stepMultipliers() {
   if (norm == 0)
     return;
   double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
-  double step = scale * std::max(goal - last, 1e-9 * std::abs(goal)) / norm;
+  double gap = std::max(goal - best, 1e-9 * std::abs(goal));
+  // A step that overshot must not make the next one larger without end.
+  double step = scale * std::clamp(goal - last, gap, 3 * gap) / norm;
   for (size_t r = 0; r < rows; ++r) {
     double next = std::max(0.0, lambda[r] + step * direction[r]);
     change[r] = next - lambda[r];
@@ -308,6 +311,11 @@ void Dual::moveTo(std::vector<double> target) {
   direction.clear();
 }
 
+/// How far the bound may at most rise, as far as is known.
+double Dual::gapAbove() const {
+  return isInfinite(cut.upper) ? std::abs(best) + 1 : cut.upper - best + 1;
+}
+
 bool Dual::run(int maxSweeps, double tolerance) {
   double before = -infinite;
   for (int i = 0; i < maxSweeps; ++i) {
@@ -317,7 +325,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
     if (best > previous + 1e-7 * std::abs(best)) {
       stalled = 0;
       scale = std::min(scale * 1.1, 1.5);
-    } else if (++stalled >= 6) {
+    } else if (++stalled >= 6 || best - last > 20 * gapAbove()) {
       // Overshot: back to the best multipliers, with smaller steps.
       scale *= 0.5;
       stalled = 0;
@@ -344,7 +352,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
 }
 
 bool Dual::bake() {
-  double room = cut.value() - constant;
+  double room = cut.value(core.noise) - constant;
   for (size_t e = 0; e < core.edges.size(); ++e) {
     CoreEdge &edge = core.edges[e];
     if (!edge.alive)

@@ -18,14 +18,19 @@
 #include "Budget.h"
 #include "Core.h"
 
+#include <algorithm>
+
 namespace partita::solver {
 
 /// Where better answers end. Costs are integers, so better than `upper` means at most
 /// upper − 1; the margin covers rounding in the sums.
 struct Cut {
   double upper = infinite;
-  double margin() const { return 1e-6 + upper * 1e-11; }
-  double value() const { return isInfinite(upper) ? infinite : upper - 1 + margin(); }
+  /// `noise` is the largest sum that went into the costs in use.
+  double value(double noise) const {
+    return isInfinite(upper) ? infinite
+                             : upper - 1 + 1e-6 + 1e-11 * std::max(upper, noise);
+  }
 };
 
 class Dual {
@@ -60,6 +65,7 @@ private:
   void pull(int edge, int var);
   void push(int edge, int var, double share);
   void decode(int var);
+  double gapAbove() const;
   void level();
   void moveTo(std::vector<double> target);
 

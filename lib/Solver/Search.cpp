@@ -28,31 +28,94 @@ bool Search::accept(const Core &core, const std::vector<int> &choices,
   return true;
 }
 
-/// The variable whose decision changes most, per choice that it still has.
-Search::Branch Search::choose(const Core &core, const Dual &dual) const {
-  Branch best;
-  double bestScore = -1;
+/// Variables worth branching on, best first: those joined to much, and those whose cheap
+/// choices differ most in what their memory is priced at.
+std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dual,
+                                               size_t count) const {
+  struct Scored {
+    double score;
+    Branch branch;
+  };
+  std::vector<Scored> scored;
   for (size_t v = 0; v < core.vars.size(); ++v) {
     const CoreVar &var = core.vars[v];
     if (!var.alive || var.size() < 2)
       continue;
     const std::vector<double> &excess = dual.excess(static_cast<int>(v));
-    double second = infinite;
-    int least = -1;
-    for (size_t s = 0; s < excess.size(); ++s) {
-      if (least < 0 || excess[s] < excess[least]) {
-        second = least < 0 ? infinite : excess[least];
-        least = static_cast<int>(s);
-      } else {
-        second = std::min(second, excess[s]);
-      }
+    int least = static_cast<int>(std::min_element(excess.begin(), excess.end()) -
+                                 excess.begin());
+    double weight = static_cast<double>(var.edges.size()) +
+                    (var.members.empty() ? 0.0 : 4.0);
+    scored.push_back({weight / std::log2(1.0 + var.size()), {static_cast<int>(v), least}});
+  }
+  std::sort(scored.begin(), scored.end(), [](const Scored &a, const Scored &b) {
+    return a.score != b.score ? a.score > b.score : a.branch.var < b.branch.var;
+  });
+  std::vector<Branch> result;
+  for (size_t i = 0; i < scored.size() && result.size() < count; ++i)
+    result.push_back(scored[i].branch);
+  return result;
+}
+
+/// One side of a branch as a core of its own. False: that side is empty.
+static bool side(const Core &core, Search::Branch at, bool fixed, Core &child,
+                 std::vector<int> &ids) {
+  child = core.pack(ids);
+  int var = static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) -
+                             ids.begin());
+  if (fixed)
+    return child.fix(var, at.choice);
+  child.vars[var].cost[at.choice] = infinite;
+  return true;
+}
+
+/// How far a few sweeps lift the bound on one side; infinite when that empties it.
+double Search::probe(Core &core, Branch at, bool fixed) {
+  Core child;
+  std::vector<int> ids;
+  bool feasible = side(core, at, fixed, child, ids) && child.reduce(false);
+  double bound = infinite;
+  if (feasible && child.aliveVars() == 0) {
+    bound = child.constant;
+  } else if (feasible) {
+    Dual dual(child, cut, &budget);
+    if (dual.run(6, 0))
+      bound = dual.bound();
+  }
+  core.work += child.work;
+  return bound;
+}
+
+/// Picks the branch whose worse side is lifted most. A side found empty is forbidden at
+/// once; the result then has no variable and the core is to be reduced again.
+Search::Branch Search::choose(Core &core, const std::vector<Branch> &candidates,
+                              double bound) {
+  Branch best;
+  double bestScore = -1;
+  bool pruned = false;
+  for (const Branch &at : candidates) {
+    if (isInfinite(core.vars[at.var].cost[at.choice]))
+      continue;
+    double with = probe(core, at, true), without = probe(core, at, false);
+    double limit = cut.value(core.noise);
+    if (with > limit) {
+      core.vars[at.var].cost[at.choice] = infinite;
+      pruned = true;
     }
-    double weight =
-        static_cast<double>(var.edges.size()) + (var.members.empty() ? 0.0 : 4.0);
-    double score = weight / std::log2(1.0 + var.size());
-    if (score > bestScore) {
-      bestScore = score;
-      best = {static_cast<int>(v), least};
+    if (without > limit) {
+      for (int s = 0; s < core.vars[at.var].size(); ++s)
+        if (s != at.choice)
+          core.vars[at.var].cost[s] = infinite;
+      pruned = true;
+    }
+    count(core);
+    if (pruned)
+      return {};
+    double a = std::max(with - bound, 1e-9 * std::abs(bound));
+    double b = std::max(without - bound, 1e-9 * std::abs(bound));
+    if (a * b > bestScore) {
+      bestScore = a * b;
+      best = at;
     }
   }
   return best;
@@ -60,17 +123,10 @@ Search::Branch Search::choose(const Core &core, const Dual &dual) const {
 
 Search::Result Search::branch(Core &core, Branch at, double bound, int depth) {
   Result result;
-  for (int side = 0; side < 2; ++side) {
+  for (int first = 0; first < 2; ++first) {
     std::vector<int> ids;
-    Core child = core.pack(ids);
-    int var =
-        static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) - ids.begin());
-    bool alive = true;
-    if (side == 0)
-      alive = child.fix(var, at.choice);
-    else
-      child.vars[var].cost[at.choice] = infinite;
-    if (!alive)
+    Core child;
+    if (!side(core, at, first == 0, child, ids))
       continue;
     Result below = solve(child, depth + 1);
     if (below.choices) {
@@ -107,11 +163,11 @@ Search::Result Search::solve(Core &core, int depth) {
     bound = std::max(bound, dual.bound());
     if (accept(core, dual.decoded(), result.choices))
       dual.setCut(cut);
-    Branch at = choose(core, dual);
+    std::vector<Branch> likely = candidates(core, dual, depth < 8 ? 8 : 4);
     int64_t before = core.tableEntries();
     below = dual.bake();
     count(core);
-    if (!below || bound > cut.value())
+    if (!below || bound > cut.value(core.noise))
       return result;
     if (nodesLeft <= 0 || budget.exhausted()) {
       result.open = bound;
@@ -123,6 +179,9 @@ Search::Result Search::solve(Core &core, int depth) {
         left += std::count_if(e.table.begin(), e.table.end(),
                               [](double c) { return !isInfinite(c); });
     if (round < 8 && left < before * 9 / 10)
+      continue;
+    Branch at = choose(core, likely, bound);
+    if (at.var < 0)
       continue;
     Result deeper = branch(core, at, bound, depth);
     if (deeper.choices)

@@ -31,14 +31,18 @@ public:
   double upper() const { return cut.upper; }
   int64_t nodes = 0;
 
-private:
+  /// One choice of one variable: taken on one side, forbidden on the other.
   struct Branch {
     int var = -1;
     int choice = 0;
   };
+
+private:
   bool accept(const Core &core, const std::vector<int> &choices,
               std::optional<std::vector<int>> &best);
-  Branch choose(const Core &core, const Dual &dual) const;
+  std::vector<Branch> candidates(const Core &core, const Dual &dual, size_t count) const;
+  double probe(Core &core, Branch at, bool fixed);
+  Branch choose(Core &core, const std::vector<Branch> &candidates, double bound);
   Result branch(Core &core, Branch at, double bound, int depth);
   void count(Core &core) {
     budget.work += core.work;
