@@ -70,6 +70,23 @@ Outcome Driver::finish(const Core &root, bool complete) {
   return outcome;
 }
 
+/// Keeps a better answer of the root, at the price that the problem itself gives it. A
+/// search that claimed another price has lost precision: its answer may be kept, its
+/// proof may not. False then.
+bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
+  std::vector<int> full = root.expand(choices);
+  full.resize(problem.variables.size());
+  Expected<Price> price = verify(problem, std::vector<uint32_t>(full.begin(), full.end()));
+  if (!price)
+    return false;
+  double cost = static_cast<double>(price->cost);
+  if (cost < cut.upper) {
+    best = std::move(choices);
+    cut.upper = cost;
+  }
+  return std::abs(cost - claimed) < 0.5 + 1e-12 * cost;
+}
+
 /// Branch and bound on a copy; keeps its answer and bound. True when the search was
 /// complete.
 bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) {
@@ -80,10 +97,11 @@ bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) 
   Search::Result result = search.solve(core);
   budget.work = part.work;
   if (result.choices) {
-    best.emplace(root.vars.size());
+    std::vector<int> choices(root.vars.size());
     for (size_t i = 0; i < ids.size(); ++i)
-      (*best)[ids[i]] = (*result.choices)[i];
-    cut.upper = search.upper();
+      choices[ids[i]] = (*result.choices)[i];
+    if (!take(root, std::move(choices), search.upper()))
+      return false;
   }
   bound = std::max(bound, std::min(result.open, cut.upper));
   report();
@@ -122,10 +140,8 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
 
 void Driver::divePhase(const Core &core, double fraction) {
   Search diver(budget, cut);
-  if (auto found = diver.dive(core, fraction)) {
-    best = std::move(found);
-    cut.upper = diver.upper();
-  }
+  if (auto found = diver.dive(core, fraction))
+    take(core, std::move(*found), diver.upper());
   report();
 }
 
@@ -136,10 +152,10 @@ void Driver::improvePhase(const Core &core, int rounds) {
     if (!search.round(budget, options.threads))
       continue;
     idle = -1;
-    cut.upper = std::min(cut.upper, std::round(search.answerCost()));
+    if (!take(core, search.answer(), search.answerCost()))
+      return;
     report();
   }
-  best = search.answer();
 }
 
 Outcome Driver::run() {

@@ -35,6 +35,7 @@ private:
   bool tightenPhase(Core &core, int sweeps);
   void divePhase(const Core &core, double fraction);
   void improvePhase(const Core &core, int rounds);
+  bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
 

@@ -1,0 +1,114 @@
+//===- Generate.h - Large problems shaped like models -----------*- C++ -*-===//
+#ifndef PARTITA_BENCH_SOLVER_GENERATE_H
+#define PARTITA_BENCH_SOLVER_GENERATE_H
+
+#include "partita/Solver/Problem.h"
+
+#include <algorithm>
+#include <random>
+
+namespace partita::solver::bench {
+
+/// A chain of blocks as a layered model gives them. In each block a few decisions are
+/// free (contractions, with `choices` choices), and most variables follow one of them
+/// through an edge that forbids all but one pair per choice (elementwise ops). Cheap
+/// choices use more memory. `seed` 0 makes every block but the first and last equal.
+class Layered {
+public:
+  Layered(int blocks, int perBlock, int choices, uint64_t seed)
+      : blocks(blocks), perBlock(perBlock), choices(choices), seed(seed) {}
+
+  Problem make() {
+    Problem problem;
+    int last = -1, time = 0;
+    for (int b = 0; b < blocks; ++b) {
+      bool end = b == 0 || b == blocks - 1;
+      random.seed(seed != 0 ? seed + b : end ? 7 + (b != 0) : 3);
+      int head = -1;
+      for (int i = 0; i < perBlock; ++i, ++time) {
+        int v = static_cast<int>(problem.variables.size());
+        bool free = i % 8 == 0;
+        problem.variables.push_back(variable(free, time));
+        if (!free)
+          join(problem, head, v, true);
+        else if (last >= 0)
+          join(problem, last, v, false);
+        if (free && i >= 16 && random() % 2)
+          join(problem, v - 16, v, false);
+        if (free)
+          head = v;
+        last = v;
+      }
+    }
+    problem.memoryLimit = limit(problem);
+    return problem;
+  }
+
+private:
+  Variable variable(bool free, int time) {
+    Variable v;
+    Usage use;
+    use.begin = time;
+    use.end = time + 1 + static_cast<int64_t>(random() % 20);
+    int64_t size = 1 << (10 + random() % 10);
+    for (int s = 0; s < choices; ++s) {
+      int64_t split = 1 + static_cast<int64_t>(random() % 16);
+      v.costs.push_back(free ? static_cast<int64_t>(random() % 1000) * split : 0);
+      use.bytes.push_back(size / split + 1);
+    }
+    v.usages.push_back(std::move(use));
+    return v;
+  }
+
+  void join(Problem &problem, int a, int b, bool follows) {
+    Edge edge;
+    edge.first = static_cast<uint32_t>(a);
+    edge.second = static_cast<uint32_t>(b);
+    int shift = static_cast<int>(random() % choices);
+    uint64_t salt = random();
+    edge.costs.reserve(static_cast<size_t>(choices) * choices);
+    for (int s = 0; s < choices; ++s)
+      for (int t = 0; t < choices; ++t) {
+        if (follows) {
+          edge.costs.push_back((s + shift) % choices == t ? 0 : forbidden);
+          continue;
+        }
+        uint64_t h = (static_cast<uint64_t>(s) * 0x9e3779b97f4a7c15ull) ^
+                     (static_cast<uint64_t>(t) * 0xbf58476d1ce4e5b9ull) ^ salt;
+        h = (h ^ (h >> 29)) * 0x94d049bb133111ebull;
+        h ^= h >> 32;
+        edge.costs.push_back(h % 11 == 0 ? forbidden : static_cast<int64_t>(h % 5000));
+      }
+    problem.edges.push_back(std::move(edge));
+  }
+
+  /// A quarter of the way from what is needed at least to what cheap choices use.
+  static int64_t limit(const Problem &problem) {
+    int64_t end = 0;
+    for (const Variable &v : problem.variables)
+      end = std::max(end, v.usages[0].end);
+    std::vector<int64_t> low(end + 1), high(end + 1);
+    for (const Variable &v : problem.variables) {
+      const Usage &u = v.usages[0];
+      int64_t least = *std::min_element(u.bytes.begin(), u.bytes.end());
+      int64_t sum = 0;
+      for (int64_t b : u.bytes)
+        sum += b;
+      for (int64_t t = u.begin; t < u.end; ++t) {
+        low[t] += least;
+        high[t] += sum / static_cast<int64_t>(u.bytes.size());
+      }
+    }
+    int64_t least = *std::max_element(low.begin(), low.end());
+    int64_t most = *std::max_element(high.begin(), high.end());
+    return least + (most - least) / 2;
+  }
+
+  int blocks, perBlock, choices;
+  uint64_t seed;
+  std::mt19937_64 random;
+};
+
+} // namespace partita::solver::bench
+
+#endif // PARTITA_BENCH_SOLVER_GENERATE_H
