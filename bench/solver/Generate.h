@@ -16,7 +16,7 @@ namespace partita::solver::bench {
 class Layered {
 public:
   Layered(int blocks, int perBlock, int choices, uint64_t seed)
-      : blocks(blocks), perBlock(perBlock), choices(choices), seed(seed) {}
+      : blocks(blocks), perBlock(perBlock), choices(choices), most(choices), seed(seed) {}
 
   Problem make() {
     Problem problem;
@@ -24,6 +24,8 @@ public:
     for (int b = 0; b < blocks; ++b) {
       bool end = b == 0 || b == blocks - 1;
       random.seed(seed != 0 ? seed + b : end ? 7 + (b != 0) : 3);
+      if (seed != 0)
+        choices = someChoices();
       int head = -1;
       for (int i = 0; i < perBlock; ++i, ++time) {
         int v = static_cast<int>(problem.variables.size());
@@ -45,6 +47,13 @@ public:
   }
 
 private:
+  /// Few blocks have all the choices, half of them a thirtieth.
+  int someChoices() {
+    uint64_t dice = random() % 32;
+    int part = dice == 0 ? 1 : dice < 4 ? 3 : dice < 16 ? 10 : 30;
+    return std::max(2, most / part);
+  }
+
   Variable variable(bool free, int time) {
     Variable v;
     Usage use;
@@ -64,10 +73,11 @@ private:
     Edge edge;
     edge.first = static_cast<uint32_t>(a);
     edge.second = static_cast<uint32_t>(b);
+    int ka = static_cast<int>(problem.variables[a].costs.size());
     int shift = static_cast<int>(random() % choices);
     uint64_t salt = random();
-    edge.costs.reserve(static_cast<size_t>(choices) * choices);
-    for (int s = 0; s < choices; ++s)
+    edge.costs.reserve(static_cast<size_t>(ka) * choices);
+    for (int s = 0; s < ka; ++s)
       for (int t = 0; t < choices; ++t) {
         if (follows) {
           edge.costs.push_back((s + shift) % choices == t ? 0 : forbidden);
@@ -104,7 +114,7 @@ private:
     return least + (most - least) / 2;
   }
 
-  int blocks, perBlock, choices;
+  int blocks, perBlock, choices, most;
   uint64_t seed;
   std::mt19937_64 random;
 };

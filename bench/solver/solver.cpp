@@ -93,6 +93,10 @@ static int large(int nodes, int choices, double limit) {
   SolveOptions options;
   options.threads = 2;
   options.timeLimit = limit;
+  options.progress = [](const Progress &p) {
+    std::fprintf(stderr, "%6.1f s  best %.0f  bound %.0f\n", p.seconds,
+                 p.cost.value_or(-1), p.lowerBound);
+  };
   header();
   row(std::to_string(problem.variables.size()) + " x " + std::to_string(choices), limit,
       *solve(problem, options));

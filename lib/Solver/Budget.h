@@ -20,6 +20,19 @@ struct Budget {
   bool exhausted(int64_t pending = 0) const {
     return work >= workLimit - pending || (deadline && Clock::now() >= *deadline);
   }
+  /// A part that ends when the given share of what is left is used.
+  Budget fraction(double share) const {
+    Budget result = *this;
+    if (deadline) {
+      Clock::time_point now = Clock::now();
+      result.deadline = now + std::chrono::duration_cast<Clock::duration>(
+                                  (*deadline - now) * share);
+    }
+    if (workLimit != INT64_MAX)
+      result.workLimit = work + static_cast<int64_t>(
+                                    static_cast<double>(workLimit - work) * share);
+    return result;
+  }
   /// A part with at most `share` of work of its own, starting from what is used.
   Budget part(int64_t share) const {
     Budget result = *this;

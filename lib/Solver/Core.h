@@ -93,6 +93,18 @@ public:
   bool propagate(std::vector<int> changed);
   /// Keeps one choice and propagates. False: no answer.
   bool fix(int var, int choice);
+  /// A choice that was forbidden, with the cost it had.
+  struct Undo {
+    int var, choice;
+    double cost;
+  };
+  /// Where fix and propagate note what they forbid, while not null.
+  std::vector<Undo> *undo = nullptr;
+  void forbid(int var, int choice) {
+    if (undo)
+      undo->push_back({var, choice, vars[var].cost[choice]});
+    vars[var].cost[choice] = infinite;
+  }
   /// Drops rows that can no longer be exceeded or are implied by a neighbour.
   void compressRows();
   /// Drops rows that any other row implies. Afterwards a variable's members are disjoint.

@@ -34,6 +34,118 @@ static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
   return result;
 }
 
+namespace {
+/// Fixes variables one by one, taking back what leaves a variable without choices or a
+/// row without room.
+class Fixer {
+public:
+  explicit Fixer(Core &core) : core(core), room(core.slack), least(core.vars.size()) {
+    for (size_t v = 0; v < core.vars.size(); ++v)
+      if (core.vars[v].alive)
+        least[v].assign(core.vars[v].members.size(), 0);
+  }
+  bool fix(int var, int choice);
+
+private:
+  bool charge(int var);
+
+  struct Charge {
+    int var, member;
+    int64_t bytes;
+  };
+  Core &core;
+  std::vector<int64_t> room;
+  /// What each member needs at least, as far as it is taken off the rows.
+  std::vector<std::vector<int64_t>> least;
+  std::vector<Charge> charges;
+};
+} // namespace
+
+/// Takes what var has come to need at least off the rows. False when one overflows.
+bool Fixer::charge(int var) {
+  const CoreVar &v = core.vars[var];
+  bool fits = true;
+  for (size_t i = 0; i < v.members.size(); ++i) {
+    const Member &m = v.members[i];
+    int64_t now = INT64_MAX;
+    for (size_t s = 0; s < m.bytes.size(); ++s)
+      if (!isInfinite(v.cost[s]))
+        now = std::min(now, m.bytes[s]);
+    int64_t more = now - least[var][i];
+    if (more == 0)
+      continue;
+    charges.push_back({var, static_cast<int>(i), more});
+    least[var][i] = now;
+    for (int r = m.begin; r < m.end; ++r)
+      fits &= (room[r] -= more) >= 0;
+  }
+  return fits;
+}
+
+bool Fixer::fix(int var, int choice) {
+  std::vector<Core::Undo> forbidden;
+  core.undo = &forbidden;
+  bool fits = core.fix(var, choice);
+  core.undo = nullptr;
+  charges.clear();
+  int previous = -1;
+  for (size_t i = 0; i < forbidden.size() && fits; ++i)
+    if (forbidden[i].var != previous)
+      fits = charge(previous = forbidden[i].var);
+  if (fits)
+    return true;
+  for (const Charge &c : charges) {
+    const Member &m = core.vars[c.var].members[c.member];
+    least[c.var][c.member] -= c.bytes;
+    for (int r = m.begin; r < m.end; ++r)
+      room[r] += c.bytes;
+  }
+  for (const Core::Undo &u : forbidden)
+    core.vars[u.var].cost[u.choice] = u.cost;
+  return false;
+}
+
+/// Fixes the share of the variables that is most certain. False: no answer is left.
+static bool fixSome(Core &core, const std::vector<Certain> &certain, double share) {
+  // With dominated and forbidden choices gone, costs that are infinite stay so.
+  Core backup = core;
+  for (;; share /= 4) {
+    size_t wanted = std::max<size_t>(1, static_cast<size_t>(share * certain.size()));
+    size_t done = 0;
+    Fixer fixer(core);
+    for (size_t i = 0; i < certain.size() && done < wanted; ++i) {
+      const Certain &c = certain[i];
+      if (isInfinite(core.vars[c.var].cost[c.choice]))
+        continue;
+      if (fixer.fix(c.var, c.choice)) {
+        ++done;
+        continue;
+      }
+      // Too much for what is fixed already; if nothing is, for good.
+      if (done == 0) {
+        core.vars[c.var].cost[c.choice] = infinite;
+        backup.vars[c.var].cost[c.choice] = infinite;
+        if (!core.propagate({c.var}))
+          return false;
+      }
+    }
+    if (done == 0)
+      return true;
+    if (core.reduce(false))
+      return true;
+    core = backup;
+    if (wanted > 1)
+      continue;
+    // Proved wrong: without this choice the core loses nothing.
+    for (const Certain &c : certain)
+      if (!isInfinite(core.vars[c.var].cost[c.choice])) {
+        core.vars[c.var].cost[c.choice] = infinite;
+        return true;
+      }
+    return false;
+  }
+}
+
 std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
@@ -48,44 +160,17 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
       return best;
     }
     Dual dual(core, cut, &budget);
-    if (!dual.run(24, 1e-5))
+    // Large cores are still close to the bound that they came with.
+    int64_t sweeps = std::clamp<int64_t>(50'000'000 / (core.tableEntries() + 1), 3, 24);
+    if (!dual.run(static_cast<int>(sweeps), 1e-5))
       return best;
     accept(core, dual.decoded(), best);
     dual.setCut(cut);
     std::vector<Certain> certain = byCertainty(core, dual);
     if (!dual.bake())
       return best;
-    Core backup = core;
-    double share = fraction;
-    for (;; share /= 4) {
-      size_t wanted = std::max<size_t>(1, static_cast<size_t>(share * certain.size()));
-      size_t done = 0;
-      bool alive = true;
-      for (size_t i = 0; i < certain.size() && done < wanted && alive; ++i) {
-        const Certain &c = certain[i];
-        if (isInfinite(core.vars[c.var].cost[c.choice]))
-          continue;
-        alive = core.fix(c.var, c.choice);
-        ++done;
-      }
-      Core probe = core;
-      if (alive && probe.reduce(false)) {
-        core = std::move(probe);
-        break;
-      }
-      core = backup;
-      if (wanted == 1) {
-        // Proved wrong: without this choice the core loses nothing.
-        size_t i = 0;
-        while (i < certain.size() &&
-               isInfinite(core.vars[certain[i].var].cost[certain[i].choice]))
-          ++i;
-        if (i == certain.size())
-          return best;
-        core.vars[certain[i].var].cost[certain[i].choice] = infinite;
-        break;
-      }
-    }
+    if (!fixSome(core, certain, fraction))
+      return best;
     count(core);
   }
   return best;

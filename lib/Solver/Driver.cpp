@@ -111,7 +111,8 @@ bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) 
 /// Raises the bound of the root and keeps the moved costs: everything after starts from
 /// them. Without a cut, so that the best answer never loses a choice.
 bool Driver::boundPhase(Core &core) {
-  Dual dual(core, Cut(), &budget);
+  Budget part = budget.fraction(0.3);
+  Dual dual(core, Cut(), &part);
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
@@ -125,7 +126,8 @@ bool Driver::boundPhase(Core &core) {
 /// Shrinks the root by what the best answer's cost excludes. The answer itself stays: the
 /// cut is one above it, and dominance, which may prefer an equal choice, is left out.
 bool Driver::tightenPhase(Core &core, int sweeps) {
-  Dual dual(core, Cut{cut.upper + 1}, &budget);
+  Budget part = budget.fraction(0.3);
+  Dual dual(core, Cut{cut.upper + 1}, &part);
   bool left = dual.run(sweeps, 2e-6) && dual.bake();
   bound = std::max(bound, std::min(dual.bound(), cut.upper));
   size_t from = core.trail.size();

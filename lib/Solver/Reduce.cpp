@@ -23,7 +23,7 @@ bool Core::reviseEdge(int edge, int var, bool &changed) {
     }
     ++work;
     if (!supported) {
-      vars[var].cost[s] = infinite;
+      forbid(var, s);
       changed = true;
     }
     any |= supported;
@@ -56,8 +56,8 @@ bool Core::propagate(std::vector<int> changed) {
 
 bool Core::fix(int var, int choice) {
   for (int s = 0; s < vars[var].size(); ++s)
-    if (s != choice)
-      vars[var].cost[s] = infinite;
+    if (s != choice && !isInfinite(vars[var].cost[s]))
+      forbid(var, s);
   return !isInfinite(vars[var].cost[choice]) && propagate({var});
 }
 
