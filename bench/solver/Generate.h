@@ -92,7 +92,8 @@ private:
     problem.edges.push_back(std::move(edge));
   }
 
-  /// A quarter of the way from what is needed at least to what cheap choices use.
+  /// Most of the way from the least bytes of every variable, which no answer reaches,
+  /// to what choices use on average.
   static int64_t limit(const Problem &problem) {
     int64_t end = 0;
     for (const Variable &v : problem.variables)
@@ -111,7 +112,7 @@ private:
     }
     int64_t least = *std::max_element(low.begin(), low.end());
     int64_t most = *std::max_element(high.begin(), high.end());
-    return least + (most - least) / 2;
+    return least + (most - least) * 4 / 5;
   }
 
   int blocks, perBlock, choices, most;

@@ -25,12 +25,12 @@ struct Budget {
     Budget result = *this;
     if (deadline) {
       Clock::time_point now = Clock::now();
-      result.deadline = now + std::chrono::duration_cast<Clock::duration>(
-                                  (*deadline - now) * share);
+      result.deadline =
+          now + std::chrono::duration_cast<Clock::duration>((*deadline - now) * share);
     }
     if (workLimit != INT64_MAX)
-      result.workLimit = work + static_cast<int64_t>(
-                                    static_cast<double>(workLimit - work) * share);
+      result.workLimit =
+          work + static_cast<int64_t>(static_cast<double>(workLimit - work) * share);
     return result;
   }
   /// A part with at most `share` of work of its own, starting from what is used.

@@ -69,7 +69,8 @@ public:
   std::vector<double> lambda;
   /// Rows as time steps of the problem, for messages; only kept at the root.
   std::vector<TrailRecord> trail;
-  /// The largest sum that costs were moved through: rounding errors are below 1e-11 of it.
+  /// The largest sum that costs were moved through: rounding errors are below 1e-11 of
+  /// it.
   double noise = 0;
   /// Table entries touched, the unit of work.
   int64_t work = 0;

@@ -150,7 +150,11 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
   std::optional<std::vector<int>> best;
+  Budget leisure = budget.fraction(0.25);
   while (!budget.exhausted()) {
+    // A rough answer in time is worth more than a good one too late.
+    leisure.work = budget.work;
+    bool hurry = leisure.exhausted();
     bool feasible = core.reduce(core.tableEntries() < 500'000);
     count(core);
     if (!feasible)
@@ -161,7 +165,9 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     }
     Dual dual(core, cut, &budget);
     // Large cores are still close to the bound that they came with.
-    int64_t sweeps = std::clamp<int64_t>(50'000'000 / (core.tableEntries() + 1), 3, 24);
+    int64_t entries = core.tableEntries() + 1;
+    int64_t sweeps = hurry ? 2 : std::clamp<int64_t>(50'000'000 / entries, 3, 24);
+    double share = hurry ? 0.6 : entries > 5'000'000 ? 0.3 : fraction;
     if (!dual.run(static_cast<int>(sweeps), 1e-5))
       return best;
     accept(core, dual.decoded(), best);
@@ -169,7 +175,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     std::vector<Certain> certain = byCertainty(core, dual);
     if (!dual.bake())
       return best;
-    if (!fixSome(core, certain, fraction))
+    if (!fixSome(core, certain, share))
       return best;
     count(core);
   }

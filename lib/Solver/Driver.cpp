@@ -76,7 +76,8 @@ Outcome Driver::finish(const Core &root, bool complete) {
 bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
   std::vector<int> full = root.expand(choices);
   full.resize(problem.variables.size());
-  Expected<Price> price = verify(problem, std::vector<uint32_t>(full.begin(), full.end()));
+  Expected<Price> price =
+      verify(problem, std::vector<uint32_t>(full.begin(), full.end()));
   if (!price)
     return false;
   double cost = static_cast<double>(price->cost);

@@ -195,7 +195,8 @@ void Dual::decode(int var) {
       choice[var] = static_cast<int>(s);
     }
   };
-  consider(static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin()));
+  consider(
+      static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin()));
   for (size_t s = 0; s < cost.size(); ++s)
     if (cost[s] < least)
       consider(s);
@@ -277,7 +278,7 @@ void Dual::stepMultipliers() {
   }
   if (norm == 0)
     return;
-    if (direction.empty())
+  if (direction.empty())
     direction = change;
   norm = 0;
   for (size_t r = 0; r < rows; ++r) {

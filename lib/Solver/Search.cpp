@@ -42,11 +42,12 @@ std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dua
     if (!var.alive || var.size() < 2)
       continue;
     const std::vector<double> &excess = dual.excess(static_cast<int>(v));
-    int least = static_cast<int>(std::min_element(excess.begin(), excess.end()) -
-                                 excess.begin());
-    double weight = static_cast<double>(var.edges.size()) +
-                    (var.members.empty() ? 0.0 : 4.0);
-    scored.push_back({weight / std::log2(1.0 + var.size()), {static_cast<int>(v), least}});
+    int least =
+        static_cast<int>(std::min_element(excess.begin(), excess.end()) - excess.begin());
+    double weight =
+        static_cast<double>(var.edges.size()) + (var.members.empty() ? 0.0 : 4.0);
+    scored.push_back(
+        {weight / std::log2(1.0 + var.size()), {static_cast<int>(v), least}});
   }
   std::sort(scored.begin(), scored.end(), [](const Scored &a, const Scored &b) {
     return a.score != b.score ? a.score > b.score : a.branch.var < b.branch.var;
@@ -61,8 +62,8 @@ std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dua
 static bool side(const Core &core, Search::Branch at, bool fixed, Core &child,
                  std::vector<int> &ids) {
   child = core.pack(ids);
-  int var = static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) -
-                             ids.begin());
+  int var =
+      static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) - ids.begin());
   if (fixed)
     return child.fix(var, at.choice);
   child.vars[var].cost[at.choice] = infinite;

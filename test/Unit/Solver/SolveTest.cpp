@@ -1,0 +1,127 @@
+//===- SolveTest.cpp - Answers, bounds and refusals -----------------------===//
+#include "RandomProblem.h"
+
+#include "partita/Solver/Solve.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::solver;
+
+static Variable variable(std::vector<int64_t> costs, std::vector<int64_t> bytes,
+                         int64_t begin = 0, int64_t end = 1) {
+  return {std::move(costs), {{begin, end, std::move(bytes)}}};
+}
+
+TEST_CASE("verify refuses what breaks the problem") {
+  Problem p;
+  p.variables = {variable({1, forbidden}, {4, 1}), variable({2, 3}, {4, 1})};
+  p.edges = {{0, 1, {0, 5, 1, forbidden}, {{0, 1, {0, 3, 0, 0}}}}};
+  p.memoryLimit = 8;
+  REQUIRE(check(p));
+  CHECK(verify(p, {0, 0})->cost == 3);
+  CHECK(verify(p, {0, 0})->peakBytes == 8);
+  CHECK(verify(p, {0, 1})->peakBytes == 8);
+  CHECK(verify(p, {0}).error().message == "the answer has 1 choices for 2 variables");
+  CHECK(verify(p, {0, 2}).error().message == "variable 1 has no choice 2");
+  CHECK(verify(p, {1, 0}).error().message == "choice 1 of variable 0 is forbidden");
+  p.variables[0].costs[1] = 1;
+  CHECK(verify(p, {1, 1}).error().message ==
+        "edge 0 forbids choice 1 of variable 0 with choice 1 of variable 1");
+  p.memoryLimit = 7;
+  CHECK(verify(p, {0, 0}).error().message ==
+        "at time step 0 the answer uses 8 bytes, the limit is 7");
+  p.classes = {{0, 1}};
+  CHECK(verify(p, {1, 0}).error().message ==
+        "variables 0 and 1 are of one class but take different choices");
+}
+
+TEST_CASE("infeasible problems say why") {
+  Problem memory;
+  memory.variables = {variable({1, 1}, {6, 5}, 3, 9), variable({1}, {7}, 5, 6)};
+  memory.memoryLimit = 11;
+  auto a = solve(memory);
+  CHECK(a->status == Status::Infeasible);
+  CHECK(a->reason == "infeasible: at time step 5 every answer needs at least 12 bytes, "
+                     "the limit is 11");
+  Problem pairs;
+  pairs.variables = {variable({1, 1}, {0, 0}), variable({1}, {0})};
+  pairs.edges = {{0, 1, {forbidden, forbidden}, {}}};
+  auto b = solve(pairs);
+  CHECK(b->status == Status::Infeasible);
+  CHECK(b->reason.find("forbidden choices and pairs leave no answer") !=
+        std::string::npos);
+  // Each variable alone would fit; together with the pairs nothing does.
+  Problem both;
+  both.variables = {variable({1, 1}, {9, 1}), variable({1, 1}, {1, 9})};
+  both.edges = {{0, 1, {0, 0, 0, forbidden}, {}}};
+  both.edges[0].costs = {forbidden, 0, forbidden, 0};
+  both.memoryLimit = 9;
+  auto c = solve(both);
+  CHECK(c->status == Status::Infeasible);
+  CHECK(c->reason.find("infeasible") == 0);
+}
+
+TEST_CASE("costs up to the largest add without wrapping") {
+  Problem p;
+  for (uint32_t v = 0; v < 100; ++v) {
+    p.variables.push_back(variable({forbidden - 1, forbidden - 2}, {1, 2}));
+    if (v > 0)
+      p.edges.push_back({v - 1, v, {forbidden - 1, 5, 5, forbidden - 1}, {}});
+  }
+  auto s = solve(p);
+  REQUIRE(s);
+  REQUIRE(!s->choices.empty());
+  CHECK(s->cost == Wide(50) * (forbidden - 1) + Wide(50) * (forbidden - 2) + 99 * 5);
+  CHECK(s->lowerBound <= s->cost);
+}
+
+TEST_CASE("a work limit gives the same answer every time") {
+  for (uint64_t seed : {11, 12, 13}) {
+    std::mt19937_64 random(seed);
+    Problem p;
+    for (uint32_t v = 0; v < 60; ++v) {
+      std::vector<int64_t> costs, bytes;
+      for (int s = 0; s < 5; ++s) {
+        costs.push_back(static_cast<int64_t>(random() % 100));
+        bytes.push_back(static_cast<int64_t>(random() % 100));
+      }
+      p.variables.push_back(variable(costs, bytes, v, v + 8));
+      for (int n = 0; n < 3 && v > 0; ++n) {
+        Edge e{static_cast<uint32_t>(random() % v), v, {}, {}};
+        for (int i = 0; i < 25; ++i)
+          e.costs.push_back(static_cast<int64_t>(random() % 100));
+        p.edges.push_back(e);
+      }
+    }
+    p.memoryLimit = 250;
+    SolveOptions options;
+    options.workLimit = 3000;
+    options.threads = 2;
+    auto a = solve(p, options), b = solve(p, options);
+    REQUIRE(a);
+    CHECK(a->choices == b->choices);
+    CHECK(a->cost == b->cost);
+    CHECK(a->lowerBound == b->lowerBound);
+    CHECK(a->work == b->work);
+  }
+}
+
+TEST_CASE("check refuses problems that break the contract") {
+  Problem p;
+  CHECK(!check(p));
+  p.variables = {variable({1}, {1})};
+  CHECK(check(p));
+  p.memoryLimit = 0;
+  CHECK(!check(p));
+  p.memoryLimit = 1;
+  p.variables[0].costs[0] = -1;
+  CHECK(!check(p));
+  p.variables[0].costs[0] = forbidden + 1;
+  CHECK(!check(p));
+  p.variables[0].costs[0] = 1;
+  p.classes = {{0, 0}};
+  CHECK(!check(p));
+  p.classes = {{1}};
+  CHECK(!check(p));
+}
