@@ -67,7 +67,6 @@ public:
   /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
   std::vector<int64_t> slack;
   std::vector<double> lambda;
-  /// Rows as time steps of the problem, for messages; only kept at the root.
   std::vector<TrailRecord> trail;
   /// The largest sum that costs were moved through: rounding errors are below 1e-11 of
   /// it.
@@ -108,8 +107,6 @@ public:
   }
   /// Drops rows that can no longer be exceeded or are implied by a neighbour.
   void compressRows();
-  /// Drops rows that any other row implies. Afterwards a variable's members are disjoint.
-  void dropImpliedRows();
   /// Adds the edge's table into costs and removes v; v has one choice.
   void absorb(int var);
 
@@ -130,6 +127,7 @@ public:
   std::vector<Wide> rowUse(const std::vector<int> &choices) const;
 
 private:
+  std::vector<size_t> bindingRows();
   void removeEdge(int edge);
   bool reviseEdge(int edge, int var, bool &changed);
   bool compact();
