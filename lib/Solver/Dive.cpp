@@ -105,33 +105,23 @@ bool Fixer::fix(int var, int choice) {
   return false;
 }
 
-/// Fixes the share of the variables that is most certain. False: no answer is left.
-static bool fixSome(Core &core, const std::vector<Certain> &certain, double share) {
-  // With dominated and forbidden choices gone, costs that are infinite stay so.
+/// Fixes the share of the variables that is most certain, all or nothing: where they
+/// clash, the costs no longer tell what is cheap, and a smaller step is taken. False: no
+/// answer is left.
+static bool fixTogether(Core &core, const std::vector<Certain> &certain, double share) {
   Core backup = core;
   for (;; share /= 4) {
     size_t wanted = std::max<size_t>(1, static_cast<size_t>(share * certain.size()));
     size_t done = 0;
-    Fixer fixer(core);
-    for (size_t i = 0; i < certain.size() && done < wanted; ++i) {
+    bool fits = true;
+    for (size_t i = 0; i < certain.size() && done < wanted && fits; ++i) {
       const Certain &c = certain[i];
       if (isInfinite(core.vars[c.var].cost[c.choice]))
         continue;
-      if (fixer.fix(c.var, c.choice)) {
-        ++done;
-        continue;
-      }
-      // Too much for what is fixed already; if nothing is, for good.
-      if (done == 0) {
-        core.vars[c.var].cost[c.choice] = infinite;
-        backup.vars[c.var].cost[c.choice] = infinite;
-        if (!core.propagate({c.var}))
-          return false;
-      }
+      fits = core.fix(c.var, c.choice);
+      ++done;
     }
-    if (done == 0)
-      return true;
-    if (core.reduce(false))
+    if (fits && core.reduce(false))
       return true;
     core = backup;
     if (wanted > 1)
@@ -146,11 +136,34 @@ static bool fixSome(Core &core, const std::vector<Certain> &certain, double shar
   }
 }
 
+/// Fixes as many as it can of the share that is most certain, leaving out what clashes:
+/// quicker and worse. False: no answer is left.
+static bool fixApart(Core &core, const std::vector<Certain> &certain, double share) {
+  Core backup = core;
+  for (;; share /= 4) {
+    size_t wanted = std::max<size_t>(1, static_cast<size_t>(share * certain.size()));
+    size_t done = 0;
+    Fixer fixer(core);
+    for (size_t i = 0; i < certain.size() && done < wanted; ++i) {
+      const Certain &c = certain[i];
+      if (isInfinite(core.vars[c.var].cost[c.choice]))
+        continue;
+      if (fixer.fix(c.var, c.choice))
+        ++done;
+    }
+    if (done != 0 && core.reduce(false))
+      return true;
+    core = backup;
+    if (wanted == 1)
+      return fixTogether(core, certain, 0);
+  }
+}
+
 std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
   std::optional<std::vector<int>> best;
-  Budget leisure = budget.fraction(0.25);
+  Budget leisure = budget.fraction(0.4);
   while (!budget.exhausted()) {
     // A rough answer in time is worth more than a good one too late.
     leisure.work = budget.work;
@@ -175,7 +188,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     std::vector<Certain> certain = byCertainty(core, dual);
     if (!dual.bake())
       return best;
-    if (!fixSome(core, certain, share))
+    if (!(hurry ? fixApart(core, certain, share) : fixTogether(core, certain, share)))
       return best;
     count(core);
   }
