@@ -61,7 +61,7 @@ void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
   for (int v : attempt.free)
     now.push_back(choices[v]);
   attempt.before = sub.price(now);
-  Search search(part, Cut{attempt.before}, 40);
+  Search search(part, Cut{attempt.before}, 40, 1);
   Search::Result result = search.solve(sub);
   attempt.work = part.work;
   attempt.after = search.upper();

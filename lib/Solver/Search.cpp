@@ -97,6 +97,8 @@ Search::Branch Search::choose(Core &core, const std::vector<Branch> &candidates,
   for (const Branch &at : candidates) {
     if (isInfinite(core.vars[at.var].cost[at.choice]))
       continue;
+    if (probes == 1)
+      return at;
     double with = probe(core, at, true), without = probe(core, at, false);
     double limit = cut.value(core.noise);
     if (with > limit) {
@@ -164,7 +166,7 @@ Search::Result Search::solve(Core &core, int depth) {
     bound = std::max(bound, dual.bound());
     if (accept(core, dual.decoded(), result.choices))
       dual.setCut(cut);
-    std::vector<Branch> likely = candidates(core, dual, depth < 8 ? 8 : 4);
+    std::vector<Branch> likely = candidates(core, dual, depth < 8 ? std::max<size_t>(probes, 4) : 4);
     int64_t before = core.tableEntries();
     below = dual.bake();
     count(core);

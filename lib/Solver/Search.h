@@ -12,8 +12,8 @@ namespace partita::solver {
 /// always strictly better than the cut it started with.
 class Search {
 public:
-  Search(Budget &budget, Cut cut, int64_t nodeLimit = INT64_MAX)
-      : budget(budget), cut(cut), nodesLeft(nodeLimit) {}
+  Search(Budget &budget, Cut cut, int64_t nodeLimit = INT64_MAX, size_t probes = 8)
+      : budget(budget), cut(cut), nodesLeft(nodeLimit), probes(probes) {}
 
   /// What a subtree gave: choices (as the given core's variables were on entry) if an
   /// answer below the cut was found, and a bound on everything in the subtree that is
@@ -52,6 +52,8 @@ private:
   Budget &budget;
   Cut cut;
   int64_t nodesLeft;
+  /// Branches tried on both sides before one is taken; 1 takes the likeliest unseen.
+  size_t probes;
 };
 
 /// The core that is left when all variables but `free` keep their choices.
