@@ -151,14 +151,19 @@ void Driver::divePhase(const Core &core, double fraction) {
 /// Neighbourhood rounds until `rounds` in a row brought nothing.
 void Driver::improvePhase(const Core &core, int rounds) {
   Neighbourhood search(core, *best);
+  int improved = 0;
   for (int idle = 0; idle < rounds && !budget.exhausted(); ++idle) {
     if (!search.round(budget, options.threads))
       continue;
     idle = -1;
+    // Pricing the whole problem takes longer than a round does.
+    if (++improved % 64 != 0)
+      continue;
     if (!take(core, search.answer(), search.answerCost()))
       return;
     report();
   }
+  take(core, search.answer(), search.answerCost());
 }
 
 Outcome Driver::run() {

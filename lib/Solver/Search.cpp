@@ -166,7 +166,8 @@ Search::Result Search::solve(Core &core, int depth) {
     bound = std::max(bound, dual.bound());
     if (accept(core, dual.decoded(), result.choices))
       dual.setCut(cut);
-    std::vector<Branch> likely = candidates(core, dual, depth < 8 ? std::max<size_t>(probes, 4) : 4);
+    std::vector<Branch> likely =
+        candidates(core, dual, depth < 8 ? std::max<size_t>(probes, 4) : 4);
     int64_t before = core.tableEntries();
     below = dual.bake();
     count(core);
