@@ -7,16 +7,18 @@ using namespace partita;
 using namespace partita::onnx_model;
 
 std::set<std::string> onnx_model::defaultKeptOps() {
-  return {// Pointwise: one op each, with a payload.
-          "Clip", "Relu", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "ThresholdedRelu",
-          "Gelu", "HardSigmoid", "HardSwish", "Mish", "Softplus", "Softsign", "Swish",
-          "GreaterOrEqual", "LessOrEqual",
-          // Normalisations: kernels that are worth keeping whole.
-          "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization",
-          // Its body is a Loop, which would only be worse.
-          "Range",
-          // The normaliser writes these in terms of ReduceSum, whatever the opset.
-          "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
+  // clang-format off
+  return {
+      // Pointwise: one op each, with a payload.
+      "Clip", "Relu", "LeakyRelu", "PRelu", "Elu", "Gelu", "HardSigmoid", "HardSwish",
+      "Mish", "Softplus", "GreaterOrEqual", "LessOrEqual",
+      // Normalisations: kernels that are worth keeping whole.
+      "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization",
+      // Its body is a Loop, which would only be worse.
+      "Range",
+      // The normaliser writes these in terms of ReduceSum, whatever the opset.
+      "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
+  // clang-format on
 }
 
 static Expected<Model> load(const std::string &path, const LoadOptions &options) {
