@@ -49,7 +49,7 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     if (auto given = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
                                                            "graph.name"))
       name = given.getValue().str();
-    FlowOp source{name, FlowKind::Source, endRule(shapeOf(argument), true), 0, 0, {}, {}};
+    FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {}, {}};
     source.results = {addValue(*flow, argument, name)};
     flow->graph.addOp(std::move(source));
     flow->operations.push_back(nullptr);

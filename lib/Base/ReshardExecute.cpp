@@ -182,10 +182,9 @@ private:
     case StepKind::ReduceScatter:
       return reduce(rank, out);
     case StepKind::ToPartial:
-      if (mesh.coordinate(rank, step.axes) == 0)
-        out.bytes = in[rank].bytes;
-      else
-        fillNeutral(out, step.reduce);
+      out.bytes = in[rank].bytes;
+      if (std::optional<ReduceKind> fill = toPartialFill(mesh, step, rank))
+        fillNeutral(out, *fill);
       return;
     case StepKind::Repad:
       for (int64_t o = 0; o < g.outer; ++o)

@@ -76,9 +76,7 @@ static bool cutsNest(const AxisRef &a, const AxisRef &b) {
   return cuts[1] % cuts[0] == 0 && cuts[2] % cuts[1] == 0 && cuts[3] % cuts[2] == 0;
 }
 
-/// The parts of `axes` that `others` do not use, cut where the two lists cut. References
-/// whose cuts do not nest have no part in common.
-static AxisList without(const AxisList &axes, const AxisList &others) {
+AxisList reshard::without(const AxisList &axes, const AxisList &others) {
   AxisList result;
   for (const AxisRef &ref : axes) {
     AxisList rest{ref};
@@ -115,6 +113,17 @@ int64_t partita::permuteSource(const Mesh &mesh, const Step &step, int64_t rank)
           mesh.withCoordinate(source, step.before.dims[d].factors[f].axes,
                               mesh.coordinate(rank, step.after.dims[d].factors[f].axes));
   return mesh.withCoordinate(source, entering, mesh.coordinate(rank, leaving));
+}
+
+std::optional<ReduceKind> partita::toPartialFill(const Mesh &mesh, const Step &step,
+                                                 int64_t rank) {
+  if (mesh.coordinate(rank, step.axes) == 0)
+    return std::nullopt;
+  ReduceKind fill = step.reduce;
+  for (const PartialAxes &entry : step.before.partial)
+    if (entry.kind > step.reduce && mesh.coordinate(rank, entry.axes) != 0)
+      fill = entry.kind;
+  return fill;
 }
 
 //===----------------------------------------------------------------------===//
@@ -184,46 +193,113 @@ namespace {
 /// Per dim: how many valid indices a target block holds, and how many of them the source
 /// block of the same rank holds, as tables over the coordinates along the dim's axes.
 struct DimCounts {
-  DimCounts(const Mesh &mesh, const DimLayout &before, const DimLayout &after)
-      : beforeAxes(axesOf(before)), afterAxes(axesOf(after)) {
-    int64_t sources = product(beforeAxes);
-    shared.assign(product(afterAxes) * sources, -1);
-    this->before = &before;
-    this->after = &after;
-  }
+  DimCounts(const DimLayout &before, const DimLayout &after)
+      : before(before), after(after), beforeAxes(axesOf(before)),
+        afterAxes(axesOf(after)), needed(product(afterAxes), -1),
+        shared(product(afterAxes) * product(beforeAxes), -1) {}
 
   /// (needed, held of those) on `rank`.
   std::pair<int64_t, int64_t> count(const Mesh &mesh, int64_t rank) {
     int64_t s = mesh.coordinate(rank, beforeAxes), t = mesh.coordinate(rank, afterAxes);
     int64_t &held = shared[t * product(beforeAxes) + s];
-    if (needed.empty())
-      needed.assign(product(afterAxes), -1);
     if (held < 0) {
-      // Positions along the axes are all that matter; a rank that has both exists: this.
-      std::vector<DimRun> runs = dimRuns(mesh, *after, rank);
+      // Any rank at these positions gives the same counts.
+      std::vector<DimRun> runs = dimRuns(mesh, after, rank);
       needed[t] = held = 0;
       for (const DimRun &run : runs)
         needed[t] += run.length;
-      for (const ExchangeRun &run : intersect(dimRuns(mesh, *before, rank), runs))
+      for (const ExchangeRun &run : intersect(dimRuns(mesh, before, rank), runs))
         held += run.length;
     }
     return {needed[t], held};
   }
 
-  const DimLayout *before, *after;
+  const DimLayout &before, &after;
   AxisList beforeAxes, afterAxes;
   std::vector<int64_t> needed, shared;
 };
 } // namespace
 
+namespace {
+/// What a refinement tells without looking at ranks.
+struct EvenPart {
+  int64_t needed = 1, held = 1; ///< over the dims without padding
+  int64_t unsharded = 1;        ///< valid elements of the unsharded dims with padding
+  bool moves = false;           ///< some rank lacks something
+  bool conflict = false; ///< an atom without padding has another digit on each side
+  AxisList unevenAxes, allAxes; ///< digits used in dims with padding, and in all
+};
+} // namespace
+
+static EvenPart evenPart(const Refinement &r, const Layout &target) {
+  EvenPart part;
+  auto padded = [&](int dim) {
+    return target.dims[dim].size() != target.dims[dim].padded();
+  };
+  for (size_t d = 0; d < target.dims.size(); ++d)
+    if (!padded(static_cast<int>(d)))
+      part.needed *= target.dims[d].local();
+    else if (!target.dims[d].sharded())
+      part.unsharded *= target.dims[d].size();
+  part.held = part.needed;
+  std::vector<bool> uneven(r.digits.size()), used(r.digits.size());
+  for (const Atom &atom : r.atoms) {
+    for (int digit : {atom.source, atom.target})
+      if (digit != none) {
+        used[digit] = true;
+        uneven[digit] = uneven[digit] || padded(atom.dim);
+      }
+    part.moves |= atom.source != none && atom.source != atom.target;
+    if (padded(atom.dim) || atom.source == none || atom.source == atom.target)
+      continue;
+    if (atom.target == none)
+      part.held /= atom.size;
+    else
+      part.conflict = true;
+  }
+  for (size_t i = 0; i < r.digits.size(); ++i) {
+    if (uneven[i])
+      part.unevenAxes.push_back(r.digits[i].ref);
+    if (used[i])
+      part.allAxes.push_back(r.digits[i].ref);
+  }
+  return part;
+}
+
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
+  // Ranks to look at: all, unless the cuts nest. Then dims without padding are the same
+  // everywhere, except that two digits in one place agree on some ranks only; and if
+  // nothing is padded some rank is at odds.
+  Refinement refinement = refine(mesh, source, target);
+  EvenPart even;
+  bool known = false;
+  std::vector<int64_t> ranks;
+  if (refinement.nested()) {
+    even = evenPart(refinement, target);
+    known = !even.conflict;
+    if (!even.moves)
+      return 0;
+    if (even.unevenAxes.empty())
+      return even.unsharded * (even.needed - (even.conflict ? 0 : even.held));
+    ranks = mesh.group(0, known ? even.unevenAxes : even.allAxes);
+  } else {
+    AxisList axes = source.shardingAxes();
+    for (const AxisRef &ref : target.shardingAxes())
+      axes.push_back(ref);
+    for (AxisRef &ref : axes)
+      ref = mesh.whole(ref.axis);
+    std::sort(axes.begin(), axes.end());
+    axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+    ranks = mesh.group(0, axes);
+  }
   std::vector<DimCounts> dims;
   for (size_t d = 0; d < source.dims.size(); ++d)
-    dims.emplace_back(mesh, source.dims[d], target.dims[d]);
+    if (!known || target.dims[d].size() != target.dims[d].padded())
+      dims.emplace_back(source.dims[d], target.dims[d]);
   int64_t most = 0;
-  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
-    int64_t needed = 1, held = 1;
+  for (int64_t rank : ranks) {
+    int64_t needed = known ? even.needed : 1, held = known ? even.held : 1;
     for (DimCounts &dim : dims) {
       auto [n, h] = dim.count(mesh, rank);
       needed *= n;
@@ -234,36 +310,43 @@ int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
   return most;
 }
 
-int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source, const Layout &target,
-                            const Refinement &refinement) {
-  // Ranks along axes that stay partial are problems of their own.
-  int64_t kept = 1, reduced = 1;
+std::vector<PartialAxes> reshard::commonPartials(const Layout &source,
+                                                 const Layout &target) {
+  std::vector<PartialAxes> kept;
   for (const PartialAxes &entry : source.partial) {
     AxisList staying;
     for (const PartialAxes &other : target.partial)
       if (other.kind == entry.kind)
         staying = other.axes;
-    int64_t gone = product(without(entry.axes, staying));
-    reduced *= gone;
-    kept *= product(entry.axes) / gone;
+    AxisList leaving = without(entry.axes, staying);
+    AxisList common = canonical(without(entry.axes, leaving));
+    if (!common.empty())
+      kept.push_back({entry.kind, std::move(common)});
+    if (!leaving.empty())
+      break;
   }
+  return kept;
+}
+
+int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
+                            const Layout &target) {
+  // Ranks along axes that stay partial are problems of their own.
+  int64_t kept = 1;
+  for (const PartialAxes &entry : commonPartials(source, target))
+    kept *= product(entry.axes);
+  int64_t reduced = product(source.partialAxes()) / kept;
   if (reduced == 1)
     return exchangeElements(mesh, source, target);
   int64_t ranks = mesh.numRanks() / kept;
   int64_t newPartial = product(target.partialAxes()) / kept;
   int64_t copies = ranks / newPartial / product(target.shardingAxes());
-  int64_t elements = elementCount(source.globalShape());
-  int64_t most = 0;
-  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
-    int64_t needed = 1;
-    for (const DimLayout &dim : target.dims) {
-      int64_t length = 0;
-      for (const DimRun &run : dimRuns(mesh, dim, rank))
-        length += run.length;
-      needed *= length;
-    }
-    most = std::max(most, needed);
-  }
-  int64_t mean = (elements * (reduced + copies - 2) + ranks - 1) / ranks;
+  // Valid parts are prefixes: rank 0 has the most.
+  int64_t most = 1;
+  for (const DimLayout &dim : target.dims)
+    most *= validExtent(mesh, dim.factors[0], 0) * (dim.local() / dim.factors[0].local());
+  // elements·(messages each) / ranks, rounded up, without leaving 64 bits.
+  int64_t elements = elementCount(source.globalShape()), messages = reduced + copies - 2;
+  int64_t mean =
+      elements / ranks * messages + (elements % ranks * messages + ranks - 1) / ranks;
   return std::max(most, mean);
 }

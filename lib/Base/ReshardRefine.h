@@ -1,12 +1,14 @@
 //===- ReshardRefine.h - Common refinement of two layouts -------*- C++ -*-===//
 //
-// Private to the reshard planner.
+// Private to the reshard planner: the pieces that its files share.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_LIB_BASE_RESHARDREFINE_H
 #define PARTITA_LIB_BASE_RESHARDREFINE_H
 
 #include "partita/Base/Reshard.h"
+
+#include <optional>
 
 namespace partita::reshard {
 
@@ -70,11 +72,33 @@ std::vector<int> commonFactors(const Refinement &refinement, const State &a,
 Layout layoutOf(const Refinement &refinement, const State &state,
                 const std::vector<int> &factorOf);
 
+/// The parts of `axes` that `others` do not use, cut where the two lists cut. References
+/// whose cuts do not nest have no part in common.
+AxisList without(const AxisList &axes, const AxisList &others);
+
+/// The partial axes that need not be reduced: common to both layouts, with nothing
+/// outside them (of an earlier kind) reduced.
+std::vector<PartialAxes> commonPartials(const Layout &source, const Layout &target);
+
 /// See ReshardPlan::lowerBoundElements. Exact without reductions.
-int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target,
-                   const Refinement &refinement);
+int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target);
 /// Max over ranks of |needed \ held| for layouts with equal partial axes.
 int64_t exchangeElements(const Mesh &mesh, const Layout &source, const Layout &target);
+
+/// Building blocks of plans. append keeps the sums; appendView adds nothing for equal
+/// layouts.
+Step makeStep(StepKind kind, const Layout &before, const Layout &after);
+void append(ReshardPlan &plan, Step step);
+void appendView(ReshardPlan &plan, const Layout &before, const Layout &after);
+void appendExchange(ReshardPlan &plan, const Mesh &mesh, const Layout &before,
+                    const Layout &after);
+void appendAll(ReshardPlan &plan, ReshardPlan other);
+
+/// The plan for a nested refinement of two canonical layouts. Nothing if, without
+/// all-to-all, the uneven part of a dim does not allow slices and gathers in any order.
+std::optional<ReshardPlan> planDigits(const Mesh &mesh, const Refinement &refinement,
+                                      const Layout &source, const Layout &target,
+                                      const ReshardOptions &options);
 
 } // namespace partita::reshard
 

@@ -110,7 +110,7 @@ private:
         continue;
       int32_t value = op.operands[o];
       int32_t producer = graph.values[value].producer;
-      if (producer < 0 || graph.ops[producer].kind == FlowKind::Source)
+      if (producer < 0 || graph.ops[producer].isSource())
         continue;
       // The same value twice: both uses must be in the set.
       if (value == op.operands[operand] && !contains(set, static_cast<int32_t>(o)))
@@ -226,7 +226,7 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
       same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
     same->uses.push_back(use);
   }
-  if (v.producer < 0 || graph.ops[v.producer].kind == FlowKind::Source)
+  if (v.producer < 0 || graph.ops[v.producer].isSource())
     return served;
   Layout produced =
       resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
@@ -276,9 +276,10 @@ Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strate
       continue;
     auto served = serveUses(graph, strategies, static_cast<int32_t>(v));
     const FlowOp &producer = graph.ops[value.producer];
-    if (producer.kind == FlowKind::Source) {
-      for (const ServedLayout &s : served)
-        price.weightBytes += s.layout.localElements() * value.elementBytes;
+    if (producer.isSource()) {
+      if (producer.kind == FlowKind::Source)
+        for (const ServedLayout &s : served)
+          price.weightBytes += s.layout.localElements() * value.elementBytes;
       continue;
     }
     Layout produced =

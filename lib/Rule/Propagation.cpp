@@ -124,7 +124,7 @@ private:
   bool round(int level) {
     std::vector<Proposal> accepted;
     for (size_t op = 0; op < graph.ops.size(); ++op)
-      if (graph.ops[op].kind != FlowKind::Source && graph.ops[op].priority <= level)
+      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
         choose(static_cast<int32_t>(op), accepted);
     for (Proposal &p : accepted) {
       state.axes[p.atom] = std::move(p.axes);
@@ -143,7 +143,7 @@ private:
       for (const Atom::Link &link : atom.links) {
         const Atom &from = graph.atoms[link.atom];
         const AxisList &axes = state.axes[link.atom];
-        bool isSource = graph.ops[from.op].kind == FlowKind::Source;
+        bool isSource = graph.ops[from.op].isSource();
         if (axes.empty() || (isSource && !fixed[link.atom]) ||
             graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes) ||
             siblingThroughSource(atom, from, link.value))
@@ -169,7 +169,7 @@ private:
   /// Two users of one weight: what one of them reads says nothing about the other.
   bool siblingThroughSource(const Atom &to, const Atom &from, int32_t value) const {
     int32_t producer = graph.values[value].producer;
-    return producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
+    return producer >= 0 && graph.ops[producer].isSource() &&
            from.op != producer && to.op != producer;
   }
 

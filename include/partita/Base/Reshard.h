@@ -28,6 +28,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Layout.h"
 
+#include <optional>
 #include <vector>
 
 namespace partita {
@@ -41,21 +42,23 @@ enum class StepKind : uint8_t {
   AllGather,
   /// The axes move from (dim, factor) to (toDim, toFactor).
   AllToAll,
-  /// Each rank sends its whole block to one rank: `axes` of (dim, factor) are replaced by
-  /// others of equal size or reordered. Pairs follow from the layouts before and after.
+  /// Each rank sends its whole block to one rank: `axes` (in one or more places, the
+  /// first
+  /// being (dim, factor)) are replaced by others of equal size, swapped or reordered.
+  /// Pairs
+  /// follow from the layouts before and after: see permuteSource.
   Permute,
   /// Partial → replicated along `axes`.
   AllReduce,
   /// Partial → sharded along `axes`, appended minor-most to (dim, factor).
   ReduceScatter,
-  /// Replicated → partial: coordinate 0 keeps, the others hold the neutral element.
+  /// Replicated → partial: coordinate 0 keeps, the others are filled; see toPartialFill.
   ToPartial,
   /// Changes the padded extent of an unsharded dim: local copy (grow or cut).
   Repad,
   /// General exchange: every rank fetches, from the nearest holder, exactly the elements
-  /// it lacks.
-  /// Used where digit-wise steps do not exist (cuts that do not nest) or move more than
-  /// it.
+  /// it lacks. `axes` is empty; peers and blocks follow from exchangeBlocks. Used where
+  /// digit-wise steps do not exist (cuts that do not nest) or move more than it.
   Exchange,
 };
 std::string_view name(StepKind kind);
@@ -66,7 +69,7 @@ struct Step {
   StepKind kind = StepKind::View;
   AxisList axes; ///< the group, major to minor: member i has coordinate i
   ReduceKind reduce = ReduceKind::Sum;
-  int32_t dim = -1, factor = -1;     ///< see StepKind
+  int32_t dim = -1, factor = -1;     ///< see StepKind; -1 where no one place is meant
   int32_t toDim = -1, toFactor = -1; ///< AllToAll only
   Layout before, after;
 
@@ -126,6 +129,12 @@ StepGeometry stepGeometry(const Step &step);
 /// Permute: the rank whose whole block becomes the block of `rank`. A bijection over
 /// ranks for one step.
 int64_t permuteSource(const Mesh &mesh, const Step &step, int64_t rank);
+
+/// ToPartial: nothing where `rank` keeps its block, else the kind with whose neutral
+/// element it fills it. That is the step's own kind; but on ranks that are not the first
+/// along axes of a later (inner) kind, that one's, so that the inner reduction gives the
+/// neutral element of the outer (a max around a prod: -inf, 1, 1, not -inf three times).
+std::optional<ReduceKind> toPartialFill(const Mesh &mesh, const Step &step, int64_t rank);
 
 /// Exchange: what `rank` takes from `peer` (itself included): the cartesian product over
 /// dims of runs, by local index in the peer's `before` block and the own `after` block.

@@ -22,7 +22,7 @@
 
 namespace partita {
 
-enum class FlowKind : uint8_t { Compute, Source, Sink };
+enum class FlowKind : uint8_t { Compute, Argument, Source, Sink };
 
 struct FlowOp {
   std::string name; ///< for messages and hints: the ONNX node name
@@ -31,6 +31,9 @@ struct FlowOp {
   int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
   int64_t flops = 0; ///< of the whole op
   std::vector<int32_t> operands, results; ///< value numbers
+
+  /// An argument, weight or constant.
+  bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
 };
 
 struct FlowUse {

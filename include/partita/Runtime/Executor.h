@@ -1,0 +1,198 @@
+//===- Executor.h - One rank of a stage -------------------------*- C++ -*-===//
+#ifndef PARTITA_RUNTIME_EXECUTOR_H
+#define PARTITA_RUNTIME_EXECUTOR_H
+
+#include "partita/Base/Bundle.h"
+#include "partita/Base/File.h"
+#include "partita/Base/TaskTable.h"
+#include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Transport.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace partita::runtime {
+
+/// A loaded stage library with its checked task table; shared by the ranks of a process.
+class Stage {
+public:
+  /// Maps the library and resolves every kernel.
+  static Expected<std::shared_ptr<const Stage>> load(const std::string &path);
+  /// From parts, for tests: `kernels` by index of the table.
+  static std::shared_ptr<const Stage> fromParts(TaskTable table,
+                                                std::vector<partita_kernel_fn> kernels);
+  ~Stage();
+  const TaskTable &table() const { return tasks; }
+  partita_kernel_fn kernel(uint32_t index) const { return kernels[index]; }
+
+private:
+  explicit Stage(TaskTable table) : tasks(std::move(table)) {}
+  TaskTable tasks;
+  std::vector<partita_kernel_fn> kernels;
+  void *library = nullptr;
+};
+
+/// The weight files of a bundle, mapped once per process, and the packed weights that
+/// several ranks of it share because they hold the same slice.
+class WeightStore {
+public:
+  static Expected<std::shared_ptr<WeightStore>> open(const std::string &folder,
+                                                     const Bundle &bundle);
+  explicit WeightStore(std::vector<std::shared_ptr<const MappedFile>> files)
+      : files(std::move(files)) {}
+  size_t numFiles() const { return files.size(); }
+  std::span<const std::byte> file(uint32_t index) const { return files[index]->bytes(); }
+
+  /// A 64-byte aligned block that is unmapped with its last user.
+  struct Block;
+  /// The packed block with this identity; `make` fills it the first time, while others
+  /// that want the same one wait.
+  template <typename Make>
+  Expected<std::shared_ptr<Block>> packed(const std::string &identity, uint64_t bytes,
+                                          Make make) {
+    std::shared_ptr<Entry> entry = find(identity);
+    std::lock_guard guard(entry->lock);
+    if (!entry->block) {
+      auto block = allocate(bytes);
+      if (!block)
+        return block;
+      if (Expected<void> ok = make(address(**block)); !ok)
+        return tl::unexpected(ok.error());
+      entry->block = *block;
+    }
+    return entry->block;
+  }
+  /// Zero-filled pages.
+  static Expected<std::shared_ptr<Block>> allocate(uint64_t bytes);
+  static void *address(const Block &block);
+
+private:
+  struct Entry {
+    std::mutex lock;
+    std::shared_ptr<Block> block;
+  };
+  std::shared_ptr<Entry> find(const std::string &identity);
+
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::mutex lock;
+  std::map<std::string, std::shared_ptr<Entry>> entries;
+};
+
+/// What a watcher sees of a rank. Lies in memory shared with the watching process, so
+/// only lock-free atomics.
+struct RankProgress {
+  enum State : uint32_t { Idle, Loading, Running, Waiting, Failed };
+  std::atomic<uint32_t> state{Idle};
+  std::atomic<uint32_t> task{0};
+  std::atomic<uint64_t> beat{0}; ///< grows with every step of work
+
+  void step(State next, uint32_t index) {
+    task.store(index, std::memory_order_relaxed);
+    state.store(next, std::memory_order_relaxed);
+    beat.fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+/// Copies between a dense global tensor and a rank's dense local one, prepared at load:
+/// no allocation later. Padding of the local tensor is not touched.
+class SliceCopy {
+public:
+  SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width);
+  void toLocal(const std::byte *global, std::byte *local) const;
+  void toGlobal(const std::byte *local, std::byte *global) const;
+  /// Whether the valid elements are the whole local tensor and one run of the global one;
+  /// then that run's byte offset.
+  std::optional<uint64_t> contiguous() const;
+  uint64_t localBytes() const { return total; }
+  bool padded() const { return hasPadding; }
+
+private:
+  template <typename Copy>
+  void walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const;
+
+  std::vector<std::vector<DimRun>> runs;
+  std::vector<uint64_t> globalStride, localStride; ///< bytes
+  uint64_t total = 0;
+  size_t width;
+  bool hasPadding = false;
+};
+
+/// Seconds that one task took, summed over requests.
+struct TaskTime {
+  double seconds = 0;
+  uint64_t calls = 0;
+};
+
+class Executor {
+public:
+  struct Options {
+    int threads = 1;
+    bool profile = false;
+    RankProgress *progress = nullptr; ///< required
+  };
+
+  /// Allocates the arena, loads and repacks the slices of weights this rank owns, and
+  /// prepares every task. Errors name the node.
+  static Expected<std::unique_ptr<Executor>> create(std::shared_ptr<const Stage> stage,
+                                                    std::shared_ptr<WeightStore> weights,
+                                                    Transport &transport,
+                                                    Options options);
+  ~Executor();
+
+  /// Copies this rank's slice of the input tensor (index in the table) into the arena.
+  void setInput(size_t tensor, const std::byte *global);
+  /// Writes this rank's part of an output into the global tensor. Of ranks that hold the
+  /// same elements only the first writes (`owns`).
+  void getOutput(size_t tensor, std::byte *global) const;
+  bool owns(size_t tensor) const;
+  /// A tensor's local bytes in the arena, with padding.
+  std::byte *local(size_t tensor) const;
+  uint64_t localBytes(size_t tensor) const;
+
+  /// Walks the table. Does not allocate. An error names the rank and the node;
+  /// `aborted()` tells whether only another rank's failure ended the run.
+  Expected<void> run();
+  bool aborted() const { return stopped; }
+
+  const Stage &stage() const { return *program; }
+  const std::vector<TaskTime> &times() const { return timing; }
+  uint64_t packedBytes() const { return packedTotal; }
+
+private:
+  Executor(std::shared_ptr<const Stage> stage, std::shared_ptr<WeightStore> weights,
+           Transport &transport, Options options);
+  struct Op;
+  Expected<void> allocate();
+  Expected<void> prepareTensors();
+  Expected<void> loadWeight(size_t tensor);
+  Expected<void> prepareTask(size_t index);
+  Expected<void> prepareEngine(Op &op, const TaskView &task);
+  Expected<void> prepareLocal(Op &op, const TaskView &task);
+  Expected<void *> packWeight(onednn::Call &call, const TaskView &task, size_t operand);
+  void releaseUnused();
+  std::string where(size_t task) const;
+  bool step(Op &op) noexcept;
+
+  std::shared_ptr<const Stage> program;
+  std::shared_ptr<WeightStore> store;
+  Transport &transport;
+  Options options;
+  std::shared_ptr<WeightStore::Block> arena, weightRegion;
+  std::vector<std::shared_ptr<WeightStore::Block>> packedBlocks;
+  std::vector<std::byte *> address; ///< per buffer
+  std::vector<SliceCopy> slices;    ///< per tensor
+  std::vector<bool> ownsTensor;
+  std::vector<Op> ops;
+  std::vector<TaskTime> timing;
+  uint64_t packedTotal = 0;
+  bool stopped = false;
+};
+
+} // namespace partita::runtime
+
+#endif // PARTITA_RUNTIME_EXECUTOR_H

@@ -1,0 +1,47 @@
+//===- Launch.h - Running a bundle from files -------------------*- C++ -*-===//
+//
+// What `partita run` and `partita-run` do, apart from reading the command line: start
+// the ranks (local: a watched child process whose threads are the ranks; mpi: through
+// mpirun, unless this process is a rank already), read inputs, run requests, write
+// outputs. Never hangs and leaves no process behind.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_LAUNCH_H
+#define PARTITA_RUNTIME_LAUNCH_H
+
+#include "partita/Base/Error.h"
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace partita::runtime {
+
+struct RunOptions {
+  std::string bundle;
+  std::string entry = "main";
+  std::string transport = "auto";  ///< "local", "mpi"; "auto": mpi if started by mpirun
+  std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"
+  std::string inputsDir;           ///< input_K.pb, in the order of the inputs
+  std::string outputsDir;          ///< output_K.pb; made if it does not exist
+  bool npy = false;                ///< also write output_K.npy
+  int repeat = 1;
+  bool profile = false;
+  double timeout = 60; ///< seconds
+  int threads = 0;     ///< 0: as compiled
+
+  /// How to start this program again as an MPI rank: "partita" and "run", say.
+  std::vector<std::string> self;
+};
+
+/// Receives lines for the user, without a newline. May be called from a child process.
+using Print = std::function<void(const std::string &)>;
+
+/// An error is one sentence. Prints a line per request with its seconds, the outputs'
+/// names and shapes, and the profile if asked for.
+Expected<void> runBundle(const RunOptions &options, const Print &print);
+
+} // namespace partita::runtime
+
+#endif // PARTITA_RUNTIME_LAUNCH_H

@@ -1,0 +1,92 @@
+//===- Session.h - A loaded bundle, ready for requests ----------*- C++ -*-===//
+//
+// A session holds the ranks that live in this process: all of them as threads (local),
+// or one (MPI). It watches them: a rank that fails stops the others, a rank that makes
+// no progress for the timeout ends the request; either way the caller gets one sentence
+// that names the rank and the node.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_SESSION_H
+#define PARTITA_RUNTIME_SESSION_H
+
+#include "partita/Base/Bundle.h"
+#include "partita/Base/DType.h"
+#include "partita/Runtime/Executor.h"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace partita::runtime {
+
+struct TensorInfo {
+  std::string name;
+  DType type = DType::F32;
+  std::vector<int64_t> shape;
+  uint64_t bytes() const {
+    return static_cast<uint64_t>(elementCount(shape)) * byteWidth(type);
+  }
+};
+
+enum class TransportKind { Local, Mpi };
+
+struct SessionOptions {
+  TransportKind transport = TransportKind::Local;
+  std::string entry = "main";
+  double timeout = 60; ///< seconds without progress of a rank
+  int threads = 0;     ///< per rank; 0: what the bundle was compiled for
+  bool profile = false;
+  /// One per rank of the bundle, in memory that a watching process shares; null: own.
+  RankProgress *progress = nullptr;
+};
+
+struct NodeTime {
+  std::string node;
+  std::string kinds;  ///< the task kinds, e.g. "matmul, all-reduce"
+  double seconds = 0; ///< per request, of the slowest rank of this process
+};
+
+class Session {
+public:
+  /// Reads the bundle, starts the ranks and loads the weights.
+  static Expected<std::unique_ptr<Session>> load(const std::string &folder,
+                                                 const SessionOptions &options);
+  /// The same from parts, for tests.
+  static Expected<std::unique_ptr<Session>> start(std::shared_ptr<const Stage> stage,
+                                                  std::shared_ptr<WeightStore> weights,
+                                                  const SessionOptions &options);
+  ~Session();
+
+  const std::vector<TensorInfo> &inputs() const;
+  const std::vector<TensorInfo> &outputs() const;
+  int64_t numRanks() const;
+  /// Whether this process gets the outputs: always with local, rank 0 with MPI.
+  bool isRoot() const;
+  int rank() const;
+
+  /// One request. `inputs` and `outputs` point to dense row-major global tensors in the
+  /// order of inputs() and outputs(); outputs are written only on the root. Does not
+  /// allocate. After an error the session cannot be used again.
+  Expected<void> run(std::span<const std::byte *const> inputs,
+                     std::span<std::byte *const> outputs);
+
+  /// Seconds per source node in table order, averaged over the requests so far.
+  std::vector<NodeTime> profile() const;
+
+  /// Ends the whole job after an error elsewhere in this process (MPI), where the other
+  /// processes would otherwise wait.
+  void abort();
+
+private:
+  struct State;
+  Session() = default;
+  std::shared_ptr<State> state;
+};
+
+/// "rank 2, node 'fc1' (matmul)" for what a watcher saw; the table may be null.
+std::string describePlace(const TaskTable *table, int rank, const RankProgress &progress);
+
+} // namespace partita::runtime
+
+#endif // PARTITA_RUNTIME_SESSION_H

@@ -1,0 +1,110 @@
+//===- Transport.h - How ranks talk to each other ---------------*- C++ -*-===//
+//
+// A transport moves data between the ranks of one run. Collectives are prepared at load
+// in the order of the task table, which is the same on every rank, and run later any
+// number of times without allocating.
+//
+// All collectives that do not reduce are one thing: a list of strided pieces that this
+// rank takes from the source buffers of others (Pull). What it must send follows from
+// the others' lists, which it can compute as well, because everything is a closed form
+// of coordinates.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_TRANSPORT_H
+#define PARTITA_RUNTIME_TRANSPORT_H
+
+#include "partita/Base/Error.h"
+#include "partita/Base/Layout.h"
+#include "partita/Base/TaskTable.h"
+
+#include <memory>
+#include <vector>
+
+namespace partita::runtime {
+
+struct PullDim {
+  int64_t count;
+  int64_t source, target; ///< strides in bytes
+};
+
+/// for i in dims: target[targetOffset + i·target] = peer's source[sourceOffset +
+/// i·source], `run` contiguous bytes each.
+struct Pull {
+  int32_t peer; ///< rank
+  int64_t sourceOffset = 0, targetOffset = 0;
+  std::vector<PullDim> dims; ///< outer to inner
+  int64_t run = 0;
+};
+
+/// A collective as one rank sees it.
+struct Collective {
+  TaskKind kind = TaskKind::AllReduce;
+  DType type = DType::F32;
+  ReduceKind reduce = ReduceKind::Sum;
+  std::vector<int32_t> members; ///< ranks of the group, by coordinate
+  int32_t me = 0;               ///< this rank's place in members
+  /// Reductions: the source is [outer, parts, block]; AllReduce has outer = parts = 1.
+  int64_t outer = 1, block = 0;
+  std::vector<Pull> pulls; ///< everything else
+
+  bool reduces() const {
+    return kind == TaskKind::AllReduce || kind == TaskKind::ReduceScatter;
+  }
+};
+
+/// The collective of `task` (a checked one of `table`) as `rank` sees it.
+Collective describeCollective(const TaskTable &table, const TaskView &task, int64_t rank);
+
+/// Copies one piece.
+void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
+
+/// Combines n sources elementwise, in order, into n targets: for i in [0, count):
+/// targets[*][i] = reduce(sources[0][i], sources[1][i], …). A target may be one of the
+/// sources. f16 and bf16 accumulate in f32.
+void reduceElements(DType type, ReduceKind kind, const void *const *sources,
+                    size_t numSources, void *const *targets, size_t numTargets,
+                    int64_t count);
+
+class Transport {
+public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Prepares the collective of a task; called on all ranks in the same order. Returns a
+  /// handle.
+  virtual Expected<int> prepare(const TaskTable &table, const TaskView &task) = 0;
+  /// False if the run was aborted meanwhile.
+  virtual bool run(int handle, const void *source, void *target) noexcept = 0;
+  /// Waits for all ranks. False if aborted.
+  virtual bool barrier() noexcept = 0;
+  /// Sends `bytes` to rank 0; on rank 0 receives from `from`. Used for outputs only.
+  virtual bool sendToRoot(const void *data, int64_t bytes) noexcept = 0;
+  virtual bool receiveFrom(int from, void *data, int64_t bytes) noexcept = 0;
+  /// Makes every rank's waiting call return false (or ends the job); any thread.
+  virtual void abort() noexcept = 0;
+};
+
+/// The ranks as threads of this process. Collectives read and write the members'
+/// buffers directly.
+class LocalTeam {
+public:
+  explicit LocalTeam(int size);
+  ~LocalTeam();
+  /// The transport of one rank; the team must outlive it.
+  std::unique_ptr<Transport> connect(int rank);
+  void abort() noexcept;
+
+  struct Shared;
+
+private:
+  std::unique_ptr<Shared> shared;
+};
+
+/// This process as one rank of an MPI job. Loads libpartita_mpi.so, the only part that
+/// needs MPI, from beside this library.
+Expected<std::unique_ptr<Transport>> connectMpi();
+
+} // namespace partita::runtime
+
+#endif // PARTITA_RUNTIME_TRANSPORT_H

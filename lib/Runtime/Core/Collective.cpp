@@ -1,0 +1,239 @@
+//===- Collective.cpp - Collectives as lists of pieces --------------------===//
+#include "partita/Base/Layout.h"
+#include "partita/Runtime/Transport.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+using namespace partita;
+using namespace partita::runtime;
+
+static std::vector<int32_t> membersOf(const Mesh &mesh, int64_t rank,
+                                      const AxisList &axes) {
+  std::vector<int32_t> out;
+  for (int64_t r : mesh.group(rank, axes))
+    out.push_back(static_cast<int32_t>(r));
+  return out;
+}
+
+namespace {
+
+/// Fills a Collective from one kind of parameters.
+struct Describer {
+  const TaskTable &table;
+  int64_t rank;
+  Collective out;
+
+  const Mesh &mesh() const { return table.mesh(); }
+  int64_t width() const { return static_cast<int64_t>(byteWidth(out.type)); }
+  int64_t parts() const { return static_cast<int64_t>(out.members.size()); }
+
+  void group(int64_t dtype, const AxisList &axes) {
+    out.type = static_cast<DType>(dtype);
+    out.members = membersOf(mesh(), rank, axes);
+    out.me = static_cast<int32_t>(mesh().coordinate(rank, axes));
+  }
+
+  void describe(const task::AllReduce &p) {
+    group(p.dtype, p.group);
+    out.reduce = static_cast<ReduceKind>(p.reduce);
+    out.block = p.count;
+  }
+
+  void describe(const task::ReduceScatter &p) {
+    group(p.dtype, p.group);
+    out.reduce = static_cast<ReduceKind>(p.reduce);
+    out.outer = p.outer;
+    out.block = p.block;
+  }
+
+  void describe(const task::AllGather &p) {
+    group(p.dtype, p.group);
+    int64_t run = p.block * width();
+    for (int64_t i = 0; i < parts(); ++i)
+      out.pulls.push_back({out.members[static_cast<size_t>(i)],
+                           0,
+                           i * run,
+                           {{p.outer, run, run * parts()}},
+                           run});
+  }
+
+  void describe(const task::AllToAll &p) {
+    group(p.dtype, p.group);
+    int64_t n = parts();
+    // Extents of [outer, split, middle, join·inner] or [outer, join, middle,
+    // split·inner]; the p that belongs to the source or the target multiplies the dims
+    // above it.
+    if (p.split_first) {
+      int64_t run = p.join * p.inner * width();
+      int64_t sourcePiece = p.split * p.middle * run, targetRow = n * run;
+      for (int64_t i = 0; i < n; ++i)
+        out.pulls.push_back({out.members[static_cast<size_t>(i)],
+                             out.me * sourcePiece,
+                             i * run,
+                             {{p.outer, n * sourcePiece, n * sourcePiece},
+                              {p.split * p.middle, run, targetRow}},
+                             run});
+      return;
+    }
+    int64_t run = p.split * p.inner * width();
+    int64_t targetPiece = p.join * p.middle * run;
+    for (int64_t i = 0; i < n; ++i)
+      out.pulls.push_back({out.members[static_cast<size_t>(i)],
+                           out.me * run,
+                           i * targetPiece,
+                           {{p.outer, n * targetPiece, n * targetPiece},
+                            {p.join * p.middle, n * run, run}},
+                           run});
+  }
+
+  void describe(const task::Broadcast &p) {
+    group(p.dtype, p.group);
+    out.pulls.push_back(
+        {out.members[static_cast<size_t>(p.root)], 0, 0, {}, p.count * width()});
+  }
+
+  void describe(const task::Permute &p) {
+    group(p.dtype, canonical(sorted(p.from)));
+    int64_t wanted = mesh().coordinate(rank, p.to);
+    for (int32_t member : out.members)
+      if (mesh().coordinate(member, p.from) == wanted)
+        out.pulls.push_back({member, 0, 0, {}, p.count * width()});
+  }
+
+  static AxisList sorted(AxisList axes) {
+    std::sort(axes.begin(), axes.end());
+    return axes;
+  }
+
+  void describe(const task::Exchange &p) {
+    auto before = *Layout::parse(table.string(static_cast<uint32_t>(p.before)), mesh());
+    auto after = *Layout::parse(table.string(static_cast<uint32_t>(p.after)), mesh());
+    group(p.dtype, mesh().all());
+    AxisList held = before.shardingAxes(), partial = before.partialAxes();
+    // Ranks with equal coordinates on the sharding axes hold the same elements: of each
+    // such class the nearest one gives.
+    std::vector<int32_t> giver(static_cast<size_t>(product(held)), -1);
+    int64_t mine = mesh().coordinate(rank, partial);
+    for (int32_t r = 0; r < mesh().numRanks(); ++r) {
+      if (mesh().coordinate(r, partial) != mine)
+        continue;
+      int32_t &best = giver[static_cast<size_t>(mesh().coordinate(r, held))];
+      if (best < 0 || std::llabs(r - rank) < std::llabs(best - rank))
+        best = r;
+    }
+    std::sort(giver.begin(), giver.end());
+    for (int32_t peer : giver)
+      if (peer >= 0)
+        pullFrom(peer, before, after);
+  }
+
+  /// The part of the global box that both have: per dim the intersections of runs.
+  void pullFrom(int32_t peer, const Layout &before, const Layout &after) {
+    std::vector<std::vector<std::array<int64_t, 3>>> common; // source, target, length
+    for (size_t d = 0; d < before.dims.size(); ++d) {
+      common.emplace_back();
+      for (const DimRun &s : dimRuns(mesh(), before.dims[d], peer))
+        for (const DimRun &t : dimRuns(mesh(), after.dims[d], rank)) {
+          int64_t first = std::max(s.global, t.global);
+          int64_t end = std::min(s.global + s.length, t.global + t.length);
+          if (first < end)
+            common.back().push_back(
+                {s.local + first - s.global, t.local + first - t.global, end - first});
+        }
+    }
+    Pull pull{peer, 0, 0, {}, width()};
+    boxes(common, before.localShape(), after.localShape(), 0, pull);
+  }
+
+  void boxes(const std::vector<std::vector<std::array<int64_t, 3>>> &common,
+             const std::vector<int64_t> &source, const std::vector<int64_t> &target,
+             size_t dim, const Pull &pull) {
+    if (dim == common.size()) {
+      out.pulls.push_back(pull);
+      return;
+    }
+    int64_t sourceStride = width(), targetStride = width();
+    for (size_t d = dim + 1; d < common.size(); ++d) {
+      sourceStride *= source[d];
+      targetStride *= target[d];
+    }
+    for (const auto &[from, to, length] : common[dim]) {
+      Pull next = pull;
+      next.sourceOffset += from * sourceStride;
+      next.targetOffset += to * targetStride;
+      if (dim + 1 == common.size())
+        next.run = length * width();
+      else
+        next.dims.push_back({length, sourceStride, targetStride});
+      boxes(common, source, target, dim + 1, next);
+    }
+  }
+};
+
+/// Drops dims of one element and folds inner dims that continue the run.
+void simplify(Pull &pull) {
+  std::erase_if(pull.dims, [](const PullDim &d) { return d.count == 1; });
+  while (!pull.dims.empty() && pull.dims.back().source == pull.run &&
+         pull.dims.back().target == pull.run) {
+    pull.run *= pull.dims.back().count;
+    pull.dims.pop_back();
+  }
+}
+
+} // namespace
+
+Collective runtime::describeCollective(const TaskTable &table, const TaskView &task,
+                                       int64_t rank) {
+  Describer d{table, rank, {}};
+  d.out.kind = task.kind;
+  switch (task.kind) {
+  case TaskKind::AllReduce:
+    d.describe(*task::AllReduce::decode(task.params));
+    break;
+  case TaskKind::ReduceScatter:
+    d.describe(*task::ReduceScatter::decode(task.params));
+    break;
+  case TaskKind::AllGather:
+    d.describe(*task::AllGather::decode(task.params));
+    break;
+  case TaskKind::AllToAll:
+    d.describe(*task::AllToAll::decode(task.params));
+    break;
+  case TaskKind::Permute:
+    d.describe(*task::Permute::decode(task.params));
+    break;
+  case TaskKind::Broadcast:
+    d.describe(*task::Broadcast::decode(task.params));
+    break;
+  default:
+    d.describe(*task::Exchange::decode(task.params));
+  }
+  for (Pull &pull : d.out.pulls)
+    simplify(pull);
+  std::erase_if(d.out.pulls, [](const Pull &pull) {
+    int64_t bytes = pull.run;
+    for (const PullDim &dim : pull.dims)
+      bytes *= dim.count;
+    return bytes == 0;
+  });
+  return std::move(d.out);
+}
+
+static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,
+                     const std::byte *source, std::byte *target) {
+  if (dim == end) {
+    // A broadcast's root, or a permute to itself, in place.
+    if (source != target)
+      std::memcpy(target, source, static_cast<size_t>(run));
+    return;
+  }
+  for (int64_t i = 0; i < dim->count; ++i)
+    copyDims(dim + 1, end, run, source + i * dim->source, target + i * dim->target);
+}
+
+void runtime::copyPull(const Pull &pull, const std::byte *source, std::byte *target) {
+  copyDims(pull.dims.data(), pull.dims.data() + pull.dims.size(), pull.run,
+           source + pull.sourceOffset, target + pull.targetOffset);
+}

@@ -1,0 +1,40 @@
+//===- ConnectMpi.cpp - Loading the MPI transport -------------------------===//
+#include "partita/Runtime/Transport.h"
+
+#include <dlfcn.h>
+#include <string>
+
+using namespace partita;
+using namespace partita::runtime;
+
+/// The folder of the object this code was linked into.
+static std::string ownFolder() {
+  Dl_info info;
+  if (!::dladdr(reinterpret_cast<void *>(&ownFolder), &info) || !info.dli_fname)
+    return ".";
+  std::string path = info.dli_fname;
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+Expected<std::unique_ptr<Transport>> runtime::connectMpi() {
+  std::string folder = ownFolder(), reasons;
+  for (const std::string &path :
+       {folder + "/libpartita_mpi.so", folder + "/../lib/libpartita_mpi.so",
+        std::string("libpartita_mpi.so")}) {
+    // Global, because Open MPI's own plugins look for its symbols; never closed, because
+    // MPI cannot be started twice.
+    void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+      reasons = ::dlerror();
+      continue;
+    }
+    using Create = Transport *(*)();
+    auto create = reinterpret_cast<Create>(::dlsym(library, "partita_mpi_create"));
+    Transport *transport = create ? create() : nullptr;
+    if (!transport)
+      return makeError("MPI cannot be started");
+    return std::unique_ptr<Transport>(transport);
+  }
+  return makeError("the MPI transport cannot be loaded: " + reasons);
+}

@@ -1,0 +1,214 @@
+//===- Stage.cpp - Stage libraries, weight files and slices ---------------===//
+#include "partita/Runtime/Executor.h"
+
+#include <cerrno>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <sys/mman.h>
+
+using namespace partita;
+using namespace partita::runtime;
+
+/// The dynamic loader maps segments without looking at the file's size; a truncated
+/// library would end the process by SIGBUS.
+static Expected<void> checkLibrary(const std::string &path) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto bytes = (*file)->bytes();
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof(header) || std::memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)
+    return makeError("'" + path + "' is not a shared library");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    uint64_t at = header.e_phoff + i * sizeof(segment);
+    bool inside = at <= bytes.size() && sizeof(segment) <= bytes.size() - at;
+    if (inside)
+      std::memcpy(&segment, bytes.data() + at, sizeof(segment));
+    if (!inside || segment.p_offset > bytes.size() ||
+        segment.p_filesz > bytes.size() - segment.p_offset)
+      return makeError("'" + path + "' is truncated");
+  }
+  return {};
+}
+
+Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path) {
+  if (auto ok = checkLibrary(path); !ok)
+    return tl::unexpected(ok.error());
+  // A path without a slash would be searched for in the system's folders.
+  std::string exact = path.find('/') == std::string::npos ? "./" + path : path;
+  void *library = ::dlopen(exact.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return makeError("cannot load stage: " + std::string(::dlerror()));
+  auto fail = [&](const std::string &message) {
+    ::dlclose(library);
+    return makeError("'" + path + "': " + message);
+  };
+  auto *bytes = static_cast<const std::byte *>(::dlsym(library, PARTITA_TABLE_SYMBOL));
+  auto *size = static_cast<const uint64_t *>(::dlsym(library, PARTITA_TABLE_SIZE_SYMBOL));
+  if (!bytes || !size)
+    return fail("it has no task table");
+  Expected<TaskTable> table = TaskTable::read({bytes, *size});
+  if (!table)
+    return fail(table.error().message);
+  std::shared_ptr<Stage> stage(new Stage(std::move(*table)));
+  for (size_t i = 0; i < stage->tasks.numKernels(); ++i) {
+    void *symbol = ::dlsym(library, stage->tasks.kernel(i));
+    if (!symbol)
+      return fail(std::string("kernel ") + stage->tasks.kernel(i) + " is missing");
+    stage->kernels.push_back(reinterpret_cast<partita_kernel_fn>(symbol));
+  }
+  stage->library = library;
+  return stage;
+}
+
+std::shared_ptr<const Stage> Stage::fromParts(TaskTable table,
+                                              std::vector<partita_kernel_fn> kernels) {
+  std::shared_ptr<Stage> stage(new Stage(std::move(table)));
+  stage->kernels = std::move(kernels);
+  return stage;
+}
+
+Stage::~Stage() {
+  if (library)
+    ::dlclose(library);
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+struct WeightStore::Block {
+  void *data = nullptr;
+  size_t size = 0;
+  ~Block() {
+    if (size)
+      ::munmap(data, size);
+  }
+};
+
+void *WeightStore::address(const Block &block) { return block.data; }
+
+Expected<std::shared_ptr<WeightStore::Block>> WeightStore::allocate(uint64_t bytes) {
+  auto block = std::make_shared<Block>();
+  if (bytes == 0)
+    return block;
+  void *data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED)
+    return makeError("cannot allocate " + std::to_string(bytes) +
+                     " bytes: " + std::strerror(errno));
+  // Rounding up to huge pages must not exceed what was planned by much.
+  if (bytes >= (uint64_t(32) << 20))
+    ::madvise(data, bytes, MADV_HUGEPAGE);
+  block->data = data;
+  block->size = bytes;
+  return block;
+}
+
+std::shared_ptr<WeightStore::Entry> WeightStore::find(const std::string &identity) {
+  std::lock_guard guard(lock);
+  auto &entry = entries[identity];
+  if (!entry)
+    entry = std::make_shared<Entry>();
+  return entry;
+}
+
+Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &folder,
+                                                         const Bundle &bundle) {
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  for (const WeightFile &file : bundle.weightFiles) {
+    auto path = checkedPath(folder, file);
+    if (!path)
+      return tl::unexpected(path.error());
+    auto mapped = MappedFile::open(*path);
+    if (!mapped)
+      return tl::unexpected(mapped.error());
+    files.push_back(*mapped);
+  }
+  return std::make_shared<WeightStore>(std::move(files));
+}
+
+//===----------------------------------------------------------------------===//
+// SliceCopy
+//===----------------------------------------------------------------------===//
+
+SliceCopy::SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width)
+    : width(width) {
+  size_t rankOf = layout.dims.size();
+  globalStride.resize(rankOf);
+  localStride.resize(rankOf);
+  uint64_t global = width, local = width;
+  uint64_t valid = 1;
+  for (size_t d = rankOf; d-- > 0;) {
+    globalStride[d] = global;
+    localStride[d] = local;
+    global *= static_cast<uint64_t>(layout.dims[d].size());
+    local *= static_cast<uint64_t>(layout.dims[d].local());
+  }
+  total = local;
+  for (const DimLayout &dim : layout.dims) {
+    runs.push_back(dimRuns(mesh, dim, rank));
+    uint64_t held = 0;
+    for (const DimRun &run : runs.back())
+      held += static_cast<uint64_t>(run.length);
+    valid *= held;
+  }
+  hasPadding = valid * width != total;
+  // Trailing dims held whole are one run with the dim above them.
+  while (runs.size() > 1 && runs.back().size() == 1 &&
+         static_cast<uint64_t>(runs.back()[0].length) * globalStride.back() ==
+             globalStride[runs.size() - 2] &&
+         static_cast<uint64_t>(runs.back()[0].length) * localStride.back() ==
+             localStride[runs.size() - 2]) {
+    runs.pop_back();
+    globalStride.pop_back();
+    localStride.pop_back();
+  }
+}
+
+template <typename Copy>
+void SliceCopy::walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const {
+  if (runs.empty())
+    return copy(global, local, width); // a scalar
+  bool last = dim + 1 == runs.size();
+  for (const DimRun &run : runs[dim]) {
+    uint64_t g = global + static_cast<uint64_t>(run.global) * globalStride[dim];
+    uint64_t l = local + static_cast<uint64_t>(run.local) * localStride[dim];
+    if (last) {
+      copy(g, l, static_cast<uint64_t>(run.length) * globalStride[dim]);
+      continue;
+    }
+    for (int64_t i = 0; i < run.length;
+         ++i, g += globalStride[dim], l += localStride[dim])
+      walk(dim + 1, g, l, copy);
+  }
+}
+
+void SliceCopy::toLocal(const std::byte *global, std::byte *local) const {
+  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
+    std::memcpy(local + l, global + g, bytes);
+  });
+}
+
+void SliceCopy::toGlobal(const std::byte *local, std::byte *global) const {
+  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
+    std::memcpy(global + g, local + l, bytes);
+  });
+}
+
+std::optional<uint64_t> SliceCopy::contiguous() const {
+  std::optional<uint64_t> first;
+  uint64_t next = 0;
+  bool one = !hasPadding && total != 0;
+  if (one)
+    walk(0, 0, 0, [&](uint64_t g, uint64_t, uint64_t bytes) {
+      one &= !first || g == next;
+      if (!first)
+        first = g;
+      next = g + bytes;
+    });
+  return one ? first : std::nullopt;
+}

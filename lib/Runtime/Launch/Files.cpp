@@ -1,0 +1,111 @@
+//===- Files.cpp - Inputs and outputs of a run ----------------------------===//
+#include "Internal.h"
+
+#include "partita/Base/Npy.h"
+#include "partita/Base/TensorProto.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::runtime;
+
+static std::string shapeText(const std::vector<int64_t> &shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+static Expected<HostTensor> readTensor(const std::string &path) {
+  if (path.ends_with(".npy"))
+    return readNpy(path);
+  if (!path.ends_with(".pb"))
+    return makeError("'" + path + "': expected a .npy or .pb file");
+  auto named = readTensorProto(path);
+  if (!named)
+    return tl::unexpected(named.error());
+  return std::move(named->tensor);
+}
+
+static Expected<void> checkTensor(const TensorInfo &info, const HostTensor &tensor,
+                                  const std::string &path) {
+  // NumPy has no bf16, so such values may come as 16-bit integers.
+  bool bits = info.type == DType::BF16 && tensor.type == DType::U16;
+  if (tensor.type != info.type && !bits)
+    return makeError("input '" + info.name + "': '" + path + "' has element type " +
+                     std::string(name(tensor.type)) + ", expected " +
+                     std::string(name(info.type)));
+  if (tensor.shape != info.shape)
+    return makeError("input '" + info.name + "': '" + path + "' has shape " +
+                     shapeText(tensor.shape) + ", expected " + shapeText(info.shape));
+  return {};
+}
+
+static Expected<void> readNamed(const RunOptions &options,
+                                const std::vector<TensorInfo> &expected,
+                                std::vector<std::string> &paths) {
+  for (const std::string &item : options.inputs) {
+    size_t equal = item.find('=');
+    if (equal == std::string::npos || equal == 0)
+      return makeError("--input " + item + ": expected NAME=FILE");
+    std::string wanted = item.substr(0, equal);
+    size_t k = 0;
+    while (k < expected.size() && expected[k].name != wanted)
+      ++k;
+    if (k == expected.size()) {
+      std::string known;
+      for (const TensorInfo &info : expected)
+        known += (known.empty() ? "" : ", ") + info.name;
+      return makeError("there is no input '" + wanted + "'; the inputs are " + known);
+    }
+    if (!paths[k].empty() && options.inputsDir.empty())
+      return makeError("input '" + wanted + "' is given twice");
+    paths[k] = item.substr(equal + 1);
+  }
+  return {};
+}
+
+Expected<std::vector<HostTensor>>
+runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &expected) {
+  std::vector<std::string> paths(expected.size());
+  if (!options.inputsDir.empty())
+    for (size_t k = 0; k < paths.size(); ++k)
+      paths[k] = options.inputsDir + "/input_" + std::to_string(k) + ".pb";
+  if (auto ok = readNamed(options, expected, paths); !ok)
+    return tl::unexpected(ok.error());
+  std::vector<HostTensor> out;
+  for (size_t k = 0; k < paths.size(); ++k) {
+    if (paths[k].empty())
+      return makeError("input '" + expected[k].name +
+                       "' is missing; give --input or --inputs-dir");
+    auto tensor = readTensor(paths[k]);
+    if (!tensor)
+      return makeError("input '" + expected[k].name + "': " + tensor.error().message);
+    if (auto ok = checkTensor(expected[k], *tensor, paths[k]); !ok)
+      return tl::unexpected(ok.error());
+    out.push_back(std::move(*tensor));
+  }
+  return out;
+}
+
+Expected<void> runtime::writeOutputs(const RunOptions &options,
+                                     const std::vector<TensorInfo> &infos,
+                                     const std::vector<HostTensor> &outputs) {
+  if (options.outputsDir.empty())
+    return {};
+  if (::mkdir(options.outputsDir.c_str(), 0777) != 0 && errno != EEXIST)
+    return makeError("cannot create '" + options.outputsDir +
+                     "': " + std::strerror(errno));
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    std::string stem = options.outputsDir + "/output_" + std::to_string(k);
+    if (auto ok = writeTensorProto(stem + ".pb", outputs[k], infos[k].name); !ok)
+      return ok;
+    if (options.npy)
+      if (auto ok = writeNpy(stem + ".npy", outputs[k]); !ok)
+        return ok;
+  }
+  return {};
+}

@@ -1,0 +1,31 @@
+//===- Internal.h - Parts of the launcher -----------------------*- C++ -*-===//
+#ifndef PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H
+#define PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H
+
+#include "partita/Runtime/Launch.h"
+#include "partita/Runtime/Session.h"
+
+namespace partita::runtime {
+
+/// Inputs from the files that the options name, in the session's order and checked
+/// against it.
+Expected<std::vector<HostTensor>> readInputs(const RunOptions &options,
+                                             const std::vector<TensorInfo> &expected);
+/// Writes output_K.pb (and .npy) into the outputs folder.
+Expected<void> writeOutputs(const RunOptions &options,
+                            const std::vector<TensorInfo> &infos,
+                            const std::vector<HostTensor> &outputs);
+
+/// Everything one process does: load, read, run, write. `progress` may be null.
+Expected<void> runRanks(const RunOptions &options, TransportKind transport,
+                        RankProgress *progress, const Print &print);
+
+Expected<void> runWatched(const RunOptions &options, const Print &print);
+Expected<void> runMpi(const RunOptions &options, const Print &print);
+
+/// Whether mpirun started this process; then its rank.
+std::optional<int> mpiRank();
+
+} // namespace partita::runtime
+
+#endif // PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H

@@ -1,0 +1,254 @@
+//===- Conv.cpp - Convolution, its transpose and pooling ------------------===//
+#include "Program.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::onednn;
+
+namespace {
+
+/// Parameters of a window in oneDNN's terms (dilation 0 = dense).
+struct Window {
+  Dims kernel, strides, dilates, padBegin, padEnd;
+};
+
+/// The end padding follows from the extents: ONNX's own may be larger (the last
+/// elements unused) or, with ceiling, smaller.
+Window makeWindow(const std::vector<task::SpatialDim> &dims, bool transposed) {
+  Window w;
+  for (const task::SpatialDim &d : dims) {
+    int64_t reach = (d.kernel - 1) * d.dilation + 1;
+    int64_t end = transposed ? (d.in - 1) * d.stride + reach - d.padBegin - d.out
+                             : (d.out - 1) * d.stride + reach - d.in - d.padBegin;
+    w.kernel.push_back(d.kernel);
+    w.strides.push_back(d.stride);
+    w.dilates.push_back(d.dilation - 1);
+    w.padBegin.push_back(d.padBegin);
+    w.padEnd.push_back(transposed ? end : std::max<int64_t>(end, 0));
+  }
+  return w;
+}
+
+Dims imageDims(int64_t batch, int64_t channels, const std::vector<task::SpatialDim> &dims,
+               int64_t task::SpatialDim::*field) {
+  Dims out{batch, channels};
+  for (const task::SpatialDim &d : dims)
+    out.push_back(d.*field);
+  return out;
+}
+
+dnnl_memory_desc_t imageDesc(const Dims &dims, int64_t format, dnnl_data_type_t type) {
+  if (format == PARTITA_FORMAT_CHANNELS_FIRST)
+    return describe(dims, type);
+  Dims strides(dims.size());
+  int64_t step = dims[1];
+  strides[1] = 1;
+  for (size_t d = dims.size(); d-- > 2;) {
+    strides[d] = step;
+    step *= dims[d];
+  }
+  strides[0] = step;
+  return describe(dims, type, strides);
+}
+
+/// Weights as the table stores them, seen as [groups,] out, in, kernel….
+dnnl_memory_desc_t weightDesc(const task::Conv &p, dnnl_data_type_t type,
+                              bool transposed) {
+  int64_t out = p.out_channels / p.groups, in = p.in_channels / p.groups, taps = 1;
+  Dims dims{p.groups, out, in};
+  for (const task::SpatialDim &d : p.spatial) {
+    dims.push_back(d.kernel);
+    taps *= d.kernel;
+  }
+  Dims strides = rowMajor(dims);
+  if (transposed) {
+    strides[1] = taps;
+    strides[2] = out * taps;
+  }
+  if (p.groups == 1) {
+    dims.erase(dims.begin());
+    strides.erase(strides.begin());
+  }
+  return describe(dims, type, strides);
+}
+
+struct Images {
+  dnnl_memory_desc_t src, dst;
+};
+
+class ConvBuilder {
+public:
+  ConvBuilder(const task::Conv &params, dnnl_data_type_t type, bool transposed)
+      : p(params), type(type), transposed(transposed),
+        srcDims(imageDims(p.batch, p.in_channels, p.spatial, &task::SpatialDim::in)),
+        dstDims(imageDims(p.batch, p.out_channels, p.spatial, &task::SpatialDim::out)),
+        given{imageDesc(srcDims, p.src_format, type),
+              imageDesc(dstDims, p.dst_format, type)},
+        weights(weightDesc(p, type, transposed)) {}
+
+  /// `fused`: post-ops inside the primitive. `freeForm`: oneDNN chooses the form of the
+  /// images and they are copied to and from scratch. Null if there is no primitive.
+  std::unique_ptr<Program> build(bool fused, bool freeForm) {
+    operands.clear();
+    auto attr =
+        makeAttr(fused ? p.post : std::vector<task::PostOp>{}, dstDims, type, &operands);
+    PrimitiveDesc desc;
+    if (!attr || !makeDesc(*attr, freeForm, desc))
+      return nullptr;
+    auto program = std::make_unique<Program>(task::ConvScratch);
+    return assemble(*program, desc, fused) ? std::move(program) : nullptr;
+  }
+
+private:
+  bool makeDesc(const Attr &attr, bool freeForm, PrimitiveDesc &out) {
+    Window w = makeWindow(p.spatial, transposed);
+    auto src = freeForm ? describeAny(srcDims, type) : given.src;
+    auto dst = freeForm ? describeAny(dstDims, type) : given.dst;
+    auto weightForm =
+        p.weights_packed
+            ? describeAny(Dims(weights.dims, weights.dims + weights.ndims), type)
+            : weights;
+    auto bias = describe({p.out_channels}, type);
+    const dnnl_memory_desc_t *biasDesc = p.has_bias ? &bias : nullptr;
+    dnnl_convolution_desc_t op;
+    auto init = transposed ? dnnl_dilated_deconvolution_forward_desc_init
+                           : dnnl_dilated_convolution_forward_desc_init;
+    auto algorithm = transposed ? dnnl_deconvolution_direct : dnnl_convolution_direct;
+    return init(&op, dnnl_forward_inference, algorithm, &src, &weightForm, biasDesc, &dst,
+                w.strides.data(), w.dilates.data(), w.padBegin.data(),
+                w.padEnd.data()) == dnnl_success &&
+           dnnl_primitive_desc_create(out.put(), &op, attr.get(), cpuEngine(), nullptr) ==
+               dnnl_success;
+  }
+
+  bool assemble(Program &program, const PrimitiveDesc &desc, bool fused) {
+    const auto &src = queryDesc(desc, dnnl_query_src_md);
+    const auto &dst = queryDesc(desc, dnnl_query_dst_md);
+    const auto &form = queryDesc(desc, dnnl_query_weights_md);
+    Place srcPlace{Place::Operand, task::ConvSrc},
+        dstPlace{Place::Operand, task::ConvDst};
+    Place weightPlace{Place::Operand, task::ConvWeights};
+    if (!dnnl_memory_desc_equal(&src, &given.src)) {
+      Place place = program.scratch(dnnl_memory_desc_get_size(&src));
+      if (!program.addReorder(given.src, srcPlace, src, place))
+        return false;
+      srcPlace = place;
+    }
+    bool copyBack = !dnnl_memory_desc_equal(&dst, &given.dst);
+    if (copyBack)
+      dstPlace = program.scratch(dnnl_memory_desc_get_size(&dst));
+    if (!dnnl_memory_desc_equal(&form, &weights)) {
+      if (!program.packWeight(weights, form))
+        return false;
+      weightPlace = {Place::Packed, 0};
+    }
+    std::vector<Argument> arguments = {{DNNL_ARG_SRC, src, srcPlace},
+                                       {DNNL_ARG_WEIGHTS, form, weightPlace},
+                                       {DNNL_ARG_DST, dst, dstPlace}};
+    if (p.has_bias)
+      arguments.push_back({DNNL_ARG_BIAS,
+                           describe({p.out_channels}, type),
+                           {Place::Operand, task::ConvBias}});
+    if (fused)
+      addPostArguments(arguments);
+    if (!program.add(desc, std::move(arguments)))
+      return false;
+    if (copyBack &&
+        !program.addReorder(dst, dstPlace, given.dst, {Place::Operand, task::ConvDst}))
+      return false;
+    program.describeAs(implementationOf(desc));
+    if (!fused && !p.post.empty())
+      program.addPost({static_cast<DType>(p.dtype), dstDims,
+                       Dims(given.dst.format_desc.blocking.strides,
+                            given.dst.format_desc.blocking.strides + given.dst.ndims),
+                       task::ConvDst, task::ConvPost, p.post});
+    return true;
+  }
+
+  void addPostArguments(std::vector<Argument> &arguments) const {
+    uint64_t next = task::ConvPost;
+    int position = 0;
+    size_t binary = 0;
+    for (const task::PostOp &op : p.post) {
+      if (task::isBinary(op.kind))
+        arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1,
+                             operands[binary++],
+                             {Place::Operand, next++}});
+      position += op.kind == PARTITA_POST_HARDSIGMOID ? 2 : 1;
+    }
+  }
+
+  const task::Conv &p;
+  dnnl_data_type_t type;
+  bool transposed;
+  Dims srcDims, dstDims;
+  Images given;
+  dnnl_memory_desc_t weights;
+  std::vector<dnnl_memory_desc_t> operands;
+};
+
+bool isReference(const Program *call) {
+  return !call || call->implementation().starts_with("ref");
+}
+
+} // namespace
+
+Expected<std::unique_ptr<Call>> onednn::createConv(const task::Conv &params,
+                                                   bool transposed) {
+  auto type = dataType(params.dtype);
+  if (!type)
+    return nativeConv(params, transposed);
+  ConvBuilder builder(params, *type, transposed);
+  // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
+  // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as
+  // it is.
+  bool asGiven = params.src_format == PARTITA_FORMAT_CHANNELS_LAST;
+  std::unique_ptr<Program> best;
+  for (bool fused : {true, false})
+    for (bool freeForm : {!asGiven, asGiven}) {
+      if (!isReference(best.get()))
+        break;
+      std::unique_ptr<Program> next = builder.build(fused, freeForm);
+      if (!best || !isReference(next.get()))
+        best = std::move(next);
+    }
+  if (!best)
+    return nativeConv(params, transposed);
+  return std::unique_ptr<Call>(std::move(best));
+}
+
+Expected<std::unique_ptr<Call>> onednn::createPool(const task::Pool &p) {
+  auto type = dataType(p.dtype);
+  Window w = makeWindow(p.spatial, false);
+  bool countsCeiling = false;
+  for (size_t d = 0; d < p.spatial.size(); ++d)
+    countsCeiling |= w.padEnd[d] > p.spatial[d].padEnd;
+  // Taps that only ceiling added are no padding; oneDNN would count them.
+  if (!type || (p.mode == PARTITA_POOL_AVG_INCLUDE && countsCeiling))
+    return nativePool(p);
+  auto src = imageDesc(imageDims(p.batch, p.channels, p.spatial, &task::SpatialDim::in),
+                       p.src_format, *type);
+  auto dst = imageDesc(imageDims(p.batch, p.channels, p.spatial, &task::SpatialDim::out),
+                       p.dst_format, *type);
+  dnnl_alg_kind_t algorithm = p.mode == PARTITA_POOL_MAX ? dnnl_pooling_max
+                              : p.mode == PARTITA_POOL_AVG_INCLUDE
+                                  ? dnnl_pooling_avg_include_padding
+                                  : dnnl_pooling_avg_exclude_padding;
+  dnnl_pooling_v2_desc_t op;
+  auto attr = makeAttr({}, {}, *type, nullptr);
+  PrimitiveDesc desc;
+  auto program = std::make_unique<Program>(task::PoolScratch);
+  if (!attr ||
+      dnnl_pooling_v2_forward_desc_init(&op, dnnl_forward_inference, algorithm, &src,
+                                        &dst, w.strides.data(), w.kernel.data(),
+                                        w.dilates.data(), w.padBegin.data(),
+                                        w.padEnd.data()) != dnnl_success ||
+      dnnl_primitive_desc_create(desc.put(), &op, attr->get(), cpuEngine(), nullptr) !=
+          dnnl_success ||
+      !program->add(desc, {{DNNL_ARG_SRC, src, {Place::Operand, task::PoolSrc}},
+                           {DNNL_ARG_DST, dst, {Place::Operand, task::PoolDst}}}))
+    return nativePool(p);
+  program->describeAs(implementationOf(desc));
+  return std::unique_ptr<Call>(std::move(program));
+}

@@ -1,0 +1,180 @@
+//===- MatMul.cpp - Batched matrix products -------------------------------===//
+#include "Program.h"
+
+#include <cstring>
+
+using namespace partita;
+using namespace partita::onednn;
+
+namespace {
+
+/// Whether a post-op's operand is broadcast or whole along both of two dims.
+bool sameMaskBits(const task::MatMul &p, size_t first, size_t second) {
+  for (const task::PostOp &op : p.post)
+    if (task::isBinary(op.kind) && (op.mask >> first & 1) != (op.mask >> second & 1))
+      return false;
+  return true;
+}
+
+void dropMaskBit(task::MatMul &p, size_t dim) {
+  for (task::PostOp &op : p.post) {
+    int64_t low = op.mask & ((int64_t(1) << dim) - 1);
+    op.mask = low | (op.mask >> (dim + 1) << dim);
+  }
+}
+
+/// Merges batch dims into m where b does not depend on them, and neighbouring batch dims
+/// that are contiguous: oneDNN's fast paths are the ones with few dims.
+task::MatMul flattened(task::MatMul p) {
+  for (size_t i = 0; i < p.batch.size();) {
+    if (p.batch[i].size == 1) {
+      dropMaskBit(p, i);
+      p.batch.erase(p.batch.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  while (!p.batch.empty()) {
+    const task::BatchDim &last = p.batch.back();
+    size_t dim = p.batch.size() - 1;
+    if (last.b != 0 || last.a != p.m * p.a_row || last.c != p.m * p.c_row ||
+        (p.bias_mask & 2) || !sameMaskBits(p, dim, dim + 1))
+      break;
+    p.m *= last.size;
+    dropMaskBit(p, dim);
+    p.batch.pop_back();
+  }
+  for (size_t i = p.batch.size(); i-- > 1;) {
+    task::BatchDim &outer = p.batch[i - 1];
+    const task::BatchDim &inner = p.batch[i];
+    if (outer.a != inner.size * inner.a || outer.b != inner.size * inner.b ||
+        outer.c != inner.size * inner.c || !sameMaskBits(p, i - 1, i))
+      continue;
+    outer = {outer.size * inner.size, inner.a, inner.b, inner.c};
+    dropMaskBit(p, i);
+    p.batch.erase(p.batch.begin() + static_cast<ptrdiff_t>(i));
+  }
+  return p;
+}
+
+struct Descs {
+  Dims dims; ///< of the result
+  dnnl_memory_desc_t a, b, c, bias;
+};
+
+/// A dim of stride 0 is a dim of size 1 to oneDNN. A dim of size 1 has any stride; a
+/// dense one keeps it out of oneDNN's search for a transposed form.
+Descs makeDescs(const task::MatMul &p, dnnl_data_type_t type) {
+  Descs out;
+  Dims aDims, aStrides, bDims, bStrides, cStrides, biasDims;
+  for (const task::BatchDim &d : p.batch) {
+    out.dims.push_back(d.size);
+    aDims.push_back(d.a ? d.size : 1);
+    bDims.push_back(d.b ? d.size : 1);
+    aStrides.push_back(d.a ? d.a : p.m * p.k);
+    bStrides.push_back(d.b ? d.b : p.k * p.n);
+    cStrides.push_back(d.c);
+    biasDims.push_back(1);
+  }
+  auto add = [](Dims &dims, Dims &strides, int64_t rows, int64_t row, int64_t columns,
+                int64_t column) {
+    dims.insert(dims.end(), {rows, columns});
+    if (rows == 1 && column == 1)
+      row = columns;
+    if (columns == 1 && row == 1)
+      column = rows;
+    strides.insert(strides.end(), {row, column});
+  };
+  add(aDims, aStrides, p.m, p.a_row, p.k, p.a_col);
+  add(bDims, bStrides, p.k, p.b_row, p.n, p.b_col);
+  add(out.dims, cStrides, p.m, p.c_row, p.n, 1);
+  biasDims.insert(biasDims.end(), {p.bias_mask & 2 ? p.m : 1, p.bias_mask & 1 ? p.n : 1});
+  out.a = describe(aDims, type, aStrides);
+  out.b = describe(bDims, type, bStrides);
+  out.c = describe(out.dims, type, cStrides);
+  out.bias = describe(biasDims, type);
+  return out;
+}
+
+bool makeDesc(const Descs &d, const dnnl_memory_desc_t &weights, bool hasBias,
+              const Attr &attr, PrimitiveDesc &out) {
+  dnnl_matmul_desc_t op;
+  return dnnl_matmul_desc_init(&op, &d.a, &weights, hasBias ? &d.bias : nullptr, &d.c) ==
+             dnnl_success &&
+         dnnl_primitive_desc_create(out.put(), &op, attr.get(), cpuEngine(), nullptr) ==
+             dnnl_success;
+}
+
+} // namespace
+
+/// The call with `fused` telling whether the post-ops go into the primitive; null if
+/// oneDNN has no such primitive.
+static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t type,
+                                      bool fused) {
+  Descs d = makeDescs(p, type);
+  std::vector<dnnl_memory_desc_t> operands;
+  auto attr =
+      makeAttr(fused ? p.post : std::vector<task::PostOp>{}, d.dims, type, &operands);
+  if (!attr)
+    return nullptr;
+  bool hasBias = p.bias_mask != 0;
+  dnnl_memory_desc_t weights = d.b;
+  if (p.b_packed)
+    weights = describeAny(Dims(d.b.dims, d.b.dims + d.b.ndims), type);
+  PrimitiveDesc desc;
+  if (!makeDesc(d, weights, hasBias, *attr, desc))
+    return nullptr;
+  auto program = std::make_unique<Program>(task::MatMulScratch);
+  const dnnl_memory_desc_t &chosen = queryDesc(desc, dnnl_query_weights_md);
+  bool repack = p.b_packed && !dnnl_memory_desc_equal(&chosen, &d.b);
+  if (repack && !program->packWeight(d.b, chosen))
+    return nullptr;
+  Place weightPlace =
+      repack ? Place{Place::Packed, 0} : Place{Place::Operand, task::MatMulB};
+  std::vector<Argument> arguments = {
+      {DNNL_ARG_SRC, d.a, {Place::Operand, task::MatMulA}},
+      {DNNL_ARG_WEIGHTS, repack ? chosen : d.b, weightPlace},
+      {DNNL_ARG_DST, d.c, {Place::Operand, task::MatMulC}}};
+  if (hasBias)
+    arguments.push_back({DNNL_ARG_BIAS, d.bias, {Place::Operand, task::MatMulBias}});
+  uint64_t next = task::MatMulPost;
+  int position = 0;
+  size_t binary = 0;
+  for (const task::PostOp &op : fused ? p.post : std::vector<task::PostOp>{}) {
+    if (task::isBinary(op.kind))
+      arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1,
+                           operands[binary++],
+                           {Place::Operand, next++}});
+    // Hard sigmoid takes two places in the chain.
+    position += op.kind == PARTITA_POST_HARDSIGMOID ? 2 : 1;
+  }
+  if (!program->add(desc, std::move(arguments)))
+    return nullptr;
+  program->describeAs(implementationOf(desc));
+  if (!fused && !p.post.empty()) {
+    Dims strides(d.c.format_desc.blocking.strides,
+                 d.c.format_desc.blocking.strides + d.c.ndims);
+    program->addPost({static_cast<DType>(p.dtype), d.dims, strides, task::MatMulC,
+                      task::MatMulPost, p.post});
+  }
+  return program;
+}
+
+static bool isReference(const Call &call) {
+  return call.implementation().starts_with("ref");
+}
+
+Expected<std::unique_ptr<Call>> onednn::createMatMul(const task::MatMul &params) {
+  auto type = dataType(params.dtype);
+  if (!type)
+    return nativeMatMul(params);
+  task::MatMul p = flattened(params);
+  std::unique_ptr<Program> call = build(p, *type, true);
+  // A chain that only oneDNN's reference code takes: the product alone is fast.
+  if (!call || isReference(*call))
+    if (auto split = build(p, *type, false); split && !isReference(*split))
+      call = std::move(split);
+  if (!call)
+    return nativeMatMul(params);
+  return std::unique_ptr<Call>(std::move(call));
+}

@@ -1,0 +1,323 @@
+//===- Native.cpp - Engine calls by plain loops ---------------------------===//
+//
+// For element types without a oneDNN primitive. Integers accumulate modulo 2^64 and wrap
+// to their width; f16 and bf16 accumulate in f32.
+//
+//===----------------------------------------------------------------------===//
+#include "NativePost.h"
+#include "Program.h"
+#include "partita/Base/Scalar.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace partita;
+using namespace partita::onednn;
+
+namespace {
+
+/// What sums of products of T are kept in.
+template <typename T>
+using Sum = std::conditional_t<std::is_floating_point_v<Compute<T>>, Compute<T>, int64_t>;
+
+//===----------------------------------------------------------------------===//
+// MatMul
+//===----------------------------------------------------------------------===//
+
+template <typename T> struct MatMulLoops {
+  const task::MatMul &p;
+  const T *a, *b;
+  T *c;
+  const T *bias;
+
+  void matrix(const T *a, const T *b, T *c) const {
+    for (int64_t m = 0; m < p.m; ++m)
+      for (int64_t n = 0; n < p.n; ++n) {
+        Sum<T> sum = 0;
+        for (int64_t k = 0; k < p.k; ++k)
+          sum += static_cast<Sum<T>>(load(a[m * p.a_row + k * p.a_col])) *
+                 static_cast<Sum<T>>(load(b[k * p.b_row + n * p.b_col]));
+        if (bias)
+          sum += static_cast<Sum<T>>(
+              load(bias[(p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
+                        (p.bias_mask & 1 ? n : 0)]));
+        c[m * p.c_row + n] = store<T>(static_cast<Compute<T>>(sum));
+      }
+  }
+  void batch(size_t dim, const T *a, const T *b, T *c) const {
+    if (dim == p.batch.size())
+      return matrix(a, b, c);
+    const task::BatchDim &d = p.batch[dim];
+    for (int64_t i = 0; i < d.size; ++i)
+      batch(dim + 1, a + i * d.a, b + i * d.b, c + i * d.c);
+  }
+};
+
+/// Keeps the addresses and runs the post-ops after the loops.
+class NativeCall : public Call {
+public:
+  Expected<void> bind(std::span<void *const> list, void *) override {
+    operands.assign(list.begin(), list.end());
+    post.bind(list);
+    return {};
+  }
+  std::string implementation() const override { return "loops"; }
+
+protected:
+  std::vector<void *> operands;
+  NativePost post;
+};
+
+class NativeMatMul : public NativeCall {
+public:
+  explicit NativeMatMul(const task::MatMul &params) : p(params) {
+    post.type = static_cast<DType>(p.dtype);
+    for (const task::BatchDim &d : p.batch) {
+      post.dims.push_back(d.size);
+      post.strides.push_back(d.c);
+    }
+    post.dims.insert(post.dims.end(), {p.m, p.n});
+    post.strides.insert(post.strides.end(), {p.c_row, 1});
+    post.target = task::MatMulC;
+    post.firstOperand = task::MatMulPost;
+    post.post = p.post;
+  }
+
+  bool run() noexcept override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
+      MatMulLoops<T> loops{p, nullptr, nullptr, nullptr,
+                           static_cast<const T *>(operands[task::MatMulBias])};
+      loops.batch(0, static_cast<const T *>(operands[task::MatMulA]),
+                  static_cast<const T *>(operands[task::MatMulB]),
+                  static_cast<T *>(operands[task::MatMulC]));
+    });
+    post.run();
+    return true;
+  }
+
+private:
+  task::MatMul p;
+};
+
+//===----------------------------------------------------------------------===//
+// Windows: convolution and pooling over up to three spatial dims
+//===----------------------------------------------------------------------===//
+
+/// Element strides of an image tensor: {batch, channel, spatial…}.
+struct ImageStrides {
+  int64_t batch, channel;
+  int64_t spatial[3];
+};
+
+ImageStrides imageStrides(int64_t format, int64_t channels,
+                          const std::vector<int64_t> &spatial) {
+  ImageStrides s{};
+  bool last = format == PARTITA_FORMAT_CHANNELS_LAST;
+  int64_t step = last ? channels : 1;
+  for (size_t d = spatial.size(); d-- > 0;) {
+    s.spatial[d] = step;
+    step *= spatial[d];
+  }
+  s.channel = last ? 1 : step;
+  s.batch = last ? step : step * channels;
+  return s;
+}
+
+std::vector<int64_t> extents(const std::vector<task::SpatialDim> &dims,
+                             int64_t task::SpatialDim::*field) {
+  std::vector<int64_t> out;
+  for (const task::SpatialDim &d : dims)
+    out.push_back(d.*field);
+  return out;
+}
+
+/// Calls fn(index) for every index of the box; index[d] for missing dims is 0.
+template <typename Fn> void forBox(const std::vector<int64_t> &box, Fn fn) {
+  int64_t extent[3] = {1, 1, 1};
+  std::copy(box.begin(), box.end(), extent);
+  int64_t index[3];
+  for (index[0] = 0; index[0] < extent[0]; ++index[0])
+    for (index[1] = 0; index[1] < extent[1]; ++index[1])
+      for (index[2] = 0; index[2] < extent[2]; ++index[2])
+        fn(static_cast<const int64_t *>(index));
+}
+
+int64_t offset(const int64_t *index, const int64_t *strides) {
+  return index[0] * strides[0] + index[1] * strides[1] + index[2] * strides[2];
+}
+
+/// The input position that tap `kernel` of output position `out` reads; false outside.
+bool windowInput(const std::vector<task::SpatialDim> &dims, const int64_t *out,
+                 const int64_t *kernel, int64_t *in) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    in[d] = out[d] * dims[d].stride - dims[d].padBegin + kernel[d] * dims[d].dilation;
+    if (in[d] < 0 || in[d] >= dims[d].in)
+      return false;
+  }
+  return true;
+}
+
+/// The same for a transposed convolution: the input that adds into `out` through the tap.
+bool transposedInput(const std::vector<task::SpatialDim> &dims, const int64_t *out,
+                     const int64_t *kernel, int64_t *in) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    int64_t at = out[d] + dims[d].padBegin - kernel[d] * dims[d].dilation;
+    if (at < 0 || at % dims[d].stride != 0 || at / dims[d].stride >= dims[d].in)
+      return false;
+    in[d] = at / dims[d].stride;
+  }
+  return true;
+}
+
+class NativeConv : public NativeCall {
+public:
+  NativeConv(const task::Conv &params, bool transposed)
+      : p(params), transposed(transposed),
+        src(imageStrides(p.src_format, p.in_channels,
+                         extents(p.spatial, &task::SpatialDim::in))),
+        dst(imageStrides(p.dst_format, p.out_channels,
+                         extents(p.spatial, &task::SpatialDim::out))) {
+    post.type = static_cast<DType>(p.dtype);
+    post.dims = {p.batch, p.out_channels};
+    post.strides = {dst.batch, dst.channel};
+    for (size_t d = 0; d < p.spatial.size(); ++d) {
+      post.dims.push_back(p.spatial[d].out);
+      post.strides.push_back(dst.spatial[d]);
+    }
+    post.target = task::ConvDst;
+    post.firstOperand = task::ConvPost;
+    post.post = p.post;
+  }
+
+  bool run() noexcept override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { loops<T>(); });
+    post.run();
+    return true;
+  }
+
+private:
+  template <typename T> void loops() const {
+    auto *target = static_cast<T *>(operands[task::ConvDst]);
+    auto *bias = p.has_bias ? static_cast<const T *>(operands[task::ConvBias]) : nullptr;
+    auto box = extents(p.spatial, &task::SpatialDim::out);
+    for (int64_t n = 0; n < p.batch; ++n)
+      for (int64_t oc = 0; oc < p.out_channels; ++oc)
+        forBox(box, [&](const int64_t *out) {
+          Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
+          sum += taps<T>(n, oc, out);
+          target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
+              store<T>(static_cast<Compute<T>>(sum));
+        });
+  }
+
+  template <typename T> Sum<T> taps(int64_t n, int64_t oc, const int64_t *out) const {
+    auto *source = static_cast<const T *>(operands[task::ConvSrc]);
+    auto *weights = static_cast<const T *>(operands[task::ConvWeights]);
+    int64_t inPerGroup = p.in_channels / p.groups,
+            outPerGroup = p.out_channels / p.groups;
+    int64_t group = oc / outPerGroup;
+    auto kernelBox = extents(p.spatial, &task::SpatialDim::kernel);
+    int64_t taps = elementCount(kernelBox);
+    Sum<T> sum = 0;
+    int64_t tap = 0;
+    forBox(kernelBox, [&](const int64_t *kernel) {
+      int64_t at = tap++, in[3] = {0, 0, 0};
+      if (!(transposed ? transposedInput(p.spatial, out, kernel, in)
+                       : windowInput(p.spatial, out, kernel, in)))
+        return;
+      for (int64_t i = 0; i < inPerGroup; ++i) {
+        int64_t ic = group * inPerGroup + i;
+        int64_t w = transposed ? (ic * outPerGroup + oc % outPerGroup) * taps + at
+                               : (oc * inPerGroup + i) * taps + at;
+        sum += static_cast<Sum<T>>(load(weights[w])) *
+               static_cast<Sum<T>>(load(
+                   source[n * src.batch + ic * src.channel + offset(in, src.spatial)]));
+      }
+    });
+    return sum;
+  }
+
+  task::Conv p;
+  bool transposed;
+  ImageStrides src, dst;
+};
+
+class NativePool : public NativeCall {
+public:
+  explicit NativePool(const task::Pool &params)
+      : p(params), src(imageStrides(p.src_format, p.channels,
+                                    extents(p.spatial, &task::SpatialDim::in))),
+        dst(imageStrides(p.dst_format, p.channels,
+                         extents(p.spatial, &task::SpatialDim::out))) {}
+
+  bool run() noexcept override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { loops<T>(); });
+    return true;
+  }
+
+private:
+  template <typename T> void loops() const {
+    auto *source = static_cast<const T *>(operands[task::PoolSrc]);
+    auto *target = static_cast<T *>(operands[task::PoolDst]);
+    for (int64_t n = 0; n < p.batch; ++n)
+      for (int64_t c = 0; c < p.channels; ++c)
+        forBox(extents(p.spatial, &task::SpatialDim::out), [&](const int64_t *out) {
+          target[n * dst.batch + c * dst.channel + offset(out, dst.spatial)] =
+              window<T>(source + n * src.batch + c * src.channel, out);
+        });
+  }
+
+  template <typename T> T window(const T *image, const int64_t *out) const {
+    bool isMax = p.mode == PARTITA_POOL_MAX;
+    Sum<T> sum = 0;
+    Compute<T> best = std::numeric_limits<Compute<T>>::has_infinity
+                          ? -std::numeric_limits<Compute<T>>::infinity()
+                          : std::numeric_limits<Compute<T>>::lowest();
+    int64_t inside = 0;
+    forBox(extents(p.spatial, &task::SpatialDim::kernel), [&](const int64_t *kernel) {
+      int64_t in[3] = {0, 0, 0};
+      if (!windowInput(p.spatial, out, kernel, in))
+        return;
+      Compute<T> x = load(image[offset(in, src.spatial)]);
+      ++inside;
+      if (isMax)
+        best = x > best || x != x ? x : best;
+      else
+        sum += static_cast<Sum<T>>(x);
+    });
+    if (isMax)
+      return store<T>(best);
+    int64_t count = p.mode == PARTITA_POOL_AVG_INCLUDE ? paddedTaps(out) : inside;
+    return store<T>(
+        static_cast<Compute<T>>(count ? sum / static_cast<Sum<T>>(count) : sum));
+  }
+
+  /// Taps of the window that lie in the image or its declared padding.
+  int64_t paddedTaps(const int64_t *out) const {
+    int64_t taps = 1;
+    for (size_t d = 0; d < p.spatial.size(); ++d) {
+      const task::SpatialDim &s = p.spatial[d];
+      int64_t valid = 0, start = out[d] * s.stride - s.padBegin;
+      for (int64_t k = 0; k < s.kernel; ++k)
+        valid += start + k * s.dilation < s.in + s.padEnd;
+      taps *= valid;
+    }
+    return taps;
+  }
+
+  task::Pool p;
+  ImageStrides src, dst;
+};
+
+} // namespace
+
+std::unique_ptr<Call> onednn::nativeMatMul(const task::MatMul &params) {
+  return std::make_unique<NativeMatMul>(params);
+}
+std::unique_ptr<Call> onednn::nativeConv(const task::Conv &params, bool transposed) {
+  return std::make_unique<NativeConv>(params, transposed);
+}
+std::unique_ptr<Call> onednn::nativePool(const task::Pool &params) {
+  return std::make_unique<NativePool>(params);
+}

@@ -1,0 +1,126 @@
+//===- NativePost.cpp - Post-ops by plain loops ---------------------------===//
+#include "NativePost.h"
+
+#include "partita/Base/Scalar.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace partita;
+using namespace partita::onednn;
+
+double onednn::applyUnary(const task::PostOp &op, double x) {
+  switch (op.kind) {
+  case PARTITA_POST_RELU:
+    return x > 0 || x != x ? x : op.alpha * x;
+  case PARTITA_POST_GELU_ERF:
+    return 0.5 * x * (1 + std::erf(x * 0.70710678118654752440));
+  case PARTITA_POST_GELU_TANH:
+    return 0.5 * x * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+  case PARTITA_POST_TANH:
+    return std::tanh(x);
+  case PARTITA_POST_LOGISTIC:
+    return 1 / (1 + std::exp(-x));
+  case PARTITA_POST_SWISH:
+    return x / (1 + std::exp(-op.alpha * x));
+  case PARTITA_POST_HARDSWISH:
+    return x * std::clamp(x / 6 + 0.5, 0.0, 1.0);
+  case PARTITA_POST_HARDSIGMOID:
+    return std::clamp<double>(double(op.alpha) * x + op.beta, 0.0, 1.0);
+  case PARTITA_POST_CLIP:
+    return std::min<double>(std::max<double>(x, op.alpha), op.beta);
+  case PARTITA_POST_LINEAR:
+    return double(op.alpha) * x + op.beta;
+  case PARTITA_POST_ELU:
+    return x > 0 ? x : op.alpha * std::expm1(x);
+  case PARTITA_POST_SQRT:
+    return std::sqrt(x);
+  case PARTITA_POST_SQUARE:
+    return x * x;
+  case PARTITA_POST_ABS:
+    return std::fabs(x);
+  default:
+    return std::exp(x);
+  }
+}
+
+double onednn::applyBinary(int64_t kind, double x, double y) {
+  switch (kind) {
+  case PARTITA_POST_BINARY_ADD:
+    return x + y;
+  case PARTITA_POST_BINARY_SUB:
+    return x - y;
+  case PARTITA_POST_BINARY_MUL:
+    return x * y;
+  case PARTITA_POST_BINARY_MAX:
+    return std::max(x, y);
+  default:
+    return std::min(x, y);
+  }
+}
+
+void NativePost::bind(std::span<void *const> operands) {
+  if (post.empty())
+    return;
+  result = operands[target];
+  others.assign(post.size(), nullptr);
+  size_t next = firstOperand;
+  for (size_t i = 0; i < post.size(); ++i)
+    if (task::isBinary(post[i].kind))
+      others[i] = operands[next++];
+}
+
+namespace {
+/// Walks the result row by row; a row is the last dim.
+template <typename T> struct Loops {
+  const NativePost &chain;
+  const std::vector<const void *> &others;
+
+  void row(T *target, const int64_t *index) const {
+    size_t last = chain.dims.size() - 1;
+    for (size_t i = 0; i < chain.post.size(); ++i) {
+      const task::PostOp &op = chain.post[i];
+      const T *other = static_cast<const T *>(others[i]);
+      int64_t step = 0;
+      if (other) {
+        // Dense strides over the dims in the mask.
+        int64_t stride = 1, place = 0;
+        for (size_t d = last + 1; d-- > 0;) {
+          if (!(op.mask >> d & 1))
+            continue;
+          if (d == last)
+            step = 1;
+          else
+            place += index[d] * stride;
+          stride *= chain.dims[d];
+        }
+        other += place;
+      }
+      for (int64_t n = 0; n < chain.dims[last]; ++n) {
+        T &x = target[n * chain.strides[last]];
+        double value = static_cast<double>(load(x));
+        value = other ? applyBinary(op.kind, value,
+                                    static_cast<double>(load(other[n * step])))
+                      : applyUnary(op, value);
+        x = store<T>(static_cast<Compute<T>>(value));
+      }
+    }
+  }
+
+  void walk(size_t dim, T *target, int64_t *index) const {
+    if (dim + 1 == chain.dims.size())
+      return row(target, index);
+    for (index[dim] = 0; index[dim] < chain.dims[dim]; ++index[dim])
+      walk(dim + 1, target + index[dim] * chain.strides[dim], index);
+  }
+};
+} // namespace
+
+void NativePost::run() const {
+  if (post.empty())
+    return;
+  visitType(type, [&]<typename T>() {
+    int64_t index[16] = {};
+    Loops<T>{*this, others}.walk(0, static_cast<T *>(result), index);
+  });
+}

@@ -1,0 +1,129 @@
+//===- Program.h - A few oneDNN primitives in a row -------------*- C++ -*-===//
+//
+// The C API, because it returns status codes where the C++ one throws.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_RUNTIME_ONEDNN_PROGRAM_H
+#define PARTITA_LIB_RUNTIME_ONEDNN_PROGRAM_H
+
+#include "NativePost.h"
+#include "partita/Runtime/OneDnn.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <optional>
+#include <vector>
+
+namespace partita::onednn {
+
+/// Owns one oneDNN object.
+template <typename T, dnnl_status_t (*Destroy)(T)> class Handle {
+public:
+  Handle() = default;
+  explicit Handle(T object) : object(object) {}
+  Handle(Handle &&other) noexcept : object(other.object) { other.object = nullptr; }
+  Handle &operator=(Handle &&other) noexcept {
+    std::swap(object, other.object);
+    return *this;
+  }
+  ~Handle() {
+    if (object)
+      Destroy(object);
+  }
+  T get() const { return object; }
+  T *put() { return &object; }
+  explicit operator bool() const { return object != nullptr; }
+
+private:
+  T object = nullptr;
+};
+using PrimitiveDesc = Handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
+using Primitive = Handle<dnnl_primitive_t, dnnl_primitive_destroy>;
+using Memory = Handle<dnnl_memory_t, dnnl_memory_destroy>;
+using Attr = Handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
+using PostOps = Handle<dnnl_post_ops_t, dnnl_post_ops_destroy>;
+
+/// The CPU engine and a stream, one per process: streams have no state on the CPU.
+dnnl_engine_t cpuEngine();
+dnnl_stream_t cpuStream();
+
+/// oneDNN's name of the type; nothing if it has none.
+std::optional<dnnl_data_type_t> dataType(int64_t dtype);
+
+using Dims = std::vector<int64_t>;
+/// A strided descriptor. `strides` empty: dense row-major.
+dnnl_memory_desc_t describe(const Dims &dims, dnnl_data_type_t type, Dims strides = {});
+/// One whose memory form the primitive chooses.
+dnnl_memory_desc_t describeAny(const Dims &dims, dnnl_data_type_t type);
+Dims rowMajor(const Dims &dims);
+
+/// Where an argument lies.
+struct Place {
+  enum Where { Operand, Packed, Scratch } where;
+  uint64_t at; ///< operand index or scratch offset
+};
+
+struct Argument {
+  int id; ///< DNNL_ARG_…
+  dnnl_memory_desc_t desc;
+  Place place;
+};
+
+/// Attributes with user scratchpad and these post-ops. `dims` are the result's; the
+/// descriptors of binary operands are appended to `operands`. Nothing if a post-op has
+/// no counterpart.
+std::optional<Attr> makeAttr(const std::vector<task::PostOp> &post, const Dims &dims,
+                             dnnl_data_type_t type,
+                             std::vector<dnnl_memory_desc_t> *operands);
+
+/// Name of the implementation; "ref…" ones are as slow as plain loops.
+std::string implementationOf(const PrimitiveDesc &desc);
+const dnnl_memory_desc_t &queryDesc(const PrimitiveDesc &desc, dnnl_query_t what);
+
+class Program : public Call {
+public:
+  explicit Program(size_t scratchOperand) : scratchOperand(scratchOperand) {}
+  /// Reserves scratch; returns its place.
+  Place scratch(uint64_t bytes);
+  /// Appends a primitive; its own scratchpad is added. False if oneDNN refuses.
+  bool add(const PrimitiveDesc &desc, std::vector<Argument> arguments);
+  /// Appends a copy between two memory forms.
+  bool addReorder(const dnnl_memory_desc_t &from, Place source,
+                  const dnnl_memory_desc_t &to, Place target);
+  /// Declares that the weight is kept as `to`, repacked at load from `from`.
+  bool packWeight(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
+  /// Post-ops done by plain loops after the last primitive.
+  void addPost(NativePost post) { posts.push_back(std::move(post)); }
+  void describeAs(std::string text) { name = std::move(text); }
+
+  Expected<void> pack(const void *raw, void *packed) override;
+  Expected<void> bind(std::span<void *const> operands, void *packed) override;
+  bool run() noexcept override;
+  std::string implementation() const override { return name; }
+
+private:
+  struct Step {
+    Primitive primitive;
+    std::vector<Argument> arguments;
+    std::vector<Memory> memories;
+    std::vector<dnnl_exec_arg_t> bound;
+  };
+  size_t scratchOperand;
+  std::vector<Step> steps;
+  std::vector<NativePost> posts;
+  dnnl_memory_desc_t packFrom{}, packTo{};
+  std::string name;
+};
+
+Expected<std::unique_ptr<Call>> createMatMul(const task::MatMul &params);
+Expected<std::unique_ptr<Call>> createConv(const task::Conv &params, bool transposed);
+Expected<std::unique_ptr<Call>> createPool(const task::Pool &params);
+
+/// Plain loops for every element type (Native.cpp).
+std::unique_ptr<Call> nativeMatMul(const task::MatMul &params);
+std::unique_ptr<Call> nativeConv(const task::Conv &params, bool transposed);
+std::unique_ptr<Call> nativePool(const task::Pool &params);
+
+} // namespace partita::onednn
+
+#endif // PARTITA_LIB_RUNTIME_ONEDNN_PROGRAM_H

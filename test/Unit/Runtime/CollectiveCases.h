@@ -1,0 +1,272 @@
+//===- CollectiveCases.h - Every collective against naive loops -*- C++ -*-===//
+//
+// Used by the unit test of the thread transport and, under mpirun, by that of MPI. Each
+// rank makes the sources of all ranks from a formula, so it can compute what it should
+// receive by the words of the Abi header alone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H
+#define PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H
+
+#include "partita/Base/Layout.h"
+#include "partita/Base/Scalar.h"
+#include "partita/Runtime/Transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace collectives {
+using namespace partita;
+using Bytes = std::vector<std::byte>;
+
+inline const char *const meshes[] = {"a=1",     "a=2", "a=4",    "a=2,b=2",
+                                     "a=3,b=2", "a=8", "a=2,b=4"};
+
+/// A small value for element i of a rank's source: exact in every type, reductions of
+/// up to 8 of them too (products need 1 and 2 only).
+inline double valueOf(int64_t rank, int64_t i, ReduceKind kind, DType type) {
+  auto mix = static_cast<uint64_t>(rank * 7919 + i * 104729 + 13) * 2654435761u;
+  auto small = static_cast<double>(mix >> 16 & 7);
+  if (type == DType::Bool)
+    return (mix >> 16 & 3) != 0;
+  if (kind == ReduceKind::Prod)
+    return (mix >> 16 & 7) == 0 ? 2 : 1;
+  return small;
+}
+
+inline Bytes sourceOf(int64_t rank, int64_t count, ReduceKind kind, DType type) {
+  Bytes out(static_cast<size_t>(count) * byteWidth(type));
+  visitType(type, [&]<typename T>() {
+    auto *data = reinterpret_cast<T *>(out.data());
+    for (int64_t i = 0; i < count; ++i)
+      data[i] = store<T>(static_cast<Compute<T>>(valueOf(rank, i, kind, type)));
+  });
+  return out;
+}
+
+inline double combine(ReduceKind kind, DType type, double a, double b) {
+  if (type == DType::Bool)
+    return kind == ReduceKind::Sum || kind == ReduceKind::Max ? a != 0 || b != 0
+                                                              : a != 0 && b != 0;
+  switch (kind) {
+  case ReduceKind::Sum:
+    return a + b;
+  case ReduceKind::Max:
+    return std::max(a, b);
+  case ReduceKind::Min:
+    return std::min(a, b);
+  case ReduceKind::Prod:
+    return a * b;
+  }
+  return 0;
+}
+
+/// One call and what it should give: `expected(rank)` are the values of the target, in
+/// elements, from the sources of the group's members.
+struct Case {
+  std::string what;
+  TaskKind kind;
+  DType type;
+  ReduceKind reduce = ReduceKind::Sum;
+  std::vector<int64_t> params;
+  int64_t sourceCount, targetCount;
+  bool inPlace = false;
+  AxisList group;
+  /// Value of target element i, given value(member, j) of the sources.
+  std::function<double(const std::vector<int64_t> &members, int64_t me, int64_t i,
+                       const std::function<double(int64_t rank, int64_t j)> &value)>
+      expected;
+};
+
+inline std::vector<AxisList> groupsOf(const Mesh &mesh) {
+  std::vector<AxisList> out;
+  AxisList reversed;
+  for (size_t a = 0; a < mesh.axes().size(); ++a) {
+    AxisRef whole = mesh.whole(static_cast<int32_t>(a));
+    out.push_back({whole});
+    reversed.insert(reversed.begin(), whole);
+    if (whole.size == 4 || whole.size == 8) {
+      out.push_back({{whole.axis, 1, 2}});
+      out.push_back({{whole.axis, 2, whole.size / 2}});
+    }
+  }
+  if (mesh.axes().size() > 1) {
+    out.push_back(mesh.all());
+    out.push_back(reversed);
+  }
+  return out;
+}
+
+inline void addReductions(std::vector<Case> &cases, const Mesh &mesh, DType type) {
+  for (const AxisList &group : groupsOf(mesh))
+    for (ReduceKind kind :
+         {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod}) {
+      int64_t n = product(group);
+      for (int64_t count : {int64_t(1), int64_t(77), int64_t(5000)})
+        for (bool inPlace : {false, true}) {
+          task::AllReduce p;
+          p.dtype = static_cast<int64_t>(type), p.reduce = static_cast<int64_t>(kind);
+          p.count = count, p.group = group;
+          cases.push_back(
+              {"all-reduce", TaskKind::AllReduce, type, kind, p.encode(), count, count,
+               inPlace, group,
+               [=](const auto &members, int64_t, int64_t i, const auto &value) {
+                 double x = value(members[0], i);
+                 for (size_t m = 1; m < members.size(); ++m)
+                   x = combine(kind, type, x, value(members[m], i));
+                 return x;
+               }});
+        }
+      for (int64_t outer : {int64_t(1), int64_t(3)}) {
+        int64_t block = 37;
+        task::ReduceScatter p;
+        p.dtype = static_cast<int64_t>(type), p.reduce = static_cast<int64_t>(kind);
+        p.outer = outer, p.block = block, p.group = group;
+        cases.push_back(
+            {"reduce-scatter", TaskKind::ReduceScatter, type, kind, p.encode(),
+             outer * n * block, outer * block, false, group,
+             [=](const auto &members, int64_t me, int64_t i, const auto &value) {
+               int64_t at = (i / block * n + me) * block + i % block;
+               double x = value(members[0], at);
+               for (size_t m = 1; m < members.size(); ++m)
+                 x = combine(kind, type, x, value(members[m], at));
+               return x;
+             }});
+      }
+    }
+}
+
+inline void addMoves(std::vector<Case> &cases, const Mesh &mesh, DType type) {
+  auto dtype = static_cast<int64_t>(type);
+  for (const AxisList &group : groupsOf(mesh)) {
+    int64_t n = product(group);
+    for (int64_t outer : {int64_t(1), int64_t(5)}) {
+      task::AllGather p;
+      p.dtype = dtype, p.outer = outer, p.block = 11, p.group = group;
+      cases.push_back({"all-gather", TaskKind::AllGather, type, ReduceKind::Sum,
+                       p.encode(), outer * 11, outer * n * 11, false, group,
+                       [=](const auto &members, int64_t, int64_t i, const auto &value) {
+                         int64_t o = i / (n * 11), m = i / 11 % n;
+                         return value(members[static_cast<size_t>(m)], o * 11 + i % 11);
+                       }});
+    }
+    for (bool splitFirst : {true, false}) {
+      task::AllToAll p;
+      p.dtype = dtype, p.split_first = splitFirst;
+      p.outer = 2, p.split = 3, p.middle = 2, p.join = 5, p.inner = 2, p.group = group;
+      int64_t O = 2, S = 3, M = 2, J = 5, I = 2, count = O * S * M * J * I * n;
+      auto expected = [=](const auto &members, int64_t me, int64_t i, const auto &value) {
+        int64_t inner = i % I;
+        i /= I;
+        if (splitFirst) { // target [O, S, M, p, J, I], source [O, p, S, M, J, I]
+          int64_t j = i % J, q = i / J % n, m = i / J / n % M, s = i / J / n / M % S;
+          int64_t o = i / J / n / M / S;
+          return value(members[static_cast<size_t>(q)],
+                       ((((o * n + me) * S + s) * M + m) * J + j) * I + inner);
+        }
+        // target [O, p, J, M, S, I], source [O, J, M, p, S, I]
+        int64_t s = i % S, m = i / S % M, j = i / S / M % J, q = i / S / M / J % n;
+        int64_t o = i / S / M / J / n;
+        return value(members[static_cast<size_t>(q)],
+                     ((((o * J + j) * M + m) * n + me) * S + s) * I + inner);
+      };
+      cases.push_back({splitFirst ? "all-to-all, split first" : "all-to-all, join first",
+                       TaskKind::AllToAll, type, ReduceKind::Sum, p.encode(), count,
+                       count, false, group, expected});
+    }
+    task::Broadcast b;
+    b.dtype = dtype, b.count = 100, b.root = n - 1, b.group = group;
+    for (bool inPlace : {false, true})
+      cases.push_back({"broadcast", TaskKind::Broadcast, type, ReduceKind::Sum,
+                       b.encode(), 100, 100, inPlace, group,
+                       [=](const auto &members, int64_t, int64_t i, const auto &value) {
+                         return value(members[static_cast<size_t>(n - 1)], i);
+                       }});
+  }
+}
+
+/// Reordering {a, b} to {b, a}: the rank (x, y) gets what the rank whose (a, b) number is
+/// y·|a| + x holds.
+inline void addPermutes(std::vector<Case> &cases, const Mesh &mesh, DType type) {
+  if (mesh.axes().size() < 2)
+    return;
+  task::Permute p;
+  p.dtype = static_cast<int64_t>(type), p.count = 9;
+  p.from = {mesh.whole(0), mesh.whole(1)};
+  p.to = {mesh.whole(1), mesh.whole(0)};
+  int64_t a = mesh.axes()[0].size, b = mesh.axes()[1].size;
+  cases.push_back({"permute", TaskKind::Permute, type, ReduceKind::Sum, p.encode(), 9, 9,
+                   false, mesh.all(),
+                   [=](const auto &, int64_t me, int64_t i, const auto &value) {
+                     return value(me % b * a + me / b, i);
+                   }});
+}
+
+inline std::vector<Case> casesFor(const Mesh &mesh) {
+  std::vector<Case> cases;
+  for (int t = 0; t < PARTITA_NUM_DTYPES; ++t)
+    addReductions(cases, mesh, static_cast<DType>(t));
+  for (DType type : {DType::F32, DType::F64, DType::BF16, DType::I8}) {
+    addMoves(cases, mesh, type);
+    addPermutes(cases, mesh, type);
+  }
+  return cases;
+}
+
+/// All cases in one table, so that prepare sees them as it would in a stage.
+inline TaskTable tableOf(const Mesh &mesh, const std::vector<Case> &cases) {
+  TaskTableBuilder builder(mesh);
+  constexpr uint64_t bytes = 1 << 20;
+  builder.setMemory(2 * bytes, 0, 0);
+  uint32_t source = builder.addBuffer(Space::Arena, 0, bytes);
+  uint32_t target = builder.addBuffer(Space::Arena, bytes, bytes);
+  for (const Case &c : cases)
+    builder.addTask({.kind = c.kind,
+                     .source = c.what,
+                     .operands = {source, c.inPlace ? source : target},
+                     .params = c.params});
+  std::string blob = builder.finish();
+  return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
+}
+
+/// Runs every case on this rank; returns descriptions of the wrong ones.
+inline std::vector<std::string> runCases(runtime::Transport &transport, const Mesh &mesh,
+                                         const std::vector<Case> &cases,
+                                         const TaskTable &table) {
+  std::vector<std::string> wrong;
+  std::vector<int> handles;
+  for (size_t k = 0; k < cases.size(); ++k)
+    handles.push_back(*transport.prepare(table, table.task(k)));
+  int64_t rank = transport.rank();
+  for (size_t k = 0; k < cases.size(); ++k) {
+    const Case &c = cases[k];
+    Bytes source = sourceOf(rank, c.sourceCount, c.reduce, c.type);
+    Bytes target(static_cast<size_t>(c.targetCount) * byteWidth(c.type), std::byte{0x5a});
+    Bytes &result = c.inPlace ? source : target;
+    bool ok = transport.run(handles[k], source.data(), result.data());
+    auto members = mesh.group(rank, c.group);
+    int64_t me = mesh.coordinate(rank, c.group);
+    Bytes expected(result.size());
+    visitType(c.type, [&]<typename T>() {
+      auto *data = reinterpret_cast<T *>(expected.data());
+      for (int64_t i = 0; i < c.targetCount; ++i)
+        data[i] = store<T>(
+            static_cast<Compute<T>>(c.expected(members, me, i, [&](int64_t r, int64_t j) {
+              return valueOf(r, j, c.reduce, c.type);
+            })));
+    });
+    if (!ok || expected != result)
+      wrong.push_back("rank " + std::to_string(rank) + ": " + c.what + " of " +
+                      std::string(name(c.type)) + " over " + mesh.str(c.group) + " of " +
+                      mesh.str());
+    transport.barrier();
+  }
+  return wrong;
+}
+
+} // namespace collectives
+
+#endif // PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H

@@ -1,0 +1,481 @@
+//===- EngineTest.cpp - Engine calls against naive loops ------------------===//
+#include "partita/Base/Scalar.h"
+#include "partita/Runtime/OneDnn.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+
+using namespace partita;
+using onednn::Call;
+
+namespace {
+/// 64-byte aligned elements of any type, handled as doubles.
+struct Buffer {
+  DType type;
+  int64_t count;
+  std::unique_ptr<std::byte[]> storage;
+  std::byte *data;
+
+  Buffer(DType type, int64_t count)
+      : type(type), count(count),
+        storage(new std::byte[static_cast<size_t>(count) * 8 + 128]()),
+        data(storage.get() +
+             (64 - reinterpret_cast<uintptr_t>(storage.get()) % 64) % 64) {}
+
+  double get(int64_t i) const {
+    return visitType(type, [&]<typename T>() {
+      return static_cast<double>(load(reinterpret_cast<const T *>(data)[i]));
+    });
+  }
+  void set(int64_t i, double x) {
+    visitType(type, [&]<typename T>() {
+      reinterpret_cast<T *>(data)[i] = store<T>(static_cast<Compute<T>>(x));
+    });
+  }
+  void fill(unsigned seed) {
+    std::mt19937 random(seed);
+    for (int64_t i = 0; i < count; ++i)
+      set(i, isFloat(type) ? static_cast<double>(random() % 33) / 16 - 1
+                           : static_cast<double>(random() % 5));
+  }
+};
+
+double tolerance(DType type) {
+  switch (type) {
+  case DType::F16:
+    return 2e-2;
+  case DType::BF16:
+    return 1.5e-1;
+  case DType::F32:
+    return 2e-5;
+  case DType::F64:
+    return 1e-12;
+  default:
+    return 0;
+  }
+}
+
+double unary(int64_t kind, double x, double alpha, double beta) {
+  switch (kind) {
+  case PARTITA_POST_RELU:
+    return x > 0 ? x : alpha * x;
+  case PARTITA_POST_GELU_ERF:
+    return x / 2 * std::erfc(-x / std::sqrt(2.0));
+  case PARTITA_POST_GELU_TANH:
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  case PARTITA_POST_TANH:
+    return std::tanh(x);
+  case PARTITA_POST_LOGISTIC:
+    return 1 / (1 + std::exp(-x));
+  case PARTITA_POST_SWISH:
+    return x / (1 + std::exp(-alpha * x));
+  case PARTITA_POST_HARDSWISH:
+    return x * std::min(std::max(x + 3, 0.0), 6.0) / 6;
+  case PARTITA_POST_HARDSIGMOID:
+    return std::min(std::max(alpha * x + beta, 0.0), 1.0);
+  case PARTITA_POST_CLIP:
+    return std::min(std::max(x, alpha), beta);
+  case PARTITA_POST_LINEAR:
+    return alpha * x + beta;
+  case PARTITA_POST_ELU:
+    return x > 0 ? x : alpha * (std::exp(x) - 1);
+  case PARTITA_POST_SQRT:
+    return std::sqrt(x);
+  case PARTITA_POST_SQUARE:
+    return x * x;
+  case PARTITA_POST_ABS:
+    return std::fabs(x);
+  case PARTITA_POST_EXP:
+    return std::exp(x);
+  case PARTITA_POST_BINARY_ADD:
+    return x + alpha;
+  case PARTITA_POST_BINARY_SUB:
+    return x - alpha;
+  case PARTITA_POST_BINARY_MUL:
+    return x * alpha;
+  case PARTITA_POST_BINARY_MAX:
+    return std::max(x, alpha);
+  default:
+    return std::min(x, alpha);
+  }
+}
+
+/// Operands of a call, bound and run with exactly the scratch and packed bytes that the
+/// call asked for.
+struct Prepared {
+  std::unique_ptr<Call> call;
+  std::unique_ptr<Buffer> scratch, packed;
+
+  Prepared(TaskKind kind, const std::vector<int64_t> &params,
+           std::vector<void *> operands, size_t scratchOperand) {
+    onednn::setThreads(1);
+    auto made = Call::create(kind, params);
+    REQUIRE(made);
+    call = std::move(*made);
+    scratch = std::make_unique<Buffer>(DType::U8,
+                                       static_cast<int64_t>(call->sizes().scratch) + 1);
+    packed = std::make_unique<Buffer>(DType::U8,
+                                      static_cast<int64_t>(call->sizes().packed) + 1);
+    operands[scratchOperand] = scratch->data;
+    if (call->sizes().packed)
+      REQUIRE(call->pack(operands[Call::weightOperand(kind)], packed->data));
+    REQUIRE(call->bind(operands, call->sizes().packed ? packed->data : nullptr));
+    REQUIRE(call->run());
+  }
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// MatMul
+//===----------------------------------------------------------------------===//
+
+static void checkMatMul(task::MatMul p, const std::string &what) {
+  auto type = static_cast<DType>(p.dtype);
+  auto needs = task::operandNeeds(TaskKind::MatMul, p.encode(), *Mesh::parse(""));
+  REQUIRE(needs);
+  std::vector<Buffer> buffers;
+  std::vector<void *> operands;
+  for (size_t i = 0; i < needs->size(); ++i) {
+    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
+    buffers.back().fill(static_cast<unsigned>(i) + 1);
+  }
+  for (Buffer &b : buffers)
+    operands.push_back(b.data);
+  if (p.bias_mask == 0)
+    operands[task::MatMulBias] = nullptr;
+  Prepared run(TaskKind::MatMul, p.encode(), operands, task::MatMulScratch);
+  INFO(what << " of " << name(type) << " by " << run.call->implementation());
+  std::vector<int64_t> index(p.batch.size(), 0);
+  double worst = 0;
+  for (bool more = true; more;) {
+    int64_t a = 0, b = 0, c = 0;
+    for (size_t d = 0; d < index.size(); ++d) {
+      a += index[d] * p.batch[d].a;
+      b += index[d] * p.batch[d].b;
+      c += index[d] * p.batch[d].c;
+    }
+    for (int64_t m = 0; m < p.m; ++m)
+      for (int64_t n = 0; n < p.n; ++n) {
+        double x = 0;
+        for (int64_t k = 0; k < p.k; ++k)
+          x += buffers[0].get(a + m * p.a_row + k * p.a_col) *
+               buffers[1].get(b + k * p.b_row + n * p.b_col);
+        if (p.bias_mask)
+          x += buffers[3].get((p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
+                              (p.bias_mask & 1 ? n : 0));
+        size_t next = task::MatMulPost;
+        std::vector<int64_t> full = index, dims;
+        full.insert(full.end(), {m, n});
+        for (auto &d : p.batch)
+          dims.push_back(d.size);
+        dims.insert(dims.end(), {p.m, p.n});
+        for (const task::PostOp &op : p.post) {
+          double alpha = op.alpha;
+          if (task::isBinary(op.kind)) {
+            int64_t at = 0;
+            for (size_t d = 0; d < dims.size(); ++d)
+              if (op.mask >> d & 1)
+                at = at * dims[d] + full[d];
+            alpha = buffers[next++].get(at);
+          }
+          x = unary(op.kind, x, alpha, op.beta);
+        }
+        double got = buffers[2].get(c + m * p.c_row + n);
+        worst = std::max(worst, std::fabs(got - x) / (1 + std::fabs(x)));
+      }
+    more = false;
+    for (size_t d = index.size(); d-- > 0 && !more;) {
+      more = ++index[d] < p.batch[d].size;
+      if (!more)
+        index[d] = 0;
+    }
+  }
+  CHECK(worst <= tolerance(type));
+}
+
+static task::MatMul plain(DType type, int64_t m, int64_t n, int64_t k) {
+  task::MatMul p;
+  p.dtype = static_cast<int64_t>(type);
+  p.m = m, p.n = n, p.k = k, p.a_row = k, p.a_col = 1, p.b_row = n, p.b_col = 1,
+  p.c_row = n;
+  return p;
+}
+
+TEST_CASE("matmul: types, transposes, bias, batches, packing") {
+  for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32,
+                     DType::I64, DType::I16}) {
+    checkMatMul(plain(type, 5, 7, 9), "plain");
+    for (int64_t packed : {0, 1}) {
+      task::MatMul p = plain(type, 33, 48, 64);
+      p.b_packed = packed;
+      checkMatMul(p, "packed");
+      p.b_row = 1, p.b_col = 64, p.bias_mask = 1;
+      checkMatMul(p, "transposed b, bias");
+      p.a_row = 1, p.a_col = 33, p.bias_mask = 2;
+      checkMatMul(p, "both transposed, bias along m");
+      p.bias_mask = 3;
+      checkMatMul(p, "bias along both");
+    }
+    task::MatMul p = plain(type, 6, 10, 8);
+    p.batch = {{2, 3 * 48, 0, 3 * 60}, {3, 48, 80, 60}};
+    checkMatMul(p, "b broadcast along the outer batch");
+    p.batch = {{2, 3 * 48, 0, 3 * 60}, {3, 48, 0, 60}};
+    p.b_packed = 1;
+    checkMatMul(p, "one b for all batches");
+    p.b_packed = 0;
+    p.batch = {{2, 0, 240, 180}, {3, 0, 80, 60}};
+    checkMatMul(p, "one a for all batches");
+    // Heads as a view: rows of 4 heads side by side.
+    p = plain(type, 5, 5, 8);
+    p.a_row = 32, p.b_row = 1, p.b_col = 32;
+    p.batch = {{2, 160, 160, 100}, {4, 8, 8, 25}};
+    checkMatMul(p, "heads by stride");
+    p = plain(type, 1, 20, 30);
+    checkMatMul(p, "one row");
+    p = plain(type, 20, 1, 30);
+    checkMatMul(p, "one column");
+  }
+}
+
+TEST_CASE("matmul: every post-op, alone and in chains") {
+  for (DType type : {DType::F32, DType::F64, DType::BF16})
+    for (int64_t kind = 0; kind < PARTITA_NUM_POST_OPS; ++kind) {
+      task::MatMul p = plain(type, 12, 16, 8);
+      if (kind == PARTITA_POST_SQRT)
+        p.post.push_back({PARTITA_POST_SQUARE});
+      task::PostOp op{kind, 0.25f, 0.75f};
+      if (!task::isBinary(kind)) {
+        p.post.push_back(op);
+        checkMatMul(p, "post-op " + std::to_string(kind));
+        continue;
+      }
+      for (int64_t mask : {0, 1, 2, 3}) {
+        op.mask = mask;
+        p.post = {op};
+        checkMatMul(p,
+                    "binary " + std::to_string(kind) + " mask " + std::to_string(mask));
+      }
+    }
+  task::MatMul p = plain(DType::F32, 12, 16, 8);
+  p.batch = {{3, 96, 0, 192}};
+  p.b_packed = p.bias_mask = 1;
+  p.post = {{PARTITA_POST_HARDSIGMOID, 0.2f, 0.5f},
+            {PARTITA_POST_BINARY_MUL, 0, 0, 7},
+            {PARTITA_POST_GELU_TANH},
+            {PARTITA_POST_BINARY_ADD, 0, 0, 4}};
+  checkMatMul(p, "chain");
+  p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 1}};
+  checkMatMul(p, "operand along the batch only");
+}
+
+//===----------------------------------------------------------------------===//
+// Conv and Pool, up to two spatial dims
+//===----------------------------------------------------------------------===//
+
+static int64_t place(int64_t format, int64_t channels, const std::vector<int64_t> &extent,
+                     int64_t n, int64_t c, const std::vector<int64_t> &at) {
+  int64_t spatial = 0, all = 1;
+  for (size_t d = 0; d < extent.size(); ++d) {
+    spatial = spatial * extent[d] + at[d];
+    all *= extent[d];
+  }
+  return format == PARTITA_FORMAT_CHANNELS_LAST ? (n * all + spatial) * channels + c
+                                                : (n * channels + c) * all + spatial;
+}
+
+template <typename Fn> static void forAll(const std::vector<int64_t> &box, Fn fn) {
+  int64_t count = elementCount(box);
+  std::vector<int64_t> at(box.size());
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i;
+    for (size_t d = box.size(); d-- > 0; rest /= box[d])
+      at[d] = rest % box[d];
+    fn(at);
+  }
+}
+
+static void checkConv(task::Conv p, bool transposed, const std::string &what) {
+  auto type = static_cast<DType>(p.dtype);
+  auto kind = transposed ? TaskKind::ConvTranspose : TaskKind::Conv;
+  auto needs = task::operandNeeds(kind, p.encode(), *Mesh::parse(""));
+  REQUIRE(needs);
+  std::vector<Buffer> buffers;
+  std::vector<void *> operands;
+  for (size_t i = 0; i < needs->size(); ++i) {
+    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
+    buffers.back().fill(static_cast<unsigned>(i) + 1);
+  }
+  for (Buffer &b : buffers)
+    operands.push_back(b.data);
+  Prepared run(kind, p.encode(), operands, task::ConvScratch);
+  INFO(what << " of " << name(type) << " by " << run.call->implementation());
+  std::vector<int64_t> in, out, kernel;
+  for (auto &d : p.spatial) {
+    in.push_back(d.in);
+    out.push_back(d.out);
+    kernel.push_back(d.kernel);
+  }
+  int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups;
+  // The definition of both, by scattering input elements through the kernel's taps.
+  std::vector<double> result(static_cast<size_t>(buffers[2].count), 0.0);
+  for (int64_t n = 0; n < p.batch; ++n)
+    for (int64_t g = 0; g < p.groups; ++g)
+      for (int64_t i = 0; i < ig; ++i)
+        for (int64_t o = 0; o < og; ++o)
+          forAll(transposed ? in : out, [&](const std::vector<int64_t> &at) {
+            int64_t tap = 0;
+            forAll(kernel, [&](const std::vector<int64_t> &k) {
+              int64_t w = tap++;
+              std::vector<int64_t> other(at.size());
+              for (size_t d = 0; d < at.size(); ++d) {
+                auto &s = p.spatial[d];
+                other[d] = at[d] * s.stride - s.padBegin + k[d] * s.dilation;
+                if (other[d] < 0 || other[d] >= (transposed ? s.out : s.in))
+                  return;
+              }
+              const auto &from = transposed ? at : other, &to = transposed ? other : at;
+              int64_t taps = elementCount(kernel);
+              double weight =
+                  buffers[1].get(transposed ? ((g * ig + i) * og + o) * taps + w
+                                            : ((g * og + o) * ig + i) * taps + w);
+              result[static_cast<size_t>(
+                  place(p.dst_format, p.out_channels, out, n, g * og + o, to))] +=
+                  weight * buffers[0].get(place(p.src_format, p.in_channels, in, n,
+                                                g * ig + i, from));
+            });
+          });
+  double worst = 0;
+  for (int64_t n = 0; n < p.batch; ++n)
+    for (int64_t c = 0; c < p.out_channels; ++c)
+      forAll(out, [&](const std::vector<int64_t> &at) {
+        int64_t where = place(p.dst_format, p.out_channels, out, n, c, at);
+        double x =
+            result[static_cast<size_t>(where)] + (p.has_bias ? buffers[3].get(c) : 0);
+        size_t next = task::ConvPost;
+        for (const task::PostOp &op : p.post) {
+          double alpha = op.alpha;
+          if (task::isBinary(op.kind)) {
+            int64_t index = op.mask & 1 ? n : 0;
+            index = op.mask & 2 ? index * p.out_channels + c : index;
+            for (size_t d = 0; d < out.size(); ++d)
+              index = op.mask >> (d + 2) & 1 ? index * out[d] + at[d] : index;
+            alpha = buffers[next++].get(index);
+          }
+          x = unary(op.kind, x, alpha, op.beta);
+        }
+        worst =
+            std::max(worst, std::fabs(buffers[2].get(where) - x) / (1 + std::fabs(x)));
+      });
+  CHECK(worst <= tolerance(type));
+}
+
+static task::SpatialDim window(int64_t in, int64_t kernel, int64_t stride,
+                               int64_t dilation, int64_t begin, int64_t end) {
+  int64_t out = (in + begin + end - dilation * (kernel - 1) - 1) / stride + 1;
+  return {in, out, kernel, stride, dilation, begin, end};
+}
+
+TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
+  for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16})
+    for (int64_t format : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})
+      for (int64_t packed : {0, 1}) {
+        task::Conv p;
+        p.dtype = static_cast<int64_t>(type);
+        p.src_format = p.dst_format = format, p.weights_packed = packed;
+        p.batch = 2, p.in_channels = 3, p.out_channels = 16, p.has_bias = 1;
+        p.spatial = {window(9, 3, 1, 1, 1, 1), window(8, 3, 2, 1, 0, 1)};
+        checkConv(p, false, "3x3");
+        p.post = {{PARTITA_POST_RELU}};
+        checkConv(p, false, "3x3 relu");
+        p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 2}, {PARTITA_POST_HARDSWISH}};
+        checkConv(p, false, "3x3 add per channel, hardswish");
+        p.post = {};
+        p.in_channels = p.out_channels = p.groups = 16, p.has_bias = 0;
+        checkConv(p, false, "depthwise");
+        p.groups = 4;
+        p.spatial = {window(9, 3, 1, 2, 2, 2), window(9, 2, 3, 1, 0, 0)};
+        checkConv(p, false, "grouped, dilated");
+        p.groups = 1;
+        p.spatial = {window(17, 3, 2, 1, 1, 0)};
+        checkConv(p, false, "1-d");
+        p.spatial = {window(5, 1, 1, 1, 0, 0), window(6, 1, 1, 1, 0, 0)};
+        checkConv(p, false, "1x1");
+        if (format == PARTITA_FORMAT_CHANNELS_FIRST) {
+          p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 15}, {PARTITA_POST_RELU}};
+          checkConv(p, false, "1x1, residual, relu");
+        }
+      }
+}
+
+TEST_CASE("transposed conv: groups, strides, output padding") {
+  for (DType type : {DType::F32, DType::F64})
+    for (int64_t packed : {0, 1})
+      for (int64_t groups : {1, 2}) {
+        task::Conv p;
+        p.dtype = static_cast<int64_t>(type);
+        p.weights_packed = packed, p.groups = groups, p.has_bias = 1;
+        p.batch = 2, p.in_channels = 6, p.out_channels = 4;
+        // out = (in-1)·stride + kernel - pads + output padding
+        p.spatial = {{5, 10, 3, 2, 1, 1, 1}, {4, 8, 2, 2, 1, 0, 0}};
+        checkConv(p, true, "stride 2");
+        p.post = {{PARTITA_POST_RELU}};
+        p.spatial = {{5, 9, 3, 1, 2, 0, 0}, {4, 4, 3, 1, 1, 1, 1}};
+        checkConv(p, true, "dilated");
+      }
+}
+
+TEST_CASE("pool: maximum and both averages, with ceiling") {
+  for (DType type : {DType::F32, DType::F64, DType::BF16, DType::I8})
+    for (int64_t format : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})
+      for (int64_t mode = 0; mode < PARTITA_NUM_POOLS; ++mode)
+        for (bool ceiling : {false, true}) {
+          task::Pool p;
+          p.dtype = static_cast<int64_t>(type), p.mode = mode;
+          p.batch = 2, p.channels = 5, p.src_format = p.dst_format = format;
+          p.spatial = {window(10, 3, 2, 1, 1, 1), window(9, 2, 2, 1, 0, 0)};
+          if (ceiling) // one window more, which begins inside the image
+            p.spatial[1].out += 1;
+          std::vector<int64_t> in = {10, 9}, out = {p.spatial[0].out, p.spatial[1].out};
+          Buffer src(type, 2 * 5 * 90), dst(type, 2 * 5 * elementCount(out));
+          src.fill(3);
+          Prepared run(TaskKind::Pool, p.encode(), {src.data, dst.data, nullptr},
+                       task::PoolScratch);
+          double worst = 0;
+          for (int64_t n = 0; n < 2; ++n)
+            for (int64_t c = 0; c < 5; ++c)
+              forAll(out, [&](const std::vector<int64_t> &at) {
+                double sum = 0, best = -1e30;
+                int64_t inside = 0, padded = 0;
+                forAll({3, 2}, [&](const std::vector<int64_t> &k) {
+                  std::vector<int64_t> from(2);
+                  bool valid = true, counted = true;
+                  for (size_t d = 0; d < 2; ++d) {
+                    auto &s = p.spatial[d];
+                    from[d] = at[d] * s.stride - s.padBegin + k[d];
+                    valid &= from[d] >= 0 && from[d] < s.in;
+                    counted &= from[d] < s.in + s.padEnd;
+                  }
+                  padded += counted;
+                  if (!valid)
+                    return;
+                  double x = src.get(place(format, 5, in, n, c, from));
+                  sum += x, best = std::max(best, x), ++inside;
+                });
+                double expected = mode == PARTITA_POOL_MAX ? best
+                                  : mode == PARTITA_POOL_AVG_INCLUDE
+                                      ? sum / static_cast<double>(padded)
+                                      : sum / static_cast<double>(inside);
+                if (!isFloat(type))
+                  expected = std::trunc(expected);
+                double got = dst.get(place(format, 5, out, n, c, at));
+                worst = std::max(worst, std::fabs(got - expected));
+              });
+          INFO(name(type) << " mode " << mode << " format " << format << " ceiling "
+                          << ceiling << " by " << run.call->implementation());
+          CHECK(worst <= tolerance(type));
+        }
+}

@@ -1,0 +1,313 @@
+//===- SessionTest.cpp - Bundles run, and fail, as promised ---------------===//
+#include "../RuntimeStage/Model.h"
+
+#include "partita/Base/Npy.h"
+#include "partita/Base/TensorProto.h"
+#include "partita/Runtime/Session.h"
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::runtime;
+using Clock = std::chrono::steady_clock;
+
+//===----------------------------------------------------------------------===//
+// Allocation counting: this executable's malloc family goes first.
+//===----------------------------------------------------------------------===//
+
+static std::atomic<bool> counting{false};
+static std::atomic<uint64_t> allocations{0}, allocatedBytes{0}, mappings{0};
+
+extern "C" void *__libc_malloc(size_t);
+extern "C" void *__libc_realloc(void *, size_t);
+extern "C" void *__libc_calloc(size_t, size_t);
+static void note(size_t size) {
+  if (counting.load(std::memory_order_relaxed)) {
+    ++allocations;
+    allocatedBytes += size;
+  }
+}
+extern "C" void *malloc(size_t size) {
+  note(size);
+  return __libc_malloc(size);
+}
+extern "C" void *realloc(void *old, size_t size) {
+  note(size);
+  return __libc_realloc(old, size);
+}
+extern "C" void *calloc(size_t count, size_t size) {
+  note(count * size);
+  return __libc_calloc(count, size);
+}
+
+extern "C" void *mmap(void *at, size_t size, int protection, int flags, int fd,
+                      off_t offset) {
+  if (counting.load(std::memory_order_relaxed))
+    ++mappings;
+  return reinterpret_cast<void *>(
+      ::syscall(SYS_mmap, at, size, protection, flags, fd, offset));
+}
+
+/// What oneDNN itself allocates for one matrix product.
+static uint64_t allocationsOfOneCall(bool bias) {
+  task::MatMul p;
+  p.m = p.n = p.k = 16, p.a_row = p.b_row = p.c_row = 16, p.a_col = p.b_col = 1;
+  p.bias_mask = bias;
+  auto call = *onednn::Call::create(TaskKind::MatMul, p.encode());
+  alignas(64) static float a[256], b[256], c[256], scratch[1 << 16];
+  alignas(64) static float bias16[16];
+  void *operands[] = {a, b, c, bias16, scratch};
+  REQUIRE(call->bind(operands, nullptr));
+  REQUIRE(call->run());
+  allocations = 0;
+  counting = true;
+  (void)call->run();
+  counting = false;
+  return allocations;
+}
+
+namespace {
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/partita-test-XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string &file) const { return path + "/" + file; }
+};
+
+/// The bundle with its input files.
+struct Fixture : Folder {
+  std::string bundle = *this / "bundle";
+  explicit Fixture(const std::string &stage = PARTITA_TEST_STAGE_4,
+                   const std::string &mesh = "dp=2,tp=2") {
+    REQUIRE(testmodel::writeBundle(bundle, stage, mesh));
+    REQUIRE(writeNpy(*this / "x.npy", testmodel::input()));
+    setMode(testmodel::Normal, 0);
+  }
+  void setMode(testmodel::Mode what, int64_t rank) {
+    REQUIRE(writeTensorProto(*this / "mode.pb", testmodel::mode(what, rank)));
+  }
+  std::string arguments() const {
+    return bundle + " --input x=" + (*this / "x.npy") +
+           " --input mode=" + (*this / "mode.pb");
+  }
+};
+
+struct Outcome {
+  int status;
+  std::string text;
+  double seconds;
+};
+} // namespace
+
+static Outcome shell(const std::string &command) {
+  auto start = Clock::now();
+  FILE *pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    text.append(buffer.data(), n);
+  int status = ::pclose(pipe);
+  double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text, seconds};
+}
+
+static Outcome run(const std::string &arguments) {
+  return shell(std::string(PARTITA_TEST_RUN) + " " + arguments);
+}
+
+static double largestDifference(const HostTensor &a, const HostTensor &b) {
+  double worst = a.shape == b.shape && a.type == b.type ? 0 : INFINITY;
+  for (int64_t i = 0; i < b.size() && worst < INFINITY; ++i)
+    worst = std::max<double>(worst, std::fabs(a.data<float>()[i] - b.data<float>()[i]));
+  return worst;
+}
+
+TEST_CASE("a bundle runs on threads and equals the reference, requests do not allocate") {
+  for (auto [stage, mesh] : {std::pair(PARTITA_TEST_STAGE_4, "dp=2,tp=2"),
+                             std::pair(PARTITA_TEST_STAGE_8, "dp=4,tp=2")}) {
+    Fixture files(stage, mesh);
+    SessionOptions options;
+    options.profile = true;
+    auto session = Session::load(files.bundle, options);
+    if (!session)
+      FAIL(session.error().message);
+    REQUIRE((*session)->inputs().size() == 2);
+    CHECK((*session)->inputs()[0].name == "x");
+    auto x = testmodel::input(), mode = testmodel::mode(testmodel::Normal, 0);
+    auto y = HostTensor::zeros(DType::F32, {testmodel::rows, testmodel::width});
+    const std::byte *inputs[] = {x.bytes.data(), mode.bytes.data()};
+    std::byte *outputs[] = {y.bytes.data()};
+    REQUIRE((*session)->run(inputs, outputs));
+    CHECK(largestDifference(y, testmodel::expected()) < 1e-5);
+    // oneDNN allocates its argument lists inside each execute call and frees them again;
+    // nothing else may.
+    uint64_t perRank = allocationsOfOneCall(true) + allocationsOfOneCall(false);
+    allocations = allocatedBytes = mappings = 0;
+    counting = true;
+    for (int k = 0; k < 10; ++k)
+      (void)(*session)->run(inputs, outputs);
+    counting = false;
+    auto engineCalls = static_cast<uint64_t>(10 * 2 * (*session)->numRanks());
+    CHECK(allocations == perRank * engineCalls / 2);
+    CHECK(mappings == 0);
+    std::printf("10 requests on %s: %llu allocations, %llu bytes, %llu engine calls\n",
+                mesh, static_cast<unsigned long long>(allocations),
+                static_cast<unsigned long long>(allocatedBytes),
+                static_cast<unsigned long long>(engineCalls));
+    auto times = (*session)->profile();
+    REQUIRE(times.size() == 4);
+    CHECK(times[2].node == "fc2");
+    CHECK(times[2].kinds == "matmul, all-reduce");
+    CHECK(times[2].seconds > 0);
+  }
+}
+
+TEST_CASE("partita-run: local and mpi give the same outputs") {
+  Fixture files;
+  for (std::string transport : {"local", "mpi"}) {
+    auto result =
+        run(files.arguments() + " --transport " + transport + " --outputs-dir " +
+            (files / transport) + " --npy --repeat 3 --profile");
+    INFO(result.text);
+    REQUIRE(result.status == 0);
+    CHECK_THAT(result.text, Catch::Contains("request 2: ") &&
+                                Catch::Contains("output y: f32[7, 16]") &&
+                                Catch::Contains("fc2 (matmul, all-reduce)"));
+    auto y = readTensorProto(files / (transport + "/output_0.pb"));
+    REQUIRE(y);
+    CHECK(y->name == "y");
+    CHECK(largestDifference(y->tensor, testmodel::expected()) < 1e-5);
+    CHECK(largestDifference(*readNpy(files / (transport + "/output_0.npy")),
+                            testmodel::expected()) < 1e-5);
+  }
+}
+
+TEST_CASE("partita-run as an MPI program, and with the wrong number of ranks") {
+  Fixture files;
+  std::string mpirun = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun "
+                       "--oversubscribe --bind-to none -n ";
+  std::string program = std::string(" ") + PARTITA_TEST_RUN + " " + files.arguments();
+  auto good = shell(mpirun + "4" + program);
+  INFO(good.text);
+  CHECK(good.status == 0);
+  CHECK_THAT(good.text, Catch::Contains("output y"));
+  auto bad = shell(mpirun + "2" + program);
+  CHECK(bad.status != 0);
+  CHECK_THAT(bad.text, Catch::Contains("the bundle is for 4 ranks, MPI started 2"));
+}
+
+TEST_CASE("a rank that dies ends the run within seconds, named") {
+  Fixture files;
+  for (auto [what, signal] :
+       {std::pair(testmodel::Kill, "signal 9"), std::pair(testmodel::Crash, "signal 11")})
+    for (std::string transport : {"local", "mpi"}) {
+      files.setMode(what, 2);
+      auto result = run(files.arguments() + " --transport " + transport +
+                        " --outputs-dir " + (files / "out"));
+      INFO(transport << ": " << result.text);
+      CHECK(result.status == 1);
+      CHECK(result.seconds < 5);
+      CHECK_THAT(result.text,
+                 Catch::StartsWith("error: rank 2") && Catch::Contains(signal));
+      CHECK(std::count(result.text.begin(), result.text.end(), '\n') == 1);
+      CHECK(!std::filesystem::exists(files / "out"));
+    }
+}
+
+TEST_CASE("a rank that hangs ends the run after the timeout, named with its node") {
+  Fixture files;
+  files.setMode(testmodel::Hang, 1);
+  for (std::string transport : {"local", "mpi"}) {
+    auto result = run(files.arguments() + " --timeout 1 --transport " + transport);
+    CHECK(result.status == 1);
+    CHECK(result.seconds < 5);
+    CHECK(result.text == "error: rank 1, node 'guard' (kernel): no progress for 1 s\n");
+  }
+}
+
+TEST_CASE("no process is left behind when partita-run itself is killed") {
+  Fixture files;
+  files.setMode(testmodel::Hang, 1);
+  for (std::string transport : {"local", "mpi"}) {
+    pid_t child = ::fork();
+    if (child == 0) {
+      ::execl(PARTITA_TEST_RUN, PARTITA_TEST_RUN, files.bundle.c_str(), "--input",
+              ("x=" + (files / "x.npy")).c_str(), "--input",
+              ("mode=" + (files / "mode.pb")).c_str(), "--transport", transport.c_str(),
+              nullptr);
+      ::_exit(127);
+    }
+    ::usleep(1'500'000);
+    std::string count = "pgrep -fc '[p]artita-run " + files.bundle + "'";
+    CHECK(std::stoi(shell(count).text) > 1);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    int left = -1;
+    for (int tries = 0; tries < 50 && left != 0; ++tries, ::usleep(100'000))
+      left = std::stoi(shell(count).text);
+    INFO(transport);
+    CHECK(left == 0);
+  }
+}
+
+TEST_CASE("bad inputs are one sentence each") {
+  Fixture files;
+  auto message = [&](const std::string &arguments) {
+    auto result = run(arguments);
+    CHECK(result.status == 1);
+    CHECK(std::count(result.text.begin(), result.text.end(), '\n') == 1);
+    return result.text;
+  };
+  std::string x = " --input x=" + (files / "x.npy"),
+              mode = " --input mode=" + (files / "mode.pb");
+  CHECK_THAT(message(files.bundle + x), Catch::Contains("input 'mode' is missing"));
+  CHECK_THAT(message(files.bundle + x + mode + " --input z=" + (files / "x.npy")),
+             Catch::Contains("there is no input 'z'; the inputs are x, mode"));
+  REQUIRE(writeNpy(files / "bad.npy", HostTensor::zeros(DType::F32, {8, 16})));
+  CHECK_THAT(message(files.bundle + mode + " --input x=" + (files / "bad.npy")),
+             Catch::Contains("has shape [8, 16], expected [7, 16]"));
+  REQUIRE(writeNpy(files / "bad.npy", HostTensor::zeros(DType::F64, {7, 16})));
+  CHECK_THAT(message(files.bundle + mode + " --input x=" + (files / "bad.npy")),
+             Catch::Contains("has element type f64, expected f32"));
+  CHECK_THAT(message(files.bundle + mode + " --input x=" + (files / "none.npy")),
+             Catch::Contains("cannot open"));
+  CHECK_THAT(message((files / "none") + x + mode), Catch::Contains("cannot open bundle"));
+  CHECK_THAT(message(files.arguments() + " --transport tcp"),
+             Catch::Contains("transport 'tcp' is unknown"));
+  CHECK_THAT(message(files.arguments() + " --entry other"),
+             Catch::Contains("no entry point 'other'"));
+}
+
+TEST_CASE("a damaged bundle is one sentence") {
+  Fixture files;
+  auto message = [&] {
+    auto result = run(files.arguments());
+    CHECK(result.status == 1);
+    return result.text;
+  };
+  std::string weights = files / "bundle/weights.bin";
+  std::filesystem::resize_file(weights, 100);
+  CHECK_THAT(message(), Catch::Contains("has 100 bytes, the bundle was compiled with"));
+  std::string json = *readFile(files / "bundle/bundle.json");
+  json.replace(json.find("\"format\": 1"), 11, "\"format\": 7");
+  REQUIRE(writeFile(files / "bundle/bundle.json", json));
+  CHECK_THAT(message(), Catch::Contains("has format 7"));
+  Fixture other;
+  std::filesystem::resize_file(other / "bundle/stage-0.so", 1000);
+  auto result = run(other.arguments());
+  CHECK(result.status == 1);
+  CHECK_THAT(result.text, Catch::Contains("stage-0.so' is truncated"));
+}

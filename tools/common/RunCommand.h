@@ -1,0 +1,63 @@
+//===- RunCommand.h - Command line of `run` ---------------------*- C++ -*-===//
+//
+// Shared by `partita run` and `partita-run`.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_TOOLS_COMMON_RUNCOMMAND_H
+#define PARTITA_TOOLS_COMMON_RUNCOMMAND_H
+
+#include "partita/Runtime/Launch.h"
+
+#include <CLI/CLI.hpp>
+
+#include <climits>
+#include <cstdio>
+#include <string>
+#include <unistd.h>
+
+namespace partita {
+
+/// Adds the options of `run` to a command.
+inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
+  command.add_option("bundle", options.bundle, "The folder that `partita compile` wrote")
+      ->required();
+  command.add_option("--transport", options.transport,
+                     "How ranks talk: local (threads), mpi, or auto");
+  command.add_option("--input", options.inputs,
+                     "NAME=FILE: an input from a .npy or .pb file (repeatable)");
+  command.add_option("--inputs-dir", options.inputsDir,
+                     "Read input_K.pb from this folder, in the order of the inputs");
+  command.add_option("--outputs-dir", options.outputsDir,
+                     "Write output_K.pb into this folder");
+  command.add_flag("--npy", options.npy, "Write output_K.npy too");
+  command.add_option("--repeat", options.repeat, "Run this many requests, timing each");
+  command.add_flag("--profile", options.profile, "Print the seconds per source node");
+  command.add_option("--timeout", options.timeout,
+                     "Give up on a rank without progress for this many seconds");
+  command.add_option("--threads", options.threads,
+                     "Threads per rank (default: what the bundle was compiled for)");
+  command.add_option("--entry", options.entry, "Which entry point of the bundle");
+}
+
+/// Runs and reports; `words` is how this program is started for `run`, e.g. {"run"}.
+/// Returns the exit status.
+inline int runCommand(runtime::RunOptions &options, std::vector<std::string> words = {}) {
+  char path[PATH_MAX] = {};
+  if (::readlink("/proc/self/exe", path, sizeof(path) - 1) <= 0)
+    std::snprintf(path, sizeof(path), "partita-run");
+  options.self = {path};
+  options.self.insert(options.self.end(), words.begin(), words.end());
+  auto print = [](const std::string &line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  };
+  auto ok = runtime::runBundle(options, print);
+  if (ok)
+    return 0;
+  std::fprintf(stderr, "error: %s\n", ok.error().message.c_str());
+  return 1;
+}
+
+} // namespace partita
+
+#endif // PARTITA_TOOLS_COMMON_RUNCOMMAND_H
