@@ -15,10 +15,10 @@ struct Info {
 
 /// Indexed by the value of DType.
 static constexpr Info infos[] = {
-    {DType::F32, 4, "f32"}, {DType::F64, 8, "f64"}, {DType::F16, 2, "f16"},
-    {DType::BF16, 2, "bf16"}, {DType::I8, 1, "i8"}, {DType::I16, 2, "i16"},
-    {DType::I32, 4, "i32"}, {DType::I64, 8, "i64"}, {DType::U8, 1, "u8"},
-    {DType::U16, 2, "u16"}, {DType::U32, 4, "u32"}, {DType::U64, 8, "u64"},
+    {DType::F32, 4, "f32"},   {DType::F64, 8, "f64"}, {DType::F16, 2, "f16"},
+    {DType::BF16, 2, "bf16"}, {DType::I8, 1, "i8"},   {DType::I16, 2, "i16"},
+    {DType::I32, 4, "i32"},   {DType::I64, 8, "i64"}, {DType::U8, 1, "u8"},
+    {DType::U16, 2, "u16"},   {DType::U32, 4, "u32"}, {DType::U64, 8, "u64"},
     {DType::Bool, 1, "bool"},
 };
 

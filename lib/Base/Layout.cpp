@@ -195,9 +195,11 @@ Expected<void> Layout::verify(const Mesh &mesh) const {
         return ok;
       if (auto ok = verifyFactor(factors[f], f == 0, where); !ok)
         return ok;
+      // Low enough that sums over a few tensors and steps stay in 64 bits.
       if (__builtin_mul_overflow(elements, std::max<int64_t>(factors[f].padded, 1),
-                                 &elements))
-        return makeError(where + ": the tensor has more than 2^63 elements");
+                                 &elements) ||
+          elements > int64_t(1) << 60)
+        return makeError(where + ": the tensor has more than 2^60 elements");
     }
   }
   for (size_t i = 0; i < partial.size(); ++i) {

@@ -114,6 +114,15 @@ int64_t Mesh::coordinate(int64_t rank, const AxisList &axes) const {
   return result;
 }
 
+int64_t Mesh::withCoordinate(int64_t rank, const AxisList &axes, int64_t value) const {
+  for (size_t i = axes.size(); i-- > 0;) {
+    int64_t stride = rankStride(*this, axes[i]);
+    rank += (value % axes[i].size - rank / stride % axes[i].size) * stride;
+    value /= axes[i].size;
+  }
+  return rank;
+}
+
 std::vector<int64_t> Mesh::group(int64_t rank, const AxisList &axes) const {
   // Rank with every coordinate on `axes` zero, then one axis after the other, so that
   // the last one runs fastest.

@@ -59,6 +59,8 @@ private:
   std::map<std::array<std::string, 3>, const onnx::FunctionProto *> functions;
   std::map<std::string, bool> conditions;
   std::vector<const onnx::FunctionProto *> stack;
+  static constexpr size_t mostExpanded = 250'000, mostNested = 200;
+  size_t expanded = 0;
   std::vector<PendingNode> pending;
   std::unordered_map<std::string, onnx::TypeProto> protoTypes;
   UniqueNames nodeNames, valueNames;
@@ -267,11 +269,17 @@ Expected<void> Expander::expandLocal(PendingNode node, std::vector<PendingNode> 
     out.push_back(std::move(node));
     return {};
   }
+  // Functions that call each other twice double the nodes with every level.
+  expanded += inner.size();
+  if (expanded > mostExpanded || stack.size() > mostNested)
+    return makeError("expanding node '" + node.origin + "' needs more than " +
+                     std::to_string(mostExpanded) + " nodes or " +
+                     std::to_string(mostNested) + " nested functions");
   if (function)
     stack.push_back(function);
   for (PendingNode &each : inner)
-    if (auto expanded = expandLocal(std::move(each), out); !expanded)
-      return expanded;
+    if (auto done = expandLocal(std::move(each), out); !done)
+      return done;
   if (function)
     stack.pop_back();
   return {};
@@ -374,8 +382,8 @@ Expected<ExpandedGraph> Expander::run() {
   nameNodes();
   std::vector<PendingNode> nodes;
   for (PendingNode &node : pending)
-    if (auto expanded = expandLocal(std::move(node), nodes); !expanded)
-      return tl::unexpected(expanded.error());
+    if (auto done = expandLocal(std::move(node), nodes); !done)
+      return tl::unexpected(done.error());
   // The functions are gone from the nodes; inference need not look at them.
   functions.clear();
   model.clear_functions();

@@ -26,26 +26,37 @@ static bool keepsRank(const std::string &op) {
   return ops.contains(op);
 }
 
-/// The number of elements of a vector, such as the shape operand of a Reshape.
+/// The number of elements of a vector, such as the shape operand of a Reshape: known from
+/// its type, or the sum of what a Concat joins.
 std::optional<size_t> Normalizer::vectorLength(const std::string &name) const {
-  if (const auto *dims = shape(name); dims && dims->size() == 1 && (*dims)[0] >= 0)
-    return static_cast<size_t>((*dims)[0]);
-  auto producer = producers.find(name);
-  if (producer == producers.end())
-    return std::nullopt;
-  const Node &node = *producer->second;
-  if (node.opType == "Cast" || node.opType == "Identity")
-    return vectorLength(node.inputs[0]);
-  if (node.opType != "Concat")
-    return std::nullopt;
-  size_t count = 0;
-  for (const std::string &part : node.inputs) {
-    auto length = vectorLength(part);
-    if (!length)
+  auto fromType = [&](const std::string &value) -> std::optional<size_t> {
+    const auto *dims = shape(value);
+    bool isKnown = dims && dims->size() == 1 && (*dims)[0] >= 0;
+    return isKnown ? std::optional<size_t>((*dims)[0]) : std::nullopt;
+  };
+  const std::string *at = &name;
+  for (;;) {
+    if (auto length = fromType(*at))
+      return length;
+    auto producer = producers.find(*at);
+    if (producer == producers.end())
       return std::nullopt;
-    count += *length;
+    const Node &node = *producer->second;
+    if (node.opType == "Cast" || node.opType == "Identity") {
+      at = &node.inputs[0];
+      continue;
+    }
+    if (node.opType != "Concat")
+      return std::nullopt;
+    size_t count = 0;
+    for (const std::string &part : node.inputs) {
+      auto length = fromType(part);
+      if (!length)
+        return std::nullopt;
+      count += *length;
+    }
+    return count;
   }
-  return count;
 }
 
 /// The rank that an operator gives to its first output, if its operands' ranks and its

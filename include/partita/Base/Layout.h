@@ -18,7 +18,9 @@
 // 2. Axes that appear nowhere replicate.
 //
 // 3. *Partial* axes: the true value is the reduction (sum, max, min, prod), over the
-//    ranks along those axes, of what they hold.
+//    ranks along those axes, of what they hold. With several kinds the reductions nest
+//    in the order of the list: the first kind is outermost, so a later kind must be
+//    reduced before an earlier one is.
 //
 // 4. Uneven sizes. The major-most factor of a dim may have padded > size; all
 //    others have padded == size. The padded extent is one number for the whole

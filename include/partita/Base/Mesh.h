@@ -64,6 +64,8 @@ public:
   int64_t coordinate(int64_t rank, const AxisRef &ref) const;
   /// Position along a list, as one mixed-radix number with the first axis major.
   int64_t coordinate(int64_t rank, const AxisList &axes) const;
+  /// `rank` moved to position `value` along the list, all other coordinates kept.
+  int64_t withCoordinate(int64_t rank, const AxisList &axes, int64_t value) const;
   /// The ranks that share `rank`'s coordinates on everything but `axes`, in the order
   /// of their coordinate along the list. Member i of the group has coordinate i.
   std::vector<int64_t> group(int64_t rank, const AxisList &axes) const;

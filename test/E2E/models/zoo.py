@@ -16,15 +16,65 @@ import pathlib
 import re
 import shutil
 import sys
+import zlib
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnxruntime
 
+import build_gpt2
+
 HERE = pathlib.Path(__file__).resolve().parent
 #: Part of every case.json: raise it when what this script writes changes.
 RECIPE = 1
+
+
+def randomized(path):
+    """The light model with random weights in place of its ConstantOfShape nodes: its
+    own fills make all channels equal, so that a wrong one would not show."""
+    def build():
+        model = onnx.load(path)
+        graph = model.graph
+        shapes = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        roles = {}
+        for node in graph.node:
+            for index, name in enumerate(node.input):
+                roles.setdefault(name, (node.op_type, index))
+        kept = []
+        for node in graph.node:
+            if node.op_type != "ConstantOfShape":
+                kept.append(node)
+                continue
+            (name,) = node.output
+            shape = tuple(int(extent) for extent in shapes[node.input[0]])
+            generator = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+            values = generator.standard_normal(shape, dtype=np.float32)
+            operator, index = roles.get(name, ("", 0))
+            if operator == "BatchNormalization":
+                # scale, shift, mean, variance; the last is positive.
+                # A scale of a half keeps sums over residual branches, and with them the
+                # logits, at a size where the softmax is not just one winner.
+                values = 0.1 * values + {1: 0.5, 4: 1.0}.get(index, 0.0)
+                values = np.abs(values) if index == 4 else values
+            elif index == 1 and len(shape) > 1:
+                values *= (2 / np.prod(shape[1:])) ** 0.5
+            else:
+                values *= 0.1
+            graph.initializer.append(
+                onnx.numpy_helper.from_array(values.astype(np.float32), name))
+        del graph.node[:]
+        graph.node.extend(kept)
+        used = {name for node in kept for name in node.input}
+        for fields in (graph.initializer, graph.input):
+            unused = [field for field in fields if field.name not in used]
+            for field in unused:
+                fields.remove(field)
+        # IR 3 wants every initializer among the inputs, IR 4 does not.
+        model.ir_version = 4
+        return model
+    build.__name__ = f"{path.stem}, randomized"
+    return build
 
 
 def cache_folder():
@@ -57,7 +107,7 @@ def masked(batch, length):
     return {name: [batch, length] for name in ["input_ids", "attention_mask"]}
 
 
-#: name: (file, shape of every input, is it large)
+#: name: (file, or function that builds it; shape of every input; is it large)
 MODELS = {
     "ppocr-det": (ocr("ch_PP-OCRv4_det_infer.onnx"), {"x": [2, 3, 96, 160]}, False),
     "ppocr-rec": (ocr("ch_PP-OCRv4_rec_infer.onnx"), {"x": [2, 3, 48, 160]}, False),
@@ -65,9 +115,15 @@ MODELS = {
                   False),
     "resnet50": (light("light_resnet50.onnx"), {"gpu_0/data_0": [1, 3, 224, 224]}, False),
     "squeezenet": (light("light_squeezenet.onnx"), {"data_0": [1, 3, 224, 224]}, False),
+    "resnet50-random": (randomized(light("light_resnet50.onnx")),
+                        {"gpu_0/data_0": [1, 3, 224, 224]}, False),
+    "squeezenet-random": (randomized(light("light_squeezenet.onnx")),
+                          {"data_0": [1, 3, 224, 224]}, False),
     "gpt2-dynamo": (exported("gpt2-dynamo"), tokens(2, 12), False),
     "gpt2-dynamo-dynamic": (exported("gpt2-dynamo-dynamic"), tokens(4, 16), False),
     "gpt2-script": (exported("gpt2-script"), masked(4, 16), False),
+    "gpt2-builder-fused": (build_gpt2.fused, tokens(2, 16), False),
+    "gpt2-builder-apart": (build_gpt2.apart, tokens(2, 16), False),
     "bert-dynamo": (exported("bert-dynamo"), bert_inputs(4, 16), False),
     "bert-script": (exported("bert-script"), bert_inputs(4, 16), False),
     "bert-script-opset11": (exported("bert-script-opset11"), bert_inputs(2, 12), False),
@@ -128,13 +184,13 @@ def run(path, feeds):
 
 def write_case(name, target):
     source, shapes, large = MODELS[name]
-    if not source.exists():
+    if not callable(source) and not source.exists():
         sys.exit(f"zoo.py: {name}: {source} is missing (run utils/setup)")
     work = target.with_name(target.name + ".work")
     shutil.rmtree(work, ignore_errors=True)
     (work / "inputs").mkdir(parents=True)
     (work / "expected").mkdir()
-    model = onnx.load(source)
+    model = source() if callable(source) else onnx.load(source)
     fill_weights(model)
     if large:
         onnx.save(model, work / "model.onnx", save_as_external_data=True,
@@ -171,6 +227,8 @@ def is_complete(name, target):
     except (OSError, ValueError):
         return False
     source, shapes, _ = MODELS[name]
+    if callable(source):
+        source = pathlib.Path(build_gpt2.__file__)
     return (case.get("recipe") == RECIPE and case.get("shapes") == shapes
             and case.get("onnxruntime") == onnxruntime.__version__
             and (target / "case.json").stat().st_mtime >= source.stat().st_mtime)
@@ -184,7 +242,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.list:
         for name, (source, shapes, large) in MODELS.items():
-            print(name, "large" if large else "small", source.name, json.dumps(shapes))
+            print(name, "large" if large else "small",
+                  source.__name__ if callable(source) else source.name, json.dumps(shapes))
         return
     if arguments.out is None:
         parser.error("OUT_DIR is missing")

@@ -114,6 +114,20 @@ TEST_CASE("a function that calls itself") {
         "function 'F' calls itself (from node 'y')");
 }
 
+TEST_CASE("functions that would expand without end are refused at once") {
+  // F0 calls F1 twice, F1 calls F2 twice, …: 2^40 nodes.
+  std::string text = "g (float[4] x) => (float[4] y) { y = local.F0 (x) }";
+  std::string head = "\n<domain: \"local\", opset_import: [\"\" : 17, \"local\" : 1]> F";
+  for (int i = 0; i < 40; ++i) {
+    std::string next = "local.F" + std::to_string(i + 1);
+    text += head + std::to_string(i) + " (a) => (b) { c = " + next + " (a) b = " + next +
+            " (c) }";
+  }
+  text += head + "40 (a) => (b) { b = Relu (a) }";
+  CHECK(failure(parse(text, 17, ", \"local\" : 1")) ==
+        "expanding node 'y' needs more than 250000 nodes or 200 nested functions");
+}
+
 TEST_CASE("types that the compiler does not know") {
   CHECK(failure(parse("g (string[2] x) => (string[2] y) { y = Identity (x) }")) ==
         "input 'x' has element type STRING, which is not supported");
@@ -141,4 +155,13 @@ TEST_CASE("shapes and attributes that older opsets allowed but nobody can mean")
           y, z = Split <num_outputs = 3> (x) })",
                       18)) ==
         "node 'y' (Split): num_outputs is 3, but there are 2 outputs");
+}
+
+TEST_CASE("names that would upset a terminal are written as escapes, long ones cut") {
+  auto proto = parse("g (float[2] x) => (float[2] y) { y = Add (x, z) }");
+  proto.mutable_graph()->mutable_node(0)->set_input(1, "a\n\x1b[2J\xff\xc3\xa9");
+  CHECK(failure(proto) ==
+        "node 'y' (Add) uses 'a\\x0a\\x1b[2J\\xff\xc3\xa9', which nothing defines");
+  proto.mutable_graph()->mutable_node(0)->set_input(1, std::string(100000, 'n'));
+  CHECK(failure(proto).size() < 1100);
 }

@@ -1,0 +1,192 @@
+//===- Comm.cpp - What crosses devices ------------------------------------===//
+#include "dialects/Comm/Comm.h"
+
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::comm;
+
+#include "dialects/Comm/CommDialect.cpp.inc"
+#include "dialects/Comm/CommInterfaces.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Comm/CommOps.cpp.inc"
+
+void CommDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "dialects/Comm/CommOps.cpp.inc"
+      >();
+}
+
+static StringRef text(Operation *op, StringRef name) {
+  return cast<StringAttr>(*op->getInherentAttr(name)).getValue();
+}
+
+static Expected<AxisList> parseAxes(const Mesh &mesh, ArrayAttr names) {
+  AxisList axes;
+  for (Attribute name : names) {
+    auto axis = mesh.parseAxis(cast<StringAttr>(name).getValue().str());
+    if (!axis)
+      return tl::unexpected(axis.error());
+    axes.push_back(*axis);
+  }
+  return axes;
+}
+
+/// Reads every part of the step, with an error for each that does not parse.
+static Expected<Step> readStep(Operation *op, StepKind kind, const Mesh &mesh) {
+  Step step;
+  step.kind = kind;
+  auto axes = parseAxes(mesh, cast<ArrayAttr>(*op->getInherentAttr("axes")));
+  if (!axes)
+    return makeError("bad axes: " + axes.error().message);
+  step.axes = *axes;
+  auto read = [&](StringRef name, Layout &into) -> Expected<void> {
+    auto layout = Layout::parse(text(op, name).str(), mesh);
+    if (!layout)
+      return makeError("bad '" + name.str() + "': " + layout.error().message);
+    if (auto ok = layout->verify(mesh); !ok)
+      return makeError("bad '" + name.str() + "': " + ok.error().message);
+    into = std::move(*layout);
+    return {};
+  };
+  if (auto ok = read("from", step.before); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = read("to", step.after); !ok)
+    return tl::unexpected(ok.error());
+  auto place = cast<DenseI64ArrayAttr>(*op->getInherentAttr("place")).asArrayRef();
+  if (place.size() != 4)
+    return makeError("expected 'place' to have 4 entries");
+  step.dim = static_cast<int32_t>(place[0]);
+  step.factor = static_cast<int32_t>(place[1]);
+  step.toDim = static_cast<int32_t>(place[2]);
+  step.toFactor = static_cast<int32_t>(place[3]);
+  if (auto reduce = op->getInherentAttr("kind"); reduce && *reduce) {
+    auto parsed = reduceKindFromName(cast<StringAttr>(*reduce).getValue().str());
+    if (!parsed)
+      return makeError("unknown reduction kind \"" + text(op, "kind").str() + "\"");
+    step.reduce = *parsed;
+  }
+  return step;
+}
+
+Step comm::detail::stepOf(Operation *op, StepKind kind, const Mesh &mesh) {
+  auto step = readStep(op, kind, mesh);
+  step->receivedElements = cast<CommOpInterface>(op).getReceivedElements();
+  return *step;
+}
+
+/// A place must exist in the layouts before anything indexes it.
+static bool placeExists(const Layout &layout, int32_t dim, int32_t factor) {
+  return dim >= 0 && dim < layout.rank() && factor >= 0 &&
+         factor < static_cast<int32_t>(layout.dims[dim].factors.size());
+}
+
+LogicalResult comm::detail::verifyStep(Operation *op) {
+  auto mesh = dist::meshOf(op);
+  if (!mesh)
+    return op->emitOpError(mesh.error().message);
+  StepKind kind = StepKind::View;
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<AllReduceOp, ReduceScatterOp, ToPartialOp, AllGatherOp, SliceOp, AllToAllOp,
+            PermuteOp, ExchangeOp, RepadOp>([&](auto step) { kind = step.kStep; });
+  auto step = readStep(op, kind, *mesh);
+  if (!step)
+    return op->emitOpError("has ") << step.error().message;
+  auto check = [&](StringRef what, const Layout &layout, Value value) -> LogicalResult {
+    std::vector<int64_t> local = layout.localShape();
+    if (local == shapeOf(value))
+      return success();
+    return op->emitOpError("expected ")
+           << what << " of local shape [" << ArrayRef(local) << "] for layout "
+           << layout.str(*mesh) << ", got " << value.getType();
+  };
+  if (failed(check("an operand", step->before, op->getOperand(0))) ||
+      failed(check("a result", step->after, op->getResult(0))))
+    return failure();
+  if (step->before.globalShape() != step->after.globalShape())
+    return op->emitOpError("has layouts of different global shapes");
+  bool placed = kind == StepKind::AllGather || kind == StepKind::Slice ||
+                kind == StepKind::ReduceScatter || kind == StepKind::AllToAll ||
+                kind == StepKind::Repad;
+  if (placed && !placeExists(step->before, step->dim, step->factor))
+    return op->emitOpError("has a place outside its layouts");
+  if (kind == StepKind::AllToAll &&
+      !placeExists(step->before, step->toDim, step->toFactor))
+    return op->emitOpError("has a place outside its layouts");
+  return success();
+}
+
+LogicalResult MaskOp::verify() {
+  auto mesh = dist::meshOf(*this);
+  if (!mesh)
+    return emitOpError(mesh.error().message);
+  auto layout = Layout::parse(getLayout().str(), *mesh);
+  if (!layout)
+    return emitOpError("has a bad layout: ") << layout.error().message;
+  if (layout->localShape() != shapeOf(getInput()))
+    return emitOpError("expected an operand of local shape [")
+           << ArrayRef(layout->localShape()) << "], got " << getInput().getType();
+  for (int64_t dim : getDims())
+    if (dim < 0 || dim >= layout->rank())
+      return emitOpError("names dim ") << dim << " of a tensor of rank "
+                                       << layout->rank();
+  if (!reduceKindFromName(getKind().str()))
+    return emitOpError("has an unknown kind \"") << getKind() << "\"";
+  return success();
+}
+
+static StringRef opName(StepKind kind) {
+  switch (kind) {
+  case StepKind::Slice:
+    return SliceOp::getOperationName();
+  case StepKind::AllGather:
+    return AllGatherOp::getOperationName();
+  case StepKind::AllToAll:
+    return AllToAllOp::getOperationName();
+  case StepKind::Permute:
+    return PermuteOp::getOperationName();
+  case StepKind::AllReduce:
+    return AllReduceOp::getOperationName();
+  case StepKind::ReduceScatter:
+    return ReduceScatterOp::getOperationName();
+  case StepKind::ToPartial:
+    return ToPartialOp::getOperationName();
+  case StepKind::Repad:
+    return RepadOp::getOperationName();
+  case StepKind::Exchange:
+    return ExchangeOp::getOperationName();
+  case StepKind::View:
+    break;
+  }
+  llvm_unreachable("a view has no op");
+}
+
+Value comm::emitStep(OpBuilder &builder, Location location, const Mesh &mesh,
+                     const Step &step, Value input) {
+  if (step.kind == StepKind::View)
+    return input;
+  SmallVector<Attribute> axes;
+  for (const AxisRef &axis : step.axes)
+    axes.push_back(builder.getStringAttr(mesh.str(axis)));
+  NamedAttrList attributes;
+  attributes.set("axes", builder.getArrayAttr(axes));
+  attributes.set("from", builder.getStringAttr(step.before.str(mesh)));
+  attributes.set("to", builder.getStringAttr(step.after.str(mesh)));
+  attributes.set("place", builder.getDenseI64ArrayAttr(
+                              {step.dim, step.factor, step.toDim, step.toFactor}));
+  attributes.set("received", builder.getI64IntegerAttr(step.receivedElements));
+  bool reducing = step.kind == StepKind::AllReduce ||
+                  step.kind == StepKind::ReduceScatter ||
+                  step.kind == StepKind::ToPartial;
+  if (reducing)
+    attributes.set("kind", builder.getStringAttr(name(step.reduce)));
+  Type element = cast<RankedTensorType>(input.getType()).getElementType();
+  OperationState state(location, opName(step.kind), input,
+                       RankedTensorType::get(step.after.localShape(), element),
+                       attributes.getAttrs());
+  return builder.create(state)->getResult(0);
+}

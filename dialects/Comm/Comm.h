@@ -1,0 +1,34 @@
+//===- Comm.h - What crosses devices ----------------------------*- C++ -*-===//
+#ifndef PARTITA_DIALECTS_COMM_COMM_H
+#define PARTITA_DIALECTS_COMM_COMM_H
+
+#include "dialects/Dist/Dist.h"
+#include "partita/Base/Reshard.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace partita::comm::detail {
+/// Reads the common attributes; the op has been verified.
+partita::Step stepOf(mlir::Operation *op, StepKind kind, const Mesh &mesh);
+llvm::LogicalResult verifyStep(mlir::Operation *op);
+} // namespace partita::comm::detail
+
+#include "dialects/Comm/CommInterfaces.h.inc"
+
+#include "dialects/Comm/CommDialect.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Comm/CommOps.h.inc"
+
+namespace partita::comm {
+
+/// Emits the op for one planned step, on a value of the step's `before` local shape. A
+/// View emits nothing.
+mlir::Value emitStep(mlir::OpBuilder &builder, mlir::Location location, const Mesh &mesh,
+                     const Step &step, mlir::Value input);
+
+} // namespace partita::comm
+
+#endif // PARTITA_DIALECTS_COMM_COMM_H

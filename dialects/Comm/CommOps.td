@@ -1,0 +1,105 @@
+//===- CommOps.td - What crosses devices --------------------*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_COMM_COMMOPS
+#define PARTITA_DIALECTS_COMM_COMMOPS
+
+include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Comm_Dialect : Dialect {
+  let name = "comm";
+  let cppNamespace = "::partita::comm";
+  let summary = "Collectives on mesh axes, and the local steps that depend on a coordinate";
+  let description = [{
+    In a partitioned program every tensor is one rank's part, and only these ops look at
+    other ranks or at the rank's own coordinates. They name mesh axes, never ranks, so one
+    program serves all.
+
+    Each op is one step of the reshard planner (partita/Base/Reshard.h) and carries that
+    step's layouts: `from` is where the operand's elements live, `to` where the result's
+    do. Types are local shapes of those layouts, which the verifier checks. `place` is
+    [dim, factor, toDim, toFactor], the place the axes leave or enter; `received` the
+    elements that one rank receives at most.
+
+    An all-reduce over tp of a matrix whose layout is replicated afterwards has
+    `axes = ["tp"]`, `kind = "sum"`, and layouts that differ in `partial sum {tp}` only.
+  }];
+}
+
+def Comm_Tensor : StaticShapeTensorOf<[AnyType]>;
+
+def CommOpInterface : OpInterface<"CommOpInterface"> {
+  let cppNamespace = "::partita::comm";
+  let description = [{ One step of a reshard plan. }];
+  let methods = [
+    InterfaceMethod<"The step this op performs.", "::partita::Step", "getStep",
+                    (ins "const ::partita::Mesh &":$mesh)>,
+    InterfaceMethod<"Elements that one rank receives, at most.", "int64_t",
+                    "getReceivedElements", (ins), "", [{ return $_op.getReceived(); }]>,
+  ];
+  let verify = [{ return ::partita::comm::detail::verifyStep($_op); }];
+}
+
+/// Collectives are not Pure: merging or removing one on some ranks only would deadlock
+/// the others. Inside one program that all ranks run, a rewrite is the same everywhere,
+/// so equal collectives may merge and unused ones go.
+class Comm_StepOp<string mnemonic, string stepKind, dag extra = (ins)>
+    : Op<Comm_Dialect, mnemonic, [CommOpInterface, Pure]> {
+  let arguments = !con((ins Comm_Tensor:$input, StrArrayAttr:$axes, StrAttr:$from,
+                            StrAttr:$to, DenseI64ArrayAttr:$place, I64Attr:$received),
+                       extra);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type($input, $result)";
+  let extraClassDeclaration = [{
+    static constexpr ::partita::StepKind kStep = ::partita::StepKind::}] # stepKind # [{;
+    ::partita::Step getStep(const ::partita::Mesh &mesh) {
+      return ::partita::comm::detail::stepOf(*this, kStep, mesh);
+    }
+  }];
+}
+
+class Comm_ReducingOp<string mnemonic, string stepKind>
+    : Comm_StepOp<mnemonic, stepKind, (ins StrAttr:$kind)>;
+
+def Comm_AllReduceOp : Comm_ReducingOp<"all_reduce", "AllReduce"> {
+  let summary = "Partial becomes replicated along the axes";
+}
+def Comm_ReduceScatterOp : Comm_ReducingOp<"reduce_scatter", "ReduceScatter"> {
+  let summary = "Partial becomes sharded along the axes";
+}
+def Comm_ToPartialOp : Comm_ReducingOp<"to_partial", "ToPartial"> {
+  let summary = "Replicated becomes partial: coordinate 0 keeps, others hold the neutral "
+                "element; no communication";
+}
+def Comm_AllGatherOp : Comm_StepOp<"all_gather", "AllGather"> {
+  let summary = "Sharded becomes replicated along the axes";
+}
+def Comm_SliceOp : Comm_StepOp<"slice", "Slice"> {
+  let summary = "Replicated becomes sharded along the axes; no communication";
+}
+def Comm_AllToAllOp : Comm_StepOp<"all_to_all", "AllToAll"> {
+  let summary = "The axes move from one dim to another";
+}
+def Comm_PermuteOp : Comm_StepOp<"permute", "Permute"> {
+  let summary = "Whole parts change places";
+}
+def Comm_ExchangeOp : Comm_StepOp<"exchange", "Exchange"> {
+  let summary = "Every rank fetches the elements it lacks from the nearest holder";
+}
+def Comm_RepadOp : Comm_StepOp<"repad", "Repad"> {
+  let summary = "Changes the padded extent of an unsharded dim; no communication";
+}
+
+def Comm_MaskOp : Op<Comm_Dialect, "mask", [Pure, AllTypesMatch<["input", "result"]>]> {
+  let summary = "Overwrites the padding of `dims` with the neutral element of `kind`";
+  let description = [{
+    `layout` says which elements of the local tensor are padding on which rank. Ops that
+    reduce over a padded dim need the padding neutral: 0 · NaN is NaN.
+  }];
+  let arguments = (ins Comm_Tensor:$input, StrAttr:$layout, DenseI64ArrayAttr:$dims,
+                       StrAttr:$kind);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+#endif // PARTITA_DIALECTS_COMM_COMMOPS

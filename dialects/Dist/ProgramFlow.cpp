@@ -1,0 +1,154 @@
+//===- ProgramFlow.cpp - A function as a flow graph -----------------------===//
+#include "dialects/Dist/ProgramFlow.h"
+
+#include "partita/Rule/Families.h"
+#include "partita/Rule/Propagation.h"
+
+#include <numeric>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::dist;
+
+std::string dist::nodeName(Operation *op) {
+  std::string name;
+  op->getLoc()->walk([&](Location location) {
+    if (auto named = dyn_cast<NameLoc>(location)) {
+      name = named.getName().str();
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return name.empty() ? op->getName().getStringRef().str() : name;
+}
+
+/// The rule of something that only produces or only consumes a tensor.
+static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
+  std::vector<int64_t> identity(shape.size());
+  std::iota(identity.begin(), identity.end(), 0);
+  ShardingRule rule = *transposeRule(shape, identity);
+  (isSource ? rule.operands : rule.results).clear();
+  return rule;
+}
+
+static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
+  auto type = cast<RankedTensorType>(value.getType());
+  auto dtype = dtypeOf(type.getElementType());
+  int64_t bytes = dtype ? static_cast<int64_t>(byteWidth(*dtype)) : 4;
+  int32_t number = flow.graph.addValue(name, shapeOf(value), bytes);
+  flow.valueOf[value] = number;
+  return number;
+}
+
+FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface function,
+                                                        const Mesh &mesh) {
+  auto flow = std::make_unique<ProgramFlow>(mesh);
+  Block &body = function.front();
+  for (BlockArgument argument : body.getArguments()) {
+    std::string name = "argument " + std::to_string(argument.getArgNumber());
+    if (auto given = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
+                                                           "graph.name"))
+      name = given.getValue().str();
+    FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {}, {}};
+    source.results = {addValue(*flow, argument, name)};
+    flow->graph.addOp(std::move(source));
+    flow->operations.push_back(nullptr);
+  }
+  flow->numArguments = static_cast<int32_t>(body.getNumArguments());
+  for (Operation &op : body.without_terminator()) {
+    auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+    if (!shardable)
+      return op.emitOpError("has no sharding rule");
+    auto rule = shardable.inferShardingRule();
+    if (!rule)
+      return op.emitOpError(rule.error().message);
+    FlowOp entry;
+    entry.name = nodeName(&op);
+    entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
+    entry.priority = shardable.getPropagationPriority();
+    entry.flops = shardable.getFlops();
+    entry.rule = std::move(*rule);
+    for (Value operand : op.getOperands())
+      entry.operands.push_back(flow->valueOf.lookup(operand));
+    for (Value result : op.getResults())
+      entry.results.push_back(addValue(*flow, result, entry.name));
+    flow->graph.addOp(std::move(entry));
+    flow->operations.push_back(&op);
+  }
+  flow->firstSink = static_cast<int32_t>(flow->graph.ops.size());
+  for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
+    std::string name = "result " + std::to_string(i);
+    if (auto given =
+            function.getResultAttrOfType<StringAttr>(static_cast<unsigned>(i), "graph.name"))
+      name = given.getValue().str();
+    flow->graph.addOp({name, FlowKind::Sink, endRule(shapeOf(value), false), 0, 0,
+                       {flow->valueOf.lookup(value)}, {}});
+    flow->operations.push_back(nullptr);
+  }
+  return flow;
+}
+
+/// The strategy of a source or sink that has `layout`: the dims are its factors, size-1
+/// dims have none.
+static Strategy endStrategy(const ShardingRule &rule, const TensorFactors &tensor,
+                            const Layout &layout) {
+  Strategy strategy = Strategy::replicated(rule);
+  for (size_t d = 0; d < tensor.size(); ++d)
+    for (int32_t f : tensor[d])
+      strategy.factors[f] = layout.dims[d];
+  return strategy;
+}
+
+FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface function,
+                                                      const ProgramFlow &flow) {
+  const Mesh &mesh = flow.graph.mesh;
+  std::vector<Strategy> strategies;
+  for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+    const FlowOp &entry = flow.graph.ops[i];
+    auto number = static_cast<int32_t>(i);
+    if (Operation *op = flow.operations[i]) {
+      auto strategy = strategyOf(mesh, op, entry.rule);
+      if (!strategy)
+        return op->emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+      strategies.push_back(std::move(*strategy));
+      continue;
+    }
+    bool isArgument = number < flow.numArguments;
+    auto index = static_cast<unsigned>(isArgument ? number : number - flow.firstSink);
+    auto text = isArgument ? function.getArgAttrOfType<StringAttr>(index, layoutAttr)
+                           : function.getResultAttrOfType<StringAttr>(index, layoutAttr);
+    if (!text) {
+      strategies.push_back(Strategy::replicated(entry.rule));
+      continue;
+    }
+    auto layout = Layout::parse(text.getValue().str(), mesh);
+    const TensorFactors &tensor =
+        isArgument ? entry.rule.results[0] : entry.rule.operands[0];
+    if (!layout || layout->dims.size() != tensor.size())
+      return function.emitOpError("has a dist.layout that does not fit ")
+             << (isArgument ? "argument " : "result ") << index;
+    strategies.push_back(endStrategy(entry.rule, tensor, *layout));
+  }
+  return strategies;
+}
+
+void dist::writeStrategies(FunctionOpInterface function, const ProgramFlow &flow,
+                           const std::vector<Strategy> &strategies) {
+  const Mesh &mesh = flow.graph.mesh;
+  auto text = [&](const Layout &layout) {
+    return StringAttr::get(function.getContext(), layout.str(mesh));
+  };
+  for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+    const FlowOp &entry = flow.graph.ops[i];
+    auto number = static_cast<int32_t>(i);
+    if (number >= flow.firstSink) {
+      function.setResultAttr(static_cast<unsigned>(number - flow.firstSink), layoutAttr,
+                             text(operandLayout(entry.rule, strategies[i], 0)));
+    } else if (number < flow.numArguments) {
+      function.setArgAttr(static_cast<unsigned>(number), layoutAttr,
+                          text(resultLayout(entry.rule, strategies[i], 0)));
+    } else {
+      setStrategy(mesh, flow.operations[i], strategies[i]);
+    }
+  }
+}

@@ -1,0 +1,58 @@
+//===- Graph.h - The graph dialect ------------------------------*- C++ -*-===//
+#ifndef PARTITA_DIALECTS_GRAPH_GRAPH_H
+#define PARTITA_DIALECTS_GRAPH_GRAPH_H
+
+#include "dialects/Interfaces/OpInterfaces.h"
+#include "partita/Rule/Families.h"
+#include "partita/Rule/Payload.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace partita::graph::detail {
+
+/// Parses the sets of an op's definition into `rule` (an error passes through). Sets that name
+/// operands the op does not have are dropped: they belong to optional ones.
+Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets);
+
+/// Result types from a rule; reports the rule's error at `location`.
+llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
+                               llvm::StringRef opName,
+                               const Expected<ShardingRule> &rule,
+                               mlir::Type elementType,
+                               llvm::SmallVectorImpl<mlir::Type> &types);
+
+std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
+
+Expected<std::vector<HostTensor>>
+evaluatePayload(mlir::Operation *op, llvm::ArrayRef<const HostTensor *> operands);
+
+} // namespace partita::graph::detail
+
+#include "dialects/Graph/GraphInterfaces.h.inc"
+
+#include "dialects/Graph/GraphDialect.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Graph/GraphOps.h.inc"
+
+namespace partita::graph {
+
+/// Creates the op `name` with inferred result types, or an error (the op's own words,
+/// without the op name).
+Expected<mlir::Operation *> createInferred(mlir::OpBuilder &builder,
+                                           mlir::Location location, llvm::StringRef name,
+                                           mlir::ValueRange operands,
+                                           llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+
+/// Between dense attributes and host tensors (a splat expands).
+HostTensor toHostTensor(mlir::ElementsAttr attr);
+mlir::DenseElementsAttr toAttribute(mlir::MLIRContext *context, const HostTensor &tensor);
+
+} // namespace partita::graph
+
+#endif // PARTITA_DIALECTS_GRAPH_GRAPH_H

@@ -1,0 +1,149 @@
+//===- GraphBase.td - The graph dialect and its op families -*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_GRAPH_GRAPHBASE
+#define PARTITA_DIALECTS_GRAPH_GRAPHBASE
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "dialects/Interfaces/OpInterfaces.td"
+
+def Graph_Dialect : Dialect {
+  let name = "graph";
+  let cppNamespace = "::partita::graph";
+  let summary = "Single-device tensor programs with static shapes";
+  let description = [{
+    What a model computes, before anything is said about devices: value semantics,
+    static shapes, one op per mathematical idea. Weights are never in the IR: a
+    `graph.weight` names a tensor of the model's files.
+
+    Every op states its loop structure once (ShardingRuleOpInterface) and how it is
+    evaluated (EvaluateOpInterface); structured ops add one scalar payload, from which
+    evaluation, code and derivatives follow. See docs/adding-an-op.md.
+  }];
+}
+
+def Graph_Tensor : StaticShapeTensorOf<[AnyType]>;
+
+def PayloadOpInterface : OpInterface<"PayloadOpInterface"> {
+  let cppNamespace = "::partita";
+  let description = [{ An elementwise op with a scalar payload. }];
+  let methods = [
+    StaticInterfaceMethod<"The payload's text.", "::llvm::StringRef", "payloadText">,
+    InterfaceMethod<"The parsed payload, shared by all ops of the class.",
+      "const ::partita::Payload &", "getPayload", (ins), "", [{
+        static const ::partita::Payload payload =
+            *::partita::Payload::parse(ConcreteOp::payloadText());
+        return payload;
+      }]>,
+    InterfaceMethod<"Values of the payload's attributes, in the order it expects them.",
+      "std::vector<double>", "getPayloadAttributes", (ins), "", [{
+        return ::partita::graph::detail::payloadAttributes($_op, $_op.getPayload());
+      }]>,
+  ];
+}
+
+/// Every op of the dialect: pure, with a rule and an evaluation.
+class Graph_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Graph_Dialect, mnemonic,
+         !listconcat([Pure, ShardingRuleOpInterface, EvaluateOpInterface], traits)> {
+  /// The ONNX operator that maps to this op one to one ("" if import does more).
+  string onnx = "";
+  /// Linear sets as text, see parseLinearSets.
+  string linear = "";
+
+  let results = (outs Graph_Tensor:$result);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+
+  code common = [{
+    static constexpr ::llvm::StringLiteral onnxName() { return "}] # onnx # [{"; }
+    static constexpr ::llvm::StringLiteral linearSets() { return "}] # linear # [{"; }
+    ::partita::Expected<std::vector<::partita::HostTensor>>
+    evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands);
+  }];
+}
+
+/// An op whose result type follows from operands and attributes: it defines
+/// `static Expected<ShardingRule> ruleFor(const std::vector<Shape> &, Adaptor)`.
+class Graph_InferredOp<string mnemonic, list<Trait> traits = []>
+    : Graph_Op<mnemonic, !listconcat([InferTypeOpInterface], traits)> {
+  /// Element type of the results; `operands` and `adaptor` are in scope.
+  code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
+
+  code inferred = common # [{
+    static ::partita::Expected<::partita::ShardingRule>
+    ruleFor(const std::vector<::partita::Shape> &shapes, Adaptor adaptor);
+    ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
+      return ::partita::graph::detail::withLinearSets(
+          ruleFor(::partita::shapesOf((*this)->getOperands()),
+                  Adaptor((*this)->getOperands(), *this)),
+          linearSets());
+    }
+    static ::llvm::LogicalResult inferReturnTypes(
+        ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr attributes,
+        ::mlir::OpaqueProperties properties, ::mlir::RegionRange regions,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      Adaptor adaptor(operands, attributes, properties, regions);
+      return ::partita::graph::detail::inferTypes(
+          location, getOperationName(), ruleFor(::partita::shapesOf(operands), adaptor),
+          }] # elementType # [{, types);
+    }
+  }];
+  let extraClassDeclaration = inferred;
+}
+
+/// An op whose result shape is part of the program (reshape, slice): it defines
+/// `Expected<ShardingRule> ruleWithResult()`.
+class Graph_ShapedOp<string mnemonic, list<Trait> traits = []>
+    : Graph_Op<mnemonic, traits> {
+  code shaped = common # [{
+    ::partita::Expected<::partita::ShardingRule> ruleWithResult();
+    ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
+      return ::partita::graph::detail::withLinearSets(ruleWithResult(), linearSets());
+    }
+    int getPropagationPriority() { return 0; }
+  }];
+  let extraClassDeclaration = shaped;
+}
+
+/// One result element per loop point, by a scalar payload (partita/Rule/Payload.h).
+class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string sets>
+    : Graph_Op<mnemonic, [InferTypeOpInterface, PayloadOpInterface]> {
+  let onnx = onnxName;
+  let linear = sets;
+  code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
+
+  code elementwise = common # [{
+    static constexpr ::llvm::StringLiteral payloadText() { return "}] # text # [{"; }
+    ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
+      return ::partita::graph::detail::withLinearSets(
+          ::partita::broadcastRule(::partita::shapesOf((*this)->getOperands())),
+          linearSets());
+    }
+    int getPropagationPriority() { return 0; }
+    int64_t getFlops() {
+      return ::partita::detail::defaultFlops(*this, getPayload().flops());
+    }
+    static ::llvm::LogicalResult inferReturnTypes(
+        ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr attributes,
+        ::mlir::OpaqueProperties properties, ::mlir::RegionRange regions,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      return ::partita::graph::detail::inferTypes(
+          location, getOperationName(),
+          ::partita::broadcastRule(::partita::shapesOf(operands)),
+          }] # elementType # [{, types);
+    }
+  }];
+  let extraClassDeclaration = elementwise;
+  let extraClassDefinition = [{
+    ::partita::Expected<std::vector<::partita::HostTensor>>
+    $cppClass::evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands) {
+      return ::partita::graph::detail::evaluatePayload(*this, operands);
+    }
+  }];
+}
+
+#endif // PARTITA_DIALECTS_GRAPH_GRAPHBASE

@@ -1,0 +1,142 @@
+//===- Elementwise.td - Ops with a scalar payload -----------*- tablegen -*-===//
+//
+// The linear sets list every way in which reducing over ranks commutes with the op: a
+// test shows that each holds and that no other does. Monotone functions of one operand
+// commute with max and min.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_DIALECTS_GRAPH_OPS_ELEMENTWISE
+#define PARTITA_DIALECTS_GRAPH_OPS_ELEMENTWISE
+
+include "dialects/Graph/GraphBase.td"
+
+class Graph_UnaryOp<string mnemonic, string onnx, string text, string sets = "max 0, min 0">
+    : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
+  let arguments = (ins Graph_Tensor:$input);
+}
+
+class Graph_BinaryOp<string mnemonic, string onnx, string text, string sets>
+    : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
+  let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs);
+}
+
+class Graph_CompareOp<string mnemonic, string onnx, string text, string sets>
+    : Graph_BinaryOp<mnemonic, onnx, text, sets> {
+  let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
+}
+
+// Functions of one operand.
+def Graph_ReluOp : Graph_UnaryOp<"relu", "Relu", "max(x, 0)">;
+def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))">;
+def Graph_TanhOp : Graph_UnaryOp<"tanh", "Tanh", "tanh(x)">;
+def Graph_ErfOp : Graph_UnaryOp<"erf", "Erf", "erf(x)">;
+def Graph_ExpOp : Graph_UnaryOp<"exp", "Exp", "exp(x)">;
+def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)">;
+def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", "max 0, min 0, prod 0">;
+def Graph_FloorOp : Graph_UnaryOp<"floor", "Floor", "floor(x)">;
+def Graph_CeilOp : Graph_UnaryOp<"ceil", "Ceil", "ceil(x)">;
+def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)">;
+def Graph_SoftplusOp
+    : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))">;
+def Graph_NegOp : Graph_UnaryOp<"neg", "Neg", "-x", "sum 0">;
+def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", "prod 0">;
+def Graph_SignOp : Graph_UnaryOp<"sign", "Sign", "sign(x)", "max 0, min 0, prod 0">;
+def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x", "prod 0">;
+def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", "">;
+def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", "">;
+def Graph_HardSwishOp
+    : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", "">;
+def Graph_MishOp
+    : Graph_UnaryOp<"mish", "Mish", "x * tanh(max(x, 0) + log(1 + exp(-abs(x))))", "">;
+def Graph_GeluOp : Graph_UnaryOp<
+    "gelu", "", "x * 0.5 * (1 + erf(x * 0.7071067811865476))", "">;
+def Graph_GeluTanhOp : Graph_UnaryOp<
+    "gelu_tanh", "",
+    "x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))", "">;
+def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", "">;
+def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", ""> {
+  let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
+}
+
+// Functions of one operand with parameters. ONNX's defaults are explicit here.
+class Graph_ParameterOp<string mnemonic, string onnx, string text, dag parameters>
+    : Graph_ElementwiseOp<mnemonic, onnx, text, ""> {
+  let arguments = !con((ins Graph_Tensor:$input), parameters);
+}
+def Graph_LeakyReluOp
+    : Graph_ParameterOp<"leaky_relu", "LeakyRelu", "select(x < 0, alpha * x, x)",
+                        (ins DefaultValuedAttr<F64Attr, "0.01">:$alpha)>;
+def Graph_EluOp : Graph_ParameterOp<"elu", "Elu", "select(x < 0, alpha * (exp(x) - 1), x)",
+                                    (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
+def Graph_HardSigmoidOp
+    : Graph_ParameterOp<"hard_sigmoid", "HardSigmoid", "max(0, min(1, alpha * x + beta))",
+                        (ins DefaultValuedAttr<F64Attr, "0.2">:$alpha,
+                             DefaultValuedAttr<F64Attr, "0.5">:$beta)> {
+  let linear = "max 0, min 0";
+}
+
+// Arithmetic.
+def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
+                                 "sum 01, max 0, max 1, min 0, min 1">;
+def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y", "sum 01, max 0, min 0">;
+def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y", "sum 0, sum 1, prod 01">;
+// An integer divisor read from padding could be zero, which traps.
+class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
+    : Graph_BinaryOp<mnemonic, onnx, text, sets> {
+  let extraClassDeclaration = elementwise # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      bool isFloat = ::mlir::isa<::mlir::FloatType>(
+          ::mlir::getElementTypeOrSelf(getResult().getType()));
+      return operand == 1 && !isFloat ? std::optional(::partita::ReduceKind::Prod)
+                                      : std::nullopt;
+    }
+  }];
+}
+def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y", "sum 0, prod 01">;
+def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", "">;
+def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", "prod 0">;
+def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",
+                                 "max 0, max 1, max 01, min 0, min 1">;
+def Graph_MinOp : Graph_BinaryOp<"min", "", "min(x, y)",
+                                 "max 0, max 1, min 0, min 1, min 01">;
+def Graph_PReluOp : Graph_BinaryOp<"prelu", "PRelu", "select(x < 0, x * y, x)", "">;
+
+// Comparison and logic.
+def Graph_EqualOp : Graph_CompareOp<"equal", "Equal", "x == y", "">;
+def Graph_LessOp : Graph_CompareOp<"less", "Less", "x < y", "max 1, min 1">;
+def Graph_LessEqualOp
+    : Graph_CompareOp<"less_equal", "LessOrEqual", "x <= y", "max 1, min 1">;
+def Graph_GreaterOp : Graph_CompareOp<"greater", "Greater", "x > y", "max 0, min 0">;
+def Graph_GreaterEqualOp
+    : Graph_CompareOp<"greater_equal", "GreaterOrEqual", "x >= y", "max 0, min 0">;
+def Graph_AndOp : Graph_BinaryOp<"and", "And", "x && y",
+                                 "max 0, max 1, min 0, min 1, min 01, prod 0, prod 1, prod 01">;
+def Graph_OrOp : Graph_BinaryOp<"or", "Or", "x || y",
+                                "max 0, max 1, max 01, min 0, min 1">;
+def Graph_XorOp : Graph_BinaryOp<"xor", "Xor", "x != y", "">;
+
+def Graph_WhereOp : Graph_ElementwiseOp<
+    "where", "Where", "select(x, y, z)",
+    "sum 12, max 1, max 2, max 12, min 1, min 2, min 12, prod 12"> {
+  let arguments = (ins Graph_Tensor:$condition, Graph_Tensor:$then, Graph_Tensor:$other);
+  let elementType = [{ ::mlir::getElementTypeOrSelf(operands[1].getType()) }];
+}
+
+def Graph_ClipOp : Graph_ElementwiseOp<
+    "clip", "", "min(max(x, y), z)",
+    "max 0, max 1, max 2, max 01, min 0, min 1, min 2, min 02"> {
+  let summary = "Limits to [low, high]; high wins where they cross";
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$low, Graph_Tensor:$high);
+}
+
+def Graph_CastOp : Graph_ElementwiseOp<"cast", "", "x", ""> {
+  let summary = "Converts the element type";
+  let description = [{
+    Float to integer truncates toward zero; to bool is `!= 0`. Conversions that lose bits
+    do not commute with reductions, so no linear set is listed.
+  }];
+  let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
+  let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
+}
+
+#endif // PARTITA_DIALECTS_GRAPH_OPS_ELEMENTWISE

@@ -1,0 +1,76 @@
+//===- Reduction.td - Reductions, pooling, normalization ----*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_GRAPH_OPS_REDUCTION
+#define PARTITA_DIALECTS_GRAPH_OPS_REDUCTION
+
+include "dialects/Graph/GraphBase.td"
+
+def Graph_ReduceOp : Graph_InferredOp<"reduce"> {
+  let summary = "Reduces `axes` by sum, max, min or prod";
+  let description = [{
+    A mean is a sum followed by a division by the (global) count, so that a shard of the
+    reduced dim needs no special case.
+  }];
+  let arguments = (ins Graph_Tensor:$input, StrAttr:$kind, DenseI64ArrayAttr:$axes,
+                       DefaultValuedAttr<BoolAttr, "false">:$keep_dims);
+  let extraClassDeclaration = inferred # [{
+    /// The reduction kind; nullopt if the attribute is not one.
+    std::optional<::partita::ReduceKind> getReduceKind() {
+      return ::partita::reduceKindFromName(getKind().str());
+    }
+  }];
+}
+
+def Graph_SoftmaxOp : Graph_InferredOp<"softmax"> {
+  let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
+  let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
+  let onnx = "Softmax";
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 4); }
+  }];
+}
+
+def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax"> {
+  let summary = "x - max - log(sum(exp(x - max))) along an axis";
+  let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
+  let onnx = "LogSoftmax";
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 4); }
+  }];
+}
+
+def Graph_LayerNormOp : Graph_InferredOp<"layer_norm"> {
+  let summary = "(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dims";
+  let description = [{
+    Mean and variance are taken over dims [axis, rank); scale and bias broadcast to
+    those dims.
+  }];
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, Graph_Tensor:$bias,
+                       I64Attr:$axis, F64Attr:$epsilon);
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 8); }
+  }];
+}
+
+def Graph_RmsNormOp : Graph_InferredOp<"rms_norm"> {
+  let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, I64Attr:$axis,
+                       F64Attr:$epsilon);
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 5); }
+  }];
+}
+
+def Graph_PoolOp : Graph_InferredOp<"pool"> {
+  let summary = "Maximum or average over windows of the spatial dims";
+  let description = [{
+    `kind` is max or average; for average, `count_padding` says whether padding counts
+    in the divisor. `pads` as in conv, already including what ceil_mode adds.
+  }];
+  let arguments = (ins Graph_Tensor:$input, StrAttr:$kind, DenseI64ArrayAttr:$window,
+                       DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
+                       DenseI64ArrayAttr:$pads,
+                       DefaultValuedAttr<BoolAttr, "false">:$count_padding);
+  let extraClassDeclaration = inferred # "int64_t getFlops();";
+}
+
+#endif // PARTITA_DIALECTS_GRAPH_OPS_REDUCTION

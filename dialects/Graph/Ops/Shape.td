@@ -1,0 +1,113 @@
+//===- Shape.td - Ops that move elements without computing --*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_GRAPH_OPS_SHAPE
+#define PARTITA_DIALECTS_GRAPH_OPS_SHAPE
+
+include "dialects/Graph/GraphBase.td"
+
+// Reductions of every kind commute with moving whole elements.
+defvar anyKind = "sum 0, max 0, min 0, prod 0";
+
+def Graph_ReshapeOp : Graph_ShapedOp<"reshape"> {
+  let summary = "The same elements in row-major order, another shape";
+  let arguments = (ins Graph_Tensor:$input);
+  let linear = anyKind;
+}
+
+def Graph_TransposeOp : Graph_InferredOp<"transpose"> {
+  let summary = "Result dim i is operand dim permutation[i]";
+  let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$permutation);
+  let linear = anyKind;
+  let extraClassDeclaration = inferred # "int getPropagationPriority() { return 0; }";
+}
+
+def Graph_BroadcastOp : Graph_ShapedOp<"broadcast"> {
+  let summary = "Stretches dims of size 1 and adds leading dims, as numpy does";
+  let arguments = (ins Graph_Tensor:$input);
+  let linear = anyKind;
+}
+
+def Graph_SliceOp : Graph_ShapedOp<"slice"> {
+  let summary = "Elements starts[d] + i * steps[d] of every dim d";
+  let description = [{
+    Steps may be negative; every element named must exist. A dim that is one of k equal
+    blocks stays shardable inside the block, so the three slices of a fused
+    query-key-value projection keep the sharding of each third.
+  }];
+  let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$starts,
+                       DenseI64ArrayAttr:$steps);
+  let linear = anyKind;
+  let extraClassDeclaration = shaped # [{
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+  }];
+}
+
+def Graph_ConcatOp : Graph_InferredOp<"concat"> {
+  let summary = "Joins the operands along an axis";
+  let arguments = (ins Variadic<Graph_Tensor>:$inputs, I64Attr:$axis);
+  let extraClassDeclaration = inferred # "int getPropagationPriority() { return 0; }";
+}
+
+def Graph_PadOp : Graph_InferredOp<"pad"> {
+  let summary = "Adds `low` and `high` elements around every dim";
+  let description = [{
+    Mode `constant` fills with the scalar operand `value`; `edge` repeats the border,
+    `reflect` mirrors without repeating it. Negative amounts cut.
+  }];
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$value,
+                       DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high,
+                       DefaultValuedAttr<StrAttr, "\"constant\"">:$mode);
+}
+
+def Graph_GatherOp : Graph_InferredOp<"gather"> {
+  let summary = "Takes the slices of `data` along `axis` that `indices` names";
+  let description = [{
+    Result shape: data[:axis] + indices + data[axis+1:]. Negative indices count from the
+    end.
+  }];
+  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis);
+  let linear = anyKind;
+  // A garbage index would read outside the data.
+  let extraClassDeclaration = inferred # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
+    }
+  }];
+}
+
+def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
+  let summary = "Takes the slices of `data` that the last dim of `indices` addresses";
+  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices,
+                       DefaultValuedAttr<I64Attr, "0">:$batch_dims);
+  let linear = anyKind;
+  // A garbage index would read outside the data.
+  let extraClassDeclaration = inferred # [{
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
+    }
+  }];
+}
+
+def Graph_CumSumOp : Graph_InferredOp<"cumsum"> {
+  let summary = "Running sum along an axis";
+  let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
+                       DefaultValuedAttr<BoolAttr, "false">:$exclusive,
+                       DefaultValuedAttr<BoolAttr, "false">:$reverse);
+  let linear = "sum 0";
+}
+
+def Graph_ResizeOp : Graph_ShapedOp<"resize"> {
+  let summary = "Resamples spatial dims";
+  let description = [{
+    `mode` is nearest or linear; `coordinates` is ONNX's coordinate transformation
+    (asymmetric, half_pixel, pytorch_half_pixel, align_corners), `rounding` ONNX's
+    nearest_mode. `scales` per dim as the model gives them (result over operand size
+    where it gives sizes).
+  }];
+  let arguments = (ins Graph_Tensor:$input, DenseF64ArrayAttr:$scales, StrAttr:$mode,
+                       StrAttr:$coordinates, StrAttr:$rounding);
+}
+
+#endif // PARTITA_DIALECTS_GRAPH_OPS_SHAPE

@@ -1,0 +1,228 @@
+//===- Reduction.cpp - Reductions, pooling, normalization -----------------===//
+#include "dialects/Graph/Graph.h"
+
+#include "partita/Reference/Kernels.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
+  return {values.begin(), values.end()};
+}
+
+Expected<ShardingRule> ReduceOp::ruleFor(const std::vector<Shape> &shapes,
+                                         Adaptor adaptor) {
+  auto kind = reduceKindFromName(adaptor.getKind().str());
+  if (!kind)
+    return makeError("unknown reduction kind \"" + adaptor.getKind().str() + "\"");
+  auto rule =
+      reduceRule(shapes[0], vec(adaptor.getAxes()), adaptor.getKeepDims(), *kind);
+  if (rule)
+    rule->linear.push_back({*kind, {0}});
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+ReduceOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  std::vector<bool> reduced(operands[0]->shape.size(), false);
+  for (int64_t axis : getAxes())
+    reduced[*normalizeAxis(axis, reduced.size())] = true;
+  return std::vector<HostTensor>{reference::reduce(*operands[0], reduced,
+                                                   *getReduceKind(),
+                                                   shapeOf(getResult()))};
+}
+
+Expected<ShardingRule> SoftmaxOp::ruleFor(const std::vector<Shape> &shapes,
+                                          Adaptor adaptor) {
+  return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
+}
+
+Expected<ShardingRule> LogSoftmaxOp::ruleFor(const std::vector<Shape> &shapes,
+                                             Adaptor adaptor) {
+  return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
+}
+
+/// Subtracts the maximum first, as every stable implementation does; a row of -inf only
+/// gives NaN, as in ONNX Runtime.
+static double shiftByMax(std::vector<double> &row) {
+  double top = -INFINITY, sum = 0;
+  for (double v : row)
+    top = std::isnan(v) || v > top ? v : top;
+  for (double &v : row) {
+    v -= top;
+    sum += std::exp(v);
+  }
+  return sum;
+}
+
+Expected<std::vector<HostTensor>>
+SoftmaxOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
+  return std::vector<HostTensor>{
+      reference::mapRows(*operands[0], axis, false, [](std::vector<double> &row) {
+        double sum = shiftByMax(row);
+        for (double &v : row)
+          v = std::exp(v) / sum;
+      })};
+}
+
+Expected<std::vector<HostTensor>>
+LogSoftmaxOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
+  return std::vector<HostTensor>{
+      reference::mapRows(*operands[0], axis, false, [](std::vector<double> &row) {
+        double logSum = std::log(shiftByMax(row));
+        for (double &v : row)
+          v -= logSum;
+      })};
+}
+
+/// The input's dims from `axis` on are mixed; parameters broadcast to those dims and so
+/// share the mixed factors.
+static Expected<ShardingRule> normRule(const std::vector<Shape> &shapes, int64_t axis) {
+  auto normal = normalizeAxis(axis, shapes[0].size());
+  if (!normal)
+    return tl::unexpected(normal.error());
+  std::vector<int64_t> mixed;
+  for (auto d = *normal; d < static_cast<int64_t>(shapes[0].size()); ++d)
+    mixed.push_back(d);
+  auto rule = rowRule(shapes[0], mixed);
+  for (size_t o = 1; rule && o < shapes.size(); ++o) {
+    Shape tail(shapes[0].begin() + *normal, shapes[0].end());
+    auto fits = broadcastShapes({tail, shapes[o]});
+    if (!fits || *fits != tail)
+      return makeError("operand " + std::to_string(o) +
+                       " does not broadcast to the normalized dims");
+    TensorFactors parameter;
+    size_t skip = shapes[0].size() - shapes[o].size();
+    for (size_t d = 0; d < shapes[o].size(); ++d)
+      parameter.push_back(shapes[o][d] == 1 ? std::vector<int32_t>{}
+                                            : rule->operands[0][skip + d]);
+    rule->operands.push_back(std::move(parameter));
+  }
+  return rule;
+}
+
+Expected<ShardingRule> LayerNormOp::ruleFor(const std::vector<Shape> &shapes,
+                                            Adaptor adaptor) {
+  return normRule(shapes, adaptor.getAxis());
+}
+
+Expected<ShardingRule> RmsNormOp::ruleFor(const std::vector<Shape> &shapes,
+                                          Adaptor adaptor) {
+  return normRule(shapes, adaptor.getAxis());
+}
+
+/// Expands a parameter to one value per element of the normalized dims.
+static std::vector<double> expandParameter(const HostTensor &parameter,
+                                           const Shape &input, int64_t axis) {
+  Shape tail(input.begin() + axis, input.end());
+  std::vector<double> all = reference::values<double>(parameter), result;
+  auto strides = reference::strides(parameter.shape);
+  size_t skip = tail.size() - parameter.shape.size();
+  reference::forEachIndex(tail, [&](const Shape &index) {
+    int64_t at = 0;
+    for (size_t d = 0; d < strides.size(); ++d)
+      at += parameter.shape[d] == 1 ? 0 : index[skip + d] * strides[d];
+    result.push_back(all[at]);
+  });
+  return result;
+}
+
+Expected<std::vector<HostTensor>>
+LayerNormOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &shape = operands[0]->shape;
+  int64_t axis = *normalizeAxis(getAxis(), shape.size());
+  std::vector<double> scale = expandParameter(*operands[1], shape, axis);
+  std::vector<double> bias = expandParameter(*operands[2], shape, axis);
+  double epsilon = getEpsilon().convertToDouble();
+  return std::vector<HostTensor>{
+      reference::mapRows(*operands[0], axis, true, [&](std::vector<double> &row) {
+        double mean = 0, variance = 0;
+        for (double v : row)
+          mean += v / static_cast<double>(row.size());
+        for (double v : row)
+          variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
+        double inverse = 1 / std::sqrt(variance + epsilon);
+        for (size_t i = 0; i < row.size(); ++i)
+          row[i] = (row[i] - mean) * inverse * scale[i] + bias[i];
+      })};
+}
+
+Expected<std::vector<HostTensor>>
+RmsNormOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &shape = operands[0]->shape;
+  int64_t axis = *normalizeAxis(getAxis(), shape.size());
+  std::vector<double> scale = expandParameter(*operands[1], shape, axis);
+  double epsilon = getEpsilon().convertToDouble();
+  return std::vector<HostTensor>{
+      reference::mapRows(*operands[0], axis, true, [&](std::vector<double> &row) {
+        double square = 0;
+        for (double v : row)
+          square += v * v / static_cast<double>(row.size());
+        double inverse = 1 / std::sqrt(square + epsilon);
+        for (size_t i = 0; i < row.size(); ++i)
+          row[i] = row[i] * inverse * scale[i];
+      })};
+}
+
+Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
+                                       Adaptor adaptor) {
+  const Shape &input = shapes[0];
+  size_t spatial = adaptor.getWindow().size();
+  if (input.size() != spatial + 2 || adaptor.getStrides().size() != spatial ||
+      adaptor.getDilations().size() != spatial || adaptor.getPads().size() != 2 * spatial)
+    return makeError("window, strides, dilations and pads do not fit an input of rank " +
+                     std::to_string(input.size()));
+  if (adaptor.getKind() != "max" && adaptor.getKind() != "average")
+    return makeError("unknown pooling kind \"" + adaptor.getKind().str() + "\"");
+  ShardingRule rule;
+  TensorFactors in, out;
+  for (size_t d = 0; d < 2; ++d) {
+    in.emplace_back();
+    if (input[d] != 1)
+      in.back().push_back(rule.addFactor(input[d]));
+    out.push_back(in.back());
+  }
+  for (size_t d = 0; d < spatial; ++d) {
+    int64_t extent = input[2 + d] + adaptor.getPads()[d] + adaptor.getPads()[spatial + d];
+    int64_t kernel = (adaptor.getWindow()[d] - 1) * adaptor.getDilations()[d] + 1;
+    if (adaptor.getStrides()[d] < 1 || extent < kernel)
+      return makeError("spatial dim " + std::to_string(d) + " of padded size " +
+                       std::to_string(extent) + " is smaller than the window's " +
+                       std::to_string(kernel));
+    int64_t result = (extent - kernel) / adaptor.getStrides()[d] + 1;
+    auto factor = [&](int64_t size) -> std::vector<int32_t> {
+      if (size == 1)
+        return {};
+      return {rule.addFactor(size, FactorKind::Window)};
+    };
+    in.push_back(factor(input[2 + d]));
+    out.push_back(factor(result));
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  if (adaptor.getKind() == "max")
+    rule.linear = {{ReduceKind::Max, {0}}};
+  else
+    rule.linear = {{ReduceKind::Sum, {0}}};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+PoolOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  reference::Window window{vec(getStrides()), vec(getDilations()), vec(getPads()), 1};
+  return std::vector<HostTensor>{reference::pool(*operands[0], vec(getWindow()), window,
+                                                 getKind() == "max", getCountPadding(),
+                                                 shapeOf(getResult()))};
+}
+
+int64_t PoolOp::getFlops() {
+  int64_t taps = 1;
+  for (int64_t extent : getWindow())
+    taps *= extent;
+  return elementCount(shapeOf(getResult())) * taps;
+}

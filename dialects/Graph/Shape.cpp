@@ -1,0 +1,444 @@
+//===- Shape.cpp - Ops that move elements without computing ---------------===//
+#include "dialects/Graph/Graph.h"
+
+#include "partita/Reference/Kernels.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
+  return {values.begin(), values.end()};
+}
+static std::vector<HostTensor> one(HostTensor tensor) {
+  std::vector<HostTensor> result;
+  result.push_back(std::move(tensor));
+  return result;
+}
+
+/// Row-major number of an index.
+static int64_t linear(const Shape &index, const std::vector<int64_t> &strides) {
+  int64_t at = 0;
+  for (size_t d = 0; d < index.size(); ++d)
+    at += index[d] * strides[d];
+  return at;
+}
+
+//===-- Reshape, transpose, broadcast -------------------------------------===//
+
+Expected<ShardingRule> ReshapeOp::ruleWithResult() {
+  return reshapeRule(shapeOf(getInput()), shapeOf(getResult()));
+}
+
+Expected<std::vector<HostTensor>>
+ReshapeOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  HostTensor result = *operands[0];
+  result.shape = shapeOf(getResult());
+  return one(std::move(result));
+}
+
+Expected<ShardingRule> TransposeOp::ruleFor(const std::vector<Shape> &shapes,
+                                            Adaptor adaptor) {
+  return transposeRule(shapes[0], vec(adaptor.getPermutation()));
+}
+
+Expected<std::vector<HostTensor>>
+TransposeOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  auto from = reference::strides(operands[0]->shape);
+  std::vector<int64_t> permuted;
+  Shape shape;
+  for (int64_t d : getPermutation()) {
+    permuted.push_back(from[d]);
+    shape.push_back(operands[0]->shape[d]);
+  }
+  return one(reference::move(*operands[0], shape,
+                             [&](const Shape &i) { return linear(i, permuted); }));
+}
+
+Expected<ShardingRule> BroadcastOp::ruleWithResult() {
+  Shape from = shapeOf(getInput()), to = shapeOf(getResult());
+  auto stretched = broadcastShapes({from, to});
+  if (!stretched || *stretched != to)
+    return makeError("the operand does not broadcast to the result's shape");
+  auto rule = broadcastRule({from, to});
+  rule->operands.pop_back();
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+BroadcastOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &from = operands[0]->shape;
+  Shape to = shapeOf(getResult());
+  auto strides = reference::strides(from);
+  size_t skip = to.size() - from.size();
+  return one(reference::move(*operands[0], to, [&](const Shape &index) {
+    int64_t at = 0;
+    for (size_t d = 0; d < from.size(); ++d)
+      at += from[d] == 1 ? 0 : index[skip + d] * strides[d];
+    return at;
+  }));
+}
+
+//===-- Slice, concat, pad ------------------------------------------------===//
+
+Expected<ShardingRule> SliceOp::ruleWithResult() {
+  return sliceRule(shapeOf(getInput()), shapeOf(getResult()), vec(getStarts()),
+                   vec(getSteps()));
+}
+
+/// A block of k equal blocks of n stays block c of k; the blocks have shrunk.
+Operation *SliceOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                     TypeRange results, const Strategy &) {
+  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
+  Shape global = shapeOf(getResult()), now = shapeOf(local->getResult(0));
+  std::vector<int64_t> starts = vec(getStarts());
+  for (size_t d = 0; d < starts.size(); ++d)
+    if (global[d] != now[d])
+      starts[d] = starts[d] / global[d] * now[d];
+  cast<SliceOp>(local).setStarts(starts);
+  return local;
+}
+
+Expected<std::vector<HostTensor>>
+SliceOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  auto strides = reference::strides(operands[0]->shape);
+  return one(
+      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+        int64_t at = 0;
+        for (size_t d = 0; d < index.size(); ++d)
+          at += (getStarts()[d] + index[d] * getSteps()[d]) * strides[d];
+        return at;
+      }));
+}
+
+Expected<ShardingRule> ConcatOp::ruleFor(const std::vector<Shape> &shapes,
+                                         Adaptor adaptor) {
+  return concatRule(shapes, adaptor.getAxis());
+}
+
+Expected<std::vector<HostTensor>>
+ConcatOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  Shape shape = shapeOf(getResult());
+  int64_t axis = *normalizeAxis(getAxis(), shape.size());
+  HostTensor result = HostTensor::zeros(operands[0]->type, shape);
+  int64_t outer = 1, inner = static_cast<int64_t>(byteWidth(result.type));
+  for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
+    (d < axis ? outer : d > axis ? inner : axis) *= d == axis ? 1 : shape[d];
+  std::byte *to = result.bytes.data();
+  for (int64_t o = 0; o < outer; ++o)
+    for (const HostTensor *operand : operands) {
+      auto bytes = static_cast<size_t>(operand->shape[axis] * inner);
+      std::memcpy(to, operand->bytes.data() + o * bytes, bytes);
+      to += bytes;
+    }
+  return one(std::move(result));
+}
+
+Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes,
+                                      Adaptor adaptor) {
+  const Shape &input = shapes[0];
+  ArrayRef<int64_t> low = adaptor.getLow(), high = adaptor.getHigh();
+  if (low.size() != input.size() || high.size() != input.size())
+    return makeError("low and high must have the operand's rank " +
+                     std::to_string(input.size()));
+  if (elementCount(shapes[1]) != 1)
+    return makeError("expected a scalar fill value");
+  StringRef mode = adaptor.getMode();
+  if (mode != "constant" && mode != "edge" && mode != "reflect")
+    return makeError("unknown mode \"" + mode.str() + "\"");
+  ShardingRule rule;
+  TensorFactors in, out;
+  for (size_t d = 0; d < input.size(); ++d) {
+    in.emplace_back();
+    out.emplace_back();
+    int64_t size = input[d] + low[d] + high[d];
+    if (size < 0)
+      return makeError("dim " + std::to_string(d) + " would have size " +
+                       std::to_string(size));
+    bool same = low[d] == 0 && high[d] == 0;
+    FactorKind kind = same ? FactorKind::Parallel : FactorKind::Replicate;
+    if (input[d] != 1)
+      in.back().push_back(rule.addFactor(input[d], kind));
+    if (same)
+      out.back() = in.back();
+    else if (size != 1)
+      out.back().push_back(rule.addFactor(size, kind));
+  }
+  rule.operands = {in, TensorFactors(shapes[1].size())};
+  rule.results = {out};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>> PadOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &input = operands[0]->shape;
+  auto strides = reference::strides(input);
+  StringRef mode = getMode();
+  return one(reference::move(
+      *operands[0], shapeOf(getResult()),
+      [&](const Shape &index) -> int64_t {
+        int64_t at = 0;
+        for (size_t d = 0; d < index.size(); ++d) {
+          int64_t i = index[d] - getLow()[d], last = input[d] - 1;
+          if (mode == "edge")
+            i = std::clamp<int64_t>(i, 0, last);
+          while (mode == "reflect" && (i < 0 || i > last) && last > 0)
+            i = i < 0 ? -i : 2 * last - i;
+          if (i < 0 || i > last)
+            return -1;
+          at += i * strides[d];
+        }
+        return at;
+      },
+      operands[1]->bytes.data()));
+}
+
+//===-- Gather ------------------------------------------------------------===//
+
+Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
+                                         Adaptor adaptor) {
+  auto axis = normalizeAxis(adaptor.getAxis(), shapes[0].size());
+  if (!axis)
+    return tl::unexpected(axis.error());
+  ShardingRule rule;
+  TensorFactors data, indices, result;
+  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+    if (size == 1)
+      return {};
+    return {rule.addFactor(size, kind)};
+  };
+  for (int64_t extent : shapes[1])
+    indices.push_back(add(extent, FactorKind::Parallel));
+  for (size_t d = 0; d < shapes[0].size(); ++d) {
+    bool gathered = static_cast<int64_t>(d) == *axis;
+    data.push_back(
+        add(shapes[0][d], gathered ? FactorKind::Replicate : FactorKind::Parallel));
+    if (gathered)
+      result.insert(result.end(), indices.begin(), indices.end());
+    else
+      result.push_back(data.back());
+  }
+  rule.operands = {data, indices};
+  rule.results = {result};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
+  auto axis = static_cast<size_t>(*normalizeAxis(getAxis(), data.size()));
+  auto dataStrides = reference::strides(data);
+  auto indexStrides = reference::strides(indices);
+  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
+  for (int64_t name : names)
+    if (name < -data[axis] || name >= data[axis])
+      return makeError("index " + std::to_string(name) + " is outside axis " +
+                       std::to_string(axis) + " of size " + std::to_string(data[axis]));
+  return one(
+      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+        int64_t at = 0, name = 0;
+        for (size_t d = 0; d < axis; ++d)
+          at += index[d] * dataStrides[d];
+        for (size_t d = 0; d < indices.size(); ++d)
+          name += index[axis + d] * indexStrides[d];
+        for (size_t d = axis + 1; d < data.size(); ++d)
+          at += index[d + indices.size() - 1] * dataStrides[d];
+        int64_t i = names[name];
+        return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
+      }));
+}
+
+Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
+                                           Adaptor adaptor) {
+  const Shape &data = shapes[0], &indices = shapes[1];
+  auto batch = static_cast<size_t>(adaptor.getBatchDims());
+  if (indices.empty() || batch >= indices.size() ||
+      batch + static_cast<size_t>(indices.back()) > data.size())
+    return makeError("indices of rank " + std::to_string(indices.size()) +
+                     " do not address data of rank " + std::to_string(data.size()));
+  ShardingRule rule;
+  TensorFactors dataDims, indexDims, result;
+  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+    if (size == 1)
+      return {};
+    return {rule.addFactor(size, kind)};
+  };
+  for (size_t d = 0; d + 1 < indices.size(); ++d) {
+    if (d < batch && indices[d] != data[d])
+      return makeError("batch dim " + std::to_string(d) + " has size " +
+                       std::to_string(data[d]) + " in data and " +
+                       std::to_string(indices[d]) + " in indices");
+    indexDims.push_back(add(indices[d], FactorKind::Parallel));
+    result.push_back(indexDims.back());
+  }
+  indexDims.push_back(add(indices.back(), FactorKind::Replicate));
+  for (size_t d = 0; d < data.size(); ++d) {
+    if (d < batch) {
+      dataDims.push_back(indexDims[d]);
+    } else if (d < batch + static_cast<size_t>(indices.back())) {
+      dataDims.push_back(add(data[d], FactorKind::Replicate));
+    } else {
+      dataDims.push_back(add(data[d], FactorKind::Parallel));
+      result.push_back(dataDims.back());
+    }
+  }
+  rule.operands = {dataDims, indexDims};
+  rule.results = {result};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+GatherNDOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
+  auto batch = static_cast<size_t>(getBatchDims());
+  auto depth = static_cast<size_t>(indices.back());
+  auto dataStrides = reference::strides(data);
+  auto indexStrides = reference::strides(indices);
+  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
+  for (size_t i = 0; i < names.size(); ++i) {
+    int64_t extent = data[batch + i % depth];
+    if (names[i] < -extent || names[i] >= extent)
+      return makeError("index " + std::to_string(names[i]) +
+                       " is outside a dim of size " + std::to_string(extent));
+  }
+  size_t outer = indices.size() - 1;
+  return one(
+      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+        int64_t at = 0, name = 0;
+        for (size_t d = 0; d < outer; ++d)
+          name += index[d] * indexStrides[d];
+        for (size_t d = 0; d < batch; ++d)
+          at += index[d] * dataStrides[d];
+        for (size_t d = 0; d < depth; ++d) {
+          int64_t i = names[name + static_cast<int64_t>(d)];
+          at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
+        }
+        for (size_t d = batch + depth; d < data.size(); ++d)
+          at += index[outer + d - batch - depth] * dataStrides[d];
+        return at;
+      }));
+}
+
+//===-- Cumulative sum, resize --------------------------------------------===//
+
+Expected<ShardingRule> CumSumOp::ruleFor(const std::vector<Shape> &shapes,
+                                         Adaptor adaptor) {
+  return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
+}
+
+Expected<std::vector<HostTensor>>
+CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
+  return one(
+      reference::mapRows(*operands[0], axis, false, [&](std::vector<double> &row) {
+        if (getReverse())
+          std::reverse(row.begin(), row.end());
+        double sum = 0;
+        for (double &v : row) {
+          double before = sum;
+          sum += v;
+          v = getExclusive() ? before : sum;
+        }
+        if (getReverse())
+          std::reverse(row.begin(), row.end());
+      }));
+}
+
+Expected<ShardingRule> ResizeOp::ruleWithResult() {
+  Shape from = shapeOf(getInput()), to = shapeOf(getResult());
+  if (from.size() != to.size() || getScales().size() != from.size())
+    return makeError("operand, result and scales must have one rank");
+  StringRef mode = getMode(), coordinates = getCoordinates();
+  if (mode != "nearest" && mode != "linear")
+    return makeError("unknown mode \"" + mode.str() + "\"");
+  if (coordinates != "asymmetric" && coordinates != "half_pixel" &&
+      coordinates != "pytorch_half_pixel" && coordinates != "align_corners")
+    return makeError("unknown coordinate transformation \"" + coordinates.str() + "\"");
+  ShardingRule rule;
+  TensorFactors in, out;
+  for (size_t d = 0; d < from.size(); ++d) {
+    in.emplace_back();
+    out.emplace_back();
+    bool same = from[d] == to[d] && getScales()[d] == 1;
+    if (from[d] != 1)
+      in.back().push_back(rule.addFactor(
+          from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
+    if (same)
+      out.back() = in.back();
+    else if (to[d] != 1)
+      out.back().push_back(rule.addFactor(to[d], FactorKind::Replicate));
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  return rule;
+}
+
+/// Where result element `i` of a dim falls in the operand's coordinates.
+static double sourceCoordinate(StringRef coordinates, int64_t i, double scale,
+                               int64_t from, int64_t to) {
+  auto x = static_cast<double>(i);
+  if (coordinates == "asymmetric")
+    return x / scale;
+  if (coordinates == "align_corners")
+    return to == 1 ? 0
+                   : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
+  if (coordinates == "pytorch_half_pixel" && to == 1)
+    return 0;
+  return (x + 0.5) / scale - 0.5;
+}
+
+static int64_t roundNearest(StringRef rounding, double x) {
+  if (rounding == "floor")
+    return static_cast<int64_t>(std::floor(x));
+  if (rounding == "ceil")
+    return static_cast<int64_t>(std::ceil(x));
+  if (rounding == "round_prefer_ceil")
+    return static_cast<int64_t>(std::floor(x + 0.5));
+  return static_cast<int64_t>(std::ceil(x - 0.5));
+}
+
+Expected<std::vector<HostTensor>>
+ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &from = operands[0]->shape;
+  Shape to = shapeOf(getResult());
+  auto strides = reference::strides(from);
+  auto coordinate = [&](size_t d, int64_t i) {
+    return sourceCoordinate(getCoordinates(), i, getScales()[d], from[d], to[d]);
+  };
+  if (getMode() == "nearest")
+    return one(reference::move(*operands[0], to, [&](const Shape &index) {
+      int64_t at = 0;
+      for (size_t d = 0; d < index.size(); ++d) {
+        int64_t i = getScales()[d] == 1 ? index[d]
+                                        : roundNearest(getRounding(), coordinate(d, index[d]));
+        at += std::clamp<int64_t>(i, 0, from[d] - 1) * strides[d];
+      }
+      return at;
+    }));
+  std::vector<double> x = reference::values<double>(*operands[0]), y;
+  reference::forEachIndex(to, [&](const Shape &index) {
+    // Corners of the surrounding cell, each with the product of its weights.
+    std::vector<std::pair<int64_t, double>> corners{{0, 1.0}};
+    for (size_t d = 0; d < index.size(); ++d) {
+      double c = getScales()[d] == 1 ? static_cast<double>(index[d])
+                                     : coordinate(d, index[d]);
+      c = std::clamp(c, 0.0, static_cast<double>(from[d] - 1));
+      auto low = static_cast<int64_t>(std::floor(c));
+      double part = c - static_cast<double>(low);
+      std::vector<std::pair<int64_t, double>> next;
+      for (auto [at, weight] : corners) {
+        next.emplace_back(at + low * strides[d], weight * (1 - part));
+        if (part != 0)
+          next.emplace_back(at + (low + 1) * strides[d], weight * part);
+      }
+      corners = std::move(next);
+    }
+    double sum = 0;
+    for (auto [at, weight] : corners)
+      sum += x[at] * weight;
+    y.push_back(sum);
+  });
+  return one(reference::tensor<double>(operands[0]->type, to, y));
+}

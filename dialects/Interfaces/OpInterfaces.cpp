@@ -1,0 +1,112 @@
+//===- OpInterfaces.cpp - What every shardable op states ------------------===//
+#include "dialects/Interfaces/OpInterfaces.h"
+
+using namespace mlir;
+using namespace partita;
+
+#include "dialects/Interfaces/OpInterfaces.cpp.inc"
+
+std::vector<int64_t> partita::shapeOf(Value value) {
+  auto shape = cast<RankedTensorType>(value.getType()).getShape();
+  return {shape.begin(), shape.end()};
+}
+
+std::vector<std::vector<int64_t>> partita::shapesOf(ValueRange values) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (Value value : values)
+    shapes.push_back(shapeOf(value));
+  return shapes;
+}
+
+std::optional<DType> partita::dtypeOf(Type type) {
+  if (type.isF32())
+    return DType::F32;
+  if (type.isF64())
+    return DType::F64;
+  if (type.isF16())
+    return DType::F16;
+  if (type.isBF16())
+    return DType::BF16;
+  auto integer = dyn_cast<IntegerType>(type);
+  if (!integer)
+    return std::nullopt;
+  bool isUnsigned = integer.isUnsigned();
+  switch (integer.getWidth()) {
+  case 1:
+    return DType::Bool;
+  case 8:
+    return isUnsigned ? DType::U8 : DType::I8;
+  case 16:
+    return isUnsigned ? DType::U16 : DType::I16;
+  case 32:
+    return isUnsigned ? DType::U32 : DType::I32;
+  case 64:
+    return isUnsigned ? DType::U64 : DType::I64;
+  default:
+    return std::nullopt;
+  }
+}
+
+Type partita::elementTypeOf(MLIRContext *context, DType type) {
+  switch (type) {
+  case DType::F32:
+    return Float32Type::get(context);
+  case DType::F64:
+    return Float64Type::get(context);
+  case DType::F16:
+    return Float16Type::get(context);
+  case DType::BF16:
+    return BFloat16Type::get(context);
+  case DType::Bool:
+    return IntegerType::get(context, 1);
+  default:
+    break;
+  }
+  bool isUnsigned = type >= DType::U8;
+  return IntegerType::get(context, static_cast<unsigned>(byteWidth(type) * 8),
+                          isUnsigned ? IntegerType::Unsigned : IntegerType::Signless);
+}
+
+RankedTensorType partita::tensorType(MLIRContext *context, DType type,
+                                     const std::vector<int64_t> &shape) {
+  return RankedTensorType::get(shape, elementTypeOf(context, type));
+}
+
+Operation *partita::detail::cloneWithTypes(Operation *op, OpBuilder &builder, ValueRange operands,
+                                  TypeRange results) {
+  OperationState state(op->getLoc(), op->getName(), operands, results, op->getAttrs());
+  return builder.create(state);
+}
+
+int64_t partita::detail::defaultFlops(Operation *op, int64_t perPoint) {
+  auto rule = cast<ShardingRuleOpInterface>(op).inferShardingRule();
+  int64_t points = 1;
+  for (const Factor &factor : rule->factors)
+    points *= factor.size;
+  return points * perPoint;
+}
+
+LogicalResult partita::detail::verifyShardingRule(Operation *op) {
+  for (Value value : op->getOperands()) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    if (!type || !type.hasStaticShape())
+      return op->emitOpError("expected operands of static shape, got ")
+             << value.getType();
+  }
+  auto rule = cast<ShardingRuleOpInterface>(op).inferShardingRule();
+  if (!rule)
+    return op->emitOpError(rule.error().message);
+  if (auto ok = rule->verify(); !ok)
+    return op->emitOpError("has an inconsistent sharding rule: ") << ok.error().message;
+  if (rule->results.size() != op->getNumResults())
+    return op->emitOpError("expected ")
+           << rule->results.size() << " results, got " << op->getNumResults();
+  for (auto [i, result] : llvm::enumerate(op->getResults())) {
+    std::vector<int64_t> expected = rule->shape(rule->results[i]);
+    if (shapeOf(result) != expected)
+      return op->emitOpError("expected result ")
+             << i << " of shape [" << llvm::ArrayRef(expected) << "], got "
+             << result.getType();
+  }
+  return success();
+}

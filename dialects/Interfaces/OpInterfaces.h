@@ -1,0 +1,36 @@
+//===- OpInterfaces.h - What every shardable op states ----------*- C++ -*-===//
+#ifndef PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H
+#define PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H
+
+#include "partita/Base/DType.h"
+#include "partita/Rule/ShardingRule.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/OpDefinition.h"
+
+namespace partita {
+
+/// The static shape of a ranked tensor value.
+std::vector<int64_t> shapeOf(mlir::Value value);
+std::vector<std::vector<int64_t>> shapesOf(mlir::ValueRange values);
+
+/// Between builtin element types and DType; nullopt for a type outside DType.
+std::optional<DType> dtypeOf(mlir::Type elementType);
+mlir::Type elementTypeOf(mlir::MLIRContext *context, DType type);
+/// tensor<shape x type>.
+mlir::RankedTensorType tensorType(mlir::MLIRContext *context, DType type,
+                                  const std::vector<int64_t> &shape);
+
+namespace detail {
+mlir::Operation *cloneWithTypes(mlir::Operation *op, mlir::OpBuilder &builder,
+                                mlir::ValueRange operands, mlir::TypeRange results);
+int64_t defaultFlops(mlir::Operation *op, int64_t perPoint);
+llvm::LogicalResult verifyShardingRule(mlir::Operation *op);
+} // namespace detail
+
+} // namespace partita
+
+#include "dialects/Interfaces/OpInterfaces.h.inc"
+
+#endif // PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H

@@ -1,0 +1,68 @@
+//===- OpInterfaces.td - What every shardable op states ----*- tablegen -*-===//
+//
+// An op of any dialect takes part in sharding, evaluation and lowering by stating these
+// few facts about itself. There is no central switch over ops anywhere.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_DIALECTS_INTERFACES_OPINTERFACES
+#define PARTITA_DIALECTS_INTERFACES_OPINTERFACES
+
+include "mlir/IR/OpBase.td"
+
+def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
+  let cppNamespace = "::partita";
+  let description = [{
+    The loop nest of the op: which factors make up each dim of each operand and result
+    (see partita/Rule/ShardingRule.h). The verifier checks that the rule's result shapes
+    are the op's.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      The rule for the op's current operand shapes, or an error that says which operand
+      or dim does not fit.
+    }], "::partita::Expected<::partita::ShardingRule>", "inferShardingRule">,
+    InterfaceMethod<[{
+      Builds the op that one rank runs: `operands` and `results` have local shapes.
+      The default clones the op; ops whose attributes hold sizes or offsets adapt them.
+    }], "::mlir::Operation *", "materializeLocal",
+      (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$operands,
+           "::mlir::TypeRange":$results, "const ::partita::Strategy &":$strategy),
+      /*methodBody=*/"", /*defaultImplementation=*/[{
+        return ::partita::detail::cloneWithTypes($_op, builder, operands, results);
+      }]>,
+    InterfaceMethod<[{
+      The reduction kind whose neutral element must stand in the padding of an operand,
+      because the op acts on what it reads there (an index, a divisor) and not only
+      computes with it. Padding of reduced dims is cleaned in any case.
+    }], "std::optional<::partita::ReduceKind>", "getPaddingFill",
+      (ins "unsigned":$operand), "", [{ return std::nullopt; }]>,
+    InterfaceMethod<[{
+      How freely shardings flow through the op: 0 for ops that only rename or combine
+      elements in place (elementwise, reshape, transpose), 1 for contractions and the
+      like, 2 for everything that mixes dims. Lower kinds propagate first.
+    }], "int", "getPropagationPriority", (ins), "", [{ return 1; }]>,
+    InterfaceMethod<[{
+      Floating-point operations of the whole op at its current shapes.
+    }], "int64_t", "getFlops", (ins), "", [{
+        return ::partita::detail::defaultFlops($_op, /*perPoint=*/1);
+      }]>,
+  ];
+  let verify = [{ return ::partita::detail::verifyShardingRule($_op); }];
+}
+
+def EvaluateOpInterface : OpInterface<"EvaluateOpInterface"> {
+  let cppNamespace = "::partita";
+  let description = [{
+    Runs the op on host tensors: the reference every other execution is compared with,
+    and the constant folder. Written for obvious correctness; f16 and bf16 compute in
+    double and round once.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      `operands` have the shapes of the op's operand types; fills one tensor per result.
+    }], "::partita::Expected<std::vector<::partita::HostTensor>>", "evaluate",
+      (ins "::llvm::ArrayRef<const ::partita::HostTensor *>":$operands)>,
+  ];
+}
+
+#endif // PARTITA_DIALECTS_INTERFACES_OPINTERFACES

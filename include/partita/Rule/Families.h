@@ -1,0 +1,64 @@
+//===- Families.h - Sharding rules shared by families of ops ----*- C++ -*-===//
+//
+// Most ops have one of a few loop structures; each is built here once, from shapes.
+// Dims of size 1 belong to no factor. Errors name the operand, dim and sizes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_FAMILIES_H
+#define PARTITA_RULE_FAMILIES_H
+
+#include "partita/Base/DType.h"
+#include "partita/Rule/ShardingRule.h"
+
+#include <optional>
+
+namespace partita {
+
+using Shape = std::vector<int64_t>;
+
+/// One result element per loop point; operands broadcast against each other as in numpy
+/// (aligned at the last dim, size 1 stretches).
+Expected<ShardingRule> broadcastRule(const std::vector<Shape> &operands);
+
+/// The shape that numpy broadcasting gives.
+Expected<Shape> broadcastShapes(const std::vector<Shape> &operands);
+
+/// Row-major reshape. Where the cut points of the two shapes nest, dims share factors
+/// ([2, 12, 64] → [24, 64] is a b c -> (a b) c); a span where they do not nest
+/// ([5, 4, 6] → [5, 6, 4] but for the 5) is Replicate on both sides.
+Expected<ShardingRule> reshapeRule(const Shape &operand, const Shape &result);
+
+/// Result dim i is operand dim perm[i].
+Expected<ShardingRule> transposeRule(const Shape &operand,
+                                     const std::vector<int64_t> &perm);
+
+/// Reduces `axes` (distinct, in range); keepDims leaves dims of size 1. `kind` nullopt
+/// makes the reduced factors Replicate (arg-max and the like).
+Expected<ShardingRule> reduceRule(const Shape &operand, const std::vector<int64_t> &axes,
+                                  bool keepDims, std::optional<ReduceKind> kind);
+
+/// Result dims begin at `starts` of the operand and advance by `steps`. A dim taken whole
+/// is Parallel; one that is exactly block c of k equal blocks has factors {k replicate,
+/// n parallel}, so that slices of a fused weight keep their sharding; any other is
+/// Replicate on both sides.
+Expected<ShardingRule> sliceRule(const Shape &operand, const Shape &result,
+                                 const std::vector<int64_t> &starts,
+                                 const std::vector<int64_t> &steps);
+
+/// Concatenation along `axis`; k equal parts give the result dim {k replicate, n
+/// parallel} as in sliceRule.
+Expected<ShardingRule> concatRule(const std::vector<Shape> &operands, int64_t axis);
+
+/// Elementwise over one tensor except that `axes` are mixed (Replicate): softmax,
+/// normalization, cumulative sum.
+Expected<ShardingRule> rowRule(const Shape &operand, const std::vector<int64_t> &axes);
+
+/// "sum 01, max 0": each entry a kind and the digits of the operands of one set.
+Expected<std::vector<LinearSet>> parseLinearSets(std::string_view text);
+
+/// A negative axis counts from the end; an error if out of range.
+Expected<int64_t> normalizeAxis(int64_t axis, size_t rank);
+
+} // namespace partita
+
+#endif // PARTITA_RULE_FAMILIES_H

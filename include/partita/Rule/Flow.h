@@ -1,0 +1,104 @@
+//===- Flow.h - A program as ops, values and loops --------------*- C++ -*-===//
+//
+// The IR-free view of a program on which strategies are decided: every op with its rule,
+// every value with its producer and users. Function arguments, weights and constants are
+// ops without operands (*sources*: they can be produced in any layout at no cost, each
+// rank reads its slices), function results are ops without results (*sinks*).
+//
+// Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
+// sequence). Cut points are therefore refined over the whole program until both ends of
+// every value see the same pieces; such a piece of a factor is an *atom*. Where cut points
+// of two ends do not nest, pieces that do not match stay separate and nothing flows across
+// them. The refinement is a least fixpoint, so the order of ops does not matter.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_FLOW_H
+#define PARTITA_RULE_FLOW_H
+
+#include "partita/Rule/ShardingRule.h"
+
+#include <string>
+#include <vector>
+
+namespace partita {
+
+enum class FlowKind : uint8_t { Compute, Argument, Source, Sink };
+
+struct FlowOp {
+  std::string name; ///< for messages and hints: the ONNX node name
+  FlowKind kind = FlowKind::Compute;
+  ShardingRule rule;
+  int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
+  int64_t flops = 0; ///< of the whole op
+  std::vector<int32_t> operands, results; ///< value numbers
+
+  /// An argument, weight or constant.
+  bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
+};
+
+struct FlowUse {
+  int32_t op, operand;
+  bool operator==(const FlowUse &) const = default;
+};
+
+struct FlowValue {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t elementBytes = 4;
+  int32_t producer = -1, result = 0;
+  std::vector<FlowUse> uses;
+
+  int64_t bytes() const;
+};
+
+/// A piece of one factor of one op.
+struct Atom {
+  int32_t op, factor;
+  int64_t size;
+  /// Whether every dim that any linked atom is part of has it as its major-most piece, so
+  /// that it may be padded.
+  bool canPad = false;
+  /// Atoms of other ops that are the same piece of a value between them.
+  struct Link {
+    int32_t atom, value;
+    bool operator==(const Link &) const = default;
+  };
+  std::vector<Link> links;
+};
+
+class FlowGraph {
+public:
+  explicit FlowGraph(Mesh mesh) : mesh(std::move(mesh)) {}
+
+  /// Adds a value of the given shape; its producer is set when an op lists it as result.
+  int32_t addValue(std::string name, std::vector<int64_t> shape, int64_t elementBytes);
+  /// Adds an op after all producers of its operands.
+  int32_t addOp(FlowOp op);
+  /// Refines factors to atoms and links them. Call once, after the last addOp.
+  void finalize();
+
+  const Mesh mesh;
+  std::vector<FlowOp> ops;
+  std::vector<FlowValue> values;
+
+  // After finalize():
+  std::vector<Atom> atoms;
+  /// Atom numbers of (op, factor), major to minor.
+  const std::vector<int32_t> &atomsOf(int32_t op, int32_t factor) const {
+    return opAtoms[op][factor];
+  }
+  /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
+  std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
+  /// Every atom of an op.
+  std::vector<int32_t> allAtoms(int32_t op) const;
+  FactorKind kindOf(const Atom &atom) const {
+    return ops[atom.op].rule.factors[atom.factor].kind;
+  }
+
+private:
+  std::vector<std::vector<std::vector<int32_t>>> opAtoms;
+};
+
+} // namespace partita
+
+#endif // PARTITA_RULE_FLOW_H

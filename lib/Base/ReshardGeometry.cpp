@@ -1,0 +1,352 @@
+//===- ReshardGeometry.cpp - Steps as blocks and peers; volume bounds -----===//
+#include "ReshardRefine.h"
+
+#include <algorithm>
+#include <cassert>
+
+using namespace partita;
+using namespace partita::reshard;
+
+/// Local elements of everything major to (dim, factor), and of everything minor to it.
+static int64_t localBefore(const Layout &layout, int dim, int factor) {
+  int64_t result = 1;
+  for (int d = 0; d < dim; ++d)
+    result *= layout.dims[d].local();
+  for (int f = 0; f < factor; ++f)
+    result *= layout.dims[dim].factors[f].local();
+  return result;
+}
+
+static int64_t localOf(const Layout &layout, int dim, int factor) {
+  return layout.dims[dim].factors[factor].local();
+}
+
+static int64_t localAfter(const Layout &layout, int dim, int factor) {
+  return layout.localElements() /
+         (localBefore(layout, dim, factor) * localOf(layout, dim, factor));
+}
+
+static StepGeometry allToAllGeometry(const Step &step, StepGeometry g) {
+  const Layout &before = step.before;
+  g.fromFirst =
+      step.dim < step.toDim || (step.dim == step.toDim && step.factor < step.toFactor);
+  g.chunk = localOf(before, step.dim, step.factor);
+  g.toChunk = localOf(step.after, step.toDim, step.toFactor);
+  if (g.fromFirst) {
+    g.outer = localBefore(before, step.dim, step.factor);
+    g.inner = localAfter(before, step.toDim, step.toFactor);
+  } else {
+    g.outer = localBefore(before, step.toDim, step.toFactor);
+    g.inner = localAfter(before, step.dim, step.factor);
+  }
+  g.middle = before.localElements() / (g.outer * g.inner * g.chunk * g.toChunk * g.count);
+  return g;
+}
+
+StepGeometry partita::stepGeometry(const Step &step) {
+  StepGeometry g;
+  g.count = product(step.axes);
+  switch (step.kind) {
+  case StepKind::AllToAll:
+    return allToAllGeometry(step, g);
+  case StepKind::AllGather:
+    g.chunk = localOf(step.before, step.dim, step.factor);
+    break;
+  case StepKind::Slice:
+  case StepKind::ReduceScatter:
+    g.chunk = localOf(step.after, step.dim, step.factor);
+    break;
+  case StepKind::Repad:
+    g.chunk = localOf(step.before, step.dim, step.factor);
+    g.toChunk = localOf(step.after, step.dim, step.factor);
+    break;
+  default:
+    g.inner = step.before.localElements();
+    return g;
+  }
+  g.outer = localBefore(step.before, step.dim, step.factor);
+  g.inner = localAfter(step.before, step.dim, step.factor);
+  return g;
+}
+
+/// Whether all cuts of two overlapping references are cuts of one mixed-radix number.
+static bool cutsNest(const AxisRef &a, const AxisRef &b) {
+  int64_t cuts[] = {a.pre, b.pre, a.pre * a.size, b.pre * b.size};
+  std::sort(std::begin(cuts), std::end(cuts));
+  return cuts[1] % cuts[0] == 0 && cuts[2] % cuts[1] == 0 && cuts[3] % cuts[2] == 0;
+}
+
+AxisList reshard::without(const AxisList &axes, const AxisList &others) {
+  AxisList result;
+  for (const AxisRef &ref : axes) {
+    AxisList rest{ref};
+    for (const AxisRef &other : others) {
+      AxisList next;
+      for (const AxisRef &part : rest) {
+        if (part.axis != other.axis || !overlap(part, other) || !cutsNest(part, other)) {
+          next.push_back(part);
+          continue;
+        }
+        int64_t end = part.pre * part.size, otherEnd = other.pre * other.size;
+        if (part.pre < other.pre)
+          next.push_back({part.axis, part.pre, other.pre / part.pre});
+        if (otherEnd < end)
+          next.push_back({part.axis, otherEnd, end / otherEnd});
+      }
+      rest = std::move(next);
+    }
+    result.insert(result.end(), rest.begin(), rest.end());
+  }
+  return result;
+}
+
+int64_t partita::permuteSource(const Mesh &mesh, const Step &step, int64_t rank) {
+  AxisList before = step.before.shardingAxes(), after = step.after.shardingAxes();
+  // The block of `rank` after the step is held, before it, by the ranks at the same
+  // position along the axes before. Of those, axes that come in take the position that
+  // the leaving ones had, so that every rank sends exactly once.
+  AxisList leaving = without(before, after), entering = without(after, before);
+  int64_t source = rank;
+  for (size_t d = 0; d < step.before.dims.size(); ++d)
+    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f)
+      source =
+          mesh.withCoordinate(source, step.before.dims[d].factors[f].axes,
+                              mesh.coordinate(rank, step.after.dims[d].factors[f].axes));
+  return mesh.withCoordinate(source, entering, mesh.coordinate(rank, leaving));
+}
+
+std::optional<ReduceKind> partita::toPartialFill(const Mesh &mesh, const Step &step,
+                                                 int64_t rank) {
+  if (mesh.coordinate(rank, step.axes) == 0)
+    return std::nullopt;
+  ReduceKind fill = step.reduce;
+  for (const PartialAxes &entry : step.before.partial)
+    if (entry.kind > step.reduce && mesh.coordinate(rank, entry.axes) != 0)
+      fill = entry.kind;
+  return fill;
+}
+
+//===----------------------------------------------------------------------===//
+// Exchange
+//===----------------------------------------------------------------------===//
+
+static AxisList axesOf(const DimLayout &dim) {
+  AxisList axes;
+  for (const DimFactor &factor : dim.factors)
+    axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
+  return axes;
+}
+
+/// Intersection of two run lists, both ascending in global and local index.
+static std::vector<ExchangeRun> intersect(const std::vector<DimRun> &before,
+                                          const std::vector<DimRun> &after) {
+  std::vector<ExchangeRun> result;
+  for (size_t i = 0, j = 0; i < before.size() && j < after.size();) {
+    const DimRun &b = before[i], &a = after[j];
+    int64_t begin = std::max(b.global, a.global);
+    int64_t endB = b.global + b.length, endA = a.global + a.length;
+    int64_t end = std::min(endB, endA);
+    if (begin < end)
+      result.push_back(
+          {b.local + begin - b.global, a.local + begin - a.global, end - begin});
+    (endB < endA ? i : j) += 1;
+  }
+  return result;
+}
+
+int64_t ExchangeBlock::elements() const {
+  int64_t count = 1;
+  for (const std::vector<ExchangeRun> &runs : dims) {
+    int64_t length = 0;
+    for (const ExchangeRun &run : runs)
+      length += run.length;
+    count *= length;
+  }
+  return count;
+}
+
+std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layout &before,
+                                                   const Layout &after, int64_t rank) {
+  std::vector<ExchangeBlock> blocks{{rank, {}}};
+  for (size_t d = 0; d < before.dims.size(); ++d) {
+    AxisList axes = axesOf(before.dims[d]);
+    std::vector<DimRun> needed = dimRuns(mesh, after.dims[d], rank);
+    std::vector<ExchangeBlock> next;
+    for (int64_t c = 0; c < product(axes); ++c) {
+      int64_t owner = mesh.withCoordinate(rank, axes, c);
+      std::vector<ExchangeRun> runs =
+          intersect(dimRuns(mesh, before.dims[d], owner), needed);
+      if (runs.empty())
+        continue;
+      for (const ExchangeBlock &block : blocks) {
+        next.push_back(block);
+        next.back().peer = mesh.withCoordinate(block.peer, axes, c);
+        next.back().dims.push_back(runs);
+      }
+    }
+    blocks = std::move(next);
+  }
+  return blocks;
+}
+
+namespace {
+/// Per dim: how many valid indices a target block holds, and how many of them the source
+/// block of the same rank holds, as tables over the coordinates along the dim's axes.
+struct DimCounts {
+  DimCounts(const DimLayout &before, const DimLayout &after)
+      : before(before), after(after), beforeAxes(axesOf(before)),
+        afterAxes(axesOf(after)), needed(product(afterAxes), -1),
+        shared(product(afterAxes) * product(beforeAxes), -1) {}
+
+  /// (needed, held of those) on `rank`.
+  std::pair<int64_t, int64_t> count(const Mesh &mesh, int64_t rank) {
+    int64_t s = mesh.coordinate(rank, beforeAxes), t = mesh.coordinate(rank, afterAxes);
+    int64_t &held = shared[t * product(beforeAxes) + s];
+    if (held < 0) {
+      // Any rank at these positions gives the same counts.
+      std::vector<DimRun> runs = dimRuns(mesh, after, rank);
+      needed[t] = held = 0;
+      for (const DimRun &run : runs)
+        needed[t] += run.length;
+      for (const ExchangeRun &run : intersect(dimRuns(mesh, before, rank), runs))
+        held += run.length;
+    }
+    return {needed[t], held};
+  }
+
+  const DimLayout &before, &after;
+  AxisList beforeAxes, afterAxes;
+  std::vector<int64_t> needed, shared;
+};
+} // namespace
+
+namespace {
+/// What a refinement tells without looking at ranks.
+struct EvenPart {
+  int64_t needed = 1, held = 1; ///< over the dims without padding
+  int64_t unsharded = 1;        ///< valid elements of the unsharded dims with padding
+  bool moves = false;           ///< some rank lacks something
+  bool conflict = false; ///< an atom without padding has another digit on each side
+  AxisList unevenAxes, allAxes; ///< digits used in dims with padding, and in all
+};
+} // namespace
+
+static EvenPart evenPart(const Refinement &r, const Layout &target) {
+  EvenPart part;
+  auto padded = [&](int dim) {
+    return target.dims[dim].size() != target.dims[dim].padded();
+  };
+  for (size_t d = 0; d < target.dims.size(); ++d)
+    if (!padded(static_cast<int>(d)))
+      part.needed *= target.dims[d].local();
+    else if (!target.dims[d].sharded())
+      part.unsharded *= target.dims[d].size();
+  part.held = part.needed;
+  std::vector<bool> uneven(r.digits.size()), used(r.digits.size());
+  for (const Atom &atom : r.atoms) {
+    for (int digit : {atom.source, atom.target})
+      if (digit != none) {
+        used[digit] = true;
+        uneven[digit] = uneven[digit] || padded(atom.dim);
+      }
+    part.moves |= atom.source != none && atom.source != atom.target;
+    if (padded(atom.dim) || atom.source == none || atom.source == atom.target)
+      continue;
+    if (atom.target == none)
+      part.held /= atom.size;
+    else
+      part.conflict = true;
+  }
+  for (size_t i = 0; i < r.digits.size(); ++i) {
+    if (uneven[i])
+      part.unevenAxes.push_back(r.digits[i].ref);
+    if (used[i])
+      part.allAxes.push_back(r.digits[i].ref);
+  }
+  return part;
+}
+
+int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
+                                  const Layout &target) {
+  // Ranks to look at: all, unless the cuts nest. Then dims without padding are the same
+  // everywhere, except that two digits in one place agree on some ranks only; and if
+  // nothing is padded some rank is at odds.
+  Refinement refinement = refine(mesh, source, target);
+  EvenPart even;
+  bool known = false;
+  std::vector<int64_t> ranks;
+  if (refinement.nested()) {
+    even = evenPart(refinement, target);
+    known = !even.conflict;
+    if (!even.moves)
+      return 0;
+    if (even.unevenAxes.empty())
+      return even.unsharded * (even.needed - (even.conflict ? 0 : even.held));
+    ranks = mesh.group(0, known ? even.unevenAxes : even.allAxes);
+  } else {
+    AxisList axes = source.shardingAxes();
+    for (const AxisRef &ref : target.shardingAxes())
+      axes.push_back(ref);
+    for (AxisRef &ref : axes)
+      ref = mesh.whole(ref.axis);
+    std::sort(axes.begin(), axes.end());
+    axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+    ranks = mesh.group(0, axes);
+  }
+  std::vector<DimCounts> dims;
+  for (size_t d = 0; d < source.dims.size(); ++d)
+    if (!known || target.dims[d].size() != target.dims[d].padded())
+      dims.emplace_back(source.dims[d], target.dims[d]);
+  int64_t most = 0;
+  for (int64_t rank : ranks) {
+    int64_t needed = known ? even.needed : 1, held = known ? even.held : 1;
+    for (DimCounts &dim : dims) {
+      auto [n, h] = dim.count(mesh, rank);
+      needed *= n;
+      held *= h;
+    }
+    most = std::max(most, needed - held);
+  }
+  return most;
+}
+
+std::vector<PartialAxes> reshard::commonPartials(const Layout &source,
+                                                 const Layout &target) {
+  std::vector<PartialAxes> kept;
+  for (const PartialAxes &entry : source.partial) {
+    AxisList staying;
+    for (const PartialAxes &other : target.partial)
+      if (other.kind == entry.kind)
+        staying = other.axes;
+    AxisList leaving = without(entry.axes, staying);
+    AxisList common = canonical(without(entry.axes, leaving));
+    if (!common.empty())
+      kept.push_back({entry.kind, std::move(common)});
+    if (!leaving.empty())
+      break;
+  }
+  return kept;
+}
+
+int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
+                            const Layout &target) {
+  // Ranks along axes that stay partial are problems of their own.
+  int64_t kept = 1;
+  for (const PartialAxes &entry : commonPartials(source, target))
+    kept *= product(entry.axes);
+  int64_t reduced = product(source.partialAxes()) / kept;
+  if (reduced == 1)
+    return exchangeElements(mesh, source, target);
+  int64_t ranks = mesh.numRanks() / kept;
+  int64_t newPartial = product(target.partialAxes()) / kept;
+  int64_t copies = ranks / newPartial / product(target.shardingAxes());
+  // Valid parts are prefixes: rank 0 has the most.
+  int64_t most = 1;
+  for (const DimLayout &dim : target.dims)
+    most *= validExtent(mesh, dim.factors[0], 0) * (dim.local() / dim.factors[0].local());
+  // elements·(messages each) / ranks, rounded up, without leaving 64 bits.
+  int64_t elements = elementCount(source.globalShape()), messages = reduced + copies - 2;
+  int64_t mean =
+      elements / ranks * messages + (elements % ranks * messages + ranks - 1) / ranks;
+  return std::max(most, mean);
+}

@@ -1,0 +1,251 @@
+//===- Propagation.cpp - From a few hints to a strategy per op ------------===//
+#include "partita/Rule/Propagation.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+using namespace partita;
+
+bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList &axes) {
+  if (axes.empty())
+    return true;
+  FactorKind kind = graph.kindOf(atom);
+  if (kind == FactorKind::Replicate || kind == FactorKind::Window)
+    return false;
+  int64_t shards = product(axes);
+  return atom.size % shards == 0 || (atom.canPad && shards <= atom.size);
+}
+
+/// Whether the atom or anything linked to it refuses every split: the `3` of a fused
+/// query-key-value dim, whose thirds are sliced apart.
+static bool refused(const FlowGraph &graph, const Atom &atom) {
+  auto bare = [&](const Atom &a) {
+    FactorKind kind = graph.kindOf(a);
+    return kind == FactorKind::Replicate || kind == FactorKind::Window;
+  };
+  return bare(atom) || std::any_of(atom.links.begin(), atom.links.end(),
+                                   [&](const Atom::Link &link) {
+                                     return bare(graph.atoms[link.atom]);
+                                   });
+}
+
+Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
+                                                    const std::vector<int32_t> &dim,
+                                                    const AxisList &axes, int first) {
+  std::vector<AxisList> result(dim.size());
+  size_t at = first >= 0 ? static_cast<size_t>(first) : 0;
+  if (first < 0) {
+    while (at < dim.size() && refused(graph, graph.atoms[dim[at]]))
+      ++at;
+    if (at == dim.size())
+      at = 0;
+  }
+  AxisList left = primes(axes);
+  for (; at < dim.size() && !left.empty(); ++at) {
+    const Atom &atom = graph.atoms[dim[at]];
+    // The whole rest first (a single padded atom takes it uneven), then digit by digit.
+    AxisList taken = left;
+    while (!taken.empty() && !canShard(graph, atom, taken))
+      taken.pop_back();
+    left.erase(left.begin(), left.begin() + static_cast<int64_t>(taken.size()));
+    result[at] = canonical(taken);
+  }
+  if (!left.empty()) {
+    int64_t size = 1;
+    for (int32_t a : dim)
+      size *= graph.atoms[a].size;
+    return makeError("a dim of size " + std::to_string(size) + " cannot be split by " +
+                     graph.mesh.str(canonical(axes)) + " (" +
+                     std::to_string(product(axes)) + " ways)");
+  }
+  return result;
+}
+
+namespace {
+/// One proposal to an op: axes for one of its atoms.
+struct Proposal {
+  int32_t atom;
+  AxisList axes;
+  int64_t savedBytes = 0; ///< bytes of values that then agree at both ends
+  int32_t via = -1;
+  std::string origin;
+};
+
+class Propagator {
+public:
+  Propagator(const FlowGraph &graph) : graph(graph) {
+    state.axes.resize(graph.atoms.size());
+    state.origins.resize(graph.atoms.size());
+    fixed.resize(graph.atoms.size(), false);
+  }
+
+  Expected<void> seed(const std::vector<Seed> &seeds, int priority) {
+    for (const Seed &seed : seeds) {
+      if (seed.priority != priority)
+        continue;
+      const Atom &atom = graph.atoms[seed.atom];
+      if (!canShard(graph, atom, seed.axes))
+        return makeError(seed.origin + ": a dim of size " + std::to_string(atom.size) +
+                         " of '" + graph.ops[atom.op].name + "' cannot be split by " +
+                         graph.mesh.str(seed.axes));
+      // A lower user priority never overrides what a higher one has spread here.
+      if (!state.axes[seed.atom].empty() && !fixed[seed.atom])
+        continue;
+      AxisList others;
+      for (int32_t a : graph.allAtoms(atom.op))
+        if (a != seed.atom)
+          others.insert(others.end(), state.axes[a].begin(), state.axes[a].end());
+      if (overlap(others, seed.axes))
+        return makeError(seed.origin + ": " + graph.mesh.str(seed.axes) +
+                         " is already used by another dim of '" +
+                         graph.ops[atom.op].name + "'");
+      if (fixed[seed.atom] && state.axes[seed.atom] != seed.axes)
+        return makeError(seed.origin + ": " + graph.mesh.str(seed.axes) +
+                         " contradicts " + graph.mesh.str(state.axes[seed.atom]) +
+                         " from " + state.origins[seed.atom].text);
+      state.axes[seed.atom] = seed.axes;
+      state.origins[seed.atom] = {seed.origin, -1};
+      fixed[seed.atom] = true;
+    }
+    return {};
+  }
+
+  void spread() {
+    for (int level = 0; level <= 2; ++level)
+      while (round(level)) {
+      }
+  }
+
+  Propagated take() { return std::move(state); }
+
+private:
+  /// One simultaneous step over all ops of priority ≤ level; whether anything changed.
+  bool round(int level) {
+    std::vector<Proposal> accepted;
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
+        choose(static_cast<int32_t>(op), accepted);
+    for (Proposal &p : accepted) {
+      state.axes[p.atom] = std::move(p.axes);
+      state.origins[p.atom] = {std::move(p.origin), p.via};
+    }
+    return !accepted.empty();
+  }
+
+  std::vector<Proposal> collect(int32_t op) const {
+    std::map<std::pair<int32_t, AxisList>, Proposal> merged;
+    for (int32_t a : graph.allAtoms(op)) {
+      const Atom &atom = graph.atoms[a];
+      if (fixed[a] || !state.axes[a].empty() || graph.kindOf(atom) == FactorKind::Blocked)
+        continue;
+      std::set<int32_t> counted;
+      for (const Atom::Link &link : atom.links) {
+        const Atom &from = graph.atoms[link.atom];
+        const AxisList &axes = state.axes[link.atom];
+        bool isSource = graph.ops[from.op].isSource();
+        if (axes.empty() || (isSource && !fixed[link.atom]) ||
+            graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes) ||
+            siblingThroughSource(atom, from, link.value))
+          continue;
+        Proposal &p = merged[{a, axes}];
+        p.atom = a;
+        p.axes = axes;
+        if (counted.insert(link.value).second)
+          p.savedBytes += graph.values[link.value].bytes();
+        // The origin of the smallest op number is as good as any: all say the same axes.
+        if (p.via < 0 || state.origins[link.atom].text < p.origin) {
+          p.via = from.op;
+          p.origin = state.origins[link.atom].text;
+        }
+      }
+    }
+    std::vector<Proposal> result;
+    for (auto &entry : merged)
+      result.push_back(std::move(entry.second));
+    return result;
+  }
+
+  /// Two users of one weight: what one of them reads says nothing about the other.
+  bool siblingThroughSource(const Atom &to, const Atom &from, int32_t value) const {
+    int32_t producer = graph.values[value].producer;
+    return producer >= 0 && graph.ops[producer].isSource() &&
+           from.op != producer && to.op != producer;
+  }
+
+  /// Accepts the proposals to one op that can hold together, most saving first.
+  void choose(int32_t op, std::vector<Proposal> &accepted) {
+    std::vector<Proposal> proposals = collect(op);
+    if (proposals.empty())
+      return;
+    std::sort(proposals.begin(), proposals.end(),
+              [](const Proposal &a, const Proposal &b) {
+                if (a.savedBytes != b.savedBytes)
+                  return a.savedBytes > b.savedBytes;
+                int64_t sa = product(a.axes), sb = product(b.axes);
+                if (sa != sb)
+                  return sa > sb;
+                return std::tie(a.axes, a.atom) < std::tie(b.axes, b.atom);
+              });
+    AxisList used;
+    for (int32_t a : graph.allAtoms(op))
+      used.insert(used.end(), state.axes[a].begin(), state.axes[a].end());
+    std::vector<Proposal> taken;
+    for (Proposal &p : proposals) {
+      auto rival = std::find_if(taken.begin(), taken.end(), [&](const Proposal &t) {
+        return t.atom == p.atom || overlap(t.axes, p.axes);
+      });
+      if (rival != taken.end()) {
+        report(op, *rival, p);
+        continue;
+      }
+      if (overlap(used, p.axes)) {
+        reportUsed(op, p);
+        continue;
+      }
+      taken.push_back(std::move(p));
+    }
+    for (Proposal &p : taken)
+      accepted.push_back(std::move(p));
+  }
+
+  void report(int32_t op, const Proposal &kept, const Proposal &rejected) {
+    if (kept.atom == rejected.atom && kept.axes == rejected.axes)
+      return;
+    add({op, kept.axes, rejected.axes, kept.origin, rejected.origin});
+  }
+  void reportUsed(int32_t op, const Proposal &rejected) {
+    for (int32_t a : graph.allAtoms(op))
+      if (overlap(state.axes[a], rejected.axes))
+        add({op, state.axes[a], rejected.axes, state.origins[a].text, rejected.origin});
+  }
+  /// Each pair once per op, however many rounds see it; a hint does not conflict with
+  /// what spread from itself.
+  void add(Conflict conflict) {
+    if (conflict.keptOrigin == conflict.rejectedOrigin)
+      return;
+    auto key = std::tuple(conflict.op, conflict.keptOrigin, conflict.rejectedOrigin);
+    if (seen.insert(key).second)
+      state.conflicts.push_back(std::move(conflict));
+  }
+
+  const FlowGraph &graph;
+  Propagated state;
+  std::vector<bool> fixed;
+  std::set<std::tuple<int32_t, std::string, std::string>> seen;
+};
+} // namespace
+
+Expected<Propagated> partita::propagate(const FlowGraph &graph,
+                                        const std::vector<Seed> &seeds) {
+  std::set<int> priorities{0};
+  for (const Seed &seed : seeds)
+    priorities.insert(seed.priority);
+  Propagator propagator(graph);
+  for (int priority : priorities) {
+    if (auto ok = propagator.seed(seeds, priority); !ok)
+      return tl::unexpected(ok.error());
+    propagator.spread();
+  }
+  return propagator.take();
+}

@@ -1,0 +1,156 @@
+//===- Strategy.cpp - What a strategy asks of operands and results --------===//
+#include "partita/Rule/ShardingRule.h"
+
+#include <algorithm>
+
+using namespace partita;
+
+Strategy Strategy::replicated(const ShardingRule &rule) {
+  Strategy strategy;
+  for (const Factor &factor : rule.factors)
+    strategy.factors.push_back(DimLayout{{DimFactor{factor.size, factor.size, {}}}});
+  return strategy;
+}
+
+std::string Strategy::str(const Mesh &mesh) const {
+  Layout layout;
+  layout.dims = factors;
+  std::string text = layout.str(mesh);
+  for (const Passing &p : passing)
+    text += " pass " + std::to_string(p.set) + " " + mesh.str(p.axes);
+  return text;
+}
+
+Expected<Strategy> Strategy::parse(std::string_view text, const Mesh &mesh,
+                                   const ShardingRule &rule) {
+  constexpr std::string_view marker = " pass ";
+  size_t next = text.find(marker);
+  auto layout = Layout::parse(text.substr(0, next), mesh);
+  if (!layout)
+    return tl::unexpected(layout.error());
+  if (layout->dims.size() != rule.factors.size())
+    return makeError("expected " + std::to_string(rule.factors.size()) +
+                     " factors, got " + std::to_string(layout->dims.size()));
+  Strategy strategy;
+  strategy.factors = std::move(layout->dims);
+  while (next != text.npos) {
+    text.remove_prefix(next + marker.size());
+    next = text.find(marker);
+    std::string entry(text.substr(0, next));
+    size_t brace = entry.find(" {");
+    if (brace == entry.npos || entry.back() != '}' ||
+        entry.find_first_not_of("0123456789") != brace || brace > 6)
+      return makeError("expected \"pass <set> {axes}\", got \"pass " + entry + "\"");
+    // The axes are read as those of a partial layout, which checks them.
+    auto axes = Layout::parse("[] partial sum" + entry.substr(brace), mesh);
+    if (!axes || axes->partial.empty())
+      return makeError("bad axes in \"pass " + entry + "\"");
+    strategy.passing.push_back({std::stoi(entry), axes->partial[0].axes});
+  }
+  return strategy;
+}
+
+AxisList Strategy::axes() const {
+  AxisList result;
+  for (const DimLayout &factor : factors)
+    for (const DimFactor &sub : factor.factors)
+      result.insert(result.end(), sub.axes.begin(), sub.axes.end());
+  for (const Passing &p : passing)
+    result.insert(result.end(), p.axes.begin(), p.axes.end());
+  return result;
+}
+
+Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
+                                       const Strategy &strategy) {
+  if (strategy.factors.size() != rule.factors.size())
+    return makeError("the strategy has " + std::to_string(strategy.factors.size()) +
+                     " factors, the rule " + std::to_string(rule.factors.size()));
+  AxisList used;
+  auto claim = [&](const AxisList &axes) -> Expected<void> {
+    for (const AxisRef &axis : axes) {
+      if (overlap(used, {axis}))
+        return makeError("axis " + mesh.str(axis) + " is used twice");
+      used.push_back(axis);
+    }
+    return {};
+  };
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    const DimLayout &layout = strategy.factors[f];
+    if (layout.size() != rule.factors[f].size)
+      return makeError("factor " + std::to_string(f) + " has size " +
+                       std::to_string(rule.factors[f].size) + ", the strategy says " +
+                       std::to_string(layout.size()));
+    FactorKind kind = rule.factors[f].kind;
+    bool bare = kind == FactorKind::Replicate || kind == FactorKind::Window;
+    if (bare && layout.sharded())
+      return makeError("factor " + std::to_string(f) + " (" + std::string(name(kind)) +
+                       ") may not be split");
+    for (size_t s = 0; s < layout.factors.size(); ++s) {
+      const DimFactor &sub = layout.factors[s];
+      if (sub.padded < sub.size || sub.padded % sub.shards() != 0 ||
+          (s != 0 && sub.padded != sub.size))
+        return makeError("factor " + std::to_string(f) + " of size " +
+                         std::to_string(sub.size) + " cannot be split " +
+                         std::to_string(sub.shards()) + " ways");
+      if (auto ok = claim(sub.axes); !ok)
+        return ok;
+    }
+  }
+  for (const Passing &p : strategy.passing) {
+    if (p.set < 0 || p.set >= static_cast<int32_t>(rule.linear.size()))
+      return makeError("no linear set " + std::to_string(p.set));
+    if (auto ok = claim(p.axes); !ok)
+      return ok;
+  }
+  return {};
+}
+
+static Layout layoutOf(const TensorFactors &tensor, const Strategy &strategy) {
+  Layout layout;
+  for (const auto &dim : tensor) {
+    DimLayout result;
+    for (int32_t f : dim)
+      result.factors.insert(result.factors.end(), strategy.factors[f].factors.begin(),
+                            strategy.factors[f].factors.end());
+    if (result.factors.empty())
+      result.factors.push_back(DimFactor{});
+    layout.dims.push_back(std::move(result));
+  }
+  return layout;
+}
+
+static void addPartial(Layout &layout, ReduceKind kind, const AxisList &axes) {
+  if (axes.empty())
+    return;
+  auto it = std::find_if(layout.partial.begin(), layout.partial.end(),
+                         [&](const PartialAxes &p) { return p.kind >= kind; });
+  if (it == layout.partial.end() || it->kind != kind)
+    it = layout.partial.insert(it, PartialAxes{kind, {}});
+  it->axes.insert(it->axes.end(), axes.begin(), axes.end());
+  std::sort(it->axes.begin(), it->axes.end());
+  it->axes = canonical(it->axes);
+}
+
+Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy,
+                              size_t i) {
+  Layout layout = layoutOf(rule.operands[i], strategy);
+  for (const Passing &p : strategy.passing) {
+    const LinearSet &set = rule.linear[p.set];
+    if (std::find(set.operands.begin(), set.operands.end(), static_cast<int32_t>(i)) !=
+        set.operands.end())
+      addPartial(layout, set.kind, p.axes);
+  }
+  return layout;
+}
+
+Layout partita::resultLayout(const ShardingRule &rule, const Strategy &strategy,
+                             size_t i) {
+  Layout layout = layoutOf(rule.results[i], strategy);
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    if (rule.factors[f].kind == FactorKind::Reduction)
+      for (const DimFactor &sub : strategy.factors[f].factors)
+        addPartial(layout, rule.factors[f].reduce, sub.axes);
+  for (const Passing &p : strategy.passing)
+    addPartial(layout, rule.linear[p.set].kind, p.axes);
+  return layout;
+}

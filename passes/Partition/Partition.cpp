@@ -1,0 +1,221 @@
+//===- Partition.cpp - Turn a program into that of one rank ---------------===//
+#include "passes/Partition/Passes.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "partita/Rule/Propagation.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace partita {
+#define GEN_PASS_DEF_PARTITIONPASS
+#include "passes/Partition/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+class Partitioner {
+public:
+  Partitioner(func::FuncOp function, dist::ProgramFlow &flow,
+              std::vector<Strategy> strategies)
+      : function(function), flow(flow), mesh(flow.graph.mesh),
+        strategies(std::move(strategies)), served(flow.graph.values.size()) {}
+
+  LogicalResult run() {
+    Block &old = function.front();
+    auto *local = new Block;
+    function.getBody().push_back(local);
+    OpBuilder builder = OpBuilder::atBlockEnd(local);
+    for (int32_t i = 0; i < flow.numArguments; ++i) {
+      Value argument = old.getArgument(static_cast<unsigned>(i));
+      const FlowOp &source = flow.graph.ops[i];
+      Layout layout = resultLayout(source.rule, strategies[i], 0);
+      Value now = local->addArgument(localType(argument, layout), argument.getLoc());
+      if (failed(serve(builder, flow.valueOf.lookup(argument), layout, now)))
+        return failure();
+    }
+    for (int32_t i = flow.numArguments; i < flow.firstSink; ++i)
+      if (failed(partitionOp(builder, i)))
+        return failure();
+    SmallVector<Value> results;
+    for (size_t i = flow.firstSink; i < flow.graph.ops.size(); ++i)
+      results.push_back(use(flow.graph.ops[i].operands[0],
+                            {static_cast<int32_t>(i), 0}));
+    func::ReturnOp::create(builder, old.getTerminator()->getLoc(), results);
+    old.dropAllReferences();
+    old.erase();
+    function.setType(FunctionType::get(function.getContext(), local->getArgumentTypes(),
+                                       ValueRange(results).getTypes()));
+    return success();
+  }
+
+  int64_t numReshards = 0;
+
+private:
+  RankedTensorType localType(Value value, const Layout &layout) const {
+    return RankedTensorType::get(layout.localShape(),
+                                 getElementTypeOrSelf(value.getType()));
+  }
+
+  /// Emits what turns `produced` into each layout that users want.
+  LogicalResult serve(OpBuilder &builder, int32_t value, const Layout &produced,
+                      Value now) {
+    served[value] = serveUses(flow.graph, strategies, value);
+    std::vector<Value> &values = locals[value];
+    for (const ServedLayout &entry : served[value]) {
+      const Layout &from = entry.from < 0 ? produced : served[value][entry.from].layout;
+      auto plan = planReshard(mesh, from, entry.layout);
+      if (!plan)
+        return emitError(now.getLoc(), "cannot reshard ")
+               << from.str(mesh) << " to " << entry.layout.str(mesh) << ": "
+               << plan.error().message;
+      Value current = entry.from < 0 ? now : values[entry.from];
+      numReshards += plan->steps.empty() ? 0 : 1;
+      for (const Step &step : plan->steps)
+        current = comm::emitStep(builder, now.getLoc(), mesh, step, current);
+      values.push_back(current);
+    }
+    return success();
+  }
+
+  /// The local value that a use reads.
+  Value use(int32_t value, FlowUse use) const {
+    for (auto [i, entry] : llvm::enumerate(served[value]))
+      if (llvm::is_contained(entry.uses, use))
+        return locals.find(value)->second[i];
+    llvm_unreachable("every use is served");
+  }
+
+  /// Sources are produced in every wanted layout directly: a rank reads its slices.
+  LogicalResult partitionSource(OpBuilder &builder, int32_t number) {
+    Operation *op = flow.operations[number];
+    int32_t value = flow.graph.ops[number].results[0];
+    auto constant = dyn_cast<graph::ConstantOp>(op);
+    bool whole = constant && !constant.getValue().isSplat();
+    if (whole) {
+      // A small constant that differs by element stays whole and is sliced.
+      Value now = builder.clone(*op)->getResult(0);
+      now.getDefiningOp()->removeAttr(dist::strategyAttr);
+      return serve(builder, value,
+                   resultLayout(flow.graph.ops[number].rule,
+                                Strategy::replicated(flow.graph.ops[number].rule), 0),
+                   now);
+    }
+    served[value] = serveUses(flow.graph, strategies, value);
+    auto shardable = cast<ShardingRuleOpInterface>(op);
+    for (ServedLayout &entry : served[value]) {
+      Layout layout = entry.layout;
+      layout.partial.clear();
+      Operation *local =
+          shardable.materializeLocal(builder, {}, {localType(op->getResult(0), layout)},
+                                     strategies[number]);
+      local->removeAttr(dist::strategyAttr);
+      if (isa<graph::WeightOp>(local))
+        local->setAttr(dist::layoutAttr, builder.getStringAttr(layout.str(mesh)));
+      Value current = local->getResult(0);
+      auto plan = planReshard(mesh, layout, entry.layout);
+      for (const Step &step : plan->steps)
+        current = comm::emitStep(builder, op->getLoc(), mesh, step, current);
+      locals[value].push_back(current);
+    }
+    return success();
+  }
+
+  /// The padding kind an operand needs because the op reduces over a padded factor.
+  std::optional<ReduceKind> reducedPadding(const ShardingRule &rule,
+                                           const Strategy &strategy, size_t operand,
+                                           SmallVectorImpl<int64_t> &dims) const {
+    std::optional<ReduceKind> kind;
+    for (auto [d, factors] : llvm::enumerate(rule.operands[operand]))
+      for (int32_t f : factors)
+        if (rule.factors[f].kind == FactorKind::Reduction &&
+            strategy.factors[f].padded() != strategy.factors[f].size()) {
+          kind = rule.factors[f].reduce;
+          dims.push_back(static_cast<int64_t>(d));
+        }
+    return kind;
+  }
+
+  Value clean(OpBuilder &builder, ShardingRuleOpInterface op, const ShardingRule &rule,
+              const Strategy &strategy, unsigned operand, Value now) const {
+    Layout layout = operandLayout(rule, strategy, operand);
+    SmallVector<int64_t> dims;
+    auto kind = reducedPadding(rule, strategy, operand, dims);
+    if (auto fill = op.getPaddingFill(operand)) {
+      kind = fill;
+      dims.clear();
+      for (int64_t d = 0; d < layout.rank(); ++d)
+        if (layout.dims[d].padded() != layout.dims[d].size())
+          dims.push_back(d);
+    }
+    if (!kind || dims.empty())
+      return now;
+    return comm::MaskOp::create(builder, now.getLoc(), now.getType(), now,
+                                layout.str(mesh), dims, name(*kind));
+  }
+
+  LogicalResult partitionOp(OpBuilder &builder, int32_t number) {
+    const FlowOp &entry = flow.graph.ops[number];
+    Operation *op = flow.operations[number];
+    if (entry.kind == FlowKind::Source)
+      return partitionSource(builder, number);
+    auto shardable = cast<ShardingRuleOpInterface>(op);
+    const Strategy &strategy = strategies[number];
+    SmallVector<Value> operands;
+    for (auto [i, value] : llvm::enumerate(entry.operands)) {
+      Value now = use(value, {number, static_cast<int32_t>(i)});
+      operands.push_back(clean(builder, shardable, entry.rule, strategy,
+                               static_cast<unsigned>(i), now));
+    }
+    SmallVector<Type> types;
+    std::vector<Layout> layouts;
+    for (size_t i = 0; i < entry.results.size(); ++i) {
+      layouts.push_back(resultLayout(entry.rule, strategy, i));
+      types.push_back(
+          localType(op->getResult(static_cast<unsigned>(i)), layouts.back()));
+    }
+    Operation *local = shardable.materializeLocal(builder, operands, types, strategy);
+    local->removeAttr(dist::strategyAttr);
+    for (auto [i, value] : llvm::enumerate(entry.results))
+      if (failed(serve(builder, value, layouts[i],
+                       local->getResult(static_cast<unsigned>(i)))))
+        return failure();
+    return success();
+  }
+
+  func::FuncOp function;
+  dist::ProgramFlow &flow;
+  const Mesh &mesh;
+  std::vector<Strategy> strategies;
+  std::vector<std::vector<ServedLayout>> served;
+  llvm::DenseMap<int32_t, std::vector<Value>> locals;
+};
+
+struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
+  void runOnOperation() override {
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isExternal())
+        continue;
+      auto mesh = dist::meshOf(function);
+      if (!mesh) {
+        function.emitOpError("cannot be partitioned: ") << mesh.error().message;
+        return signalPassFailure();
+      }
+      auto flow = dist::buildFlow(function, *mesh);
+      if (failed(flow))
+        return signalPassFailure();
+      auto strategies = dist::readStrategies(function, **flow);
+      if (failed(strategies))
+        return signalPassFailure();
+      Partitioner partitioner(function, **flow, std::move(*strategies));
+      if (failed(partitioner.run()))
+        return signalPassFailure();
+      numReshards += static_cast<unsigned>(partitioner.numReshards);
+    }
+  }
+};
+} // namespace

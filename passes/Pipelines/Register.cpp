@@ -1,0 +1,21 @@
+//===- Register.cpp - Dialects and passes by name -------------------------===//
+#include "passes/Pipelines/Passes.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Shard/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
+  registry.insert<graph::GraphDialect, dist::DistDialect, comm::CommDialect,
+                  mlir::func::FuncDialect>();
+}
+
+void partita::registerPartitaPasses() {
+  registerShardPasses();
+  registerPartitionPasses();
+  registerPipelinesPasses();
+}

@@ -1,0 +1,292 @@
+//===- Evaluate.cpp - Running programs on host tensors --------------------===//
+#include "passes/Reference/Evaluate.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "partita/Reference/Kernels.h"
+
+#include <cmath>
+#include <random>
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+/// Bytes that make a mistake visible: NaN for floats, a large value for integers.
+void fillGarbage(HostTensor &tensor) {
+  size_t width = byteWidth(tensor.type);
+  for (size_t i = 0; i < tensor.bytes.size(); ++i) {
+    bool top = i % width == width - 1;
+    tensor.bytes[i] = std::byte(tensor.type == DType::Bool  ? 1
+                                : isFloat(tensor.type) || !top ? 0xff
+                                                             : 0x3f);
+  }
+}
+
+/// The local part of a global tensor with garbage in the padding.
+HostTensor extract(const Mesh &mesh, const Layout &layout, int64_t rank,
+                   const HostTensor &global, bool poison) {
+  HostTensor local = extractLocal(mesh, layout, rank, global);
+  if (!poison || layout.globalShape() == layout.localShape())
+    return local;
+  // Valid elements are those that a tensor of ones has.
+  HostTensor ones{DType::U8, global.shape,
+                  std::vector<std::byte>(static_cast<size_t>(global.size()), std::byte{1})};
+  HostTensor valid = extractLocal(mesh, layout, rank, ones), garbage = local;
+  fillGarbage(garbage);
+  size_t width = byteWidth(local.type);
+  for (int64_t i = 0; i < local.size(); ++i)
+    if (valid.bytes[i] == std::byte{0})
+      std::copy_n(garbage.bytes.begin() + i * static_cast<int64_t>(width), width,
+                  local.bytes.begin() + i * static_cast<int64_t>(width));
+  return local;
+}
+
+class Machine {
+public:
+  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison)
+      : mesh(mesh), ranks(static_cast<size_t>(mesh.numRanks())), weights(weights),
+        poison(poison) {}
+
+  Expected<RankTensors> run(func::FuncOp function, const RankTensors &inputs) {
+    Block &body = function.front();
+    for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
+      auto &slot = tensors[argument];
+      for (size_t r = 0; r < ranks; ++r) {
+        if (inputs[r][i].shape != shapeOf(argument))
+          return makeError("argument " + std::to_string(i) + " has the wrong shape");
+        slot.push_back(inputs[r][i]);
+      }
+    }
+    for (Operation &op : body.without_terminator())
+      if (auto ok = step(op); !ok)
+        return makeError("'" + dist::nodeName(&op) + "' (" +
+                         op.getName().getStringRef().str() + "): " + ok.error().message);
+    RankTensors results(ranks);
+    for (Value value : body.getTerminator()->getOperands())
+      for (size_t r = 0; r < ranks; ++r)
+        results[r].push_back(tensors[value][r]);
+    return results;
+  }
+
+private:
+  Expected<void> step(Operation &op) {
+    Expected<void> done;
+    if (auto communicate = dyn_cast<comm::CommOpInterface>(op))
+      done = exchange(communicate);
+    else if (auto mask = dyn_cast<comm::MaskOp>(op))
+      done = clean(mask);
+    else if (auto weight = dyn_cast<graph::WeightOp>(op))
+      done = load(weight);
+    else
+      done = compute(op);
+    // A value whose last user has run is dropped, so that whole models fit.
+    for (Value operand : op.getOperands())
+      if (--usesLeft(operand) == 0)
+        tensors.erase(operand);
+    return done;
+  }
+
+  int64_t &usesLeft(Value value) {
+    auto [it, added] = uses.try_emplace(value, 0);
+    if (added)
+      it->second = std::distance(value.use_begin(), value.use_end());
+    return it->second;
+  }
+
+  Expected<void> exchange(comm::CommOpInterface op) {
+    ReshardPlan plan;
+    plan.steps.push_back(op.getStep(mesh));
+    tensors[op->getResult(0)] =
+        executeReshard(mesh, plan, tensors[op->getOperand(0)], poison);
+    return {};
+  }
+
+  Expected<void> clean(comm::MaskOp op) {
+    Layout layout = *Layout::parse(op.getLayout().str(), mesh);
+    // Only the named dims' padding counts; others are left as they are.
+    for (int64_t d = 0; d < layout.rank(); ++d)
+      if (!llvm::is_contained(op.getDims(), d))
+        layout.dims[d] = DimLayout{{DimFactor{layout.dims[d].local(),
+                                              layout.dims[d].local(), {}}}};
+    ReduceKind kind = *reduceKindFromName(op.getKind().str());
+    std::vector<HostTensor> result = tensors[op.getInput()];
+    HostTensor ones = HostTensor::zeros(DType::U8, layout.globalShape());
+    std::fill(ones.bytes.begin(), ones.bytes.end(), std::byte{1});
+    for (size_t r = 0; r < ranks; ++r) {
+      HostTensor valid = extractLocal(mesh, layout, static_cast<int64_t>(r), ones);
+      HostTensor neutral = result[r];
+      fillNeutral(neutral, kind);
+      size_t width = byteWidth(neutral.type);
+      for (int64_t i = 0; i < neutral.size(); ++i)
+        if (valid.bytes[i] == std::byte{0})
+          std::copy_n(neutral.bytes.begin() + i * static_cast<int64_t>(width), width,
+                      result[r].bytes.begin() + i * static_cast<int64_t>(width));
+    }
+    tensors[op.getResult()] = std::move(result);
+    return {};
+  }
+
+  Expected<void> load(graph::WeightOp op) {
+    auto global = weights(op.getName());
+    if (!global)
+      return tl::unexpected(global.error());
+    auto text = op->getAttrOfType<StringAttr>(dist::layoutAttr);
+    auto &slot = tensors[op.getResult()];
+    for (size_t r = 0; r < ranks; ++r)
+      slot.push_back(!text ? *global
+                           : extract(mesh, *Layout::parse(text.getValue().str(), mesh),
+                                     static_cast<int64_t>(r), *global, poison));
+    return {};
+  }
+
+  Expected<void> compute(Operation &op) {
+    auto evaluable = dyn_cast<EvaluateOpInterface>(op);
+    if (!evaluable)
+      return makeError("cannot be evaluated");
+    for (size_t r = 0; r < ranks; ++r) {
+      std::vector<const HostTensor *> operands;
+      for (Value operand : op.getOperands())
+        operands.push_back(&tensors[operand][r]);
+      auto results = evaluable.evaluate(operands);
+      if (!results)
+        return tl::unexpected(results.error());
+      for (auto [i, result] : llvm::enumerate(*results))
+        tensors[op.getResult(static_cast<unsigned>(i))].push_back(std::move(result));
+    }
+    return {};
+  }
+
+  const Mesh &mesh;
+  size_t ranks;
+  const WeightLoader &weights;
+  bool poison;
+  llvm::DenseMap<Value, std::vector<HostTensor>> tensors;
+  llvm::DenseMap<Value, int64_t> uses;
+};
+} // namespace
+
+Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &mesh,
+                                             const RankTensors &inputs,
+                                             const WeightLoader &weights, bool poison) {
+  return Machine(mesh, weights, poison).run(function, inputs);
+}
+
+Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
+                                    const WeightLoader &weights) {
+  auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights);
+  if (!all)
+    return tl::unexpected(all.error());
+  return std::move((*all)[0]);
+}
+
+static Expected<Layout> layoutOf(const Mesh &mesh, StringAttr text, Type type) {
+  if (!text)
+    return Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
+  return Layout::parse(text.getValue().str(), mesh);
+}
+
+/// Assembles one result and checks that replicas agree to the bit.
+static Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
+                                     const RankTensors &results, size_t index) {
+  HostTensor global = HostTensor::zeros(results[0][index].type, layout.globalShape());
+  size_t width = byteWidth(global.type);
+  for (size_t r = 0; r < results.size(); ++r)
+    insertLocal(mesh, layout, static_cast<int64_t>(r), width,
+                results[r][index].bytes.data(), global.bytes.data());
+  for (size_t r = 0; r < results.size(); ++r) {
+    HostTensor copy = global;
+    insertLocal(mesh, layout, static_cast<int64_t>(r), width,
+                results[r][index].bytes.data(), copy.bytes.data());
+    if (copy.bytes != global.bytes)
+      return makeError("result " + std::to_string(index) + ": rank " +
+                       std::to_string(r) + " disagrees with another rank that holds the "
+                                           "same elements");
+  }
+  return global;
+}
+
+Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
+                                               const Tensors &inputs,
+                                               const WeightLoader &weights) {
+  auto mesh = dist::meshOf(function);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  RankTensors locals(static_cast<size_t>(mesh->numRanks()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto index = static_cast<unsigned>(i);
+    auto layout =
+        layoutOf(*mesh, function.getArgAttrOfType<StringAttr>(index, dist::layoutAttr),
+                 function.getArgument(index).getType());
+    if (!layout)
+      return tl::unexpected(layout.error());
+    for (size_t r = 0; r < locals.size(); ++r)
+      locals[r].push_back(
+          extract(*mesh, *layout, static_cast<int64_t>(r), inputs[i], true));
+  }
+  auto results = evaluateRanks(function, *mesh, locals, weights, /*poison=*/true);
+  if (!results)
+    return tl::unexpected(results.error());
+  Tensors assembled;
+  for (unsigned i = 0; i < function.getNumResults(); ++i) {
+    auto layout =
+        layoutOf(*mesh, function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr),
+                 function.getResultTypes()[i]);
+    if (!layout)
+      return tl::unexpected(layout.error());
+    auto tensor = assemble(*mesh, *layout, *results, i);
+    if (!tensor)
+      return tl::unexpected(tensor.error());
+    assembled.push_back(std::move(*tensor));
+  }
+  return assembled;
+}
+
+Expected<void> partita::compareTensors(const HostTensor &actual,
+                                       const HostTensor &expected, double rtol,
+                                       double atol) {
+  if (actual.shape != expected.shape || actual.type != expected.type)
+    return makeError("the shapes or types differ");
+  if (!isFloat(expected.type)) {
+    auto a = reference::values<int64_t>(actual), e = reference::values<int64_t>(expected);
+    for (size_t i = 0; i < e.size(); ++i)
+      if (a[i] != e[i])
+        return makeError("element " + std::to_string(i) + " is " + std::to_string(a[i]) +
+                         ", expected " + std::to_string(e[i]));
+    return {};
+  }
+  auto a = reference::values<double>(actual), e = reference::values<double>(expected);
+  size_t worst = 0;
+  double worstExcess = 0;
+  for (size_t i = 0; i < e.size(); ++i) {
+    if ((std::isnan(a[i]) && std::isnan(e[i])) || a[i] == e[i])
+      continue;
+    double excess = std::abs(a[i] - e[i]) / (atol + rtol * std::abs(e[i]));
+    if (!(excess <= worstExcess)) {
+      worstExcess = std::isnan(excess) ? INFINITY : excess;
+      worst = i;
+    }
+  }
+  if (worstExcess > 1)
+    return makeError("element " + std::to_string(worst) + " is " +
+                     std::to_string(a[worst]) + ", expected " + std::to_string(e[worst]) +
+                     " (" + std::to_string(worstExcess) + " times the tolerance)");
+  return {};
+}
+
+HostTensor partita::randomTensor(DType type, const std::vector<int64_t> &shape,
+                                 uint64_t seed) {
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15u + 1);
+  auto count = static_cast<size_t>(elementCount(shape));
+  if (isFloat(type)) {
+    std::vector<double> values(count);
+    for (double &v : values)
+      v = static_cast<double>(static_cast<int64_t>(random() >> 11)) * 0x1p-52 - 1;
+    return reference::tensor<double>(type, shape, values);
+  }
+  std::vector<int64_t> values(count);
+  for (int64_t &v : values)
+    v = static_cast<int64_t>(random() % (type == DType::Bool ? 2 : 4));
+  return reference::tensor<int64_t>(type, shape, values);
+}

@@ -1,0 +1,54 @@
+//===- Evaluate.h - Running programs on host tensors ------------*- C++ -*-===//
+//
+// The oracle: evaluates a function of graph ops, and a partitioned function of graph and
+// comm ops on N virtual ranks in one process, op by op.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_REFERENCE_EVALUATE_H
+#define PARTITA_PASSES_REFERENCE_EVALUATE_H
+
+#include "partita/Base/DType.h"
+#include "partita/Base/Error.h"
+#include "partita/Base/Mesh.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <functional>
+#include <vector>
+
+namespace partita {
+
+/// The global bytes of a weight by name.
+using WeightLoader = std::function<Expected<HostTensor>(llvm::StringRef)>;
+
+/// Tensors of one rank, and of all.
+using Tensors = std::vector<HostTensor>;
+using RankTensors = std::vector<Tensors>;
+
+/// Runs a function on N ranks in lockstep; `inputs[rank][argument]`. With `poison`, all
+/// padding that comm ops touch is garbage.
+Expected<RankTensors> evaluateRanks(mlir::func::FuncOp function, const Mesh &mesh,
+                                    const RankTensors &inputs,
+                                    const WeightLoader &weights, bool poison = false);
+
+/// Runs an unpartitioned function.
+Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
+                           const WeightLoader &weights);
+
+/// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
+/// runs all ranks, checks that ranks that hold the same element agree, and assembles the
+/// results. The error names result, element and ranks.
+Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function,
+                                      const Tensors &inputs, const WeightLoader &weights);
+
+/// Whether |actual - expected| ≤ atol + rtol·|expected| for every element (NaN equals
+/// NaN, integers exactly); an error that names the worst element.
+Expected<void> compareTensors(const HostTensor &actual, const HostTensor &expected,
+                              double rtol, double atol);
+
+/// Values in [-1, 1) for floats, small integers otherwise; the same for the same seed.
+HostTensor randomTensor(DType type, const std::vector<int64_t> &shape, uint64_t seed);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_REFERENCE_EVALUATE_H

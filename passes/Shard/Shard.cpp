@@ -1,0 +1,125 @@
+//===- Shard.cpp - Give every op a strategy -------------------------------===//
+#include "passes/Shard/Passes.h"
+
+#include "dialects/Dist/ProgramFlow.h"
+#include "partita/Rule/Hints.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <fnmatch.h>
+
+namespace partita {
+#define GEN_PASS_DEF_SHARDPASS
+#include "passes/Shard/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+
+/// The chain of ops through which an axis arrived, nearest first.
+static std::string explainOp(const FlowGraph &graph, const Decision &decision,
+                             int32_t op) {
+  std::string text = "'" + graph.ops[op].name +
+                     "': " + decision.strategies[op].str(graph.mesh);
+  for (int32_t a : graph.allAtoms(op)) {
+    if (decision.propagated.axes[a].empty())
+      continue;
+    text += "; " + graph.mesh.str(decision.propagated.axes[a]) + " on a dim of " +
+            std::to_string(graph.atoms[a].size) + " from " +
+            decision.propagated.origins[a].text;
+    if (int32_t via = decision.propagated.origins[a].via; via >= 0)
+      text += " by way of '" + graph.ops[via].name + "'";
+  }
+  return text;
+}
+
+namespace {
+struct ShardPass : partita::impl::ShardPassBase<ShardPass> {
+  using ShardPassBase::ShardPassBase;
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult run() {
+    ModuleOp module = getOperation();
+    auto shardMode = shardModeFromName(mode);
+    if (!shardMode)
+      return module.emitError("unknown mode \"" + mode + "\"");
+    if (!mesh.empty())
+      module->setAttr(dist::meshAttr, StringAttr::get(&getContext(), mesh));
+    auto devices = dist::meshOf(module);
+    if (!devices)
+      return module.emitError(devices.error().message);
+    Hints parsed;
+    if (!hints.empty()) {
+      auto json = readJsonFile(hints);
+      auto read = json ? Hints::parse(*json) : tl::unexpected(json.error());
+      if (!read)
+        return module.emitError(read.error().message);
+      parsed = std::move(*read);
+    }
+    for (auto function : module.getOps<func::FuncOp>())
+      if (!function.isExternal() &&
+          failed(shard(function, *devices, *shardMode, parsed)))
+        return failure();
+    return success();
+  }
+
+  LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode,
+                      const Hints &parsed) {
+    auto flow = dist::buildFlow(function, devices);
+    if (failed(flow))
+      return failure();
+    FlowGraph &graph = (*flow)->graph;
+    graph.finalize();
+    auto decision = decide(graph, shardMode, parsed);
+    if (!decision)
+      return function.emitError(decision.error().message);
+    numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
+    settleArguments(graph, decision->strategies);
+    dist::writeStrategies(function, **flow, decision->strategies);
+    for (const std::string &note : decision->notes)
+      function.emitRemark(note);
+    return explainOps(function, graph, *decision);
+  }
+
+  /// An argument arrives in the layout that its users agree on, else whole; each rank
+  /// slices what it needs.
+  void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].kind != FlowKind::Argument)
+        continue;
+      int32_t value = graph.ops[i].results[0];
+      auto served = serveUses(graph, strategies, value);
+      Strategy strategy = Strategy::replicated(graph.ops[i].rule);
+      if (served.size() == 1 && served[0].layout.partial.empty()) {
+        const TensorFactors &tensor = graph.ops[i].rule.results[0];
+        for (size_t d = 0; d < tensor.size(); ++d)
+          for (int32_t f : tensor[d])
+            strategy.factors[f] = served[0].layout.dims[d];
+      }
+      strategies[i] = std::move(strategy);
+    }
+  }
+
+  LogicalResult explainOps(func::FuncOp function, const FlowGraph &graph,
+                           const Decision &decision) {
+    if (explain.empty())
+      return success();
+    bool found = false;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (::fnmatch(explain.c_str(), graph.ops[i].name.c_str(), 0) != 0)
+        continue;
+      found = true;
+      function.emitRemark(explainOp(graph, decision, static_cast<int32_t>(i)));
+    }
+    if (!found)
+      return function.emitError("no node is named '" + explain + "'");
+    return success();
+  }
+};
+} // namespace

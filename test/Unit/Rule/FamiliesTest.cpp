@@ -1,0 +1,60 @@
+//===- FamiliesTest.cpp - Rules built from shapes -------------------------===//
+#include "partita/Rule/Families.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+
+static std::string show(const Expected<ShardingRule> &rule) {
+  REQUIRE(rule);
+  CHECK(rule->verify());
+  return rule->str();
+}
+
+TEST_CASE("reshape shares factors wherever cut points nest") {
+  CHECK(show(reshapeRule({2, 12, 64}, {24, 64})) == "c b a -> (c b) a {a=64, b=12, c=2}");
+  CHECK(show(reshapeRule({24, 192}, {2, 12, 3, 8, 8})) ==
+        "(e d) (c b a) -> e d c b a {a=8, b=8, c=3, d=12, e=2}");
+  CHECK(show(reshapeRule({1, 6, 1}, {2, 1, 3})) == "1 (b a) 1 -> b 1 a {a=3, b=2}");
+  CHECK(show(reshapeRule({}, {1})) == " -> 1 {}");
+}
+
+TEST_CASE("reshape replicates a span whose cuts do not nest, and only that") {
+  CHECK(show(reshapeRule({5, 4, 6}, {5, 6, 4})) ==
+        "e d a -> e c b {a=6 replicate, b=4 replicate, c=6 replicate, d=4 replicate, "
+        "e=5}");
+  CHECK(!reshapeRule({5}, {6}));
+}
+
+TEST_CASE("broadcast, transpose, reduce") {
+  CHECK(show(broadcastRule({{2, 3, 4}, {4}, {3, 1}})) ==
+        "a b c, c, b 1 -> a b c {a=2, b=3, c=4}");
+  CHECK(broadcastRule({{2, 3}, {2}}).error().message ==
+        "operand 1 of shape [2] does not broadcast: dim 0 has size 2, another operand "
+        "has 3");
+  CHECK(show(transposeRule({2, 3, 4}, {2, 0, 1})) == "a b c -> c a b {a=2, b=3, c=4}");
+  CHECK(show(reduceRule({2, 3, 4}, {-1}, true, ReduceKind::Max)) ==
+        "a b c -> a b 1 {a=2, b=3, c=4 max}");
+  CHECK(!reduceRule({2}, {1}, false, ReduceKind::Sum));
+  CHECK(!reduceRule({2, 2}, {1, -1}, false, ReduceKind::Sum));
+}
+
+TEST_CASE("slices and concatenation of equal blocks keep their minor factor") {
+  CHECK(show(sliceRule({4, 192}, {4, 64}, {0, 128}, {1, 1})) ==
+        "a (b c) -> a c {a=4, b=3 replicate, c=64}");
+  CHECK(show(sliceRule({10}, {4}, {0}, {1})) == "a -> b {a=10 replicate, b=4 replicate}");
+  CHECK(!sliceRule({4}, {2}, {3}, {1}));
+  CHECK(show(concatRule({{2, 8}, {2, 8}}, -1)) ==
+        "a c, a c -> a (b c) {a=2, b=2 replicate, c=8}");
+  CHECK(show(concatRule({{2, 3}, {2, 5}}, 1)) ==
+        "a b, a c -> a d {a=2, b=3 replicate, c=5 replicate, d=8 replicate}");
+  CHECK(!concatRule({{2, 3}, {3, 3}}, 1));
+}
+
+TEST_CASE("linear sets") {
+  auto sets = parseLinearSets("sum 01, max 0");
+  REQUIRE(sets);
+  CHECK(*sets == std::vector<LinearSet>{{ReduceKind::Sum, {0, 1}}, {ReduceKind::Max, {0}}});
+  CHECK(parseLinearSets("")->empty());
+  CHECK(!parseLinearSets("mean 0"));
+}

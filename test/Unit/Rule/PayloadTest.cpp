@@ -1,0 +1,45 @@
+//===- PayloadTest.cpp - Payload text is parsed and evaluated -------------===//
+#include "partita/Rule/Payload.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+using namespace partita;
+
+static double run(const char *text, std::vector<double> operands,
+                  std::vector<double> attributes = {}) {
+  auto payload = Payload::parse(text);
+  REQUIRE(payload);
+  std::vector<double> scratch;
+  return payload->evaluate<double>(operands.data(), attributes, scratch);
+}
+
+TEST_CASE("precedence and associativity are the usual ones") {
+  CHECK(run("1 - 2 - 3 * 4 / 8", {}) == -2.5);
+  CHECK(run("-x * 2 + y", {3, 1}) == -5);
+  CHECK(run("x < y && !(y < x) || 0", {1, 2}) == 1);
+}
+
+TEST_CASE("attributes, functions and repeated names") {
+  CHECK(run("max(lo, min(hi, x)) + lo", {7}, {-1, 5}) == 4);
+  CHECK(run("select(isnan(x), 1, 2)", {NAN}) == 1);
+  CHECK(std::isnan(run("max(x, 0)", {NAN})));
+  CHECK(run("x", {4}) == 4);
+}
+
+TEST_CASE("integers wrap and never trap") {
+  auto payload = Payload::parse("x / y");
+  std::vector<int64_t> scratch, attributes;
+  int64_t byZero[] = {1, 0}, overflow[] = {INT64_MIN, -1};
+  CHECK(payload->evaluate<int64_t>(byZero, attributes, scratch) == 0);
+  CHECK(payload->evaluate<int64_t>(overflow, attributes, scratch) == INT64_MIN);
+}
+
+TEST_CASE("errors name the payload and the place") {
+  CHECK(Payload::parse("x +").error().message == "payload \"x +\": unexpected end");
+  CHECK(Payload::parse("foo(x)").error().message ==
+        "payload \"foo(x)\": unknown function 'foo'");
+  CHECK(!Payload::parse("max(x)"));
+  CHECK(!Payload::parse("(x"));
+  CHECK(!Payload::parse("x y"));
+}

@@ -1,0 +1,17 @@
+//===- Main.cpp - partita-opt: run passes on textual IR -------------------===//
+#include "passes/Pipelines/Passes.h"
+
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllPasses.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+
+int main(int argc, char **argv) {
+  mlir::DialectRegistry registry;
+  mlir::registerAllDialects(registry);
+  mlir::registerAllPasses();
+  partita::registerPartitaDialects(registry);
+  partita::registerPartitaPasses();
+  return mlir::asMainReturnCode(
+      mlir::MlirOptMain(argc, argv, "Partita optimizer driver\n", registry));
+}
