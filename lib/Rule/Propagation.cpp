@@ -17,26 +17,13 @@ bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList 
   return atom.size % shards == 0 || (atom.canPad && shards <= atom.size);
 }
 
-/// Whether the atom or anything linked to it refuses every split: the `3` of a fused
-/// query-key-value dim, whose thirds are sliced apart.
-static bool refused(const FlowGraph &graph, const Atom &atom) {
-  auto bare = [&](const Atom &a) {
-    FactorKind kind = graph.kindOf(a);
-    return kind == FactorKind::Replicate || kind == FactorKind::Window;
-  };
-  return bare(atom) || std::any_of(atom.links.begin(), atom.links.end(),
-                                   [&](const Atom::Link &link) {
-                                     return bare(graph.atoms[link.atom]);
-                                   });
-}
-
 Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
                                                     const std::vector<int32_t> &dim,
                                                     const AxisList &axes, int first) {
   std::vector<AxisList> result(dim.size());
   size_t at = first >= 0 ? static_cast<size_t>(first) : 0;
   if (first < 0) {
-    while (at < dim.size() && refused(graph, graph.atoms[dim[at]]))
+    while (at < dim.size() && graph.atoms[dim[at]].refused)
       ++at;
     if (at == dim.size())
       at = 0;

@@ -8,9 +8,15 @@ class App;
 
 namespace partita {
 
+struct CompileOptions;
+
+/// Model, mesh, mode, hints and shapes: what compile and verify have in common.
+void addModelOptions(CLI::App &command, CompileOptions &options);
+
 /// Each adds a sub-command whose callback stores its exit status.
 void addCompileCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
+void addVerifyCommand(CLI::App &app, int &status);
 
 } // namespace partita
 

@@ -32,6 +32,18 @@ static int compileCommand(const CompileOptions &options) {
   return 0;
 }
 
+void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
+  command.add_option("model", options.model, "The ONNX file")->required();
+  command.add_option("--mesh", options.mesh,
+                      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+  command.add_option("--mode", options.mode, "How strategies are decided")
+      ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
+      ->capture_default_str();
+  command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
+  command.add_option("--shape", options.shapes,
+                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
+}
+
 void partita::addCompileCommand(CLI::App &app, int &status) {
   auto options = std::make_shared<CompileOptions>();
   CLI::App *command =
@@ -42,16 +54,8 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                   "--hints hints.json\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
                   "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2");
-  command->add_option("model", options->model, "The ONNX file")->required();
+  addModelOptions(*command, *options);
   command->add_option("-o,--output", options->output, "The bundle, a new folder");
-  command->add_option("--mesh", options->mesh,
-                      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
-  command->add_option("--mode", options->mode, "How strategies are decided")
-      ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
-      ->capture_default_str();
-  command->add_option("--hints", options->hints, "Hints file (docs/hints.md)");
-  command->add_option("--shape", options->shapes,
-                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
   command->add_option("--explain", options->explain,
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,

@@ -58,6 +58,9 @@ struct Atom {
   /// Whether every dim that any linked atom is part of has it as its major-most piece, so
   /// that it may be padded.
   bool canPad = false;
+  /// Whether this atom or one it is linked to, however far, may not be split: the `3` of
+  /// a fused query-key-value dim, whose thirds are sliced apart.
+  bool refused = false;
   /// Atoms of other ops that are the same piece of a value between them.
   struct Link {
     int32_t atom, value;

@@ -60,7 +60,7 @@ bool canShard(const FlowGraph &graph, const Atom &atom, const AxisList &axes);
 
 /// Distributes `axes` over the atoms of one dim, major first: each atom takes the longest
 /// prefix (axes are cut into sub-axes where needed) that its size divides by. Starts at
-/// the first atom that no linked op refuses to split, or at `first` if ≥ 0. Returns axes
+/// the first atom that is not refused, or at `first` if ≥ 0. Returns axes
 /// per atom of `dim`, or an error if some axes find no place.
 Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
                                            const std::vector<int32_t> &dim,
