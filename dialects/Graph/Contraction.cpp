@@ -59,6 +59,8 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   // A bias is added once, so it must be partial with whatever makes the sum partial.
   std::vector<int32_t> left{0}, right{1};
   if (shapes.size() > 2) {
+    for (int32_t f : c)
+      rule.factors[f].addends = {2};
     left.push_back(2);
     right.push_back(2);
   }

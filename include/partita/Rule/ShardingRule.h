@@ -45,6 +45,9 @@ struct Factor {
   int64_t size = 1;
   FactorKind kind = FactorKind::Parallel;
   ReduceKind reduce = ReduceKind::Sum; ///< for Reduction
+  /// For Reduction: operands that are added to the sum (a bias). When the factor is split
+  /// they must be partial along its axes, or every rank would add them.
+  std::vector<int32_t> addends = {};
 };
 
 /// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
