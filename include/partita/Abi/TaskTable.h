@@ -280,9 +280,10 @@ enum partita_format {
 };
 
 /* Post-ops: num_post records of PARTITA_POST_INTS ints {kind, alpha, beta, mask},
- * applied in order to the result x. Binary ones take the next extra operand y, dense
- * row-major over the result's dims whose bit is set in mask (bit i is the result's dim
- * i, batch dims first, in the order the parameters list them), broadcast along the rest.
+ * applied in order to the result x. Binary ones take the next extra operand y: dense over
+ * the result's dims whose bit is set in mask, broadcast along the rest. Bit i is the
+ * result's dim i: MatMul: the batch dims as listed, then m, n, and y is row-major in that
+ * order; Conv: batch, channels, spatial…, and y is in the order of dst_format.
  *                 kind            meaning */
 #define PARTITA_POST_OPS(X)                                                              \
   X(RELU, "relu") /* x > 0 ? x : alpha·x */                                              \
