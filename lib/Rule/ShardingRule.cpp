@@ -144,6 +144,9 @@ ShardingRule::parse(std::string_view text,
     for (const auto &dim : tensor) {
       result.emplace_back();
       for (const std::string &factor : dim) {
+        // A loop of one iteration is none: dims of size 1 belong to no factor.
+        if ((*sizes)[factor] == 1)
+          continue;
         auto [it, added] = index.try_emplace(factor, -1);
         if (added)
           it->second = rule.addFactor((*sizes)[factor]);
