@@ -299,7 +299,7 @@ size_t Call::weightOperand(TaskKind kind) {
                                   : static_cast<size_t>(task::ConvWeights);
 }
 
-Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView params) {
+static Expected<std::unique_ptr<Call>> createTyped(TaskKind kind, task::IntsView params) {
   if (kind == TaskKind::MatMul) {
     auto p = task::MatMul::decode(params);
     return p ? createMatMul(*p) : tl::unexpected(p.error());
@@ -308,10 +308,23 @@ Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView param
     auto p = task::Pool::decode(params);
     return p ? createPool(*p) : tl::unexpected(p.error());
   }
-  if (kind != TaskKind::Conv && kind != TaskKind::ConvTranspose)
-    return makeError(std::string(name(kind)) + " is not an engine call");
   auto p = task::Conv::decode(params);
   return p ? createConv(*p, kind == TaskKind::ConvTranspose) : tl::unexpected(p.error());
+}
+
+Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView params) {
+  bool weighted = kind == TaskKind::MatMul || kind == TaskKind::Conv ||
+                  kind == TaskKind::ConvTranspose;
+  if (!weighted && kind != TaskKind::Pool)
+    return makeError(std::string(name(kind)) + " is not an engine call");
+  auto call = createTyped(kind, params);
+  // Every engine call begins with its element type.
+  if (!call || !weighted ||
+      (params[0] != PARTITA_DTYPE_F16 && params[0] != PARTITA_DTYPE_BF16))
+    return call;
+  std::string how = (*call)->implementation();
+  bool slow = how == "loops" || how.starts_with("ref");
+  return slow ? createWidened(kind, params) : std::move(call);
 }
 
 Expected<Sizes> onednn::querySizes(TaskKind kind, task::IntsView params, int threads) {

@@ -125,6 +125,10 @@ Expected<std::unique_ptr<Call>> createMatMul(const task::MatMul &params);
 Expected<std::unique_ptr<Call>> createConv(const task::Conv &params, bool transposed);
 Expected<std::unique_ptr<Call>> createPool(const task::Pool &params);
 
+/// The same call in f32 around 16-bit operands, which are widened into scratch and whose
+/// result is rounded once (Widened.cpp). `params` are those of the 16-bit call.
+Expected<std::unique_ptr<Call>> createWidened(TaskKind kind, task::IntsView params);
+
 /// Plain loops for every element type (Native.cpp).
 std::unique_ptr<Call> nativeMatMul(const task::MatMul &params);
 std::unique_ptr<Call> nativeConv(const task::Conv &params, bool transposed);
