@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_IMPORT_IMPORT_H
 #define PARTITA_PASSES_IMPORT_IMPORT_H
 
+#include "partita/Base/Error.h"
 #include "partita/Onnx/Model.h"
 
 #include "mlir/IR/BuiltinOps.h"

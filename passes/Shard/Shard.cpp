@@ -78,12 +78,12 @@ private:
     graph.finalize();
     auto decision = decide(graph, shardMode, parsed);
     if (!decision)
-      return function.emitError(decision.error().message);
+      return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleArguments(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
-      function.emitRemark(note);
+      emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
   }
 
@@ -115,7 +115,7 @@ private:
       if (::fnmatch(explain.c_str(), graph.ops[i].name.c_str(), 0) != 0)
         continue;
       found = true;
-      function.emitRemark(explainOp(graph, decision, static_cast<int32_t>(i)));
+      emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
     if (!found)
       return function.emitError("no node is named '" + explain + "'");

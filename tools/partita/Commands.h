@@ -1,0 +1,17 @@
+//===- Commands.h - Sub-commands of partita ---------------------*- C++ -*-===//
+#ifndef PARTITA_TOOLS_PARTITA_COMMANDS_H
+#define PARTITA_TOOLS_PARTITA_COMMANDS_H
+
+namespace CLI {
+class App;
+} // namespace CLI
+
+namespace partita {
+
+/// Each adds a sub-command whose callback stores its exit status.
+void addCompileCommand(CLI::App &app, int &status);
+void addInspectCommand(CLI::App &app, int &status);
+
+} // namespace partita
+
+#endif // PARTITA_TOOLS_PARTITA_COMMANDS_H
