@@ -238,6 +238,8 @@ enum partita_task_kind {
       PARTITA_NUM_TASK_KINDS
 };
 
+/* clang-format off */
+
 /* c[…, m, n] = post(Σ_k a[…, m, k] · b[…, k, n] + bias). Row-major c with row stride
  * c_row; transposed operands are strides. bias_mask: 0 no bias; bit 0: it varies
  * along n, bit 1: along m. b_packed 1: b is a weight that
@@ -365,6 +367,8 @@ enum partita_post_op {
 #define PARTITA_TO_PARTIAL_FIELDS(X) X(dtype) X(count) X(bits)
 
 #define PARTITA_FILL_FIELDS(X) X(dtype) X(count) X(bits)
+
+/* clang-format on */
 
 /*  kind's struct     kind            fields */
 #define PARTITA_TASK_PARAMS(X)                                                           \
