@@ -83,7 +83,7 @@ static void conv(int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t 
     p.has_bias = p.weights_packed = 1, p.src_format = p.dst_format = format;
     int64_t pad = kernel / 2, result = (size + 2 * pad - kernel) / stride + 1;
     p.spatial.assign(2, {size, result, kernel, stride, 1, pad, pad});
-    if (residual && format == PARTITA_FORMAT_CHANNELS_FIRST)
+    if (residual)
       p.post.push_back({PARTITA_POST_BINARY_ADD, 0, 0, 15});
     p.post.push_back({PARTITA_POST_RELU});
     char what[80];
