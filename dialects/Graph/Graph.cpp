@@ -52,8 +52,7 @@ std::vector<double> graph::detail::payloadAttributes(Operation *op,
                                                      const Payload &payload) {
   std::vector<double> values;
   for (const std::string &name : payload.attributeNames())
-    values.push_back(
-        cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
+    values.push_back(cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
   return values;
 }
 
@@ -61,9 +60,9 @@ Expected<std::vector<HostTensor>>
 graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> operands) {
   auto payload = cast<PayloadOpInterface>(op);
   DType type = *dtypeOf(getElementTypeOrSelf(op->getResult(0).getType()));
-  return std::vector<HostTensor>{reference::elementwise(
-      payload.getPayload(), payload.getPayloadAttributes(),
-      {operands.begin(), operands.end()}, type)};
+  return std::vector<HostTensor>{
+      reference::elementwise(payload.getPayload(), payload.getPayloadAttributes(),
+                             {operands.begin(), operands.end()}, type)};
 }
 
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,

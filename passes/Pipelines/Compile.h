@@ -7,7 +7,6 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILE_H
 #define PARTITA_PASSES_PIPELINES_COMPILE_H
 
-
 #include "partita/Base/Error.h"
 
 #include <functional>
@@ -24,7 +23,7 @@ struct CompileOptions {
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
   std::string mode = "auto";
-  std::string hints; ///< path, empty: none
+  std::string hints;               ///< path, empty: none
   std::vector<std::string> shapes; ///< NAME=1,128
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none

@@ -60,8 +60,7 @@ public:
       return tl::unexpected(expected.error());
     std::vector<std::string> lines;
     if (!options.expected.empty()) {
-      auto outside =
-          readTensors(options.expected, "output", original.getResultTypes());
+      auto outside = readTensors(options.expected, "output", original.getResultTypes());
       if (!outside)
         return tl::unexpected(outside.error());
       if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
@@ -109,12 +108,12 @@ private:
                          const Tensors &expected, std::vector<std::string> &lines) const {
     for (size_t i = 0; i < expected.size(); ++i) {
       std::string where = what + ", output " + std::to_string(i);
-      if (auto ok =
-              compareTensors(actual[i], expected[i], options.rtol, options.atol);
+      if (auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
           !ok)
         return makeError(where + ": " + ok.error().message);
       char text[32];
-      std::snprintf(text, sizeof(text), "%.3g", largestDifference(actual[i], expected[i]));
+      std::snprintf(text, sizeof(text), "%.3g",
+                    largestDifference(actual[i], expected[i]));
       lines.push_back(where + ": largest difference " + text);
     }
     return {};

@@ -20,8 +20,8 @@ using namespace partita;
 /// The chain of ops through which an axis arrived, nearest first.
 static std::string explainOp(const FlowGraph &graph, const Decision &decision,
                              int32_t op) {
-  std::string text = "'" + graph.ops[op].name +
-                     "': " + decision.strategies[op].str(graph.mesh);
+  std::string text =
+      "'" + graph.ops[op].name + "': " + decision.strategies[op].str(graph.mesh);
   for (int32_t a : graph.allAtoms(op)) {
     if (decision.propagated.axes[a].empty())
       continue;
@@ -63,8 +63,7 @@ private:
       parsed = std::move(*read);
     }
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() &&
-          failed(shard(function, *devices, *shardMode, parsed)))
+      if (!function.isExternal() && failed(shard(function, *devices, *shardMode, parsed)))
         return failure();
     return success();
   }

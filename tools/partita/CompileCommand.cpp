@@ -35,13 +35,13 @@ static int compileCommand(const CompileOptions &options) {
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("model", options.model, "The ONNX file")->required();
   command.add_option("--mesh", options.mesh,
-                      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+                     "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
   command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
   command.add_option("--shape", options.shapes,
-                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
+                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
 }
 
 void partita::addCompileCommand(CLI::App &app, int &status) {
