@@ -6,6 +6,7 @@
 #include "dialects/Graph/Graph.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Shard/Passes.h"
+#include "passes/Simplify/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -15,6 +16,7 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 }
 
 void partita::registerPartitaPasses() {
+  registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
   registerPipelinesPasses();
