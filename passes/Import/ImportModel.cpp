@@ -29,7 +29,7 @@ static bool hasImport(const Node &node) {
 
 static Error describe(const std::string &path,
                       const std::vector<UnsupportedNode> &nodes) {
-  std::string text = path + ": " + std::to_string(nodes.size()) +
+  std::string text = "'" + path + "': " + std::to_string(nodes.size()) +
                      (nodes.size() == 1 ? " node is" : " nodes are") + " not supported:";
   for (const UnsupportedNode &node : nodes)
     text += "\n  " + (node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType +
