@@ -52,7 +52,7 @@ public:
           importer.define(node.outputs[i], (*values)[i]);
         continue;
       }
-      // A node behind an unsupported one has no operands; only first causes are listed.
+      // A node behind an unsupported one has no operands: that alone is no reason.
       if (!values.error().message.empty())
         unsupported.push_back({node.opType, node.domain, node.origin,
                                values.error().message, node.sinceVersion});
@@ -104,12 +104,12 @@ private:
 
   /// An empty error message: an operand is missing because of an earlier failure.
   Expected<Values> importNode(const Node &node) {
-    for (const std::string &input : node.inputs)
-      if (!input.empty() && !importer.lookup(input))
-        return makeError("");
     if (!hasImport(node))
       return makeError(node.domain.empty() ? "this operator has no import"
                                            : "operators of this domain have no import");
+    for (const std::string &input : node.inputs)
+      if (!input.empty() && !importer.lookup(input))
+        return makeError("");
     importer.location = NameLoc::get(builder.getStringAttr(node.origin));
     importer.nodeName = node.name;
     auto it = handlers().find(node.opType);
