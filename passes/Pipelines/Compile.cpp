@@ -140,8 +140,10 @@ void Compiler::summarize() {
   });
 }
 
-/// A bad output is known before the work, not after it.
-static Expected<void> checkOutput(const CompileOptions &options) {
+/// A bad mesh or output is known before the work, not after it.
+static Expected<void> checkOptions(const CompileOptions &options) {
+  if (auto mesh = Mesh::parse(options.mesh); !mesh)
+    return tl::unexpected(mesh.error());
   if (options.to != Level::L5)
     return {};
   auto writer = BundleWriter::create(options.output);
@@ -154,7 +156,7 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
                                               const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
-  Expected<void> ok = checkOutput(options);
+  Expected<void> ok = checkOptions(options);
   if (ok)
     ok = compiler.import();
   if (ok && options.to >= Level::L2)
