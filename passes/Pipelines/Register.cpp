@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Shard/Passes.h"
 
@@ -17,5 +18,6 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 void partita::registerPartitaPasses() {
   registerShardPasses();
   registerPartitionPasses();
+  registerCodegenCPUPasses();
   registerPipelinesPasses();
 }
