@@ -52,8 +52,7 @@ std::vector<double> graph::detail::payloadAttributes(Operation *op,
                                                      const Payload &payload) {
   std::vector<double> values;
   for (const std::string &name : payload.attributeNames())
-    values.push_back(
-        cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
+    values.push_back(cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
   return values;
 }
 
@@ -61,19 +60,24 @@ Expected<std::vector<HostTensor>>
 graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> operands) {
   auto payload = cast<PayloadOpInterface>(op);
   DType type = *dtypeOf(getElementTypeOrSelf(op->getResult(0).getType()));
-  return std::vector<HostTensor>{reference::elementwise(
-      payload.getPayload(), payload.getPayloadAttributes(),
-      {operands.begin(), operands.end()}, type)};
+  return std::vector<HostTensor>{
+      reference::elementwise(payload.getPayload(), payload.getPayloadAttributes(),
+                             {operands.begin(), operands.end()}, type)};
 }
 
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,
                                             StringRef name, ValueRange operands,
                                             ArrayRef<NamedAttribute> attrs) {
-  OperationState state(location, name, operands, TypeRange(), attrs);
-  auto info = state.name.getRegisteredInfo();
-  auto *infer = info ? info->getInterface<InferTypeOpInterface>() : nullptr;
-  if (!infer)
+  // The op exists first, with a type to be replaced: its attributes are then where
+  // inference reads them.
+  OperationState state(location, name, operands,
+                       TypeRange(NoneType::get(builder.getContext())), attrs);
+  Operation *op = Operation::create(state);
+  auto infer = dyn_cast<InferTypeOpInterface>(op);
+  if (!infer) {
+    op->destroy();
     return makeError("'" + name.str() + "' does not infer its result type");
+  }
   // The op's message arrives as a diagnostic; hand it on as a value.
   std::string message;
   ScopedDiagnosticHandler handler(builder.getContext(), [&](Diagnostic &diagnostic) {
@@ -81,10 +85,13 @@ Expected<Operation *> graph::createInferred(OpBuilder &builder, Location locatio
     return success();
   });
   SmallVector<Type> types;
-  DictionaryAttr dictionary = state.attributes.getDictionary(builder.getContext());
-  if (failed(infer->inferReturnTypes(builder.getContext(), location, operands,
-                                     dictionary, OpaqueProperties(nullptr), {}, types)))
+  if (failed(infer.inferReturnTypes(builder.getContext(), location, op->getOperands(),
+                                    op->getAttrDictionary(), op->getPropertiesStorage(),
+                                    {}, types))) {
+    op->destroy();
     return makeError(message);
-  state.addTypes(types);
-  return builder.create(state);
+  }
+  op->getResult(0).setType(types[0]);
+  builder.insert(op);
+  return op;
 }

@@ -15,14 +15,13 @@
 
 namespace partita::graph::detail {
 
-/// Parses the sets of an op's definition into `rule` (an error passes through). Sets that name
-/// operands the op does not have are dropped: they belong to optional ones.
+/// Parses the sets of an op's definition into `rule` (an error passes through). Sets that
+/// name operands the op does not have are dropped: they belong to optional ones.
 Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets);
 
 /// Result types from a rule; reports the rule's error at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
-                               llvm::StringRef opName,
-                               const Expected<ShardingRule> &rule,
+                               llvm::StringRef opName, const Expected<ShardingRule> &rule,
                                mlir::Type elementType,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
@@ -44,10 +43,10 @@ namespace partita::graph {
 
 /// Creates the op `name` with inferred result types, or an error (the op's own words,
 /// without the op name).
-Expected<mlir::Operation *> createInferred(mlir::OpBuilder &builder,
-                                           mlir::Location location, llvm::StringRef name,
-                                           mlir::ValueRange operands,
-                                           llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+Expected<mlir::Operation *>
+createInferred(mlir::OpBuilder &builder, mlir::Location location, llvm::StringRef name,
+               mlir::ValueRange operands,
+               llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
 /// Between dense attributes and host tensors (a splat expands).
 HostTensor toHostTensor(mlir::ElementsAttr attr);

@@ -223,6 +223,20 @@ static void nameReplicated(const FlowGraph &graph, Decision &decision) {
                            (whole.size() > 3 ? ", …" : ""));
 }
 
+/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
+static void noteConflicts(const FlowGraph &graph, Decision &decision) {
+  constexpr size_t shown = 6;
+  const auto &conflicts = decision.propagated.conflicts;
+  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
+    decision.notes.push_back(
+        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
+        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
+        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
+  if (conflicts.size() > shown)
+    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
+                             " more such conflicts; --explain NODE tells of one");
+}
+
 /// Pins every op of the sub-graphs that ask for data-parallel to what batch seeds alone
 /// give it.
 static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
@@ -275,11 +289,7 @@ Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
   if (!decision)
     return decision;
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
-  for (const Conflict &conflict : decision->propagated.conflicts)
-    decision->notes.push_back("'" + graph.ops[conflict.op].name + "' keeps " +
-                              graph.mesh.str(conflict.kept) + " (" + conflict.keptOrigin +
-                              ") over " + graph.mesh.str(conflict.rejected) + " (" +
-                              conflict.rejectedOrigin + ")");
+  noteConflicts(graph, *decision);
   nameReplicated(graph, *decision);
   return decision;
 }

@@ -140,6 +140,11 @@ Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy
         set.operands.end())
       addPartial(layout, set.kind, p.axes);
   }
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    for (int32_t addend : rule.factors[f].addends)
+      if (addend == static_cast<int32_t>(i))
+        for (const DimFactor &sub : strategy.factors[f].factors)
+          addPartial(layout, rule.factors[f].reduce, sub.axes);
   return layout;
 }
 

@@ -7,6 +7,7 @@
 #include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Shard/Passes.h"
+#include "passes/Simplify/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -16,6 +17,7 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 }
 
 void partita::registerPartitaPasses() {
+  registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
   registerCodegenCPUPasses();

@@ -20,8 +20,8 @@ using namespace partita;
 /// The chain of ops through which an axis arrived, nearest first.
 static std::string explainOp(const FlowGraph &graph, const Decision &decision,
                              int32_t op) {
-  std::string text = "'" + graph.ops[op].name +
-                     "': " + decision.strategies[op].str(graph.mesh);
+  std::string text =
+      "'" + graph.ops[op].name + "': " + decision.strategies[op].str(graph.mesh);
   for (int32_t a : graph.allAtoms(op)) {
     if (decision.propagated.axes[a].empty())
       continue;
@@ -63,8 +63,7 @@ private:
       parsed = std::move(*read);
     }
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() &&
-          failed(shard(function, *devices, *shardMode, parsed)))
+      if (!function.isExternal() && failed(shard(function, *devices, *shardMode, parsed)))
         return failure();
     return success();
   }
@@ -78,12 +77,12 @@ private:
     graph.finalize();
     auto decision = decide(graph, shardMode, parsed);
     if (!decision)
-      return function.emitError(decision.error().message);
+      return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleArguments(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
-      function.emitRemark(note);
+      emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
   }
 
@@ -115,7 +114,7 @@ private:
       if (::fnmatch(explain.c_str(), graph.ops[i].name.c_str(), 0) != 0)
         continue;
       found = true;
-      function.emitRemark(explainOp(graph, decision, static_cast<int32_t>(i)));
+      emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
     if (!found)
       return function.emitError("no node is named '" + explain + "'");

@@ -53,6 +53,7 @@ def Graph_GeluOp : Graph_UnaryOp<
 def Graph_GeluTanhOp : Graph_UnaryOp<
     "gelu_tanh", "",
     "x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))", "">;
+def Graph_SoftsignOp : Graph_UnaryOp<"softsign", "Softsign", "x / (1 + abs(x))">;
 def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", "">;
 def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", ""> {
   let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
@@ -68,6 +69,17 @@ def Graph_LeakyReluOp
                         (ins DefaultValuedAttr<F64Attr, "0.01">:$alpha)>;
 def Graph_EluOp : Graph_ParameterOp<"elu", "Elu", "select(x < 0, alpha * (exp(x) - 1), x)",
                                     (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
+def Graph_CeluOp
+    : Graph_ParameterOp<"celu", "Celu", "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))",
+                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
+def Graph_SeluOp
+    : Graph_ParameterOp<"selu", "Selu",
+                        "gamma * select(x < 0, alpha * (exp(x) - 1), x)",
+                        (ins DefaultValuedAttr<F64Attr, "1.67326319217681884765625">:$alpha,
+                             DefaultValuedAttr<F64Attr, "1.05070102214813232421875">:$gamma)>;
+def Graph_ThresholdedReluOp
+    : Graph_ParameterOp<"thresholded_relu", "ThresholdedRelu", "select(x > alpha, x, 0)",
+                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
 def Graph_HardSigmoidOp
     : Graph_ParameterOp<"hard_sigmoid", "HardSigmoid", "max(0, min(1, alpha * x + beta))",
                         (ins DefaultValuedAttr<F64Attr, "0.2">:$alpha,

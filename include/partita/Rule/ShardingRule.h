@@ -45,6 +45,9 @@ struct Factor {
   int64_t size = 1;
   FactorKind kind = FactorKind::Parallel;
   ReduceKind reduce = ReduceKind::Sum; ///< for Reduction
+  /// For Reduction: operands that are added to the sum (a bias). When the factor is split
+  /// they must be partial along its axes, or every rank would add them.
+  std::vector<int32_t> addends = {};
 };
 
 /// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
@@ -89,13 +92,13 @@ struct Passing {
 };
 
 /// What a plan decides for one op: axes per factor. A factor may itself be cut into
-/// sub-factors ({3}·{768: tp}), so each entry is a DimLayout.
+/// sub-factors ({3}*{768: tp}), so each entry is a DimLayout.
 struct Strategy {
   std::vector<DimLayout> factors;
   std::vector<Passing> passing;
 
   static Strategy replicated(const ShardingRule &rule);
-  /// "[{2: dp}, {3}·{768: tp}] pass 0 {tp}": one entry per factor in the form of
+  /// "[{2: dp}, {3}*{768: tp}] pass 0 {tp}": one entry per factor in the form of
   /// Layout::str, then the passing sets.
   std::string str(const Mesh &mesh) const;
   /// The inverse; an error names the place. Does not check against the rule beyond the
