@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Simplify/Passes.h"
@@ -19,5 +20,6 @@ void partita::registerPartitaPasses() {
   registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
+  registerCodegenCPUPasses();
   registerPipelinesPasses();
 }
