@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
+#include "passes/Codegen/CPU/EmitBundle.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -35,6 +36,7 @@ private:
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &add);
   void summarize();
+  Expected<codegen::WeightData> weightData(const std::string &name) const;
 
   const CompileOptions &options;
   Progress progress;
