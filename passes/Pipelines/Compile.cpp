@@ -95,11 +95,6 @@ Expected<void> Compiler::partition() {
   return ok;
 }
 
-Expected<void> Compiler::emit() {
-  progress("generating code");
-  return makeError("this build has no code generator");
-}
-
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(PassManager &)> &add) {
   PassManager manager(&context);
