@@ -95,44 +95,6 @@ Expected<void> Compiler::partition() {
   return ok;
 }
 
-Expected<void> Compiler::emit() {
-  progress("generating code");
-  codegen::EmitOptions emit;
-  emit.out = options.output;
-  emit.targetCpu = options.targetCpu;
-  emit.threads = options.threads;
-  emit.model = std::filesystem::path(options.model).filename();
-  auto emitted = codegen::emitBundle(
-      *module, emit, [&](const std::string &name) { return weightData(name); });
-  if (!emitted)
-    return tl::unexpected(error.empty() ? emitted.error() : Error{error});
-  report.arenaBytes = static_cast<int64_t>(emitted->arenaBytes);
-  report.weightBytesPerRank = static_cast<int64_t>(emitted->weightBytes);
-  report.packedBytes = static_cast<int64_t>(emitted->packedBytes);
-  report.numKernels = static_cast<int64_t>(emitted->numKernels);
-  report.numTasks = static_cast<int64_t>(emitted->numTasks);
-  return {};
-}
-
-/// External data stays where it is; what lies inside the model file is copied, so that a
-/// bundle does not depend on it.
-Expected<codegen::WeightData> Compiler::weightData(const std::string &name) const {
-  auto it = weights.find(name);
-  if (it == weights.end())
-    return makeError("weight '" + name + "' is not in the model");
-  const onnx_model::Tensor &tensor = it->second;
-  codegen::WeightData data;
-  data.type = tensor.type;
-  data.shape = tensor.shape;
-  data.bytes = tensor.bytes;
-  data.owner = tensor.owner;
-  if (!tensor.file.empty() && tensor.file != options.model) {
-    data.file = tensor.file;
-    data.fileOffset = tensor.offset;
-  }
-  return data;
-}
-
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(PassManager &)> &add) {
   PassManager manager(&context);

@@ -2,7 +2,6 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
-#include "passes/Codegen/CPU/EmitBundle.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -36,7 +35,6 @@ private:
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &add);
   void summarize();
-  Expected<codegen::WeightData> weightData(const std::string &name) const;
 
   const CompileOptions &options;
   Progress progress;

@@ -35,6 +35,7 @@ public:
 
 private:
   void findLoops();
+  bool tryResult(const Tensor &wanted, const Tensor &dense);
   void orientResult();
   void denseResult();
   void swapSides();
@@ -64,27 +65,45 @@ private:
 } // namespace
 
 void Contraction::findLoops() {
-  tensors = {former.tensorOf(op.getLhs()), former.tensorOf(op.getRhs()),
-             former.allocateForUser(result)};
+  tensors = {former.tensorOf(op.getLhs()), former.tensorOf(op.getRhs()), {}};
   for (const PostStep &step : chain)
     if (step.operand) {
       tensors.push_back(former.tensorOf(step.operand));
       tensors.back().view = tensors.back().view.broadcast(shapeOf(result));
     }
-  for (bool again : {false, true}) {
+  if (tryResult(former.allocateForUser(result), former.allocate(result)))
+    return;
+  // Some view's parts do not nest: dense tensors always do.
+  for (size_t t = 0; t < tensors.size(); ++t)
+    if (t != Result)
+      tensors[t] = former.copied(tensors[t], type, sourceName(op));
+  bool nests = tryResult(former.allocate(result), former.allocate(result));
+  assert(nests && "dense tensors nest with every rule");
+  (void)nests;
+}
+
+/// Writing in the order that the user of the result reads is free unless it cuts the
+/// product into smaller ones.
+bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
+  size_t fewest = SIZE_MAX;
+  for (const Tensor &candidate : {wanted, dense}) {
     std::vector<View> views;
     for (const Tensor &tensor : tensors)
       views.push_back(tensor.view);
-    if (auto found = contractLoops(rule, views)) {
-      loops = std::move(*found);
-      return;
-    }
-    assert(!again && "dense tensors nest with every rule");
-    // Some view's parts do not nest: dense tensors always do.
-    for (size_t t = 0; t < tensors.size(); ++t)
-      tensors[t] = t == Result ? former.allocate(result)
-                               : former.copied(tensors[t], type, sourceName(op));
+    views[Result] = candidate.view;
+    auto found = contractLoops(rule, views);
+    if (!found)
+      continue;
+    std::vector<Loop> merged = mergedLoops(*found, Left);
+    auto count = static_cast<size_t>(
+        llvm::count_if(merged, [](const Loop &loop) { return loop.inResult; }));
+    if (count >= fewest)
+      continue;
+    fewest = count;
+    loops = std::move(*found);
+    tensors[Result] = candidate;
   }
+  return fewest != SIZE_MAX;
 }
 
 void Contraction::swapSides() {
