@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
 #include "passes/Import/Import.h"
+#include "partita/Base/Plan.h"
 #include "passes/Pipelines/Compile.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -30,10 +31,12 @@ public:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   WeightTable weights;
   CompileReport report;
+  Plan plan; ///< filled by annotate() and partition()
 
 private:
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &add);
+  void recordPlan();
   void summarize();
 
   const CompileOptions &options;

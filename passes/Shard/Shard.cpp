@@ -2,6 +2,7 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "partita/Base/Plan.h"
 #include "partita/Rule/Hints.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -73,6 +74,8 @@ private:
     auto flow = dist::buildFlow(function, devices);
     if (failed(flow))
       return failure();
+    if (!plan.empty())
+      return applyPlan(function, **flow);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     auto decision = decide(graph, shardMode, parsed);
@@ -84,6 +87,43 @@ private:
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
+  }
+
+  /// The strategies of a plan, which must be for this program and mesh.
+  LogicalResult applyPlan(func::FuncOp function, const dist::ProgramFlow &flow) {
+    auto read = readPlan(plan);
+    if (!read)
+      return emitError(function.getLoc(), read.error().message);
+    const PlanStage &stage = read->stages[0];
+    auto mismatch = [&](const Twine &what) {
+      return emitError(function.getLoc(), "'" + plan + "' is not a plan for this model: ")
+             << what;
+    };
+    if (stage.mesh != flow.graph.mesh.str())
+      return mismatch("its mesh is " + stage.mesh + ", not " + flow.graph.mesh.str());
+    auto ops = llvm::map_to_vector(function.front().without_terminator(),
+                                   [](Operation &op) { return &op; });
+    if (ops.size() != stage.nodes.size() ||
+        stage.arguments.size() != function.getNumArguments() ||
+        stage.results.size() != function.getNumResults())
+      return mismatch("it has " + Twine(stage.nodes.size()) + " ops, the model " +
+                      Twine(ops.size()));
+    auto text = [&](const std::string &value) {
+      return StringAttr::get(&getContext(), value);
+    };
+    for (auto [op, node] : llvm::zip_equal(ops, stage.nodes)) {
+      if (op->getName().getStringRef() != node.op)
+        return mismatch("op '" + node.name + "' is a " + node.op + " there and a " +
+                        op->getName().getStringRef() + " here");
+      op->setAttr(dist::strategyAttr, text(node.strategy));
+    }
+    for (auto [i, tensor] : llvm::enumerate(stage.arguments))
+      function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr,
+                          text(tensor.layout));
+    for (auto [i, tensor] : llvm::enumerate(stage.results))
+      function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr,
+                             text(tensor.layout));
+    return success();
   }
 
   /// An argument arrives in the layout that its users agree on, else whole; each rank
