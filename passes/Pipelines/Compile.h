@@ -24,8 +24,8 @@ struct CompileOptions {
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
   std::string mode = "auto";
-  std::string hints;               ///< path, empty: none
-  std::string plan; ///< path of a plan.json that replaces deciding; empty: none
+  std::string hints; ///< path, empty: none
+  std::string plan;  ///< path of a plan.json that replaces deciding; empty: none
   std::vector<std::string> shapes; ///< NAME=1,128
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none

@@ -2,8 +2,8 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
-#include "passes/Import/Import.h"
 #include "partita/Base/Plan.h"
+#include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 
 #include "mlir/IR/MLIRContext.h"

@@ -82,7 +82,7 @@ private:
     if (!decision)
       return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
-    settleArguments(graph, decision->strategies);
+    settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
@@ -126,11 +126,11 @@ private:
     return success();
   }
 
-  /// An argument arrives in the layout that its users agree on, else whole; each rank
-  /// slices what it needs.
-  void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  /// An argument or weight has the layout that its users agree on, else it is whole; each
+  /// rank slices what it needs.
+  void settleSources(const FlowGraph &graph, std::vector<Strategy> &strategies) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (graph.ops[i].kind != FlowKind::Argument)
+      if (!graph.ops[i].isSource())
         continue;
       int32_t value = graph.ops[i].results[0];
       auto served = serveUses(graph, strategies, value);
