@@ -21,7 +21,8 @@ Expected<void> Compiler::emit() {
     if (found == weights.end())
       return makeError("the model has no tensor of this name");
     const onnx_model::Tensor &tensor = found->second;
-    codegen::WeightData data{tensor.type, tensor.shape, {}, 0, tensor.bytes, tensor.owner};
+    codegen::WeightData data{tensor.type, tensor.shape, {},
+                             0,           tensor.bytes, tensor.owner};
     if (!tensor.file.empty() && tensor.file != options.model) {
       data.file = std::filesystem::absolute(tensor.file).string();
       data.fileOffset = tensor.offset;
