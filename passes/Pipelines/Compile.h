@@ -40,7 +40,9 @@ struct CompileReport {
   };
   std::vector<Collective> collectives;
   std::vector<std::string> notes; ///< sentences for the user
-  int64_t numOps = 0, weightBytesPerRank = 0, arenaBytes = 0;
+  int64_t numOps = 0, numTasks = 0, numKernels = 0;
+  /// Per rank: weights as stored, weights as repacked for engines, and everything else.
+  int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   double seconds = 0;
 };
 

@@ -31,7 +31,11 @@ Expected<void> Compiler::emit() {
   };
   auto made = codegen::emitBundle(*module, emit, source);
   if (!made)
-    return tl::unexpected(made.error());
+    return tl::unexpected(error.empty() ? made.error() : Error{error});
   report.arenaBytes = static_cast<int64_t>(made->arenaBytes);
+  report.weightBytesPerRank = static_cast<int64_t>(made->weightBytes);
+  report.packedBytes = static_cast<int64_t>(made->packedBytes);
+  report.numKernels = static_cast<int64_t>(made->numKernels);
+  report.numTasks = static_cast<int64_t>(made->numTasks);
   return {};
 }

@@ -110,8 +110,10 @@ def run_case(arguments, folder, case, mesh, how, work):
         dump = os.path.join(work, "ir")
         call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump, *shapes])
         with open(os.path.join(dump, "00-imported.mlir")) as file:
-            hints = weight_hints(file.read(), mesh, case["shapes"])
-        if not any("tp" in (dims or []) for dims in hints["tensors"].values()):
+            ir = file.read()
+        hints = weight_hints(ir, mesh, case["shapes"])
+        # The light models' weights are uniform constants: there is none to split.
+        if "graph.weight" in ir and not any("tp" in (dims or []) for dims in hints["tensors"].values()):
             raise Failure("no weight to split was found: the hint generator is at fault")
         path = os.path.join(work, "hints.json")
         with open(path, "w") as file:

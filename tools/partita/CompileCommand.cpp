@@ -24,11 +24,16 @@ static int compileCommand(const CompileOptions &options) {
   if (options.to >= Level::L3)
     std::printf("%s", summaryText(*report).c_str());
   if (options.to == Level::L5)
-    std::printf("memory per rank: %lld B of weights, %lld B of arena\n",
+    std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
                 static_cast<long long>(report->weightBytesPerRank),
+                static_cast<long long>(report->packedBytes),
                 static_cast<long long>(report->arenaBytes));
-  std::printf("compiled %lld ops in %.2f s\n", static_cast<long long>(report->numOps),
-              report->seconds);
+  std::printf("compiled %lld ops", static_cast<long long>(report->numOps));
+  if (options.to == Level::L5)
+    std::printf(" to %lld tasks and %lld kernels",
+                static_cast<long long>(report->numTasks),
+                static_cast<long long>(report->numKernels));
+  std::printf(" in %.2f s\n", report->seconds);
   return 0;
 }
 
