@@ -54,6 +54,28 @@ Fusion::Fusion(func::FuncOp function) {
   findGroups(function);
 }
 
+/// Adds a step to a chain, or joins it with the last one; false if the chain cannot take
+/// it. oneDNN 2.6's depthwise convolution applies the first parameters of a pointwise
+/// kind to all post-ops of that kind, so each kind comes once.
+static bool appendStep(std::vector<PostStep> &chain, PostStep step) {
+  task::PostOp &post = step.post;
+  if (!chain.empty() && post.kind == PARTITA_POST_LINEAR &&
+      chain.back().post.kind == PARTITA_POST_LINEAR) {
+    task::PostOp &last = chain.back().post;
+    last.beta = post.alpha * last.beta + post.beta;
+    last.alpha *= post.alpha;
+    chain.back().op = step.op;
+    return true;
+  }
+  if (chain.size() == maxPostOps ||
+      (!task::isBinary(post.kind) && llvm::any_of(chain, [&](const PostStep &other) {
+        return other.post.kind == post.kind;
+      })))
+    return false;
+  chain.push_back(std::move(step));
+  return true;
+}
+
 void Fusion::findChains(func::FuncOp function) {
   for (Operation &op : function.front().without_terminator()) {
     auto engine = dyn_cast<TaskOpInterface>(op);
@@ -61,16 +83,17 @@ void Fusion::findChains(func::FuncOp function) {
       continue;
     std::vector<PostStep> chain;
     Value value = op.getResult(0);
-    while (value.hasOneUse() && chain.size() < maxPostOps) {
+    while (value.hasOneUse()) {
       Operation *user = *value.user_begin();
       if (!isa<PayloadOpInterface>(user) || chained.contains(user) ||
           user->getResult(0).getType() != value.getType())
         break;
       auto step = postStepOf(user, value);
-      if (!step || (step->operand && getElementTypeOrSelf(step->operand.getType()) !=
-                                         getElementTypeOrSelf(value.getType())))
+      if (!step ||
+          (step->operand && getElementTypeOrSelf(step->operand.getType()) !=
+                                getElementTypeOrSelf(value.getType())) ||
+          !appendStep(chain, *step))
         break;
-      chain.push_back(*step);
       chained.insert(user);
       value = user->getResult(0);
     }

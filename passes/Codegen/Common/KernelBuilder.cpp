@@ -68,6 +68,13 @@ int KernelBuilder::nodeOf(Value value) {
   return node;
 }
 
+View KernelBuilder::model(const Shape &shape) const {
+  for (const Access &access : accesses)
+    if (access.tensor.view.shape() == shape)
+      return access.tensor.view;
+  return View::dense(shape);
+}
+
 void KernelBuilder::addOutput(int node, const Tensor &tensor, View view, DType type,
                               bool perRow) {
   accesses.push_back({tensor, std::move(view), type, true, perRow, false, node});

@@ -21,6 +21,9 @@ public:
   int nodeOf(mlir::Value value);
   /// A load of a tensor that broadcasts to the domain.
   int load(const Tensor &tensor, DType type);
+  /// The view of the first operand of this shape, whose order in memory an output should
+  /// have; row-major if there is none.
+  View model(const Shape &shape) const;
   /// `view` is the tensor's storage as seen from the domain.
   void addOutput(int node, const Tensor &tensor, View view, DType type, bool perRow);
 

@@ -19,12 +19,11 @@ struct BinaryPost {
 };
 } // namespace
 
+/// Cheap ones only. The engine's functions of real numbers are slower than a kernel of
+/// their own over the result: gelu on 128×3072 took 0.7 ms as a post-op, 0.12 ms as a
+/// kernel.
 static const UnaryPost unaryPosts[] = {
     {graph::ReluOp::getOperationName(), PARTITA_POST_RELU, 0},
-    {graph::GeluOp::getOperationName(), PARTITA_POST_GELU_ERF, 0},
-    {graph::GeluTanhOp::getOperationName(), PARTITA_POST_GELU_TANH, 0},
-    {graph::TanhOp::getOperationName(), PARTITA_POST_TANH, 0},
-    {graph::SigmoidOp::getOperationName(), PARTITA_POST_LOGISTIC, 0},
     {graph::HardSwishOp::getOperationName(), PARTITA_POST_HARDSWISH, 0},
 };
 

@@ -128,6 +128,14 @@ Tensor TaskFormer::allocate(Value value) {
   return {addStorage(dtypeOf(value), elementCount(shape)), View::dense(shape)};
 }
 
+Tensor TaskFormer::allocateLike(Value value, const View &model) {
+  for (Operation *user : value.getUsers())
+    if (user->hasTrait<OpTrait::IsTerminator>())
+      return allocate(value);
+  Shape shape = shapeOf(value);
+  return {addStorage(dtypeOf(value), elementCount(shape)), model.denseLike(shape)};
+}
+
 Tensor TaskFormer::allocateForUser(Value value) {
   SmallVector<ViewOpInterface> path;
   for (Value end = value; end.hasOneUse();) {
@@ -314,7 +322,7 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(group);
   int node = builder.nodeOf(result);
-  Tensor tensor = allocate(result);
+  Tensor tensor = allocateLike(result, builder.model(shapeOf(result)));
   View view = tensor.view;
   auto row = dyn_cast<RowOpInterface>(op);
   if (row && row.reducesRow() && !row.keepsDims())

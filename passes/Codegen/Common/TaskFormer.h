@@ -56,6 +56,9 @@ public:
   int addStorage(DType type, int64_t elements);
   /// A new dense buffer for the value.
   Tensor allocate(mlir::Value value);
+  /// A new buffer whose dims have the order in memory that `model` has; row-major for
+  /// results of the function.
+  Tensor allocateLike(mlir::Value value, const View &model);
   /// Like allocate, but so that the views that lie between the value and its only user
   /// become dense: a product followed by a transpose writes transposed.
   Tensor allocateForUser(mlir::Value value);

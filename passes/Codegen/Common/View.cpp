@@ -2,6 +2,7 @@
 #include "passes/Codegen/Common/View.h"
 
 #include <algorithm>
+#include <numeric>
 
 using namespace partita::codegen;
 
@@ -57,6 +58,32 @@ bool View::isDense() const {
     all.insert(all.end(), parts.begin(), parts.end());
   all = simplified(std::move(all));
   return all.empty() || (all.size() == 1 && all[0].stride == 1);
+}
+
+View View::denseLike(const Shape &shape) const {
+  std::vector<size_t> order(shape.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  if (dims.size() != shape.size())
+    return dense(shape);
+  for (const Parts &parts : dims)
+    if (parts.size() > 1 || (parts.size() == 1 && parts[0].stride <= 0))
+      return dense(shape);
+  // Dims of size 1 keep their place behind the dim before them.
+  std::vector<int64_t> key(shape.size());
+  int64_t last = INT64_MAX;
+  for (size_t d = 0; d < dims.size(); ++d)
+    key[d] = last = dims[d].empty() ? last : dims[d][0].stride;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return key[a] > key[b]; });
+  View view;
+  view.dims.resize(shape.size());
+  int64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    if (shape[order[i]] != 1)
+      view.dims[order[i]] = {{shape[order[i]], stride}};
+    stride *= shape[order[i]];
+  }
+  return view;
 }
 
 View View::transposed(const Shape &permutation) const {

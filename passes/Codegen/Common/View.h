@@ -45,6 +45,10 @@ public:
   /// Row-major and contiguous, at any offset.
   bool isDense() const;
 
+  /// The dense view of `shape` whose dims have this view's order in memory; row-major
+  /// where that is not an order of whole dims.
+  View denseLike(const Shape &shape) const;
+
   /// Result dim i is dim permutation[i].
   View transposed(const Shape &permutation) const;
   /// Elements starts[d] + i·steps[d], i < shape[d]; nothing where a dim of several parts

@@ -7,8 +7,31 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// An image operand whose negative pads (which cut) have been taken off by a slice.
-/// `pads` becomes non-negative.
+/// batch, spatial dims, channels: the order in which the engine is fast.
+static View channelsLast(const Shape &shape) {
+  Shape order{0};
+  for (size_t d = 2; d < shape.size(); ++d)
+    order.push_back(static_cast<int64_t>(d));
+  order.push_back(1);
+  Shape permuted;
+  for (int64_t d : order)
+    permuted.push_back(shape[static_cast<size_t>(d)]);
+  Shape back{0, static_cast<int64_t>(shape.size()) - 1};
+  for (size_t d = 2; d < shape.size(); ++d)
+    back.push_back(static_cast<int64_t>(d) - 1);
+  return View::dense(permuted).transposed(back);
+}
+
+static bool isChannelsLast(const View &view) {
+  View other = channelsLast(view.shape());
+  return view.dims == other.dims;
+}
+
+/// Fewer channels than this fill no vector: the engine takes them as they are.
+static constexpr int64_t fewChannels = 4;
+
+/// An image operand in one of the engine's formats. Negative pads, which cut, have been
+/// taken off by a slice; `pads` becomes non-negative.
 static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &former) {
   Shape shape = shapeOf(image), starts(shape.size(), 0), ones(shape.size(), 1);
   size_t spatial = shape.size() - 2;
@@ -22,13 +45,30 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
     pads[spatial + d] -= high;
     cuts |= low != 0 || high != 0;
   }
-  Tensor tensor = former.denseOf(image);
-  if (!cuts)
+  Tensor tensor = former.tensorOf(image);
+  if (cuts) {
+    auto cut = tensor.view.sliced(shape, starts, ones);
+    if (!cut) {
+      tensor = former.denseOf(image);
+      cut = tensor.view.sliced(shape, starts, ones);
+    }
+    tensor.view = *cut;
+  }
+  bool fits = isChannelsLast(tensor.view) ||
+              (tensor.view.isDense() && shape[1] <= fewChannels);
+  if (fits && former.isAligned(tensor))
     return tensor;
-  View dense = View::dense(shapeOf(image));
-  dense.offset = tensor.view.offset;
-  return former.copied({tensor.storage, *dense.sliced(shape, starts, ones)},
-                       codegen::dtypeOf(image), "pad");
+  DType type = codegen::dtypeOf(image);
+  Tensor packed{former.addStorage(type, elementCount(shape)), channelsLast(shape)};
+  former.copy(tensor, packed, type, "channels last");
+  if (!cuts)
+    former.setTensor(image, packed);
+  return packed;
+}
+
+static int64_t formatOf(const View &view) {
+  return isChannelsLast(view) ? PARTITA_FORMAT_CHANNELS_LAST
+                              : PARTITA_FORMAT_CHANNELS_FIRST;
 }
 
 static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &out,
@@ -43,17 +83,25 @@ static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &o
   return dims;
 }
 
-/// Operands of post-ops, dense over the dims along which they vary.
+/// Operands of post-ops, dense over the dims along which they vary, in the order of the
+/// result's format.
 static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
                          task::Conv &params) {
   Value result = op->getResult(0);
+  size_t rank = shapeOf(result).size();
+  std::vector<size_t> order{0};
+  for (size_t d = 2; d < rank; ++d)
+    order.push_back(d);
+  order.insert(params.dst_format == PARTITA_FORMAT_CHANNELS_LAST ? order.end()
+                                                                 : order.begin() + 1,
+               1);
   for (const PostStep &step : former.plan().postChain(op)) {
     task::PostOp post = step.post;
     if (step.operand) {
       Tensor tensor = former.tensorOf(step.operand);
       View view = tensor.view.broadcast(shapeOf(result));
       View varying{view.offset, {}};
-      for (size_t d = 0; d < view.dims.size(); ++d) {
+      for (size_t d : order) {
         bool moves =
             llvm::any_of(view.dims[d], [](const Part &p) { return p.stride != 0; });
         post.mask |= int64_t(moves) << d;
@@ -86,6 +134,8 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   params.dtype = static_cast<int64_t>(codegen::dtypeOf(result));
   params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
   params.groups = static_cast<int64_t>(op.getGroup());
+  params.src_format = formatOf(image.view);
+  params.dst_format = formatOf(target.view);
   params.has_bias = op.getBias() != nullptr;
   params.weights_packed = former.isWeight(filter) && filter.view.offset == 0;
   params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2), op.getStrides(),
@@ -111,9 +161,6 @@ struct ConvModel : TaskOpInterface::ExternalModel<ConvModel, graph::ConvOp> {
 
 struct ConvTransposeModel
     : TaskOpInterface::ExternalModel<ConvTransposeModel, graph::ConvTransposeOp> {
-  bool takesPostOps(Operation *op) const {
-    return getElementTypeOrSelf(op->getResult(0).getType()).isF32();
-  }
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     return formConv(cast<graph::ConvTransposeOp>(op), former, true);
   }
@@ -122,7 +169,8 @@ struct ConvTransposeModel
 struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto pool = cast<graph::PoolOp>(op);
-    Tensor target = former.allocate(pool.getResult());
+    Tensor target =
+        former.allocateLike(pool.getResult(), channelsLast(shapeOf(pool.getResult())));
     former.setTensor(pool.getResult(), target);
     std::vector<int64_t> pads(pool.getPads().begin(), pool.getPads().end());
     Tensor image = imageOf(pool.getInput(), pads, former);
@@ -135,6 +183,8 @@ struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
                   : pool.getCountPadding() ? PARTITA_POOL_AVG_INCLUDE
                                            : PARTITA_POOL_AVG_EXCLUDE;
     params.batch = in[0], params.channels = in[1];
+    params.src_format = formatOf(image.view);
+    params.dst_format = formatOf(target.view);
     params.spatial = spatialDims(in, out, pool.getWindow(), pool.getStrides(),
                                  pool.getDilations(), pads);
     Task task{TaskKind::Pool, sourceName(op)};
