@@ -195,8 +195,7 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
                   graph.mesh.str(rest);
   }
   if (best)
-    best->notes.push_back("auto: tried " +
-                          std::to_string(uint64_t(1) << free) +
+    best->notes.push_back("auto: tried " + std::to_string(uint64_t(1) << free) +
                           " seeds and kept the cheapest: " + bestText);
   return best;
 }

@@ -42,6 +42,8 @@ struct CompileReport {
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   double seconds = 0;
+  /// Seconds of each stage: import, strategies, partition, code.
+  std::vector<std::pair<std::string, double>> stages;
 };
 
 /// Receives progress: one short line per stage as it begins.

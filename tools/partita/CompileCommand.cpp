@@ -34,6 +34,8 @@ static int compileCommand(const CompileOptions &options) {
                 static_cast<long long>(report->numTasks),
                 static_cast<long long>(report->numKernels));
   std::printf(" in %.2f s\n", report->seconds);
+  for (const auto &[stage, seconds] : report->stages)
+    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
   return 0;
 }
 
