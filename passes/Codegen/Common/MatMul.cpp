@@ -97,6 +97,10 @@ bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
     std::vector<Loop> merged = mergedLoops(*found, Left);
     auto count = static_cast<size_t>(
         llvm::count_if(merged, [](const Loop &loop) { return loop.inResult; }));
+    // Nor must a weight become the left operand, which is not repacked.
+    count += former.isWeight(tensors[Right]) && llvm::any_of(merged, [](const Loop &l) {
+               return l.inLeft && !l.inRight && l.inResult && l.strides[Result] == 1;
+             });
     if (count >= fewest)
       continue;
     fewest = count;
