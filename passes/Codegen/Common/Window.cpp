@@ -54,8 +54,8 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
     }
     tensor.view = *cut;
   }
-  bool fits = isChannelsLast(tensor.view) ||
-              (tensor.view.isDense() && shape[1] <= fewChannels);
+  bool fits =
+      isChannelsLast(tensor.view) || (tensor.view.isDense() && shape[1] <= fewChannels);
   if (fits && former.isAligned(tensor))
     return tensor;
   DType type = codegen::dtypeOf(image);
