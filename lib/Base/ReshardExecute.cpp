@@ -57,6 +57,7 @@ template <typename T> static T neutral(ReduceKind kind) {
   return T(0);
 }
 
+/// A NaN stays, as in the runtime and in a maximum over one rank's elements.
 template <typename T> static T reduceOne(T a, T b, ReduceKind kind) {
   switch (kind) {
   case ReduceKind::Sum:
@@ -64,9 +65,9 @@ template <typename T> static T reduceOne(T a, T b, ReduceKind kind) {
   case ReduceKind::Prod:
     return static_cast<T>(a * b);
   case ReduceKind::Max:
-    return std::max(a, b);
+    return a > b || a != a ? a : b;
   case ReduceKind::Min:
-    return std::min(a, b);
+    return a < b || a != a ? a : b;
   }
   return a;
 }
