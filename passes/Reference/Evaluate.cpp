@@ -105,6 +105,9 @@ private:
 
   Expected<void> clean(comm::MaskOp op) {
     Layout layout = *Layout::parse(op.getLayout().str(), mesh);
+    // What counts is where elements live: of the ranks that hold partial values, each
+    // has its own.
+    layout.partial.clear();
     // Only the named dims' padding counts; others are left as they are.
     for (int64_t d = 0; d < layout.rank(); ++d)
       if (!llvm::is_contained(op.getDims(), d))
