@@ -42,6 +42,8 @@ static std::vector<Data> payloadData(StringRef op) {
       {"graph.div", {{Data::Any}, {Data::NonZero}}},
       {"graph.mod", {{Data::Any}, {Data::NonZero}}},
       {"graph.pow", {{Data::Positive}, {Data::Any}}},
+      {"graph.equal", {{Data::Few}, {Data::Few}}},
+      {"graph.isnan", {{Data::WithNaN}}},
   };
   auto it = table.find(op.str());
   return it == table.end() ? std::vector<Data>{} : it->second;
@@ -82,8 +84,9 @@ static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
   };
   std::vector<std::string> equal{"4x3x", "4x3x", "4x3x"};
   if (op == "graph.cast") {
+    cases.push_back({op.str(), {"4x3xf32"}, "to = i1", "", {{Data::Few}}});
     for (const char *pair : {"f32 f64", "f32 f16", "f16 f32", "bf16 f32", "f32 i32",
-                             "f32 i1", "i32 i64", "i64 i32", "i64 f32", "i1 f32"}) {
+                             "i32 i64", "i64 i32", "i64 f32", "i1 f32"}) {
       auto [from, to] = StringRef(pair).split(' ');
       add(equal, from.str(), "to = " + to.str());
     }
@@ -129,7 +132,7 @@ static std::vector<OpCase> contractions() {
       contract("2x3x4xf32", "2x4x5xf32", "b m k, b k n -> b m n"),
       contract("4x6xi32", "5x6xi32", "m k, n k -> m n"),
       contract("4x6xf16", "6x2xf16", "m k, k n -> m n"),
-      contract("2x6xf32", "6x2xf32", "m (a b), (a b) n -> m n"),
+      contract("2x6xf32", "2x3x2xf32", "m (a b), a b n -> m n"),
       contract("1x6xf32", "6x1xf32", "m k, k n -> m n"),
       conv("graph.conv", {"2x4x5x5xf32", "6x4x3x3xf32", "6xf32"}, 2, 1, 1, 1),
       conv("graph.conv", {"2x4x6xf32", "4x2x3xf32"}, 1, 2, 2, 0),
@@ -137,7 +140,7 @@ static std::vector<OpCase> contractions() {
       conv("graph.conv", {"3x6x4xf32", "4x3x1xf32", "4xf32"}, 1, 2, 1, 0),
       conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "3xf32"}, 1, 1, 2, 0),
       conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "6xf32"}, 1, 2, 1, 0),
-      conv("graph.conv_transpose", {"2x4x3xf32", "4x1x2xf32"}, 1, 4, 2, 1),
+      conv("graph.conv_transpose", {"2x4x3xf32", "4x1x2xf32"}, 1, 4, 1, 0),
   };
 }
 

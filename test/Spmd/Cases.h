@@ -23,8 +23,9 @@
 namespace partita::spmd {
 
 /// From where the values of an operand are drawn.
+/// Few: -1, 0 or 1, so that values meet; WithNaN: one in four is NaN.
 struct Data {
-  enum Kind { Any, Positive, NonZero, Index } kind = Any;
+  enum Kind { Any, Positive, NonZero, Few, WithNaN, Index } kind = Any;
   int64_t limit = 0; ///< Index: values in [-limit, limit)
 };
 

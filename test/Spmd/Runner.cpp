@@ -4,11 +4,14 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Reference/Kernels.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Reference/Evaluate.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Pass/PassManager.h"
+
+#include <cmath>
 
 using namespace mlir;
 using namespace partita;
@@ -136,12 +139,35 @@ HostTensor Runner::partialPart(const Mesh &mesh, const Layout &layout, size_t op
   return part;
 }
 
-Expected<void> spmd::compareResults(const HostTensor &actual,
-                                    const HostTensor &expected) {
-  double unit = expected.type == DType::F16    ? 0x1p-10
-                : expected.type == DType::BF16 ? 0x1p-7
-                                               : 1e-5;
-  return compareTensors(actual, expected, 8 * unit, 8 * unit);
+/// Half a unit in the last place of 1.
+static double rounding(DType type) {
+  return type == DType::F16    ? 0x1p-11
+         : type == DType::BF16 ? 0x1p-8
+         : type == DType::F32  ? 0x1p-24
+                               : 0x1p-53;
+}
+
+DType spmd::coarsestType(Operation *op) {
+  DType coarsest = DType::F64;
+  auto consider = [&](Value value) {
+    DType type = *dtypeOf(getElementTypeOrSelf(value.getType()));
+    if (isFloat(type) && rounding(type) > rounding(coarsest))
+      coarsest = type;
+  };
+  llvm::for_each(op->getOperands(), consider);
+  llvm::for_each(op->getResults(), consider);
+  return coarsest;
+}
+
+Expected<void> spmd::compareResults(const HostTensor &actual, const HostTensor &expected,
+                                    DType coarsest) {
+  double scale = 1;
+  if (isFloat(expected.type))
+    for (double v : reference::values<double>(expected))
+      if (std::isfinite(v))
+        scale = std::max(scale, std::abs(v));
+  double tolerance = 16 * rounding(coarsest);
+  return compareTensors(actual, expected, tolerance, tolerance * scale);
 }
 
 Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &strategy,
@@ -169,7 +195,7 @@ Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &
   }
   if (!result)
     return fail(result.error().message);
-  if (auto ok = compareResults((*result)[0], expected); !ok)
+  if (auto ok = compareResults((*result)[0], expected, coarsestType(program.op)); !ok)
     return fail(ok.error().message);
   return {};
 }

@@ -50,8 +50,12 @@ private:
   uint64_t seed = 0;
 };
 
-/// Tolerances for a reduction over ranks in the element type.
-Expected<void> compareResults(const HostTensor &actual, const HostTensor &expected);
+/// Integers exactly. Floats within 16 roundings of the coarsest type that partial values
+/// have had, at the scale of the tensor: a sum of parts is as exact as its largest part.
+Expected<void> compareResults(const HostTensor &actual, const HostTensor &expected,
+                              DType coarsest);
+/// The coarsest float type among the operands and results of the op.
+DType coarsestType(mlir::Operation *op);
 
 } // namespace partita::spmd
 

@@ -84,15 +84,8 @@ private:
   }
 
   void accept() {
-    if (!verifyStrategy(mesh, rule, current))
-      return;
-    for (size_t i = 0; i < rule.operands.size(); ++i)
-      if (!operandLayout(rule, current, i).verify(mesh))
-        return;
-    for (size_t i = 0; i < rule.results.size(); ++i)
-      if (!resultLayout(rule, current, i).verify(mesh))
-        return;
-    found.push_back(current);
+    if (verifyStrategy(mesh, rule, current))
+      found.push_back(current);
   }
 
   const Mesh &mesh;

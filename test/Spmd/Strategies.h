@@ -18,8 +18,7 @@ enum class Depth {
   Arrangements,
 };
 
-/// Legal strategies: verifyStrategy accepts them and so does Layout::verify for every
-/// operand and result.
+/// Legal strategies: those that verifyStrategy accepts.
 std::vector<Strategy> enumerateStrategies(const Mesh &mesh, const ShardingRule &rule,
                                           Depth depth);
 
