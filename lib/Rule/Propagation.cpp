@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <optional>
 
 using namespace partita;
 
@@ -98,21 +99,30 @@ public:
     return {};
   }
 
+  /// Ops that read a weight wait for what splits it before they take anything else, or
+  /// the shorter way to them would decide whether the weight is split.
   void spread() {
-    for (int level = 0; level <= 2; ++level)
-      while (round(level)) {
+    for (Stage stage : {Stage{0, false}, Stage{1, true}, Stage{1, false}, Stage{2, false}})
+      while (round(stage)) {
       }
   }
 
   Propagated take() { return std::move(state); }
 
 private:
-  /// One simultaneous step over all ops of priority ≤ level; whether anything changed.
-  bool round(int level) {
+  /// Which ops take proposals: those of priority ≤ level; with weightsFirst those of
+  /// priority `level` that read weights take only what splits a weight.
+  struct Stage {
+    int level;
+    bool weightsFirst;
+  };
+
+  /// One simultaneous step over all ops of the stage; whether anything changed.
+  bool round(Stage stage) {
     std::vector<Proposal> accepted;
     for (size_t op = 0; op < graph.ops.size(); ++op)
-      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
-        choose(static_cast<int32_t>(op), accepted);
+      if (!graph.ops[op].isSource() && graph.ops[op].priority <= stage.level)
+        choose(static_cast<int32_t>(op), stage, accepted);
     for (Proposal &p : accepted) {
       state.axes[p.atom] = std::move(p.axes);
       state.origins[p.atom] = {std::move(p.origin), p.via};
@@ -160,9 +170,29 @@ private:
            from.op != producer && to.op != producer;
   }
 
+  /// The factors of an op that its weights have; nullopt if it reads none.
+  std::optional<std::set<int32_t>> weightFactors(const FlowOp &op) const {
+    std::optional<std::set<int32_t>> factors;
+    for (size_t o = 0; o < op.operands.size(); ++o) {
+      int32_t producer = graph.values[op.operands[o]].producer;
+      if (producer < 0 || graph.ops[producer].kind != FlowKind::Source)
+        continue;
+      if (!factors)
+        factors.emplace();
+      for (const auto &dim : op.rule.operands[o])
+        factors->insert(dim.begin(), dim.end());
+    }
+    return factors;
+  }
+
   /// Accepts the proposals to one op that can hold together, most saving first.
-  void choose(int32_t op, std::vector<Proposal> &accepted) {
+  void choose(int32_t op, Stage stage, std::vector<Proposal> &accepted) {
     std::vector<Proposal> proposals = collect(op);
+    if (stage.weightsFirst && graph.ops[op].priority == stage.level)
+      if (auto factors = weightFactors(graph.ops[op]))
+        std::erase_if(proposals, [&](const Proposal &p) {
+          return factors->count(graph.atoms[p.atom].factor) == 0;
+        });
     if (proposals.empty())
       return;
     std::sort(proposals.begin(), proposals.end(),

@@ -7,7 +7,8 @@
 //  - Rounds. All proposals of a round are computed from the state before it.
 //  - Priorities. Hints of user priority 0 spread completely before those of priority 1
 //    are looked at; within one, ops that only rename or combine elements in place first,
-//    then contractions, then the rest.
+//    then contractions, then the rest. Contractions with a weight first take what splits
+//    the weight: whether it is split must not depend on which hint is fewer ops away.
 //  - Conflicts. Where proposals to one op cannot all hold (an axis for two atoms, two
 //    axis lists for one atom), the op keeps the one that saves most: bytes of the values
 //    around it that then need no resharding. Ties go by the axes themselves. Every
