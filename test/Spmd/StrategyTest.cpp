@@ -125,7 +125,8 @@ TEST_CASE("every op by every legal strategy equals the op on one rank") {
   REQUIRE(cases);
   Sweep sweep;
   for (const OpCase &c : *cases)
-    sweepCase(sweep, context, c);
+    if (sweep.wrong < 20) // a defect shows at once: no need to wait for the rest
+      sweepCase(sweep, context, c);
   std::cout << "spmd: " << cases->size() << " cases, " << sweep.cases
             << " strategies equal, " << sweep.wrong << " wrong\n";
   CHECK(sweep.cases > 100000);
