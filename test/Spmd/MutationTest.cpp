@@ -115,7 +115,7 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
 module attributes {dist.mesh = "dp=2,tp=4"} {
   func.func @main(%i: tensor<13xi64>) -> tensor<13x2xf32> {
     %t = graph.weight "table" : tensor<7x2xf32>
-    %0 = graph.add %i, %i {dist.strategy = "[{13/16: dp, tp}]"} : (tensor<13xi64>, tensor<13xi64>) -> tensor<13xi64>
+    %0 = graph.max %i, %i {dist.strategy = "[{13/16: dp, tp}]"} : (tensor<13xi64>, tensor<13xi64>) -> tensor<13xi64>
     %1 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{13/16: dp, tp}, {7}, {2}]"} : (tensor<7x2xf32>, tensor<13xi64>) -> tensor<13x2xf32>
     return %1 : tensor<13x2xf32>
   }
