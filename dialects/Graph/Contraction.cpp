@@ -45,8 +45,8 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   auto c = factor(inPerGroup, FactorKind::Reduction);
   auto o = factor(outPerGroup, FactorKind::Parallel);
   TensorFactors in{n, join(g, c)}, out{n, join(g, o)};
-  TensorFactors weights = transposed ? TensorFactors{join(g, c), o}
-                                     : TensorFactors{join(g, o), c};
+  TensorFactors weights =
+      transposed ? TensorFactors{join(g, c), o} : TensorFactors{join(g, o), c};
   for (size_t d = 0; d < spatialResult.size(); ++d) {
     in.push_back(factor(input[2 + d], FactorKind::Window));
     out.push_back(factor(spatialResult[d], FactorKind::Window));
@@ -91,8 +91,8 @@ static Expected<void> checkWindow(const std::vector<Shape> &shapes,
   size_t spatial = input.size() - 2;
   if (window.strides.size() != spatial || window.dilations.size() != spatial ||
       window.pads.size() != 2 * spatial)
-    return makeError("strides, dilations and pads must have " +
-                     std::to_string(spatial) + ", " + std::to_string(spatial) + " and " +
+    return makeError("strides, dilations and pads must have " + std::to_string(spatial) +
+                     ", " + std::to_string(spatial) + " and " +
                      std::to_string(2 * spatial) + " entries");
   int64_t group = window.group;
   if (group < 1 || input[1] % group != 0 ||
@@ -100,8 +100,9 @@ static Expected<void> checkWindow(const std::vector<Shape> &shapes,
     return makeError("the filter's channels do not fit " + std::to_string(input[1]) +
                      " input channels in " + std::to_string(group) + " groups");
   if (!transposed && filter[0] % group != 0)
-    return makeError(std::to_string(filter[0]) + " output channels are not divisible by " +
-                     std::to_string(group) + " groups");
+    return makeError(std::to_string(filter[0]) +
+                     " output channels are not divisible by " + std::to_string(group) +
+                     " groups");
   int64_t outChannels = transposed ? filter[1] * group : filter[0];
   if (shapes.size() > 2 && shapes[2] != Shape{outChannels})
     return makeError("expected a bias of " + std::to_string(outChannels) + " elements");
@@ -148,9 +149,9 @@ Expected<ShardingRule> ConvTransposeOp::ruleFor(const std::vector<Shape> &shapes
 
 Expected<std::vector<HostTensor>>
 ConvOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  return std::vector<HostTensor>{
-      reference::conv(*operands[0], *operands[1], operands.size() > 2 ? operands[2] : nullptr,
-                      windowOf(*this), shapeOf(getResult()))};
+  return std::vector<HostTensor>{reference::conv(
+      *operands[0], *operands[1], operands.size() > 2 ? operands[2] : nullptr,
+      windowOf(*this), shapeOf(getResult()))};
 }
 
 Expected<std::vector<HostTensor>>
@@ -176,8 +177,7 @@ template <typename Op>
 static Operation *convLocal(Op op, OpBuilder &builder, ValueRange operands,
                             TypeRange results, int64_t channels,
                             int64_t channelsPerGroup) {
-  Operation *local =
-      partita::detail::cloneWithTypes(op, builder, operands, results);
+  Operation *local = partita::detail::cloneWithTypes(op, builder, operands, results);
   cast<Op>(local).setGroup(channels / channelsPerGroup);
   return local;
 }

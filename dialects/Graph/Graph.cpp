@@ -41,10 +41,10 @@ static bool holds(StringRef condition, Operation *op) {
     return isa<FloatType>(to);
   Type from = getElementTypeOrSelf(op->getOperand(0).getType());
   if (condition == "additive")
-    return isa<FloatType>(from) ? isWidening(from, to) && isa<FloatType>(to)
-                                : isa<IntegerType>(to) && !to.isInteger(1) &&
-                                      to.getIntOrFloatBitWidth() <=
-                                          from.getIntOrFloatBitWidth();
+    return isa<FloatType>(from)
+               ? isWidening(from, to) && isa<FloatType>(to)
+               : isa<IntegerType>(to) && !to.isInteger(1) &&
+                     to.getIntOrFloatBitWidth() <= from.getIntOrFloatBitWidth();
   if (condition == "monotone")
     return isWidening(from, to) || isa<FloatType>(to);
   auto [name, zero] = condition.split(" > ");
@@ -104,8 +104,7 @@ std::vector<double> graph::detail::payloadAttributes(Operation *op,
                                                      const Payload &payload) {
   std::vector<double> values;
   for (const std::string &name : payload.attributeNames())
-    values.push_back(
-        cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
+    values.push_back(cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
   return values;
 }
 
@@ -113,9 +112,9 @@ Expected<std::vector<HostTensor>>
 graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> operands) {
   auto payload = cast<PayloadOpInterface>(op);
   DType type = *dtypeOf(getElementTypeOrSelf(op->getResult(0).getType()));
-  return std::vector<HostTensor>{reference::elementwise(
-      payload.getPayload(), payload.getPayloadAttributes(),
-      {operands.begin(), operands.end()}, type)};
+  return std::vector<HostTensor>{
+      reference::elementwise(payload.getPayload(), payload.getPayloadAttributes(),
+                             {operands.begin(), operands.end()}, type)};
 }
 
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,

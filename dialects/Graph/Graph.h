@@ -16,9 +16,9 @@
 namespace partita::graph::detail {
 
 /// Adds the sets of an op's definition to `rule` (an error passes through), but for those
-/// that name operands the op does not have (they belong to optional ones), whose condition
-/// does not hold, or that sum or multiply booleans: partial booleans are only any or all.
-/// Conditions follow "if", joined by "and":
+/// that name operands the op does not have (they belong to optional ones), whose
+/// condition does not hold, or that sum or multiply booleans: partial booleans are only
+/// any or all. Conditions follow "if", joined by "and":
 ///   float       the result is of a float type. Adding to the neutral element of an
 ///               integer maximum wraps; integer division rounds.
 ///   name > 0    a float attribute
@@ -30,8 +30,7 @@ Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringR
 
 /// Result types from a rule; reports the rule's error at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
-                               llvm::StringRef opName,
-                               const Expected<ShardingRule> &rule,
+                               llvm::StringRef opName, const Expected<ShardingRule> &rule,
                                mlir::Type elementType,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
@@ -53,10 +52,10 @@ namespace partita::graph {
 
 /// Creates the op `name` with inferred result types, or an error (the op's own words,
 /// without the op name).
-Expected<mlir::Operation *> createInferred(mlir::OpBuilder &builder,
-                                           mlir::Location location, llvm::StringRef name,
-                                           mlir::ValueRange operands,
-                                           llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+Expected<mlir::Operation *>
+createInferred(mlir::OpBuilder &builder, mlir::Location location, llvm::StringRef name,
+               mlir::ValueRange operands,
+               llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
 /// Between dense attributes and host tensors (a splat expands).
 HostTensor toHostTensor(mlir::ElementsAttr attr);

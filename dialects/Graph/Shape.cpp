@@ -106,13 +106,12 @@ Operation *SliceOp::materializeLocal(OpBuilder &builder, ValueRange operands,
 Expected<std::vector<HostTensor>>
 SliceOp::evaluate(ArrayRef<const HostTensor *> operands) {
   auto strides = reference::strides(operands[0]->shape);
-  return one(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0;
-        for (size_t d = 0; d < index.size(); ++d)
-          at += (getStarts()[d] + index[d] * getSteps()[d]) * strides[d];
-        return at;
-      }));
+  return one(reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+    int64_t at = 0;
+    for (size_t d = 0; d < index.size(); ++d)
+      at += (getStarts()[d] + index[d] * getSteps()[d]) * strides[d];
+    return at;
+  }));
 }
 
 Expected<ShardingRule> ConcatOp::ruleFor(const std::vector<Shape> &shapes,
@@ -152,8 +151,7 @@ ConcatOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return one(std::move(result));
 }
 
-Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes,
-                                      Adaptor adaptor) {
+Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor adaptor) {
   const Shape &input = shapes[0];
   ArrayRef<int64_t> low = adaptor.getLow(), high = adaptor.getHigh();
   if (low.size() != input.size() || high.size() != input.size())
@@ -263,18 +261,17 @@ GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
     if (name < -data[axis] || name >= data[axis])
       return makeError("index " + std::to_string(name) + " is outside axis " +
                        std::to_string(axis) + " of size " + std::to_string(data[axis]));
-  return one(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < axis; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < indices.size(); ++d)
-          name += index[axis + d] * indexStrides[d];
-        for (size_t d = axis + 1; d < data.size(); ++d)
-          at += index[d + indices.size() - 1] * dataStrides[d];
-        int64_t i = names[name];
-        return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
-      }));
+  return one(reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+    int64_t at = 0, name = 0;
+    for (size_t d = 0; d < axis; ++d)
+      at += index[d] * dataStrides[d];
+    for (size_t d = 0; d < indices.size(); ++d)
+      name += index[axis + d] * indexStrides[d];
+    for (size_t d = axis + 1; d < data.size(); ++d)
+      at += index[d + indices.size() - 1] * dataStrides[d];
+    int64_t i = names[name];
+    return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
+  }));
 }
 
 Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
@@ -331,21 +328,20 @@ GatherNDOp::evaluate(ArrayRef<const HostTensor *> operands) {
                        " is outside a dim of size " + std::to_string(extent));
   }
   size_t outer = indices.size() - 1;
-  return one(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < outer; ++d)
-          name += index[d] * indexStrides[d];
-        for (size_t d = 0; d < batch; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < depth; ++d) {
-          int64_t i = names[name + static_cast<int64_t>(d)];
-          at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
-        }
-        for (size_t d = batch + depth; d < data.size(); ++d)
-          at += index[outer + d - batch - depth] * dataStrides[d];
-        return at;
-      }));
+  return one(reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+    int64_t at = 0, name = 0;
+    for (size_t d = 0; d < outer; ++d)
+      name += index[d] * indexStrides[d];
+    for (size_t d = 0; d < batch; ++d)
+      at += index[d] * dataStrides[d];
+    for (size_t d = 0; d < depth; ++d) {
+      int64_t i = names[name + static_cast<int64_t>(d)];
+      at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
+    }
+    for (size_t d = batch + depth; d < data.size(); ++d)
+      at += index[outer + d - batch - depth] * dataStrides[d];
+    return at;
+  }));
 }
 
 //===-- Cumulative sum, resize --------------------------------------------===//
@@ -378,10 +374,10 @@ static HostTensor cumSum(const HostTensor &operand, int64_t axis, bool exclusive
 Expected<std::vector<HostTensor>>
 CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
   int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
-  return one(isFloat(operands[0]->type)
-                 ? cumSum<double, double>(*operands[0], axis, getExclusive(), getReverse())
-                 : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(),
-                                             getReverse()));
+  return one(
+      isFloat(operands[0]->type)
+          ? cumSum<double, double>(*operands[0], axis, getExclusive(), getReverse())
+          : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(), getReverse()));
 }
 
 Expected<ShardingRule> ResizeOp::ruleWithResult() {
@@ -401,8 +397,8 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
     out.emplace_back();
     bool same = from[d] == to[d] && getScales()[d] == 1;
     if (from[d] != 1)
-      in.back().push_back(rule.addFactor(
-          from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
+      in.back().push_back(
+          rule.addFactor(from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
     if (same)
       out.back() = in.back();
     else if (to[d] != 1)
@@ -428,8 +424,7 @@ static double sourceCoordinate(StringRef coordinates, int64_t i, double scale,
   if (coordinates == "asymmetric")
     return x / scale;
   if (coordinates == "align_corners")
-    return to == 1 ? 0
-                   : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
+    return to == 1 ? 0 : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
   if (coordinates == "pytorch_half_pixel" && to == 1)
     return 0;
   return (x + 0.5) / scale - 0.5;
@@ -457,8 +452,9 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
     return one(reference::move(*operands[0], to, [&](const Shape &index) {
       int64_t at = 0;
       for (size_t d = 0; d < index.size(); ++d) {
-        int64_t i = getScales()[d] == 1 ? index[d]
-                                        : roundNearest(getRounding(), coordinate(d, index[d]));
+        int64_t i = getScales()[d] == 1
+                        ? index[d]
+                        : roundNearest(getRounding(), coordinate(d, index[d]));
         at += std::clamp<int64_t>(i, 0, from[d] - 1) * strides[d];
       }
       return at;
@@ -468,8 +464,8 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
     // Corners of the surrounding cell, each with the product of its weights.
     std::vector<std::pair<int64_t, double>> corners{{0, 1.0}};
     for (size_t d = 0; d < index.size(); ++d) {
-      double c = getScales()[d] == 1 ? static_cast<double>(index[d])
-                                     : coordinate(d, index[d]);
+      double c =
+          getScales()[d] == 1 ? static_cast<double>(index[d]) : coordinate(d, index[d]);
       c = std::clamp(c, 0.0, static_cast<double>(from[d] - 1));
       auto low = static_cast<int64_t>(std::floor(c));
       double part = c - static_cast<double>(low);

@@ -78,8 +78,8 @@ public:
                                    size_t dim) {
     std::vector<Port> ports;
     if (value.producer >= 0)
-      ports.push_back({value.producer,
-                       &graph.ops[value.producer].rule.results[value.result][dim]});
+      ports.push_back(
+          {value.producer, &graph.ops[value.producer].rule.results[value.result][dim]});
     for (const FlowUse &use : value.uses)
       ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim]});
     return ports;

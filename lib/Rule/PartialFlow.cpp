@@ -194,9 +194,9 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
       // Padding exists only where a dim is split: whole dims have their true size, so
       // that softmax, outputs and the like never see it.
       for (int32_t a : graph.atomsOf(static_cast<int32_t>(op), static_cast<int32_t>(f)))
-        layout.factors.push_back(
-            {graph.atoms[a].size, axes[a].empty() ? graph.atoms[a].size : padded[a],
-             axes[a]});
+        layout.factors.push_back({graph.atoms[a].size,
+                                  axes[a].empty() ? graph.atoms[a].size : padded[a],
+                                  axes[a]});
       strategy.factors.push_back(std::move(layout));
     }
     result.push_back(std::move(strategy));
@@ -220,9 +220,8 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
   for (const FlowUse &use : v.uses) {
     Layout wanted =
         operandLayout(graph.ops[use.op].rule, strategies[use.op], use.operand);
-    auto same = std::find_if(served.begin(), served.end(), [&](const ServedLayout &s) {
-      return s.layout == wanted;
-    });
+    auto same = std::find_if(served.begin(), served.end(),
+                             [&](const ServedLayout &s) { return s.layout == wanted; });
     if (same == served.end())
       same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
     same->uses.push_back(use);

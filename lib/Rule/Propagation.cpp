@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
-#include <optional>
 
 using namespace partita;
 
@@ -99,30 +98,27 @@ public:
     return {};
   }
 
-  /// Ops that read a weight wait for what splits it before they take anything else, or
-  /// the shorter way to them would decide whether the weight is split.
+  /// Within a level results follow operands before operands follow results: what a weight
+  /// was split for reaches the next contraction before that one's own users do. Which of
+  /// two waves gets there first must not depend on how many ops lie between.
   void spread() {
-    for (Stage stage : {Stage{0, false}, Stage{1, true}, Stage{1, false}, Stage{2, false}})
-      while (round(stage)) {
+    for (int level = 0; level <= 2; ++level) {
+      while (level > 0 && round(level, /*forwardOnly=*/true)) {
       }
+      while (round(level, /*forwardOnly=*/false)) {
+      }
+    }
   }
 
   Propagated take() { return std::move(state); }
 
 private:
-  /// Which ops take proposals: those of priority ≤ level; with weightsFirst those of
-  /// priority `level` that read weights take only what splits a weight.
-  struct Stage {
-    int level;
-    bool weightsFirst;
-  };
-
-  /// One simultaneous step over all ops of the stage; whether anything changed.
-  bool round(Stage stage) {
+  /// One simultaneous step over all ops of priority ≤ level; whether anything changed.
+  bool round(int level, bool forwardOnly) {
     std::vector<Proposal> accepted;
     for (size_t op = 0; op < graph.ops.size(); ++op)
-      if (!graph.ops[op].isSource() && graph.ops[op].priority <= stage.level)
-        choose(static_cast<int32_t>(op), stage, accepted);
+      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
+        choose(static_cast<int32_t>(op), forwardOnly, accepted);
     for (Proposal &p : accepted) {
       state.axes[p.atom] = std::move(p.axes);
       state.origins[p.atom] = {std::move(p.origin), p.via};
@@ -130,7 +126,7 @@ private:
     return !accepted.empty();
   }
 
-  std::vector<Proposal> collect(int32_t op) const {
+  std::vector<Proposal> collect(int32_t op, bool forwardOnly) const {
     std::map<std::pair<int32_t, AxisList>, Proposal> merged;
     for (int32_t a : graph.allAtoms(op)) {
       const Atom &atom = graph.atoms[a];
@@ -141,6 +137,8 @@ private:
         const Atom &from = graph.atoms[link.atom];
         const AxisList &axes = state.axes[link.atom];
         bool isSource = graph.ops[from.op].isSource();
+        if (forwardOnly && graph.values[link.value].producer != from.op)
+          continue;
         if (axes.empty() || (isSource && !fixed[link.atom]) ||
             graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes) ||
             siblingThroughSource(atom, from, link.value))
@@ -166,33 +164,13 @@ private:
   /// Two users of one weight: what one of them reads says nothing about the other.
   bool siblingThroughSource(const Atom &to, const Atom &from, int32_t value) const {
     int32_t producer = graph.values[value].producer;
-    return producer >= 0 && graph.ops[producer].isSource() &&
-           from.op != producer && to.op != producer;
-  }
-
-  /// The factors of an op that its weights have; nullopt if it reads none.
-  std::optional<std::set<int32_t>> weightFactors(const FlowOp &op) const {
-    std::optional<std::set<int32_t>> factors;
-    for (size_t o = 0; o < op.operands.size(); ++o) {
-      int32_t producer = graph.values[op.operands[o]].producer;
-      if (producer < 0 || graph.ops[producer].kind != FlowKind::Source)
-        continue;
-      if (!factors)
-        factors.emplace();
-      for (const auto &dim : op.rule.operands[o])
-        factors->insert(dim.begin(), dim.end());
-    }
-    return factors;
+    return producer >= 0 && graph.ops[producer].isSource() && from.op != producer &&
+           to.op != producer;
   }
 
   /// Accepts the proposals to one op that can hold together, most saving first.
-  void choose(int32_t op, Stage stage, std::vector<Proposal> &accepted) {
-    std::vector<Proposal> proposals = collect(op);
-    if (stage.weightsFirst && graph.ops[op].priority == stage.level)
-      if (auto factors = weightFactors(graph.ops[op]))
-        std::erase_if(proposals, [&](const Proposal &p) {
-          return factors->count(graph.atoms[p.atom].factor) == 0;
-        });
+  void choose(int32_t op, bool forwardOnly, std::vector<Proposal> &accepted) {
+    std::vector<Proposal> proposals = collect(op, forwardOnly);
     if (proposals.empty())
       return;
     std::sort(proposals.begin(), proposals.end(),

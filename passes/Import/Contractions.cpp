@@ -8,8 +8,7 @@ using onnx_model::Node;
 
 static Expected<Value> contract(Importer &importer, Value lhs, Value rhs,
                                 const std::string &equation) {
-  return importer.emit("graph.contract", {lhs, rhs},
-                       importer.attr("equation", equation));
+  return importer.emit("graph.contract", {lhs, rhs}, importer.attr("equation", equation));
 }
 
 /// "b0 b1 m k": batch dims aligned at the end, a dim of 1 broadcasts.
@@ -25,7 +24,8 @@ static Expected<Values> importMatMul(Importer &importer, const Node &node) {
   Shape a = shapeOf(lhs), b = shapeOf(rhs);
   if (a.empty() || b.empty())
     return makeError("MatMul of a scalar");
-  size_t batchA = a.size() < 2 ? 0 : a.size() - 2, batchB = b.size() < 2 ? 0 : b.size() - 2;
+  size_t batchA = a.size() < 2 ? 0 : a.size() - 2,
+         batchB = b.size() < 2 ? 0 : b.size() - 2;
   size_t batch = std::max(batchA, batchB);
   auto shape =
       broadcastShapes({Shape(a.begin(), a.begin() + static_cast<int64_t>(batchA)),
@@ -41,8 +41,8 @@ static Expected<Values> importMatMul(Importer &importer, const Node &node) {
 
 static Expected<Values> importGemm(Importer &importer, const Node &node) {
   bool transA = intAttr(node, "transA", 0) != 0, transB = intAttr(node, "transB", 0) != 0;
-  std::string equation = std::string(transA ? "k m, " : "m k, ") +
-                         (transB ? "n k -> m n" : "k n -> m n");
+  std::string equation =
+      std::string(transA ? "k m, " : "m k, ") + (transB ? "n k -> m n" : "k n -> m n");
   auto result =
       contract(importer, importer.input(node, 0), importer.input(node, 1), equation);
   auto scale = [&](Expected<Value> value, double factor) -> Expected<Value> {
@@ -81,8 +81,8 @@ static WindowAttrs windowOf(const Node &node, const Shape &input, Shape kernel) 
   for (size_t d = 0; d < n; ++d) {
     int64_t out = (input[2 + d] + window.strides[d] - 1) / window.strides[d];
     int64_t extent = (window.kernel[d] - 1) * window.dilations[d] + 1;
-    int64_t total = std::max<int64_t>(
-        0, (out - 1) * window.strides[d] + extent - input[2 + d]);
+    int64_t total =
+        std::max<int64_t>(0, (out - 1) * window.strides[d] + extent - input[2 + d]);
     window.pads[d] = autoPad == "SAME_LOWER" ? total - total / 2 : total / 2;
     window.pads[n + d] = total - window.pads[d];
   }
@@ -101,8 +101,7 @@ static Expected<Values> importConv(Importer &importer, const Node &node) {
   Shape in = shapeOf(input), weights = shapeOf(filter);
   if (in.size() < 3 || weights.size() != in.size())
     return makeError("Conv of rank " + std::to_string(in.size()));
-  WindowAttrs window =
-      windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
+  WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("group", intAttr(node, "group", 1)));
   Values operands{input, filter};
@@ -192,7 +191,8 @@ static Expected<Values> importBatchNorm(Importer &importer, const Node &node) {
   Value variance = importer.input(node, 4);
   Type element = getElementTypeOrSelf(variance.getType());
   Expected<Value> current = importer.emit(
-      "graph.add", {variance, importer.scalar(element, floatAttr(node, "epsilon", 1e-5))});
+      "graph.add",
+      {variance, importer.scalar(element, floatAttr(node, "epsilon", 1e-5))});
   auto then = [&](StringRef op, auto operands) {
     if (current)
       current = importer.emit(op, operands(*current));

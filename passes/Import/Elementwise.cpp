@@ -89,8 +89,8 @@ static Expected<Values> importSwish(Importer &importer, const Node &node) {
   double alpha = floatAttr(node, "alpha", 1);
   Expected<Value> inner = x;
   if (alpha != 1)
-    inner = importer.emit(
-        "graph.mul", {x, importer.scalar(getElementTypeOrSelf(x.getType()), alpha)});
+    inner = importer.emit("graph.mul",
+                          {x, importer.scalar(getElementTypeOrSelf(x.getType()), alpha)});
   if (inner)
     inner = importer.emit("graph.sigmoid", *inner);
   if (inner)

@@ -29,7 +29,7 @@ static bool hasImport(const Node &node) {
 
 static Error describe(const std::string &path,
                       const std::vector<UnsupportedNode> &nodes) {
-  std::string text = path + ": " + std::to_string(nodes.size()) +
+  std::string text = "'" + path + "': " + std::to_string(nodes.size()) +
                      (nodes.size() == 1 ? " node is" : " nodes are") + " not supported:";
   for (const UnsupportedNode &node : nodes)
     text += "\n  " + (node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType +
@@ -52,7 +52,7 @@ public:
           importer.define(node.outputs[i], (*values)[i]);
         continue;
       }
-      // A node behind an unsupported one has no operands; only first causes are listed.
+      // A node behind an unsupported one has no operands: that alone is no reason.
       if (!values.error().message.empty())
         unsupported.push_back({node.opType, node.domain, node.origin,
                                values.error().message, node.sinceVersion});
@@ -104,12 +104,12 @@ private:
 
   /// An empty error message: an operand is missing because of an earlier failure.
   Expected<Values> importNode(const Node &node) {
-    for (const std::string &input : node.inputs)
-      if (!input.empty() && !importer.lookup(input))
-        return makeError("");
     if (!hasImport(node))
       return makeError(node.domain.empty() ? "this operator has no import"
                                            : "operators of this domain have no import");
+    for (const std::string &input : node.inputs)
+      if (!input.empty() && !importer.lookup(input))
+        return makeError("");
     importer.location = NameLoc::get(builder.getStringAttr(node.origin));
     importer.nodeName = node.name;
     auto it = handlers().find(node.opType);

@@ -28,8 +28,8 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
   for (Value operand : op->getOperands()) {
     Operation *from = operand.getDefiningOp();
     foldable &= from && isa<graph::ConstantOp, graph::WeightOp>(from);
-    elements = std::max(
-        elements, cast<RankedTensorType>(operand.getType()).getNumElements());
+    elements =
+        std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
   }
   if (!foldable || elements > maxFoldedElements)
     return result;

@@ -10,9 +10,10 @@ using onnx_model::Node;
 
 static Expected<Value> reduce(Importer &importer, Value input, StringRef kind,
                               ArrayRef<int64_t> axes, bool keepDims) {
-  return importer.emit("graph.reduce", input,
-                       {importer.attr("kind", kind), importer.attr("axes", axes),
-                        importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
+  return importer.emit(
+      "graph.reduce", input,
+      {importer.attr("kind", kind), importer.attr("axes", axes),
+       importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
 }
 
 /// A mean is the sum divided by the global count.
@@ -68,10 +69,9 @@ static Expected<Values> importGlobalPool(Importer &importer, const Node &node) {
 }
 
 static Expected<Values> importSoftmax(Importer &importer, const Node &node) {
-  return single(importer.emit(node.opType == "Softmax" ? "graph.softmax"
-                                                       : "graph.log_softmax",
-                              importer.input(node, 0),
-                              importer.attr("axis", intAttr(node, "axis", -1))));
+  return single(importer.emit(
+      node.opType == "Softmax" ? "graph.softmax" : "graph.log_softmax",
+      importer.input(node, 0), importer.attr("axis", intAttr(node, "axis", -1))));
 }
 
 static NamedAttribute epsilon(Importer &importer, const Node &node) {
@@ -85,10 +85,9 @@ static Expected<Values> importLayerNorm(Importer &importer, const Node &node) {
   Value scale = importer.input(node, 1), bias = importer.input(node, 2);
   if (!bias)
     bias = importer.scalar(getElementTypeOrSelf(scale.getType()), 0);
-  return single(
-      importer.emit("graph.layer_norm", {importer.input(node, 0), scale, bias},
-                    {importer.attr("axis", intAttr(node, "axis", -1)),
-                     epsilon(importer, node)}));
+  return single(importer.emit(
+      "graph.layer_norm", {importer.input(node, 0), scale, bias},
+      {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
 }
 
 static Expected<Values> importRmsNorm(Importer &importer, const Node &node) {

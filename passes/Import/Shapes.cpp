@@ -21,8 +21,11 @@ static HostTensor integers(const std::vector<int64_t> &values) {
 static Expected<Values> importShape(Importer &importer, const Node &node) {
   Shape shape = shapeOf(importer.input(node, 0));
   auto rank = static_cast<int64_t>(shape.size());
-  auto clamp = [&](int64_t i) { return std::clamp(i < 0 ? i + rank : i, int64_t(0), rank); };
-  int64_t begin = clamp(intAttr(node, "start", 0)), end = clamp(intAttr(node, "end", rank));
+  auto clamp = [&](int64_t i) {
+    return std::clamp(i < 0 ? i + rank : i, int64_t(0), rank);
+  };
+  int64_t begin = clamp(intAttr(node, "start", 0)),
+          end = clamp(intAttr(node, "end", rank));
   Shape part(shape.begin() + begin, shape.begin() + std::max(begin, end));
   return Values{importer.constant(integers(part), node.name)};
 }
@@ -44,7 +47,8 @@ static Expected<Values> importConstantOfShape(Importer &importer, const Node &no
     one.bytes.assign(given->bytes.begin(), given->bytes.end());
   }
   auto type = tensorType(importer.builder.getContext(), one.type, *shape);
-  auto splat = cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
+  auto splat =
+      cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
   if (elementCount(*shape) == 0)
     return makeError("a tensor without elements");
   return Values{graph::ConstantOp::create(importer.builder, importer.location,
@@ -61,8 +65,8 @@ static Expected<Values> importRange(Importer &importer, const Node &node) {
   double from = number(*start), by = number(*step);
   if (by == 0)
     return makeError("Range with a step of 0");
-  auto count = static_cast<int64_t>(
-      std::max(0.0, std::ceil((number(*limit) - from) / by)));
+  auto count =
+      static_cast<int64_t>(std::max(0.0, std::ceil((number(*limit) - from) / by)));
   if (count > int64_t(1) << 28)
     return makeError("Range of " + std::to_string(count) + " elements");
   std::vector<double> values;
@@ -317,10 +321,10 @@ static Expected<Values> importPad(Importer &importer, const Node &node) {
   if (!fill)
     fill = importer.scalar(getElementTypeOrSelf(input.getType()), 0);
   std::string mode = stringAttr(node, "mode", "constant");
-  return single(importer.emit(
-      "graph.pad", {input, fill},
-      {importer.attr("low", ArrayRef(low)), importer.attr("high", ArrayRef(high)),
-       importer.attr("mode", mode)}));
+  return single(importer.emit("graph.pad", {input, fill},
+                              {importer.attr("low", ArrayRef(low)),
+                               importer.attr("high", ArrayRef(high)),
+                               importer.attr("mode", mode)}));
 }
 
 //===-- Gathers, sums, resampling -----------------------------------------===//
@@ -344,9 +348,9 @@ static Expected<Values> importCumSum(Importer &importer, const Node &node) {
   auto flag = [&](const char *name) {
     return importer.attr(name, importer.builder.getBoolAttr(intAttr(node, name, 0) != 0));
   };
-  return single(importer.emit("graph.cumsum", importer.input(node, 0),
-                              {importer.attr("axis", (*axis)[0]), flag("exclusive"),
-                               flag("reverse")}));
+  return single(importer.emit(
+      "graph.cumsum", importer.input(node, 0),
+      {importer.attr("axis", (*axis)[0]), flag("exclusive"), flag("reverse")}));
 }
 
 static Expected<Values> importResize(Importer &importer, const Node &node) {

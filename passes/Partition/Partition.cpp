@@ -43,8 +43,7 @@ public:
         return failure();
     SmallVector<Value> results;
     for (size_t i = flow.firstSink; i < flow.graph.ops.size(); ++i)
-      results.push_back(use(flow.graph.ops[i].operands[0],
-                            {static_cast<int32_t>(i), 0}));
+      results.push_back(use(flow.graph.ops[i].operands[0], {static_cast<int32_t>(i), 0}));
     func::ReturnOp::create(builder, old.getTerminator()->getLoc(), results);
     old.dropAllReferences();
     old.erase();
@@ -110,9 +109,8 @@ private:
     for (ServedLayout &entry : served[value]) {
       Layout layout = entry.layout;
       layout.partial.clear();
-      Operation *local =
-          shardable.materializeLocal(builder, {}, {localType(op->getResult(0), layout)},
-                                     strategies[number]);
+      Operation *local = shardable.materializeLocal(
+          builder, {}, {localType(op->getResult(0), layout)}, strategies[number]);
       local->removeAttr(dist::strategyAttr);
       if (isa<graph::WeightOp>(local))
         local->setAttr(dist::layoutAttr, builder.getStringAttr(layout.str(mesh)));
@@ -168,15 +166,14 @@ private:
     SmallVector<Value> operands;
     for (auto [i, value] : llvm::enumerate(entry.operands)) {
       Value now = use(value, {number, static_cast<int32_t>(i)});
-      operands.push_back(clean(builder, shardable, entry.rule, strategy,
-                               static_cast<unsigned>(i), now));
+      operands.push_back(
+          clean(builder, shardable, entry.rule, strategy, static_cast<unsigned>(i), now));
     }
     SmallVector<Type> types;
     std::vector<Layout> layouts;
     for (size_t i = 0; i < entry.results.size(); ++i) {
       layouts.push_back(resultLayout(entry.rule, strategy, i));
-      types.push_back(
-          localType(op->getResult(static_cast<unsigned>(i)), layouts.back()));
+      types.push_back(localType(op->getResult(static_cast<unsigned>(i)), layouts.back()));
     }
     Operation *local = shardable.materializeLocal(builder, operands, types, strategy);
     local->removeAttr(dist::strategyAttr);

@@ -77,10 +77,44 @@ Expected<void> Compiler::annotate() {
            (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
   // The pass reads an empty option as "the module's own mesh".
   (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, options.mesh));
-  ShardPassOptions shard{"", options.mode, options.hints, options.explain};
-  return runPasses("02-annotated", [&](PassManager &manager) {
+  ShardPassOptions shard;
+  shard.mode = options.mode;
+  shard.hints = options.hints;
+  shard.plan = options.plan;
+  shard.explain = options.explain;
+  auto ok = runPasses("02-annotated", [&](PassManager &manager) {
     manager.addPass(createShardPass(shard));
   });
+  if (ok)
+    recordPlan();
+  return ok;
+}
+
+void Compiler::recordPlan() {
+  plan.model = std::filesystem::absolute(options.model).string();
+  plan.shapes = options.shapes;
+  plan.mode = options.plan.empty() ? options.mode : "plan";
+  plan.notes = report.notes;
+  PlanStage stage;
+  stage.mesh = options.mesh;
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  auto tensor = [](StringAttr name, StringAttr layout) {
+    return PlanTensor{name ? name.getValue().str() : "",
+                      layout ? layout.getValue().str() : ""};
+  };
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    stage.arguments.push_back(
+        tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
+               function.getArgAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    stage.results.push_back(
+        tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
+               function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (Operation &op : function.front().without_terminator())
+    stage.nodes.push_back(
+        {dist::nodeName(&op), op.getName().getStringRef().str(),
+         op.getAttrOfType<StringAttr>(dist::strategyAttr).getValue().str()});
+  plan.stages = {std::move(stage)};
 }
 
 Expected<void> Compiler::partition() {
@@ -90,14 +124,11 @@ Expected<void> Compiler::partition() {
     manager.addPass(createCSEPass());
     manager.addPass(createVerifyPartitionedPass());
   });
-  if (ok)
+  if (ok) {
     summarize();
+    plan.stages[0].collectives = report.collectives;
+  }
   return ok;
-}
-
-Expected<void> Compiler::emit() {
-  progress("generating code");
-  return makeError("this build has no code generator");
 }
 
 Expected<void> Compiler::runPasses(const std::string &dump,
@@ -140,8 +171,10 @@ void Compiler::summarize() {
   });
 }
 
-/// A bad output is known before the work, not after it.
-static Expected<void> checkOutput(const CompileOptions &options) {
+/// A bad mesh or output is known before the work, not after it.
+static Expected<void> checkOptions(const CompileOptions &options) {
+  if (auto mesh = Mesh::parse(options.mesh); !mesh)
+    return tl::unexpected(mesh.error());
   if (options.to != Level::L5)
     return {};
   auto writer = BundleWriter::create(options.output);
@@ -154,7 +187,7 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
                                               const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
-  Expected<void> ok = checkOutput(options);
+  Expected<void> ok = checkOptions(options);
   if (ok)
     ok = compiler.import();
   if (ok && options.to >= Level::L2)
@@ -170,19 +203,19 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   return std::move(compiler.report);
 }
 
-std::string partita::summaryText(const CompileReport &report) {
+std::string partita::summaryText(const std::vector<PlanCollective> &collectives) {
   std::string text;
   int64_t total = 0;
-  for (const CompileReport::Collective &c : report.collectives) {
+  for (const PlanCollective &c : collectives) {
     std::string line = "  " + c.op;
     line.resize(std::max<size_t>(line.size() + 1, 18), ' ');
-    line += std::to_string(c.bytesPerRank) + " B";
+    line += std::to_string(c.bytes) + " B";
     line.resize(std::max<size_t>(line.size() + 1, 34), ' ');
     line += c.axes;
     line.resize(std::max<size_t>(line.size() + 1, 46), ' ');
     text += line + c.node + "\n";
-    total += c.bytesPerRank;
+    total += c.bytes;
   }
-  return "communication per rank: " + std::to_string(report.collectives.size()) +
+  return "communication per rank: " + std::to_string(collectives.size()) +
          " collectives, " + std::to_string(total) + " B received\n" + text;
 }

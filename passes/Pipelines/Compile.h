@@ -7,8 +7,8 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILE_H
 #define PARTITA_PASSES_PIPELINES_COMPILE_H
 
-
 #include "partita/Base/Error.h"
+#include "partita/Base/Plan.h"
 
 #include <functional>
 #include <string>
@@ -25,6 +25,7 @@ struct CompileOptions {
   std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
   std::string mode = "auto";
   std::string hints; ///< path, empty: none
+  std::string plan;  ///< path of a plan.json that replaces deciding; empty: none
   std::vector<std::string> shapes; ///< NAME=1,128
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
@@ -35,13 +36,11 @@ struct CompileOptions {
 
 /// What a compile did, for the command's summary.
 struct CompileReport {
-  struct Collective {
-    std::string op, axes, node;
-    int64_t bytesPerRank = 0; ///< received, at most
-  };
-  std::vector<Collective> collectives;
+  std::vector<PlanCollective> collectives;
   std::vector<std::string> notes; ///< sentences for the user
-  int64_t numOps = 0, weightBytesPerRank = 0, arenaBytes = 0;
+  int64_t numOps = 0, numTasks = 0, numKernels = 0;
+  /// Per rank: weights as stored, weights as repacked for engines, and everything else.
+  int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   double seconds = 0;
 };
 
@@ -52,7 +51,7 @@ Expected<CompileReport> compileModel(const CompileOptions &options,
                                      const Progress &progress);
 
 /// A table of the collectives: op, bytes per rank, axes, source node, and the sums.
-std::string summaryText(const CompileReport &report);
+std::string summaryText(const std::vector<PlanCollective> &collectives);
 
 } // namespace partita
 

@@ -77,9 +77,9 @@ Expected<InspectResult> partita::inspectModel(const std::string &path,
   result.text += "  not supported:\n    " + cell("operator", 36) + cell("version", 8) +
                  cell("node", 32) + "reason\n";
   for (const UnsupportedNode &node : unsupported)
-    result.text += "    " +
-                   cell((node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType, 36) +
-                   cell(std::to_string(node.version), 8) + cell(node.node, 32) +
-                   node.reason + "\n";
+    result.text +=
+        "    " +
+        cell((node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType, 36) +
+        cell(std::to_string(node.version), 8) + cell(node.node, 32) + node.reason + "\n";
   return result;
 }

@@ -5,6 +5,7 @@
 #include "partita/Base/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/RunBundle.h"
 #include "passes/Reference/Evaluate.h"
 
 #include <cmath>
@@ -60,8 +61,7 @@ public:
       return tl::unexpected(expected.error());
     std::vector<std::string> lines;
     if (!options.expected.empty()) {
-      auto outside =
-          readTensors(options.expected, "output", original.getResultTypes());
+      auto outside = readTensors(options.expected, "output", original.getResultTypes());
       if (!outside)
         return tl::unexpected(outside.error());
       if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
@@ -76,6 +76,13 @@ public:
     if (!actual)
       return tl::unexpected(actual.error());
     if (auto ok = compare("partitioned program", *actual, *expected, lines); !ok)
+      return tl::unexpected(ok.error());
+    if (options.bundle.empty())
+      return lines;
+    auto real = runBundleHere(options.bundle, *inputs);
+    if (!real)
+      return tl::unexpected(real.error());
+    if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)
       return tl::unexpected(ok.error());
     return lines;
   }
@@ -109,12 +116,12 @@ private:
                          const Tensors &expected, std::vector<std::string> &lines) const {
     for (size_t i = 0; i < expected.size(); ++i) {
       std::string where = what + ", output " + std::to_string(i);
-      if (auto ok =
-              compareTensors(actual[i], expected[i], options.rtol, options.atol);
+      if (auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
           !ok)
         return makeError(where + ": " + ok.error().message);
       char text[32];
-      std::snprintf(text, sizeof(text), "%.3g", largestDifference(actual[i], expected[i]));
+      std::snprintf(text, sizeof(text), "%.3g",
+                    largestDifference(actual[i], expected[i]));
       lines.push_back(where + ": largest difference " + text);
     }
     return {};
@@ -127,5 +134,19 @@ private:
 
 Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
                                                         const VerifyOptions &options) {
+  return Verifier(compile, options).run();
+}
+
+Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
+                                                         VerifyOptions options) {
+  auto plan = readPlan(bundle + "/plan.json");
+  if (!plan)
+    return tl::unexpected(plan.error());
+  CompileOptions compile;
+  compile.model = plan->model;
+  compile.shapes = plan->shapes;
+  compile.mesh = plan->stages[0].mesh;
+  compile.plan = bundle + "/plan.json";
+  options.bundle = bundle;
   return Verifier(compile, options).run();
 }

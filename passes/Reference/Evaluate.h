@@ -38,8 +38,8 @@ Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
 /// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
 /// runs all ranks, checks that ranks that hold the same element agree, and assembles the
 /// results. The error names result, element and ranks.
-Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function,
-                                      const Tensors &inputs, const WeightLoader &weights);
+Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function, const Tensors &inputs,
+                                      const WeightLoader &weights);
 
 /// The two halves of evaluatePartitioned, for callers that make the local inputs
 /// themselves. localPart: what `rank` holds of a global tensor, its padding garbage.

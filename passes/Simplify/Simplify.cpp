@@ -74,7 +74,8 @@ struct MergeReshapes : OpRewritePattern<ReshapeOp> {
 struct DropIdentityTranspose : OpRewritePattern<TransposeOp> {
   using OpRewritePattern::OpRewritePattern;
 
-  LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter &rewriter) const override {
+  LogicalResult matchAndRewrite(TransposeOp op,
+                                PatternRewriter &rewriter) const override {
     for (auto [i, d] : llvm::enumerate(op.getPermutation()))
       if (static_cast<int64_t>(i) != d)
         return failure();
@@ -104,9 +105,10 @@ template <typename Op, int neutral> struct DropNeutral : OpRewritePattern<Op> {
 struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<AbsorbTranspose, MergeReshapes, DropIdentityTranspose,
-                 DropNeutral<AddOp, 0>, DropNeutral<SubOp, 0>, DropNeutral<MulOp, 1>,
-                 DropNeutral<DivOp, 1>>(&getContext());
+    patterns
+        .add<AbsorbTranspose, MergeReshapes, DropIdentityTranspose, DropNeutral<AddOp, 0>,
+             DropNeutral<SubOp, 0>, DropNeutral<MulOp, 1>, DropNeutral<DivOp, 1>>(
+            &getContext());
     GreedyRewriteConfig config;
     config.enableFolding(false);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))

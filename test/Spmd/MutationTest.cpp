@@ -122,7 +122,7 @@ module attributes {dist.mesh = "dp=2,tp=4"} {
 })"},
     {"thirds of a fused projection, joined in another order", R"(
 module attributes {dist.mesh = "tp=2"} {
-  func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}·{4: tp}]"}) -> tensor<3x8xf32> {
+  func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}*{4: tp}]"}) -> tensor<3x8xf32> {
     %0 = graph.slice %x {starts = array<i64: 0, 4>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
     %1 = graph.slice %x {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
     %2 = graph.concat %1, %0 {axis = 1 : i64, dist.strategy = "[{3}, {2}, {4: tp}]"} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x8xf32>

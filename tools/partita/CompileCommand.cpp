@@ -22,26 +22,33 @@ static int compileCommand(const CompileOptions &options) {
   for (const std::string &note : report->notes)
     std::printf("note: %s\n", note.c_str());
   if (options.to >= Level::L3)
-    std::printf("%s", summaryText(*report).c_str());
+    std::printf("%s", summaryText(report->collectives).c_str());
   if (options.to == Level::L5)
-    std::printf("memory per rank: %lld B of weights, %lld B of arena\n",
+    std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
                 static_cast<long long>(report->weightBytesPerRank),
+                static_cast<long long>(report->packedBytes),
                 static_cast<long long>(report->arenaBytes));
-  std::printf("compiled %lld ops in %.2f s\n", static_cast<long long>(report->numOps),
-              report->seconds);
+  std::printf("compiled %lld ops", static_cast<long long>(report->numOps));
+  if (options.to == Level::L5)
+    std::printf(" to %lld tasks and %lld kernels",
+                static_cast<long long>(report->numTasks),
+                static_cast<long long>(report->numKernels));
+  std::printf(" in %.2f s\n", report->seconds);
   return 0;
 }
 
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("model", options.model, "The ONNX file")->required();
   command.add_option("--mesh", options.mesh,
-                      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+                     "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
   command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
+  command.add_option("--plan", options.plan,
+                     "Use the strategies of this plan.json instead of deciding");
   command.add_option("--shape", options.shapes,
-                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
+                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
 }
 
 void partita::addCompileCommand(CLI::App &app, int &status) {

@@ -7,9 +7,10 @@
 //
 // Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
 // sequence). Cut points are therefore refined over the whole program until both ends of
-// every value see the same pieces; such a piece of a factor is an *atom*. Where cut points
-// of two ends do not nest, pieces that do not match stay separate and nothing flows across
-// them. The refinement is a least fixpoint, so the order of ops does not matter.
+// every value see the same pieces; such a piece of a factor is an *atom*. Where cut
+// points of two ends do not nest, pieces that do not match stay separate and nothing
+// flows across them. The refinement is a least fixpoint, so the order of ops does not
+// matter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_FLOW_H

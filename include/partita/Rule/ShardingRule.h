@@ -92,13 +92,13 @@ struct Passing {
 };
 
 /// What a plan decides for one op: axes per factor. A factor may itself be cut into
-/// sub-factors ({3}·{768: tp}), so each entry is a DimLayout.
+/// sub-factors ({3}*{768: tp}), so each entry is a DimLayout.
 struct Strategy {
   std::vector<DimLayout> factors;
   std::vector<Passing> passing;
 
   static Strategy replicated(const ShardingRule &rule);
-  /// "[{2: dp}, {3}·{768: tp}] pass 0 {tp}": one entry per factor in the form of
+  /// "[{2: dp}, {3}*{768: tp}] pass 0 {tp}": one entry per factor in the form of
   /// Layout::str, then the passing sets.
   std::string str(const Mesh &mesh) const;
   /// The inverse; an error names the place. Does not check against the rule beyond the
@@ -110,8 +110,8 @@ struct Strategy {
   bool operator==(const Strategy &) const = default;
 };
 
-/// Whether partial values may enter by `set` beside what the strategy lets pass: where one
-/// operand is partial by max and another by min, ranks without elements would combine
+/// Whether partial values may enter by `set` beside what the strategy lets pass: where
+/// one operand is partial by max and another by min, ranks without elements would combine
 /// -inf and inf (their sum is NaN).
 bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
 
