@@ -21,10 +21,13 @@ def CheckSpmdPass : Pass<"partita-check-spmd", "::mlir::ModuleOp"> {
 def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
   let summary = "Prove by running it that the compiled program equals the original";
   let description = [{
-    Partitions a copy of the module if it has a mesh, compiles `@main` into a bundle in a
-    temporary folder, runs it on as many ranks as the mesh has (threads of this process)
-    with random inputs and weights, and compares with the reference evaluator. An error
-    names the first difference; the module is not changed.
+    Partitions a copy of the module if it has a mesh, compiles every function into a bundle
+    in a temporary folder, runs it on as many ranks as the mesh has (threads of this
+    process) with random inputs and weights, and compares with the reference evaluator. An
+    error names the first difference of each function; the module is not changed.
+
+    The linker resets the command-line options of the process, so this does not go together
+    with `--split-input-file`.
   }];
   let dependentDialects = ["::partita::comm::CommDialect", "::partita::graph::GraphDialect"];
   let options = [

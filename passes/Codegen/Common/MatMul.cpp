@@ -200,6 +200,10 @@ void Contraction::packReductions() {
     pack(Left, left);
   if (!keepRight)
     pack(Right, right);
+  // An operand that lacked a reduction now repeats along it.
+  for (Loop &loop : loops)
+    if (loop.isReduction())
+      loop.inLeft = loop.inRight = true;
 }
 
 void Contraction::chooseLoops() {
