@@ -65,6 +65,7 @@ Expected<void> Compiler::import() {
     manager.addPass(createCSEPass());
     manager.addPass(createSimplifyPass());
     manager.addPass(createCSEPass());
+    manager.addPass(createVerifyImportedPass());
   });
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
@@ -84,6 +85,7 @@ Expected<void> Compiler::annotate() {
   shard.explain = options.explain;
   auto ok = runPasses("02-annotated", [&](PassManager &manager) {
     manager.addPass(createShardPass(shard));
+    manager.addPass(createVerifyAnnotatedPass());
   });
   if (ok)
     recordPlan();
@@ -119,8 +121,8 @@ void Compiler::recordPlan() {
 
 Expected<void> Compiler::partition() {
   progress("partitioning");
-  auto ok = runPasses("03-partitioned", [](PassManager &manager) {
-    manager.addPass(createPartitionPass());
+  auto ok = runPasses("03-partitioned", [&](PassManager &manager) {
+    manager.addPass(createPartitionPass({options.allToAll}));
     manager.addPass(createCSEPass());
     manager.addPass(createVerifyPartitionedPass());
   });

@@ -30,7 +30,8 @@ struct CompileOptions {
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
   std::string targetCpu;           ///< LLVM name; empty: this host's
-  int threads = 1;                 ///< per rank
+  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;      ///< per rank
   Level to = Level::L5;
 };
 
