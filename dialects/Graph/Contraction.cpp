@@ -71,10 +71,6 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   return rule;
 }
 
-static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
-  return {values.begin(), values.end()};
-}
-
 template <typename Adaptor> static reference::Window windowOf(Adaptor adaptor) {
   return {vec(adaptor.getStrides()), vec(adaptor.getDilations()), vec(adaptor.getPads()),
           static_cast<int64_t>(adaptor.getGroup())};

@@ -13,6 +13,19 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace partita::graph {
+/// An array attribute's values as the type that lib/ speaks.
+inline std::vector<int64_t> vec(llvm::ArrayRef<int64_t> values) {
+  return {values.begin(), values.end()};
+}
+/// A list of one: tensors are not copied into initializer lists.
+inline std::vector<HostTensor> oneResult(HostTensor tensor) {
+  std::vector<HostTensor> results;
+  results.push_back(std::move(tensor));
+  return results;
+}
+} // namespace partita::graph
+
 namespace partita::graph::detail {
 
 /// Adds the sets of an op's definition to `rule` (an error passes through), but for those

@@ -9,10 +9,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
 
-static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
-  return {values.begin(), values.end()};
-}
-
 Expected<ShardingRule> ReduceOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
   auto kind = reduceKindFromName(adaptor.getKind().str());

@@ -77,7 +77,10 @@ Expected<void> Compiler::annotate() {
   progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
            (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
   // The pass reads an empty option as "the module's own mesh".
-  (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, options.mesh));
+  auto mesh = Mesh::parse(options.mesh);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, mesh->str()));
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
@@ -98,7 +101,7 @@ void Compiler::recordPlan() {
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.notes = report.notes;
   PlanStage stage;
-  stage.mesh = options.mesh;
+  stage.mesh = (*module)->getAttrOfType<StringAttr>(dist::meshAttr).getValue().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
   auto tensor = [](StringAttr name, StringAttr layout) {
     return PlanTensor{name ? name.getValue().str() : "",
