@@ -60,8 +60,8 @@ struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
     }
     for (auto function : module.getOps<func::FuncOp>())
       if (auto ok = check(function, *local); !ok) {
-        emitError(function.getLoc()) << "@" << function.getName() << ": "
-                                     << ok.error().message;
+        emitError(function.getLoc())
+            << "@" << function.getName() << ": " << ok.error().message;
         signalPassFailure();
       }
   }
@@ -85,15 +85,17 @@ private:
     if (!expected)
       return makeError("the original fails: " + expected.error().message);
     for (size_t i = 0; i < expected->size(); ++i)
-      if (auto ok = compareTensors((*actual)[i], (*expected)[i],
-                                   std::max(rtol.getValue(), rounding((*expected)[i])), atol);
+      if (auto ok =
+              compareTensors((*actual)[i], (*expected)[i],
+                             std::max(rtol.getValue(), rounding((*expected)[i])), atol);
           !ok)
         return makeError("result " + std::to_string(i) +
                          " of the compiled program differs: " + ok.error().message);
     return {};
   }
 
-  /// Two units in the last place: the evaluator rounds after every op, kernels at the end.
+  /// Two units in the last place: the evaluator rounds after every op, kernels at the
+  /// end.
   static double rounding(const HostTensor &tensor) {
     return tensor.type == DType::F16 ? 0x1p-9 : tensor.type == DType::BF16 ? 0x1p-6 : 0;
   }

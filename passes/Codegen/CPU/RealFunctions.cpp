@@ -64,7 +64,8 @@ Value Expansion::powerOfTwo(Value n) {
   return arith::BitcastOp::create(b, at, f64, bits);
 }
 
-static SmallVector<double> inverseFactorials(int first, int last, int step, bool alternate) {
+static SmallVector<double> inverseFactorials(int first, int last, int step,
+                                             bool alternate) {
   SmallVector<double> result;
   double factorial = 1, sign = 1;
   for (int i = 1; i <= last; ++i) {
@@ -77,8 +78,8 @@ static SmallVector<double> inverseFactorials(int first, int last, int step, bool
   return result;
 }
 
-/// x = n·ln 2 + r; e^x = 2^n · e^r, the power in two halves so that both ends of the range
-/// come out right.
+/// x = n·ln 2 + r; e^x = 2^n · e^r, the power in two halves so that both ends of the
+/// range come out right.
 Value Expansion::exp(Value x) {
   Value low = real(-746), high = real(710);
   Value inside = select(compare(arith::CmpFPredicate::OGT, x, low), x, low);
@@ -100,8 +101,7 @@ Value Expansion::log(Value x) {
   Value scaled = select(tiny, mul(x, real(0x1p54)), x);
   Value bits = arith::BitcastOp::create(b, at, i64, scaled);
   // Taking off the bits of √½ first makes the mantissa's range [√½, √2).
-  Value shifted =
-      arith::SubIOp::create(b, at, bits, integer(0x3fe6a09e667f3bcd));
+  Value shifted = arith::SubIOp::create(b, at, bits, integer(0x3fe6a09e667f3bcd));
   Value exponent = arith::ShRSIOp::create(b, at, shifted, integer(52));
   Value mantissaBits = arith::SubIOp::create(
       b, at, bits, arith::ShLIOp::create(b, at, exponent, integer(52)));
