@@ -53,8 +53,7 @@ TEST_CASE("slices, steps and broadcasts") {
   View view = *View::dense({4, 10}).sliced({2, 3}, {1, 8}, {2, -3});
   CHECK(elementsOf(view) == std::vector<int64_t>{18, 15, 12, 38, 35, 32});
   View row = View::dense({1, 3}).broadcast({2, 2, 3});
-  CHECK(elementsOf(row) ==
-        std::vector<int64_t>{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2});
+  CHECK(elementsOf(row) == std::vector<int64_t>{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2});
   View last = View::dense({2, 5, 3, 4}).transposed({0, 3, 1, 2});
   CHECK(last.denseLike({2, 7, 5, 3}).dims ==
         View::dense({2, 5, 3, 7}).transposed({0, 3, 1, 2}).dims);
