@@ -323,7 +323,7 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
 std::string TaskFormer::constantName(Operation *op) {
   Attribute value = cast<graph::ConstantOp>(op).getValue();
   size_t number = constants.try_emplace(value, constants.size()).first->second;
-  return "constant " + std::to_string(number);
+  return "partita.constant." + std::to_string(number);
 }
 
 LogicalResult TaskFormer::formKernel(Operation *op) {
