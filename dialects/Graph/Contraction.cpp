@@ -64,7 +64,10 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
     left.push_back(2);
     right.push_back(2);
   }
-  rule.linear = {{ReduceKind::Sum, left}, {ReduceKind::Sum, right}};
+  rule.linear = {{ReduceKind::Sum, left},
+                 {ReduceKind::Sum, right},
+                 {ReduceKind::Max, {2}},
+                 {ReduceKind::Min, {2}}};
   return rule;
 }
 
@@ -172,10 +175,10 @@ int64_t ConvTransposeOp::getFlops() {
 /// Splitting the group factor leaves fewer groups on each rank.
 template <typename Op>
 static Operation *convLocal(Op op, OpBuilder &builder, ValueRange operands,
-                            TypeRange results, int64_t inputChannels,
+                            TypeRange results, int64_t channels,
                             int64_t channelsPerGroup) {
   Operation *local = partita::detail::cloneWithTypes(op, builder, operands, results);
-  cast<Op>(local).setGroup(inputChannels / channelsPerGroup);
+  cast<Op>(local).setGroup(channels / channelsPerGroup);
   return local;
 }
 
@@ -189,8 +192,9 @@ Operation *ConvOp::materializeLocal(OpBuilder &builder, ValueRange operands,
 
 Operation *ConvTransposeOp::materializeLocal(OpBuilder &builder, ValueRange operands,
                                              TypeRange results, const Strategy &) {
+  // Output channels, because the input channels of a group may be split as well.
   bool grouped = getGroup() != 1;
-  int64_t perGroup = shapeOf(getInput())[1] / getGroup();
-  return convLocal(*this, builder, operands, results,
-                   grouped ? shapeOf(operands[0])[1] : 1, grouped ? perGroup : 1);
+  Shape local = cast<RankedTensorType>(results[0]).getShape().vec();
+  return convLocal(*this, builder, operands, results, grouped ? local[1] : 1,
+                   grouped ? shapeOf(operands[1])[1] : 1);
 }

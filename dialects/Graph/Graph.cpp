@@ -22,18 +22,70 @@ void GraphDialect::initialize() {
       >();
 }
 
+/// Whether values of `from` become values of `to` unchanged.
+static bool isWidening(Type from, Type to) {
+  if (from == to)
+    return true;
+  if (isa<FloatType>(from) && isa<FloatType>(to))
+    return to.isF64() || (to.isF32() && !from.isF64());
+  // A signed integer does not fit an unsigned one; a boolean fits everything.
+  return from.isInteger(1) ||
+         (from.isSignlessInteger() && to.isSignlessInteger() && !to.isInteger(1) &&
+          from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth());
+}
+
+/// One condition of a linear set, see Graph.h.
+static bool holds(StringRef condition, Operation *op) {
+  Type to = getElementTypeOrSelf(op->getResult(0).getType());
+  if (condition == "float")
+    return isa<FloatType>(to);
+  Type from = getElementTypeOrSelf(op->getOperand(0).getType());
+  if (condition == "additive")
+    return isa<FloatType>(from)
+               ? isWidening(from, to) && isa<FloatType>(to)
+               : isa<IntegerType>(to) && !to.isInteger(1) &&
+                     to.getIntOrFloatBitWidth() <= from.getIntOrFloatBitWidth();
+  if (condition == "monotone")
+    return isWidening(from, to) || isa<FloatType>(to);
+  auto [name, zero] = condition.split(" > ");
+  assert(zero == "0" && "an unknown condition of a linear set");
+  return cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble() > 0;
+}
+
+static bool isBool(Value value) {
+  return getElementTypeOrSelf(value.getType()).isInteger(1);
+}
+
+static bool applies(const LinearSet &set, Operation *op) {
+  if (llvm::any_of(set.operands, [&](int32_t o) {
+        return o >= static_cast<int32_t>(op->getNumOperands());
+      }))
+    return false;
+  if (set.kind == ReduceKind::Max || set.kind == ReduceKind::Min)
+    return true;
+  return !isBool(op->getResult(0)) && llvm::none_of(set.operands, [&](int32_t o) {
+    return isBool(op->getOperand(static_cast<unsigned>(o)));
+  });
+}
+
 Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule,
-                                                     StringRef sets) {
+                                                     StringRef sets, Operation *op) {
   if (!rule)
     return rule;
-  auto parsed = parseLinearSets(sets.str());
-  if (!parsed)
-    return tl::unexpected(parsed.error());
-  for (LinearSet &set : *parsed)
-    if (llvm::all_of(set.operands, [&](int32_t o) {
-          return o < static_cast<int32_t>(rule->operands.size());
-        }))
-      rule->linear.push_back(std::move(set));
+  SmallVector<StringRef> entries, conditions;
+  sets.split(entries, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (StringRef entry : entries) {
+    auto [text, condition] = entry.split(" if ");
+    conditions.clear();
+    condition.split(conditions, " and ", /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+    if (!llvm::all_of(conditions, [&](StringRef c) { return holds(c, op); }))
+      continue;
+    auto parsed = parseLinearSets(text.str());
+    if (!parsed)
+      return tl::unexpected(parsed.error());
+    rule->linear.insert(rule->linear.end(), parsed->begin(), parsed->end());
+  }
+  llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
   return rule;
 }
 

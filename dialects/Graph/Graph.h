@@ -15,9 +15,18 @@
 
 namespace partita::graph::detail {
 
-/// Parses the sets of an op's definition into `rule` (an error passes through). Sets that
-/// name operands the op does not have are dropped: they belong to optional ones.
-Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets);
+/// Adds the sets of an op's definition to `rule` (an error passes through), but for those
+/// that name operands the op does not have (they belong to optional ones), whose
+/// condition does not hold, or that sum or multiply booleans: partial booleans are only
+/// any or all. Conditions follow "if", joined by "and":
+///   float       the result is of a float type. Adding to the neutral element of an
+///               integer maximum wraps; integer division rounds.
+///   name > 0    a float attribute
+///   additive    converting operand 0 to the result's type commutes with sums: to wider
+///               floats, or to integers that wrap no later
+///   monotone    … keeps the order, infinities included
+Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets,
+                                      mlir::Operation *op);
 
 /// Result types from a rule; reports the rule's error at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 using namespace mlir;
 using namespace partita;
@@ -115,7 +116,21 @@ SliceOp::evaluate(ArrayRef<const HostTensor *> operands) {
 
 Expected<ShardingRule> ConcatOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
-  return concatRule(shapes, adaptor.getAxis());
+  auto rule = concatRule(shapes, adaptor.getAxis());
+  if (!rule)
+    return rule;
+  // All together. Of equal values the maximum is that value, so for max and min any
+  // operands will do; one at a time is what programs need.
+  auto count = static_cast<int32_t>(shapes.size());
+  std::vector<int32_t> all(shapes.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (ReduceKind kind :
+       {ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min})
+    rule->linear.push_back({kind, all});
+  for (ReduceKind kind : {ReduceKind::Max, ReduceKind::Min})
+    for (int32_t o = 0; count > 1 && o < count; ++o)
+      rule->linear.push_back({kind, {o}});
+  return rule;
 }
 
 Expected<std::vector<HostTensor>>
@@ -167,6 +182,18 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
   }
   rule.operands = {in, TensorFactors(shapes[1].size())};
   rule.results = {out};
+  // Fill and elements are reduced alike; the other modes do not read the fill.
+  std::vector<int32_t> both{0};
+  if (mode == "constant") {
+    both.push_back(1);
+    rule.linear = {{ReduceKind::Max, {0}},
+                   {ReduceKind::Max, {1}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Min, {1}}};
+  }
+  for (ReduceKind kind :
+       {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod})
+    rule.linear.push_back({kind, both});
   return rule;
 }
 
@@ -324,21 +351,33 @@ Expected<ShardingRule> CumSumOp::ruleFor(const std::vector<Shape> &shapes,
   return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
 }
 
+/// Integers wrap, so they are summed as unsigned ones.
+template <typename T, typename Sum>
+static HostTensor cumSum(const HostTensor &operand, int64_t axis, bool exclusive,
+                         bool reverse) {
+  std::vector<T> values = reference::values<T>(operand);
+  int64_t extent = operand.shape[axis], stride = reference::strides(operand.shape)[axis];
+  for (int64_t start = 0, n = operand.size(); start < n; ++start) {
+    if (start / stride % extent != 0)
+      continue;
+    Sum sum = 0;
+    for (int64_t i = 0; i < extent; ++i) {
+      T &v = values[start + (reverse ? extent - 1 - i : i) * stride];
+      Sum before = sum;
+      sum += static_cast<Sum>(v);
+      v = static_cast<T>(exclusive ? before : sum);
+    }
+  }
+  return reference::tensor<T>(operand.type, operand.shape, values);
+}
+
 Expected<std::vector<HostTensor>>
 CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
   int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
-  return one(reference::mapRows(*operands[0], axis, false, [&](std::vector<double> &row) {
-    if (getReverse())
-      std::reverse(row.begin(), row.end());
-    double sum = 0;
-    for (double &v : row) {
-      double before = sum;
-      sum += v;
-      v = getExclusive() ? before : sum;
-    }
-    if (getReverse())
-      std::reverse(row.begin(), row.end());
-  }));
+  return one(
+      isFloat(operands[0]->type)
+          ? cumSum<double, double>(*operands[0], axis, getExclusive(), getReverse())
+          : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(), getReverse()));
 }
 
 Expected<ShardingRule> ResizeOp::ruleWithResult() {
@@ -367,6 +406,14 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
   }
   rule.operands = {in};
   rule.results = {out};
+  // Nearest moves whole elements; weights are linear, but for rounding to integers.
+  if (mode == "nearest")
+    rule.linear = {{ReduceKind::Sum, {0}},
+                   {ReduceKind::Max, {0}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Prod, {0}}};
+  else if (isa<FloatType>(getElementTypeOrSelf(getResult().getType())))
+    rule.linear = {{ReduceKind::Sum, {0}}};
   return rule;
 }
 

@@ -87,7 +87,8 @@ private:
       return -1;
     for (size_t s = 0; s < op.rule.linear.size(); ++s) {
       const LinearSet &set = op.rule.linear[s];
-      if (set.kind != kind || !contains(set, use.operand))
+      if (set.kind != kind || !contains(set, use.operand) ||
+          !canPass(op.rule, strategies[use.op], static_cast<int32_t>(s)))
         continue;
       if (othersFit(op, set, use.operand, axes))
         return static_cast<int32_t>(s);

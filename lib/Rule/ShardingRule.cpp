@@ -127,6 +127,12 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
       }
     }
   }
+  for (const NamedTensor &tensor : named.operands)
+    for (const auto &dim : tensor)
+      for (const std::string &factor : dim)
+        if (sizes.count(factor) == 0)
+          return makeError("the size of '" + factor +
+                           "' does not follow from the operands' shapes");
   return sizes;
 }
 

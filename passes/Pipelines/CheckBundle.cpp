@@ -1,10 +1,10 @@
 //===- CheckBundle.cpp - Compiled equals original, on real ranks ----------===//
 #include "passes/Pipelines/Passes.h"
+#include "passes/Pipelines/RunBundle.h"
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
-#include "partita/Runtime/Session.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Reference/Evaluate.h"
@@ -120,27 +120,11 @@ private:
         });
     if (!report)
       return tl::unexpected(report.error());
-    auto session = runtime::Session::load(folder.bundle, {});
-    if (!session)
-      return tl::unexpected(session.error());
-    std::vector<const std::byte *> from;
-    for (const HostTensor &input : inputs)
-      from.push_back(input.bytes.data());
-    Tensors outputs;
-    for (const runtime::TensorInfo &info : (*session)->outputs())
-      outputs.push_back(HostTensor::zeros(info.type, info.shape));
-    std::vector<std::byte *> to;
-    for (HostTensor &output : outputs)
-      to.push_back(output.bytes.data());
-    for (int i = 0; i < repeat; ++i) {
-      auto begin = std::chrono::steady_clock::now();
-      if (auto ok = (*session)->run(from, to); !ok)
-        return tl::unexpected(ok.error());
-      std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    int request = 0;
+    return runBundleHere(folder.bundle, inputs, repeat, [&](double seconds) {
       if (repeat > 1)
-        llvm::outs() << "request " << i << ": " << took.count() << " s\n";
-    }
-    return outputs;
+        llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
+    });
   }
 
   static HostTensor random(Type type, uint64_t seed) {

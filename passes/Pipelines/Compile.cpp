@@ -65,6 +65,7 @@ Expected<void> Compiler::import() {
     manager.addPass(createCSEPass());
     manager.addPass(createSimplifyPass());
     manager.addPass(createCSEPass());
+    manager.addPass(createVerifyImportedPass());
   });
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
@@ -77,21 +78,58 @@ Expected<void> Compiler::annotate() {
            (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
   // The pass reads an empty option as "the module's own mesh".
   (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, options.mesh));
-  ShardPassOptions shard{"", options.mode, options.hints, options.explain};
-  return runPasses("02-annotated", [&](PassManager &manager) {
+  ShardPassOptions shard;
+  shard.mode = options.mode;
+  shard.hints = options.hints;
+  shard.plan = options.plan;
+  shard.explain = options.explain;
+  auto ok = runPasses("02-annotated", [&](PassManager &manager) {
     manager.addPass(createShardPass(shard));
+    manager.addPass(createVerifyAnnotatedPass());
   });
+  if (ok)
+    recordPlan();
+  return ok;
+}
+
+void Compiler::recordPlan() {
+  plan.model = std::filesystem::absolute(options.model).string();
+  plan.shapes = options.shapes;
+  plan.mode = options.plan.empty() ? options.mode : "plan";
+  plan.notes = report.notes;
+  PlanStage stage;
+  stage.mesh = options.mesh;
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  auto tensor = [](StringAttr name, StringAttr layout) {
+    return PlanTensor{name ? name.getValue().str() : "",
+                      layout ? layout.getValue().str() : ""};
+  };
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    stage.arguments.push_back(
+        tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
+               function.getArgAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    stage.results.push_back(
+        tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
+               function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (Operation &op : function.front().without_terminator())
+    stage.nodes.push_back(
+        {dist::nodeName(&op), op.getName().getStringRef().str(),
+         op.getAttrOfType<StringAttr>(dist::strategyAttr).getValue().str()});
+  plan.stages = {std::move(stage)};
 }
 
 Expected<void> Compiler::partition() {
   progress("partitioning");
-  auto ok = runPasses("03-partitioned", [](PassManager &manager) {
-    manager.addPass(createPartitionPass());
+  auto ok = runPasses("03-partitioned", [&](PassManager &manager) {
+    manager.addPass(createPartitionPass({options.allToAll}));
     manager.addPass(createCSEPass());
     manager.addPass(createVerifyPartitionedPass());
   });
-  if (ok)
+  if (ok) {
     summarize();
+    plan.stages[0].collectives = report.collectives;
+  }
   return ok;
 }
 
@@ -152,14 +190,18 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
   Expected<void> ok = checkOptions(options);
-  if (ok)
-    ok = compiler.import();
-  if (ok && options.to >= Level::L2)
-    ok = compiler.annotate();
-  if (ok && options.to >= Level::L3)
-    ok = compiler.partition();
-  if (ok && options.to >= Level::L5)
-    ok = compiler.emit();
+  auto stage = [&](Level level, const char *name, Expected<void> (Compiler::*run)()) {
+    if (!ok || options.to < level)
+      return;
+    auto start = std::chrono::steady_clock::now();
+    ok = (compiler.*run)();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    compiler.report.stages.emplace_back(name, took.count());
+  };
+  stage(Level::L0, "import", &Compiler::import);
+  stage(Level::L2, "strategies", &Compiler::annotate);
+  stage(Level::L3, "partition", &Compiler::partition);
+  stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
   compiler.report.seconds =
@@ -167,19 +209,19 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   return std::move(compiler.report);
 }
 
-std::string partita::summaryText(const CompileReport &report) {
+std::string partita::summaryText(const std::vector<PlanCollective> &collectives) {
   std::string text;
   int64_t total = 0;
-  for (const CompileReport::Collective &c : report.collectives) {
+  for (const PlanCollective &c : collectives) {
     std::string line = "  " + c.op;
     line.resize(std::max<size_t>(line.size() + 1, 18), ' ');
-    line += std::to_string(c.bytesPerRank) + " B";
+    line += std::to_string(c.bytes) + " B";
     line.resize(std::max<size_t>(line.size() + 1, 34), ' ');
     line += c.axes;
     line.resize(std::max<size_t>(line.size() + 1, 46), ' ');
     text += line + c.node + "\n";
-    total += c.bytesPerRank;
+    total += c.bytes;
   }
-  return "communication per rank: " + std::to_string(report.collectives.size()) +
+  return "communication per rank: " + std::to_string(collectives.size()) +
          " collectives, " + std::to_string(total) + " B received\n" + text;
 }

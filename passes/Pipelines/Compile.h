@@ -8,6 +8,7 @@
 #define PARTITA_PASSES_PIPELINES_COMPILE_H
 
 #include "partita/Base/Error.h"
+#include "partita/Base/Plan.h"
 
 #include <functional>
 #include <string>
@@ -23,27 +24,27 @@ struct CompileOptions {
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
   std::string mode = "auto";
-  std::string hints;               ///< path, empty: none
+  std::string hints; ///< path, empty: none
+  std::string plan;  ///< path of a plan.json that replaces deciding; empty: none
   std::vector<std::string> shapes; ///< NAME=1,128
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
   std::string targetCpu;           ///< LLVM name; empty: this host's
-  int threads = 1;                 ///< per rank
+  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;      ///< per rank
   Level to = Level::L5;
 };
 
 /// What a compile did, for the command's summary.
 struct CompileReport {
-  struct Collective {
-    std::string op, axes, node;
-    int64_t bytesPerRank = 0; ///< received, at most
-  };
-  std::vector<Collective> collectives;
+  std::vector<PlanCollective> collectives;
   std::vector<std::string> notes; ///< sentences for the user
   int64_t numOps = 0, numTasks = 0, numKernels = 0;
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   double seconds = 0;
+  /// Seconds of each stage: import, strategies, partition, code.
+  std::vector<std::pair<std::string, double>> stages;
 };
 
 /// Receives progress: one short line per stage as it begins.
@@ -53,7 +54,7 @@ Expected<CompileReport> compileModel(const CompileOptions &options,
                                      const Progress &progress);
 
 /// A table of the collectives: op, bytes per rank, axes, source node, and the sums.
-std::string summaryText(const CompileReport &report);
+std::string summaryText(const std::vector<PlanCollective> &collectives);
 
 } // namespace partita
 

@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
+#include "partita/Base/Plan.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -30,10 +31,12 @@ public:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   WeightTable weights;
   CompileReport report;
+  Plan plan; ///< filled by annotate() and partition()
 
 private:
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &add);
+  void recordPlan();
   void summarize();
 
   const CompileOptions &options;

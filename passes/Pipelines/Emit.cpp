@@ -29,6 +29,7 @@ Expected<void> Compiler::emit() {
     }
     return data;
   };
+  emit.files = {{"plan.json", plan.json()}};
   auto made = codegen::emitBundle(*module, emit, source);
   if (!made)
     return tl::unexpected(error.empty() ? made.error() : Error{error});

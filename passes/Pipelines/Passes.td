@@ -41,4 +41,20 @@ def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
   ];
 }
 
+def VerifyImportedPass : Pass<"partita-verify-imported", "::mlir::ModuleOp"> {
+  let summary = "Gate of level L0: graph ops only, nothing said about devices";
+  let description = [{
+    Fails at an op that is not of the graph dialect (functions and returns aside), and at
+    anything that carries a `dist` attribute. Shapes are static by the ops' own types.
+  }];
+}
+
+def VerifyAnnotatedPass : Pass<"partita-verify-annotated", "::mlir::ModuleOp"> {
+  let summary = "Gate of level L2: a mesh, a strategy on every op, layouts at both ends";
+  let description = [{
+    The dist dialect checks every attribute that is there; this pass fails where one is
+    missing.
+  }];
+}
+
 #endif // PARTITA_PASSES_PIPELINES_PASSES

@@ -5,6 +5,7 @@
 #include "partita/Base/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/RunBundle.h"
 #include "passes/Reference/Evaluate.h"
 
 #include <cmath>
@@ -76,6 +77,13 @@ public:
       return tl::unexpected(actual.error());
     if (auto ok = compare("partitioned program", *actual, *expected, lines); !ok)
       return tl::unexpected(ok.error());
+    if (options.bundle.empty())
+      return lines;
+    auto real = runBundleHere(options.bundle, *inputs);
+    if (!real)
+      return tl::unexpected(real.error());
+    if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)
+      return tl::unexpected(ok.error());
     return lines;
   }
 
@@ -126,5 +134,19 @@ private:
 
 Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
                                                         const VerifyOptions &options) {
+  return Verifier(compile, options).run();
+}
+
+Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
+                                                         VerifyOptions options) {
+  auto plan = readPlan(bundle + "/plan.json");
+  if (!plan)
+    return tl::unexpected(plan.error());
+  CompileOptions compile;
+  compile.model = plan->model;
+  compile.shapes = plan->shapes;
+  compile.mesh = plan->stages[0].mesh;
+  compile.plan = bundle + "/plan.json";
+  options.bundle = bundle;
   return Verifier(compile, options).run();
 }

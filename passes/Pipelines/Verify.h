@@ -11,6 +11,8 @@ struct VerifyOptions {
   std::string inputs;
   /// Folder with output_K.pb that the original must give too; empty: none.
   std::string expected;
+  /// A bundle of the model, run on its ranks as threads too; empty: none.
+  std::string bundle;
   double rtol = 1e-4, atol = 1e-5;
 };
 
@@ -20,6 +22,11 @@ struct VerifyOptions {
 /// difference; an error names the output and element.
 Expected<std::vector<std::string>> verifyModel(const CompileOptions &compile,
                                                const VerifyOptions &options);
+
+/// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares
+/// a real run of the bundle with it.
+Expected<std::vector<std::string>> verifyBundle(const std::string &bundle,
+                                                VerifyOptions options);
 
 } // namespace partita
 

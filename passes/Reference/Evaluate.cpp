@@ -106,6 +106,9 @@ private:
 
   Expected<void> clean(comm::MaskOp op) {
     Layout layout = *Layout::parse(op.getLayout().str(), mesh);
+    // What counts is where elements live: of the ranks that hold partial values, each
+    // has its own.
+    layout.partial.clear();
     // Only the named dims' padding counts; others are left as they are.
     for (int64_t d = 0; d < layout.rank(); ++d)
       if (!llvm::is_contained(op.getDims(), d))
@@ -208,6 +211,11 @@ static Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
   return global;
 }
 
+HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
+                              const HostTensor &global) {
+  return extract(mesh, layout, rank, global, /*poison=*/true);
+}
+
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
                                                const Tensors &inputs,
                                                const WeightLoader &weights) {
@@ -223,10 +231,18 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
     if (!layout)
       return tl::unexpected(layout.error());
     for (size_t r = 0; r < locals.size(); ++r)
-      locals[r].push_back(
-          extract(*mesh, *layout, static_cast<int64_t>(r), inputs[i], true));
+      locals[r].push_back(localPart(*mesh, *layout, static_cast<int64_t>(r), inputs[i]));
   }
-  auto results = evaluateRanks(function, *mesh, locals, weights, /*poison=*/true);
+  return evaluateLocals(function, locals, weights);
+}
+
+Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
+                                          const RankTensors &inputs,
+                                          const WeightLoader &weights) {
+  auto mesh = dist::meshOf(function);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true);
   if (!results)
     return tl::unexpected(results.error());
   Tensors assembled;

@@ -22,7 +22,7 @@ static int compileCommand(const CompileOptions &options) {
   for (const std::string &note : report->notes)
     std::printf("note: %s\n", note.c_str());
   if (options.to >= Level::L3)
-    std::printf("%s", summaryText(*report).c_str());
+    std::printf("%s", summaryText(report->collectives).c_str());
   if (options.to == Level::L5)
     std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
                 static_cast<long long>(report->weightBytesPerRank),
@@ -34,6 +34,8 @@ static int compileCommand(const CompileOptions &options) {
                 static_cast<long long>(report->numTasks),
                 static_cast<long long>(report->numKernels));
   std::printf(" in %.2f s\n", report->seconds);
+  for (const auto &[stage, seconds] : report->stages)
+    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
   return 0;
 }
 
@@ -45,6 +47,10 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
   command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
+  command.add_option("--plan", options.plan,
+                     "Use the strategies of this plan.json instead of deciding");
+  command.add_flag("--no-all-to-all{false}", options.allToAll,
+                   "Reshard by slices, gathers and reductions only");
   command.add_option("--shape", options.shapes,
                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
 }

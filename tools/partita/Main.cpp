@@ -16,6 +16,7 @@ int main(int argc, char **argv) {
   partita::addCompileCommand(app, status);
   partita::addInspectCommand(app, status);
   partita::addVerifyCommand(app, status);
+  partita::addReportCommand(app, status);
   partita::runtime::RunOptions run;
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, run);

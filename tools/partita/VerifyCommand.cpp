@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 using namespace partita;
@@ -17,8 +18,10 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   };
   auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand(
-      "verify", "Prove on virtual ranks that a partitioned model equals the original");
-  command->footer("Example:\n  partita verify gpt2.onnx --mesh dp=2,tp=2 --inputs-dir "
+      "verify", "Prove that a bundle, or a model partitioned for a mesh, equals the "
+                "original: on virtual ranks, and for a bundle on real ones");
+  command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
+                  "--mesh dp=2,tp=2 --inputs-dir "
                   "test_data_set_0 --expect-dir test_data_set_0");
   addModelOptions(*command, options->compile);
   command->add_option("--inputs-dir", options->verify.inputs,
@@ -30,7 +33,9 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->add_option("--atol", options->verify.atol, "Absolute tolerance")
       ->capture_default_str();
   command->callback([options, &status] {
-    auto lines = verifyModel(options->compile, options->verify);
+    bool isBundle = std::filesystem::is_directory(options->compile.model);
+    auto lines = isBundle ? verifyBundle(options->compile.model, options->verify)
+                          : verifyModel(options->compile, options->verify);
     if (!lines) {
       std::fprintf(stderr, "error: %s\n", lines.error().message.c_str());
       status = 1;

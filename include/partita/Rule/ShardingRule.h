@@ -110,8 +110,14 @@ struct Strategy {
   bool operator==(const Strategy &) const = default;
 };
 
-/// Checks a strategy: sizes agree, no axis twice, Replicate and Window factors bare, only
-/// major-most sub-factors padded.
+/// Whether partial values may enter by `set` beside what the strategy lets pass: where
+/// one operand is partial by max and another by min, ranks without elements would combine
+/// -inf and inf (their sum is NaN).
+bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
+
+/// Checks a strategy: sizes agree, no axis twice, Replicate and Window factors bare and
+/// unpadded, linear sets exist and can pass together, and the layouts of all operands and
+/// results are valid (only the major-most factor of a dim may be padded).
 Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
                               const Strategy &strategy);
 

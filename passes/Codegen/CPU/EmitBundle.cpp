@@ -4,6 +4,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Bundle.h"
+#include "partita/Base/File.h"
 #include "partita/Base/SafeTensors.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
 #include "passes/Codegen/CPU/KernelEmitter.h"
@@ -186,6 +187,9 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   bundle.entries = {
       {"main",
        {{"stage-0.so", memory.arenaBytes, memory.weightBytes, program->packedBytes}}}};
+  for (const auto &[name, text] : options.files)
+    if (auto ok = writeFile(writer->path(name), text); !ok)
+      return tl::unexpected(ok.error());
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
   return EmitReport{memory.arenaBytes,     memory.arenaLowerBound,

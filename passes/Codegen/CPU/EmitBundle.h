@@ -35,6 +35,8 @@ struct EmitOptions {
   int threads = 1;       ///< per rank
   std::string model;     ///< file name of the source model, for messages
   std::string function = "main";
+  /// More files of the bundle: name and text.
+  std::vector<std::pair<std::string, std::string>> files;
 };
 
 /// What was predicted, per rank.
