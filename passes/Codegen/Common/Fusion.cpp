@@ -138,7 +138,7 @@ bool Fusion::join(Operation *op, Group &group) const {
   Shape input = shapeOf(op->getOperand(0));
   SmallVector<int64_t> dims = row.getRowDims();
   std::vector<int64_t> rowDims(dims.begin(), dims.end());
-  if (row.reducesRow() && !row.keepsDims())
+  if ((row.reducesRow() && !row.keepsDims()) || elementCount(input) == 0)
     return false;
   bool fits =
       input == group.domain && (group.rowDims.empty() || group.rowDims == rowDims);

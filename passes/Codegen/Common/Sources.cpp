@@ -25,6 +25,8 @@ struct WeightModel : TaskOpInterface::ExternalModel<WeightModel, graph::WeightOp
 /// Uniform constants never come here; others are weights whose bytes are in the program.
 struct ConstantModel : TaskOpInterface::ExternalModel<ConstantModel, graph::ConstantOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    if (!isa<DenseElementsAttr>(cast<graph::ConstantOp>(op).getValue()))
+      return op->emitError("has a value that is not in the program");
     Value value = op->getResult(0);
     Layout layout = Layout::replicated(shapeOf(value));
     TensorSpec spec{Role::Weight, codegen::dtypeOf(value), former.constantName(op),

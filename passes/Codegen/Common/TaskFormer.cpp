@@ -212,14 +212,28 @@ void TaskFormer::copy(const Tensor &from, const Tensor &to, DType type,
 }
 
 Tensor TaskFormer::materializeConstant(Value value) {
+  return filled(value, graph::toHostTensor(cast<DenseElementsAttr>(
+                           value.getDefiningOp<graph::ConstantOp>().getValue())));
+}
+
+/// The reduction of no elements is its neutral one, as the evaluator knows.
+LogicalResult TaskFormer::reduceNothing(Operation *op) {
+  HostTensor nothing =
+      HostTensor::zeros(dtypeOf(op->getOperand(0)), shapeOf(op->getOperand(0)));
+  auto result = cast<EvaluateOpInterface>(op).evaluate({&nothing});
+  if (!result)
+    return op->emitError("reduces an empty tensor: ") << result.error().message;
+  setTensor(op->getResult(0), filled(op->getResult(0), (*result)[0]));
+  return success();
+}
+
+Tensor TaskFormer::filled(Value value, const HostTensor &contents) {
   Tensor tensor = allocate(value);
   task::Fill params;
   params.dtype = static_cast<int64_t>(dtypeOf(value));
   params.count = tensor.view.elements();
-  HostTensor one = graph::toHostTensor(
-      cast<DenseElementsAttr>(value.getDefiningOp<graph::ConstantOp>().getValue()));
-  std::memcpy(&params.bits, one.bytes.data(),
-              std::min(one.bytes.size(), byteWidth(one.type)));
+  std::memcpy(&params.bits, contents.bytes.data(),
+              std::min(contents.bytes.size(), byteWidth(contents.type)));
   Task task{TaskKind::Fill, sourceName(value.getDefiningOp())};
   task.operands = {place(tensor)};
   task.params = params.encode();
@@ -309,7 +323,7 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
 std::string TaskFormer::constantName(Operation *op) {
   Attribute value = cast<graph::ConstantOp>(op).getValue();
   size_t number = constants.try_emplace(value, constants.size()).first->second;
-  return "constant " + std::to_string(number);
+  return "partita.constant." + std::to_string(number);
 }
 
 LogicalResult TaskFormer::formKernel(Operation *op) {
@@ -319,6 +333,8 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
     setTensor(result, allocate(result));
     return success();
   }
+  if (elementCount(group.domain) == 0)
+    return reduceNothing(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(group);
   int node = builder.nodeOf(result);

@@ -95,7 +95,10 @@ private:
   llvm::LogicalResult formResults();
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
+  llvm::LogicalResult reduceNothing(mlir::Operation *op);
   Tensor materializeConstant(mlir::Value value);
+  /// A tensor of the value's type, full of the first element of `contents`.
+  Tensor filled(mlir::Value value, const HostTensor &contents);
   /// The kernel's number; equal kernels have one.
   int addKernel(KernelSpec spec);
   friend class KernelBuilder;
