@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages the sources, one line at a time, and expects unit-spmd (or unit-rule) to fail.
 
-    test/Spmd/mutate.py [--work DIR] [--only NAME]
+    test/Spmd/mutate.py [--work DIR] [--only NAME] [--from N]
 
 Works on a copy of the tree and of its build folder, so the checkout is never touched.
 Each damage rebuilds one or two files; about a minute each on one core. The last run's
@@ -105,6 +105,17 @@ def run(command, cwd, limit=900):
                           stderr=subprocess.STDOUT, text=True, timeout=limit)
 
 
+def first_failure(output):
+    """The first line that says what went wrong."""
+    for line in output.splitlines():
+        line = line.strip()
+        if (line.startswith("WRONG") or "must-shard.txt says" in line
+                or line.endswith(("not noticed", "but holds", "does not hold"))):
+            return line[:100]
+    lines = [line for line in output.splitlines() if "FAILED" in line]
+    return (lines or ["it crashed"])[0][:100]
+
+
 def verdict(work, name, file, text, replacement):
     """'killed by TEST', 'survived', or why the damage could not be tried."""
     path = work / file
@@ -123,10 +134,7 @@ def verdict(work, name, file, text, replacement):
             except subprocess.TimeoutExpired:
                 return f"killed by {test} (time limit)"
             if result.returncode:
-                failing = [line for line in result.stdout.splitlines()
-                           if line.startswith("WRONG") or "must-shard" in line
-                           or "listed" in line or "not noticed" in line]
-                return f"killed by {test}: {(failing or ['-'])[0][:100]}"
+                return f"killed by {test}, {first_failure(result.stdout)}"
         return "survived"
     finally:
         path.write_text(original)
@@ -136,6 +144,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", default="/tmp/partita-mutate")
     parser.add_argument("--only", help="part of a damage's name")
+    parser.add_argument("--from", dest="first", type=int, default=0,
+                        help="number of the first damage")
     options = parser.parse_args()
     work = pathlib.Path(options.work)
     if work.exists():
@@ -150,7 +160,7 @@ def main():
         if done.returncode:
             sys.exit("the copy does not build: " + done.stdout[-2000:])
     bad = 0
-    for name, file, text, replacement in DAMAGES:
+    for name, file, text, replacement in DAMAGES[options.first:]:
         if options.only and options.only not in name:
             continue
         start = time.monotonic()
