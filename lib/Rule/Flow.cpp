@@ -148,6 +148,9 @@ struct Placed {
 };
 } // namespace
 
+/// The producer and this many users at most are linked pair by pair.
+static constexpr size_t maxPairedEnds = 6;
+
 static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
   std::vector<int32_t> list = graph.dimAtoms(port.op, *port.factors);
   std::vector<Placed> result;
@@ -179,10 +182,13 @@ void FlowGraph::finalize() {
       std::vector<std::vector<Placed>> ends;
       for (const Port &port : Refiner::portsOf(*this, values[v], d))
         ends.push_back(place(*this, port));
+      // Users see each other through the producer only where they are many, or where it
+      // is a source, through which nothing spreads: pairs would be quadratic in layers.
+      bool star = ends.size() > maxPairedEnds || ops[values[v].producer].isSource();
       for (size_t a = 0; a < ends.size(); ++a)
         for (const Placed &p : ends[a]) {
           atoms[p.atom].canPad &= p.major;
-          for (size_t b = 0; b < ends.size(); ++b)
+          for (size_t b = 0; b < (star && a != 0 ? 1 : ends.size()); ++b)
             for (const Placed &q : ends[b])
               if (a != b && p.low == q.low && p.size == q.size)
                 atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v)});

@@ -103,27 +103,36 @@ public:
   /// two waves gets there first must not depend on how many ops lie between.
   void spread() {
     for (int level = 0; level <= 2; ++level) {
-      while (level > 0 && round(level, /*forwardOnly=*/true)) {
-      }
-      while (round(level, /*forwardOnly=*/false)) {
-      }
+      if (level > 0)
+        settle(level, /*forwardOnly=*/true);
+      settle(level, /*forwardOnly=*/false);
     }
   }
 
   Propagated take() { return std::move(state); }
 
 private:
-  /// One simultaneous step over all ops of priority ≤ level; whether anything changed.
-  bool round(int level, bool forwardOnly) {
-    std::vector<Proposal> accepted;
-    for (size_t op = 0; op < graph.ops.size(); ++op)
-      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
-        choose(static_cast<int32_t>(op), forwardOnly, accepted);
-    for (Proposal &p : accepted) {
-      state.axes[p.atom] = std::move(p.axes);
-      state.origins[p.atom] = {std::move(p.origin), p.via};
+  /// Rounds over ops of priority ≤ level until nothing changes. After the first, only ops
+  /// next to a change are asked: the others would propose what they did before.
+  void settle(int level, bool forwardOnly) {
+    std::vector<int32_t> asked(graph.ops.size());
+    std::iota(asked.begin(), asked.end(), 0);
+    while (!asked.empty()) {
+      std::vector<Proposal> accepted;
+      for (int32_t op : asked)
+        if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
+          choose(op, forwardOnly, accepted);
+      asked.clear();
+      for (Proposal &p : accepted) {
+        asked.push_back(graph.atoms[p.atom].op);
+        for (const Atom::Link &link : graph.atoms[p.atom].links)
+          asked.push_back(graph.atoms[link.atom].op);
+        state.axes[p.atom] = std::move(p.axes);
+        state.origins[p.atom] = {std::move(p.origin), p.via};
+      }
+      std::sort(asked.begin(), asked.end());
+      asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
     }
-    return !accepted.empty();
   }
 
   std::vector<Proposal> collect(int32_t op, bool forwardOnly) const {

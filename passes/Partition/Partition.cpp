@@ -21,9 +21,10 @@ namespace {
 class Partitioner {
 public:
   Partitioner(func::FuncOp function, dist::ProgramFlow &flow,
-              std::vector<Strategy> strategies)
+              std::vector<Strategy> strategies, bool allToAll)
       : function(function), flow(flow), mesh(flow.graph.mesh),
-        strategies(std::move(strategies)), served(flow.graph.values.size()) {}
+        strategies(std::move(strategies)), reshard{allToAll},
+        served(flow.graph.values.size()) {}
 
   LogicalResult run() {
     Block &old = function.front();
@@ -67,7 +68,7 @@ private:
     std::vector<Value> &values = locals[value];
     for (const ServedLayout &entry : served[value]) {
       const Layout &from = entry.from < 0 ? produced : served[value][entry.from].layout;
-      auto plan = planReshard(mesh, from, entry.layout);
+      auto plan = planReshard(mesh, from, entry.layout, reshard);
       if (!plan)
         return emitError(now.getLoc(), "cannot reshard ")
                << from.str(mesh) << " to " << entry.layout.str(mesh) << ": "
@@ -115,7 +116,7 @@ private:
       if (isa<graph::WeightOp>(local))
         local->setAttr(dist::layoutAttr, builder.getStringAttr(layout.str(mesh)));
       Value current = local->getResult(0);
-      auto plan = planReshard(mesh, layout, entry.layout);
+      auto plan = planReshard(mesh, layout, entry.layout, reshard);
       for (const Step &step : plan->steps)
         current = comm::emitStep(builder, op->getLoc(), mesh, step, current);
       locals[value].push_back(current);
@@ -188,11 +189,14 @@ private:
   dist::ProgramFlow &flow;
   const Mesh &mesh;
   std::vector<Strategy> strategies;
+  ReshardOptions reshard;
   std::vector<std::vector<ServedLayout>> served;
   llvm::DenseMap<int32_t, std::vector<Value>> locals;
 };
 
 struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
+  using PartitionPassBase::PartitionPassBase;
+
   void runOnOperation() override {
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal())
@@ -208,7 +212,7 @@ struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
       auto strategies = dist::readStrategies(function, **flow);
       if (failed(strategies))
         return signalPassFailure();
-      Partitioner partitioner(function, **flow, std::move(*strategies));
+      Partitioner partitioner(function, **flow, std::move(*strategies), allToAll);
       if (failed(partitioner.run()))
         return signalPassFailure();
       numReshards += static_cast<unsigned>(partitioner.numReshards);

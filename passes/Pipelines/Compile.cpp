@@ -65,6 +65,7 @@ Expected<void> Compiler::import() {
     manager.addPass(createCSEPass());
     manager.addPass(createSimplifyPass());
     manager.addPass(createCSEPass());
+    manager.addPass(createVerifyImportedPass());
   });
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
@@ -84,6 +85,7 @@ Expected<void> Compiler::annotate() {
   shard.explain = options.explain;
   auto ok = runPasses("02-annotated", [&](PassManager &manager) {
     manager.addPass(createShardPass(shard));
+    manager.addPass(createVerifyAnnotatedPass());
   });
   if (ok)
     recordPlan();
@@ -119,8 +121,8 @@ void Compiler::recordPlan() {
 
 Expected<void> Compiler::partition() {
   progress("partitioning");
-  auto ok = runPasses("03-partitioned", [](PassManager &manager) {
-    manager.addPass(createPartitionPass());
+  auto ok = runPasses("03-partitioned", [&](PassManager &manager) {
+    manager.addPass(createPartitionPass({options.allToAll}));
     manager.addPass(createCSEPass());
     manager.addPass(createVerifyPartitionedPass());
   });
@@ -188,14 +190,18 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
   Expected<void> ok = checkOptions(options);
-  if (ok)
-    ok = compiler.import();
-  if (ok && options.to >= Level::L2)
-    ok = compiler.annotate();
-  if (ok && options.to >= Level::L3)
-    ok = compiler.partition();
-  if (ok && options.to >= Level::L5)
-    ok = compiler.emit();
+  auto stage = [&](Level level, const char *name, Expected<void> (Compiler::*run)()) {
+    if (!ok || options.to < level)
+      return;
+    auto start = std::chrono::steady_clock::now();
+    ok = (compiler.*run)();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    compiler.report.stages.emplace_back(name, took.count());
+  };
+  stage(Level::L0, "import", &Compiler::import);
+  stage(Level::L2, "strategies", &Compiler::annotate);
+  stage(Level::L3, "partition", &Compiler::partition);
+  stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
   compiler.report.seconds =

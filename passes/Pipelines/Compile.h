@@ -30,7 +30,8 @@ struct CompileOptions {
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
   std::string targetCpu;           ///< LLVM name; empty: this host's
-  int threads = 1;                 ///< per rank
+  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;      ///< per rank
   Level to = Level::L5;
 };
 
@@ -42,6 +43,8 @@ struct CompileReport {
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   double seconds = 0;
+  /// Seconds of each stage: import, strategies, partition, code.
+  std::vector<std::pair<std::string, double>> stages;
 };
 
 /// Receives progress: one short line per stage as it begins.

@@ -34,6 +34,8 @@ static int compileCommand(const CompileOptions &options) {
                 static_cast<long long>(report->numTasks),
                 static_cast<long long>(report->numKernels));
   std::printf(" in %.2f s\n", report->seconds);
+  for (const auto &[stage, seconds] : report->stages)
+    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
   return 0;
 }
 
@@ -47,6 +49,8 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
+  command.add_flag("--no-all-to-all{false}", options.allToAll,
+                   "Reshard by slices, gathers and reductions only");
   command.add_option("--shape", options.shapes,
                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
 }

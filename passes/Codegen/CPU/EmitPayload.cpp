@@ -1,5 +1,6 @@
 //===- EmitPayload.cpp - Scalar payloads as arith and math ops ------------===//
 #include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/RealFunctions.h"
 
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/Common/Fusion.h"
@@ -265,8 +266,8 @@ Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
     Value quotient = make<arith::DivFOp>(x, y);
     if (!remainder)
       return quotient;
-    Value whole = make<math::TruncOp>(quotient);
-    return make<math::FmaOp>(make<arith::NegFOp>(whole), y, x);
+    Value whole = contracted<arith::MulFOp>(make<math::TruncOp>(quotient), y);
+    return contracted<arith::SubFOp>(x, whole);
   }
   auto equals = [&](Value v, int64_t c) {
     return arith::CmpIOp::create(b, at, arith::CmpIPredicate::eq, v,
@@ -415,19 +416,14 @@ Value PayloadEmitter::function(ScalarOp op, Value x) {
     }
   switch (op) {
   case ScalarOp::Exp:
-    return make<math::ExpOp>(x);
   case ScalarOp::Log:
-    return make<math::LogOp>(x);
+  case ScalarOp::Erf:
+  case ScalarOp::Tanh:
+  case ScalarOp::Sin:
+  case ScalarOp::Cos:
+    return emitRealFunction(b, at, op, x);
   case ScalarOp::Sqrt:
     return make<math::SqrtOp>(x);
-  case ScalarOp::Erf:
-    return make<math::ErfOp>(x);
-  case ScalarOp::Tanh:
-    return make<math::TanhOp>(x);
-  case ScalarOp::Sin:
-    return make<math::SinOp>(x);
-  case ScalarOp::Cos:
-    return make<math::CosOp>(x);
   case ScalarOp::Abs:
     return make<math::AbsFOp>(x);
   case ScalarOp::Floor:

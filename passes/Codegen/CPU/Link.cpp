@@ -12,6 +12,8 @@ LLD_HAS_DRIVER(elf)
 using namespace partita;
 using namespace partita::codegen;
 
+/// As a side effect lld sets all LLVM command-line options of this process back to their
+/// defaults.
 Expected<void> codegen::linkStage(llvm::ArrayRef<char> object, const std::string &path) {
   std::string input = path + ".o";
   if (auto ok = writeFile(input, {object.data(), object.size()}); !ok)

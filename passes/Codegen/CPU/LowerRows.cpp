@@ -1,6 +1,7 @@
 //===- LowerRows.cpp - Reductions, softmax, normalization, sums -----------===//
 #include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Models.h"
+#include "passes/Codegen/CPU/RealFunctions.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -29,7 +30,7 @@ public:
     return arith::AddFOp::create(
         b, at, a, c, arith::FastMathFlags::reassoc | arith::FastMathFlags::contract);
   }
-  Value exp(Value a) { return make<math::ExpOp>(a); }
+  Value exp(Value a) { return emitRealFunction(b, at, ScalarOp::Exp, a); }
 
   Value combine(ReduceKind kind, Value a, Value c);
   Value neutral(ReduceKind kind);
@@ -172,7 +173,7 @@ struct LogSoftmaxModel
     Value top = p.reduceRow(ReduceKind::Max, [&] { return p.keep(); });
     Value sum = p.reduceRow(ReduceKind::Sum,
                             [&] { return p.exp(p.make<arith::SubFOp>(p.kept(), top)); });
-    Value logSum = p.make<math::LogOp>(sum);
+    Value logSum = emitRealFunction(p.b, p.at, ScalarOp::Log, sum);
     emitter.define(number, [=, &emitter]() -> Value {
       Passes q(emitter, number);
       return q.make<arith::SubFOp>(q.make<arith::SubFOp>(q.kept(), top), logSum);

@@ -36,9 +36,11 @@ struct Group {
 
 /// A pointwise op behind an engine call.
 struct PostStep {
-  mlir::Operation *op = nullptr;
+  mlir::Operation *op = nullptr; ///< the last one
   task::PostOp post;
   mlir::Value operand; ///< of binary ones; null otherwise
+  /// Earlier ops that the post-op stands for too.
+  std::vector<mlir::Operation *> merged = {};
 };
 
 class Fusion {

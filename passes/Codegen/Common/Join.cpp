@@ -15,8 +15,7 @@ namespace {
 struct ConcatModel : TaskOpInterface::ExternalModel<ConcatModel, graph::ConcatOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     Value result = op->getResult(0);
-    Tensor target =
-        former.allocateLike(result, former.tensorOf(op->getOperand(0)).view);
+    Tensor target = former.allocateLike(result, former.tensorOf(op->getOperand(0)).view);
     size_t rank = target.view.dims.size();
     auto axis =
         static_cast<size_t>(*normalizeAxis(cast<graph::ConcatOp>(op).getAxis(), rank));
@@ -54,8 +53,7 @@ struct PadModel : TaskOpInterface::ExternalModel<PadModel, graph::PadOp> {
     auto pad = cast<graph::PadOp>(op);
     Value result = pad.getResult();
     DType type = codegen::dtypeOf(result);
-    Tensor target =
-        former.allocateLike(result, former.tensorOf(pad.getInput()).view);
+    Tensor target = former.allocateLike(result, former.tensorOf(pad.getInput()).view);
     former.setTensor(result, target);
     if (pad.getMode() != "constant")
       return mirrored(pad, target, former);

@@ -45,7 +45,8 @@ int KernelBuilder::nodeOf(Value value) {
   int node;
   if (isUniform(value)) {
     node = addNode({KernelNode::Constant, op, dtypeOf(value), -1, {}, {}});
-  } else if (!op || !group || !former.plan().isIn(op, *group)) {
+  } else if (!op ||
+             !(members.contains(op) || (group && former.plan().isIn(op, *group)))) {
     node = load(former.tensorOf(value), dtypeOf(value));
   } else {
     KernelNode made{KernelNode::Payload, op, dtypeOf(value), -1, {}, {}};

@@ -18,6 +18,10 @@ public:
 
   /// Values that ops of the group compute become nodes, others are loaded.
   void setGroup(const Group &group) { this->group = &group; }
+  /// Likewise for single ops.
+  void addMember(mlir::Operation *op) { members.insert(op); }
+  /// Says which node a value is.
+  void setNode(mlir::Value value, int node) { nodes[value] = node; }
   int nodeOf(mlir::Value value);
   /// A load of a tensor that broadcasts to the domain.
   int load(const Tensor &tensor, DType type);
@@ -61,6 +65,7 @@ private:
   Shape shape;
   std::vector<int64_t> rowDims;
   const Group *group = nullptr;
+  llvm::DenseSet<mlir::Operation *> members;
   llvm::DenseMap<mlir::Value, int> nodes;
   std::vector<KernelNode> list;
   std::vector<Access> accesses;           ///< operands, then outputs

@@ -44,7 +44,7 @@ private:
   bool engineTakes(Side side) const;
   std::vector<Loop *> loopsOf(Side side);
   void pack(size_t tensor, const std::vector<Loop *> &order);
-  void addPosts(Task &task, task::MatMul &params);
+  size_t addPosts(Task &task, task::MatMul &params);
   LogicalResult addTask();
 
   bool moves(const Loop &loop, Side side) const {
@@ -97,6 +97,10 @@ bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
     std::vector<Loop> merged = mergedLoops(*found, Left);
     auto count = static_cast<size_t>(
         llvm::count_if(merged, [](const Loop &loop) { return loop.inResult; }));
+    // Nor must a weight become the left operand, which is not repacked.
+    count += former.isWeight(tensors[Right]) && llvm::any_of(merged, [](const Loop &l) {
+               return l.inLeft && !l.inRight && l.inResult && l.strides[Result] == 1;
+             });
     if (count >= fewest)
       continue;
     fewest = count;
@@ -196,6 +200,10 @@ void Contraction::packReductions() {
     pack(Left, left);
   if (!keepRight)
     pack(Right, right);
+  // An operand that lacked a reduction now repeats along it.
+  for (Loop &loop : loops)
+    if (loop.isReduction())
+      loop.inLeft = loop.inRight = true;
 }
 
 void Contraction::chooseLoops() {
@@ -265,25 +273,32 @@ void Contraction::pack(size_t tensor, const std::vector<Loop *> &order) {
 }
 
 /// A first sum with one value per column is the bias; other operands must be dense over
-/// the dims along which they vary.
-void Contraction::addPosts(Task &task, task::MatMul &params) {
+/// the dims along which they vary: all of them, or the columns. Returns how many steps
+/// the call does: oneDNN's products crash on other broadcasts.
+size_t Contraction::addPosts(Task &task, task::MatMul &params) {
   size_t tensor = FirstPost;
+  std::vector<Loop *> order;
+  for (Loop &loop : batch)
+    order.push_back(&loop);
+  order.insert(order.end(), {&m, &n});
   for (auto [i, step] : llvm::enumerate(chain)) {
     task::PostOp post = step.post;
     if (!step.operand) {
       params.post.push_back(post);
       continue;
     }
-    std::vector<Loop *> order;
-    for (Loop &loop : batch)
-      order.push_back(&loop);
-    order.insert(order.end(), {&m, &n});
     std::vector<Loop *> varying;
+    bool whole = true;
     for (auto [d, loop] : llvm::enumerate(order))
-      if (loop->size > 1 && loop->strides[tensor] != 0) {
+      if (loop->strides[tensor] != 0) {
         post.mask |= int64_t(1) << d;
         varying.push_back(loop);
+      } else {
+        whole &= loop->size == 1;
       }
+    bool perColumn = varying.size() == 1 && varying[0] == &n;
+    if (!whole && !perColumn)
+      return i;
     int64_t expected = 1;
     bool dense = former.isAligned(tensors[tensor]);
     for (Loop *loop : llvm::reverse(varying)) {
@@ -293,7 +308,6 @@ void Contraction::addPosts(Task &task, task::MatMul &params) {
     if (!dense)
       pack(tensor, varying);
     Place place = former.place(tensors[tensor++]);
-    bool perColumn = varying.size() == 1 && varying[0] == &n;
     if (i == 0 && post.kind == PARTITA_POST_BINARY_ADD && perColumn) {
       params.bias_mask = 1;
       task.operands[task::MatMulBias] = place;
@@ -302,6 +316,7 @@ void Contraction::addPosts(Task &task, task::MatMul &params) {
     params.post.push_back(post);
     task.operands.push_back(place);
   }
+  return chain.size();
 }
 
 LogicalResult Contraction::addTask() {
@@ -327,9 +342,13 @@ LogicalResult Contraction::addTask() {
                    former.place(tensors[Result]), Place(), Place()};
   params.b_packed =
       standing && former.isWeight(tensors[Right]) && tensors[Right].view.offset == 0;
-  addPosts(task, params);
+  size_t done = addPosts(task, params);
   task.params = params.encode();
-  return former.addEngineCall(op, std::move(task), task::MatMulScratch);
+  if (failed(former.addEngineCall(op, std::move(task), task::MatMulScratch)))
+    return failure();
+  if (done != chain.size())
+    former.formRest(op, done, tensors[Result]);
+  return success();
 }
 
 namespace {

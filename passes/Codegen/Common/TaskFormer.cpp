@@ -335,6 +335,24 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   return success();
 }
 
+void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial) {
+  ArrayRef<PostStep> chain = fusion.postChain(engine);
+  Value before = (step == 0 ? engine : chain[step - 1].op)->getResult(0);
+  Value result = fusion.callResult(engine);
+  KernelBuilder builder(*this, shapeOf(result), {});
+  builder.setNode(before, builder.load(partial, dtypeOf(result)));
+  for (const PostStep &rest : chain.drop_front(step)) {
+    builder.addMember(rest.op);
+    for (Operation *op : rest.merged)
+      builder.addMember(op);
+  }
+  int node = builder.nodeOf(result);
+  Tensor tensor = allocateLike(result, partial.view);
+  builder.addOutput(node, tensor, tensor.view, dtypeOf(result), false);
+  builder.finish(sourceName(engine));
+  setTensor(result, tensor);
+}
+
 int TaskFormer::addKernel(KernelSpec spec) {
   auto [found, added] =
       kernelOfText.try_emplace(spec.text(), static_cast<int>(program.kernels.size()));

@@ -79,6 +79,10 @@ public:
   llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task,
                                     size_t scratchOperand);
 
+  /// The post-ops of `engine` from `step` on as a kernel over `partial`, the result so
+  /// far: for what the engine does not take.
+  void formRest(mlir::Operation *engine, size_t step, const Tensor &partial);
+
   /// A weight tensor of the stage, once per name and layout.
   Tensor weight(const TensorSpec &spec, int64_t localElements, mlir::Operation *literal);
 

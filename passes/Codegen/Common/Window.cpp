@@ -54,8 +54,8 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
     }
     tensor.view = *cut;
   }
-  bool fits = isChannelsLast(tensor.view) ||
-              (tensor.view.isDense() && shape[1] <= fewChannels);
+  bool fits =
+      isChannelsLast(tensor.view) || (tensor.view.isDense() && shape[1] <= fewChannels);
   if (fits && former.isAligned(tensor))
     return tensor;
   DType type = codegen::dtypeOf(image);
@@ -120,11 +120,12 @@ static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
 template <typename Op>
 static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   Value result = former.plan().callResult(op);
-  Tensor target = former.allocate(result);
+  Tensor target = former.allocateLike(result, channelsLast(shapeOf(result)));
   former.setTensor(result, target);
   std::vector<int64_t> pads(op.getPads().begin(), op.getPads().end());
-  Tensor image =
-      transposed ? former.denseOf(op.getInput()) : imageOf(op.getInput(), pads, former);
+  // The pads of a transposed convolution cut its result; the engine takes them as such.
+  std::vector<int64_t> none(pads.size(), 0);
+  Tensor image = imageOf(op.getInput(), transposed ? none : pads, former);
   Tensor filter = former.denseOf(op.getFilter());
   Shape in = image.view.shape(), kernel = shapeOf(op.getFilter());
   Shape out = shapeOf(result);
