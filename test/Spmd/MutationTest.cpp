@@ -91,6 +91,20 @@ module attributes {dist.mesh = "tp=2"} {
     return %1 : tensor<5x4xf32>
   }
 })"},
+    {"one value in several layouts, partial and whole", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x4xf32> {
+    %w = graph.weight "w" : tensor<8x4xf32>
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {8: tp}, {4}]"}
+      : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{4: tp}, {4: dp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %2 = graph.tanh %0 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %3 = graph.neg %0 {dist.strategy = "[{4}, {4}] pass 0 {tp}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %4 = graph.add %1, %2 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %5 = graph.add %4, %3 {dist.strategy = "[{4: dp}, {4}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %5 : tensor<4x4xf32>
+  }
+})"},
     {"a whole value joins a partial one", R"(
 module attributes {dist.mesh = "tp=2"} {
   func.func @main(%x: tensor<4x6xf32>, %b: tensor<3xf32>) -> tensor<4x3xf32> {

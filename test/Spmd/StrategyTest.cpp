@@ -37,7 +37,7 @@ public:
         if (auto ok = runner->check(**module, mesh, part[i], i, feed); !ok)
           fail(ok.error().message);
         else
-          count(part[i], split[opCase.name()]);
+          count(part[i], opCase.name());
     }
     split[opCase.name()];
     rules[opCase.name()] = runner->rule().str();
@@ -50,10 +50,13 @@ public:
 
   size_t cases = 0, wrong = 0;
   std::map<std::string, std::set<size_t>> split;
+  std::map<std::string, size_t> counts;
   std::map<std::string, std::string> rules;
 
 private:
-  void count(const Strategy &strategy, std::set<size_t> &factors) {
+  void count(const Strategy &strategy, const std::string &name) {
+    std::set<size_t> &factors = split[name];
+    ++counts[name];
     ++cases;
     for (size_t f = 0; f < strategy.factors.size(); ++f)
       if (strategy.factors[f].sharded())
@@ -62,12 +65,15 @@ private:
 };
 } // namespace
 
-/// The lines of the table for one case: which factors were split with an equal result.
-static std::string tableEntry(const std::string &rule, const std::set<size_t> &factors) {
-  std::string text = "  " + rule + "\n  splits:";
-  for (size_t f : factors)
+/// The lines of the table for one case: which factors were split with an equal result,
+/// in how many strategies, for one that has become illegal is no failure otherwise.
+static std::string tableEntry(const Sweep &sweep, const std::string &name) {
+  std::string text = "  " + sweep.rules.at(name) + "\n  splits:";
+  for (size_t f : sweep.split.at(name))
     text += std::string(" ") + static_cast<char>('a' + f);
-  return text + "\n";
+  auto count = sweep.counts.find(name);
+  return text + " in " + std::to_string(count == sweep.counts.end() ? 0 : count->second) +
+         " strategies\n";
 }
 
 /// must-shard.txt: three lines per case, as tableEntry writes them below the name.
@@ -89,12 +95,12 @@ static void checkTable(const Sweep &sweep) {
   if (const char *path = std::getenv("PARTITA_WRITE_MUST_SHARD")) {
     std::ofstream file(path);
     for (const auto &[name, factors] : sweep.split)
-      file << name << "\n" << tableEntry(sweep.rules.at(name), factors);
+      file << name << "\n" << tableEntry(sweep, name);
     return;
   }
   auto table = readTable(PARTITA_SPMD_DIR "/must-shard.txt");
   for (const auto &[name, factors] : sweep.split) {
-    std::string entry = tableEntry(sweep.rules.at(name), factors);
+    std::string entry = tableEntry(sweep, name);
     if (table[name] != entry)
       FAIL_CHECK("must-shard.txt says for " << name << "\n"
                                             << table[name] << "found\n"

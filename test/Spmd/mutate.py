@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages the sources, one line at a time, and expects unit-spmd (or unit-rule) to fail.
 
-    test/Spmd/mutate.py [--work DIR] [--only NAME]
+    test/Spmd/mutate.py [--work DIR] [--only NAME] [--from N]
 
 Works on a copy of the tree and of its build folder, so the checkout is never touched.
 Each damage rebuilds one or two files; about a minute each on one core. The last run's
@@ -16,7 +16,10 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TESTS = ["unit-spmd", "unit-rule", "unit-base"]
+# Quickest first; the later ones run only if the damage survives.
+TESTS = [["unit-spmd", "every damage*"], ["unit-spmd", "every op*"],
+         ["unit-spmd", "every listed*"], ["unit-rule"], ["unit-base"]]
+TARGETS = ["unit-spmd", "unit-rule", "unit-base"]
 
 # name, file, text, replacement: the text must occur exactly once.
 DAMAGES = [
@@ -105,6 +108,17 @@ def run(command, cwd, limit=900):
                           stderr=subprocess.STDOUT, text=True, timeout=limit)
 
 
+def first_failure(output):
+    """The first line that says what went wrong."""
+    for line in output.splitlines():
+        line = line.strip()
+        if (line.startswith("WRONG") or "must-shard.txt says" in line
+                or line.endswith(("not noticed", "but holds", "does not hold"))):
+            return line[:100]
+    lines = [line for line in output.splitlines() if "FAILED" in line]
+    return (lines or ["it crashed"])[0][:100]
+
+
 def verdict(work, name, file, text, replacement):
     """'killed by TEST', 'survived', or why the damage could not be tried."""
     path = work / file
@@ -113,20 +127,17 @@ def verdict(work, name, file, text, replacement):
         return f"the text occurs {original.count(text)} times in {file}"
     path.write_text(original.replace(text, replacement))
     try:
-        build = run(["ninja", "-C", "build/dev", *TESTS], work)
+        build = run(["ninja", "-C", "build/dev", *TARGETS], work)
         if build.returncode:
             return "does not compile: " + build.stdout.strip().splitlines()[-1]
         for test in TESTS:
             # Not found within the limit is not found: a damage may also hang a loop.
             try:
-                result = run([f"build/dev/bin/{test}"], work, limit=600)
+                result = run([f"build/dev/bin/{test[0]}", *test[1:]], work, limit=900)
             except subprocess.TimeoutExpired:
-                return f"killed by {test} (time limit)"
+                return f"killed by {' '.join(test)} (time limit)"
             if result.returncode:
-                failing = [line for line in result.stdout.splitlines()
-                           if line.startswith("WRONG") or "must-shard" in line
-                           or "listed" in line or "not noticed" in line]
-                return f"killed by {test}: {(failing or ['-'])[0][:100]}"
+                return f"killed by {' '.join(test)}, {first_failure(result.stdout)}"
         return "survived"
     finally:
         path.write_text(original)
@@ -136,6 +147,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", default="/tmp/partita-mutate")
     parser.add_argument("--only", help="part of a damage's name")
+    parser.add_argument("--from", dest="first", type=int, default=0,
+                        help="number of the first damage")
     options = parser.parse_args()
     work = pathlib.Path(options.work)
     if work.exists():
@@ -145,12 +158,12 @@ def main():
         target = work / os.fsdecode(file)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / os.fsdecode(file), target)
-    for command in (["cmake", "--preset", "dev"], ["ninja", "-C", "build/dev", *TESTS]):
+    for command in (["cmake", "--preset", "dev"], ["ninja", "-C", "build/dev", *TARGETS]):
         done = run(command, work, limit=3600)
         if done.returncode:
             sys.exit("the copy does not build: " + done.stdout[-2000:])
     bad = 0
-    for name, file, text, replacement in DAMAGES:
+    for name, file, text, replacement in DAMAGES[options.first:]:
         if options.only and options.only not in name:
             continue
         start = time.monotonic()
