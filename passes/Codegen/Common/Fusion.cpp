@@ -77,23 +77,6 @@ static bool appendStep(std::vector<PostStep> &chain, PostStep step) {
   return true;
 }
 
-/// Engines add or multiply whole tensors, values per column and values per channel; other
-/// broadcasts belong into the kernel of whoever reads the result.
-static bool engineBroadcasts(Value operand, Operation *engine) {
-  Shape shape = shapeOf(operand), result = shapeOf(engine->getResult(0));
-  size_t skip = result.size() - shape.size();
-  auto varies = [&](size_t d) {
-    return d >= skip && shape[d - skip] == result[d] && result[d] != 1;
-  };
-  size_t channel = isa<graph::ContractOp>(engine) ? result.size() - 1 : 1;
-  bool whole = true, perChannel = true;
-  for (size_t d = 0; d < result.size(); ++d) {
-    whole &= varies(d) || result[d] == 1;
-    perChannel &= !varies(d) || d == channel;
-  }
-  return whole || perChannel;
-}
-
 void Fusion::findChains(func::FuncOp function) {
   for (Operation &op : function.front().without_terminator()) {
     auto engine = dyn_cast<TaskOpInterface>(op);
