@@ -132,8 +132,8 @@ LogicalResult MaskOp::verify() {
            << ArrayRef(layout->localShape()) << "], got " << getInput().getType();
   for (int64_t dim : getDims())
     if (dim < 0 || dim >= layout->rank())
-      return emitOpError("names dim ") << dim << " of a tensor of rank "
-                                       << layout->rank();
+      return emitOpError("names dim ")
+             << dim << " of a tensor of rank " << layout->rank();
   if (!reduceKindFromName(getKind().str()))
     return emitOpError("has an unknown kind \"") << getKind() << "\"";
   return success();

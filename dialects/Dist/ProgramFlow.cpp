@@ -46,10 +46,11 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
   Block &body = function.front();
   for (BlockArgument argument : body.getArguments()) {
     std::string name = "argument " + std::to_string(argument.getArgNumber());
-    if (auto given = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
-                                                           "graph.name"))
+    if (auto given =
+            function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name"))
       name = given.getValue().str();
-    FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {}, {}};
+    FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {},
+                  {}};
     source.results = {addValue(*flow, argument, name)};
     flow->graph.addOp(std::move(source));
     flow->operations.push_back(nullptr);
@@ -78,11 +79,16 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
   flow->firstSink = static_cast<int32_t>(flow->graph.ops.size());
   for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
     std::string name = "result " + std::to_string(i);
-    if (auto given =
-            function.getResultAttrOfType<StringAttr>(static_cast<unsigned>(i), "graph.name"))
+    if (auto given = function.getResultAttrOfType<StringAttr>(static_cast<unsigned>(i),
+                                                              "graph.name"))
       name = given.getValue().str();
-    flow->graph.addOp({name, FlowKind::Sink, endRule(shapeOf(value), false), 0, 0,
-                       {flow->valueOf.lookup(value)}, {}});
+    flow->graph.addOp({name,
+                       FlowKind::Sink,
+                       endRule(shapeOf(value), false),
+                       0,
+                       0,
+                       {flow->valueOf.lookup(value)},
+                       {}});
     flow->operations.push_back(nullptr);
   }
   return flow;

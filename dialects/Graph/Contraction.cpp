@@ -45,8 +45,8 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   auto c = factor(inPerGroup, FactorKind::Reduction);
   auto o = factor(outPerGroup, FactorKind::Parallel);
   TensorFactors in{n, join(g, c)}, out{n, join(g, o)};
-  TensorFactors weights = transposed ? TensorFactors{join(g, c), o}
-                                     : TensorFactors{join(g, o), c};
+  TensorFactors weights =
+      transposed ? TensorFactors{join(g, c), o} : TensorFactors{join(g, o), c};
   for (size_t d = 0; d < spatialResult.size(); ++d) {
     in.push_back(factor(input[2 + d], FactorKind::Window));
     out.push_back(factor(spatialResult[d], FactorKind::Window));
@@ -59,15 +59,16 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   // A bias is added once, so it must be partial with whatever makes the sum partial.
   std::vector<int32_t> left{0}, right{1};
   if (shapes.size() > 2) {
+    for (int32_t f : c)
+      rule.factors[f].addends = {2};
     left.push_back(2);
     right.push_back(2);
   }
-  rule.linear = {{ReduceKind::Sum, left}, {ReduceKind::Sum, right}};
+  rule.linear = {{ReduceKind::Sum, left},
+                 {ReduceKind::Sum, right},
+                 {ReduceKind::Max, {2}},
+                 {ReduceKind::Min, {2}}};
   return rule;
-}
-
-static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
-  return {values.begin(), values.end()};
 }
 
 template <typename Adaptor> static reference::Window windowOf(Adaptor adaptor) {
@@ -86,8 +87,8 @@ static Expected<void> checkWindow(const std::vector<Shape> &shapes,
   size_t spatial = input.size() - 2;
   if (window.strides.size() != spatial || window.dilations.size() != spatial ||
       window.pads.size() != 2 * spatial)
-    return makeError("strides, dilations and pads must have " +
-                     std::to_string(spatial) + ", " + std::to_string(spatial) + " and " +
+    return makeError("strides, dilations and pads must have " + std::to_string(spatial) +
+                     ", " + std::to_string(spatial) + " and " +
                      std::to_string(2 * spatial) + " entries");
   int64_t group = window.group;
   if (group < 1 || input[1] % group != 0 ||
@@ -95,8 +96,9 @@ static Expected<void> checkWindow(const std::vector<Shape> &shapes,
     return makeError("the filter's channels do not fit " + std::to_string(input[1]) +
                      " input channels in " + std::to_string(group) + " groups");
   if (!transposed && filter[0] % group != 0)
-    return makeError(std::to_string(filter[0]) + " output channels are not divisible by " +
-                     std::to_string(group) + " groups");
+    return makeError(std::to_string(filter[0]) +
+                     " output channels are not divisible by " + std::to_string(group) +
+                     " groups");
   int64_t outChannels = transposed ? filter[1] * group : filter[0];
   if (shapes.size() > 2 && shapes[2] != Shape{outChannels})
     return makeError("expected a bias of " + std::to_string(outChannels) + " elements");
@@ -143,9 +145,9 @@ Expected<ShardingRule> ConvTransposeOp::ruleFor(const std::vector<Shape> &shapes
 
 Expected<std::vector<HostTensor>>
 ConvOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  return std::vector<HostTensor>{
-      reference::conv(*operands[0], *operands[1], operands.size() > 2 ? operands[2] : nullptr,
-                      windowOf(*this), shapeOf(getResult()))};
+  return std::vector<HostTensor>{reference::conv(
+      *operands[0], *operands[1], operands.size() > 2 ? operands[2] : nullptr,
+      windowOf(*this), shapeOf(getResult()))};
 }
 
 Expected<std::vector<HostTensor>>
@@ -169,11 +171,10 @@ int64_t ConvTransposeOp::getFlops() {
 /// Splitting the group factor leaves fewer groups on each rank.
 template <typename Op>
 static Operation *convLocal(Op op, OpBuilder &builder, ValueRange operands,
-                            TypeRange results, int64_t inputChannels,
+                            TypeRange results, int64_t channels,
                             int64_t channelsPerGroup) {
-  Operation *local =
-      partita::detail::cloneWithTypes(op, builder, operands, results);
-  cast<Op>(local).setGroup(inputChannels / channelsPerGroup);
+  Operation *local = partita::detail::cloneWithTypes(op, builder, operands, results);
+  cast<Op>(local).setGroup(channels / channelsPerGroup);
   return local;
 }
 
@@ -187,8 +188,9 @@ Operation *ConvOp::materializeLocal(OpBuilder &builder, ValueRange operands,
 
 Operation *ConvTransposeOp::materializeLocal(OpBuilder &builder, ValueRange operands,
                                              TypeRange results, const Strategy &) {
+  // Output channels, because the input channels of a group may be split as well.
   bool grouped = getGroup() != 1;
-  int64_t perGroup = shapeOf(getInput())[1] / getGroup();
-  return convLocal(*this, builder, operands, results,
-                   grouped ? shapeOf(operands[0])[1] : 1, grouped ? perGroup : 1);
+  Shape local = cast<RankedTensorType>(results[0]).getShape().vec();
+  return convLocal(*this, builder, operands, results, grouped ? local[1] : 1,
+                   grouped ? shapeOf(operands[1])[1] : 1);
 }

@@ -22,18 +22,70 @@ void GraphDialect::initialize() {
       >();
 }
 
+/// Whether values of `from` become values of `to` unchanged.
+static bool isWidening(Type from, Type to) {
+  if (from == to)
+    return true;
+  if (isa<FloatType>(from) && isa<FloatType>(to))
+    return to.isF64() || (to.isF32() && !from.isF64());
+  // A signed integer does not fit an unsigned one; a boolean fits everything.
+  return from.isInteger(1) ||
+         (from.isSignlessInteger() && to.isSignlessInteger() && !to.isInteger(1) &&
+          from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth());
+}
+
+/// One condition of a linear set, see Graph.h.
+static bool holds(StringRef condition, Operation *op) {
+  Type to = getElementTypeOrSelf(op->getResult(0).getType());
+  if (condition == "float")
+    return isa<FloatType>(to);
+  Type from = getElementTypeOrSelf(op->getOperand(0).getType());
+  if (condition == "additive")
+    return isa<FloatType>(from)
+               ? isWidening(from, to) && isa<FloatType>(to)
+               : isa<IntegerType>(to) && !to.isInteger(1) &&
+                     to.getIntOrFloatBitWidth() <= from.getIntOrFloatBitWidth();
+  if (condition == "monotone")
+    return isWidening(from, to) || isa<FloatType>(to);
+  auto [name, zero] = condition.split(" > ");
+  assert(zero == "0" && "an unknown condition of a linear set");
+  return cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble() > 0;
+}
+
+static bool isBool(Value value) {
+  return getElementTypeOrSelf(value.getType()).isInteger(1);
+}
+
+static bool applies(const LinearSet &set, Operation *op) {
+  if (llvm::any_of(set.operands, [&](int32_t o) {
+        return o >= static_cast<int32_t>(op->getNumOperands());
+      }))
+    return false;
+  if (set.kind == ReduceKind::Max || set.kind == ReduceKind::Min)
+    return true;
+  return !isBool(op->getResult(0)) && llvm::none_of(set.operands, [&](int32_t o) {
+    return isBool(op->getOperand(static_cast<unsigned>(o)));
+  });
+}
+
 Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule,
-                                                     StringRef sets) {
+                                                     StringRef sets, Operation *op) {
   if (!rule)
     return rule;
-  auto parsed = parseLinearSets(sets.str());
-  if (!parsed)
-    return tl::unexpected(parsed.error());
-  for (LinearSet &set : *parsed)
-    if (llvm::all_of(set.operands, [&](int32_t o) {
-          return o < static_cast<int32_t>(rule->operands.size());
-        }))
-      rule->linear.push_back(std::move(set));
+  SmallVector<StringRef> entries, conditions;
+  sets.split(entries, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (StringRef entry : entries) {
+    auto [text, condition] = entry.split(" if ");
+    conditions.clear();
+    condition.split(conditions, " and ", /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+    if (!llvm::all_of(conditions, [&](StringRef c) { return holds(c, op); }))
+      continue;
+    auto parsed = parseLinearSets(text.str());
+    if (!parsed)
+      return tl::unexpected(parsed.error());
+    rule->linear.insert(rule->linear.end(), parsed->begin(), parsed->end());
+  }
+  llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
   return rule;
 }
 
@@ -52,8 +104,7 @@ std::vector<double> graph::detail::payloadAttributes(Operation *op,
                                                      const Payload &payload) {
   std::vector<double> values;
   for (const std::string &name : payload.attributeNames())
-    values.push_back(
-        cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
+    values.push_back(cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble());
   return values;
 }
 
@@ -61,19 +112,24 @@ Expected<std::vector<HostTensor>>
 graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> operands) {
   auto payload = cast<PayloadOpInterface>(op);
   DType type = *dtypeOf(getElementTypeOrSelf(op->getResult(0).getType()));
-  return std::vector<HostTensor>{reference::elementwise(
-      payload.getPayload(), payload.getPayloadAttributes(),
-      {operands.begin(), operands.end()}, type)};
+  return std::vector<HostTensor>{
+      reference::elementwise(payload.getPayload(), payload.getPayloadAttributes(),
+                             {operands.begin(), operands.end()}, type)};
 }
 
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,
                                             StringRef name, ValueRange operands,
                                             ArrayRef<NamedAttribute> attrs) {
-  OperationState state(location, name, operands, TypeRange(), attrs);
-  auto info = state.name.getRegisteredInfo();
-  auto *infer = info ? info->getInterface<InferTypeOpInterface>() : nullptr;
-  if (!infer)
+  // The op exists first, with a type to be replaced: its attributes are then where
+  // inference reads them.
+  OperationState state(location, name, operands,
+                       TypeRange(NoneType::get(builder.getContext())), attrs);
+  Operation *op = Operation::create(state);
+  auto infer = dyn_cast<InferTypeOpInterface>(op);
+  if (!infer) {
+    op->destroy();
     return makeError("'" + name.str() + "' does not infer its result type");
+  }
   // The op's message arrives as a diagnostic; hand it on as a value.
   std::string message;
   ScopedDiagnosticHandler handler(builder.getContext(), [&](Diagnostic &diagnostic) {
@@ -81,10 +137,13 @@ Expected<Operation *> graph::createInferred(OpBuilder &builder, Location locatio
     return success();
   });
   SmallVector<Type> types;
-  DictionaryAttr dictionary = state.attributes.getDictionary(builder.getContext());
-  if (failed(infer->inferReturnTypes(builder.getContext(), location, operands,
-                                     dictionary, OpaqueProperties(nullptr), {}, types)))
+  if (failed(infer.inferReturnTypes(builder.getContext(), location, op->getOperands(),
+                                    op->getAttrDictionary(), op->getPropertiesStorage(),
+                                    {}, types))) {
+    op->destroy();
     return makeError(message);
-  state.addTypes(types);
-  return builder.create(state);
+  }
+  op->getResult(0).setType(types[0]);
+  builder.insert(op);
+  return op;
 }

@@ -13,16 +13,37 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace partita::graph {
+/// An array attribute's values as the type that lib/ speaks.
+inline std::vector<int64_t> vec(llvm::ArrayRef<int64_t> values) {
+  return {values.begin(), values.end()};
+}
+/// A list of one: tensors are not copied into initializer lists.
+inline std::vector<HostTensor> oneResult(HostTensor tensor) {
+  std::vector<HostTensor> results;
+  results.push_back(std::move(tensor));
+  return results;
+}
+} // namespace partita::graph
+
 namespace partita::graph::detail {
 
-/// Parses the sets of an op's definition into `rule` (an error passes through). Sets that name
-/// operands the op does not have are dropped: they belong to optional ones.
-Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets);
+/// Adds the sets of an op's definition to `rule` (an error passes through), but for those
+/// that name operands the op does not have (they belong to optional ones), whose
+/// condition does not hold, or that sum or multiply booleans: partial booleans are only
+/// any or all. Conditions follow "if", joined by "and":
+///   float       the result is of a float type. Adding to the neutral element of an
+///               integer maximum wraps; integer division rounds.
+///   name > 0    a float attribute
+///   additive    converting operand 0 to the result's type commutes with sums: to wider
+///               floats, or to integers that wrap no later
+///   monotone    … keeps the order, infinities included
+Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets,
+                                      mlir::Operation *op);
 
 /// Result types from a rule; reports the rule's error at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
-                               llvm::StringRef opName,
-                               const Expected<ShardingRule> &rule,
+                               llvm::StringRef opName, const Expected<ShardingRule> &rule,
                                mlir::Type elementType,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
@@ -44,10 +65,10 @@ namespace partita::graph {
 
 /// Creates the op `name` with inferred result types, or an error (the op's own words,
 /// without the op name).
-Expected<mlir::Operation *> createInferred(mlir::OpBuilder &builder,
-                                           mlir::Location location, llvm::StringRef name,
-                                           mlir::ValueRange operands,
-                                           llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+Expected<mlir::Operation *>
+createInferred(mlir::OpBuilder &builder, mlir::Location location, llvm::StringRef name,
+               mlir::ValueRange operands,
+               llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
 /// Between dense attributes and host tensors (a splat expands).
 HostTensor toHostTensor(mlir::ElementsAttr attr);

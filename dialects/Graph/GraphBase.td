@@ -50,7 +50,8 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
          !listconcat([Pure, ShardingRuleOpInterface, EvaluateOpInterface], traits)> {
   /// The ONNX operator that maps to this op one to one ("" if import does more).
   string onnx = "";
-  /// Linear sets as text, see parseLinearSets.
+  /// Linear sets as text, see parseLinearSets; each may be followed by conditions, see
+  /// graph::detail::withLinearSets: "sum 01, max 0 if float".
   string linear = "";
 
   let results = (outs Graph_Tensor:$result);
@@ -78,7 +79,7 @@ class Graph_InferredOp<string mnemonic, list<Trait> traits = []>
       return ::partita::graph::detail::withLinearSets(
           ruleFor(::partita::shapesOf((*this)->getOperands()),
                   Adaptor((*this)->getOperands(), *this)),
-          linearSets());
+          linearSets(), *this);
     }
     static ::llvm::LogicalResult inferReturnTypes(
         ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
@@ -101,7 +102,8 @@ class Graph_ShapedOp<string mnemonic, list<Trait> traits = []>
   code shaped = common # [{
     ::partita::Expected<::partita::ShardingRule> ruleWithResult();
     ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
-      return ::partita::graph::detail::withLinearSets(ruleWithResult(), linearSets());
+      return ::partita::graph::detail::withLinearSets(ruleWithResult(), linearSets(),
+                                                       *this);
     }
     int getPropagationPriority() { return 0; }
   }];
@@ -120,7 +122,7 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string 
     ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
       return ::partita::graph::detail::withLinearSets(
           ::partita::broadcastRule(::partita::shapesOf((*this)->getOperands())),
-          linearSets());
+          linearSets(), *this);
     }
     int getPropagationPriority() { return 0; }
     int64_t getFlops() {

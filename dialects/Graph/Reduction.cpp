@@ -9,17 +9,12 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
 
-static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
-  return {values.begin(), values.end()};
-}
-
 Expected<ShardingRule> ReduceOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
   auto kind = reduceKindFromName(adaptor.getKind().str());
   if (!kind)
     return makeError("unknown reduction kind \"" + adaptor.getKind().str() + "\"");
-  auto rule =
-      reduceRule(shapes[0], vec(adaptor.getAxes()), adaptor.getKeepDims(), *kind);
+  auto rule = reduceRule(shapes[0], vec(adaptor.getAxes()), adaptor.getKeepDims(), *kind);
   if (rule)
     rule->linear.push_back({*kind, {0}});
   return rule;
@@ -30,9 +25,8 @@ ReduceOp::evaluate(ArrayRef<const HostTensor *> operands) {
   std::vector<bool> reduced(operands[0]->shape.size(), false);
   for (int64_t axis : getAxes())
     reduced[*normalizeAxis(axis, reduced.size())] = true;
-  return std::vector<HostTensor>{reference::reduce(*operands[0], reduced,
-                                                   *getReduceKind(),
-                                                   shapeOf(getResult()))};
+  return std::vector<HostTensor>{
+      reference::reduce(*operands[0], reduced, *getReduceKind(), shapeOf(getResult()))};
 }
 
 Expected<ShardingRule> SoftmaxOp::ruleFor(const std::vector<Shape> &shapes,

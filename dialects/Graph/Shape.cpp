@@ -5,19 +5,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
-
-static std::vector<int64_t> vec(ArrayRef<int64_t> values) {
-  return {values.begin(), values.end()};
-}
-static std::vector<HostTensor> one(HostTensor tensor) {
-  std::vector<HostTensor> result;
-  result.push_back(std::move(tensor));
-  return result;
-}
 
 /// Row-major number of an index.
 static int64_t linear(const Shape &index, const std::vector<int64_t> &strides) {
@@ -37,7 +29,7 @@ Expected<std::vector<HostTensor>>
 ReshapeOp::evaluate(ArrayRef<const HostTensor *> operands) {
   HostTensor result = *operands[0];
   result.shape = shapeOf(getResult());
-  return one(std::move(result));
+  return oneResult(std::move(result));
 }
 
 Expected<ShardingRule> TransposeOp::ruleFor(const std::vector<Shape> &shapes,
@@ -54,8 +46,8 @@ TransposeOp::evaluate(ArrayRef<const HostTensor *> operands) {
     permuted.push_back(from[d]);
     shape.push_back(operands[0]->shape[d]);
   }
-  return one(reference::move(*operands[0], shape,
-                             [&](const Shape &i) { return linear(i, permuted); }));
+  return oneResult(reference::move(*operands[0], shape,
+                                   [&](const Shape &i) { return linear(i, permuted); }));
 }
 
 Expected<ShardingRule> BroadcastOp::ruleWithResult() {
@@ -74,7 +66,7 @@ BroadcastOp::evaluate(ArrayRef<const HostTensor *> operands) {
   Shape to = shapeOf(getResult());
   auto strides = reference::strides(from);
   size_t skip = to.size() - from.size();
-  return one(reference::move(*operands[0], to, [&](const Shape &index) {
+  return oneResult(reference::move(*operands[0], to, [&](const Shape &index) {
     int64_t at = 0;
     for (size_t d = 0; d < from.size(); ++d)
       at += from[d] == 1 ? 0 : index[skip + d] * strides[d];
@@ -105,7 +97,7 @@ Operation *SliceOp::materializeLocal(OpBuilder &builder, ValueRange operands,
 Expected<std::vector<HostTensor>>
 SliceOp::evaluate(ArrayRef<const HostTensor *> operands) {
   auto strides = reference::strides(operands[0]->shape);
-  return one(
+  return oneResult(
       reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
         int64_t at = 0;
         for (size_t d = 0; d < index.size(); ++d)
@@ -116,7 +108,21 @@ SliceOp::evaluate(ArrayRef<const HostTensor *> operands) {
 
 Expected<ShardingRule> ConcatOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
-  return concatRule(shapes, adaptor.getAxis());
+  auto rule = concatRule(shapes, adaptor.getAxis());
+  if (!rule)
+    return rule;
+  // All together. Of equal values the maximum is that value, so for max and min any
+  // operands will do; one at a time is what programs need.
+  auto count = static_cast<int32_t>(shapes.size());
+  std::vector<int32_t> all(shapes.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (ReduceKind kind :
+       {ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min})
+    rule->linear.push_back({kind, all});
+  for (ReduceKind kind : {ReduceKind::Max, ReduceKind::Min})
+    for (int32_t o = 0; count > 1 && o < count; ++o)
+      rule->linear.push_back({kind, {o}});
+  return rule;
 }
 
 Expected<std::vector<HostTensor>>
@@ -134,11 +140,10 @@ ConcatOp::evaluate(ArrayRef<const HostTensor *> operands) {
       std::memcpy(to, operand->bytes.data() + o * bytes, bytes);
       to += bytes;
     }
-  return one(std::move(result));
+  return oneResult(std::move(result));
 }
 
-Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes,
-                                      Adaptor adaptor) {
+Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor adaptor) {
   const Shape &input = shapes[0];
   ArrayRef<int64_t> low = adaptor.getLow(), high = adaptor.getHigh();
   if (low.size() != input.size() || high.size() != input.size())
@@ -169,6 +174,18 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes,
   }
   rule.operands = {in, TensorFactors(shapes[1].size())};
   rule.results = {out};
+  // Fill and elements are reduced alike; the other modes do not read the fill.
+  std::vector<int32_t> both{0};
+  if (mode == "constant") {
+    both.push_back(1);
+    rule.linear = {{ReduceKind::Max, {0}},
+                   {ReduceKind::Max, {1}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Min, {1}}};
+  }
+  for (ReduceKind kind :
+       {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod})
+    rule.linear.push_back({kind, both});
   return rule;
 }
 
@@ -176,7 +193,7 @@ Expected<std::vector<HostTensor>> PadOp::evaluate(ArrayRef<const HostTensor *> o
   const Shape &input = operands[0]->shape;
   auto strides = reference::strides(input);
   StringRef mode = getMode();
-  return one(reference::move(
+  return oneResult(reference::move(
       *operands[0], shapeOf(getResult()),
       [&](const Shape &index) -> int64_t {
         int64_t at = 0;
@@ -195,132 +212,6 @@ Expected<std::vector<HostTensor>> PadOp::evaluate(ArrayRef<const HostTensor *> o
       operands[1]->bytes.data()));
 }
 
-//===-- Gather ------------------------------------------------------------===//
-
-Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
-                                         Adaptor adaptor) {
-  auto axis = normalizeAxis(adaptor.getAxis(), shapes[0].size());
-  if (!axis)
-    return tl::unexpected(axis.error());
-  ShardingRule rule;
-  TensorFactors data, indices, result;
-  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
-  for (int64_t extent : shapes[1])
-    indices.push_back(add(extent, FactorKind::Parallel));
-  for (size_t d = 0; d < shapes[0].size(); ++d) {
-    bool gathered = static_cast<int64_t>(d) == *axis;
-    data.push_back(
-        add(shapes[0][d], gathered ? FactorKind::Replicate : FactorKind::Parallel));
-    if (gathered)
-      result.insert(result.end(), indices.begin(), indices.end());
-    else
-      result.push_back(data.back());
-  }
-  rule.operands = {data, indices};
-  rule.results = {result};
-  return rule;
-}
-
-Expected<std::vector<HostTensor>>
-GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
-  auto axis = static_cast<size_t>(*normalizeAxis(getAxis(), data.size()));
-  auto dataStrides = reference::strides(data);
-  auto indexStrides = reference::strides(indices);
-  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
-  for (int64_t name : names)
-    if (name < -data[axis] || name >= data[axis])
-      return makeError("index " + std::to_string(name) + " is outside axis " +
-                       std::to_string(axis) + " of size " + std::to_string(data[axis]));
-  return one(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < axis; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < indices.size(); ++d)
-          name += index[axis + d] * indexStrides[d];
-        for (size_t d = axis + 1; d < data.size(); ++d)
-          at += index[d + indices.size() - 1] * dataStrides[d];
-        int64_t i = names[name];
-        return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
-      }));
-}
-
-Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
-                                           Adaptor adaptor) {
-  const Shape &data = shapes[0], &indices = shapes[1];
-  auto batch = static_cast<size_t>(adaptor.getBatchDims());
-  if (indices.empty() || batch >= indices.size() ||
-      batch + static_cast<size_t>(indices.back()) > data.size())
-    return makeError("indices of rank " + std::to_string(indices.size()) +
-                     " do not address data of rank " + std::to_string(data.size()));
-  ShardingRule rule;
-  TensorFactors dataDims, indexDims, result;
-  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
-  for (size_t d = 0; d + 1 < indices.size(); ++d) {
-    if (d < batch && indices[d] != data[d])
-      return makeError("batch dim " + std::to_string(d) + " has size " +
-                       std::to_string(data[d]) + " in data and " +
-                       std::to_string(indices[d]) + " in indices");
-    indexDims.push_back(add(indices[d], FactorKind::Parallel));
-    result.push_back(indexDims.back());
-  }
-  indexDims.push_back(add(indices.back(), FactorKind::Replicate));
-  for (size_t d = 0; d < data.size(); ++d) {
-    if (d < batch) {
-      dataDims.push_back(indexDims[d]);
-    } else if (d < batch + static_cast<size_t>(indices.back())) {
-      dataDims.push_back(add(data[d], FactorKind::Replicate));
-    } else {
-      dataDims.push_back(add(data[d], FactorKind::Parallel));
-      result.push_back(dataDims.back());
-    }
-  }
-  rule.operands = {dataDims, indexDims};
-  rule.results = {result};
-  return rule;
-}
-
-Expected<std::vector<HostTensor>>
-GatherNDOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
-  auto batch = static_cast<size_t>(getBatchDims());
-  auto depth = static_cast<size_t>(indices.back());
-  auto dataStrides = reference::strides(data);
-  auto indexStrides = reference::strides(indices);
-  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
-  for (size_t i = 0; i < names.size(); ++i) {
-    int64_t extent = data[batch + i % depth];
-    if (names[i] < -extent || names[i] >= extent)
-      return makeError("index " + std::to_string(names[i]) +
-                       " is outside a dim of size " + std::to_string(extent));
-  }
-  size_t outer = indices.size() - 1;
-  return one(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < outer; ++d)
-          name += index[d] * indexStrides[d];
-        for (size_t d = 0; d < batch; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < depth; ++d) {
-          int64_t i = names[name + static_cast<int64_t>(d)];
-          at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
-        }
-        for (size_t d = batch + depth; d < data.size(); ++d)
-          at += index[outer + d - batch - depth] * dataStrides[d];
-        return at;
-      }));
-}
-
 //===-- Cumulative sum, resize --------------------------------------------===//
 
 Expected<ShardingRule> CumSumOp::ruleFor(const std::vector<Shape> &shapes,
@@ -328,22 +219,33 @@ Expected<ShardingRule> CumSumOp::ruleFor(const std::vector<Shape> &shapes,
   return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
 }
 
+/// Integers wrap, so they are summed as unsigned ones.
+template <typename T, typename Sum>
+static HostTensor cumSum(const HostTensor &operand, int64_t axis, bool exclusive,
+                         bool reverse) {
+  std::vector<T> values = reference::values<T>(operand);
+  int64_t extent = operand.shape[axis], stride = reference::strides(operand.shape)[axis];
+  for (int64_t start = 0, n = operand.size(); start < n; ++start) {
+    if (start / stride % extent != 0)
+      continue;
+    Sum sum = 0;
+    for (int64_t i = 0; i < extent; ++i) {
+      T &v = values[start + (reverse ? extent - 1 - i : i) * stride];
+      Sum before = sum;
+      sum += static_cast<Sum>(v);
+      v = static_cast<T>(exclusive ? before : sum);
+    }
+  }
+  return reference::tensor<T>(operand.type, operand.shape, values);
+}
+
 Expected<std::vector<HostTensor>>
 CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
   int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
-  return one(
-      reference::mapRows(*operands[0], axis, false, [&](std::vector<double> &row) {
-        if (getReverse())
-          std::reverse(row.begin(), row.end());
-        double sum = 0;
-        for (double &v : row) {
-          double before = sum;
-          sum += v;
-          v = getExclusive() ? before : sum;
-        }
-        if (getReverse())
-          std::reverse(row.begin(), row.end());
-      }));
+  return oneResult(
+      isFloat(operands[0]->type)
+          ? cumSum<double, double>(*operands[0], axis, getExclusive(), getReverse())
+          : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(), getReverse()));
 }
 
 Expected<ShardingRule> ResizeOp::ruleWithResult() {
@@ -363,8 +265,8 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
     out.emplace_back();
     bool same = from[d] == to[d] && getScales()[d] == 1;
     if (from[d] != 1)
-      in.back().push_back(rule.addFactor(
-          from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
+      in.back().push_back(
+          rule.addFactor(from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
     if (same)
       out.back() = in.back();
     else if (to[d] != 1)
@@ -372,6 +274,14 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
   }
   rule.operands = {in};
   rule.results = {out};
+  // Nearest moves whole elements; weights are linear, but for rounding to integers.
+  if (mode == "nearest")
+    rule.linear = {{ReduceKind::Sum, {0}},
+                   {ReduceKind::Max, {0}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Prod, {0}}};
+  else if (isa<FloatType>(getElementTypeOrSelf(getResult().getType())))
+    rule.linear = {{ReduceKind::Sum, {0}}};
   return rule;
 }
 
@@ -382,8 +292,7 @@ static double sourceCoordinate(StringRef coordinates, int64_t i, double scale,
   if (coordinates == "asymmetric")
     return x / scale;
   if (coordinates == "align_corners")
-    return to == 1 ? 0
-                   : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
+    return to == 1 ? 0 : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
   if (coordinates == "pytorch_half_pixel" && to == 1)
     return 0;
   return (x + 0.5) / scale - 0.5;
@@ -408,11 +317,12 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
     return sourceCoordinate(getCoordinates(), i, getScales()[d], from[d], to[d]);
   };
   if (getMode() == "nearest")
-    return one(reference::move(*operands[0], to, [&](const Shape &index) {
+    return oneResult(reference::move(*operands[0], to, [&](const Shape &index) {
       int64_t at = 0;
       for (size_t d = 0; d < index.size(); ++d) {
-        int64_t i = getScales()[d] == 1 ? index[d]
-                                        : roundNearest(getRounding(), coordinate(d, index[d]));
+        int64_t i = getScales()[d] == 1
+                        ? index[d]
+                        : roundNearest(getRounding(), coordinate(d, index[d]));
         at += std::clamp<int64_t>(i, 0, from[d] - 1) * strides[d];
       }
       return at;
@@ -422,8 +332,8 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
     // Corners of the surrounding cell, each with the product of its weights.
     std::vector<std::pair<int64_t, double>> corners{{0, 1.0}};
     for (size_t d = 0; d < index.size(); ++d) {
-      double c = getScales()[d] == 1 ? static_cast<double>(index[d])
-                                     : coordinate(d, index[d]);
+      double c =
+          getScales()[d] == 1 ? static_cast<double>(index[d]) : coordinate(d, index[d]);
       c = std::clamp(c, 0.0, static_cast<double>(from[d] - 1));
       auto low = static_cast<int64_t>(std::floor(c));
       double part = c - static_cast<double>(low);
@@ -440,5 +350,5 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
       sum += x[at] * weight;
     y.push_back(sum);
   });
-  return one(reference::tensor<double>(operands[0]->type, to, y));
+  return oneResult(reference::tensor<double>(operands[0]->type, to, y));
 }

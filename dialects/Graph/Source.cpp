@@ -60,13 +60,12 @@ Expected<ShardingRule> ConstantOp::inferShardingRule() { return sourceRule(getRe
 
 OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
 
-Expected<std::vector<HostTensor>>
-ConstantOp::evaluate(ArrayRef<const HostTensor *>) {
+Expected<std::vector<HostTensor>> ConstantOp::evaluate(ArrayRef<const HostTensor *>) {
   return std::vector<HostTensor>{toHostTensor(getValue())};
 }
 
-Operation *ConstantOp::materializeLocal(OpBuilder &builder, ValueRange,
-                                        TypeRange results, const Strategy &) {
+Operation *ConstantOp::materializeLocal(OpBuilder &builder, ValueRange, TypeRange results,
+                                        const Strategy &) {
   // Only uniform tensors are ever asked for in pieces; others stay whole and are sliced.
   auto type = cast<RankedTensorType>(results[0]);
   auto value = cast<DenseElementsAttr>(getValue());

@@ -72,8 +72,8 @@ RankedTensorType partita::tensorType(MLIRContext *context, DType type,
   return RankedTensorType::get(shape, elementTypeOf(context, type));
 }
 
-Operation *partita::detail::cloneWithTypes(Operation *op, OpBuilder &builder, ValueRange operands,
-                                  TypeRange results) {
+Operation *partita::detail::cloneWithTypes(Operation *op, OpBuilder &builder,
+                                           ValueRange operands, TypeRange results) {
   OperationState state(op->getLoc(), op->getName(), operands, results, op->getAttrs());
   return builder.create(state);
 }

@@ -98,7 +98,7 @@ bool Layout::isReplicated() const {
 //===----------------------------------------------------------------------===//
 
 /// Appends `minor` below `factors`, merging it into the last one where that places every
-/// element alike: below {a: X} with local size 1 anything may follow ({a: X}·{b: Y} is
+/// element alike: below {a: X} with local size 1 anything may follow ({a: X}*{b: Y} is
 /// {a·b: X, Y}), below any other only an unsharded factor.
 static void appendFactor(std::vector<DimFactor> &factors, const DimFactor &minor) {
   if (!factors.empty()) {

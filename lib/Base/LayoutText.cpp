@@ -12,7 +12,7 @@ std::string Layout::str(const Mesh &mesh) const {
     text += d ? ", " : "";
     for (size_t f = 0; f < dims[d].factors.size(); ++f) {
       const DimFactor &factor = dims[d].factors[f];
-      text += (f ? "·{" : "{") + std::to_string(factor.size);
+      text += (f ? "*{" : "{") + std::to_string(factor.size);
       if (factor.padded != factor.size)
         text += "/" + std::to_string(factor.padded);
       for (size_t i = 0; i < factor.axes.size(); ++i)
@@ -147,7 +147,7 @@ private:
       if (!factor)
         return tl::unexpected(factor.error());
       dim.factors.push_back(std::move(*factor));
-    } while (eat("·"));
+    } while (eat("*"));
     return dim;
   }
 

@@ -57,6 +57,7 @@ template <typename T> static T neutral(ReduceKind kind) {
   return T(0);
 }
 
+/// A NaN stays, as in the runtime and in a maximum over one rank's elements.
 template <typename T> static T reduceOne(T a, T b, ReduceKind kind) {
   switch (kind) {
   case ReduceKind::Sum:
@@ -64,9 +65,9 @@ template <typename T> static T reduceOne(T a, T b, ReduceKind kind) {
   case ReduceKind::Prod:
     return static_cast<T>(a * b);
   case ReduceKind::Max:
-    return std::max(a, b);
+    return a > b || a != a ? a : b;
   case ReduceKind::Min:
-    return std::min(a, b);
+    return a < b || a != a ? a : b;
   }
   return a;
 }
@@ -293,15 +294,19 @@ static void poisonPadding(const Mesh &mesh, const Layout &layout, int64_t rank,
     uneven |= dim.factors[0].size != dim.factors[0].padded;
   if (!uneven)
     return;
-  std::byte garbage{0xff};
-  if (local.type == DType::Bool)
-    garbage = std::byte{1};
+  // NaN for floats; for integers a large number: -1 would be an index like others.
+  auto garbage = [&](size_t i) {
+    bool top = i % width == width - 1;
+    return std::byte(local.type == DType::Bool                   ? 1
+                     : isFloat(local.type) || width == 1 || !top ? 0xff
+                                                                 : 0x3f);
+  };
   std::vector<std::byte> ones(elementCount(layout.globalShape()) * width, std::byte{1});
   std::vector<std::byte> valid(local.bytes.size());
   extractLocal(mesh, layout, rank, width, ones.data(), valid.data());
   for (size_t i = 0; i < valid.size(); ++i)
     if (valid[i] == std::byte{0})
-      local.bytes[i] = garbage;
+      local.bytes[i] = garbage(i);
 }
 
 std::vector<HostTensor> partita::executeReshard(const Mesh &mesh, const ReshardPlan &plan,

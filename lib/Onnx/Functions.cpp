@@ -285,6 +285,17 @@ Expected<void> Expander::expandLocal(PendingNode node, std::vector<PendingNode> 
   return {};
 }
 
+/// Operators that got a function body late, but have meant the same since opset 7: the
+/// newest body is good for the oldest node.
+static bool hasTimelessBody(const std::string &op) {
+  // clang-format off
+  static const std::unordered_set<std::string> ops = {
+      "Elu", "HardSigmoid", "LeakyRelu", "PRelu", "Relu", "Selu", "Shrink", "Softplus",
+      "Softsign", "ThresholdedRelu"};
+  // clang-format on
+  return ops.contains(op);
+}
+
 /// Appends `node`, or the body that its operator's definition gives; says whether it
 /// did the latter. Bodies that depend on input types are only built in the outermost
 /// call, since the types of values made meanwhile are not known yet.
@@ -313,6 +324,11 @@ bool Expander::expandSchema(PendingNode node, bool mayUseTypes,
         found = schema->BuildContextDependentFunction(context, body, opset);
       } catch (const std::exception &) {
         found = false; // no body for these types: the operator stays as it is
+      }
+    } else if (domain.empty() && hasTimelessBody(op)) {
+      if (const auto *late = onnx::OpSchemaRegistry::Schema(op, domain)->GetFunction()) {
+        body = *late;
+        found = true;
       }
     }
   }

@@ -24,6 +24,10 @@ inline std::string plainDomain(const std::string &domain) {
   return domain == "ai.onnx" ? "" : domain;
 }
 
+/// Messages quote names from the file, and a broken file may have anything there: bytes
+/// that would upset a terminal are written as \xNN, and what is too long is cut.
+std::string printable(std::string_view text);
+
 //===-- ReadProto.cpp -----------------------------------------------------===//
 
 /// A parsed file. Payloads of at least some kilobytes that top-level initializers have

@@ -1,7 +1,7 @@
 //===- Write.cpp - Writing ONNX models ------------------------------------===//
 #include "partita/Onnx/Write.h"
 
-#include "partita/Base/File.h"
+#include "Internal.h"
 #include "partita/Base/TensorProto.h"
 
 #include <onnx/onnx_pb.h>
@@ -143,9 +143,9 @@ Expected<void> onnx_model::writeModel(const Model &model, const std::string &pat
   try {
     auto bytes = serialize(model);
     if (!bytes)
-      return makeError("'" + path + "': " + bytes.error().message);
+      return makeError(printable("'" + path + "': " + bytes.error().message));
     return writeFile(path, *bytes);
   } catch (const std::exception &error) {
-    return makeError("'" + path + "': " + error.what());
+    return makeError(printable("'" + path + "': " + error.what()));
   }
 }

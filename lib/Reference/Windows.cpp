@@ -15,8 +15,7 @@ Shape spatial(const Shape &shape) { return {shape.begin() + 2, shape.end()}; }
 /// Calls `body` with (kernel element, input element) numbers for the window at `at`, and
 /// -1 as input element for padding.
 void forWindow(const Shape &at, const Shape &kernel, const Shape &input,
-               const Window &window,
-               const std::function<void(int64_t, int64_t)> &body) {
+               const Window &window, const std::function<void(int64_t, int64_t)> &body) {
   auto inputStrides = strides(input);
   int64_t k = 0;
   forEachIndex(kernel, [&](const Shape &offset) {
@@ -24,7 +23,8 @@ void forWindow(const Shape &at, const Shape &kernel, const Shape &input,
     for (size_t d = 0; d < kernel.size(); ++d) {
       int64_t i =
           at[d] * window.strides[d] - window.pads[d] + offset[d] * window.dilations[d];
-      element = i < 0 || i >= input[d] || element < 0 ? -1 : element + i * inputStrides[d];
+      element =
+          i < 0 || i >= input[d] || element < 0 ? -1 : element + i * inputStrides[d];
     }
     body(k++, element);
   });
@@ -117,8 +117,8 @@ HostTensor reference::pool(const HostTensor &input, const std::vector<int64_t> &
     forEachIndex(kernel, [&](const Shape &offset) {
       bool counted = true;
       for (size_t d = 0; d < kernel.size(); ++d) {
-        int64_t i = at[d] * window.strides[d] - window.pads[d] +
-                    offset[d] * window.dilations[d];
+        int64_t i =
+            at[d] * window.strides[d] - window.pads[d] + offset[d] * window.dilations[d];
         counted &= i < in[d] + window.pads[kernel.size() + d];
       }
       padded += counted;

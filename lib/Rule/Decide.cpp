@@ -170,13 +170,18 @@ private:
 /// The cheapest of: data-parallel over each subset of axes, weights over the rest.
 static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
   size_t n = graph.mesh.axes().size();
+  if (graph.mesh.numRanks() == 1)
+    return finish(graph, {});
   Expected<Decision> best = makeError("");
   std::string bestText;
-  // All axes first, so that data-parallel wins ties. More than 4 axes: whole or nothing.
-  for (uint64_t subset = uint64_t(1) << std::min<size_t>(n, 4); subset-- > 0;) {
+  // Data-parallel over everything first, then with early axes for the batch, so that of
+  // equally cheap plans the one that the axes' order suggests wins. Beyond 4 axes the
+  // later ones go with the fourth.
+  size_t free = std::min<size_t>(n, 4);
+  for (uint64_t subset = uint64_t(1) << free; subset-- > 0;) {
     AxisList batch, rest;
     for (size_t a = 0; a < n; ++a)
-      (subset >> std::min<size_t>(a, 3) & 1 ? batch : rest)
+      (subset >> (free - 1 - std::min(a, free - 1)) & 1 ? batch : rest)
           .push_back(graph.mesh.whole(static_cast<int32_t>(a)));
     auto seeds = batchSeeds(graph, batch, nullptr);
     auto decision =
@@ -190,8 +195,7 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
                   graph.mesh.str(rest);
   }
   if (best)
-    best->notes.push_back("auto: tried " +
-                          std::to_string(uint64_t(1) << std::min<size_t>(n, 4)) +
+    best->notes.push_back("auto: tried " + std::to_string(uint64_t(1) << free) +
                           " seeds and kept the cheapest: " + bestText);
   return best;
 }
@@ -221,6 +225,20 @@ static void nameReplicated(const FlowGraph &graph, Decision &decision) {
                            std::to_string(percent) +
                            "% of the work) run whole on every rank: " + names +
                            (whole.size() > 3 ? ", …" : ""));
+}
+
+/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
+static void noteConflicts(const FlowGraph &graph, Decision &decision) {
+  constexpr size_t shown = 6;
+  const auto &conflicts = decision.propagated.conflicts;
+  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
+    decision.notes.push_back(
+        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
+        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
+        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
+  if (conflicts.size() > shown)
+    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
+                             " more such conflicts; --explain NODE tells of one");
 }
 
 /// Pins every op of the sub-graphs that ask for data-parallel to what batch seeds alone
@@ -275,11 +293,7 @@ Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
   if (!decision)
     return decision;
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
-  for (const Conflict &conflict : decision->propagated.conflicts)
-    decision->notes.push_back("'" + graph.ops[conflict.op].name + "' keeps " +
-                              graph.mesh.str(conflict.kept) + " (" + conflict.keptOrigin +
-                              ") over " + graph.mesh.str(conflict.rejected) + " (" +
-                              conflict.rejectedOrigin + ")");
+  noteConflicts(graph, *decision);
   nameReplicated(graph, *decision);
   return decision;
 }

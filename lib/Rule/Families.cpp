@@ -267,9 +267,9 @@ Expected<ShardingRule> partita::concatRule(const std::vector<Shape> &operands,
     if (other.size() == operands[0].size())
       other[at] = operands[0][at];
     if (other != operands[0])
-      return makeError("operand " + std::to_string(o) + " of shape " +
-                       text(operands[o]) + " does not fit operand 0 of shape " +
-                       text(operands[0]) + " outside axis " + std::to_string(at));
+      return makeError("operand " + std::to_string(o) + " of shape " + text(operands[o]) +
+                       " does not fit operand 0 of shape " + text(operands[0]) +
+                       " outside axis " + std::to_string(at));
     total += operands[o][at];
     equal &= operands[o][at] == operands[0][at];
   }

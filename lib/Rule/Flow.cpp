@@ -78,8 +78,8 @@ public:
                                    size_t dim) {
     std::vector<Port> ports;
     if (value.producer >= 0)
-      ports.push_back({value.producer,
-                       &graph.ops[value.producer].rule.results[value.result][dim]});
+      ports.push_back(
+          {value.producer, &graph.ops[value.producer].rule.results[value.result][dim]});
     for (const FlowUse &use : value.uses)
       ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim]});
     return ports;
@@ -148,6 +148,9 @@ struct Placed {
 };
 } // namespace
 
+/// The producer and this many users at most are linked pair by pair.
+static constexpr size_t maxPairedEnds = 6;
+
 static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
   std::vector<int32_t> list = graph.dimAtoms(port.op, *port.factors);
   std::vector<Placed> result;
@@ -165,10 +168,12 @@ void FlowGraph::finalize() {
     opAtoms.emplace_back();
     for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
       opAtoms.back().emplace_back();
+      FactorKind kind = ops[op].rule.factors[f].kind;
+      bool bare = kind == FactorKind::Replicate || kind == FactorKind::Window;
       for (int64_t size : pieces[op][f]) {
         opAtoms.back().back().push_back(static_cast<int32_t>(atoms.size()));
         atoms.push_back(
-            {static_cast<int32_t>(op), static_cast<int32_t>(f), size, true, {}});
+            {static_cast<int32_t>(op), static_cast<int32_t>(f), size, true, bare, {}});
       }
     }
   }
@@ -177,23 +182,34 @@ void FlowGraph::finalize() {
       std::vector<std::vector<Placed>> ends;
       for (const Port &port : Refiner::portsOf(*this, values[v], d))
         ends.push_back(place(*this, port));
+      // Users see each other through the producer only where they are many, or where it
+      // is a source, through which nothing spreads: pairs would be quadratic in layers.
+      bool star = ends.size() > maxPairedEnds || ops[values[v].producer].isSource();
       for (size_t a = 0; a < ends.size(); ++a)
         for (const Placed &p : ends[a]) {
           atoms[p.atom].canPad &= p.major;
-          for (size_t b = 0; b < ends.size(); ++b)
+          for (size_t b = 0; b < (star && a != 0 ? 1 : ends.size()); ++b)
             for (const Placed &q : ends[b])
               if (a != b && p.low == q.low && p.size == q.size)
                 atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v)});
         }
     }
-  // Padding is a property of the whole class of linked atoms.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (Atom &atom : atoms)
-      for (const Atom::Link &link : atom.links)
-        if (atom.canPad && !atoms[link.atom].canPad) {
-          atom.canPad = false;
-          changed = true;
+  // Both are properties of the whole class of linked atoms.
+  std::vector<int32_t> open;
+  auto spread = [&](auto holds, auto set) {
+    for (size_t a = 0; a < atoms.size(); ++a)
+      if (holds(atoms[a]))
+        open.push_back(static_cast<int32_t>(a));
+    while (!open.empty()) {
+      int32_t from = open.back();
+      open.pop_back();
+      for (const Atom::Link &link : atoms[from].links)
+        if (!holds(atoms[link.atom])) {
+          set(atoms[link.atom]);
+          open.push_back(link.atom);
         }
-  }
+    }
+  };
+  spread([](const Atom &a) { return !a.canPad; }, [](Atom &a) { a.canPad = false; });
+  spread([](const Atom &a) { return a.refused; }, [](Atom &a) { a.refused = true; });
 }

@@ -4,6 +4,7 @@
 #include "partita/Base/Reshard.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 using namespace partita;
@@ -59,18 +60,29 @@ static std::vector<int64_t> paddedExtents(const FlowGraph &graph,
 //===-- Delaying partial values -------------------------------------------===//
 
 namespace {
-/// Decides, in program order, which values stay partial. A value stays partial if every
-/// user can let it pass and none of their results is larger than the value.
+/// Decides, from the arguments on, which values stay partial. A value stays partial if
+/// every user can let it pass and none of their results is larger than the value.
 class Delayer {
 public:
   Delayer(const FlowGraph &graph, std::vector<Strategy> &strategies)
       : graph(graph), strategies(strategies), kept(graph.values.size()) {}
 
+  /// Ops of equal depth together, so that the result does not depend on their order.
   void run() {
+    std::map<int64_t, std::vector<int32_t>> levels;
+    std::vector<int64_t> depth(graph.ops.size(), 0);
     for (size_t op = 0; op < graph.ops.size(); ++op) {
-      enter(static_cast<int32_t>(op));
-      for (size_t i = 0; i < graph.ops[op].results.size(); ++i)
-        leave(static_cast<int32_t>(op), i);
+      for (int32_t value : graph.ops[op].operands)
+        if (int32_t producer = graph.values[value].producer; producer >= 0)
+          depth[op] = std::max(depth[op], depth[producer] + 1);
+      levels[depth[op]].push_back(static_cast<int32_t>(op));
+    }
+    for (const auto &[level, ops] : levels) {
+      for (int32_t op : ops)
+        enter(op);
+      for (int32_t op : ops)
+        for (size_t i = 0; i < graph.ops[op].results.size(); ++i)
+          leave(op, i);
     }
   }
 
@@ -87,7 +99,8 @@ private:
       return -1;
     for (size_t s = 0; s < op.rule.linear.size(); ++s) {
       const LinearSet &set = op.rule.linear[s];
-      if (set.kind != kind || !contains(set, use.operand))
+      if (set.kind != kind || !contains(set, use.operand) ||
+          !canPass(op.rule, strategies[use.op], static_cast<int32_t>(s)))
         continue;
       if (othersFit(op, set, use.operand, axes))
         return static_cast<int32_t>(s);
@@ -193,9 +206,9 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
       // Padding exists only where a dim is split: whole dims have their true size, so
       // that softmax, outputs and the like never see it.
       for (int32_t a : graph.atomsOf(static_cast<int32_t>(op), static_cast<int32_t>(f)))
-        layout.factors.push_back(
-            {graph.atoms[a].size, axes[a].empty() ? graph.atoms[a].size : padded[a],
-             axes[a]});
+        layout.factors.push_back({graph.atoms[a].size,
+                                  axes[a].empty() ? graph.atoms[a].size : padded[a],
+                                  axes[a]});
       strategy.factors.push_back(std::move(layout));
     }
     result.push_back(std::move(strategy));
@@ -219,9 +232,8 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
   for (const FlowUse &use : v.uses) {
     Layout wanted =
         operandLayout(graph.ops[use.op].rule, strategies[use.op], use.operand);
-    auto same = std::find_if(served.begin(), served.end(), [&](const ServedLayout &s) {
-      return s.layout == wanted;
-    });
+    auto same = std::find_if(served.begin(), served.end(),
+                             [&](const ServedLayout &s) { return s.layout == wanted; });
     if (same == served.end())
       same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
     same->uses.push_back(use);

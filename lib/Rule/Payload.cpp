@@ -55,12 +55,12 @@ private:
     int level;
   };
   static constexpr BinaryInfo binaries[] = {
-      {"||", ScalarOp::Or, 0},           {"&&", ScalarOp::And, 1},
-      {"==", ScalarOp::Equal, 2},        {"!=", ScalarOp::NotEqual, 2},
-      {"<=", ScalarOp::LessEqual, 3},    {">=", ScalarOp::GreaterEqual, 3},
-      {"<", ScalarOp::Less, 3},          {">", ScalarOp::Greater, 3},
-      {"+", ScalarOp::Add, 4},           {"-", ScalarOp::Sub, 4},
-      {"*", ScalarOp::Mul, 5},           {"/", ScalarOp::Div, 5},
+      {"||", ScalarOp::Or, 0},        {"&&", ScalarOp::And, 1},
+      {"==", ScalarOp::Equal, 2},     {"!=", ScalarOp::NotEqual, 2},
+      {"<=", ScalarOp::LessEqual, 3}, {">=", ScalarOp::GreaterEqual, 3},
+      {"<", ScalarOp::Less, 3},       {">", ScalarOp::Greater, 3},
+      {"+", ScalarOp::Add, 4},        {"-", ScalarOp::Sub, 4},
+      {"*", ScalarOp::Mul, 5},        {"/", ScalarOp::Div, 5},
   };
   static constexpr int unaryLevel = 6;
 
@@ -167,8 +167,8 @@ private:
       std::vector<int32_t> args;
       for (size_t i = 0; i < info.arity; ++i) {
         if (i != 0 && !accept(","))
-          return fail("'" + std::string(word) + "' takes " +
-                      std::to_string(info.arity) + " arguments");
+          return fail("'" + std::string(word) + "' takes " + std::to_string(info.arity) +
+                      " arguments");
         auto arg = binary(0);
         if (!arg)
           return std::nullopt;
@@ -267,7 +267,9 @@ template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
     if constexpr (isFloat)
       return a / b;
     else
-      return b == 0 ? 0 : b == -1 ? wrap([](auto x, auto y) { return y - x; }, a, T(0)) : a / b;
+      return b == 0    ? 0
+             : b == -1 ? wrap([](auto x, auto y) { return y - x; }, a, T(0))
+                       : a / b;
   case ScalarOp::Mod:
     if constexpr (isFloat)
       return std::fmod(a, b);

@@ -17,26 +17,13 @@ bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList 
   return atom.size % shards == 0 || (atom.canPad && shards <= atom.size);
 }
 
-/// Whether the atom or anything linked to it refuses every split: the `3` of a fused
-/// query-key-value dim, whose thirds are sliced apart.
-static bool refused(const FlowGraph &graph, const Atom &atom) {
-  auto bare = [&](const Atom &a) {
-    FactorKind kind = graph.kindOf(a);
-    return kind == FactorKind::Replicate || kind == FactorKind::Window;
-  };
-  return bare(atom) || std::any_of(atom.links.begin(), atom.links.end(),
-                                   [&](const Atom::Link &link) {
-                                     return bare(graph.atoms[link.atom]);
-                                   });
-}
-
 Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
                                                     const std::vector<int32_t> &dim,
                                                     const AxisList &axes, int first) {
   std::vector<AxisList> result(dim.size());
   size_t at = first >= 0 ? static_cast<size_t>(first) : 0;
   if (first < 0) {
-    while (at < dim.size() && refused(graph, graph.atoms[dim[at]]))
+    while (at < dim.size() && graph.atoms[dim[at]].refused)
       ++at;
     if (at == dim.size())
       at = 0;
@@ -111,29 +98,44 @@ public:
     return {};
   }
 
+  /// Within a level results follow operands before operands follow results: what a weight
+  /// was split for reaches the next contraction before that one's own users do. Which of
+  /// two waves gets there first must not depend on how many ops lie between.
   void spread() {
-    for (int level = 0; level <= 2; ++level)
-      while (round(level)) {
-      }
+    for (int level = 0; level <= 2; ++level) {
+      if (level > 0)
+        settle(level, /*forwardOnly=*/true);
+      settle(level, /*forwardOnly=*/false);
+    }
   }
 
   Propagated take() { return std::move(state); }
 
 private:
-  /// One simultaneous step over all ops of priority ≤ level; whether anything changed.
-  bool round(int level) {
-    std::vector<Proposal> accepted;
-    for (size_t op = 0; op < graph.ops.size(); ++op)
-      if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
-        choose(static_cast<int32_t>(op), accepted);
-    for (Proposal &p : accepted) {
-      state.axes[p.atom] = std::move(p.axes);
-      state.origins[p.atom] = {std::move(p.origin), p.via};
+  /// Rounds over ops of priority ≤ level until nothing changes. After the first, only ops
+  /// next to a change are asked: the others would propose what they did before.
+  void settle(int level, bool forwardOnly) {
+    std::vector<int32_t> asked(graph.ops.size());
+    std::iota(asked.begin(), asked.end(), 0);
+    while (!asked.empty()) {
+      std::vector<Proposal> accepted;
+      for (int32_t op : asked)
+        if (!graph.ops[op].isSource() && graph.ops[op].priority <= level)
+          choose(op, forwardOnly, accepted);
+      asked.clear();
+      for (Proposal &p : accepted) {
+        asked.push_back(graph.atoms[p.atom].op);
+        for (const Atom::Link &link : graph.atoms[p.atom].links)
+          asked.push_back(graph.atoms[link.atom].op);
+        state.axes[p.atom] = std::move(p.axes);
+        state.origins[p.atom] = {std::move(p.origin), p.via};
+      }
+      std::sort(asked.begin(), asked.end());
+      asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
     }
-    return !accepted.empty();
   }
 
-  std::vector<Proposal> collect(int32_t op) const {
+  std::vector<Proposal> collect(int32_t op, bool forwardOnly) const {
     std::map<std::pair<int32_t, AxisList>, Proposal> merged;
     for (int32_t a : graph.allAtoms(op)) {
       const Atom &atom = graph.atoms[a];
@@ -144,6 +146,8 @@ private:
         const Atom &from = graph.atoms[link.atom];
         const AxisList &axes = state.axes[link.atom];
         bool isSource = graph.ops[from.op].isSource();
+        if (forwardOnly && graph.values[link.value].producer != from.op)
+          continue;
         if (axes.empty() || (isSource && !fixed[link.atom]) ||
             graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes) ||
             siblingThroughSource(atom, from, link.value))
@@ -169,13 +173,13 @@ private:
   /// Two users of one weight: what one of them reads says nothing about the other.
   bool siblingThroughSource(const Atom &to, const Atom &from, int32_t value) const {
     int32_t producer = graph.values[value].producer;
-    return producer >= 0 && graph.ops[producer].isSource() &&
-           from.op != producer && to.op != producer;
+    return producer >= 0 && graph.ops[producer].isSource() && from.op != producer &&
+           to.op != producer;
   }
 
   /// Accepts the proposals to one op that can hold together, most saving first.
-  void choose(int32_t op, std::vector<Proposal> &accepted) {
-    std::vector<Proposal> proposals = collect(op);
+  void choose(int32_t op, bool forwardOnly, std::vector<Proposal> &accepted) {
+    std::vector<Proposal> proposals = collect(op, forwardOnly);
     if (proposals.empty())
       return;
     std::sort(proposals.begin(), proposals.end(),

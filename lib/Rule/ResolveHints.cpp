@@ -89,12 +89,11 @@ private:
         if (!list[i])
           continue;
         const ShardingRule &rule = graph.ops[places[i].first].rule;
-        targets.push_back({places[i].first,
-                           isInput ? &rule.operands[places[i].second]
-                                   : &rule.results[places[i].second],
-                           &*list[i],
-                           std::string(what) + " " + std::to_string(i) + " of '" + node +
-                               "'"});
+        targets.push_back(
+            {places[i].first,
+             isInput ? &rule.operands[places[i].second] : &rule.results[places[i].second],
+             &*list[i],
+             std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
       }
       return {};
     };
@@ -111,17 +110,41 @@ private:
       found = true;
       if (!hint.dims)
         continue;
-      std::vector<Target> targets{
-          {value.producer, &graph.ops[value.producer].rule.results[value.result],
-           &*hint.dims, "tensor '" + value.name + "'"}};
-      if (auto ok =
-              seedTargets(targets, "hint for tensor '" + value.name + "'", hint.priority);
-          !ok)
+      std::vector<Target> targets{{value.producer,
+                                   &graph.ops[value.producer].rule.results[value.result],
+                                   &*hint.dims, "tensor '" + value.name + "'"}};
+      std::string origin = "hint for tensor '" + value.name + "'";
+      if (auto ok = seedTargets(targets, origin, hint.priority); !ok)
         return ok;
+      if (graph.ops[value.producer].kind == FlowKind::Source)
+        seedUsers(value, origin, hint.priority);
     }
     if (!found)
       return error("no tensor is named '" + hint.glob + "'");
     return {};
+  }
+
+  /// A hint for a weight is meant for the ops that use it: they are pinned like the
+  /// weight, where their loops allow it (an embedding's gather may not).
+  void seedUsers(const FlowValue &value, const std::string &origin, int priority) {
+    const TensorFactors &from = graph.ops[value.producer].rule.results[value.result];
+    for (const FlowUse &use : value.uses)
+      for (size_t d = 0; d < from.size(); ++d)
+        for (int32_t a : graph.dimAtoms(value.producer, from[d]))
+          for (const Atom::Link &link : graph.atoms[a].links) {
+            const Atom &user = graph.atoms[link.atom];
+            auto seed = std::find_if(seeds.begin(), seeds.end(), [&](const Seed &s) {
+              return s.atom == a && s.origin == origin;
+            });
+            if (user.op == use.op && seed != seeds.end() && !seed->axes.empty() &&
+                canShard(graph, user, seed->axes) && !pinned(link.atom))
+              seeds.push_back({link.atom, seed->axes, origin, priority});
+          }
+  }
+
+  bool pinned(int32_t atom) const {
+    return std::any_of(seeds.begin(), seeds.end(),
+                       [&](const Seed &s) { return s.atom == atom; });
   }
 
   Expected<AxisList> parseAxes(const std::vector<std::string> &names,
@@ -138,8 +161,8 @@ private:
     return axes;
   }
 
-  /// All ways to write `count` as a list of whole mesh axes not in `taken`, in mesh order;
-  /// if there is none, a leading part of the first axis that divides.
+  /// All ways to write `count` as a list of whole mesh axes not in `taken`, in mesh
+  /// order; if there is none, a leading part of the first axis that divides.
   std::vector<AxisList> waysToSplit(int64_t count, const AxisList &taken) const {
     std::vector<AxisList> ways;
     size_t n = graph.mesh.axes().size();
@@ -255,8 +278,8 @@ private:
         append(*list, taken);
       }
     for (const Counted &entry : counted)
-      if (auto ok = seedCount(*entry.target, entry.dim, entry.count, origin, priority,
-                              taken);
+      if (auto ok =
+              seedCount(*entry.target, entry.dim, entry.count, origin, priority, taken);
           !ok)
         return ok;
     return {};

@@ -13,7 +13,7 @@ std::string_view partita::name(FactorKind kind) {
 }
 
 int32_t ShardingRule::addFactor(int64_t size, FactorKind kind, ReduceKind reduce) {
-  factors.push_back({size, kind, reduce});
+  factors.push_back({size, kind, reduce, {}});
   return static_cast<int32_t>(factors.size()) - 1;
 }
 
@@ -127,6 +127,12 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
       }
     }
   }
+  for (const NamedTensor &tensor : named.operands)
+    for (const auto &dim : tensor)
+      for (const std::string &factor : dim)
+        if (sizes.count(factor) == 0)
+          return makeError("the size of '" + factor +
+                           "' does not follow from the operands' shapes");
   return sizes;
 }
 
@@ -144,6 +150,9 @@ ShardingRule::parse(std::string_view text,
     for (const auto &dim : tensor) {
       result.emplace_back();
       for (const std::string &factor : dim) {
+        // A loop of one iteration is none: dims of size 1 belong to no factor.
+        if ((*sizes)[factor] == 1)
+          continue;
         auto [it, added] = index.try_emplace(factor, -1);
         if (added)
           it->second = rule.addFactor((*sizes)[factor]);

@@ -60,6 +60,19 @@ AxisList Strategy::axes() const {
   return result;
 }
 
+bool partita::canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set) {
+  auto opposite = [](ReduceKind a, ReduceKind b) {
+    return (a == ReduceKind::Max && b == ReduceKind::Min) ||
+           (a == ReduceKind::Min && b == ReduceKind::Max);
+  };
+  const LinearSet &candidate = rule.linear[set];
+  for (const Passing &p : strategy.passing)
+    if (opposite(rule.linear[p.set].kind, candidate.kind) &&
+        rule.linear[p.set].operands != candidate.operands)
+      return false;
+  return true;
+}
+
 Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
                                        const Strategy &strategy) {
   if (strategy.factors.size() != rule.factors.size())
@@ -82,9 +95,9 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
                        std::to_string(layout.size()));
     FactorKind kind = rule.factors[f].kind;
     bool bare = kind == FactorKind::Replicate || kind == FactorKind::Window;
-    if (bare && layout.sharded())
+    if (bare && (layout.sharded() || layout.padded() != layout.size()))
       return makeError("factor " + std::to_string(f) + " (" + std::string(name(kind)) +
-                       ") may not be split");
+                       ") may not be split or padded");
     for (size_t s = 0; s < layout.factors.size(); ++s) {
       const DimFactor &sub = layout.factors[s];
       if (sub.padded < sub.size || sub.padded % sub.shards() != 0 ||
@@ -99,9 +112,19 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
   for (const Passing &p : strategy.passing) {
     if (p.set < 0 || p.set >= static_cast<int32_t>(rule.linear.size()))
       return makeError("no linear set " + std::to_string(p.set));
+    if (!canPass(rule, strategy, p.set))
+      return makeError("linear set " + std::to_string(p.set) +
+                       " may not pass together with one of the opposite kind in another "
+                       "operand");
     if (auto ok = claim(p.axes); !ok)
       return ok;
   }
+  for (size_t i = 0; i < rule.operands.size(); ++i)
+    if (auto ok = operandLayout(rule, strategy, i).verify(mesh); !ok)
+      return makeError("operand " + std::to_string(i) + ", " + ok.error().message);
+  for (size_t i = 0; i < rule.results.size(); ++i)
+    if (auto ok = resultLayout(rule, strategy, i).verify(mesh); !ok)
+      return makeError("result " + std::to_string(i) + ", " + ok.error().message);
   return {};
 }
 
@@ -140,6 +163,11 @@ Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy
         set.operands.end())
       addPartial(layout, set.kind, p.axes);
   }
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    for (int32_t addend : rule.factors[f].addends)
+      if (addend == static_cast<int32_t>(i))
+        for (const DimFactor &sub : strategy.factors[f].factors)
+          addPartial(layout, rule.factors[f].reduce, sub.axes);
   return layout;
 }
 

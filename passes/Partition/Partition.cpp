@@ -21,9 +21,10 @@ namespace {
 class Partitioner {
 public:
   Partitioner(func::FuncOp function, dist::ProgramFlow &flow,
-              std::vector<Strategy> strategies)
+              std::vector<Strategy> strategies, bool allToAll)
       : function(function), flow(flow), mesh(flow.graph.mesh),
-        strategies(std::move(strategies)), served(flow.graph.values.size()) {}
+        strategies(std::move(strategies)), reshard{allToAll},
+        served(flow.graph.values.size()) {}
 
   LogicalResult run() {
     Block &old = function.front();
@@ -43,8 +44,7 @@ public:
         return failure();
     SmallVector<Value> results;
     for (size_t i = flow.firstSink; i < flow.graph.ops.size(); ++i)
-      results.push_back(use(flow.graph.ops[i].operands[0],
-                            {static_cast<int32_t>(i), 0}));
+      results.push_back(use(flow.graph.ops[i].operands[0], {static_cast<int32_t>(i), 0}));
     func::ReturnOp::create(builder, old.getTerminator()->getLoc(), results);
     old.dropAllReferences();
     old.erase();
@@ -68,7 +68,7 @@ private:
     std::vector<Value> &values = locals[value];
     for (const ServedLayout &entry : served[value]) {
       const Layout &from = entry.from < 0 ? produced : served[value][entry.from].layout;
-      auto plan = planReshard(mesh, from, entry.layout);
+      auto plan = planReshard(mesh, from, entry.layout, reshard);
       if (!plan)
         return emitError(now.getLoc(), "cannot reshard ")
                << from.str(mesh) << " to " << entry.layout.str(mesh) << ": "
@@ -110,14 +110,13 @@ private:
     for (ServedLayout &entry : served[value]) {
       Layout layout = entry.layout;
       layout.partial.clear();
-      Operation *local =
-          shardable.materializeLocal(builder, {}, {localType(op->getResult(0), layout)},
-                                     strategies[number]);
+      Operation *local = shardable.materializeLocal(
+          builder, {}, {localType(op->getResult(0), layout)}, strategies[number]);
       local->removeAttr(dist::strategyAttr);
       if (isa<graph::WeightOp>(local))
         local->setAttr(dist::layoutAttr, builder.getStringAttr(layout.str(mesh)));
       Value current = local->getResult(0);
-      auto plan = planReshard(mesh, layout, entry.layout);
+      auto plan = planReshard(mesh, layout, entry.layout, reshard);
       for (const Step &step : plan->steps)
         current = comm::emitStep(builder, op->getLoc(), mesh, step, current);
       locals[value].push_back(current);
@@ -168,15 +167,14 @@ private:
     SmallVector<Value> operands;
     for (auto [i, value] : llvm::enumerate(entry.operands)) {
       Value now = use(value, {number, static_cast<int32_t>(i)});
-      operands.push_back(clean(builder, shardable, entry.rule, strategy,
-                               static_cast<unsigned>(i), now));
+      operands.push_back(
+          clean(builder, shardable, entry.rule, strategy, static_cast<unsigned>(i), now));
     }
     SmallVector<Type> types;
     std::vector<Layout> layouts;
     for (size_t i = 0; i < entry.results.size(); ++i) {
       layouts.push_back(resultLayout(entry.rule, strategy, i));
-      types.push_back(
-          localType(op->getResult(static_cast<unsigned>(i)), layouts.back()));
+      types.push_back(localType(op->getResult(static_cast<unsigned>(i)), layouts.back()));
     }
     Operation *local = shardable.materializeLocal(builder, operands, types, strategy);
     local->removeAttr(dist::strategyAttr);
@@ -191,11 +189,14 @@ private:
   dist::ProgramFlow &flow;
   const Mesh &mesh;
   std::vector<Strategy> strategies;
+  ReshardOptions reshard;
   std::vector<std::vector<ServedLayout>> served;
   llvm::DenseMap<int32_t, std::vector<Value>> locals;
 };
 
 struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
+  using PartitionPassBase::PartitionPassBase;
+
   void runOnOperation() override {
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal())
@@ -211,7 +212,7 @@ struct PartitionPass : partita::impl::PartitionPassBase<PartitionPass> {
       auto strategies = dist::readStrategies(function, **flow);
       if (failed(strategies))
         return signalPassFailure();
-      Partitioner partitioner(function, **flow, std::move(*strategies));
+      Partitioner partitioner(function, **flow, std::move(*strategies), allToAll);
       if (failed(partitioner.run()))
         return signalPassFailure();
       numReshards += static_cast<unsigned>(partitioner.numReshards);

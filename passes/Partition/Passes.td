@@ -26,6 +26,10 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
     `comm.all_reduce` over tp.
   }];
   let dependentDialects = ["::partita::comm::CommDialect", "::partita::graph::GraphDialect"];
+  let options = [
+    Option<"allToAll", "all-to-all", "bool", "true",
+           "Allow all-to-all, permute and exchange; otherwise reshard by slices, gathers and reductions">,
+  ];
   let statistics = [
     Statistic<"numReshards", "reshards", "Values that change their layout">,
   ];

@@ -45,8 +45,9 @@ private:
       inputs.push_back(random(type, seed + i));
     // Weights by name, so that both programs see the same.
     llvm::StringMap<Type> weightTypes;
-    global.walk(
-        [&](graph::WeightOp op) { weightTypes[op.getName()] = op.getResult().getType(); });
+    global.walk([&](graph::WeightOp op) {
+      weightTypes[op.getName()] = op.getResult().getType();
+    });
     WeightLoader weights = [&](StringRef name) -> Expected<HostTensor> {
       return random(weightTypes.lookup(name), seed + llvm::xxh3_64bits(name) % 1000);
     };

@@ -4,8 +4,10 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Shard/Passes.h"
+#include "passes/Simplify/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -15,7 +17,9 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 }
 
 void partita::registerPartitaPasses() {
+  registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
+  registerCodegenCPUPasses();
   registerPipelinesPasses();
 }

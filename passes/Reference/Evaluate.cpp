@@ -18,9 +18,9 @@ void fillGarbage(HostTensor &tensor) {
   size_t width = byteWidth(tensor.type);
   for (size_t i = 0; i < tensor.bytes.size(); ++i) {
     bool top = i % width == width - 1;
-    tensor.bytes[i] = std::byte(tensor.type == DType::Bool  ? 1
+    tensor.bytes[i] = std::byte(tensor.type == DType::Bool     ? 1
                                 : isFloat(tensor.type) || !top ? 0xff
-                                                             : 0x3f);
+                                                               : 0x3f);
   }
 }
 
@@ -31,8 +31,9 @@ HostTensor extract(const Mesh &mesh, const Layout &layout, int64_t rank,
   if (!poison || layout.globalShape() == layout.localShape())
     return local;
   // Valid elements are those that a tensor of ones has.
-  HostTensor ones{DType::U8, global.shape,
-                  std::vector<std::byte>(static_cast<size_t>(global.size()), std::byte{1})};
+  HostTensor ones{
+      DType::U8, global.shape,
+      std::vector<std::byte>(static_cast<size_t>(global.size()), std::byte{1})};
   HostTensor valid = extractLocal(mesh, layout, rank, ones), garbage = local;
   fillGarbage(garbage);
   size_t width = byteWidth(local.type);
@@ -105,11 +106,14 @@ private:
 
   Expected<void> clean(comm::MaskOp op) {
     Layout layout = *Layout::parse(op.getLayout().str(), mesh);
+    // What counts is where elements live: of the ranks that hold partial values, each
+    // has its own.
+    layout.partial.clear();
     // Only the named dims' padding counts; others are left as they are.
     for (int64_t d = 0; d < layout.rank(); ++d)
       if (!llvm::is_contained(op.getDims(), d))
-        layout.dims[d] = DimLayout{{DimFactor{layout.dims[d].local(),
-                                              layout.dims[d].local(), {}}}};
+        layout.dims[d] =
+            DimLayout{{DimFactor{layout.dims[d].local(), layout.dims[d].local(), {}}}};
     ReduceKind kind = *reduceKindFromName(op.getKind().str());
     std::vector<HostTensor> result = tensors[op.getInput()];
     HostTensor ones = HostTensor::zeros(DType::U8, layout.globalShape());
@@ -200,11 +204,16 @@ static Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
     insertLocal(mesh, layout, static_cast<int64_t>(r), width,
                 results[r][index].bytes.data(), copy.bytes.data());
     if (copy.bytes != global.bytes)
-      return makeError("result " + std::to_string(index) + ": rank " +
-                       std::to_string(r) + " disagrees with another rank that holds the "
-                                           "same elements");
+      return makeError("result " + std::to_string(index) + ": rank " + std::to_string(r) +
+                       " disagrees with another rank that holds the "
+                       "same elements");
   }
   return global;
+}
+
+HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
+                              const HostTensor &global) {
+  return extract(mesh, layout, rank, global, /*poison=*/true);
 }
 
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
@@ -222,10 +231,18 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
     if (!layout)
       return tl::unexpected(layout.error());
     for (size_t r = 0; r < locals.size(); ++r)
-      locals[r].push_back(
-          extract(*mesh, *layout, static_cast<int64_t>(r), inputs[i], true));
+      locals[r].push_back(localPart(*mesh, *layout, static_cast<int64_t>(r), inputs[i]));
   }
-  auto results = evaluateRanks(function, *mesh, locals, weights, /*poison=*/true);
+  return evaluateLocals(function, locals, weights);
+}
+
+Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
+                                          const RankTensors &inputs,
+                                          const WeightLoader &weights) {
+  auto mesh = dist::meshOf(function);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true);
   if (!results)
     return tl::unexpected(results.error());
   Tensors assembled;

@@ -9,7 +9,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/Mesh.h"
+#include "partita/Base/Layout.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -38,8 +38,16 @@ Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
 /// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
 /// runs all ranks, checks that ranks that hold the same element agree, and assembles the
 /// results. The error names result, element and ranks.
-Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function,
-                                      const Tensors &inputs, const WeightLoader &weights);
+Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function, const Tensors &inputs,
+                                      const WeightLoader &weights);
+
+/// The two halves of evaluatePartitioned, for callers that make the local inputs
+/// themselves. localPart: what `rank` holds of a global tensor, its padding garbage.
+HostTensor localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
+                     const HostTensor &global);
+/// Runs all ranks on `inputs[rank][argument]` and assembles the results.
+Expected<Tensors> evaluateLocals(mlir::func::FuncOp function, const RankTensors &inputs,
+                                 const WeightLoader &weights);
 
 /// Whether |actual - expected| ≤ atol + rtol·|expected| for every element (NaN equals
 /// NaN, integers exactly); an error that names the worst element.

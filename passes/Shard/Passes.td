@@ -15,6 +15,7 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
     Option<"mode", "mode", "std::string", "\"auto\"", "auto, data-parallel or semi-auto">,
     Option<"hints", "hints", "std::string", "", "Hints file (JSON)">,
+    Option<"plan", "plan", "std::string", "", "Take all strategies from this plan.json">,
     Option<"explain", "explain", "std::string", "", "Node name or glob to explain in remarks">,
   ];
   let statistics = [

@@ -2,6 +2,7 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "partita/Base/Plan.h"
 #include "partita/Rule/Hints.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -20,8 +21,8 @@ using namespace partita;
 /// The chain of ops through which an axis arrived, nearest first.
 static std::string explainOp(const FlowGraph &graph, const Decision &decision,
                              int32_t op) {
-  std::string text = "'" + graph.ops[op].name +
-                     "': " + decision.strategies[op].str(graph.mesh);
+  std::string text =
+      "'" + graph.ops[op].name + "': " + decision.strategies[op].str(graph.mesh);
   for (int32_t a : graph.allAtoms(op)) {
     if (decision.propagated.axes[a].empty())
       continue;
@@ -63,8 +64,7 @@ private:
       parsed = std::move(*read);
     }
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() &&
-          failed(shard(function, *devices, *shardMode, parsed)))
+      if (!function.isExternal() && failed(shard(function, *devices, *shardMode, parsed)))
         return failure();
     return success();
   }
@@ -74,24 +74,63 @@ private:
     auto flow = dist::buildFlow(function, devices);
     if (failed(flow))
       return failure();
+    if (!plan.empty())
+      return applyPlan(function, **flow);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     auto decision = decide(graph, shardMode, parsed);
     if (!decision)
-      return function.emitError(decision.error().message);
+      return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
-    settleArguments(graph, decision->strategies);
+    settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
-      function.emitRemark(note);
+      emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
   }
 
-  /// An argument arrives in the layout that its users agree on, else whole; each rank
-  /// slices what it needs.
-  void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  /// The strategies of a plan, which must be for this program and mesh.
+  LogicalResult applyPlan(func::FuncOp function, const dist::ProgramFlow &flow) {
+    auto read = readPlan(plan);
+    if (!read)
+      return emitError(function.getLoc(), read.error().message);
+    const PlanStage &stage = read->stages[0];
+    auto mismatch = [&](const Twine &what) {
+      return emitError(function.getLoc(), "'" + plan + "' is not a plan for this model: ")
+             << what;
+    };
+    if (stage.mesh != flow.graph.mesh.str())
+      return mismatch("its mesh is " + stage.mesh + ", not " + flow.graph.mesh.str());
+    auto ops = llvm::map_to_vector(function.front().without_terminator(),
+                                   [](Operation &op) { return &op; });
+    if (ops.size() != stage.nodes.size() ||
+        stage.arguments.size() != function.getNumArguments() ||
+        stage.results.size() != function.getNumResults())
+      return mismatch("it has " + Twine(stage.nodes.size()) + " ops, the model " +
+                      Twine(ops.size()));
+    auto text = [&](const std::string &value) {
+      return StringAttr::get(&getContext(), value);
+    };
+    for (auto [op, node] : llvm::zip_equal(ops, stage.nodes)) {
+      if (op->getName().getStringRef() != node.op)
+        return mismatch("op '" + node.name + "' is a " + node.op + " there and a " +
+                        op->getName().getStringRef() + " here");
+      op->setAttr(dist::strategyAttr, text(node.strategy));
+    }
+    for (auto [i, tensor] : llvm::enumerate(stage.arguments))
+      function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr,
+                          text(tensor.layout));
+    for (auto [i, tensor] : llvm::enumerate(stage.results))
+      function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr,
+                             text(tensor.layout));
+    return success();
+  }
+
+  /// An argument or weight has the layout that its users agree on, else it is whole; each
+  /// rank slices what it needs.
+  void settleSources(const FlowGraph &graph, std::vector<Strategy> &strategies) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (graph.ops[i].kind != FlowKind::Argument)
+      if (!graph.ops[i].isSource())
         continue;
       int32_t value = graph.ops[i].results[0];
       auto served = serveUses(graph, strategies, value);
@@ -115,7 +154,7 @@ private:
       if (::fnmatch(explain.c_str(), graph.ops[i].name.c_str(), 0) != 0)
         continue;
       found = true;
-      function.emitRemark(explainOp(graph, decision, static_cast<int32_t>(i)));
+      emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
     if (!found)
       return function.emitError("no node is named '" + explain + "'");

@@ -23,8 +23,10 @@ inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
       ->required();
   command.add_option("--transport", options.transport,
                      "How ranks talk: local (threads), mpi, or auto");
-  command.add_option("--input", options.inputs,
-                     "NAME=FILE: an input from a .npy or .pb file (repeatable)");
+  command
+      .add_option("--input", options.inputs,
+                  "NAME=FILE: an input from a .npy or .pb file (repeatable)")
+      ->allow_extra_args(false);
   command.add_option("--inputs-dir", options.inputsDir,
                      "Read input_K.pb from this folder, in the order of the inputs");
   command.add_option("--outputs-dir", options.outputsDir,

@@ -2,7 +2,8 @@
 //
 // The linear sets list every way in which reducing over ranks commutes with the op: a
 // test shows that each holds and that no other does. Monotone functions of one operand
-// commute with max and min.
+// commute with max and min. Ranks without elements hold the neutral element, so a set is
+// listed only if it survives them: log and sqrt of -inf are NaN, softsign of both.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_DIALECTS_GRAPH_OPS_ELEMENTWISE
@@ -31,17 +32,19 @@ def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))">;
 def Graph_TanhOp : Graph_UnaryOp<"tanh", "Tanh", "tanh(x)">;
 def Graph_ErfOp : Graph_UnaryOp<"erf", "Erf", "erf(x)">;
 def Graph_ExpOp : Graph_UnaryOp<"exp", "Exp", "exp(x)">;
-def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)">;
-def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", "max 0, min 0, prod 0">;
+def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)", "min 0">;
+def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", "min 0">;
 def Graph_FloorOp : Graph_UnaryOp<"floor", "Floor", "floor(x)">;
 def Graph_CeilOp : Graph_UnaryOp<"ceil", "Ceil", "ceil(x)">;
 def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)">;
 def Graph_SoftplusOp
     : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))">;
 def Graph_NegOp : Graph_UnaryOp<"neg", "Neg", "-x", "sum 0">;
-def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", "prod 0">;
-def Graph_SignOp : Graph_UnaryOp<"sign", "Sign", "sign(x)", "max 0, min 0, prod 0">;
-def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x", "prod 0">;
+def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", "prod 0 if float">;
+def Graph_SignOp : Graph_UnaryOp<"sign", "Sign", "sign(x)",
+                                "max 0, min 0, prod 0 if float">;
+def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x",
+                                      "prod 0 if float">;
 def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", "">;
 def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", "">;
 def Graph_HardSwishOp
@@ -53,14 +56,16 @@ def Graph_GeluOp : Graph_UnaryOp<
 def Graph_GeluTanhOp : Graph_UnaryOp<
     "gelu_tanh", "",
     "x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))", "">;
+def Graph_SoftsignOp : Graph_UnaryOp<"softsign", "Softsign", "x / (1 + abs(x))", "">;
 def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", "">;
 def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", ""> {
   let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
 }
 
 // Functions of one operand with parameters. ONNX's defaults are explicit here.
-class Graph_ParameterOp<string mnemonic, string onnx, string text, dag parameters>
-    : Graph_ElementwiseOp<mnemonic, onnx, text, ""> {
+class Graph_ParameterOp<string mnemonic, string onnx, string text, dag parameters,
+                        string sets = "max 0 if alpha > 0, min 0 if alpha > 0">
+    : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
   let arguments = !con((ins Graph_Tensor:$input), parameters);
 }
 def Graph_LeakyReluOp
@@ -68,17 +73,30 @@ def Graph_LeakyReluOp
                         (ins DefaultValuedAttr<F64Attr, "0.01">:$alpha)>;
 def Graph_EluOp : Graph_ParameterOp<"elu", "Elu", "select(x < 0, alpha * (exp(x) - 1), x)",
                                     (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
+def Graph_CeluOp
+    : Graph_ParameterOp<"celu", "Celu", "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))",
+                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha), "max 0, min 0">;
+def Graph_SeluOp
+    : Graph_ParameterOp<"selu", "Selu",
+                        "gamma * select(x < 0, alpha * (exp(x) - 1), x)",
+                        (ins DefaultValuedAttr<F64Attr, "1.67326319217681884765625">:$alpha,
+                             DefaultValuedAttr<F64Attr, "1.05070102214813232421875">:$gamma),
+                        "max 0 if alpha > 0 and gamma > 0, "
+                        "min 0 if alpha > 0 and gamma > 0">;
+def Graph_ThresholdedReluOp
+    : Graph_ParameterOp<"thresholded_relu", "ThresholdedRelu", "select(x > alpha, x, 0)",
+                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
 def Graph_HardSigmoidOp
     : Graph_ParameterOp<"hard_sigmoid", "HardSigmoid", "max(0, min(1, alpha * x + beta))",
                         (ins DefaultValuedAttr<F64Attr, "0.2">:$alpha,
-                             DefaultValuedAttr<F64Attr, "0.5">:$beta)> {
-  let linear = "max 0, min 0";
-}
+                             DefaultValuedAttr<F64Attr, "0.5">:$beta)>;
 
 // Arithmetic.
 def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
-                                 "sum 01, max 0, max 1, min 0, min 1">;
-def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y", "sum 01, max 0, min 0">;
+                                 "sum 01, max 0 if float, max 1 if float, "
+                                 "min 0 if float, min 1 if float">;
+def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
+                                 "sum 01, max 0 if float, min 0 if float">;
 def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y", "sum 0, sum 1, prod 01">;
 // An integer divisor read from padding could be zero, which traps.
 class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
@@ -92,9 +110,9 @@ class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
     }
   }];
 }
-def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y", "sum 0, prod 01">;
+def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y", "sum 0 if float, prod 01 if float">;
 def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", "">;
-def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", "prod 0">;
+def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", "">;
 def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",
                                  "max 0, max 1, max 01, min 0, min 1">;
 def Graph_MinOp : Graph_BinaryOp<"min", "", "min(x, y)",
@@ -110,7 +128,7 @@ def Graph_GreaterOp : Graph_CompareOp<"greater", "Greater", "x > y", "max 0, min
 def Graph_GreaterEqualOp
     : Graph_CompareOp<"greater_equal", "GreaterOrEqual", "x >= y", "max 0, min 0">;
 def Graph_AndOp : Graph_BinaryOp<"and", "And", "x && y",
-                                 "max 0, max 1, min 0, min 1, min 01, prod 0, prod 1, prod 01">;
+                                 "max 0, max 1, min 0, min 1, min 01">;
 def Graph_OrOp : Graph_BinaryOp<"or", "Or", "x || y",
                                 "max 0, max 1, max 01, min 0, min 1">;
 def Graph_XorOp : Graph_BinaryOp<"xor", "Xor", "x != y", "">;
@@ -124,16 +142,20 @@ def Graph_WhereOp : Graph_ElementwiseOp<
 
 def Graph_ClipOp : Graph_ElementwiseOp<
     "clip", "", "min(max(x, y), z)",
-    "max 0, max 1, max 2, max 01, min 0, min 1, min 2, min 02"> {
+    "max 0, max 1, max 2, max 01, min 0, min 1, min 2, min 02, min 12"> {
   let summary = "Limits to [low, high]; high wins where they cross";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$low, Graph_Tensor:$high);
 }
 
-def Graph_CastOp : Graph_ElementwiseOp<"cast", "", "x", ""> {
+def Graph_CastOp : Graph_ElementwiseOp<
+    "cast", "", "x",
+    "sum 0 if additive, prod 0 if additive, max 0 if monotone, min 0 if monotone"> {
   let summary = "Converts the element type";
   let description = [{
-    Float to integer truncates toward zero; to bool is `!= 0`. Conversions that lose bits
-    do not commute with reductions, so no linear set is listed.
+    Float to integer truncates toward zero; to bool is `!= 0`. Conversions that keep
+    the order commute with max and min (but an infinity, as ranks without elements hold,
+    has no integer); those to wider floats, and to integers that wrap no later, with sums
+    and products.
   }];
   let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
   let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];

@@ -46,6 +46,7 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm"> {
   }];
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, Graph_Tensor:$bias,
                        I64Attr:$axis, F64Attr:$epsilon);
+  let linear = "sum 12, max 2, min 2";
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 8); }
   }];
@@ -55,6 +56,7 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm"> {
   let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, I64Attr:$axis,
                        F64Attr:$epsilon);
+  let linear = "sum 1";
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 5); }
   }];

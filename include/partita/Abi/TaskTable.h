@@ -238,6 +238,8 @@ enum partita_task_kind {
       PARTITA_NUM_TASK_KINDS
 };
 
+/* clang-format off */
+
 /* c[…, m, n] = post(Σ_k a[…, m, k] · b[…, k, n] + bias). Row-major c with row stride
  * c_row; transposed operands are strides. bias_mask: 0 no bias; bit 0: it varies
  * along n, bit 1: along m. b_packed 1: b is a weight that
@@ -280,9 +282,10 @@ enum partita_format {
 };
 
 /* Post-ops: num_post records of PARTITA_POST_INTS ints {kind, alpha, beta, mask},
- * applied in order to the result x. Binary ones take the next extra operand y, dense
- * row-major over the result's dims whose bit is set in mask (bit i is the result's dim
- * i, batch dims first, in the order the parameters list them), broadcast along the rest.
+ * applied in order to the result x. Binary ones take the next extra operand y: dense over
+ * the result's dims whose bit is set in mask, broadcast along the rest. Bit i is the
+ * result's dim i: MatMul: the batch dims as listed, then m, n, and y is row-major in that
+ * order; Conv: batch, channels, spatial…, and y is in the order of dst_format.
  *                 kind            meaning */
 #define PARTITA_POST_OPS(X)                                                              \
   X(RELU, "relu") /* x > 0 ? x : alpha·x */                                              \
@@ -364,6 +367,8 @@ enum partita_post_op {
 #define PARTITA_TO_PARTIAL_FIELDS(X) X(dtype) X(count) X(bits)
 
 #define PARTITA_FILL_FIELDS(X) X(dtype) X(count) X(bits)
+
+/* clang-format on */
 
 /*  kind's struct     kind            fields */
 #define PARTITA_TASK_PARAMS(X)                                                           \

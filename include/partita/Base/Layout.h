@@ -5,8 +5,8 @@
 // 1. Each tensor dim is a product of *dim factors*, major to minor, each with its
 //    size and its ordered axes. One factor is the common case; a fused QKV weight
 //    [768, 3·768] split inside each third is
-//        [{768}, {3}·{768: tp}]
-//    and rows that are batch·sequence with both sharded are [{2: dp}·{128: sp}].
+//        [{768}, {3}*{768: tp}]
+//    and rows that are batch·sequence with both sharded are [{2: dp}*{128: sp}].
 //    With factors, Reshape, Split and Concat refine or merge dims instead of
 //    moving data. Slices of the global dim may therefore be strided.
 //
@@ -104,13 +104,13 @@ public:
   Expected<void> verify(const Mesh &mesh) const;
 
   /// Canonical: axis lists canonical, partial entries sorted, and adjacent factors merged
-  /// where that says the same: {a: X}·{b} is {a·b: X}, and {a: X}·{b: Y} is {a·b: X, Y}
+  /// where that says the same: {a: X}*{b} is {a·b: X}, and {a: X}*{b: Y} is {a·b: X, Y}
   /// when the rank holds one index of the first factor (so size-1 factors go). Padding
   /// scales along. Two valid layouts with equal padding place every element alike if and
   /// only if they are equal after this.
   Layout canonicalized() const;
 
-  /// "[{2: dp}·{128: sp}, {768}] partial sum {tp}, max {dp}"; padding shown as
+  /// "[{2: dp}*{128: sp}, {768}] partial sum {tp}, max {dp}"; padding shown as
   /// {13/16: tp}.
   std::string str(const Mesh &mesh) const;
   /// Inverse of str; the result is verified but not canonicalized.

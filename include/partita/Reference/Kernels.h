@@ -64,8 +64,7 @@ HostTensor convTranspose(const HostTensor &input, const HostTensor &filter,
                          const HostTensor *bias, const Window &window,
                          const Shape &result);
 HostTensor pool(const HostTensor &input, const std::vector<int64_t> &kernel,
-                const Window &window, bool isMax, bool countPadding,
-                const Shape &result);
+                const Window &window, bool isMax, bool countPadding, const Shape &result);
 
 } // namespace partita::reference
 

@@ -7,9 +7,10 @@
 //
 // Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
 // sequence). Cut points are therefore refined over the whole program until both ends of
-// every value see the same pieces; such a piece of a factor is an *atom*. Where cut points
-// of two ends do not nest, pieces that do not match stay separate and nothing flows across
-// them. The refinement is a least fixpoint, so the order of ops does not matter.
+// every value see the same pieces; such a piece of a factor is an *atom*. Where cut
+// points of two ends do not nest, pieces that do not match stay separate and nothing
+// flows across them. The refinement is a least fixpoint, so the order of ops does not
+// matter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_FLOW_H
@@ -58,6 +59,9 @@ struct Atom {
   /// Whether every dim that any linked atom is part of has it as its major-most piece, so
   /// that it may be padded.
   bool canPad = false;
+  /// Whether this atom or one it is linked to, however far, may not be split: the `3` of
+  /// a fused query-key-value dim, whose thirds are sliced apart.
+  bool refused = false;
   /// Atoms of other ops that are the same piece of a value between them.
   struct Link {
     int32_t atom, value;

@@ -24,9 +24,9 @@ std::optional<ShardMode> shardModeFromName(std::string_view name);
 /// What is asked of one dim: left open, a number of shards, axes, or axes per dim factor.
 struct DimHint {
   bool open = true;
-  int64_t count = 0;              ///< > 0: a shard count, axes to be found
-  std::vector<std::string> axes;  ///< when count == 0 and factors is empty
-  std::vector<int64_t> factors;   ///< written-out dim factors, major to minor
+  int64_t count = 0;             ///< > 0: a shard count, axes to be found
+  std::vector<std::string> axes; ///< when count == 0 and factors is empty
+  std::vector<int64_t> factors;  ///< written-out dim factors, major to minor
   std::vector<std::vector<std::string>> factorAxes;
 };
 /// One entry per dim; nullopt leaves the whole tensor open.

@@ -10,9 +10,9 @@
 // code generation emits it as arith and math ops, differentiation is symbolic.
 //
 // Operands are x, y, z, w; other identifiers are float attributes of the op. Functions:
-// exp log sqrt erf tanh sin cos abs floor ceil round sign pow min max isnan select(c, a, b).
-// Comparisons and && || ! give 0 or 1. Integer division truncates toward zero; integer
-// payloads may not use transcendental functions.
+// exp log sqrt erf tanh sin cos abs floor ceil round sign pow min max isnan select(c, a,
+// b). Comparisons and && || ! give 0 or 1. Integer division truncates toward zero;
+// integer payloads may not use transcendental functions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_PAYLOAD_H
@@ -32,15 +32,42 @@ enum class ScalarOp : uint8_t {
   Operand,   ///< index
   Attribute, ///< name
   Constant,  ///< value
-  Add, Sub, Mul, Div, Neg,
-  Less, LessEqual, Greater, GreaterEqual, Equal, NotEqual,
-  And, Or, Not,
-  Exp, Log, Sqrt, Erf, Tanh, Sin, Cos, Abs, Floor, Ceil, Round, Sign, IsNaN,
-  Pow, Min, Max, Mod,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Neg,
+  Less,
+  LessEqual,
+  Greater,
+  GreaterEqual,
+  Equal,
+  NotEqual,
+  And,
+  Or,
+  Not,
+  Exp,
+  Log,
+  Sqrt,
+  Erf,
+  Tanh,
+  Sin,
+  Cos,
+  Abs,
+  Floor,
+  Ceil,
+  Round,
+  Sign,
+  IsNaN,
+  Pow,
+  Min,
+  Max,
+  Mod,
   Select,
 };
 
-/// One node of the expression; `args` index earlier nodes, so that evaluation is one pass.
+/// One node of the expression; `args` index earlier nodes, so that evaluation is one
+/// pass.
 struct ScalarNode {
   ScalarOp op;
   std::vector<int32_t> args;

@@ -7,7 +7,7 @@
 //  - Rounds. All proposals of a round are computed from the state before it.
 //  - Priorities. Hints of user priority 0 spread completely before those of priority 1
 //    are looked at; within one, ops that only rename or combine elements in place first,
-//    then contractions, then the rest.
+//    then contractions, then the rest; in the last two, from operands to results first.
 //  - Conflicts. Where proposals to one op cannot all hold (an axis for two atoms, two
 //    axis lists for one atom), the op keeps the one that saves most: bytes of the values
 //    around it that then need no resharding. Ties go by the axes themselves. Every
@@ -49,8 +49,8 @@ struct Conflict {
 };
 
 struct Propagated {
-  std::vector<AxisList> axes;   ///< per atom
-  std::vector<Origin> origins;  ///< per atom; empty text where nothing arrived
+  std::vector<AxisList> axes;  ///< per atom
+  std::vector<Origin> origins; ///< per atom; empty text where nothing arrived
   std::vector<Conflict> conflicts;
 };
 
@@ -60,7 +60,7 @@ bool canShard(const FlowGraph &graph, const Atom &atom, const AxisList &axes);
 
 /// Distributes `axes` over the atoms of one dim, major first: each atom takes the longest
 /// prefix (axes are cut into sub-axes where needed) that its size divides by. Starts at
-/// the first atom that no linked op refuses to split, or at `first` if ≥ 0. Returns axes
+/// the first atom that is not refused, or at `first` if ≥ 0. Returns axes
 /// per atom of `dim`, or an error if some axes find no place.
 Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
                                            const std::vector<int32_t> &dim,
@@ -79,7 +79,9 @@ struct Price {
   int64_t flops = 0;
   int64_t weightBytes = 0; ///< weights one rank holds
   /// Seconds at a nominal 100 GFLOP/s and 5 GB/s: only for comparing seeds.
-  double score() const { return static_cast<double>(flops) / 1e11 + static_cast<double>(receivedBytes) / 5e9; }
+  double score() const {
+    return static_cast<double>(flops) / 1e11 + static_cast<double>(receivedBytes) / 5e9;
+  }
 };
 Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies);
 
@@ -91,9 +93,8 @@ struct ServedLayout {
   std::vector<FlowUse> uses;
 };
 /// Partial values are reduced once, to the layout from which the others are cheapest.
-std::vector<ServedLayout> serveUses(const FlowGraph &graph,
-                                    const std::vector<Strategy> &strategies,
-                                    int32_t value);
+std::vector<ServedLayout>
+serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
 
 } // namespace partita
 

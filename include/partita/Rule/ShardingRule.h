@@ -45,6 +45,9 @@ struct Factor {
   int64_t size = 1;
   FactorKind kind = FactorKind::Parallel;
   ReduceKind reduce = ReduceKind::Sum; ///< for Reduction
+  /// For Reduction: operands that are added to the sum (a bias). When the factor is split
+  /// they must be partial along its axes, or every rank would add them.
+  std::vector<int32_t> addends = {};
 };
 
 /// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
@@ -89,13 +92,13 @@ struct Passing {
 };
 
 /// What a plan decides for one op: axes per factor. A factor may itself be cut into
-/// sub-factors ({3}·{768: tp}), so each entry is a DimLayout.
+/// sub-factors ({3}*{768: tp}), so each entry is a DimLayout.
 struct Strategy {
   std::vector<DimLayout> factors;
   std::vector<Passing> passing;
 
   static Strategy replicated(const ShardingRule &rule);
-  /// "[{2: dp}, {3}·{768: tp}] pass 0 {tp}": one entry per factor in the form of
+  /// "[{2: dp}, {3}*{768: tp}] pass 0 {tp}": one entry per factor in the form of
   /// Layout::str, then the passing sets.
   std::string str(const Mesh &mesh) const;
   /// The inverse; an error names the place. Does not check against the rule beyond the
@@ -107,8 +110,14 @@ struct Strategy {
   bool operator==(const Strategy &) const = default;
 };
 
-/// Checks a strategy: sizes agree, no axis twice, Replicate and Window factors bare, only
-/// major-most sub-factors padded.
+/// Whether partial values may enter by `set` beside what the strategy lets pass: where
+/// one operand is partial by max and another by min, ranks without elements would combine
+/// -inf and inf (their sum is NaN).
+bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
+
+/// Checks a strategy: sizes agree, no axis twice, Replicate and Window factors bare and
+/// unpadded, linear sets exist and can pass together, and the layouts of all operands and
+/// results are valid (only the major-most factor of a dim may be padded).
 Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
                               const Strategy &strategy);
 

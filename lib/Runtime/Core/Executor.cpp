@@ -7,6 +7,12 @@
 #include <cstring>
 #include <sys/mman.h>
 
+// Since Linux 5.14, but not in every C library's header.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 using namespace partita;
 using namespace partita::runtime;
 
@@ -52,6 +58,16 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   return executor;
 }
 
+/// Touches pages at load, so that the first request does not wait for them. Kernels that
+/// cannot do it are no error.
+static void populate(void *data, uint64_t bytes, int how) {
+  constexpr uintptr_t page = 4096;
+  auto first = reinterpret_cast<uintptr_t>(data) / page * page;
+  auto end = reinterpret_cast<uintptr_t>(data) + bytes;
+  if (bytes != 0)
+    ::madvise(reinterpret_cast<void *>(first), end - first, how);
+}
+
 Expected<void> Executor::allocate() {
   const TaskTable &table = program->table();
   auto a = WeightStore::allocate(table.arenaBytes());
@@ -62,6 +78,7 @@ Expected<void> Executor::allocate() {
     return tl::unexpected(w.error());
   arena = *a;
   weightRegion = *w;
+  populate(WeightStore::address(*arena), table.arenaBytes(), MADV_POPULATE_WRITE);
   for (const partita_buffer &buffer : table.buffers()) {
     const auto &block = buffer.space == PARTITA_SPACE_ARENA ? arena : weightRegion;
     address.push_back(static_cast<std::byte *>(WeightStore::address(*block)) +
@@ -123,8 +140,12 @@ void Executor::releaseUnused() {
     }
   constexpr uintptr_t page = 4096;
   for (size_t b = 0; b < used.size(); ++b) {
-    if (used[b] || table.buffers()[b].space != PARTITA_SPACE_WEIGHT)
+    if (table.buffers()[b].space != PARTITA_SPACE_WEIGHT)
       continue;
+    if (used[b]) {
+      populate(address[b], table.buffers()[b].bytes, MADV_POPULATE_READ);
+      continue;
+    }
     auto first = (reinterpret_cast<uintptr_t>(address[b]) + page - 1) / page * page;
     auto end = (reinterpret_cast<uintptr_t>(address[b]) + table.buffers()[b].bytes) /
                page * page;

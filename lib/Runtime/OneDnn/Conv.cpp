@@ -85,26 +85,66 @@ public:
         dstDims(imageDims(p.batch, p.out_channels, p.spatial, &task::SpatialDim::out)),
         given{imageDesc(srcDims, p.src_format, type),
               imageDesc(dstDims, p.dst_format, type)},
-        weights(weightDesc(p, type, transposed)) {}
+        weights(weightDesc(p, type, transposed)),
+        order(memoryOrder(p.dst_format, dstDims.size())) {}
 
   /// `fused`: post-ops inside the primitive. `freeForm`: oneDNN chooses the form of the
   /// images and they are copied to and from scratch. Null if there is no primitive.
   std::unique_ptr<Program> build(bool fused, bool freeForm) {
-    operands.clear();
-    auto attr =
-        makeAttr(fused ? p.post : std::vector<task::PostOp>{}, dstDims, type, &operands);
+    const auto post = fused ? p.post : std::vector<task::PostOp>{};
+    stored.clear();
+    used.clear();
+    for (const task::PostOp &op : post)
+      if (task::isBinary(op.kind))
+        stored.push_back(describeOperand(op, dstDims, type, order));
+    used = stored;
+    images =
+        freeForm ? Images{describeAny(srcDims, type), describeAny(dstDims, type)} : given;
+    if (!supported(post) || (freeForm && !stored.empty() && !adoptForm()))
+      return nullptr;
+    auto attr = makeAttr(post, used);
     PrimitiveDesc desc;
-    if (!attr || !makeDesc(*attr, freeForm, desc))
+    if (!attr || !makeDesc(*attr, desc))
+      return nullptr;
+    // Its GEMM path computes some binary post-ops wrongly and all of them slowly.
+    if (!stored.empty() && implementationOf(desc).find("gemm") != std::string::npos)
       return nullptr;
     auto program = std::make_unique<Program>(task::ConvScratch);
     return assemble(*program, desc, fused) ? std::move(program) : nullptr;
   }
 
 private:
-  bool makeDesc(const Attr &attr, bool freeForm, PrimitiveDesc &out) {
+  /// Operands that vary along nothing, the channels, or everything: oneDNN 2.6 takes
+  /// others too, and computes some of them wrongly.
+  bool supported(const std::vector<task::PostOp> &post) const {
+    for (const task::PostOp &op : post)
+      if (task::isBinary(op.kind) && op.mask != 0 && op.mask != 2 && !whole(op.mask))
+        return false;
+    return true;
+  }
+  bool whole(int64_t mask) const {
+    for (size_t d = 0; d < dstDims.size(); ++d)
+      if (!(mask >> d & 1) && dstDims[d] != 1)
+        return false;
+    return true;
+  }
+
+  /// Fixes the form of the images to what oneDNN chooses without post-ops, and that of
+  /// whole operands to the result's: left to itself it picks a slow primitive.
+  bool adoptForm() {
+    auto plain = makeAttr({});
+    PrimitiveDesc probe;
+    if (!plain || !makeDesc(*plain, probe))
+      return false;
+    images = {queryDesc(probe, dnnl_query_src_md), queryDesc(probe, dnnl_query_dst_md)};
+    for (dnnl_memory_desc_t &operand : used)
+      if (std::equal(dstDims.begin(), dstDims.end(), operand.dims))
+        operand = images.dst;
+    return true;
+  }
+
+  bool makeDesc(const Attr &attr, PrimitiveDesc &out) {
     Window w = makeWindow(p.spatial, transposed);
-    auto src = freeForm ? describeAny(srcDims, type) : given.src;
-    auto dst = freeForm ? describeAny(dstDims, type) : given.dst;
     auto weightForm =
         p.weights_packed
             ? describeAny(Dims(weights.dims, weights.dims + weights.ndims), type)
@@ -115,9 +155,9 @@ private:
     auto init = transposed ? dnnl_dilated_deconvolution_forward_desc_init
                            : dnnl_dilated_convolution_forward_desc_init;
     auto algorithm = transposed ? dnnl_deconvolution_direct : dnnl_convolution_direct;
-    return init(&op, dnnl_forward_inference, algorithm, &src, &weightForm, biasDesc, &dst,
-                w.strides.data(), w.dilates.data(), w.padBegin.data(),
-                w.padEnd.data()) == dnnl_success &&
+    return init(&op, dnnl_forward_inference, algorithm, &images.src, &weightForm,
+                biasDesc, &images.dst, w.strides.data(), w.dilates.data(),
+                w.padBegin.data(), w.padEnd.data()) == dnnl_success &&
            dnnl_primitive_desc_create(out.put(), &op, attr.get(), cpuEngine(), nullptr) ==
                dnnl_success;
   }
@@ -150,8 +190,8 @@ private:
       arguments.push_back({DNNL_ARG_BIAS,
                            describe({p.out_channels}, type),
                            {Place::Operand, task::ConvBias}});
-    if (fused)
-      addPostArguments(arguments);
+    if (fused && !addPostArguments(program, arguments))
+      return false;
     if (!program.add(desc, std::move(arguments)))
       return false;
     if (copyBack &&
@@ -162,30 +202,42 @@ private:
       program.addPost({static_cast<DType>(p.dtype), dstDims,
                        Dims(given.dst.format_desc.blocking.strides,
                             given.dst.format_desc.blocking.strides + given.dst.ndims),
-                       task::ConvDst, task::ConvPost, p.post});
+                       task::ConvDst, task::ConvPost, p.post, order});
     return true;
   }
 
-  void addPostArguments(std::vector<Argument> &arguments) const {
+  bool addPostArguments(Program &program, std::vector<Argument> &arguments) const {
     uint64_t next = task::ConvPost;
     int position = 0;
     size_t binary = 0;
     for (const task::PostOp &op : p.post) {
-      if (task::isBinary(op.kind))
-        arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1,
-                             operands[binary++],
-                             {Place::Operand, next++}});
+      if (task::isBinary(op.kind)) {
+        Place place{Place::Operand, next++};
+        const dnnl_memory_desc_t &from = stored[binary], &to = used[binary];
+        ++binary;
+        if (!dnnl_memory_desc_equal(&from, &to)) {
+          Place copy = program.scratch(dnnl_memory_desc_get_size(&to));
+          if (!program.addReorder(from, place, to, copy))
+            return false;
+          place = copy;
+        }
+        arguments.push_back(
+            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1, to, place});
+      }
       position += op.kind == PARTITA_POST_HARDSIGMOID ? 2 : 1;
     }
+    return true;
   }
 
   const task::Conv &p;
   dnnl_data_type_t type;
   bool transposed;
   Dims srcDims, dstDims;
-  Images given;
+  Images given, images; ///< as the table stores them, as the primitive is asked for
   dnnl_memory_desc_t weights;
-  std::vector<dnnl_memory_desc_t> operands;
+  std::vector<size_t> order; ///< of dst's dims in memory
+  /// Binary operands as the table stores them, and as the primitive reads them.
+  std::vector<dnnl_memory_desc_t> stored, used;
 };
 
 bool isReference(const Program *call) {
@@ -236,7 +288,7 @@ Expected<std::unique_ptr<Call>> onednn::createPool(const task::Pool &p) {
                                   ? dnnl_pooling_avg_include_padding
                                   : dnnl_pooling_avg_exclude_padding;
   dnnl_pooling_v2_desc_t op;
-  auto attr = makeAttr({}, {}, *type, nullptr);
+  auto attr = makeAttr({});
   PrimitiveDesc desc;
   auto program = std::make_unique<Program>(task::PoolScratch);
   if (!attr ||

@@ -112,9 +112,12 @@ bool makeDesc(const Descs &d, const dnnl_memory_desc_t &weights, bool hasBias,
 static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t type,
                                       bool fused) {
   Descs d = makeDescs(p, type);
+  const auto post = fused ? p.post : std::vector<task::PostOp>{};
   std::vector<dnnl_memory_desc_t> operands;
-  auto attr =
-      makeAttr(fused ? p.post : std::vector<task::PostOp>{}, d.dims, type, &operands);
+  for (const task::PostOp &op : post)
+    if (task::isBinary(op.kind))
+      operands.push_back(describeOperand(op, d.dims, type));
+  auto attr = makeAttr(post, operands);
   if (!attr)
     return nullptr;
   bool hasBias = p.bias_mask != 0;
@@ -140,7 +143,7 @@ static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t ty
   uint64_t next = task::MatMulPost;
   int position = 0;
   size_t binary = 0;
-  for (const task::PostOp &op : fused ? p.post : std::vector<task::PostOp>{}) {
+  for (const task::PostOp &op : post) {
     if (task::isBinary(op.kind))
       arguments.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1,
                            operands[binary++],

@@ -188,6 +188,7 @@ public:
     post.target = task::ConvDst;
     post.firstOperand = task::ConvPost;
     post.post = p.post;
+    post.order = memoryOrder(p.dst_format, post.dims.size());
   }
 
   bool run() noexcept override {

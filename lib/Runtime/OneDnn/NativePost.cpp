@@ -85,11 +85,12 @@ template <typename T> struct Loops {
       if (other) {
         // Dense strides over the dims in the mask.
         int64_t stride = 1, place = 0;
-        for (size_t d = last + 1; d-- > 0;) {
+        for (size_t k = last + 1; k-- > 0;) {
+          size_t d = chain.order.empty() ? k : chain.order[k];
           if (!(op.mask >> d & 1))
             continue;
           if (d == last)
-            step = 1;
+            step = stride;
           else
             place += index[d] * stride;
           stride *= chain.dims[d];

@@ -16,6 +16,8 @@ struct NativePost {
   size_t target = 0;                  ///< operand index of the result
   size_t firstOperand = 0;            ///< operand index of the first binary operand
   std::vector<task::PostOp> post;
+  /// Dims from outer to inner in the memory of binary operands; empty: as numbered.
+  std::vector<size_t> order = {};
 
   void bind(std::span<void *const> operands);
   void run() const;

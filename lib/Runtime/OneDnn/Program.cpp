@@ -59,6 +59,16 @@ Dims onednn::rowMajor(const Dims &dims) {
   return strides;
 }
 
+std::vector<size_t> onednn::memoryOrder(int64_t format, size_t dims) {
+  std::vector<size_t> order;
+  for (size_t d = 0; d < dims; ++d)
+    if (d != 1 || format == PARTITA_FORMAT_CHANNELS_FIRST)
+      order.push_back(d);
+  if (format == PARTITA_FORMAT_CHANNELS_LAST)
+    order.push_back(1);
+  return order;
+}
+
 dnnl_memory_desc_t onednn::describe(const Dims &dims, dnnl_data_type_t type,
                                     Dims strides) {
   if (strides.empty())
@@ -126,9 +136,22 @@ static bool appendUnary(dnnl_post_ops_t ops, const task::PostOp &op) {
   return false;
 }
 
+dnnl_memory_desc_t onednn::describeOperand(const task::PostOp &op, const Dims &dims,
+                                           dnnl_data_type_t type,
+                                           const std::vector<size_t> &order) {
+  Dims shape(dims.size(), 1), strides(dims.size(), 1);
+  int64_t step = 1;
+  for (size_t k = dims.size(); k-- > 0;) {
+    size_t d = order.empty() ? k : order[k];
+    strides[d] = step;
+    if (op.mask >> d & 1)
+      step *= shape[d] = dims[d];
+  }
+  return describe(shape, type, strides);
+}
+
 std::optional<Attr> onednn::makeAttr(const std::vector<task::PostOp> &post,
-                                     const Dims &dims, dnnl_data_type_t type,
-                                     std::vector<dnnl_memory_desc_t> *operands) {
+                                     const std::vector<dnnl_memory_desc_t> &operands) {
   Attr attr;
   PostOps ops;
   if (dnnl_primitive_attr_create(attr.put()) != dnnl_success ||
@@ -136,23 +159,18 @@ std::optional<Attr> onednn::makeAttr(const std::vector<task::PostOp> &post,
           dnnl_success ||
       dnnl_post_ops_create(ops.put()) != dnnl_success)
     return std::nullopt;
+  size_t next = 0;
   for (const task::PostOp &op : post) {
     if (!task::isBinary(op.kind)) {
       if (!appendUnary(ops.get(), op))
         return std::nullopt;
       continue;
     }
-    Dims shape = dims;
-    for (size_t d = 0; d < dims.size(); ++d)
-      if (!(op.mask >> d & 1))
-        shape[d] = 1;
-    dnnl_memory_desc_t desc = describe(shape, type);
+    const dnnl_memory_desc_t &desc = operands[next++];
     for (const auto &[kind, algorithm] : binaryOps)
       if (kind == op.kind &&
           dnnl_post_ops_append_binary(ops.get(), algorithm, &desc) != dnnl_success)
         return std::nullopt;
-    if (operands)
-      operands->push_back(desc);
   }
   if (dnnl_primitive_attr_set_post_ops(attr.get(), ops.get()) != dnnl_success)
     return std::nullopt;
@@ -281,7 +299,7 @@ size_t Call::weightOperand(TaskKind kind) {
                                   : static_cast<size_t>(task::ConvWeights);
 }
 
-Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView params) {
+static Expected<std::unique_ptr<Call>> createTyped(TaskKind kind, task::IntsView params) {
   if (kind == TaskKind::MatMul) {
     auto p = task::MatMul::decode(params);
     return p ? createMatMul(*p) : tl::unexpected(p.error());
@@ -290,10 +308,23 @@ Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView param
     auto p = task::Pool::decode(params);
     return p ? createPool(*p) : tl::unexpected(p.error());
   }
-  if (kind != TaskKind::Conv && kind != TaskKind::ConvTranspose)
-    return makeError(std::string(name(kind)) + " is not an engine call");
   auto p = task::Conv::decode(params);
   return p ? createConv(*p, kind == TaskKind::ConvTranspose) : tl::unexpected(p.error());
+}
+
+Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView params) {
+  bool weighted = kind == TaskKind::MatMul || kind == TaskKind::Conv ||
+                  kind == TaskKind::ConvTranspose;
+  if (!weighted && kind != TaskKind::Pool)
+    return makeError(std::string(name(kind)) + " is not an engine call");
+  auto call = createTyped(kind, params);
+  // Every engine call begins with its element type.
+  if (!call || !weighted ||
+      (params[0] != PARTITA_DTYPE_F16 && params[0] != PARTITA_DTYPE_BF16))
+    return call;
+  std::string how = (*call)->implementation();
+  bool slow = how == "loops" || how.starts_with("ref");
+  return slow ? createWidened(kind, params) : std::move(call);
 }
 
 Expected<Sizes> onednn::querySizes(TaskKind kind, task::IntsView params, int threads) {

@@ -56,6 +56,8 @@ dnnl_memory_desc_t describe(const Dims &dims, dnnl_data_type_t type, Dims stride
 /// One whose memory form the primitive chooses.
 dnnl_memory_desc_t describeAny(const Dims &dims, dnnl_data_type_t type);
 Dims rowMajor(const Dims &dims);
+/// An image's dims from outer to inner in memory.
+std::vector<size_t> memoryOrder(int64_t format, size_t dims);
 
 /// Where an argument lies.
 struct Place {
@@ -69,12 +71,16 @@ struct Argument {
   Place place;
 };
 
-/// Attributes with user scratchpad and these post-ops. `dims` are the result's; the
-/// descriptors of binary operands are appended to `operands`. Nothing if a post-op has
-/// no counterpart.
-std::optional<Attr> makeAttr(const std::vector<task::PostOp> &post, const Dims &dims,
-                             dnnl_data_type_t type,
-                             std::vector<dnnl_memory_desc_t> *operands);
+/// The operand of a binary post-op as the table stores it: dense over the dims in the
+/// mask, `order` outer to inner (empty: as numbered).
+dnnl_memory_desc_t describeOperand(const task::PostOp &op, const Dims &dims,
+                                   dnnl_data_type_t type,
+                                   const std::vector<size_t> &order = {});
+
+/// Attributes with user scratchpad and these post-ops; `operands` are the descriptors of
+/// the binary ones. Nothing if a post-op has no counterpart.
+std::optional<Attr> makeAttr(const std::vector<task::PostOp> &post,
+                             const std::vector<dnnl_memory_desc_t> &operands = {});
 
 /// Name of the implementation; "ref…" ones are as slow as plain loops.
 std::string implementationOf(const PrimitiveDesc &desc);
@@ -118,6 +124,10 @@ private:
 Expected<std::unique_ptr<Call>> createMatMul(const task::MatMul &params);
 Expected<std::unique_ptr<Call>> createConv(const task::Conv &params, bool transposed);
 Expected<std::unique_ptr<Call>> createPool(const task::Pool &params);
+
+/// The same call in f32 around 16-bit operands, which are widened into scratch and whose
+/// result is rounded once (Widened.cpp). `params` are those of the 16-bit call.
+Expected<std::unique_ptr<Call>> createWidened(TaskKind kind, task::IntsView params);
 
 /// Plain loops for every element type (Native.cpp).
 std::unique_ptr<Call> nativeMatMul(const task::MatMul &params);

@@ -110,11 +110,13 @@ class Gpt2(Builder):
         return self.node("Mul", [half, gate], f"{name}/mul_3")
 
     def build(self):
-        table = self.draw(self.vocabulary, self.hidden, gain=0.5)
+        # Tied to the head: a gain that gives logits of size one.
+        gain = self.hidden**-0.5
+        table = self.draw(self.vocabulary, self.hidden, gain=gain)
         tokens = self.node("Gather", [self.weight("wte.weight", table), "input_ids"],
                            "wte")
         positions = self.weight("wpe.weight", self.draw(self.length, self.hidden,
-                                                        gain=0.5))
+                                                        gain=gain))
         x = self.node("Add", [tokens, positions], "embed")
         self.weight("causal", np.tril(np.ones((self.length, self.length), bool)))
         for layer in range(self.layers):

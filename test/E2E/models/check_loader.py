@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the ONNX loader against ONNX Runtime.
 
-    check_loader.py ONNX_NORMALIZE ZOO_DIR [--verbose] [--nodes]
+    check_loader.py ONNX_NORMALIZE ZOO_DIR [--nodes] [--expand] [--verbose]
 
 Every model is loaded and written again in canonical form by the tool onnx-normalize;
 ONNX Runtime must compute the same from both files. --nodes adds the operator tests that
@@ -27,12 +27,13 @@ import onnxruntime
 class Normalizer:
     """One onnx-normalize process, asked line by line."""
 
-    def __init__(self, tool):
+    def __init__(self, tool, options):
+        self.options = options
         self.process = subprocess.Popen([tool], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
     def __call__(self, source, target, shapes):
-        bindings = [f"{name}={','.join(map(str, shape))}"
+        bindings = self.options + [f"{name}={','.join(map(str, shape))}"
                     for name, shape in shapes.items()]
         line = "\t".join([str(source), str(target), *bindings])
         self.process.stdin.write(line + "\n")
@@ -172,10 +173,12 @@ def main():
     parser.add_argument("tool")
     parser.add_argument("zoo", type=pathlib.Path)
     parser.add_argument("--nodes", action="store_true")
+    parser.add_argument("--expand", action="store_true",
+                        help="expand every operator that has a function body")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     tally = Tally(arguments.verbose)
-    normalize = Normalizer(arguments.tool)
+    normalize = Normalizer(arguments.tool, ["--expand"] * arguments.expand)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         check_zoo(arguments.zoo, normalize, scratch, tally)

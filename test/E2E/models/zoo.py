@@ -24,6 +24,7 @@ import onnx.numpy_helper
 import onnxruntime
 
 import build_gpt2
+import text_picture
 
 HERE = pathlib.Path(__file__).resolve().parent
 #: Part of every case.json: raise it when what this script writes changes.
@@ -110,7 +111,7 @@ def masked(batch, length):
 #: name: (file, or function that builds it; shape of every input; is it large)
 MODELS = {
     "ppocr-det": (ocr("ch_PP-OCRv4_det_infer.onnx"), {"x": [2, 3, 96, 160]}, False),
-    "ppocr-rec": (ocr("ch_PP-OCRv4_rec_infer.onnx"), {"x": [2, 3, 48, 160]}, False),
+    "ppocr-rec": (ocr("ch_PP-OCRv4_rec_infer.onnx"), {"x": [2, 3, 48, 208]}, False),
     "ppocr-cls": (ocr("ch_ppocr_mobile_v2.0_cls_infer.onnx"), {"x": [2, 3, 48, 192]},
                   False),
     "resnet50": (light("light_resnet50.onnx"), {"gpu_0/data_0": [1, 3, 224, 224]}, False),
@@ -153,7 +154,17 @@ def fill_weights(model):
         tensor.ClearField("doc_string")
 
 
-def make_input(name, value, shape, index):
+#: Noise means nothing to the OCR models: they get pictures of text.
+PICTURES = {
+    "ppocr-det": text_picture.detection_input,
+    "ppocr-rec": text_picture.recognition_input,
+    "ppocr-cls": text_picture.recognition_input,
+}
+
+
+def make_input(model, name, value, shape, index):
+    if model in PICTURES:
+        return PICTURES[model](shape[0], shape[2], shape[3])
     kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
     generator = np.random.Generator(np.random.PCG64(1000 + index))
     if name == "attention_mask":
@@ -201,7 +212,7 @@ def write_case(name, target):
     inputs = [v for v in model.graph.input if v.name not in constants]
     feeds = {}
     for index, value in enumerate(inputs):
-        values = make_input(value.name, value, shapes[value.name], index)
+        values = make_input(name, value.name, value, shapes[value.name], index)
         feeds[value.name] = values
         proto = onnx.numpy_helper.from_array(values, value.name)
         (work / "inputs" / f"input_{index}.pb").write_bytes(proto.SerializeToString())

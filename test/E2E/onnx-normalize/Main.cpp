@@ -1,7 +1,8 @@
 //===- Main.cpp - Loads ONNX models and writes them in canonical form -----===//
 //
-//   onnx-normalize IN.onnx OUT.onnx [NAME=1,128]…
+//   onnx-normalize IN.onnx OUT.onnx [--expand] [NAME=1,128]…
 //
+// --expand keeps no operator that ONNX defines by a function body.
 // For tests only: what ONNX Runtime computes from OUT must be what it computes from IN.
 // Without arguments it reads such lines from standard input and answers each with "ok"
 // or the error, so that thousands of models need one process.
@@ -21,6 +22,10 @@ static Expected<void> normalize(const std::vector<std::string> &arguments) {
     return makeError("expected IN.onnx OUT.onnx [NAME=1,128]...");
   LoadOptions options;
   for (size_t i = 2; i < arguments.size(); ++i) {
+    if (arguments[i] == "--expand") {
+      options.kept = {"Range"}; // the body is a Loop
+      continue;
+    }
     auto binding = parseShapeBinding(arguments[i]);
     if (!binding)
       return tl::unexpected(binding.error());

@@ -20,10 +20,10 @@ static std::string canonicalText(const Mesh &mesh, std::string_view text) {
 TEST_CASE("layouts print what they parse") {
   Mesh mesh = *Mesh::parse("dp=2,tp=4,sp=2");
   for (std::string_view text :
-       {"[]", "[{5}]", "[{2: dp}·{128: sp}, {768}] partial sum {tp}", "[{13/16: dp, tp}]",
-        "[{3}·{768: tp:(1)2}, {8: tp:(2)2}] partial sum {dp}, max {sp}", "[{0}]"})
+       {"[]", "[{5}]", "[{2: dp}*{128: sp}, {768}] partial sum {tp}", "[{13/16: dp, tp}]",
+        "[{3}*{768: tp:(1)2}, {8: tp:(2)2}] partial sum {dp}, max {sp}", "[{0}]"})
     CHECK(parsed(mesh, text).str(mesh) == text);
-  Layout layout = parsed(mesh, "[{13/16: dp, tp}, {3}·{8: sp}]");
+  Layout layout = parsed(mesh, "[{13/16: dp, tp}, {3}*{8: sp}]");
   CHECK(layout.globalShape() == std::vector<int64_t>{13, 24});
   CHECK(layout.localShape() == std::vector<int64_t>{2, 12});
   CHECK(layout.localElements() == 24);
@@ -44,8 +44,8 @@ TEST_CASE("bad layouts are refused with the dim and the axis") {
         "used twice: it overlaps tp");
   CHECK(message("[{13: tp}]") == "in the layout \"[{13: tp}]\": dim 0: the extent 13 is "
                                  "not a multiple of its 4 shards");
-  CHECK(message("[{2}·{13/16: tp}]") ==
-        "in the layout \"[{2}·{13/16: tp}]\": dim 0: only the major-most factor may be "
+  CHECK(message("[{2}*{13/16: tp}]") ==
+        "in the layout \"[{2}*{13/16: tp}]\": dim 0: only the major-most factor may be "
         "padded, got 13/16");
   CHECK(message("[{16/13}]") == "in the layout \"[{16/13}]\": dim 0: the padded size 13 "
                                 "is below the size 16");
@@ -67,13 +67,13 @@ TEST_CASE("bad layouts are refused with the dim and the axis") {
 
 TEST_CASE("the canonical form merges what says the same") {
   Mesh mesh = *Mesh::parse("dp=2,tp=4,sp=2");
-  CHECK(canonicalText(mesh, "[{4: tp}·{6}]") == "[{24: tp}]");
-  CHECK(canonicalText(mesh, "[{2: dp}·{128: sp}]") == "[{256: dp, sp}]");
-  CHECK(canonicalText(mesh, "[{4: dp}·{128: sp}]") == "[{4: dp}·{128: sp}]");
-  CHECK(canonicalText(mesh, "[{1}·{768: tp}]") == "[{768: tp}]");
-  CHECK(canonicalText(mesh, "[{3}·{768: tp}]") == "[{3}·{768: tp}]");
-  CHECK(canonicalText(mesh, "[{3}·{2}·{4: tp}·{5}]") == "[{6}·{20: tp}]");
-  CHECK(canonicalText(mesh, "[{13/16: tp}·{4}]") == "[{52/64: tp}]");
+  CHECK(canonicalText(mesh, "[{4: tp}*{6}]") == "[{24: tp}]");
+  CHECK(canonicalText(mesh, "[{2: dp}*{128: sp}]") == "[{256: dp, sp}]");
+  CHECK(canonicalText(mesh, "[{4: dp}*{128: sp}]") == "[{4: dp}*{128: sp}]");
+  CHECK(canonicalText(mesh, "[{1}*{768: tp}]") == "[{768: tp}]");
+  CHECK(canonicalText(mesh, "[{3}*{768: tp}]") == "[{3}*{768: tp}]");
+  CHECK(canonicalText(mesh, "[{3}*{2}*{4: tp}*{5}]") == "[{6}*{20: tp}]");
+  CHECK(canonicalText(mesh, "[{13/16: tp}*{4}]") == "[{52/64: tp}]");
   CHECK(canonicalText(mesh, "[{8: tp:(1)2, tp:(2)2}]") == "[{8: tp}]");
   CHECK(canonicalText(mesh, "[{8}] partial sum {tp:(2)2, tp:(1)2, dp}") ==
         "[{8}] partial sum {dp, tp}");
@@ -88,7 +88,7 @@ TEST_CASE("equal canonical forms and equal placement are the same thing") {
     for (const std::string &y : axes) {
       for (int64_t cut : {1, 2, 4, 8, 16}) {
         std::string text =
-            "[{" + std::to_string(cut) + x + "}·{" + std::to_string(16 / cut) + y + "}]";
+            "[{" + std::to_string(cut) + x + "}*{" + std::to_string(16 / cut) + y + "}]";
         if (Layout::parse(text, mesh))
           texts.push_back(text);
       }
@@ -114,7 +114,7 @@ TEST_CASE("equal canonical forms and equal placement are the same thing") {
 TEST_CASE("runs of strided, padded and empty slices") {
   Mesh mesh = *Mesh::parse("dp=2,tp=4");
   using Runs = std::vector<DimRun>;
-  DimLayout qkv = parsed(mesh, "[{3}·{8: tp}]").dims[0];
+  DimLayout qkv = parsed(mesh, "[{3}*{8: tp}]").dims[0];
   CHECK(dimRuns(mesh, qkv, 1) == Runs{{2, 0, 2}, {10, 2, 2}, {18, 4, 2}});
   DimLayout uneven = parsed(mesh, "[{13/16: dp, tp}]").dims[0];
   CHECK(dimRuns(mesh, uneven, 5) == Runs{{10, 0, 2}});
@@ -122,7 +122,7 @@ TEST_CASE("runs of strided, padded and empty slices") {
   CHECK(dimRuns(mesh, uneven, 7).empty());
   CHECK(validExtent(mesh, uneven.factors[0], 6) == 1);
   CHECK(validExtent(mesh, uneven.factors[0], 7) == 0);
-  DimLayout rows = parsed(mesh, "[{3/4: dp}·{8: tp}]").dims[0];
+  DimLayout rows = parsed(mesh, "[{3/4: dp}*{8: tp}]").dims[0];
   CHECK(dimRuns(mesh, rows, 7) == Runs{{22, 0, 2}});
   CHECK(dimRuns(mesh, parsed(mesh, "[{0}]").dims[0], 0).empty());
 }
@@ -130,8 +130,8 @@ TEST_CASE("runs of strided, padded and empty slices") {
 TEST_CASE("slices of all ranks rebuild the tensor") {
   Mesh mesh = *Mesh::parse("a=2,b=3,c=2");
   for (std::string_view text :
-       {"[{5/6: b}, {3}·{4: c}, {2: a}]", "[{5/8: c, a}, {12}, {2}]",
-        "[{5/12: a, b, c}, {12}, {2}]", "[{5}, {2: a}·{6: b}, {2: c}]"}) {
+       {"[{5/6: b}, {3}*{4: c}, {2: a}]", "[{5/8: c, a}, {12}, {2}]",
+        "[{5/12: a, b, c}, {12}, {2}]", "[{5}, {2: a}*{6: b}, {2: c}]"}) {
     Layout layout = parsed(mesh, text);
     std::vector<int32_t> global(5 * 12 * 2), rebuilt(global.size(), -1);
     std::iota(global.begin(), global.end(), 1);
@@ -147,7 +147,7 @@ TEST_CASE("slices of all ranks rebuild the tensor") {
   }
   // One value by hand: rank (a=1, b=2, c=0) holds rows 4 (and padding), columns 0,1 of
   // each third, and the second of the last dim.
-  Layout layout = parsed(mesh, "[{5/6: b}, {3}·{4: c}, {2: a}]");
+  Layout layout = parsed(mesh, "[{5/6: b}, {3}*{4: c}, {2: a}]");
   std::vector<int32_t> global(120), local(12);
   std::iota(global.begin(), global.end(), 0);
   extractLocal(mesh, layout, 10, 4, reinterpret_cast<std::byte *>(global.data()),

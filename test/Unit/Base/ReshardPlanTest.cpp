@@ -153,16 +153,16 @@ TEST_CASE("reshard: reductions go where the data is smallest") {
 
 TEST_CASE("reshard: dim factors refine and merge without moving data") {
   Mesh mesh = *Mesh::parse("dp=2,tp=4");
-  CHECK(summary(mesh, planned(mesh, "[{2: dp}·{128: tp}]", "[{256: dp, tp}]")) == "");
-  CHECK(summary(mesh, planned(mesh, "[{768}, {3}·{768: tp}]", "[{768}, {3}·{768}]")) ==
+  CHECK(summary(mesh, planned(mesh, "[{2: dp}*{128: tp}]", "[{256: dp, tp}]")) == "");
+  CHECK(summary(mesh, planned(mesh, "[{768}, {3}*{768: tp}]", "[{768}, {3}*{768}]")) ==
         "all-gather{tp}");
-  ReshardPlan rows = planned(mesh, "[{4: dp}·{128: tp}]", "[{512: dp}]");
+  ReshardPlan rows = planned(mesh, "[{4: dp}*{128: tp}]", "[{512: dp}]");
   CHECK(summary(mesh, rows) == "all-gather{tp}");
   CHECK(rows.receivedElements == 192);
   // Cuts that do not nest: the thirds against quarters.
-  ReshardPlan fused = planned(mesh, "[{3}·{8: tp}]", "[{24: tp}]");
+  ReshardPlan fused = planned(mesh, "[{3}*{8: tp}]", "[{24: tp}]");
   CHECK(summary(mesh, fused) == "exchange{}");
-  CHECK(correct(mesh, fused, "[{3}·{8: tp}]", "[{24: tp}]"));
+  CHECK(correct(mesh, fused, "[{3}*{8: tp}]", "[{24: tp}]"));
   CHECK(fused.receivedElements == fused.lowerBoundElements);
   // Differing padded extents cost nothing while a dim is unsharded.
   CHECK(summary(mesh, planned(mesh, "[{13/16}]", "[{13/14: dp}]")) ==
@@ -188,7 +188,7 @@ TEST_CASE("reshard: the geometry of steps") {
   CHECK(std::vector{g.count, g.outer, g.chunk, g.inner} ==
         std::vector<int64_t>{4, 3, 2, 5});
   g = stepGeometry(
-      planned(mesh, "[{6: dp}, {3}·{8: tp}, {5}]", "[{6: dp}, {3}·{8}, {5}]").steps[0]);
+      planned(mesh, "[{6: dp}, {3}*{8: tp}, {5}]", "[{6: dp}, {3}*{8}, {5}]").steps[0]);
   CHECK(std::vector{g.count, g.outer, g.chunk, g.inner} ==
         std::vector<int64_t>{4, 9, 2, 5});
   g = stepGeometry(

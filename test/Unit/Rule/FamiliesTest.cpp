@@ -54,7 +54,8 @@ TEST_CASE("slices and concatenation of equal blocks keep their minor factor") {
 TEST_CASE("linear sets") {
   auto sets = parseLinearSets("sum 01, max 0");
   REQUIRE(sets);
-  CHECK(*sets == std::vector<LinearSet>{{ReduceKind::Sum, {0, 1}}, {ReduceKind::Max, {0}}});
+  CHECK(*sets ==
+        std::vector<LinearSet>{{ReduceKind::Sum, {0, 1}}, {ReduceKind::Max, {0}}});
   CHECK(parseLinearSets("")->empty());
   CHECK(!parseLinearSets("mean 0"));
 }

@@ -22,8 +22,7 @@ TEST_CASE("matmul: sizes, kinds and layouts follow from the text") {
         "[{2: dp}, {3}, {6}] partial sum {tp}");
 
   strategy.factors[3].factors[0].axes = {mesh.whole(1)};
-  CHECK(verifyStrategy(mesh, *rule, strategy).error().message ==
-        "axis tp is used twice");
+  CHECK(verifyStrategy(mesh, *rule, strategy).error().message == "axis tp is used twice");
 }
 
 TEST_CASE("compound and broadcast dims") {
@@ -47,7 +46,7 @@ TEST_CASE("a strategy's text is read back") {
   auto rule = ShardingRule::parse("m k, k n -> m n", {{4, 3}, {3, 12}});
   rule->linear = {{ReduceKind::Sum, {0}}};
   for (const char *text :
-       {"[{4: dp}, {3}, {12}]", "[{4}, {3}, {2}·{6: tp}]", "[{4: dp}, {3/6: tp}, {12}]",
+       {"[{4: dp}, {3}, {12}]", "[{4}, {3}, {2}*{6: tp}]", "[{4: dp}, {3/6: tp}, {12}]",
         "[{4}, {3}, {12: dp}] pass 0 {tp:(1)2}"}) {
     auto strategy = Strategy::parse(text, mesh, *rule);
     REQUIRE(strategy);

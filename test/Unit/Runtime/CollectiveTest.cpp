@@ -46,7 +46,7 @@ TEST_CASE("every collective between threads gives what the Abi says") {
 TEST_CASE("an exchange moves any layout to any other") {
   Mesh mesh = *Mesh::parse("a=2,b=3");
   const char *layouts[] = {"[{13}, {6}]", "[{13/18: a, b}, {6}]", "[{13/18: b}, {6: a}]",
-                           "[{13}, {2: a}·{3: b}]", "[{13/14: a}, {6: b}]"};
+                           "[{13}, {2: a}*{3: b}]", "[{13/14: a}, {6: b}]"};
   for (const char *before : layouts)
     for (const char *after : layouts) {
       TaskTableBuilder builder(mesh);

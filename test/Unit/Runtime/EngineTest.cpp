@@ -359,10 +359,14 @@ static void checkConv(task::Conv p, bool transposed, const std::string &what) {
         for (const task::PostOp &op : p.post) {
           double alpha = op.alpha;
           if (task::isBinary(op.kind)) {
+            bool last = p.dst_format == PARTITA_FORMAT_CHANNELS_LAST;
             int64_t index = op.mask & 1 ? n : 0;
-            index = op.mask & 2 ? index * p.out_channels + c : index;
+            if (!last && (op.mask & 2))
+              index = index * p.out_channels + c;
             for (size_t d = 0; d < out.size(); ++d)
               index = op.mask >> (d + 2) & 1 ? index * out[d] + at[d] : index;
+            if (last && (op.mask & 2))
+              index = index * p.out_channels + c;
             alpha = buffers[next++].get(index);
           }
           x = unary(op.kind, x, alpha, op.beta);
@@ -404,9 +408,9 @@ TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
         checkConv(p, false, "1-d");
         p.spatial = {window(5, 1, 1, 1, 0, 0), window(6, 1, 1, 1, 0, 0)};
         checkConv(p, false, "1x1");
-        if (format == PARTITA_FORMAT_CHANNELS_FIRST) {
-          p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 15}, {PARTITA_POST_RELU}};
-          checkConv(p, false, "1x1, residual, relu");
+        for (int64_t mask : {15, 14, 12, 3}) {
+          p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, mask}, {PARTITA_POST_RELU}};
+          checkConv(p, false, "1x1, add, relu, mask " + std::to_string(mask));
         }
       }
 }

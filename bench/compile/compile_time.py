@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""How compile time grows: with the number of layers, and with the number of ranks.
+
+usage: compile_time.py PARTITA ZOO
+
+ZOO is made by test/E2E/models/zoo.py (resnet50-random; bert-base when named). The layer
+models have the shapes of GPT-2 small; their weights lie in a sparse file of zeros.
+"""
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "test", "E2E", "models"))
+import build_gpt2  # noqa: E402
+
+
+class SparseGpt2(build_gpt2.Gpt2):
+    """GPT-2 whose large weights exist as a name, a shape and a place in a file."""
+
+    def __init__(self, layers):
+        super().__init__(True, 1, 128, hidden=768, heads=12, layers=layers,
+                         vocabulary=50257)
+        self.offset = 0
+
+    def draw(self, *shape, gain=1, mean=0):
+        return np.broadcast_to(np.float32(mean), shape)
+
+    def weight(self, name, value):
+        if value.size < 4096:
+            return super().weight(name, np.array(value))
+        tensor = TensorProto(name=name, dims=value.shape, data_type=TensorProto.FLOAT,
+                             data_location=TensorProto.EXTERNAL)
+        length = value.size * 4
+        if value.dtype == bool:
+            tensor.data_type, length = TensorProto.BOOL, value.size
+        for key, entry in [("location", "weights.bin"), ("offset", self.offset),
+                           ("length", length)]:
+            tensor.external_data.add(key=key, value=str(entry))
+        self.offset += -(-length // 4096) * 4096
+        self.initializers.append(tensor)
+        return name
+
+    def save(self, folder):
+        check, onnx.checker.check_model = onnx.checker.check_model, lambda *a, **k: None
+        try:
+            model = self.build()
+        finally:
+            onnx.checker.check_model = check
+        onnx.save(model, os.path.join(folder, "model.onnx"))
+        with open(os.path.join(folder, "weights.bin"), "wb") as file:
+            file.truncate(self.offset)
+        return os.path.join(folder, "model.onnx")
+
+
+def compile_once(partita, model, mesh, shapes, work):
+    bundle = os.path.join(work, "bundle")
+    subprocess.run(["rm", "-rf", bundle], check=True)
+    text = subprocess.run([partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes],
+                          check=True, capture_output=True, text=True).stdout
+    stages = dict(re.findall(r"^  (\w+) +([\d.]+) s$", text, re.M))
+    total = float(re.search(r"in ([\d.]+) s", text).group(1))
+    return total, {name: float(seconds) for name, seconds in stages.items()}
+
+
+def median(partita, model, mesh, shapes, work, times=5):
+    runs = [compile_once(partita, model, mesh, shapes, work) for _ in range(times)]
+    code = statistics.median(stages.get("code", 0) for _, stages in runs)
+    return statistics.median(total for total, _ in runs), code
+
+
+def main(partita, zoo):
+    with tempfile.TemporaryDirectory() as work:
+        rows = []
+        for layers in (12, 24, 48, 96):
+            folder = os.path.join(work, str(layers))
+            os.makedirs(folder)
+            model = SparseGpt2(layers).save(folder)
+            rows.append((layers, *median(partita, model, "dp=2,tp=4", [], work)))
+            print("GPT-2 shapes, %d layers, 8 ranks: whole %.3f s, code %.3f s" % rows[-1],
+                  flush=True)
+        (few, whole_few, code_few), (many, whole_many, code_many) = rows[0], rows[-1]
+        print(f"slope {(whole_many - whole_few) / (many - few) * 1e3:.2f} ms a layer; "
+              f"code generation {many} against {few} layers: {code_many / code_few:.2f}×")
+        for name in ("resnet50-random", "bert-base"):
+            folder = os.path.join(zoo, name)
+            if not os.path.exists(folder):
+                continue
+            with open(os.path.join(folder, "case.json")) as file:
+                shapes = [word for key, shape in json.load(file)["shapes"].items()
+                          for word in ("--shape", f"{key}=" + ",".join(map(str, shape)))]
+            model = os.path.join(folder, "model.onnx")
+            small, _ = median(partita, model, "dp=2,tp=4", shapes, work)
+            large, _ = median(partita, model, "dp=64,tp=16", shapes, work)
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            print(f"{name}: 8 ranks {small:.2f} s, 1024 ranks {large:.2f} s "
+                  f"({large / small:.2f}×), peak of all compiles so far {peak:.0f} MiB",
+                  flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

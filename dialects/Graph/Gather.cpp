@@ -1,0 +1,132 @@
+//===- Gather.cpp - Ops that read where an operand says -------------------===//
+#include "dialects/Graph/Graph.h"
+
+#include "partita/Reference/Kernels.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
+                                         Adaptor adaptor) {
+  auto axis = normalizeAxis(adaptor.getAxis(), shapes[0].size());
+  if (!axis)
+    return tl::unexpected(axis.error());
+  ShardingRule rule;
+  TensorFactors data, indices, result;
+  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+    if (size == 1)
+      return {};
+    return {rule.addFactor(size, kind)};
+  };
+  for (int64_t extent : shapes[1])
+    indices.push_back(add(extent, FactorKind::Parallel));
+  for (size_t d = 0; d < shapes[0].size(); ++d) {
+    bool gathered = static_cast<int64_t>(d) == *axis;
+    data.push_back(
+        add(shapes[0][d], gathered ? FactorKind::Replicate : FactorKind::Parallel));
+    if (gathered)
+      result.insert(result.end(), indices.begin(), indices.end());
+    else
+      result.push_back(data.back());
+  }
+  rule.operands = {data, indices};
+  rule.results = {result};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
+  auto axis = static_cast<size_t>(*normalizeAxis(getAxis(), data.size()));
+  auto dataStrides = reference::strides(data);
+  auto indexStrides = reference::strides(indices);
+  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
+  for (int64_t name : names)
+    if (name < -data[axis] || name >= data[axis])
+      return makeError("index " + std::to_string(name) + " is outside axis " +
+                       std::to_string(axis) + " of size " + std::to_string(data[axis]));
+  return oneResult(
+      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+        int64_t at = 0, name = 0;
+        for (size_t d = 0; d < axis; ++d)
+          at += index[d] * dataStrides[d];
+        for (size_t d = 0; d < indices.size(); ++d)
+          name += index[axis + d] * indexStrides[d];
+        for (size_t d = axis + 1; d < data.size(); ++d)
+          at += index[d + indices.size() - 1] * dataStrides[d];
+        int64_t i = names[name];
+        return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
+      }));
+}
+
+Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
+                                           Adaptor adaptor) {
+  const Shape &data = shapes[0], &indices = shapes[1];
+  auto batch = static_cast<size_t>(adaptor.getBatchDims());
+  if (indices.empty() || batch >= indices.size() ||
+      batch + static_cast<size_t>(indices.back()) > data.size())
+    return makeError("indices of rank " + std::to_string(indices.size()) +
+                     " do not address data of rank " + std::to_string(data.size()));
+  ShardingRule rule;
+  TensorFactors dataDims, indexDims, result;
+  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+    if (size == 1)
+      return {};
+    return {rule.addFactor(size, kind)};
+  };
+  for (size_t d = 0; d + 1 < indices.size(); ++d) {
+    if (d < batch && indices[d] != data[d])
+      return makeError("batch dim " + std::to_string(d) + " has size " +
+                       std::to_string(data[d]) + " in data and " +
+                       std::to_string(indices[d]) + " in indices");
+    indexDims.push_back(add(indices[d], FactorKind::Parallel));
+    result.push_back(indexDims.back());
+  }
+  indexDims.push_back(add(indices.back(), FactorKind::Replicate));
+  for (size_t d = 0; d < data.size(); ++d) {
+    if (d < batch) {
+      dataDims.push_back(indexDims[d]);
+    } else if (d < batch + static_cast<size_t>(indices.back())) {
+      dataDims.push_back(add(data[d], FactorKind::Replicate));
+    } else {
+      dataDims.push_back(add(data[d], FactorKind::Parallel));
+      result.push_back(dataDims.back());
+    }
+  }
+  rule.operands = {dataDims, indexDims};
+  rule.results = {result};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+GatherNDOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape, &indices = operands[1]->shape;
+  auto batch = static_cast<size_t>(getBatchDims());
+  auto depth = static_cast<size_t>(indices.back());
+  auto dataStrides = reference::strides(data);
+  auto indexStrides = reference::strides(indices);
+  std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
+  for (size_t i = 0; i < names.size(); ++i) {
+    int64_t extent = data[batch + i % depth];
+    if (names[i] < -extent || names[i] >= extent)
+      return makeError("index " + std::to_string(names[i]) +
+                       " is outside a dim of size " + std::to_string(extent));
+  }
+  size_t outer = indices.size() - 1;
+  return oneResult(
+      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
+        int64_t at = 0, name = 0;
+        for (size_t d = 0; d < outer; ++d)
+          name += index[d] * indexStrides[d];
+        for (size_t d = 0; d < batch; ++d)
+          at += index[d] * dataStrides[d];
+        for (size_t d = 0; d < depth; ++d) {
+          int64_t i = names[name + static_cast<int64_t>(d)];
+          at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
+        }
+        for (size_t d = batch + depth; d < data.size(); ++d)
+          at += index[outer + d - batch - depth] * dataStrides[d];
+        return at;
+      }));
+}

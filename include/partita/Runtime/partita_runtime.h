@@ -1,0 +1,83 @@
+/*===- partita_runtime.h - Run a compiled bundle from C ------------*- C -*-===*\
+|*
+|*   partita_session *s = partita_load("bundle", NULL);
+|*   if (!s) { puts(partita_error(NULL)); … }
+|*   partita_bind_input(s, "x", x, sizeof x);
+|*   partita_bind_output(s, "y", y, sizeof y);
+|*   if (partita_run(s)) { puts(partita_error(s)); … }
+|*   partita_free(s);
+|*
+|* Tensors are dense and row-major in the caller's memory, which must stay valid while
+|* bound. All ranks run as threads of the calling process, unless MPI is asked for; then
+|* every process of the job makes the same calls, and outputs are written on rank 0 only.
+|* One session may be used by one thread at a time.
+|*
+\*===----------------------------------------------------------------------===*/
+#ifndef PARTITA_RUNTIME_PARTITA_RUNTIME_H
+#define PARTITA_RUNTIME_PARTITA_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PARTITA_API __attribute__((visibility("default")))
+
+typedef struct partita_session partita_session;
+
+typedef struct partita_load_options {
+  size_t size;           /* sizeof(partita_load_options), for later additions */
+  const char *entry;     /* entry point; NULL: "main" */
+  const char *transport; /* "local" or "mpi"; NULL: "local" */
+  double timeout;        /* seconds without progress of a rank; 0: 60 */
+  int threads;           /* per rank; 0: as compiled */
+} partita_load_options;
+
+typedef struct partita_tensor_info {
+  const char *name;  /* owned by the session */
+  const char *dtype; /* "f32", "bf16", "i64", "bool" … */
+  size_t rank;
+  const int64_t *shape; /* owned by the session */
+  size_t bytes;
+} partita_tensor_info;
+
+/* "0.1.0" */
+PARTITA_API const char *partita_version(void);
+
+/* Loads a bundle and its weights and starts the ranks. `options` may be NULL. NULL on
+ * failure; partita_error(NULL) then says why. */
+PARTITA_API partita_session *partita_load(const char *bundle,
+                                          const partita_load_options *options);
+/* Stops the ranks. NULL is allowed. */
+PARTITA_API void partita_free(partita_session *session);
+
+/* The sentence for the session's last failure, or for this thread's last failed
+ * partita_load when `session` is NULL. Empty if there was none. */
+PARTITA_API const char *partita_error(const partita_session *session);
+
+PARTITA_API size_t partita_num_ranks(const partita_session *session);
+PARTITA_API size_t partita_num_inputs(const partita_session *session);
+PARTITA_API size_t partita_num_outputs(const partita_session *session);
+/* 0, or 1 if there is no tensor of this index. */
+PARTITA_API int partita_input_info(const partita_session *session, size_t index,
+                                   partita_tensor_info *info);
+PARTITA_API int partita_output_info(const partita_session *session, size_t index,
+                                    partita_tensor_info *info);
+
+/* 0, or 1 if the name is unknown or `bytes` is not the tensor's size. */
+PARTITA_API int partita_bind_input(partita_session *session, const char *name,
+                                   const void *data, size_t bytes);
+PARTITA_API int partita_bind_output(partita_session *session, const char *name,
+                                    void *data, size_t bytes);
+
+/* One request. 0, or 1 if a tensor is unbound or a rank failed; after the latter the
+ * session can only be freed. */
+PARTITA_API int partita_run(partita_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PARTITA_RUNTIME_PARTITA_RUNTIME_H */

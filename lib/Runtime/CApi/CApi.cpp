@@ -1,0 +1,144 @@
+//===- CApi.cpp - The runtime for C callers -------------------------------===//
+#include "partita/Base/Bundle.h"
+#include "partita/Runtime/Session.h"
+#include "partita/Runtime/partita_runtime.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::runtime;
+
+struct partita_session {
+  std::unique_ptr<Session> session;
+  std::vector<const std::byte *> inputs;
+  std::vector<std::byte *> outputs;
+  std::string error;
+
+  int fail(std::string message) {
+    error = std::move(message);
+    return 1;
+  }
+};
+
+static thread_local std::string loadError;
+
+const char *partita_version(void) { return partitaVersion().data(); }
+
+partita_session *partita_load(const char *bundle, const partita_load_options *options) {
+  SessionOptions o;
+  loadError.clear();
+  if (options) {
+    if (options->size != sizeof(*options)) {
+      loadError = "partita_load_options has another size: header and library differ";
+      return nullptr;
+    }
+    std::string transport = options->transport ? options->transport : "local";
+    if (transport != "local" && transport != "mpi") {
+      loadError = "transport '" + transport + "' is unknown; there are local and mpi";
+      return nullptr;
+    }
+    o.transport = transport == "mpi" ? TransportKind::Mpi : TransportKind::Local;
+    if (options->entry)
+      o.entry = options->entry;
+    if (options->timeout > 0)
+      o.timeout = options->timeout;
+    o.threads = std::max(options->threads, 0);
+  }
+  auto session = Session::load(bundle ? bundle : "", o);
+  if (!session) {
+    loadError = session.error().message;
+    return nullptr;
+  }
+  auto *out = new partita_session;
+  out->session = std::move(*session);
+  out->inputs.resize(out->session->inputs().size());
+  out->outputs.resize(out->session->outputs().size());
+  return out;
+}
+
+void partita_free(partita_session *session) { delete session; }
+
+const char *partita_error(const partita_session *session) {
+  return session ? session->error.c_str() : loadError.c_str();
+}
+
+size_t partita_num_ranks(const partita_session *session) {
+  return static_cast<size_t>(session->session->numRanks());
+}
+size_t partita_num_inputs(const partita_session *session) {
+  return session->inputs.size();
+}
+size_t partita_num_outputs(const partita_session *session) {
+  return session->outputs.size();
+}
+
+static int describe(const std::vector<TensorInfo> &list, size_t index,
+                    partita_tensor_info *info) {
+  if (index >= list.size())
+    return 1;
+  const TensorInfo &t = list[index];
+  // The names of types are string literals.
+  *info = {t.name.c_str(), name(t.type).data(), t.shape.size(), t.shape.data(),
+           t.bytes()};
+  return 0;
+}
+
+int partita_input_info(const partita_session *session, size_t index,
+                       partita_tensor_info *info) {
+  return describe(session->session->inputs(), index, info);
+}
+int partita_output_info(const partita_session *session, size_t index,
+                        partita_tensor_info *info) {
+  return describe(session->session->outputs(), index, info);
+}
+
+/// The place of the tensor in `list`, or -1 with the session's error set.
+static ptrdiff_t find(partita_session *session, const std::vector<TensorInfo> &list,
+                      const char *what, const char *wanted, size_t bytes) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].name != wanted)
+      continue;
+    if (list[i].bytes() == bytes)
+      return static_cast<ptrdiff_t>(i);
+    session->fail(std::string(what) + " '" + wanted + "' has " +
+                  std::to_string(list[i].bytes()) + " bytes, got " +
+                  std::to_string(bytes));
+    return -1;
+  }
+  std::string known;
+  for (const TensorInfo &t : list)
+    known += (known.empty() ? "" : ", ") + t.name;
+  session->fail("there is no " + std::string(what) + " '" + wanted + "'; there are " +
+                known);
+  return -1;
+}
+
+int partita_bind_input(partita_session *session, const char *name, const void *data,
+                       size_t bytes) {
+  ptrdiff_t i = find(session, session->session->inputs(), "input", name, bytes);
+  if (i < 0)
+    return 1;
+  session->inputs[static_cast<size_t>(i)] = static_cast<const std::byte *>(data);
+  return 0;
+}
+
+int partita_bind_output(partita_session *session, const char *name, void *data,
+                        size_t bytes) {
+  ptrdiff_t i = find(session, session->session->outputs(), "output", name, bytes);
+  if (i < 0)
+    return 1;
+  session->outputs[static_cast<size_t>(i)] = static_cast<std::byte *>(data);
+  return 0;
+}
+
+int partita_run(partita_session *session) {
+  const Session &s = *session->session;
+  for (size_t i = 0; i < session->inputs.size(); ++i)
+    if (!session->inputs[i] && s.inputs()[i].bytes() != 0)
+      return session->fail("input '" + s.inputs()[i].name + "' is not bound");
+  for (size_t i = 0; i < session->outputs.size(); ++i)
+    if (s.isRoot() && !session->outputs[i] && s.outputs()[i].bytes() != 0)
+      return session->fail("output '" + s.outputs()[i].name + "' is not bound");
+  auto ok = session->session->run(session->inputs, session->outputs);
+  return ok ? 0 : session->fail(ok.error().message);
+}

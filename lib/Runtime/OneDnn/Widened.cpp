@@ -1,0 +1,173 @@
+//===- Widened.cpp - 16-bit floats computed in f32 ------------------------===//
+//
+// oneDNN has no f16 (and, on older CPUs, no fast bf16) products. The f32 call with the
+// same strides works on copies of the operands that differ only in element width, so
+// nothing about geometry is said twice.
+//
+//===----------------------------------------------------------------------===//
+#include "Program.h"
+
+#include <algorithm>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+using namespace partita;
+using namespace partita::onednn;
+
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) static int64_t
+widenHalfFast(const uint16_t *from, float *to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(
+                                 reinterpret_cast<const __m128i *>(from + i))));
+  return i;
+}
+
+__attribute__((target("avx,f16c"))) static int64_t
+narrowHalfFast(const float *from, uint16_t *to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i *>(to + i),
+        _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+
+static bool hasF16c() { return __builtin_cpu_supports("f16c"); }
+#else
+static int64_t widenHalfFast(const uint16_t *, float *, int64_t) { return 0; }
+static int64_t narrowHalfFast(const float *, uint16_t *, int64_t) { return 0; }
+static bool hasF16c() { return false; }
+#endif
+
+static void widen(DType type, const void *source, void *target, int64_t count) {
+  auto *from = static_cast<const uint16_t *>(source);
+  auto *to = static_cast<float *>(target);
+  if (type == DType::BF16) {
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = bfloat16ToFloat(from[i]);
+    return;
+  }
+  for (int64_t i = hasF16c() ? widenHalfFast(from, to, count) : 0; i < count; ++i)
+    to[i] = halfToFloat(from[i]);
+}
+
+static void narrow(DType type, const void *source, void *target, int64_t count) {
+  auto *from = static_cast<const float *>(source);
+  auto *to = static_cast<uint16_t *>(target);
+  if (type == DType::BF16) {
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = floatToBfloat16(from[i]);
+    return;
+  }
+  for (int64_t i = hasF16c() ? narrowHalfFast(from, to, count) : 0; i < count; ++i)
+    to[i] = floatToHalf(from[i]);
+}
+
+namespace {
+
+constexpr size_t resultOperand = task::MatMulC, scratchOperand = task::MatMulScratch;
+static_assert(resultOperand == task::ConvDst && scratchOperand == task::ConvScratch &&
+              size_t(task::MatMulB) == size_t(task::ConvWeights));
+
+uint64_t rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class Widened : public Call {
+public:
+  Widened(DType type, std::unique_ptr<Call> inner, std::vector<int64_t> counts,
+          bool packs)
+      : type(type), inner(std::move(inner)), counts(std::move(counts)), packs(packs) {
+    Sizes own = this->inner->sizes();
+    // The f32 weight is kept, repacked or not, where the 16-bit one is a constant.
+    if (packs) {
+      memory.packed = own.packed ? own.packed : rounded(4 * weightCount());
+      key = "widened " + std::to_string(static_cast<int>(type)) + " " +
+            this->inner->packedKey();
+    }
+    memory.scratch = rounded(own.scratch);
+    for (size_t i = 0; i < this->counts.size(); ++i)
+      if (copied(i))
+        memory.scratch += rounded(4 * static_cast<uint64_t>(this->counts[i]));
+  }
+
+  Expected<void> pack(const void *raw, void *packed) override {
+    if (inner->sizes().packed == 0) {
+      widen(type, raw, packed, static_cast<int64_t>(weightCount()));
+      return {};
+    }
+    // At load only.
+    std::unique_ptr<float[]> copy(new float[weightCount()]);
+    widen(type, raw, copy.get(), static_cast<int64_t>(weightCount()));
+    return inner->pack(copy.get(), packed);
+  }
+
+  Expected<void> bind(std::span<void *const> list, void *packed) override {
+    narrowOperands.assign(list.begin(), list.end());
+    wideOperands.assign(list.size(), nullptr);
+    auto *place = static_cast<std::byte *>(list[scratchOperand]);
+    wideOperands[scratchOperand] = place;
+    place += rounded(inner->sizes().scratch);
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (!copied(i) || !list[i])
+        continue;
+      wideOperands[i] = place;
+      place += rounded(4 * static_cast<uint64_t>(counts[i]));
+    }
+    bool ownForm = inner->sizes().packed != 0;
+    if (packs && !ownForm)
+      wideOperands[task::MatMulB] = packed;
+    return inner->bind(wideOperands, ownForm ? packed : nullptr);
+  }
+
+  bool run() noexcept override {
+    // The result too: elements between its strides must come back unchanged.
+    for (size_t i = 0; i < counts.size(); ++i)
+      if (copied(i) && narrowOperands[i])
+        widen(type, narrowOperands[i], wideOperands[i], counts[i]);
+    if (!inner->run())
+      return false;
+    narrow(type, wideOperands[resultOperand], narrowOperands[resultOperand],
+           counts[resultOperand]);
+    return true;
+  }
+
+  std::string implementation() const override {
+    return "widened " + inner->implementation();
+  }
+
+private:
+  uint64_t weightCount() const { return static_cast<uint64_t>(counts[task::MatMulB]); }
+  /// Whether the operand has an f32 copy in scratch.
+  bool copied(size_t i) const {
+    return i != scratchOperand && !(packs && i == task::MatMulB);
+  }
+
+  DType type;
+  std::unique_ptr<Call> inner;
+  std::vector<int64_t> counts; ///< elements per operand
+  bool packs;
+  std::vector<void *> narrowOperands, wideOperands;
+};
+
+} // namespace
+
+Expected<std::unique_ptr<Call>> onednn::createWidened(TaskKind kind,
+                                                      task::IntsView params) {
+  auto needs = task::operandNeeds(kind, params, Mesh());
+  if (!needs)
+    return tl::unexpected(needs.error());
+  task::Ints wide(params.begin(), params.end());
+  wide[0] = PARTITA_DTYPE_F32;
+  auto inner = Call::create(kind, wide);
+  if (!inner)
+    return inner;
+  std::vector<int64_t> counts;
+  for (const task::OperandNeed &need : *needs)
+    counts.push_back(static_cast<int64_t>(need.bytes / 2));
+  bool packs = kind == TaskKind::MatMul ? task::MatMul::decode(params)->b_packed != 0
+                                        : task::Conv::decode(params)->weights_packed != 0;
+  return std::make_unique<Widened>(static_cast<DType>(params[0]), std::move(*inner),
+                                   std::move(counts), packs);
+}

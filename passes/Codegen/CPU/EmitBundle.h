@@ -1,0 +1,55 @@
+//===- EmitBundle.h - From a partitioned module to a bundle -----*- C++ -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
+#define PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
+
+#include "partita/Base/DType.h"
+#include "partita/Base/Error.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace partita::codegen {
+
+/// Where the bytes of a weight are.
+struct WeightData {
+  DType type = DType::F32;
+  std::vector<int64_t> shape;
+  /// The bundle refers to this place; the file must stay. Empty: `bytes` are copied into
+  /// the bundle.
+  std::string file;
+  uint64_t fileOffset = 0;
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner; ///< keeps `bytes` alive
+};
+/// The global tensor of a graph.weight, by name.
+using WeightSource = std::function<Expected<WeightData>(const std::string &)>;
+
+struct EmitOptions {
+  std::string out;       ///< folder, which does not exist yet
+  std::string targetCpu; ///< LLVM's name; empty: this host
+  int threads = 1;       ///< per rank
+  std::string model;     ///< file name of the source model, for messages
+  std::string function = "main";
+  /// More files of the bundle: name and text.
+  std::vector<std::pair<std::string, std::string>> files;
+};
+
+/// What was predicted, per rank.
+struct EmitReport {
+  uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0;
+  size_t numTasks = 0, numKernels = 0;
+};
+
+/// Writes the bundle of a partitioned module (level L3). Errors of the program are also
+/// reported at the op. Equal input gives equal bytes; after an error nothing is left.
+Expected<EmitReport> emitBundle(mlir::ModuleOp module, const EmitOptions &options,
+                                const WeightSource &weights);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H

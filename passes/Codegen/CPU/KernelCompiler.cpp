@@ -1,0 +1,204 @@
+//===- KernelCompiler.cpp - From kernels to an object file ----------------===//
+#include "passes/Codegen/CPU/KernelCompiler.h"
+
+#include "passes/Codegen/CPU/KernelEmitter.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/MCSubtargetInfo.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Object/ObjectFile.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+//===----------------------------------------------------------------------===//
+// Loops
+//===----------------------------------------------------------------------===//
+
+void codegen::registerKernelDialects(DialectRegistry &registry) {
+  registry.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
+                  LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect>();
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+}
+
+OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
+                                           const std::vector<KernelSpec> &kernels) {
+  Location location = UnknownLoc::get(&context);
+  OwningOpRef<ModuleOp> module = ModuleOp::create(location);
+  OpBuilder builder(&context);
+  for (const KernelSpec &kernel : kernels) {
+    builder.setInsertionPointToEnd(module->getBody());
+    KernelEmitter(builder, location, kernel).emit();
+  }
+  return module;
+}
+
+LogicalResult codegen::lowerKernels(ModuleOp module) {
+  PassManager manager(module.getContext());
+  // Constants are emitted where they are used: one of each is enough.
+  manager.addPass(createCSEPass());
+  if (failed(manager.run(module)))
+    return failure();
+  RewritePatternSet patterns(module.getContext());
+  populateMathPolynomialApproximationPatterns(patterns);
+  if (failed(applyPatternsGreedily(module, std::move(patterns))))
+    return failure();
+  PassManager lowering(module.getContext());
+  lowering.addPass(createSCFToControlFlowPass());
+  lowering.addPass(createConvertMathToLLVMPass());
+  lowering.addPass(createArithToLLVMConversionPass());
+  lowering.addPass(createConvertControlFlowToLLVMPass());
+  lowering.addPass(createConvertFuncToLLVMPass());
+  lowering.addPass(createReconcileUnrealizedCastsPass());
+  return lowering.run(module);
+}
+
+//===----------------------------------------------------------------------===//
+// Machine code
+//===----------------------------------------------------------------------===//
+
+static void initializeTargets() {
+  static bool once = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    return true;
+  }();
+  (void)once;
+}
+
+Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
+  initializeTargets();
+  CpuTarget target;
+  target.triple = llvm::sys::getDefaultTargetTriple();
+  std::string error;
+  llvm::Triple triple(target.triple);
+  const llvm::Target *found = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!found)
+    return makeError("no code generator for " + target.triple + ": " + error);
+  bool isHost = cpu.empty() || cpu == "native";
+  target.cpu = isHost ? llvm::sys::getHostCPUName().str() : cpu;
+  std::unique_ptr<llvm::MCSubtargetInfo> info(
+      found->createMCSubtargetInfo(triple, target.cpu, ""));
+  if (!info || !info->isCPUStringValid(target.cpu))
+    return makeError("unknown target CPU '" + target.cpu + "'");
+  if (isHost) {
+    // A virtual machine may hide features of its CPU.
+    std::vector<std::string> features;
+    for (const auto &feature : llvm::sys::getHostCPUFeatures())
+      features.push_back((feature.getValue() ? "+" : "-") + feature.getKey().str());
+    llvm::sort(features);
+    target.features = llvm::join(features, ",");
+    info.reset(found->createMCSubtargetInfo(triple, target.cpu, target.features));
+  }
+  for (const char *name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw",
+                           "avx512vl", "avx512dq", "avx512bf16"})
+    if (info->checkFeatures(std::string("+") + name))
+      target.required.push_back(name);
+  return target;
+}
+
+/// The blob and its size, as the runtime finds them.
+static void embedTable(llvm::Module &module, const std::string &table) {
+  llvm::LLVMContext &context = module.getContext();
+  auto *bytes = llvm::ConstantDataArray::getString(context, table, /*AddNull=*/false);
+  auto *blob = new llvm::GlobalVariable(module, bytes->getType(), true,
+                                        llvm::GlobalValue::ExternalLinkage, bytes,
+                                        PARTITA_TABLE_SYMBOL);
+  blob->setAlignment(llvm::Align(PARTITA_BUFFER_ALIGNMENT));
+  auto *type = llvm::Type::getInt64Ty(context);
+  new llvm::GlobalVariable(module, type, true, llvm::GlobalValue::ExternalLinkage,
+                           llvm::ConstantInt::get(type, table.size()),
+                           PARTITA_TABLE_SIZE_SYMBOL);
+}
+
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder passes(&machine);
+  passes.registerModuleAnalyses(modules);
+  passes.registerCGSCCAnalyses(components);
+  passes.registerFunctionAnalyses(functions);
+  passes.registerLoopAnalyses(loops);
+  passes.crossRegisterProxies(loops, functions, components, modules);
+  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, modules);
+}
+
+Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
+                                                             const CpuTarget &target,
+                                                             const std::string &table) {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> module =
+      translateModuleToLLVMIR(lowered, context, "stage");
+  if (!module)
+    return makeError("the kernels cannot be translated to LLVM IR");
+  std::string error;
+  llvm::Triple triple(target.triple);
+  const llvm::Target *found = llvm::TargetRegistry::lookupTarget(triple, error);
+  llvm::TargetOptions options;
+  std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(
+      triple, target.cpu, target.features, options, llvm::Reloc::PIC_, std::nullopt,
+      llvm::CodeGenOptLevel::Aggressive));
+  module->setTargetTriple(triple);
+  module->setDataLayout(machine->createDataLayout());
+  for (llvm::Function &function : *module) {
+    if (function.isDeclaration())
+      continue;
+    function.addFnAttr("target-cpu", target.cpu);
+    function.addFnAttr("target-features", target.features);
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+  }
+  embedTable(*module, table);
+  optimize(*module, *machine);
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager codegen;
+  if (machine->addPassesToEmitFile(codegen, stream, nullptr,
+                                   llvm::CodeGenFileType::ObjectFile))
+    return makeError("the target " + target.triple + " cannot emit objects");
+  codegen.run(*module);
+  return object;
+}
+
+Expected<void> codegen::verifyObject(llvm::ArrayRef<char> object) {
+  auto file = llvm::object::ObjectFile::createObjectFile(
+      llvm::MemoryBufferRef({object.data(), object.size()}, "stage"));
+  if (!file)
+    return makeError("the object is damaged: " + llvm::toString(file.takeError()));
+  for (const llvm::object::SymbolRef &symbol : (*file)->symbols()) {
+    auto flags = symbol.getFlags();
+    auto symbolName = symbol.getName();
+    if (!flags || !symbolName)
+      return makeError("the object's symbols are damaged");
+    // Copies and fills that the optimizer recognises; the C library has them.
+    bool known = *symbolName == "memcpy" || *symbolName == "memset" ||
+                 *symbolName == "memmove" || symbolName->empty() ||
+                 *symbolName == "_GLOBAL_OFFSET_TABLE_";
+    if ((*flags & llvm::object::SymbolRef::SF_Undefined) && !known)
+      return makeError("a kernel calls '" + symbolName->str() +
+                       "', which the runtime does not have");
+  }
+  return {};
+}

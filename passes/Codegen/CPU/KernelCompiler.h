@@ -1,0 +1,42 @@
+//===- KernelCompiler.h - From kernels to an object file --------*- C++ -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_CPU_KERNELCOMPILER_H
+#define PARTITA_PASSES_CODEGEN_CPU_KERNELCOMPILER_H
+
+#include "partita/Base/Error.h"
+#include "passes/Codegen/Common/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/ADT/SmallVector.h"
+
+namespace partita::codegen {
+
+/// The CPU that code is generated for. Equal on every machine with this CPU.
+struct CpuTarget {
+  std::string triple, cpu, features;
+  /// Features that the runtime checks when it loads the bundle.
+  std::vector<std::string> required;
+};
+/// `cpu`: LLVM's name; empty or "native" for the host.
+Expected<CpuTarget> cpuTarget(const std::string &cpu);
+
+/// What a context must know for kernels and their translation.
+void registerKernelDialects(mlir::DialectRegistry &registry);
+/// One function per kernel, as loops (scf, arith, math). `context` has the kernel
+/// dialects loaded; it need not be the one of the kernels' ops.
+mlir::OwningOpRef<mlir::ModuleOp> emitKernels(mlir::MLIRContext &context,
+                                              const std::vector<KernelSpec> &kernels);
+/// Expands functions of real numbers to arithmetic and lowers to the LLVM dialect.
+llvm::LogicalResult lowerKernels(mlir::ModuleOp module);
+
+/// The object file: kernels at -O3, and the task table.
+Expected<llvm::SmallVector<char, 0>>
+compileKernels(mlir::ModuleOp lowered, const CpuTarget &target, const std::string &table);
+/// An error that names a symbol which the runtime does not have.
+Expected<void> verifyObject(llvm::ArrayRef<char> object);
+/// Links an object into a shared library, in this process.
+Expected<void> linkStage(llvm::ArrayRef<char> object, const std::string &path);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_CPU_KERNELCOMPILER_H

@@ -1,0 +1,368 @@
+//===- KernelEmitter.cpp - A kernel as loops ------------------------------===//
+#include "passes/Codegen/CPU/KernelEmitter.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// How an element lies in memory. bf16 is moved as bits: not every CPU can convert it.
+static Type storageType(MLIRContext *context, DType type) {
+  if (type == DType::Bool)
+    return IntegerType::get(context, 8);
+  if (type == DType::BF16)
+    return IntegerType::get(context, 16);
+  Type element = elementTypeOf(context, type);
+  if (auto integer = dyn_cast<IntegerType>(element))
+    return IntegerType::get(context, integer.getWidth());
+  return element;
+}
+
+Type KernelEmitter::computeType(DType type) const {
+  MLIRContext *context = builder.getContext();
+  if (type == DType::Bool)
+    return IntegerType::get(context, 1);
+  if (isFloat(type))
+    return type == DType::F64 ? Type(Float64Type::get(context))
+                              : Type(Float32Type::get(context));
+  return storageType(context, type);
+}
+
+Value KernelEmitter::integer(int64_t value) {
+  return arith::ConstantIntOp::create(builder, location, value, 64);
+}
+
+Value KernelEmitter::constant(Type type, double value) {
+  if (auto real = dyn_cast<FloatType>(type))
+    return arith::ConstantOp::create(builder, location, FloatAttr::get(real, value));
+  return arith::ConstantOp::create(builder, location,
+                                   IntegerAttr::get(type, static_cast<int64_t>(value)));
+}
+
+/// Round to nearest even by integer arithmetic; a NaN stays one.
+static Value bfloatBits(OpBuilder &b, Location at, Value value) {
+  Type i32 = b.getI32Type(), i16 = b.getIntegerType(16);
+  auto number = [&](int64_t v) -> Value {
+    return arith::ConstantIntOp::create(b, at, v, 32);
+  };
+  Value bits = arith::BitcastOp::create(b, at, i32, value);
+  Value high = arith::ShRUIOp::create(b, at, bits, number(16));
+  Value odd = arith::AndIOp::create(b, at, high, number(1));
+  Value bias = arith::AddIOp::create(b, at, odd, number(0x7fff));
+  Value rounded =
+      arith::ShRUIOp::create(b, at, arith::AddIOp::create(b, at, bits, bias), number(16));
+  Value isNaN = arith::CmpFOp::create(b, at, arith::CmpFPredicate::UNO, value, value);
+  Value quiet = arith::OrIOp::create(b, at, high, number(0x40));
+  Value chosen = arith::SelectOp::create(b, at, isNaN, quiet, rounded);
+  return arith::TruncIOp::create(b, at, i16, chosen);
+}
+
+Value KernelEmitter::load(Value pointer, Value offset, DType type) {
+  Type stored = storageType(builder.getContext(), type);
+  Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
+                                      pointer, ValueRange{offset});
+  Value element = LLVM::LoadOp::create(builder, location, stored, address);
+  Type f32 = builder.getF32Type(), i32 = builder.getI32Type();
+  switch (type) {
+  case DType::Bool: {
+    Value zero = arith::ConstantIntOp::create(builder, location, 0, 8);
+    return arith::CmpIOp::create(builder, location, arith::CmpIPredicate::ne, element,
+                                 zero);
+  }
+  case DType::F16:
+    return arith::ExtFOp::create(builder, location, f32, element);
+  case DType::BF16: {
+    Value wide = arith::ExtUIOp::create(builder, location, i32, element);
+    Value sixteen = arith::ConstantIntOp::create(builder, location, 16, 32);
+    Value bits = arith::ShLIOp::create(builder, location, wide, sixteen);
+    return arith::BitcastOp::create(builder, location, f32, bits);
+  }
+  default:
+    return element;
+  }
+}
+
+void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) {
+  Type stored = storageType(builder.getContext(), type);
+  if (type == DType::Bool)
+    value = arith::ExtUIOp::create(builder, location, stored, value);
+  else if (type == DType::F16)
+    value = arith::TruncFOp::create(builder, location, stored, value);
+  else if (type == DType::BF16)
+    value = bfloatBits(builder, location, value);
+  Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
+                                      pointer, ValueRange{offset});
+  LLVM::StoreOp::create(builder, location, value, address);
+}
+
+/// offset + Σ point·stride. Dims outside their loop must have stride 0.
+Value KernelEmitter::linear(int64_t offset, ArrayRef<int64_t> strides) {
+  Value sum;
+  for (auto [index, stride] : llvm::zip_equal(point, strides)) {
+    if (stride == 0)
+      continue;
+    Value term = index;
+    if (stride != 1)
+      term = arith::MulIOp::create(builder, location, index, integer(stride));
+    sum = sum ? arith::AddIOp::create(builder, location, sum, term).getResult() : term;
+  }
+  if (!sum)
+    return integer(offset);
+  return offset == 0
+             ? sum
+             : arith::AddIOp::create(builder, location, sum, integer(offset)).getResult();
+}
+
+Value KernelEmitter::loadAt(int operand, ArrayRef<Value> index) {
+  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
+  Value offset = integer(from.view.offset);
+  for (auto [d, parts] : llvm::enumerate(from.view.dims)) {
+    Value rest = index[d];
+    for (size_t p = parts.size(); p-- > 0;) {
+      Value digit = rest;
+      if (p != 0) {
+        Value size = integer(parts[p].size);
+        digit = arith::RemUIOp::create(builder, location, rest, size);
+        rest = arith::DivUIOp::create(builder, location, rest, size);
+      }
+      Value term =
+          arith::MulIOp::create(builder, location, digit, integer(parts[p].stride));
+      offset = arith::AddIOp::create(builder, location, offset, term);
+    }
+  }
+  return load(pointers[static_cast<size_t>(operand)], offset, from.type);
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::value(int number) {
+  for (auto &scope : llvm::reverse(scopes)) {
+    auto found = scope.find(number);
+    if (found != scope.end())
+      return found->second;
+  }
+  Value result = evaluate(number);
+  scopes.back()[number] = result;
+  return result;
+}
+
+Value KernelEmitter::evaluate(int number) {
+  const KernelNode &n = node(number);
+  switch (n.kind) {
+  case KernelNode::Load: {
+    const KernelOperand &from = spec.operands[static_cast<size_t>(n.operand)];
+    return load(pointers[static_cast<size_t>(n.operand)],
+                linear(from.offset, from.strides), from.type);
+  }
+  case KernelNode::Constant:
+    return constantOf(n);
+  case KernelNode::Payload:
+    return emitPayload(*this, n);
+  case KernelNode::Row:
+    return rowValues[number]();
+  case KernelNode::Indexed:
+    return evaluateIndexed(number);
+  }
+  return nullptr;
+}
+
+Value KernelEmitter::constantOf(const KernelNode &n) {
+  auto value = cast<DenseElementsAttr>(cast<graph::ConstantOp>(n.op).getValue());
+  Attribute first = *value.getValues<Attribute>().begin();
+  Type type = computeType(n.type);
+  if (auto real = dyn_cast<FloatAttr>(first))
+    return constant(type, real.getValueAsDouble());
+  APInt bits = cast<IntegerAttr>(first).getValue();
+  return arith::ConstantOp::create(builder, location, IntegerAttr::get(type, bits));
+}
+
+/// The node's own index: dims of size 1 are at 0, leading dims it lacks are dropped.
+Value KernelEmitter::evaluateIndexed(int number) {
+  const KernelNode &n = node(number);
+  ArrayRef<int64_t> shape =
+      cast<RankedTensorType>(n.op->getResult(0).getType()).getShape();
+  size_t skip = spec.originalDims.size() - shape.size();
+  SmallVector<Value> index;
+  for (auto [d, size] : llvm::enumerate(shape)) {
+    Value sum = integer(0);
+    if (size != 1)
+      for (const KernelSpec::IndexTerm &term : spec.originalDims[skip + d]) {
+        Value part =
+            arith::MulIOp::create(builder, location, point[static_cast<size_t>(term.dim)],
+                                  integer(term.weight));
+        sum = arith::AddIOp::create(builder, location, sum, part);
+      }
+    index.push_back(sum);
+  }
+  return cast<IndexedOpInterface>(n.op).emitElement(*this, number, index);
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+KernelEmitter::Values KernelEmitter::rowLoop(ValueRange initial, RowBody body,
+                                             bool backwards) {
+  Value zero = integer(0), one = integer(1);
+  // Nested loops, each carrying the values through.
+  std::function<Values(size_t, ValueRange)> nest = [&](size_t dim,
+                                                       ValueRange carried) -> Values {
+    if (dim == spec.domain.size())
+      return body(carried);
+    Value size = integer(spec.domain[dim]);
+    auto loop = scf::ForOp::create(builder, location, zero, size, one, carried);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(loop.getBody());
+    scopes.emplace_back();
+    point[dim] = loop.getInductionVar();
+    if (backwards) {
+      Value last = integer(spec.domain[dim] - 1);
+      point[dim] = arith::SubIOp::create(builder, location, last, point[dim]);
+    }
+    Values next = nest(dim + 1, loop.getRegionIterArgs());
+    if (loop.getBody()->empty() ||
+        !loop.getBody()->back().hasTrait<OpTrait::IsTerminator>())
+      scf::YieldOp::create(builder, location, next);
+    point[dim] = nullptr;
+    scopes.pop_back();
+    return Values(loop.getResults());
+  };
+  return nest(numOuter(), initial);
+}
+
+void KernelEmitter::define(int number, std::function<Value()> atPoint) {
+  rowValues[number] = std::move(atPoint);
+}
+
+Value KernelEmitter::rowPosition() {
+  Value position = integer(0);
+  for (size_t d = numOuter(); d < spec.domain.size(); ++d) {
+    Value scaled =
+        arith::MulIOp::create(builder, location, position, integer(spec.domain[d]));
+    position = arith::AddIOp::create(builder, location, scaled, point[d]);
+  }
+  return position;
+}
+
+/// In elements of `type`. The layout is that of KernelBuilder::reserveScratch.
+Value KernelEmitter::scratchOffset(int number, int64_t slot, Type type) {
+  int64_t row = (spec.rowElements() * 8 + 63) / 64 * 64;
+  int64_t rows = slot;
+  for (int i = 0; i < number; ++i)
+    if (node(i).kind == KernelNode::Row)
+      rows += cast<RowOpInterface>(node(i).op).numScratchRows();
+  int64_t width = std::max<int64_t>(1, type.getIntOrFloatBitWidth() / 8);
+  return arith::AddIOp::create(builder, location, rowPosition(),
+                               integer(rows * row / width));
+}
+
+static DType plainType(Type type) {
+  return type.isF32()         ? DType::F32
+         : type.isF64()       ? DType::F64
+         : type.isInteger(1)  ? DType::Bool
+         : type.isInteger(8)  ? DType::I8
+         : type.isInteger(16) ? DType::I16
+         : type.isInteger(32) ? DType::I32
+                              : DType::I64;
+}
+
+void KernelEmitter::storeRow(int number, int64_t slot, Value element) {
+  store(pointers.back(), scratchOffset(number, slot, element.getType()),
+        plainType(element.getType()), element);
+}
+
+Value KernelEmitter::loadRow(int number, int64_t slot, Type type) {
+  return load(pointers.back(), scratchOffset(number, slot, type), plainType(type));
+}
+
+//===----------------------------------------------------------------------===//
+// The function
+//===----------------------------------------------------------------------===//
+
+void KernelEmitter::storeOutputs(bool perRow) {
+  for (auto [i, output] : llvm::enumerate(spec.outputs))
+    if (output.perRow == perRow)
+      store(pointers[spec.operands.size() + i], linear(output.offset, output.strides),
+            output.type, value(output.node));
+}
+
+void KernelEmitter::body() {
+  if (spec.rowDims == 0 && spec.rowElements() == 1 &&
+      llvm::none_of(spec.nodes,
+                    [](const KernelNode &n) { return n.kind == KernelNode::Row; }))
+    return storeOutputs(false);
+  for (auto [i, n] : llvm::enumerate(spec.nodes))
+    if (n.kind == KernelNode::Row)
+      cast<RowOpInterface>(n.op).emitRow(*this, static_cast<int>(i));
+  if (llvm::any_of(spec.outputs, [](const KernelOperand &o) { return !o.perRow; }))
+    rowLoop({}, [&](ValueRange) {
+      storeOutputs(false);
+      return Values();
+    });
+  storeOutputs(true);
+}
+
+void KernelEmitter::outerLoops(size_t dim) {
+  if (dim == numOuter())
+    return body();
+  auto loop = scf::ForOp::create(builder, location, integer(0), integer(spec.domain[dim]),
+                                 integer(1));
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  scopes.emplace_back();
+  point[dim] = loop.getInductionVar();
+  outerLoops(dim + 1);
+  scopes.pop_back();
+}
+
+void KernelEmitter::emit() {
+  Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
+  size_t count =
+      spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
+  SmallVector<Type> types(count, pointer);
+  auto function = func::FuncOp::create(builder, location, spec.symbol + "_body",
+                                       builder.getFunctionType(types, {}));
+  function.setPrivate();
+  for (unsigned i = 0; i < count; ++i) {
+    function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(),
+                        builder.getUnitAttr());
+    function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(),
+                        builder.getI64IntegerAttr(PARTITA_BUFFER_ALIGNMENT));
+  }
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(function.addEntryBlock());
+  pointers.assign(function.getArguments().begin(), function.getArguments().end());
+  point.assign(spec.domain.size(), nullptr);
+  scopes.emplace_back();
+  outerLoops(0);
+  func::ReturnOp::create(builder, location);
+  emitEntry(function);
+}
+
+/// void kernel(void *const *buffers, const int64_t *scalars)
+void KernelEmitter::emitEntry(func::FuncOp function) {
+  builder.setInsertionPointAfter(function);
+  Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
+  auto entry = func::FuncOp::create(builder, location, spec.symbol,
+                                    builder.getFunctionType({pointer, pointer}, {}));
+  builder.setInsertionPointToStart(entry.addEntryBlock());
+  SmallVector<Value> arguments;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    Value place =
+        LLVM::GEPOp::create(builder, location, pointer, pointer, entry.getArgument(0),
+                            ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
+    arguments.push_back(LLVM::LoadOp::create(builder, location, pointer, place));
+  }
+  func::CallOp::create(builder, location, function, arguments);
+  func::ReturnOp::create(builder, location);
+}

@@ -1,0 +1,106 @@
+//===- KernelEmitter.h - A kernel as loops ----------------------*- C++ -*-===//
+//
+// Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses:
+//
+//   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch)
+//
+//   for outer dims:
+//     for each Row node: its passes over the row
+//     for row dims: store the outputs
+//
+// Values are emitted on demand at the current point and kept for the current loop body,
+// so a node is computed once per point and pass, whoever asks for it. f16 and bf16
+// compute in f32; bool is i1 in registers and one byte in memory.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H
+#define PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H
+
+#include "passes/Codegen/Common/Interfaces.h"
+#include "passes/Codegen/Common/Program.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <functional>
+
+namespace partita::codegen {
+
+class KernelEmitter {
+public:
+  using Values = llvm::SmallVector<mlir::Value>;
+  using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
+
+  KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec)
+      : builder(builder), location(location), spec(spec) {}
+
+  /// The function and the entry point that the runtime calls.
+  void emit();
+
+  // For the models of ops.
+
+  const KernelNode &node(int number) const {
+    return spec.nodes[static_cast<size_t>(number)];
+  }
+  /// The value of a node at the current point, in the compute type of its element type.
+  mlir::Value value(int number);
+  int64_t rowElements() const { return spec.rowElements(); }
+
+  /// A loop over the points of the row, front to back or back to front; returns what the
+  /// last iteration carried.
+  Values rowLoop(mlir::ValueRange initial, RowBody body, bool backwards = false);
+  /// One row of the node's scratch, element by element at the current point. `slot`
+  /// counts its numScratchRows.
+  void storeRow(int number, int64_t slot, mlir::Value element);
+  mlir::Value loadRow(int number, int64_t slot, mlir::Type type);
+
+  /// What a Row node is at each point, from now on.
+  void define(int number, std::function<mlir::Value()> atPoint);
+
+  /// An element of an Indexed node's operand.
+  mlir::Value loadAt(int operand, llvm::ArrayRef<mlir::Value> index);
+
+  mlir::Type computeType(DType type) const;
+  mlir::Value integer(int64_t value);
+  /// A constant of a compute type.
+  mlir::Value constant(mlir::Type type, double value);
+  /// Between compute types, as graph.cast does.
+  mlir::Value convert(mlir::Value value, DType from, DType to);
+
+  mlir::OpBuilder &builder;
+  mlir::Location location;
+
+private:
+  mlir::Value evaluate(int number);
+  mlir::Value evaluateIndexed(int number);
+  mlir::Value constantOf(const KernelNode &node);
+  mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
+  void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
+  mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
+  mlir::Value rowPosition();
+  mlir::Value scratchOffset(int number, int64_t slot, mlir::Type type);
+  void outerLoops(size_t dim);
+  void body();
+  void storeOutputs(bool perRow);
+  void emitEntry(mlir::func::FuncOp function);
+  size_t numOuter() const {
+    return spec.domain.size() - static_cast<size_t>(spec.rowDims);
+  }
+
+  const KernelSpec &spec;
+  llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
+  llvm::SmallVector<mlir::Value> pointers;
+  llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
+  llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
+};
+
+/// Emits the payload of `op` on operands of the given types; see Payload.h.
+mlir::Value emitPayload(KernelEmitter &emitter, const KernelNode &node);
+
+/// Attaches the models of row ops and indexed ops to the graph dialect's ops.
+void attachKernelModels(mlir::MLIRContext &context);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H

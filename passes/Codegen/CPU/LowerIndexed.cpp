@@ -1,0 +1,196 @@
+//===- LowerIndexed.cpp - Gather and resize -------------------------------===//
+#include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/Models.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+/// An index from data: negative ones count from the end. One outside the dim reads the
+/// nearest element instead of other memory: a kernel cannot fail.
+static Value dataIndex(KernelEmitter &e, Value index, int64_t size) {
+  OpBuilder &b = e.builder;
+  Location at = e.location;
+  Value zero = e.integer(0);
+  if (index.getType().getIntOrFloatBitWidth() < 64)
+    index = arith::ExtSIOp::create(b, at, b.getI64Type(), index);
+  Value isNegative = arith::CmpIOp::create(b, at, arith::CmpIPredicate::slt, index, zero);
+  Value fromEnd = arith::AddIOp::create(b, at, index, e.integer(size));
+  Value chosen = arith::SelectOp::create(b, at, isNegative, fromEnd, index);
+  chosen = arith::MaxSIOp::create(b, at, chosen, zero);
+  return arith::MinSIOp::create(b, at, chosen, e.integer(size - 1));
+}
+
+namespace {
+struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::GatherOp> {
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto gather = cast<graph::GatherOp>(op);
+    Shape data = shapeOf(gather.getData());
+    auto axis = static_cast<size_t>(*normalizeAxis(gather.getAxis(), data.size()));
+    size_t depth = shapeOf(gather.getIndices()).size();
+    const std::vector<int> &reads = e.node(number).reads;
+    Value place = e.loadAt(reads[1], index.slice(axis, depth));
+    SmallVector<Value> at(index.take_front(axis));
+    at.push_back(dataIndex(e, place, data[axis]));
+    llvm::append_range(at, index.drop_front(axis + depth));
+    return e.loadAt(reads[0], at);
+  }
+};
+
+struct GatherNDModel
+    : IndexedOpInterface::ExternalModel<GatherNDModel, graph::GatherNDOp> {
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto gather = cast<graph::GatherNDOp>(op);
+    Shape data = shapeOf(gather.getData()), indices = shapeOf(gather.getIndices());
+    auto batch = static_cast<size_t>(gather.getBatchDims());
+    const std::vector<int> &reads = e.node(number).reads;
+    size_t outer = indices.size() - 1;
+    SmallVector<Value> at(index.take_front(batch));
+    for (int64_t k = 0; k < indices.back(); ++k) {
+      SmallVector<Value> where(index.take_front(outer));
+      where.push_back(e.integer(k));
+      at.push_back(
+          dataIndex(e, e.loadAt(reads[1], where), data[batch + static_cast<size_t>(k)]));
+    }
+    llvm::append_range(at, index.drop_front(outer));
+    return e.loadAt(reads[0], at);
+  }
+};
+
+/// Coordinates are computed in f32 as ONNX does; f64 tensors too.
+struct ResizeModel : IndexedOpInterface::ExternalModel<ResizeModel, graph::ResizeOp> {
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto resize = cast<graph::ResizeOp>(op);
+    Shape from = shapeOf(resize.getInput());
+    bool isNearest = resize.getMode() == "nearest";
+    // Corners of the surrounding cell, each with the product of its weights.
+    struct Corner {
+      SmallVector<Value> at;
+      Value weight;
+    };
+    SmallVector<Corner> corners(1);
+    for (size_t d = 0; d < from.size(); ++d) {
+      if (resize.getScales()[d] == 1) {
+        for (Corner &corner : corners)
+          corner.at.push_back(clamped(e, index[d], from[d]));
+        continue;
+      }
+      Value coordinate = sourceCoordinate(e, resize, d, index[d]);
+      if (isNearest) {
+        Value place = nearest(e, resize.getRounding(), coordinate);
+        for (Corner &corner : corners)
+          corner.at.push_back(clamped(e, place, from[d]));
+        continue;
+      }
+      SmallVector<Corner> next;
+      Value last = constant(e, static_cast<double>(from[d] - 1));
+      coordinate = make<arith::MaximumFOp>(e, coordinate, constant(e, 0));
+      coordinate = make<arith::MinimumFOp>(e, coordinate, last);
+      Value floor = math::FloorOp::create(e.builder, e.location, coordinate);
+      Value part = make<arith::SubFOp>(e, coordinate, floor);
+      Value low = toInteger(e, floor);
+      Value high = clamped(
+          e, arith::AddIOp::create(e.builder, e.location, low, e.integer(1)), from[d]);
+      for (const Corner &corner : corners)
+        for (bool second : {false, true}) {
+          Corner more = corner;
+          Value weight = second ? part : make<arith::SubFOp>(e, constant(e, 1), part);
+          more.at.push_back(second ? high : low);
+          more.weight =
+              corner.weight ? make<arith::MulFOp>(e, corner.weight, weight) : weight;
+          next.push_back(std::move(more));
+        }
+      corners = std::move(next);
+    }
+    return sum(e, number, corners);
+  }
+
+private:
+  static Value constant(KernelEmitter &e, double value) {
+    return e.constant(e.builder.getF32Type(), value);
+  }
+  template <typename Op> static Value make(KernelEmitter &e, Value a, Value c) {
+    return Op::create(e.builder, e.location, a, c);
+  }
+  static Value toInteger(KernelEmitter &e, Value value) {
+    return arith::FPToSIOp::create(e.builder, e.location, e.builder.getI64Type(), value);
+  }
+  static Value clamped(KernelEmitter &e, Value index, int64_t size) {
+    Value low = make<arith::MaxSIOp>(e, index, e.integer(0));
+    return make<arith::MinSIOp>(e, low, e.integer(size - 1));
+  }
+
+  template <typename Corners>
+  static Value sum(KernelEmitter &e, int number, const Corners &corners) {
+    const KernelNode &node = e.node(number);
+    Value total;
+    for (const auto &corner : corners) {
+      Value element = e.loadAt(node.reads[0], corner.at);
+      if (!corner.weight)
+        return element;
+      DType work = node.type == DType::F64 ? DType::F64 : DType::F32;
+      element = e.convert(element, node.type, work);
+      Value weight = e.convert(corner.weight, DType::F32, work);
+      Value term = make<arith::MulFOp>(e, element, weight);
+      total = total ? make<arith::AddFOp>(e, total, term) : term;
+    }
+    return e.convert(total, node.type == DType::F64 ? DType::F64 : DType::F32, node.type);
+  }
+
+  static Value sourceCoordinate(KernelEmitter &e, graph::ResizeOp op, size_t d,
+                                Value index) {
+    auto from = static_cast<double>(shapeOf(op.getInput())[d]);
+    auto to = static_cast<double>(shapeOf(op.getResult())[d]);
+    StringRef mode = op.getCoordinates();
+    double scale = op.getScales()[d];
+    Value x =
+        arith::SIToFPOp::create(e.builder, e.location, e.builder.getF32Type(), index);
+    if (mode == "align_corners")
+      return make<arith::MulFOp>(e, x, constant(e, to == 1 ? 0 : (from - 1) / (to - 1)));
+    if (mode == "asymmetric")
+      return make<arith::DivFOp>(e, x, constant(e, scale));
+    if (mode == "pytorch_half_pixel" && to == 1)
+      return constant(e, 0);
+    Value half = constant(e, 0.5);
+    Value middle = make<arith::AddFOp>(e, x, half);
+    return make<arith::SubFOp>(e, make<arith::DivFOp>(e, middle, constant(e, scale)),
+                               half);
+  }
+
+  static Value nearest(KernelEmitter &e, StringRef rounding, Value x) {
+    auto floor = [&](Value v) -> Value {
+      return math::FloorOp::create(e.builder, e.location, v);
+    };
+    auto ceil = [&](Value v) -> Value {
+      return math::CeilOp::create(e.builder, e.location, v);
+    };
+    Value half = constant(e, 0.5);
+    if (rounding == "floor")
+      return toInteger(e, floor(x));
+    if (rounding == "ceil")
+      return toInteger(e, ceil(x));
+    if (rounding == "round_prefer_ceil")
+      return toInteger(e, floor(make<arith::AddFOp>(e, x, half)));
+    return toInteger(e, ceil(make<arith::SubFOp>(e, x, half)));
+  }
+};
+} // namespace
+
+void codegen::attachIndexedModels(MLIRContext &context) {
+  graph::GatherOp::attachInterface<GatherModel>(context);
+  graph::GatherNDOp::attachInterface<GatherNDModel>(context);
+  graph::ResizeOp::attachInterface<ResizeModel>(context);
+}
+
+void codegen::attachKernelModels(MLIRContext &context) {
+  attachTaskModels(context);
+  attachRowModels(context);
+  attachIndexedModels(context);
+}

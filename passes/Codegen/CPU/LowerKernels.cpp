@@ -1,0 +1,58 @@
+//===- LowerKernels.cpp - A partitioned function as kernels ---------------===//
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+#include "passes/Codegen/CPU/KernelCompiler.h"
+#include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/Passes.h"
+#include "passes/Codegen/Common/Memory.h"
+#include "passes/Codegen/Common/ProgramText.h"
+#include "passes/Codegen/Common/TaskFormer.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace partita {
+#define GEN_PASS_DEF_LOWERKERNELSPASS
+#include "passes/Codegen/CPU/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+namespace {
+struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> {
+  using LowerKernelsPassBase::LowerKernelsPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    attachKernelModels(getContext());
+    auto function = module.lookupSymbol<func::FuncOp>("main");
+    if (!function) {
+      module.emitError("has no function @main");
+      return signalPassFailure();
+    }
+    Program program;
+    program.threads = threads;
+    program.mesh = *Mesh::parse("");
+    if (module->hasAttr(dist::meshAttr))
+      program.mesh = *dist::meshOf(module); // verified by the dialect
+    if (failed(TaskFormer(function, program).run()))
+      return signalPassFailure();
+    if (print) {
+      Memory memory = placeStorages(program);
+      llvm::outs() << programText(program) << "arena " << memory.arenaBytes
+                   << " bytes, at least " << memory.arenaLowerBound << "\n";
+    }
+    OwningOpRef<ModuleOp> kernels = emitKernels(getContext(), program.kernels);
+    if (lower && failed(lowerKernels(*kernels)))
+      return signalPassFailure();
+    module.getBody()->clear();
+    module.getBody()->getOperations().splice(module.getBody()->end(),
+                                             kernels->getBody()->getOperations());
+  }
+};
+} // namespace

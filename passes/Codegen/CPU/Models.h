@@ -1,0 +1,14 @@
+//===- Models.h - The models that this folder attaches ----------*- C++ -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_CPU_MODELS_H
+#define PARTITA_PASSES_CODEGEN_CPU_MODELS_H
+
+#include "mlir/IR/MLIRContext.h"
+
+namespace partita::codegen {
+
+void attachRowModels(mlir::MLIRContext &context);     // LowerRows.cpp
+void attachIndexedModels(mlir::MLIRContext &context); // LowerIndexed.cpp
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_CPU_MODELS_H

@@ -1,0 +1,238 @@
+//===- Communicate.cpp - Reshard steps as tasks ---------------------------===//
+#include "dialects/Comm/Comm.h"
+
+#include "passes/Codegen/Common/KernelBuilder.h"
+#include "passes/Codegen/Common/Models.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+/// The bit pattern of the value that leaves a reduction unchanged.
+static int64_t neutralBits(DType type, ReduceKind kind) {
+  HostTensor one = HostTensor::zeros(type, {});
+  fillNeutral(one, kind);
+  int64_t bits = 0;
+  std::memcpy(&bits, one.bytes.data(), one.bytes.size());
+  return bits;
+}
+
+/// The digits of `axes` that `others` lacks, in order.
+static AxisList digitsOutside(const AxisList &axes, const AxisList &others) {
+  AxisList result;
+  for (const AxisRef &digit : primes(axes))
+    if (!llvm::is_contained(primes(others), digit))
+      result.push_back(digit);
+  return result;
+}
+
+/// permuteSource as two axis lists: the source's coordinate along the first is the
+/// receiver's along the second. Every place that changes contributes its axes; what
+/// leaves the layout altogether takes what enters it.
+static std::pair<AxisList, AxisList> permuteAxes(const Step &step) {
+  AxisList from, to;
+  auto append = [](AxisList &list, const AxisList &more) {
+    list.insert(list.end(), more.begin(), more.end());
+  };
+  for (size_t d = 0; d < step.before.dims.size(); ++d)
+    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
+      const AxisList &before = step.before.dims[d].factors[f].axes;
+      const AxisList &after = step.after.dims[d].factors[f].axes;
+      if (before == after)
+        continue;
+      append(from, before);
+      append(to, after);
+    }
+  AxisList before = step.before.shardingAxes(), after = step.after.shardingAxes();
+  append(from, digitsOutside(after, before));
+  append(to, digitsOutside(before, after));
+  return {from, to};
+}
+
+namespace {
+/// One step on its way to tasks.
+class StepFormer {
+public:
+  StepFormer(comm::CommOpInterface op, TaskFormer &former)
+      : op(op), former(former), step(op.getStep(former.mesh())), g(stepGeometry(step)),
+        type(codegen::dtypeOf(op->getOperand(0))) {}
+
+  LogicalResult form() {
+    source = former.denseOf(op->getOperand(0));
+    Value result = op->getResult(0);
+    bool inPlace =
+        step.kind == StepKind::AllReduce && former.mayOverwrite(op->getOperand(0), op);
+    target = inPlace ? Tensor{source.storage, View::dense(shapeOf(result))}
+                     : former.allocate(result);
+    former.setTensor(result, target);
+    if (elementCount(shapeOf(result)) == 0)
+      return success();
+    switch (step.kind) {
+    case StepKind::View:
+      former.copy(source, target, type, sourceName(op));
+      return success();
+    case StepKind::Slice:
+      return slice();
+    case StepKind::AllGather:
+      return allGather();
+    case StepKind::AllToAll:
+      return allToAll();
+    case StepKind::Permute:
+      return permute();
+    case StepKind::AllReduce:
+      return allReduce();
+    case StepKind::ReduceScatter:
+      return reduceScatter();
+    case StepKind::ToPartial:
+      return toPartial();
+    case StepKind::Repad:
+      return repad();
+    case StepKind::Exchange:
+      return exchange();
+    }
+    return failure();
+  }
+
+private:
+  template <typename Params> Params params() const {
+    Params p;
+    p.dtype = static_cast<int64_t>(type);
+    return p;
+  }
+  LogicalResult add(TaskKind kind, task::Ints encoded,
+                    std::vector<RankValueSpec> values = {}) {
+    Task task{kind, sourceName(op)};
+    task.operands = {former.place(source), former.place(target)};
+    task.params = std::move(encoded);
+    task.rankValues = std::move(values);
+    former.addTask(std::move(task));
+    return success();
+  }
+  RankValueSpec blockIndex() const { return {PARTITA_RANK_BLOCK_INDEX, 0, 0, step.axes}; }
+  int64_t elements() const { return step.before.localElements(); }
+
+  LogicalResult slice() {
+    auto p = params<task::Slice>();
+    p.outer = g.outer, p.parts = g.count, p.block = g.chunk * g.inner;
+    return add(TaskKind::Slice, p.encode(), {blockIndex()});
+  }
+  LogicalResult allGather() {
+    auto p = params<task::AllGather>();
+    p.outer = g.outer, p.block = g.chunk * g.inner, p.group = step.axes;
+    return add(TaskKind::AllGather, p.encode());
+  }
+  LogicalResult allReduce() {
+    auto p = params<task::AllReduce>();
+    p.reduce = static_cast<int64_t>(step.reduce);
+    p.count = elements(), p.group = step.axes;
+    return add(TaskKind::AllReduce, p.encode());
+  }
+  LogicalResult reduceScatter() {
+    auto p = params<task::ReduceScatter>();
+    p.reduce = static_cast<int64_t>(step.reduce);
+    p.outer = g.outer, p.block = g.chunk * g.inner, p.group = step.axes;
+    return add(TaskKind::ReduceScatter, p.encode());
+  }
+  /// The place that the axes leave is joined, the one they enter is split.
+  LogicalResult allToAll() {
+    auto p = params<task::AllToAll>();
+    p.split_first = !g.fromFirst;
+    p.outer = g.outer, p.split = g.toChunk, p.middle = g.middle, p.join = g.chunk;
+    p.inner = g.inner, p.group = step.axes;
+    return add(TaskKind::AllToAll, p.encode());
+  }
+  LogicalResult permute() {
+    auto p = params<task::Permute>();
+    p.count = elements();
+    auto [from, to] = permuteAxes(step);
+    p.from = std::move(from), p.to = std::move(to);
+    return add(TaskKind::Permute, p.encode());
+  }
+  LogicalResult repad() {
+    auto p = params<task::Repad>();
+    p.outer = g.outer, p.from = g.chunk, p.to = g.toChunk, p.inner = g.inner;
+    return add(TaskKind::Repad, p.encode());
+  }
+  LogicalResult exchange() {
+    Task task{TaskKind::Exchange, sourceName(op)};
+    task.operands = {former.place(source), former.place(target)};
+    auto p = params<task::Exchange>();
+    task.params = p.encode();
+    task.before = step.before.str(former.mesh());
+    task.after = step.after.str(former.mesh());
+    former.addTask(std::move(task));
+    return success();
+  }
+  /// A rank that is not the first along an inner partial kind of another reduction holds
+  /// that kind's neutral element instead: see toPartialFill.
+  LogicalResult toPartial() {
+    for (const PartialAxes &entry : step.before.partial)
+      if (entry.kind > step.reduce)
+        return op->emitError("a partial ")
+               << name(step.reduce) << " around a partial " << name(entry.kind)
+               << " has no code generation";
+    auto p = params<task::ToPartial>();
+    p.count = elements(), p.bits = neutralBits(type, step.reduce);
+    return add(TaskKind::ToPartial, p.encode(), {blockIndex()});
+  }
+
+  comm::CommOpInterface op;
+  TaskFormer &former;
+  Step step;
+  StepGeometry g;
+  DType type;
+  Tensor source, target;
+};
+
+template <typename Op>
+struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    return StepFormer(cast<comm::CommOpInterface>(op), former).form();
+  }
+};
+
+/// Padding of a dim is behind the valid prefix of its major factor; one task per dim.
+struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto mask = cast<comm::MaskOp>(op);
+    Layout layout = *Layout::parse(mask.getLayout().str(), former.mesh());
+    DType type = codegen::dtypeOf(mask.getInput());
+    bool inPlace = former.mayOverwrite(mask.getInput(), op);
+    Tensor source = former.denseOf(mask.getInput()), target = source;
+    if (!inPlace)
+      target = former.copied(source, type, sourceName(op));
+    target.view = View::dense(shapeOf(mask.getResult()));
+    former.setTensor(mask.getResult(), target);
+    int64_t bits = neutralBits(type, *reduceKindFromName(mask.getKind().str()));
+    for (int64_t d : mask.getDims()) {
+      const DimFactor &major = layout.dims[static_cast<size_t>(d)].factors[0];
+      task::Mask p;
+      p.dtype = static_cast<int64_t>(type);
+      p.outer = 1, p.extent = major.local(), p.inner = 1, p.bits = bits;
+      for (int64_t i = 0; i < layout.rank(); ++i)
+        (i < d ? p.outer : p.inner) *= layout.dims[static_cast<size_t>(i)].local();
+      p.inner /= p.extent;
+      Task task{TaskKind::Mask, sourceName(op)};
+      task.operands = {former.place(target)};
+      task.params = p.encode();
+      task.rankValues = {
+          {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};
+      former.addTask(std::move(task));
+    }
+    return success();
+  }
+};
+
+template <typename... Ops> void attach(MLIRContext &context) {
+  (Ops::template attachInterface<StepModel<Ops>>(context), ...);
+}
+} // namespace
+
+void codegen::attachCommModels(MLIRContext &context) {
+  attach<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp, comm::AllGatherOp,
+         comm::SliceOp, comm::AllToAllOp, comm::PermuteOp, comm::ExchangeOp,
+         comm::RepadOp>(context);
+  comm::MaskOp::attachInterface<MaskModel>(context);
+}

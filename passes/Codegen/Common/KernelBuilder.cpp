@@ -1,0 +1,254 @@
+//===- KernelBuilder.cpp - One kernel and its task ------------------------===//
+#include "passes/Codegen/Common/KernelBuilder.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+//===----------------------------------------------------------------------===//
+// Nodes
+//===----------------------------------------------------------------------===//
+
+int KernelBuilder::addNode(KernelNode node) {
+  list.push_back(std::move(node));
+  return static_cast<int>(list.size()) - 1;
+}
+
+int KernelBuilder::addAccess(Access access) {
+  for (size_t i = 0; i < accesses.size(); ++i)
+    if (!access.isOutput && !accesses[i].isOutput &&
+        accesses[i].isIndexed == access.isIndexed &&
+        accesses[i].tensor.storage == access.tensor.storage &&
+        accesses[i].view == access.view)
+      return static_cast<int>(i);
+  accesses.push_back(std::move(access));
+  return static_cast<int>(accesses.size()) - 1;
+}
+
+int KernelBuilder::load(const Tensor &tensor, DType type) {
+  int access = addAccess({tensor, tensor.view.broadcast(shape), type});
+  for (size_t i = 0; i < list.size(); ++i)
+    if (list[i].kind == KernelNode::Load && list[i].operand == access)
+      return static_cast<int>(i);
+  return addNode({KernelNode::Load, nullptr, type, access, {}, {}});
+}
+
+int KernelBuilder::nodeOf(Value value) {
+  auto found = nodes.find(value);
+  if (found != nodes.end())
+    return found->second;
+  Operation *op = value.getDefiningOp();
+  int node;
+  if (isUniform(value)) {
+    node = addNode({KernelNode::Constant, op, dtypeOf(value), -1, {}, {}});
+  } else if (!op ||
+             !(members.contains(op) || (group && former.plan().isIn(op, *group)))) {
+    node = load(former.tensorOf(value), dtypeOf(value));
+  } else {
+    KernelNode made{KernelNode::Payload, op, dtypeOf(value), -1, {}, {}};
+    if (isa<IndexedOpInterface>(op)) {
+      made.kind = KernelNode::Indexed;
+      for (Value operand : op->getOperands()) {
+        Tensor tensor = former.tensorOf(operand);
+        made.reads.push_back(addAccess(
+            {tensor, tensor.view, dtypeOf(operand), false, false, /*isIndexed=*/true}));
+      }
+    } else {
+      if (isa<RowOpInterface>(op))
+        made.kind = KernelNode::Row;
+      for (Value operand : op->getOperands())
+        made.args.push_back(nodeOf(operand));
+    }
+    node = addNode(std::move(made));
+  }
+  nodes[value] = node;
+  return node;
+}
+
+View KernelBuilder::model(const Shape &shape) const {
+  for (const Access &access : accesses)
+    if (access.tensor.view.shape() == shape)
+      return access.tensor.view;
+  return View::dense(shape);
+}
+
+void KernelBuilder::addOutput(int node, const Tensor &tensor, View view, DType type,
+                              bool perRow) {
+  accesses.push_back({tensor, std::move(view), type, true, perRow, false, node});
+}
+
+//===----------------------------------------------------------------------===//
+// Refinement
+//===----------------------------------------------------------------------===//
+
+bool KernelBuilder::isRow(int64_t dim) const { return llvm::is_contained(rowDims, dim); }
+
+bool KernelBuilder::hasIndexed() const {
+  return llvm::any_of(list,
+                      [](const KernelNode &n) { return n.kind == KernelNode::Indexed; });
+}
+
+/// Adds the access's cuts to those so far if all of a dim divide one another.
+bool KernelBuilder::nests(const Access &access) {
+  auto merged = cuts;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    int64_t product = 1;
+    const Parts &parts = access.view.dims[d];
+    for (size_t p = parts.size(); p-- > 0;)
+      merged[d].push_back(product *= parts[p].size);
+    std::sort(merged[d].begin(), merged[d].end());
+    merged[d].erase(std::unique(merged[d].begin(), merged[d].end()), merged[d].end());
+    for (size_t i = 1; i < merged[d].size(); ++i)
+      if (merged[d][i] % merged[d][i - 1] != 0)
+        return false;
+  }
+  cuts = std::move(merged);
+  return true;
+}
+
+/// Outputs first: an operand that does not fit can be copied, an output cannot.
+void KernelBuilder::refine() {
+  cuts.assign(shape.size(), {1});
+  for (const Access &access : accesses)
+    if (access.isOutput)
+      nests(access);
+  for (Access &access : accesses) {
+    if (access.isOutput || access.isIndexed || nests(access))
+      continue;
+    access.tensor = former.copied(access.tensor, access.type, "copy");
+    access.view = access.tensor.view.broadcast(shape);
+    nests(access);
+  }
+}
+
+/// The stride of each atom of a dim, major to minor, cut at `cuts` (ascending products of
+/// the minor atoms).
+static std::vector<int64_t> atomStrides(const Parts &parts,
+                                        const std::vector<int64_t> &cuts) {
+  std::vector<int64_t> strides(cuts.size() - 1, 0);
+  int64_t begin = 1; // of the part, as a product
+  for (size_t p = parts.size(); p-- > 0;) {
+    for (size_t i = 0; i + 1 < cuts.size(); ++i)
+      if (cuts[i] >= begin && cuts[i] < begin * parts[p].size)
+        strides[i] = parts[p].stride * (cuts[i] / begin);
+    begin *= parts[p].size;
+  }
+  std::reverse(strides.begin(), strides.end());
+  return strides;
+}
+
+void KernelBuilder::makeAtoms() {
+  for (bool row : {false, true})
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (isRow(static_cast<int64_t>(d)) != row)
+        continue;
+      size_t first = atoms.size();
+      for (size_t i = cuts[d].size() - 1; i-- > 0;)
+        atoms.push_back(
+            {static_cast<int64_t>(d), cuts[d][i + 1] / cuts[d][i], cuts[d][i]});
+      for (const Access &access : accesses) {
+        std::vector<int64_t> strides(cuts[d].size() - 1, 0);
+        if (!access.isIndexed)
+          strides = atomStrides(access.view.dims[d], cuts[d]);
+        for (size_t i = 0; i < strides.size(); ++i)
+          atoms[first + i].strides.push_back(strides[i]);
+      }
+    }
+}
+
+/// Without rows the loops may run in any order: the output is written front to back.
+void KernelBuilder::orderAtoms() {
+  if (!rowDims.empty())
+    return;
+  auto output = static_cast<size_t>(
+      llvm::find_if(accesses, [](const Access &a) { return a.isOutput; }) -
+      accesses.begin());
+  std::stable_sort(atoms.begin(), atoms.end(), [&](const Atom &a, const Atom &b) {
+    return a.strides[output] > b.strides[output];
+  });
+}
+
+/// Neighbours that every operand has next to each other are one loop.
+void KernelBuilder::mergeAtoms() {
+  if (hasIndexed())
+    return;
+  std::vector<Atom> merged;
+  for (Atom &atom : atoms) {
+    bool together = !merged.empty() && isRow(merged.back().dim) == isRow(atom.dim);
+    for (size_t i = 0; together && i < accesses.size(); ++i)
+      together = merged.back().strides[i] == atom.size * atom.strides[i];
+    if (together) {
+      merged.back().size *= atom.size;
+      merged.back().strides = atom.strides;
+    } else {
+      merged.push_back(std::move(atom));
+    }
+  }
+  atoms = std::move(merged);
+}
+
+//===----------------------------------------------------------------------===//
+// The kernel
+//===----------------------------------------------------------------------===//
+
+void KernelBuilder::reserveScratch(KernelSpec &spec) const {
+  uint64_t row = static_cast<uint64_t>(spec.rowElements()) * sizeof(double);
+  for (const KernelNode &node : list)
+    if (node.kind == KernelNode::Row) {
+      auto rows = static_cast<uint64_t>(cast<RowOpInterface>(node.op).numScratchRows());
+      spec.scratchBytes += rows * ((row + 63) / 64 * 64);
+    }
+}
+
+KernelSpec KernelBuilder::makeSpec() const {
+  KernelSpec spec;
+  spec.nodes = list;
+  spec.originalDims.resize(hasIndexed() ? shape.size() : 0);
+  for (const Atom &atom : atoms) {
+    if (hasIndexed())
+      spec.originalDims[static_cast<size_t>(atom.dim)].push_back(
+          {static_cast<int64_t>(spec.domain.size()), atom.weight});
+    spec.domain.push_back(atom.size);
+    spec.rowDims += isRow(atom.dim);
+  }
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    const Access &access = accesses[i];
+    KernelOperand operand;
+    operand.type = access.type;
+    operand.offset = access.view.offset;
+    operand.perRow = access.perRow;
+    operand.node = access.node;
+    if (access.isIndexed)
+      operand.view = access.view;
+    for (const Atom &atom : atoms)
+      operand.strides.push_back(atom.strides[i]);
+    (access.isOutput ? spec.outputs : spec.operands).push_back(std::move(operand));
+  }
+  reserveScratch(spec);
+  return spec;
+}
+
+void KernelBuilder::finish(const std::string &source) {
+  refine();
+  makeAtoms();
+  orderAtoms();
+  mergeAtoms();
+  KernelSpec spec = makeSpec();
+  Task task{TaskKind::Kernel, source};
+  for (const Access &access : accesses) {
+    // The offset is part of the kernel.
+    const Storage &storage =
+        former.program.storages[static_cast<size_t>(access.tensor.storage)];
+    task.operands.push_back({access.tensor.storage, 0, storage.bytes()});
+  }
+  if (spec.scratchBytes != 0) {
+    int scratch = former.addStorage(DType::U8, static_cast<int64_t>(spec.scratchBytes));
+    task.operands.push_back({scratch, 0, spec.scratchBytes});
+  }
+  task.kernel = former.addKernel(std::move(spec));
+  former.addTask(std::move(task));
+}

@@ -1,0 +1,78 @@
+//===- KernelBuilder.h - One kernel and its task ----------------*- C++ -*-===//
+//
+// Collects the nodes of a kernel over a domain, then refines the domain so that every
+// operand has one stride per dim, orders and merges its dims, and adds the task.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_CODEGEN_COMMON_KERNELBUILDER_H
+#define PARTITA_PASSES_CODEGEN_COMMON_KERNELBUILDER_H
+
+#include "passes/Codegen/Common/TaskFormer.h"
+
+namespace partita::codegen {
+
+class KernelBuilder {
+public:
+  KernelBuilder(TaskFormer &former, Shape domain, std::vector<int64_t> rowDims)
+      : former(former), shape(std::move(domain)), rowDims(std::move(rowDims)) {}
+
+  /// Values that ops of the group compute become nodes, others are loaded.
+  void setGroup(const Group &group) { this->group = &group; }
+  /// Likewise for single ops.
+  void addMember(mlir::Operation *op) { members.insert(op); }
+  /// Says which node a value is.
+  void setNode(mlir::Value value, int node) { nodes[value] = node; }
+  int nodeOf(mlir::Value value);
+  /// A load of a tensor that broadcasts to the domain.
+  int load(const Tensor &tensor, DType type);
+  /// The view of the first operand of this shape, whose order in memory an output should
+  /// have; row-major if there is none.
+  View model(const Shape &shape) const;
+  /// `view` is the tensor's storage as seen from the domain.
+  void addOutput(int node, const Tensor &tensor, View view, DType type, bool perRow);
+
+  /// Adds the kernel, unless an equal one exists, and its task.
+  void finish(const std::string &source);
+
+private:
+  /// A strided operand before the domain is refined.
+  struct Access {
+    Tensor tensor;
+    View view; ///< of the domain's shape
+    DType type;
+    bool isOutput = false, perRow = false, isIndexed = false;
+    int node = -1;
+  };
+  /// A part of a domain dim that has one stride in every operand.
+  struct Atom {
+    int64_t dim, size, weight;         ///< weight: of its index in the dim's
+    std::vector<int64_t> strides = {}; ///< per access
+  };
+
+  int addNode(KernelNode node);
+  int addAccess(Access access);
+  void refine();
+  bool nests(const Access &access);
+  void makeAtoms();
+  bool hasIndexed() const;
+  void orderAtoms();
+  void mergeAtoms();
+  void reserveScratch(KernelSpec &spec) const;
+  bool isRow(int64_t dim) const;
+  KernelSpec makeSpec() const;
+
+  TaskFormer &former;
+  Shape shape;
+  std::vector<int64_t> rowDims;
+  const Group *group = nullptr;
+  llvm::DenseSet<mlir::Operation *> members;
+  llvm::DenseMap<mlir::Value, int> nodes;
+  std::vector<KernelNode> list;
+  std::vector<Access> accesses;           ///< operands, then outputs
+  std::vector<std::vector<int64_t>> cuts; ///< per dim: products of minor parts, ascending
+  std::vector<Atom> atoms;
+};
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_COMMON_KERNELBUILDER_H

@@ -1,0 +1,167 @@
+//===- KernelText.cpp - Kernels and programs as text ----------------------===//
+#include "passes/Codegen/Common/ProgramText.h"
+
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+int64_t KernelSpec::rowElements() const {
+  int64_t count = 1;
+  for (size_t d = domain.size() - static_cast<size_t>(rowDims); d < domain.size(); ++d)
+    count *= domain[d];
+  return count;
+}
+
+static void printList(raw_ostream &os, ArrayRef<int64_t> values) {
+  os << "[";
+  llvm::interleaveComma(values, os);
+  os << "]";
+}
+
+static void printOperand(raw_ostream &os, const KernelOperand &operand) {
+  os << name(operand.type);
+  if (!operand.view.dims.empty()) {
+    os << " view";
+    for (const Parts &parts : operand.view.dims) {
+      os << " (";
+      llvm::interleave(
+          parts, os, [&](const Part &p) { os << p.size << ":" << p.stride; }, " ");
+      os << ")";
+    }
+  } else {
+    os << " strides ";
+    printList(os, operand.strides);
+  }
+  if (operand.offset != 0)
+    os << " offset " << operand.offset;
+}
+
+/// The op's name and attributes, without what the plan left on it.
+static void printOp(raw_ostream &os, Operation *op) {
+  os << op->getName();
+  SmallVector<NamedAttribute> attributes;
+  for (NamedAttribute attribute : op->getAttrDictionary())
+    if (attribute.getName() != dist::strategyAttr)
+      attributes.push_back(attribute);
+  if (!attributes.empty())
+    os << " " << DictionaryAttr::get(op->getContext(), attributes);
+}
+
+static void printNode(raw_ostream &os, const KernelNode &node) {
+  switch (node.kind) {
+  case KernelNode::Load:
+    os << "load #" << node.operand;
+    break;
+  case KernelNode::Constant:
+    os << "constant ";
+    (*cast<DenseElementsAttr>(cast<graph::ConstantOp>(node.op).getValue())
+          .getValues<Attribute>()
+          .begin())
+        .print(os);
+    break;
+  case KernelNode::Payload:
+  case KernelNode::Row:
+  case KernelNode::Indexed:
+    printOp(os, node.op);
+    break;
+  }
+  for (int arg : node.args)
+    os << " %" << arg;
+  for (int read : node.reads)
+    os << " #" << read;
+  if (node.kind == KernelNode::Indexed) {
+    os << " ";
+    printList(os, cast<RankedTensorType>(node.op->getResult(0).getType()).getShape());
+  }
+  os << " : " << name(node.type);
+}
+
+std::string KernelSpec::text() const {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << "  domain ";
+  printList(os, domain);
+  if (rowDims != 0)
+    os << " row dims " << rowDims;
+  if (scratchBytes != 0)
+    os << " scratch " << scratchBytes;
+  os << "\n";
+  if (!originalDims.empty()) {
+    os << "  index";
+    for (const auto &terms : originalDims) {
+      os << " (";
+      llvm::interleave(
+          terms, os,
+          [&](const IndexTerm &t) {
+            os << "i" << t.dim;
+            if (t.weight != 1)
+              os << "*" << t.weight;
+          },
+          " + ");
+      os << ")";
+    }
+    os << "\n";
+  }
+  for (auto [i, operand] : llvm::enumerate(operands)) {
+    os << "  #" << i << " = ";
+    printOperand(os, operand);
+    os << "\n";
+  }
+  for (auto [i, node] : llvm::enumerate(nodes)) {
+    os << "  %" << i << " = ";
+    printNode(os, node);
+    os << "\n";
+  }
+  for (auto [i, output] : llvm::enumerate(outputs)) {
+    os << "  store %" << output.node << " to #" << operands.size() + i << " ";
+    printOperand(os, output);
+    os << (output.perRow ? " per row\n" : "\n");
+  }
+  return text;
+}
+
+static void printTask(raw_ostream &os, const Program &program, const Task &task) {
+  os << "task " << name(task.kind);
+  if (task.kernel >= 0)
+    os << " @" << program.kernels[static_cast<size_t>(task.kernel)].symbol;
+  os << " (";
+  llvm::interleaveComma(task.operands, os, [&](const Place &place) {
+    if (place.storage < 0) {
+      os << "-";
+      return;
+    }
+    const Storage &storage = program.storages[static_cast<size_t>(place.storage)];
+    os << (storage.space == Space::Weight ? "w" : "b") << place.storage;
+    if (place.offset != 0)
+      os << "+" << place.offset;
+  });
+  os << ")";
+  if (!task.params.empty()) {
+    os << " ";
+    printList(os, task.params);
+  }
+  if (!task.before.empty())
+    os << " from " << task.before << " to " << task.after;
+  os << " // " << task.source << "\n";
+}
+
+std::string codegen::programText(const Program &program) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  for (const KernelSpec &kernel : program.kernels)
+    os << "kernel @" << kernel.symbol << "\n" << kernel.text();
+  for (const TensorEntry &tensor : program.tensors) {
+    static const char *roles[] = {"input", "output", "weight"};
+    os << roles[static_cast<int>(tensor.spec.role)] << " \"" << tensor.spec.name << "\" "
+       << name(tensor.spec.type) << " " << tensor.spec.layout << " in b" << tensor.storage
+       << "\n";
+  }
+  for (const Task &task : program.tasks)
+    printTask(os, program, task);
+  return text;
+}

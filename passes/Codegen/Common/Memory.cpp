@@ -1,0 +1,119 @@
+//===- Memory.cpp - Places of a program's storages ------------------------===//
+#include "passes/Codegen/Common/Memory.h"
+
+#include "passes/Codegen/Common/BufferPlan.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+using namespace partita;
+using namespace partita::codegen;
+
+Memory codegen::placeStorages(const Program &program) {
+  Memory memory;
+  memory.offsets.resize(program.storages.size());
+  auto end = static_cast<int64_t>(program.tasks.size());
+  std::vector<Interval> lives(program.storages.size(), {0, end, -1});
+  for (size_t t = 0; t < program.tasks.size(); ++t)
+    for (const Place &place : program.tasks[t].operands)
+      if (place.storage >= 0) {
+        Interval &life = lives[static_cast<size_t>(place.storage)];
+        life.first = std::min(life.first, static_cast<int64_t>(t));
+        life.last = static_cast<int64_t>(t);
+      }
+  std::vector<Interval> arena;
+  std::vector<size_t> which;
+  for (size_t s = 0; s < program.storages.size(); ++s) {
+    const Storage &storage = program.storages[s];
+    uint64_t bytes = storage.bytes();
+    if (storage.space == Space::Weight) {
+      memory.offsets[s] = memory.weightBytes;
+      memory.weightBytes += (bytes + PARTITA_BUFFER_ALIGNMENT - 1) /
+                            PARTITA_BUFFER_ALIGNMENT * PARTITA_BUFFER_ALIGNMENT;
+      continue;
+    }
+    Interval life = lives[s];
+    if (storage.input)
+      life.first = -1;
+    if (storage.output)
+      life.last = end;
+    if (life.first > life.last)
+      continue; // touched by no task
+    life.bytes = bytes;
+    arena.push_back(life);
+    which.push_back(s);
+  }
+  BufferPlan plan = planBuffers(arena, PARTITA_BUFFER_ALIGNMENT);
+  for (size_t i = 0; i < which.size(); ++i)
+    memory.offsets[which[i]] = plan.offsets[i];
+  memory.arenaBytes = plan.total;
+  memory.arenaLowerBound = lowerBound(arena, PARTITA_BUFFER_ALIGNMENT);
+  return memory;
+}
+
+namespace {
+class TableWriter {
+public:
+  TableWriter(const Program &program, const Memory &memory)
+      : program(program), memory(memory), table(program.mesh) {}
+
+  std::string run() {
+    for (const TensorEntry &entry : program.tensors) {
+      TensorSpec spec = entry.spec;
+      const Storage &storage = program.storages[static_cast<size_t>(entry.storage)];
+      spec.buffer = static_cast<uint32_t>(buffer({entry.storage, 0, storage.bytes()}));
+      table.addTensor(spec);
+    }
+    for (const Task &task : program.tasks)
+      add(task);
+    table.setMemory(memory.arenaBytes, memory.weightBytes, program.packedBytes);
+    return table.finish();
+  }
+
+private:
+  int64_t buffer(const Place &place) {
+    if (place.storage < 0)
+      return -1;
+    auto key = std::tuple(place.storage, place.offset, place.bytes);
+    auto [found, added] = buffers.try_emplace(key, 0);
+    if (added) {
+      auto s = static_cast<size_t>(place.storage);
+      found->second = table.addBuffer(program.storages[s].space,
+                                      memory.offsets[s] + place.offset, place.bytes);
+    }
+    return found->second;
+  }
+
+  void add(const Task &task) {
+    TaskSpec spec;
+    spec.kind = task.kind;
+    spec.source = task.source;
+    if (task.kernel >= 0)
+      spec.kernel =
+          table.addKernel(program.kernels[static_cast<size_t>(task.kernel)].symbol);
+    for (const Place &place : task.operands)
+      spec.operands.push_back(buffer(place));
+    spec.params = task.params;
+    if (task.kind == TaskKind::Exchange) {
+      task::Exchange params;
+      params.dtype = task.params[0];
+      params.before = table.addString(task.before);
+      params.after = table.addString(task.after);
+      spec.params = params.encode();
+    }
+    for (const RankValueSpec &value : task.rankValues)
+      spec.rankValues.push_back(table.addRankValue(value));
+    table.addTask(spec);
+  }
+
+  const Program &program;
+  const Memory &memory;
+  TaskTableBuilder table;
+  std::map<std::tuple<int, uint64_t, uint64_t>, int64_t> buffers;
+};
+} // namespace
+
+std::string codegen::buildTable(const Program &program, const Memory &memory) {
+  return TableWriter(program, memory).run();
+}

@@ -1,0 +1,130 @@
+//===- Program.h - A stage as tasks, kernels and storages -------*- C++ -*-===//
+//
+// What the code generator knows between the partitioned module and the bundle: a list of
+// tasks in order, the buffers they touch, and the kernels that they call. Buffers have
+// sizes here but no places yet.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
+#define PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
+
+#include "partita/Base/Layout.h"
+#include "partita/Base/TaskTable.h"
+#include "passes/Codegen/Common/View.h"
+
+#include "mlir/IR/Operation.h"
+
+#include <string>
+#include <vector>
+
+namespace partita::codegen {
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+/// One value of a kernel, defined for every point of its domain.
+struct KernelNode {
+  enum Kind {
+    Load,     ///< an element of operand `operand`, at the point
+    Constant, ///< the value of a uniform graph.constant `op`
+    Payload,  ///< the scalar payload of `op` on `args`
+    Row,      ///< `op` mixes or reduces the points of a row; args as its operands
+    Indexed,  ///< `op` computes where to read; `reads` are its operands
+  };
+  Kind kind = Load;
+  mlir::Operation *op = nullptr;
+  DType type = DType::F32;
+  int operand = -1;
+  std::vector<int> args;  ///< earlier nodes
+  std::vector<int> reads; ///< Indexed: kernel operands, one per operand of `op`
+};
+
+/// A buffer that a kernel reads or writes. Element (i0, i1, …) of the domain is at
+/// offset + Σ i·stride.
+struct KernelOperand {
+  DType type = DType::F32;
+  int64_t offset = 0;
+  std::vector<int64_t> strides; ///< per domain dim
+  View view;                    ///< for Indexed reads: the whole tensor instead
+  /// The output is written once per row.
+  bool perRow = false;
+  int node = -1; ///< outputs: what is stored
+};
+
+/// A loop nest that computes its outputs point by point. Trailing `rowDims` dims are one
+/// row: Row nodes see all its points at once. Shapes, strides and attributes are baked
+/// in, so equal nests are one function, whatever layer they come from.
+struct KernelSpec {
+  std::vector<int64_t> domain;
+  int64_t rowDims = 0;
+  /// Operands first, then outputs, then scratch: the order of the task's operands.
+  std::vector<KernelOperand> operands, outputs;
+  std::vector<KernelNode> nodes; ///< arguments before users
+  /// For Indexed nodes: original dim d of the tensor is Σ weight · domain index.
+  struct IndexTerm {
+    int64_t dim, weight;
+  };
+  std::vector<std::vector<IndexTerm>> originalDims;
+  uint64_t scratchBytes = 0;
+
+  std::string symbol;
+
+  /// Everything that decides the code, as text: equal text, equal code. Also what
+  /// --partita-lower-kernels prints.
+  std::string text() const;
+  int64_t rowElements() const;
+};
+
+//===----------------------------------------------------------------------===//
+// Tasks
+//===----------------------------------------------------------------------===//
+
+/// Memory that holds one thing at a time.
+struct Storage {
+  Space space = Space::Arena;
+  DType type = DType::F32;
+  int64_t elements = 0;
+  /// The runtime writes it before the first task, or reads it after the last.
+  bool input = false, output = false;
+  uint64_t bytes() const { return static_cast<uint64_t>(elements) * byteWidth(type); }
+};
+
+/// Part of a storage, as an operand; storage −1: absent.
+struct Place {
+  int storage = -1;
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct Task {
+  TaskKind kind = TaskKind::Kernel;
+  std::string source; ///< node name
+  int kernel = -1;
+  std::vector<Place> operands = {};
+  task::Ints params = {};
+  std::vector<RankValueSpec> rankValues = {};
+  /// Exchange: the layouts, whose string offsets become the parameters.
+  std::string before = {}, after = {};
+};
+
+/// A tensor of the stage's interface. `weight`: name for the weight source; constants of
+/// the program have their bytes in `literal` instead.
+struct TensorEntry {
+  TensorSpec spec;
+  int storage = -1;
+  mlir::Operation *literal = nullptr;
+};
+
+struct Program {
+  Mesh mesh;
+  int threads = 1; ///< per rank; engine scratch depends on it
+  std::vector<Storage> storages;
+  std::vector<Task> tasks;
+  std::vector<KernelSpec> kernels;
+  std::vector<TensorEntry> tensors;
+  uint64_t packedBytes = 0;
+};
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H

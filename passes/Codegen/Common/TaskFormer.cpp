@@ -1,0 +1,380 @@
+//===- TaskFormer.cpp - From a partitioned function to tasks --------------===//
+#include "passes/Codegen/Common/TaskFormer.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "partita/Runtime/OneDnn.h"
+#include "passes/Codegen/Common/KernelBuilder.h"
+#include "passes/Codegen/Common/Models.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+#include "passes/Codegen/Common/CodegenInterfaces.cpp.inc"
+
+void codegen::attachTaskModels(MLIRContext &context) {
+  context.getOrLoadDialect<graph::GraphDialect>();
+  context.getOrLoadDialect<comm::CommDialect>();
+  attachViewModels(context);
+  attachSourceModels(context);
+  attachMatMulModel(context);
+  attachWindowModels(context);
+  attachJoinModels(context);
+  attachCommModels(context);
+}
+
+std::string codegen::sourceName(Operation *op) { return dist::nodeName(op); }
+
+DType codegen::dtypeOf(Value value) {
+  return *partita::dtypeOf(getElementTypeOrSelf(value.getType()));
+}
+
+Layout codegen::layoutFrom(const Mesh &mesh, Attribute attribute, const Shape &shape) {
+  auto text = dyn_cast_or_null<StringAttr>(attribute);
+  if (!text)
+    return Layout::replicated(shape);
+  return *Layout::parse(text.getValue().str(), mesh); // verified by the dialect
+}
+
+//===----------------------------------------------------------------------===//
+// The walk
+//===----------------------------------------------------------------------===//
+
+LogicalResult TaskFormer::run() {
+  if (failed(formInputs()))
+    return failure();
+  for (Operation &op : function.front().without_terminator())
+    if (failed(formOp(op)))
+      return failure();
+  return formResults();
+}
+
+static std::string interfaceName(Attribute name, const char *fallback, unsigned number) {
+  auto text = dyn_cast_or_null<StringAttr>(name);
+  return text ? text.getValue().str() : fallback + std::to_string(number);
+}
+
+LogicalResult TaskFormer::formInputs() {
+  for (BlockArgument argument : function.getArguments()) {
+    unsigned i = argument.getArgNumber();
+    Layout layout =
+        layoutFrom(mesh(), function.getArgAttr(i, dist::layoutAttr), shapeOf(argument));
+    TensorEntry entry;
+    entry.spec = {Role::Input, dtypeOf(argument),
+                  interfaceName(function.getArgAttr(i, "graph.name"), "input_", i),
+                  layout.globalShape(), layout.str(mesh())};
+    Tensor tensor = allocate(argument);
+    entry.storage = tensor.storage;
+    program.storages[static_cast<size_t>(tensor.storage)].input = true;
+    program.tensors.push_back(std::move(entry));
+    setTensor(argument, std::move(tensor));
+  }
+  return success();
+}
+
+LogicalResult TaskFormer::formOp(Operation &op) {
+  if (Operation *engine = fusion.engineAt(&op))
+    return cast<TaskOpInterface>(engine).formTasks(*this);
+  if (fusion.isAbsorbed(&op) || isa<ViewOpInterface>(op) ||
+      (op.getNumResults() == 1 && isUniform(op.getResult(0))))
+    return success();
+  if (!fusion.postChain(&op).empty())
+    return success(); // formed at its last post-op
+  if (auto task = dyn_cast<TaskOpInterface>(op))
+    return task.formTasks(*this);
+  if (fusion.groupAt(&op))
+    return formKernel(&op);
+  return op.emitError("has no code generation");
+}
+
+LogicalResult TaskFormer::formResults() {
+  Operation *terminator = function.front().getTerminator();
+  for (OpOperand &use : terminator->getOpOperands()) {
+    unsigned i = use.getOperandNumber();
+    Value value = use.get();
+    Layout layout =
+        layoutFrom(mesh(), function.getResultAttr(i, dist::layoutAttr), shapeOf(value));
+    TensorEntry entry;
+    entry.spec = {Role::Output, dtypeOf(value),
+                  interfaceName(function.getResultAttr(i, "graph.name"), "output_", i),
+                  layout.globalShape(), layout.str(mesh())};
+    Tensor tensor = tensorOf(value);
+    const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
+    bool direct = storage.space == Space::Arena && !storage.input && !storage.output &&
+                  tensor.view.offset == 0 && tensor.view.isDense() &&
+                  storage.elements == tensor.view.elements();
+    if (!direct)
+      tensor = copied(tensor, dtypeOf(value), entry.spec.name);
+    entry.storage = tensor.storage;
+    program.storages[static_cast<size_t>(tensor.storage)].output = true;
+    program.tensors.push_back(std::move(entry));
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors
+//===----------------------------------------------------------------------===//
+
+int TaskFormer::addStorage(DType type, int64_t elements) {
+  program.storages.push_back({Space::Arena, type, elements});
+  return static_cast<int>(program.storages.size()) - 1;
+}
+
+Tensor TaskFormer::allocate(Value value) {
+  Shape shape = shapeOf(value);
+  return {addStorage(dtypeOf(value), elementCount(shape)), View::dense(shape)};
+}
+
+Tensor TaskFormer::allocateLike(Value value, const View &model) {
+  for (Operation *user : value.getUsers())
+    if (user->hasTrait<OpTrait::IsTerminator>())
+      return allocate(value);
+  Shape shape = shapeOf(value);
+  return {addStorage(dtypeOf(value), elementCount(shape)), model.denseLike(shape)};
+}
+
+Tensor TaskFormer::allocateForUser(Value value) {
+  SmallVector<ViewOpInterface> path;
+  for (Value end = value; end.hasOneUse();) {
+    auto user = dyn_cast<ViewOpInterface>(*end.user_begin());
+    if (!user || !user.operandView(View::dense(shapeOf(user->getResult(0)))))
+      break;
+    path.push_back(user);
+    end = user->getResult(0);
+  }
+  for (; !path.empty(); path.pop_back()) {
+    std::optional<View> view = View::dense(shapeOf(path.back()->getResult(0)));
+    for (size_t i = path.size(); i-- > 0 && view;)
+      view = path[i].operandView(*view);
+    if (view)
+      return {addStorage(dtypeOf(value), view->elements()), *view};
+  }
+  return allocate(value);
+}
+
+Tensor TaskFormer::tensorOf(Value value) {
+  auto found = tensors.find(value);
+  if (found != tensors.end())
+    return found->second;
+  Tensor tensor;
+  if (isUniform(value)) {
+    tensor = materializeConstant(value);
+  } else {
+    auto viewOp = cast<ViewOpInterface>(value.getDefiningOp());
+    Value operand = viewOp->getOperand(0);
+    tensor = tensorOf(operand);
+    std::optional<View> view = viewOp.resultView(tensor.view);
+    if (!view) {
+      tensor = copied(tensor, dtypeOf(operand), sourceName(viewOp));
+      view = viewOp.resultView(tensor.view);
+    }
+    tensor.view = *view;
+  }
+  setTensor(value, tensor);
+  return tensor;
+}
+
+Tensor TaskFormer::denseOf(Value value) {
+  Tensor tensor = tensorOf(value);
+  if (tensor.view.isDense() && isAligned(tensor))
+    return tensor;
+  Operation *op = value.getDefiningOp();
+  tensor = copied(tensor, dtypeOf(value), op ? sourceName(op) : "input");
+  setTensor(value, tensor);
+  return tensor;
+}
+
+Tensor TaskFormer::copied(const Tensor &tensor, DType type, const std::string &source) {
+  Tensor to{addStorage(type, tensor.view.elements()), View::dense(tensor.view.shape())};
+  copy(tensor, to, type, source);
+  return to;
+}
+
+void TaskFormer::copy(const Tensor &from, const Tensor &to, DType type,
+                      const std::string &source) {
+  if (to.view.elements() == 0)
+    return;
+  if (from.view.isDense() && to.view.isDense() && isAligned(from) && isAligned(to)) {
+    task::Copy params;
+    params.dtype = static_cast<int64_t>(type);
+    params.count = to.view.elements();
+    Task task{TaskKind::Copy, source};
+    task.operands = {place(from), place(to)};
+    task.params = params.encode();
+    return addTask(std::move(task));
+  }
+  KernelBuilder builder(*this, to.view.shape(), {});
+  builder.addOutput(builder.load(from, type), to, to.view, type, false);
+  builder.finish(source);
+}
+
+Tensor TaskFormer::materializeConstant(Value value) {
+  return filled(value, graph::toHostTensor(cast<DenseElementsAttr>(
+                           value.getDefiningOp<graph::ConstantOp>().getValue())));
+}
+
+/// The reduction of no elements is its neutral one, as the evaluator knows.
+LogicalResult TaskFormer::reduceNothing(Operation *op) {
+  HostTensor nothing =
+      HostTensor::zeros(dtypeOf(op->getOperand(0)), shapeOf(op->getOperand(0)));
+  auto result = cast<EvaluateOpInterface>(op).evaluate({&nothing});
+  if (!result)
+    return op->emitError("reduces an empty tensor: ") << result.error().message;
+  setTensor(op->getResult(0), filled(op->getResult(0), (*result)[0]));
+  return success();
+}
+
+Tensor TaskFormer::filled(Value value, const HostTensor &contents) {
+  Tensor tensor = allocate(value);
+  task::Fill params;
+  params.dtype = static_cast<int64_t>(dtypeOf(value));
+  params.count = tensor.view.elements();
+  std::memcpy(&params.bits, contents.bytes.data(),
+              std::min(contents.bytes.size(), byteWidth(contents.type)));
+  Task task{TaskKind::Fill, sourceName(value.getDefiningOp())};
+  task.operands = {place(tensor)};
+  task.params = params.encode();
+  if (params.count != 0)
+    addTask(std::move(task));
+  return tensor;
+}
+
+bool TaskFormer::mayOverwrite(Value value, Operation *user) {
+  for (;;) {
+    if (!value.hasOneUse() || *value.user_begin() != user)
+      return false;
+    Operation *op = value.getDefiningOp();
+    if (!op || !isa<ViewOpInterface>(op))
+      break;
+    user = op;
+    value = op->getOperand(0);
+  }
+  Tensor tensor = tensorOf(value);
+  const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
+  return storage.space == Space::Arena && tensor.view.offset == 0 &&
+         tensor.view.isDense() && storage.elements == tensor.view.elements() &&
+         !isUniform(value);
+}
+
+Place TaskFormer::place(const Tensor &tensor) const {
+  const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
+  size_t width = byteWidth(storage.type);
+  uint64_t offset = static_cast<uint64_t>(tensor.view.offset) * width;
+  uint64_t bytes = tensor.view.isDense()
+                       ? static_cast<uint64_t>(tensor.view.elements()) * width
+                       : storage.bytes() - offset;
+  return {tensor.storage, offset, bytes};
+}
+
+bool TaskFormer::isAligned(const Tensor &tensor) const {
+  size_t width = byteWidth(program.storages[static_cast<size_t>(tensor.storage)].type);
+  return static_cast<uint64_t>(tensor.view.offset) * width % PARTITA_BUFFER_ALIGNMENT ==
+         0;
+}
+
+//===----------------------------------------------------------------------===//
+// Engine calls, weights, kernels
+//===----------------------------------------------------------------------===//
+
+LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
+  onednn::setThreads(program.threads);
+  auto found = engineNeeds.find({task.kind, task.params});
+  if (found == engineNeeds.end()) {
+    auto call = onednn::Call::create(task.kind, task.params);
+    if (!call)
+      return op->emitError("cannot be run by the engine: ") << call.error().message;
+    EngineNeed need{(*call)->sizes().scratch, (*call)->sizes().packed,
+                    (*call)->packedKey()};
+    found = engineNeeds.insert({{task.kind, task.params}, need}).first;
+  }
+  const EngineNeed &need = found->second;
+  if (need.scratch != 0) {
+    int storage = addStorage(DType::U8, static_cast<int64_t>(need.scratch));
+    task.operands[scratchOperand] = {storage, 0, need.scratch};
+  }
+  if (need.packed != 0) {
+    size_t weight = onednn::Call::weightOperand(task.kind);
+    packed.insert({task.operands[weight].storage, need.packedKey});
+    if (packed.size() != numPacked) {
+      numPacked = packed.size();
+      program.packedBytes += need.packed;
+    }
+  }
+  addTask(std::move(task));
+  return success();
+}
+
+Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
+                          Operation *literal) {
+  std::string key = spec.name + "\n" + spec.layout;
+  auto [found, added] = weightOfKey.try_emplace(key, -1);
+  Layout layout = *Layout::parse(spec.layout, mesh());
+  if (added) {
+    found->second = addStorage(spec.type, localElements);
+    program.storages.back().space = Space::Weight;
+    program.tensors.push_back({spec, found->second, literal});
+  }
+  return {found->second, View::dense(layout.localShape())};
+}
+
+std::string TaskFormer::constantName(Operation *op) {
+  Attribute value = cast<graph::ConstantOp>(op).getValue();
+  size_t number = constants.try_emplace(value, constants.size()).first->second;
+  return "partita.constant." + std::to_string(number);
+}
+
+LogicalResult TaskFormer::formKernel(Operation *op) {
+  const Group &group = *fusion.groupAt(op);
+  Value result = op->getResult(0);
+  if (elementCount(shapeOf(result)) == 0) {
+    setTensor(result, allocate(result));
+    return success();
+  }
+  if (elementCount(group.domain) == 0)
+    return reduceNothing(op);
+  KernelBuilder builder(*this, group.domain, group.rowDims);
+  builder.setGroup(group);
+  int node = builder.nodeOf(result);
+  Tensor tensor = allocateLike(result, builder.model(shapeOf(result)));
+  View view = tensor.view;
+  auto row = dyn_cast<RowOpInterface>(op);
+  if (row && row.reducesRow() && !row.keepsDims())
+    for (int64_t d : group.rowDims)
+      view.dims.insert(view.dims.begin() + d, Parts());
+  bool perRow = !group.rowDims.empty() && view.shape() != group.domain;
+  builder.addOutput(node, tensor, view.broadcast(group.domain), dtypeOf(result), perRow);
+  builder.finish(sourceName(op));
+  setTensor(result, tensor);
+  return success();
+}
+
+void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial) {
+  ArrayRef<PostStep> chain = fusion.postChain(engine);
+  Value before = (step == 0 ? engine : chain[step - 1].op)->getResult(0);
+  Value result = fusion.callResult(engine);
+  KernelBuilder builder(*this, shapeOf(result), {});
+  builder.setNode(before, builder.load(partial, dtypeOf(result)));
+  for (const PostStep &rest : chain.drop_front(step)) {
+    builder.addMember(rest.op);
+    for (Operation *op : rest.merged)
+      builder.addMember(op);
+  }
+  int node = builder.nodeOf(result);
+  Tensor tensor = allocateLike(result, partial.view);
+  builder.addOutput(node, tensor, tensor.view, dtypeOf(result), false);
+  builder.finish(sourceName(engine));
+  setTensor(result, tensor);
+}
+
+int TaskFormer::addKernel(KernelSpec spec) {
+  auto [found, added] =
+      kernelOfText.try_emplace(spec.text(), static_cast<int>(program.kernels.size()));
+  if (added) {
+    spec.symbol = "kernel_" + std::to_string(program.kernels.size());
+    program.kernels.push_back(std::move(spec));
+  }
+  return found->second;
+}

@@ -1,0 +1,132 @@
+//===- TaskFormer.h - From a partitioned function to tasks ------*- C++ -*-===//
+//
+// Walks the function once. An op becomes
+//   nothing       if its result is a view of its operand (reshape, transpose, slice…) or
+//                 a uniform constant,
+//   tasks         if it has TaskOpInterface (engine calls, collectives),
+//   part of the kernel of its user, if all users are in one kernel and nothing would be
+//                 computed much more often than before (Fusion.h),
+//   a kernel      otherwise.
+// Pointwise ops behind an engine call become post-ops of the call.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
+#define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
+
+#include "passes/Codegen/Common/Fusion.h"
+#include "passes/Codegen/Common/Interfaces.h"
+#include "passes/Codegen/Common/Program.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <map>
+#include <set>
+
+namespace partita::codegen {
+
+/// Where a value lies.
+struct Tensor {
+  int storage = -1;
+  View view;
+};
+
+class TaskFormer {
+public:
+  TaskFormer(mlir::func::FuncOp function, Program &program)
+      : function(function), program(program), fusion(function) {}
+
+  /// Fills the program; a failure has been reported.
+  llvm::LogicalResult run();
+
+  // For the models of ops.
+
+  const Mesh &mesh() const { return program.mesh; }
+  Program &target() { return program; }
+  Fusion &plan() { return fusion; }
+
+  /// Where the value lies; makes copies of what cannot be a view of its operand.
+  Tensor tensorOf(mlir::Value value);
+  /// Likewise, as a dense tensor that begins at an aligned address.
+  Tensor denseOf(mlir::Value value);
+  /// A dense copy of any tensor.
+  Tensor copied(const Tensor &tensor, DType type, const std::string &source);
+  /// A task that copies `from` to `to`, of equal shape.
+  void copy(const Tensor &from, const Tensor &to, DType type, const std::string &source);
+
+  int addStorage(DType type, int64_t elements);
+  /// A new dense buffer for the value.
+  Tensor allocate(mlir::Value value);
+  /// A new buffer whose dims have the order in memory that `model` has; row-major for
+  /// results of the function.
+  Tensor allocateLike(mlir::Value value, const View &model);
+  /// Like allocate, but so that the views that lie between the value and its only user
+  /// become dense: a product followed by a transpose writes transposed.
+  Tensor allocateForUser(mlir::Value value);
+  void setTensor(mlir::Value value, Tensor tensor) { tensors[value] = std::move(tensor); }
+
+  /// Whether nothing but `user` reads the value's storage, so that it may overwrite it.
+  bool mayOverwrite(mlir::Value value, mlir::Operation *user);
+
+  /// The tensor's bytes; of a strided view, everything from its first element on.
+  Place place(const Tensor &tensor) const;
+  /// Whether the tensor begins at an aligned address.
+  bool isAligned(const Tensor &tensor) const;
+  bool isWeight(const Tensor &tensor) const {
+    return program.storages[static_cast<size_t>(tensor.storage)].space == Space::Weight;
+  }
+  void addTask(Task task) { program.tasks.push_back(std::move(task)); }
+  /// Adds the call of an engine, with its scratch as operand `scratchOperand`.
+  llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task,
+                                    size_t scratchOperand);
+
+  /// The post-ops of `engine` from `step` on as a kernel over `partial`, the result so
+  /// far: for what the engine does not take.
+  void formRest(mlir::Operation *engine, size_t step, const Tensor &partial);
+
+  /// A weight tensor of the stage, once per name and layout.
+  Tensor weight(const TensorSpec &spec, int64_t localElements, mlir::Operation *literal);
+
+  /// A name for the bytes of a constant; equal constants have one.
+  std::string constantName(mlir::Operation *op);
+
+private:
+  llvm::LogicalResult formInputs();
+  llvm::LogicalResult formOp(mlir::Operation &op);
+  llvm::LogicalResult formResults();
+  /// The kernel whose root is `op`.
+  llvm::LogicalResult formKernel(mlir::Operation *op);
+  llvm::LogicalResult reduceNothing(mlir::Operation *op);
+  Tensor materializeConstant(mlir::Value value);
+  /// A tensor of the value's type, full of the first element of `contents`.
+  Tensor filled(mlir::Value value, const HostTensor &contents);
+  /// The kernel's number; equal kernels have one.
+  int addKernel(KernelSpec spec);
+  friend class KernelBuilder;
+
+  struct EngineNeed {
+    uint64_t scratch, packed;
+    std::string packedKey;
+  };
+
+  mlir::func::FuncOp function;
+  Program &program;
+  Fusion fusion;
+  llvm::DenseMap<mlir::Value, Tensor> tensors;
+  std::map<std::string, int> kernelOfText;
+  std::map<std::string, int> weightOfKey;
+  std::map<std::pair<TaskKind, task::Ints>, EngineNeed> engineNeeds;
+  llvm::DenseMap<mlir::Attribute, size_t> constants;
+  std::set<std::pair<int, std::string>> packed;
+  size_t numPacked = 0;
+};
+
+/// The name by which the user knows the op.
+std::string sourceName(mlir::Operation *op);
+/// The element type of a tensor value.
+DType dtypeOf(mlir::Value value);
+/// The layout on an argument, result or op attribute; replicated if there is none.
+Layout layoutFrom(const Mesh &mesh, mlir::Attribute attribute, const Shape &shape);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H

@@ -1,0 +1,203 @@
+//===- Window.cpp - Convolution and pooling as engine calls ---------------===//
+#include "dialects/Graph/Graph.h"
+#include "passes/Codegen/Common/Models.h"
+#include "passes/Codegen/Common/TaskFormer.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+/// batch, spatial dims, channels: the order in which the engine is fast.
+static View channelsLast(const Shape &shape) {
+  Shape order{0};
+  for (size_t d = 2; d < shape.size(); ++d)
+    order.push_back(static_cast<int64_t>(d));
+  order.push_back(1);
+  Shape permuted;
+  for (int64_t d : order)
+    permuted.push_back(shape[static_cast<size_t>(d)]);
+  Shape back{0, static_cast<int64_t>(shape.size()) - 1};
+  for (size_t d = 2; d < shape.size(); ++d)
+    back.push_back(static_cast<int64_t>(d) - 1);
+  return View::dense(permuted).transposed(back);
+}
+
+static bool isChannelsLast(const View &view) {
+  View other = channelsLast(view.shape());
+  return view.dims == other.dims;
+}
+
+/// Fewer channels than this fill no vector: the engine takes them as they are.
+static constexpr int64_t fewChannels = 4;
+
+/// An image operand in one of the engine's formats. Negative pads, which cut, have been
+/// taken off by a slice; `pads` becomes non-negative.
+static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &former) {
+  Shape shape = shapeOf(image), starts(shape.size(), 0), ones(shape.size(), 1);
+  size_t spatial = shape.size() - 2;
+  bool cuts = false;
+  for (size_t d = 0; d < spatial; ++d) {
+    int64_t low = std::min<int64_t>(0, pads[d]);
+    int64_t high = std::min<int64_t>(0, pads[spatial + d]);
+    starts[2 + d] = -low;
+    shape[2 + d] += low + high;
+    pads[d] -= low;
+    pads[spatial + d] -= high;
+    cuts |= low != 0 || high != 0;
+  }
+  Tensor tensor = former.tensorOf(image);
+  if (cuts) {
+    auto cut = tensor.view.sliced(shape, starts, ones);
+    if (!cut) {
+      tensor = former.denseOf(image);
+      cut = tensor.view.sliced(shape, starts, ones);
+    }
+    tensor.view = *cut;
+  }
+  bool fits =
+      isChannelsLast(tensor.view) || (tensor.view.isDense() && shape[1] <= fewChannels);
+  if (fits && former.isAligned(tensor))
+    return tensor;
+  DType type = codegen::dtypeOf(image);
+  Tensor packed{former.addStorage(type, elementCount(shape)), channelsLast(shape)};
+  former.copy(tensor, packed, type, "channels last");
+  if (!cuts)
+    former.setTensor(image, packed);
+  return packed;
+}
+
+static int64_t formatOf(const View &view) {
+  return isChannelsLast(view) ? PARTITA_FORMAT_CHANNELS_LAST
+                              : PARTITA_FORMAT_CHANNELS_FIRST;
+}
+
+static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &out,
+                                                 ArrayRef<int64_t> kernel,
+                                                 ArrayRef<int64_t> strides,
+                                                 ArrayRef<int64_t> dilations,
+                                                 ArrayRef<int64_t> pads) {
+  std::vector<task::SpatialDim> dims;
+  for (size_t d = 0; d < kernel.size(); ++d)
+    dims.push_back({in[2 + d], out[2 + d], kernel[d], strides[d], dilations[d], pads[d],
+                    pads[kernel.size() + d]});
+  return dims;
+}
+
+/// Operands of post-ops, dense over the dims along which they vary, in the order of the
+/// result's format.
+static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
+                         task::Conv &params) {
+  Value result = op->getResult(0);
+  size_t rank = shapeOf(result).size();
+  std::vector<size_t> order{0};
+  for (size_t d = 2; d < rank; ++d)
+    order.push_back(d);
+  order.insert(params.dst_format == PARTITA_FORMAT_CHANNELS_LAST ? order.end()
+                                                                 : order.begin() + 1,
+               1);
+  for (const PostStep &step : former.plan().postChain(op)) {
+    task::PostOp post = step.post;
+    if (step.operand) {
+      Tensor tensor = former.tensorOf(step.operand);
+      View view = tensor.view.broadcast(shapeOf(result));
+      View varying{view.offset, {}};
+      for (size_t d : order) {
+        bool moves =
+            llvm::any_of(view.dims[d], [](const Part &p) { return p.stride != 0; });
+        post.mask |= int64_t(moves) << d;
+        if (moves)
+          varying.dims.push_back(view.dims[d]);
+      }
+      tensor.view = varying;
+      if (!varying.isDense() || !former.isAligned(tensor))
+        tensor = former.copied(tensor, codegen::dtypeOf(result), sourceName(op));
+      task.operands.push_back(former.place(tensor));
+    }
+    params.post.push_back(post);
+  }
+}
+
+template <typename Op>
+static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
+  Value result = former.plan().callResult(op);
+  Tensor target = former.allocateLike(result, channelsLast(shapeOf(result)));
+  former.setTensor(result, target);
+  std::vector<int64_t> pads(op.getPads().begin(), op.getPads().end());
+  // The pads of a transposed convolution cut its result; the engine takes them as such.
+  std::vector<int64_t> none(pads.size(), 0);
+  Tensor image = imageOf(op.getInput(), transposed ? none : pads, former);
+  Tensor filter = former.denseOf(op.getFilter());
+  Shape in = image.view.shape(), kernel = shapeOf(op.getFilter());
+  Shape out = shapeOf(result);
+  if (elementCount(out) == 0)
+    return success();
+  task::Conv params;
+  params.dtype = static_cast<int64_t>(codegen::dtypeOf(result));
+  params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
+  params.groups = static_cast<int64_t>(op.getGroup());
+  params.src_format = formatOf(image.view);
+  params.dst_format = formatOf(target.view);
+  params.has_bias = op.getBias() != nullptr;
+  params.weights_packed = former.isWeight(filter) && filter.view.offset == 0;
+  params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2), op.getStrides(),
+                               op.getDilations(), pads);
+  Task task{transposed ? TaskKind::ConvTranspose : TaskKind::Conv, sourceName(op)};
+  task.operands = {former.place(image), former.place(filter), former.place(target),
+                   params.has_bias ? former.place(former.denseOf(op.getBias())) : Place(),
+                   Place()};
+  addConvPosts(op, former, task, params);
+  task.params = params.encode();
+  return former.addEngineCall(op, std::move(task), task::ConvScratch);
+}
+
+namespace {
+struct ConvModel : TaskOpInterface::ExternalModel<ConvModel, graph::ConvOp> {
+  bool takesPostOps(Operation *op) const {
+    return getElementTypeOrSelf(op->getResult(0).getType()).isF32();
+  }
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    return formConv(cast<graph::ConvOp>(op), former, false);
+  }
+};
+
+struct ConvTransposeModel
+    : TaskOpInterface::ExternalModel<ConvTransposeModel, graph::ConvTransposeOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    return formConv(cast<graph::ConvTransposeOp>(op), former, true);
+  }
+};
+
+struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto pool = cast<graph::PoolOp>(op);
+    Tensor target =
+        former.allocateLike(pool.getResult(), channelsLast(shapeOf(pool.getResult())));
+    former.setTensor(pool.getResult(), target);
+    std::vector<int64_t> pads(pool.getPads().begin(), pool.getPads().end());
+    Tensor image = imageOf(pool.getInput(), pads, former);
+    Shape in = image.view.shape(), out = shapeOf(pool.getResult());
+    if (elementCount(out) == 0)
+      return success();
+    task::Pool params;
+    params.dtype = static_cast<int64_t>(codegen::dtypeOf(pool.getResult()));
+    params.mode = pool.getKind() == "max"  ? PARTITA_POOL_MAX
+                  : pool.getCountPadding() ? PARTITA_POOL_AVG_INCLUDE
+                                           : PARTITA_POOL_AVG_EXCLUDE;
+    params.batch = in[0], params.channels = in[1];
+    params.src_format = formatOf(image.view);
+    params.dst_format = formatOf(target.view);
+    params.spatial = spatialDims(in, out, pool.getWindow(), pool.getStrides(),
+                                 pool.getDilations(), pads);
+    Task task{TaskKind::Pool, sourceName(op)};
+    task.operands = {former.place(image), former.place(target), Place()};
+    task.params = params.encode();
+    return former.addEngineCall(op, std::move(task), task::PoolScratch);
+  }
+};
+} // namespace
+
+void codegen::attachWindowModels(MLIRContext &context) {
+  graph::ConvOp::attachInterface<ConvModel>(context);
+  graph::ConvTransposeOp::attachInterface<ConvTransposeModel>(context);
+  graph::PoolOp::attachInterface<PoolModel>(context);
+}

@@ -1,0 +1,44 @@
+//===- Import.h - From an ONNX model to the graph dialect -------*- C++ -*-===//
+#ifndef PARTITA_PASSES_IMPORT_IMPORT_H
+#define PARTITA_PASSES_IMPORT_IMPORT_H
+
+#include "partita/Base/Error.h"
+#include "partita/Onnx/Model.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// The bytes behind graph.weight names: the model's own tensors, mapped, and those that
+/// folding made.
+using WeightTable = std::map<std::string, onnx_model::Tensor, std::less<>>;
+
+struct ImportedModel {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  WeightTable weights;
+};
+
+/// One line of what a model contains, for `partita inspect`.
+struct UnsupportedNode {
+  std::string opType, domain, node, reason;
+  int version = 0;
+};
+
+/// Builds `func @main` of graph ops (level L0). Arguments and results carry their ONNX
+/// names as `graph.name`, every op its node's name as a NameLoc. Shape arithmetic and
+/// everything else that depends on constants only is folded away.
+///
+/// If any node has no import, all of them are reported in `unsupported` and the error
+/// lists them; nothing is built.
+Expected<ImportedModel> importModel(mlir::MLIRContext *context,
+                                    const onnx_model::Model &model,
+                                    std::vector<UnsupportedNode> *unsupported = nullptr);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_IMPORT_IMPORT_H

@@ -1,0 +1,147 @@
+//===- ImportModel.cpp - From an ONNX model to the graph dialect ----------===//
+#include "passes/Import/Import.h"
+
+#include "passes/Import/Importer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+static const HandlerTable &handlers() {
+  static const HandlerTable table = [] {
+    HandlerTable result;
+    addElementwise(result);
+    addContractions(result);
+    addReductions(result);
+    addShapes(result);
+    return result;
+  }();
+  return table;
+}
+
+static bool hasImport(const Node &node) {
+  return node.domain.empty() &&
+         (handlers().contains(node.opType) || isPayloadOp(node.opType));
+}
+
+static Error describe(const std::string &path,
+                      const std::vector<UnsupportedNode> &nodes) {
+  std::string text = "'" + path + "': " + std::to_string(nodes.size()) +
+                     (nodes.size() == 1 ? " node is" : " nodes are") + " not supported:";
+  for (const UnsupportedNode &node : nodes)
+    text += "\n  " + (node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType +
+            "-" + std::to_string(node.version) + " '" + node.node + "': " + node.reason;
+  return {text};
+}
+
+namespace {
+class ModelImporter {
+public:
+  ModelImporter(MLIRContext *context, const onnx_model::Model &model)
+      : model(model), builder(context), importer(builder, result.weights) {}
+
+  Expected<ImportedModel> run(std::vector<UnsupportedNode> &unsupported) {
+    auto function = begin();
+    for (const Node &node : model.graph.nodes) {
+      auto values = importNode(node);
+      if (values) {
+        for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
+          importer.define(node.outputs[i], (*values)[i]);
+        continue;
+      }
+      // A node behind an unsupported one has no operands: that alone is no reason.
+      if (!values.error().message.empty())
+        unsupported.push_back({node.opType, node.domain, node.origin,
+                               values.error().message, node.sinceVersion});
+    }
+    if (!unsupported.empty())
+      return tl::unexpected(describe(model.path, unsupported));
+    return finish(function);
+  }
+
+private:
+  func::FuncOp begin() {
+    auto name = [&](const std::string &text) {
+      return NameLoc::get(builder.getStringAttr(text));
+    };
+    result.module = ModuleOp::create(builder.getUnknownLoc());
+    SmallVector<Type> types;
+    for (const onnx_model::ValueInfo &input : model.graph.inputs)
+      types.push_back(tensorType(builder.getContext(), input.type, input.shape));
+    builder.setInsertionPointToEnd(result.module->getBody());
+    auto function = func::FuncOp::create(builder, name(model.graph.name), "main",
+                                         builder.getFunctionType(types, {}));
+    Block *body = function.addEntryBlock();
+    builder.setInsertionPointToEnd(body);
+    for (auto [i, input] : llvm::enumerate(model.graph.inputs)) {
+      auto index = static_cast<unsigned>(i);
+      function.setArgAttr(index, "graph.name", builder.getStringAttr(input.name));
+      importer.define(input.name, body->getArgument(index));
+    }
+    for (const onnx_model::Tensor &tensor : model.graph.initializers) {
+      importer.location = name(tensor.name);
+      importer.define(tensor.name, importInitializer(tensor));
+    }
+    return function;
+  }
+
+  /// Small tensors become constants (folding looks at them), large ones weights.
+  Value importInitializer(const onnx_model::Tensor &tensor) {
+    if (elementCount(tensor.shape) <= 64 && !tensor.bytes.empty()) {
+      HostTensor host{tensor.type, tensor.shape, {}};
+      host.bytes.assign(tensor.bytes.begin(), tensor.bytes.end());
+      return importer.constant(host, tensor.name);
+    }
+    result.weights.emplace(tensor.name, tensor);
+    return graph::WeightOp::create(
+        builder, importer.location,
+        tensorType(builder.getContext(), tensor.type, tensor.shape),
+        builder.getStringAttr(tensor.name));
+  }
+
+  /// An empty error message: an operand is missing because of an earlier failure.
+  Expected<Values> importNode(const Node &node) {
+    if (!hasImport(node))
+      return makeError(node.domain.empty() ? "this operator has no import"
+                                           : "operators of this domain have no import");
+    for (const std::string &input : node.inputs)
+      if (!input.empty() && !importer.lookup(input))
+        return makeError("");
+    importer.location = NameLoc::get(builder.getStringAttr(node.origin));
+    importer.nodeName = node.name;
+    auto it = handlers().find(node.opType);
+    return it == handlers().end() ? importPayloadOp(importer, node)
+                                  : it->second(importer, node);
+  }
+
+  Expected<ImportedModel> finish(func::FuncOp function) {
+    SmallVector<Value> results;
+    for (const std::string &output : model.graph.outputs)
+      results.push_back(importer.lookup(output));
+    importer.location = builder.getUnknownLoc();
+    func::ReturnOp::create(builder, importer.location, results);
+    function.setType(builder.getFunctionType(function.getArgumentTypes(),
+                                             ValueRange(results).getTypes()));
+    for (auto [i, output] : llvm::enumerate(model.graph.outputs))
+      function.setResultAttr(static_cast<unsigned>(i), "graph.name",
+                             builder.getStringAttr(output));
+    return std::move(result);
+  }
+
+  const onnx_model::Model &model;
+  OpBuilder builder;
+  ImportedModel result;
+  Importer importer;
+};
+} // namespace
+
+Expected<ImportedModel> partita::importModel(MLIRContext *context,
+                                             const onnx_model::Model &model,
+                                             std::vector<UnsupportedNode> *unsupported) {
+  context->loadDialect<graph::GraphDialect, func::FuncDialect>();
+  std::vector<UnsupportedNode> local;
+  return ModelImporter(context, model).run(unsupported ? *unsupported : local);
+}

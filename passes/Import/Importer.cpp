@@ -1,0 +1,149 @@
+//===- Importer.cpp - What op imports work with ---------------------------===//
+#include "passes/Import/Importer.h"
+
+#include "partita/Reference/Kernels.h"
+
+#include <cstring>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+/// Folding stops here: larger results are computed when the model runs (or absorbed by
+/// their user, like the transpose of a weight).
+static constexpr int64_t maxFoldedElements = 1 << 22;
+/// Larger constants that differ by element go to the weights.
+static constexpr int64_t maxInlineElements = 64;
+
+Value Importer::input(const Node &node, size_t i) const {
+  return node.hasInput(i) ? lookup(node.inputs[i]) : Value();
+}
+
+Expected<Value> Importer::foldOrKeep(Operation *op) {
+  Value result = op->getResult(0);
+  auto type = cast<RankedTensorType>(result.getType());
+  int64_t elements = type.getNumElements();
+  bool foldable = true;
+  for (Value operand : op->getOperands()) {
+    Operation *from = operand.getDefiningOp();
+    foldable &= from && isa<graph::ConstantOp, graph::WeightOp>(from);
+    elements =
+        std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
+  }
+  if (!foldable || elements > maxFoldedElements)
+    return result;
+  std::vector<HostTensor> tensors;
+  for (Value operand : op->getOperands()) {
+    auto value = constantValue(operand);
+    if (!value)
+      return result;
+    tensors.push_back(std::move(*value));
+  }
+  std::vector<const HostTensor *> operands;
+  for (const HostTensor &tensor : tensors)
+    operands.push_back(&tensor);
+  auto folded = cast<EvaluateOpInterface>(op).evaluate(operands);
+  if (!folded)
+    return tl::unexpected(folded.error());
+  op->erase();
+  return constant((*folded)[0], nodeName + "/folded");
+}
+
+Expected<Value> Importer::emit(StringRef op, ValueRange operands,
+                               ArrayRef<NamedAttribute> attrs) {
+  auto created = graph::createInferred(builder, location, op, operands, attrs);
+  if (!created)
+    return tl::unexpected(created.error());
+  return foldOrKeep(*created);
+}
+
+Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
+                                     const Shape &shape, ArrayRef<NamedAttribute> attrs) {
+  Type element = getElementTypeOrSelf(operands[0].getType());
+  OperationState state(location, op, operands, RankedTensorType::get(shape, element),
+                       attrs);
+  Operation *created = builder.create(state);
+  auto rule = cast<ShardingRuleOpInterface>(created).inferShardingRule();
+  if (!rule) {
+    created->erase();
+    return tl::unexpected(rule.error());
+  }
+  return foldOrKeep(created);
+}
+
+Expected<Value> Importer::reshape(Value value, const Shape &shape) {
+  if (shapeOf(value) == shape)
+    return value;
+  return emitShaped("graph.reshape", value, shape);
+}
+
+Value Importer::constant(const HostTensor &tensor, const std::string &name) {
+  auto attr = graph::toAttribute(builder.getContext(), tensor);
+  if (tensor.size() <= maxInlineElements || attr.isSplat())
+    return graph::ConstantOp::create(builder, location, attr);
+  std::string unique = name;
+  for (int i = 2; weights.count(unique); ++i)
+    unique = name + "_" + std::to_string(i);
+  auto owner = std::make_shared<std::vector<std::byte>>(tensor.bytes);
+  onnx_model::Tensor entry{unique, tensor.type, tensor.shape, "", 0, *owner, owner};
+  weights.emplace(unique, std::move(entry));
+  return graph::WeightOp::create(
+      builder, location, tensorType(builder.getContext(), tensor.type, tensor.shape),
+      builder.getStringAttr(unique));
+}
+
+Value Importer::scalar(Type elementType, double value) {
+  return constant(reference::tensor<double>(*dtypeOf(elementType), {}, {value}), "");
+}
+
+std::optional<HostTensor> Importer::constantValue(Value value) const {
+  Operation *op = value ? value.getDefiningOp() : nullptr;
+  if (auto constant = dyn_cast_or_null<graph::ConstantOp>(op))
+    return graph::toHostTensor(constant.getValue());
+  auto weight = dyn_cast_or_null<graph::WeightOp>(op);
+  if (!weight)
+    return std::nullopt;
+  auto it = weights.find(weight.getName().str());
+  if (it == weights.end())
+    return std::nullopt;
+  const onnx_model::Tensor &tensor = it->second;
+  HostTensor result = HostTensor::zeros(tensor.type, tensor.shape);
+  if (tensor.bytes.size() != result.bytes.size())
+    return std::nullopt;
+  std::memcpy(result.bytes.data(), tensor.bytes.data(), result.bytes.size());
+  return result;
+}
+
+Expected<std::vector<int64_t>> Importer::constantIntegers(const Node &node,
+                                                          size_t i) const {
+  auto value = constantValue(input(node, i));
+  if (!value)
+    return makeError("input " + std::to_string(i) + " must be known at compile time");
+  return reference::values<int64_t>(*value);
+}
+
+int64_t import::intAttr(const Node &node, std::string_view name, int64_t fallback) {
+  const auto *value = node.attribute<int64_t>(name);
+  return value ? *value : fallback;
+}
+double import::floatAttr(const Node &node, std::string_view name, double fallback) {
+  const auto *value = node.attribute<float>(name);
+  return value ? *value : fallback;
+}
+std::string import::stringAttr(const Node &node, std::string_view name,
+                               const std::string &fallback) {
+  const auto *value = node.attribute<std::string>(name);
+  return value ? *value : fallback;
+}
+std::vector<int64_t> import::intsAttr(const Node &node, std::string_view name,
+                                      std::vector<int64_t> fallback) {
+  const auto *value = node.attribute<std::vector<int64_t>>(name);
+  return value ? *value : std::move(fallback);
+}
+
+Expected<Values> import::single(Expected<Value> value) {
+  if (!value)
+    return tl::unexpected(value.error());
+  return Values{*value};
+}

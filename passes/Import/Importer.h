@@ -1,0 +1,108 @@
+//===- Importer.h - What op imports work with -------------------*- C++ -*-===//
+//
+// An import of an ONNX operator is a function from (importer, node) to values. It reads
+// operands by input(), emits graph ops by emit(), which folds ops of constants, and
+// returns one value per output. To import a new operator, write such a function in the
+// file of its family and add it to that file's table; an elementwise op needs nothing but
+// its ONNX name in the td.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_IMPORT_IMPORTER_H
+#define PARTITA_PASSES_IMPORT_IMPORTER_H
+
+#include "dialects/Graph/Graph.h"
+#include "passes/Import/Import.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringMap.h"
+
+#include <functional>
+#include <optional>
+
+namespace partita::import {
+
+using Values = std::vector<mlir::Value>;
+
+class Importer {
+public:
+  Importer(mlir::OpBuilder &builder, WeightTable &weights)
+      : builder(builder), weights(weights) {}
+
+  mlir::OpBuilder &builder;
+  mlir::Location location = builder.getUnknownLoc();
+  std::string nodeName; ///< of the node being imported
+
+  mlir::Value lookup(const std::string &name) const { return values.lookup(name); }
+  void define(const std::string &name, mlir::Value value) { values[name] = value; }
+
+  /// Input `i` of the node; a null value if it is absent.
+  mlir::Value input(const onnx_model::Node &node, size_t i) const;
+
+  /// Creates an op of the graph dialect. If all operands are constants and the result is
+  /// not large, the op is evaluated and its constant returned instead.
+  Expected<mlir::Value> emit(llvm::StringRef op, mlir::ValueRange operands,
+                             llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+  /// The same for ops whose result shape is part of the program.
+  Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::ValueRange operands,
+                                   const Shape &result,
+                                   llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+  Expected<mlir::Value> reshape(mlir::Value value, const Shape &shape);
+
+  /// A constant op for small or uniform tensors, a weight otherwise.
+  mlir::Value constant(const HostTensor &tensor, const std::string &name);
+  mlir::Value scalar(mlir::Type elementType, double value);
+
+  /// The value of a constant or weight; nullopt for anything computed.
+  std::optional<HostTensor> constantValue(mlir::Value value) const;
+  /// Integers of input `i`; an error that names the input if it is not constant.
+  Expected<std::vector<int64_t>> constantIntegers(const onnx_model::Node &node,
+                                                  size_t i) const;
+
+  mlir::NamedAttribute attr(llvm::StringRef name, mlir::Attribute value) const {
+    return builder.getNamedAttr(name, value);
+  }
+  mlir::NamedAttribute attr(llvm::StringRef name, int64_t value) const {
+    return attr(name, builder.getI64IntegerAttr(value));
+  }
+  mlir::NamedAttribute attr(llvm::StringRef name, llvm::ArrayRef<int64_t> value) const {
+    return attr(name, builder.getDenseI64ArrayAttr(value));
+  }
+  mlir::NamedAttribute attr(llvm::StringRef name, llvm::StringRef value) const {
+    return attr(name, builder.getStringAttr(value));
+  }
+
+private:
+  Expected<mlir::Value> foldOrKeep(mlir::Operation *op);
+
+  llvm::StringMap<mlir::Value> values;
+  WeightTable &weights;
+};
+
+using Handler = Expected<Values> (*)(Importer &, const onnx_model::Node &);
+using HandlerTable = llvm::StringMap<Handler>;
+
+// One table per family file.
+void addElementwise(HandlerTable &table);
+void addContractions(HandlerTable &table);
+void addReductions(HandlerTable &table);
+void addShapes(HandlerTable &table);
+
+/// The element type of an elementwise op by ONNX name, or null: used for ops that need no
+/// handler of their own.
+Expected<Values> importPayloadOp(Importer &importer, const onnx_model::Node &node);
+bool isPayloadOp(llvm::StringRef onnxName);
+
+/// Attribute with a default.
+int64_t intAttr(const onnx_model::Node &node, std::string_view name, int64_t fallback);
+double floatAttr(const onnx_model::Node &node, std::string_view name, double fallback);
+std::string stringAttr(const onnx_model::Node &node, std::string_view name,
+                       const std::string &fallback);
+std::vector<int64_t> intsAttr(const onnx_model::Node &node, std::string_view name,
+                              std::vector<int64_t> fallback);
+
+/// One value as a list, passing an error through.
+Expected<Values> single(Expected<mlir::Value> value);
+
+} // namespace partita::import
+
+#endif // PARTITA_PASSES_IMPORT_IMPORTER_H

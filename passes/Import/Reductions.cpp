@@ -1,0 +1,109 @@
+//===- Reductions.cpp - Import of reductions and normalizations -----------===//
+#include "passes/Import/Importer.h"
+
+#include <numeric>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+static Expected<Value> reduce(Importer &importer, Value input, StringRef kind,
+                              ArrayRef<int64_t> axes, bool keepDims) {
+  return importer.emit(
+      "graph.reduce", input,
+      {importer.attr("kind", kind), importer.attr("axes", axes),
+       importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
+}
+
+/// A mean is the sum divided by the global count.
+static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> axes,
+                            bool keepDims) {
+  Shape shape = shapeOf(input);
+  int64_t count = 1;
+  for (int64_t axis : axes) {
+    auto normal = normalizeAxis(axis, shape.size());
+    if (!normal)
+      return tl::unexpected(normal.error());
+    count *= shape[*normal];
+  }
+  auto sum = reduce(importer, input, "sum", axes, keepDims);
+  if (!sum)
+    return sum;
+  Type element = getElementTypeOrSelf(input.getType());
+  return importer.emit("graph.div",
+                       {*sum, importer.scalar(element, static_cast<double>(count))});
+}
+
+static Expected<Values> importReduce(Importer &importer, const Node &node) {
+  static const llvm::StringMap<StringRef> kinds = {{"ReduceSum", "sum"},
+                                                   {"ReduceMean", "mean"},
+                                                   {"ReduceMax", "max"},
+                                                   {"ReduceMin", "min"},
+                                                   {"ReduceProd", "prod"}};
+  Value input = importer.input(node, 0);
+  std::vector<int64_t> axes;
+  if (node.hasInput(1)) {
+    auto given = importer.constantIntegers(node, 1);
+    if (!given)
+      return tl::unexpected(given.error());
+    axes = std::move(*given);
+  }
+  if (axes.empty()) {
+    axes.resize(shapeOf(input).size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  bool keepDims = intAttr(node, "keepdims", 1) != 0;
+  StringRef kind = kinds.lookup(node.opType);
+  return single(kind == "mean" ? mean(importer, input, axes, keepDims)
+                               : reduce(importer, input, kind, axes, keepDims));
+}
+
+static Expected<Values> importGlobalPool(Importer &importer, const Node &node) {
+  Value input = importer.input(node, 0);
+  std::vector<int64_t> axes(shapeOf(input).size() - 2);
+  std::iota(axes.begin(), axes.end(), 2);
+  return single(node.opType == "GlobalMaxPool"
+                    ? reduce(importer, input, "max", axes, true)
+                    : mean(importer, input, axes, true));
+}
+
+static Expected<Values> importSoftmax(Importer &importer, const Node &node) {
+  return single(importer.emit(
+      node.opType == "Softmax" ? "graph.softmax" : "graph.log_softmax",
+      importer.input(node, 0), importer.attr("axis", intAttr(node, "axis", -1))));
+}
+
+static NamedAttribute epsilon(Importer &importer, const Node &node) {
+  return importer.attr(
+      "epsilon", importer.builder.getF64FloatAttr(floatAttr(node, "epsilon", 1e-5)));
+}
+
+static Expected<Values> importLayerNorm(Importer &importer, const Node &node) {
+  if (node.outputs.size() > 1)
+    return makeError("LayerNormalization with mean or deviation as output");
+  Value scale = importer.input(node, 1), bias = importer.input(node, 2);
+  if (!bias)
+    bias = importer.scalar(getElementTypeOrSelf(scale.getType()), 0);
+  return single(importer.emit(
+      "graph.layer_norm", {importer.input(node, 0), scale, bias},
+      {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
+}
+
+static Expected<Values> importRmsNorm(Importer &importer, const Node &node) {
+  return single(importer.emit(
+      "graph.rms_norm", {importer.input(node, 0), importer.input(node, 1)},
+      {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
+}
+
+void import::addReductions(HandlerTable &table) {
+  for (const char *name :
+       {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
+    table[name] = importReduce;
+  table["GlobalAveragePool"] = importGlobalPool;
+  table["GlobalMaxPool"] = importGlobalPool;
+  table["Softmax"] = importSoftmax;
+  table["LogSoftmax"] = importSoftmax;
+  table["LayerNormalization"] = importLayerNorm;
+  table["RMSNormalization"] = importRmsNorm;
+}

@@ -1,0 +1,137 @@
+//===- CheckBundle.cpp - Compiled equals original, on real ranks ----------===//
+#include "passes/Pipelines/Passes.h"
+#include "passes/Pipelines/RunBundle.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+#include "passes/Codegen/CPU/EmitBundle.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Reference/Evaluate.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/xxhash.h"
+
+#include <chrono>
+
+namespace partita {
+#define GEN_PASS_DEF_CHECKBUNDLEPASS
+#include "passes/Pipelines/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+/// A temporary folder that goes when it goes out of scope, unless a name was given.
+struct Folder {
+  explicit Folder(StringRef kept) {
+    if (!kept.empty()) {
+      bundle = kept.str();
+      return;
+    }
+    SmallString<128> made;
+    if (!llvm::sys::fs::createUniqueDirectory("partita-check", made)) {
+      path = made.str().str();
+      bundle = path + "/bundle";
+    }
+  }
+  ~Folder() {
+    if (!path.empty())
+      llvm::sys::fs::remove_directories(path);
+  }
+  std::string path, bundle;
+};
+
+struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
+  using CheckBundlePassBase::CheckBundlePassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    OwningOpRef<ModuleOp> local = module.clone();
+    if (module->hasAttr(dist::meshAttr)) {
+      PassManager manager(&getContext());
+      manager.addPass(createPartitionPass());
+      manager.addPass(createVerifyPartitionedPass());
+      if (failed(manager.run(*local)))
+        return signalPassFailure();
+    }
+    for (auto function : module.getOps<func::FuncOp>())
+      if (auto ok = check(function, *local); !ok) {
+        emitError(function.getLoc())
+            << "@" << function.getName() << ": " << ok.error().message;
+        signalPassFailure();
+      }
+  }
+
+private:
+  Expected<void> check(func::FuncOp function, ModuleOp local) {
+    weightTypes.clear();
+    function.walk([&](graph::WeightOp op) {
+      weightTypes[op.getName()] = op.getResult().getType();
+    });
+    Tensors inputs;
+    for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
+      inputs.push_back(random(type, seed + i));
+    auto actual = runCompiled(local, function.getName(), inputs);
+    if (!actual)
+      return makeError("the compiled program fails: " + actual.error().message);
+    if (!compare)
+      return {};
+    auto expected =
+        evaluate(function, inputs, [&](StringRef name) { return weight(name); });
+    if (!expected)
+      return makeError("the original fails: " + expected.error().message);
+    for (size_t i = 0; i < expected->size(); ++i)
+      if (auto ok =
+              compareTensors((*actual)[i], (*expected)[i],
+                             std::max(rtol.getValue(), rounding((*expected)[i])), atol);
+          !ok)
+        return makeError("result " + std::to_string(i) +
+                         " of the compiled program differs: " + ok.error().message);
+    return {};
+  }
+
+  /// Two units in the last place: the evaluator rounds after every op, kernels at the
+  /// end.
+  static double rounding(const HostTensor &tensor) {
+    return tensor.type == DType::F16 ? 0x1p-9 : tensor.type == DType::BF16 ? 0x1p-6 : 0;
+  }
+
+  Expected<HostTensor> weight(StringRef name) const {
+    return random(weightTypes.lookup(name), seed + llvm::xxh3_64bits(name) % 1000);
+  }
+
+  Expected<Tensors> runCompiled(ModuleOp local, StringRef function,
+                                const Tensors &inputs) {
+    Folder folder(keep);
+    codegen::EmitOptions options;
+    options.function = function.str();
+    options.out = folder.bundle;
+    options.threads = threads;
+    options.model = "check-bundle";
+    auto report = codegen::emitBundle(
+        local, options, [&](const std::string &name) -> Expected<codegen::WeightData> {
+          auto tensor = std::make_shared<HostTensor>(*weight(name));
+          return codegen::WeightData{tensor->type,  tensor->shape, {}, 0,
+                                     tensor->bytes, tensor};
+        });
+    if (!report)
+      return tl::unexpected(report.error());
+    int request = 0;
+    return runBundleHere(folder.bundle, inputs, repeat, [&](double seconds) {
+      if (repeat > 1)
+        llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
+    });
+  }
+
+  static HostTensor random(Type type, uint64_t seed) {
+    auto tensor = cast<RankedTensorType>(type);
+    return randomTensor(*dtypeOf(tensor.getElementType()), tensor.getShape().vec(), seed);
+  }
+
+  llvm::StringMap<Type> weightTypes;
+};
+} // namespace

@@ -1,0 +1,230 @@
+//===- Compile.cpp - From a model file to a bundle ------------------------===//
+#include "passes/Pipelines/Compiler.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "partita/Base/Bundle.h"
+#include "partita/Base/File.h"
+#include "partita/Onnx/Load.h"
+#include "passes/Import/Import.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Passes.h"
+#include "passes/Shard/Passes.h"
+#include "passes/Simplify/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/DialectRegistry.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+
+#include <chrono>
+#include <filesystem>
+
+using namespace mlir;
+using namespace partita;
+
+static DialectRegistry allDialects() {
+  DialectRegistry registry;
+  registerPartitaDialects(registry);
+  return registry;
+}
+
+Compiler::Compiler(const CompileOptions &options, Progress progress)
+    : context(allDialects()), options(options), progress(std::move(progress)) {
+  // Passes here are short and run on one function: threads would only cost start-up.
+  context.disableMultithreading();
+  context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {
+    bool isError = diagnostic.getSeverity() == DiagnosticSeverity::Error;
+    if (!isError)
+      report.notes.push_back(diagnostic.str());
+    else if (error.empty())
+      error = diagnostic.str();
+    return success();
+  });
+}
+
+Expected<void> Compiler::import() {
+  progress("reading " + options.model);
+  onnx_model::LoadOptions load;
+  for (const std::string &text : options.shapes) {
+    auto binding = onnx_model::parseShapeBinding(text);
+    if (!binding)
+      return tl::unexpected(binding.error());
+    load.shapes.push_back(std::move(*binding));
+  }
+  auto model = onnx_model::loadModel(options.model, load);
+  if (!model)
+    return tl::unexpected(model.error());
+  auto imported = importModel(&context, *model);
+  if (!imported)
+    return tl::unexpected(imported.error());
+  module = std::move(imported->module);
+  weights = std::move(imported->weights);
+  auto ok = runPasses("00-imported", [](PassManager &manager) {
+    manager.addPass(createCSEPass());
+    manager.addPass(createSimplifyPass());
+    manager.addPass(createCSEPass());
+    manager.addPass(createVerifyImportedPass());
+  });
+  module->walk([&](Operation *op) {
+    report.numOps += isa<graph::GraphDialect>(op->getDialect());
+  });
+  return ok;
+}
+
+Expected<void> Compiler::annotate() {
+  progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
+           (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
+  // The pass reads an empty option as "the module's own mesh".
+  auto mesh = Mesh::parse(options.mesh);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, mesh->str()));
+  ShardPassOptions shard;
+  shard.mode = options.mode;
+  shard.hints = options.hints;
+  shard.plan = options.plan;
+  shard.explain = options.explain;
+  auto ok = runPasses("02-annotated", [&](PassManager &manager) {
+    manager.addPass(createShardPass(shard));
+    manager.addPass(createVerifyAnnotatedPass());
+  });
+  if (ok)
+    recordPlan();
+  return ok;
+}
+
+void Compiler::recordPlan() {
+  plan.model = std::filesystem::absolute(options.model).string();
+  plan.shapes = options.shapes;
+  plan.mode = options.plan.empty() ? options.mode : "plan";
+  plan.notes = report.notes;
+  PlanStage stage;
+  stage.mesh = (*module)->getAttrOfType<StringAttr>(dist::meshAttr).getValue().str();
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  auto tensor = [](StringAttr name, StringAttr layout) {
+    return PlanTensor{name ? name.getValue().str() : "",
+                      layout ? layout.getValue().str() : ""};
+  };
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    stage.arguments.push_back(
+        tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
+               function.getArgAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    stage.results.push_back(
+        tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
+               function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr)));
+  for (Operation &op : function.front().without_terminator())
+    stage.nodes.push_back(
+        {dist::nodeName(&op), op.getName().getStringRef().str(),
+         op.getAttrOfType<StringAttr>(dist::strategyAttr).getValue().str()});
+  plan.stages = {std::move(stage)};
+}
+
+Expected<void> Compiler::partition() {
+  progress("partitioning");
+  auto ok = runPasses("03-partitioned", [&](PassManager &manager) {
+    manager.addPass(createPartitionPass({options.allToAll}));
+    manager.addPass(createCSEPass());
+    manager.addPass(createVerifyPartitionedPass());
+  });
+  if (ok) {
+    summarize();
+    plan.stages[0].collectives = report.collectives;
+  }
+  return ok;
+}
+
+Expected<void> Compiler::runPasses(const std::string &dump,
+                                   const std::function<void(PassManager &)> &add) {
+  PassManager manager(&context);
+  add(manager);
+  if (failed(manager.run(*module)))
+    return makeError(error.empty() ? "the pipeline failed" : error);
+  if (options.dumpDir.empty())
+    return {};
+  std::error_code code;
+  std::filesystem::create_directories(options.dumpDir, code);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  OpPrintingFlags flags;
+  flags.enableDebugInfo(/*enable=*/true, /*prettyForm=*/false).elideLargeElementsAttrs();
+  module->print(stream, flags);
+  return writeFile(options.dumpDir + "/" + dump + ".mlir", text + "\n");
+}
+
+void Compiler::summarize() {
+  module->walk([&](Operation *op) {
+    if (auto weight = dyn_cast<graph::WeightOp>(op)) {
+      auto type = weight.getResult().getType();
+      report.weightBytesPerRank +=
+          type.getNumElements() *
+          static_cast<int64_t>(byteWidth(*dtypeOf(type.getElementType())));
+    }
+    auto communicate = dyn_cast<comm::CommOpInterface>(op);
+    if (!communicate || communicate.getReceivedElements() == 0)
+      return;
+    std::string axes;
+    for (Attribute axis : cast<ArrayAttr>(*op->getInherentAttr("axes")))
+      axes += (axes.empty() ? "" : ",") + cast<StringAttr>(axis).getValue().str();
+    Type element = getElementTypeOrSelf(op->getResult(0).getType());
+    report.collectives.push_back(
+        {op->getName().stripDialect().str(), axes, dist::nodeName(op),
+         communicate.getReceivedElements() *
+             static_cast<int64_t>(byteWidth(*dtypeOf(element)))});
+  });
+}
+
+/// A bad mesh or output is known before the work, not after it.
+static Expected<void> checkOptions(const CompileOptions &options) {
+  if (auto mesh = Mesh::parse(options.mesh); !mesh)
+    return tl::unexpected(mesh.error());
+  if (options.to != Level::L5)
+    return {};
+  auto writer = BundleWriter::create(options.output);
+  if (!writer)
+    return tl::unexpected(writer.error());
+  return {};
+}
+
+Expected<CompileReport> partita::compileModel(const CompileOptions &options,
+                                              const Progress &progress) {
+  auto begin = std::chrono::steady_clock::now();
+  Compiler compiler(options, progress);
+  Expected<void> ok = checkOptions(options);
+  auto stage = [&](Level level, const char *name, Expected<void> (Compiler::*run)()) {
+    if (!ok || options.to < level)
+      return;
+    auto start = std::chrono::steady_clock::now();
+    ok = (compiler.*run)();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    compiler.report.stages.emplace_back(name, took.count());
+  };
+  stage(Level::L0, "import", &Compiler::import);
+  stage(Level::L2, "strategies", &Compiler::annotate);
+  stage(Level::L3, "partition", &Compiler::partition);
+  stage(Level::L5, "code", &Compiler::emit);
+  if (!ok)
+    return tl::unexpected(ok.error());
+  compiler.report.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return std::move(compiler.report);
+}
+
+std::string partita::summaryText(const std::vector<PlanCollective> &collectives) {
+  std::string text;
+  int64_t total = 0;
+  for (const PlanCollective &c : collectives) {
+    std::string line = "  " + c.op;
+    line.resize(std::max<size_t>(line.size() + 1, 18), ' ');
+    line += std::to_string(c.bytes) + " B";
+    line.resize(std::max<size_t>(line.size() + 1, 34), ' ');
+    line += c.axes;
+    line.resize(std::max<size_t>(line.size() + 1, 46), ' ');
+    text += line + c.node + "\n";
+    total += c.bytes;
+  }
+  return "communication per rank: " + std::to_string(collectives.size()) +
+         " collectives, " + std::to_string(total) + " B received\n" + text;
+}

@@ -1,0 +1,61 @@
+//===- Compile.h - From a model file to a bundle ----------------*- C++ -*-===//
+//
+// The one pipeline that `partita compile` runs, without a command line: other programs
+// call it as they call a library. The level names are those of docs/architecture.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_PIPELINES_COMPILE_H
+#define PARTITA_PASSES_PIPELINES_COMPILE_H
+
+#include "partita/Base/Error.h"
+#include "partita/Base/Plan.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// L0 imported, L2 annotated, L3 partitioned, L5 device code in a bundle.
+enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L5 = 5 };
+
+struct CompileOptions {
+  std::string model;  ///< path of the ONNX file
+  std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
+  std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
+  std::string mode = "auto";
+  std::string hints; ///< path, empty: none
+  std::string plan;  ///< path of a plan.json that replaces deciding; empty: none
+  std::vector<std::string> shapes; ///< NAME=1,128
+  std::string explain;             ///< node name or glob
+  std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
+  std::string targetCpu;           ///< LLVM name; empty: this host's
+  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;      ///< per rank
+  Level to = Level::L5;
+};
+
+/// What a compile did, for the command's summary.
+struct CompileReport {
+  std::vector<PlanCollective> collectives;
+  std::vector<std::string> notes; ///< sentences for the user
+  int64_t numOps = 0, numTasks = 0, numKernels = 0;
+  /// Per rank: weights as stored, weights as repacked for engines, and everything else.
+  int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
+  double seconds = 0;
+  /// Seconds of each stage: import, strategies, partition, code.
+  std::vector<std::pair<std::string, double>> stages;
+};
+
+/// Receives progress: one short line per stage as it begins.
+using Progress = std::function<void(const std::string &)>;
+
+Expected<CompileReport> compileModel(const CompileOptions &options,
+                                     const Progress &progress);
+
+/// A table of the collectives: op, bytes per rank, axes, source node, and the sums.
+std::string summaryText(const std::vector<PlanCollective> &collectives);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_COMPILE_H

@@ -1,0 +1,49 @@
+//===- Compiler.h - The stages behind compile and verify --------*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
+#define PARTITA_PASSES_PIPELINES_COMPILER_H
+
+#include "partita/Base/Plan.h"
+#include "passes/Import/Import.h"
+#include "passes/Pipelines/Compile.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace partita {
+
+/// One compile, stage by stage. Each stage works on `module` and returns the first
+/// diagnostic as an error; remarks are collected in the report's notes.
+class Compiler {
+public:
+  Compiler(const CompileOptions &options, Progress progress);
+
+  /// L0: reads, imports and simplifies the model.
+  Expected<void> import();
+  /// L2: decides strategies.
+  Expected<void> annotate();
+  /// L3: one rank's program.
+  Expected<void> partition();
+  /// L5: the bundle.
+  Expected<void> emit();
+
+  /// Before the module, which must not outlive it.
+  mlir::MLIRContext context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  WeightTable weights;
+  CompileReport report;
+  Plan plan; ///< filled by annotate() and partition()
+
+private:
+  Expected<void> runPasses(const std::string &dump,
+                           const std::function<void(mlir::PassManager &)> &add);
+  void recordPlan();
+  void summarize();
+
+  const CompileOptions &options;
+  Progress progress;
+  std::string error;
+};
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_COMPILER_H

@@ -1,0 +1,17 @@
+//===- Report.h - A plan for a person to read -------------------*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_REPORT_H
+#define PARTITA_PASSES_PIPELINES_REPORT_H
+
+#include "partita/Base/Error.h"
+
+#include <string>
+
+namespace partita {
+
+/// Text for a bundle folder or a plan.json: model, mesh, notes, layouts of inputs and
+/// outputs, strategies by how often they occur, collectives with their nodes, memory.
+Expected<std::string> reportText(const std::string &path);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_REPORT_H

@@ -1,0 +1,152 @@
+//===- Verify.cpp - Proving a model's partitioning ------------------------===//
+#include "passes/Pipelines/Verify.h"
+
+#include "dialects/Graph/Graph.h"
+#include "partita/Base/TensorProto.h"
+#include "partita/Reference/Kernels.h"
+#include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/RunBundle.h"
+#include "passes/Reference/Evaluate.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace mlir;
+using namespace partita;
+
+/// input_K.pb (or output_K.pb) of a folder, checked against the types.
+static Expected<Tensors> readTensors(const std::string &folder, const std::string &stem,
+                                     TypeRange types) {
+  Tensors result;
+  for (size_t i = 0; i < types.size(); ++i) {
+    std::string path = folder + "/" + stem + "_" + std::to_string(i) + ".pb";
+    auto named = readTensorProto(path);
+    if (!named)
+      return tl::unexpected(named.error());
+    auto type = cast<RankedTensorType>(types[i]);
+    if (named->tensor.shape != type.getShape().vec() ||
+        named->tensor.type != dtypeOf(type.getElementType()))
+      return makeError("'" + path + "' does not have the model's type for " + stem + " " +
+                       std::to_string(i));
+    result.push_back(std::move(named->tensor));
+  }
+  return result;
+}
+
+static double largestDifference(const HostTensor &a, const HostTensor &b) {
+  auto x = reference::values<double>(a), y = reference::values<double>(b);
+  double worst = 0;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (!(std::isnan(x[i]) && std::isnan(y[i])))
+      worst = std::max(worst, std::abs(x[i] - y[i]));
+  return worst;
+}
+
+namespace {
+class Verifier {
+public:
+  Verifier(const CompileOptions &compile, const VerifyOptions &options)
+      : options(options), compiler(compile, [](const std::string &) {}) {}
+
+  Expected<std::vector<std::string>> run() {
+    if (auto ok = compiler.import(); !ok)
+      return tl::unexpected(ok.error());
+    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto inputs = readInputs(original);
+    if (!inputs)
+      return tl::unexpected(inputs.error());
+    WeightLoader weights = [&](StringRef name) { return weight(name); };
+    auto expected = evaluate(original, *inputs, weights);
+    if (!expected)
+      return tl::unexpected(expected.error());
+    std::vector<std::string> lines;
+    if (!options.expected.empty()) {
+      auto outside = readTensors(options.expected, "output", original.getResultTypes());
+      if (!outside)
+        return tl::unexpected(outside.error());
+      if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
+        return tl::unexpected(ok.error());
+    }
+    if (auto ok = compiler.annotate(); !ok)
+      return tl::unexpected(ok.error());
+    if (auto ok = compiler.partition(); !ok)
+      return tl::unexpected(ok.error());
+    auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto actual = evaluatePartitioned(local, *inputs, weights);
+    if (!actual)
+      return tl::unexpected(actual.error());
+    if (auto ok = compare("partitioned program", *actual, *expected, lines); !ok)
+      return tl::unexpected(ok.error());
+    if (options.bundle.empty())
+      return lines;
+    auto real = runBundleHere(options.bundle, *inputs);
+    if (!real)
+      return tl::unexpected(real.error());
+    if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)
+      return tl::unexpected(ok.error());
+    return lines;
+  }
+
+private:
+  Expected<Tensors> readInputs(func::FuncOp function) const {
+    if (!options.inputs.empty())
+      return readTensors(options.inputs, "input", function.getArgumentTypes());
+    Tensors random;
+    for (Type type : function.getArgumentTypes()) {
+      auto tensor = cast<RankedTensorType>(type);
+      random.push_back(randomTensor(*dtypeOf(tensor.getElementType()),
+                                    tensor.getShape().vec(), random.size()));
+    }
+    return random;
+  }
+
+  Expected<HostTensor> weight(StringRef name) const {
+    auto it = compiler.weights.find(name.str());
+    if (it == compiler.weights.end())
+      return makeError("weight '" + name.str() + "' has no bytes");
+    const onnx_model::Tensor &tensor = it->second;
+    HostTensor result = HostTensor::zeros(tensor.type, tensor.shape);
+    if (tensor.bytes.size() != result.bytes.size())
+      return makeError("weight '" + name.str() + "' has no bytes");
+    std::memcpy(result.bytes.data(), tensor.bytes.data(), result.bytes.size());
+    return result;
+  }
+
+  Expected<void> compare(const std::string &what, const Tensors &actual,
+                         const Tensors &expected, std::vector<std::string> &lines) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      std::string where = what + ", output " + std::to_string(i);
+      if (auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
+          !ok)
+        return makeError(where + ": " + ok.error().message);
+      char text[32];
+      std::snprintf(text, sizeof(text), "%.3g",
+                    largestDifference(actual[i], expected[i]));
+      lines.push_back(where + ": largest difference " + text);
+    }
+    return {};
+  }
+
+  const VerifyOptions &options;
+  Compiler compiler;
+};
+} // namespace
+
+Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
+                                                        const VerifyOptions &options) {
+  return Verifier(compile, options).run();
+}
+
+Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
+                                                         VerifyOptions options) {
+  auto plan = readPlan(bundle + "/plan.json");
+  if (!plan)
+    return tl::unexpected(plan.error());
+  CompileOptions compile;
+  compile.model = plan->model;
+  compile.shapes = plan->shapes;
+  compile.mesh = plan->stages[0].mesh;
+  compile.plan = bundle + "/plan.json";
+  options.bundle = bundle;
+  return Verifier(compile, options).run();
+}

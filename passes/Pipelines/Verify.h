@@ -1,0 +1,33 @@
+//===- Verify.h - Proving a model's partitioning ----------------*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_VERIFY_H
+#define PARTITA_PASSES_PIPELINES_VERIFY_H
+
+#include "passes/Pipelines/Compile.h"
+
+namespace partita {
+
+struct VerifyOptions {
+  /// Folder with input_K.pb in the order of the model's inputs; empty: random inputs.
+  std::string inputs;
+  /// Folder with output_K.pb that the original must give too; empty: none.
+  std::string expected;
+  /// A bundle of the model, run on its ranks as threads too; empty: none.
+  std::string bundle;
+  double rtol = 1e-4, atol = 1e-5;
+};
+
+/// Evaluates the imported program and the partitioned one, the latter on virtual ranks
+/// with garbage in all padding, on the reference evaluator, and compares them with each
+/// other and with the expected outputs. Returns one line per output with its largest
+/// difference; an error names the output and element.
+Expected<std::vector<std::string>> verifyModel(const CompileOptions &compile,
+                                               const VerifyOptions &options);
+
+/// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares
+/// a real run of the bundle with it.
+Expected<std::vector<std::string>> verifyBundle(const std::string &bundle,
+                                                VerifyOptions options);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_VERIFY_H

@@ -1,0 +1,27 @@
+//===- Passes.td - Rewrites of whole programs ---------------*- tablegen -*-===//
+#ifndef PARTITA_PASSES_SIMPLIFY_PASSES
+#define PARTITA_PASSES_SIMPLIFY_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
+  let summary = "Remove work that exporters write and nobody needs";
+  let description = [{
+    - A transpose of a contraction's operand is absorbed by its equation.
+    - A reshape of a reshape is one reshape; a reshape, transpose, broadcast or slice that changes
+      nothing is removed, as are additions of 0 and products with 1 of the same shape.
+
+    Before:
+    ```mlir
+    %t = graph.transpose %w {permutation = array<i64: 1, 0>} : (tensor<6x8xf32>) -> tensor<8x6xf32>
+    %y = graph.contract %x, %t {equation = "m k, k n -> m n"} : …
+    ```
+    After:
+    ```mlir
+    %y = graph.contract %x, %w {equation = "m k, n k -> m n"} : …
+    ```
+  }];
+  let dependentDialects = ["::partita::graph::GraphDialect"];
+}
+
+#endif // PARTITA_PASSES_SIMPLIFY_PASSES

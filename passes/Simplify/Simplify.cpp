@@ -1,0 +1,118 @@
+//===- Simplify.cpp - Remove work that nobody needs -----------------------===//
+#include "passes/Simplify/Passes.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace partita {
+#define GEN_PASS_DEF_SIMPLIFYPASS
+#include "passes/Simplify/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+/// The dims of operand `index` of an equation, as text.
+static SmallVector<StringRef> dimsOf(StringRef operand) {
+  SmallVector<StringRef> dims;
+  operand.split(dims, ' ', -1, /*KeepEmpty=*/false);
+  return dims;
+}
+
+namespace {
+/// contract(…, transpose(x)) → contract(…, x) with the operand's dims permuted back.
+struct AbsorbTranspose : OpRewritePattern<ContractOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(ContractOp op, PatternRewriter &rewriter) const override {
+    auto [left, result] = op.getEquation().split("->");
+    auto [lhs, rhs] = left.split(',');
+    // Grouped dims "(a b)" are not written by import; leave them alone.
+    if (op.getEquation().contains('('))
+      return failure();
+    std::string texts[2] = {lhs.trim().str(), rhs.trim().str()};
+    for (unsigned i = 0; i < 2; ++i) {
+      auto transpose = op->getOperand(i).getDefiningOp<TransposeOp>();
+      if (!transpose)
+        continue;
+      SmallVector<StringRef> dims = dimsOf(texts[i]), before(dims.size());
+      for (auto [d, from] : llvm::enumerate(transpose.getPermutation()))
+        before[from] = dims[d];
+      texts[i] = llvm::join(before, " ");
+      std::string equation = texts[0] + ", " + texts[1] + " -> " + result.trim().str();
+      rewriter.modifyOpInPlace(op, [&] {
+        op->setOperand(i, transpose.getInput());
+        op.setEquation(equation);
+      });
+      return success();
+    }
+    return failure();
+  }
+};
+
+struct MergeReshapes : OpRewritePattern<ReshapeOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
+    if (op.getInput().getType() == op.getType()) {
+      rewriter.replaceOp(op, op.getInput());
+      return success();
+    }
+    auto inner = op.getInput().getDefiningOp<ReshapeOp>();
+    if (!inner)
+      return failure();
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getType(), inner.getInput());
+    return success();
+  }
+};
+
+struct DropIdentityTranspose : OpRewritePattern<TransposeOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(TransposeOp op,
+                                PatternRewriter &rewriter) const override {
+    for (auto [i, d] : llvm::enumerate(op.getPermutation()))
+      if (static_cast<int64_t>(i) != d)
+        return failure();
+    rewriter.replaceOp(op, op.getInput());
+    return success();
+  }
+};
+
+/// x + 0, x · 1, x / 1 where x already has the result's type.
+template <typename Op, int neutral> struct DropNeutral : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &rewriter) const override {
+    auto constant = op.getRhs().template getDefiningOp<ConstantOp>();
+    if (!constant || !constant.getValue().isSplat() ||
+        op.getLhs().getType() != op.getType())
+      return failure();
+    HostTensor value = toHostTensor(constant.getValue());
+    if (value.type != DType::F32 || value.size() == 0 ||
+        value.data<float>()[0] != static_cast<float>(neutral))
+      return failure();
+    rewriter.replaceOp(op, op.getLhs());
+    return success();
+  }
+};
+
+struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns
+        .add<AbsorbTranspose, MergeReshapes, DropIdentityTranspose, DropNeutral<AddOp, 0>,
+             DropNeutral<SubOp, 0>, DropNeutral<MulOp, 1>, DropNeutral<DivOp, 1>>(
+            &getContext());
+    GreedyRewriteConfig config;
+    config.enableFolding(false);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))
+      signalPassFailure();
+  }
+};
+} // namespace

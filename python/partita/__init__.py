@@ -1,0 +1,169 @@
+"""Run compiled Partita bundles on NumPy arrays.
+
+    import partita
+    with partita.Session("bundle") as session:
+        outputs = session.run({"x": x})        # {"y": array}
+
+A thin wrapper of libpartita_runtime (ctypes, nothing to build). The library is looked
+for in $PARTITA_RUNTIME (a path), beside this file, in build/*/lib of a source tree, and
+by the system's loader. bf16 tensors are uint16 arrays of the raw bits, as NumPy has no
+such type.
+"""
+
+import ctypes
+import glob
+import os
+
+import numpy
+
+__all__ = ["Session", "PartitaError", "version"]
+
+_DTYPES = {
+    "f32": numpy.float32, "f64": numpy.float64, "f16": numpy.float16,
+    "bf16": numpy.uint16, "i8": numpy.int8, "i16": numpy.int16, "i32": numpy.int32,
+    "i64": numpy.int64, "u8": numpy.uint8, "u16": numpy.uint16, "u32": numpy.uint32,
+    "u64": numpy.uint64, "bool": numpy.bool_,
+}
+
+
+class PartitaError(RuntimeError):
+    """A failure of the runtime; the message is its one sentence."""
+
+
+class _TensorInfo(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
+                ("rank", ctypes.c_size_t), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("bytes", ctypes.c_size_t)]
+
+
+class _LoadOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("entry", ctypes.c_char_p),
+                ("transport", ctypes.c_char_p), ("timeout", ctypes.c_double),
+                ("threads", ctypes.c_int)]
+
+
+def _candidates():
+    if "PARTITA_RUNTIME" in os.environ:
+        yield os.environ["PARTITA_RUNTIME"]
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    yield os.path.join(here, "libpartita_runtime.so")
+    yield from sorted(glob.glob(
+        os.path.join(here, "..", "..", "build", "*", "lib", "libpartita_runtime.so")))
+    yield "libpartita_runtime.so"
+
+
+def _open():
+    reason = None
+    for path in _candidates():
+        try:
+            library = ctypes.CDLL(path)
+            break
+        except OSError as error:
+            reason = error
+    else:
+        raise PartitaError(f"libpartita_runtime.so cannot be loaded: {reason}")
+    session, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    info = ctypes.POINTER(_TensorInfo)
+    for name, result, arguments in [
+            ("version", text, []),
+            ("load", session, [text, ctypes.POINTER(_LoadOptions)]),
+            ("free", None, [session]),
+            ("error", text, [session]),
+            ("num_ranks", size, [session]),
+            ("num_inputs", size, [session]),
+            ("num_outputs", size, [session]),
+            ("input_info", ctypes.c_int, [session, size, info]),
+            ("output_info", ctypes.c_int, [session, size, info]),
+            ("bind_input", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
+            ("bind_output", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
+            ("run", ctypes.c_int, [session])]:
+        function = getattr(library, "partita_" + name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_library = None
+
+
+def _lib():
+    global _library
+    if _library is None:
+        _library = _open()
+    return _library
+
+
+def version():
+    """The version of the loaded runtime library."""
+    return _lib().partita_version().decode()
+
+
+class Session:
+    """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape)."""
+
+    def __init__(self, bundle, entry="main", transport="local", timeout=60.0, threads=0):
+        self._handle = None
+        options = _LoadOptions(ctypes.sizeof(_LoadOptions), entry.encode(),
+                               transport.encode(), timeout, threads)
+        self._handle = _lib().partita_load(os.fsencode(bundle), ctypes.byref(options))
+        if not self._handle:
+            raise PartitaError(_lib().partita_error(None).decode())
+        self.num_ranks = _lib().partita_num_ranks(self._handle)
+        self.inputs = self._infos(_lib().partita_num_inputs, _lib().partita_input_info)
+        self.outputs = self._infos(_lib().partita_num_outputs, _lib().partita_output_info)
+
+    def _infos(self, count, get):
+        result = {}
+        for index in range(count(self._handle)):
+            info = _TensorInfo()
+            get(self._handle, index, ctypes.byref(info))
+            shape = tuple(info.shape[i] for i in range(info.rank))
+            result[info.name.decode()] = (numpy.dtype(_DTYPES[info.dtype.decode()]), shape)
+        return result
+
+    def _check(self, status):
+        if status:
+            raise PartitaError(_lib().partita_error(self._handle).decode())
+
+    def run(self, inputs):
+        """Runs one request; returns {name: array} of new arrays."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        unknown = set(inputs) - set(self.inputs)
+        if unknown:
+            raise PartitaError(f"there is no input {sorted(unknown)[0]!r}; the inputs are "
+                               + ", ".join(self.inputs))
+        keep = []
+        for name, (dtype, shape) in self.inputs.items():
+            if name not in inputs:
+                raise PartitaError(f"input {name!r} is missing")
+            array = numpy.asarray(inputs[name])
+            if array.dtype.newbyteorder("=") != dtype or array.shape != shape:
+                raise PartitaError(f"input {name!r} is {array.dtype}{list(array.shape)}, "
+                                   f"expected {dtype}{list(shape)}")
+            array = numpy.ascontiguousarray(array, dtype=dtype)
+            keep.append(array)
+            self._check(_lib().partita_bind_input(self._handle, name.encode(),
+                                                  array.ctypes.data, array.nbytes))
+        outputs = {name: numpy.empty(shape, dtype)
+                   for name, (dtype, shape) in self.outputs.items()}
+        for name, array in outputs.items():
+            self._check(_lib().partita_bind_output(self._handle, name.encode(),
+                                                   array.ctypes.data, array.nbytes))
+        self._check(_lib().partita_run(self._handle))
+        return outputs
+
+    def close(self):
+        """Stops the ranks and gives the memory back."""
+        if self._handle:
+            _lib().partita_free(self._handle)
+        self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        self.close()

@@ -1,0 +1,64 @@
+// Verifiers name the operand, dim and sizes that do not fit.
+// RUN: partita-opt %s --split-input-file --verify-diagnostics
+
+func.func @broadcast(%x: tensor<2x3xf32>, %y: tensor<2xf32>) {
+  // expected-error@+1 {{operand 1 of shape [2] does not broadcast: dim 0 has size 2, another operand has 3}}
+  %0 = graph.add %x, %y : (tensor<2x3xf32>, tensor<2xf32>) -> tensor<2x3xf32>
+  return
+}
+
+// -----
+
+func.func @contract(%x: tensor<2x3xf32>, %y: tensor<4x5xf32>) {
+  // expected-error@+1 {{operand 1 dim 0 has size 4, expected 3}}
+  %0 = graph.contract %x, %y {equation = "m k, k n -> m n"} : (tensor<2x3xf32>, tensor<4x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
+func.func @result(%x: tensor<2x3xf32>) {
+  // expected-error@+1 {{expected}}
+  %0 = graph.relu %x : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  return
+}
+
+// -----
+
+func.func @reshape(%x: tensor<2x3xf32>) {
+  // expected-error@+1 {{cannot reshape [2, 3] of 6 elements to [4] of 4}}
+  %0 = graph.reshape %x : (tensor<2x3xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @slice(%x: tensor<8xf32>) {
+  // expected-error@+1 {{dim 0: elements 6 to 9 are not inside the size 8}}
+  %0 = graph.slice %x {starts = array<i64: 6>, steps = array<i64: 1>} : (tensor<8xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @kind(%x: tensor<8xf32>) {
+  // expected-error@+1 {{unknown reduction kind "mean"}}
+  %0 = graph.reduce %x {kind = "mean", axes = array<i64: 0>} : (tensor<8xf32>) -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @conv(%x: tensor<1x4x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error@+1 {{the filter's channels do not fit 4 input channels in 1 groups}}
+  %0 = graph.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<1x4x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<1x6x8x8xf32>
+  return
+}
+
+// -----
+
+func.func @concat(%x: tensor<2x3xf32>, %y: tensor<3x3xf32>) {
+  // expected-error@+1 {{operand 1 of shape [3, 3] does not fit operand 0 of shape [2, 3] outside axis 1}}
+  %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3xf32>, tensor<3x3xf32>) -> tensor<2x6xf32>
+  return
+}

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Compiles one model of the zoo for many meshes, runs it on real ranks, and compares
+every output with ONNX Runtime's.
+
+usage: run_model.py PARTITA ZOO MODEL [--transports local,mpi] [--meshes dp=2,tp=2;tp=4]
+
+Tolerance (docs/architecture.md): f32 rtol 1e-4 + atol 1e-5, integers exactly.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+# (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
+# auto = the compiler's own choice.
+CASES = [
+    ("", "auto"),
+    ("dp=2", "data"), ("tp=2", "hints"),
+    ("dp=3", "data"), ("tp=3", "auto"),
+    ("dp=4", "data"), ("tp=4", "hints"), ("dp=2,tp=2", "hints"),
+    ("dp=8", "data"), ("tp=8", "auto"), ("dp=2,tp=4", "hints"), ("dp=2,tp=4", "auto"),
+]
+
+
+class Failure(Exception):
+    pass
+
+
+def call(arguments, timeout=300):
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(arguments)}\n{done.stdout[-500:]}{done.stderr[-1500:]}")
+    return done.stdout
+
+
+def shape_arguments(case):
+    for name, shape in case["shapes"].items():
+        yield "--shape"
+        yield name + "=" + ",".join(map(str, shape))
+
+
+def weight_hints(ir, mesh, shapes):
+    """Splits the output columns of every growing contraction and the output channels of
+    every growing convolution over tp, and the batch over dp: Megatron where a model has
+    its shape, and a mix of gathers and reductions elsewhere."""
+    weights = dict(re.findall(r'(%\d+) = graph\.weight "([^"]+)"', ir))
+    hints = {}
+    contract = r'graph\.contract (%\w+), (%\d+) \{equation = "([^"]+)"\} : \(([^)]*)\)'
+    tp = int(re.search(r"tp=(\d+)", mesh).group(1))
+    for _, value, equation, types in re.findall(contract, ir):
+        if value not in weights:
+            continue
+        (_, right), out = equation.split(" -> ")[0].split(", "), equation.split(" -> ")[1]
+        dims = right.split()
+        sizes = [int(n) for n in re.findall(r"(\d+)x", types.split(", tensor")[1])]
+        columns = [d for d in dims if d in out.split() and d.startswith("n")]
+        if len(dims) != 2 or len(columns) != 1:
+            continue
+        n = dims.index(columns[0])
+        if sizes[n] >= sizes[1 - n] and sizes[n] % (tp * 4) == 0:
+            hints[weights[value]] = [("tp" if d == n else None) for d in range(2)]
+    conv = r"graph\.conv %\w+, (%\d+)[^:]*\{([^}]*)\} : \(([^)]*)\)"
+    for value, attributes, types in re.findall(conv, ir):
+        filter_type = types.split(", tensor")[1]
+        sizes = [int(n) for n in re.findall(r"(\d+)x", filter_type)]
+        if value in weights and "group" not in attributes and sizes[0] % tp == 0 \
+                and sizes[0] >= sizes[1]:
+            hints[weights[value]] = ["tp"] + [None] * (len(sizes) - 1)
+    dp = re.search(r"dp=(\d+)", mesh)
+    for name, shape in shapes.items():
+        if dp and shape and shape[0] % int(dp.group(1)) == 0:
+            hints[name] = ["dp"] + [None] * (len(shape) - 1)
+    return {"tensors": hints}
+
+
+def compare(expected_path, actual_path):
+    """Largest difference; raises if beyond the tolerance."""
+    load = lambda path: numpy_helper.to_array(onnx.load_tensor(path))
+    expected, actual = load(expected_path), load(actual_path)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        raise Failure(f"{actual_path}: {actual.dtype}{actual.shape}, expected "
+                      f"{expected.dtype}{expected.shape}")
+    if not np.issubdtype(expected.dtype, np.floating):
+        if not np.array_equal(expected, actual):
+            raise Failure(f"{actual_path}: integers differ")
+        return 0.0
+    difference = np.abs(expected.astype(np.float64) - actual)
+    allowed = 1e-5 + 1e-4 * np.abs(expected)
+    if not (difference <= allowed).all():
+        raise Failure(f"{actual_path}: differs by up to {difference.max():.3g}")
+    return float(difference.max(initial=0))
+
+
+def run_case(arguments, folder, case, mesh, how, work):
+    model = os.path.join(folder, "model.onnx")
+    shapes = list(shape_arguments(case))
+    bundle = os.path.join(work, "bundle")
+    command = [arguments.partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes]
+    if how == "data":
+        command += ["--mode", "data-parallel"]
+    if how == "hints":
+        dump = os.path.join(work, "ir")
+        call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump, *shapes])
+        with open(os.path.join(dump, "00-imported.mlir")) as file:
+            ir = file.read()
+        hints = weight_hints(ir, mesh, case["shapes"])
+        # The light models' weights are uniform constants: there is none to split.
+        if "graph.weight" in ir and not any("tp" in (dims or []) for dims in hints["tensors"].values()):
+            raise Failure("no weight to split was found: the hint generator is at fault")
+        path = os.path.join(work, "hints.json")
+        with open(path, "w") as file:
+            json.dump(hints, file)
+        command += ["--mode", "semi-auto", "--hints", path]
+    call(command)
+    worst = 0.0
+    for transport in arguments.transports.split(","):
+        out = os.path.join(work, "out-" + transport)
+        call([arguments.partita, "run", bundle, "--transport", transport, "--inputs-dir",
+              os.path.join(folder, "inputs"), "--outputs-dir", out])
+        for k in range(len(case["outputs"])):
+            name = f"output_{k}.pb"
+            worst = max(worst, compare(os.path.join(folder, "expected", name),
+                                       os.path.join(out, name)))
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("partita")
+    parser.add_argument("zoo")
+    parser.add_argument("model")
+    parser.add_argument("--transports", default="local,mpi")
+    parser.add_argument("--meshes", help="only these, separated by ;")
+    arguments = parser.parse_args()
+    folder = os.path.join(arguments.zoo, arguments.model)
+    with open(os.path.join(folder, "case.json")) as file:
+        case = json.load(file)
+    failed = 0
+    for mesh, how in CASES:
+        if arguments.meshes is not None and mesh not in arguments.meshes.split(";"):
+            continue
+        work = tempfile.mkdtemp(prefix="partita-e2e-")
+        label = f"{arguments.model} {mesh or 'one rank'} ({how})"
+        try:
+            worst = run_case(arguments, folder, case, mesh, how, work)
+            print(f"ok      {label}: largest difference {worst:.3g}", flush=True)
+        except (Failure, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"FAILED  {label}: {error}", flush=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Checks the layering of the tree: includes, cycles, what libraries link, file sizes.
+
+usage: check_layering.py ROOT BUILD    checks a tree and its built libraries
+       check_layering.py --self-test DIR
+"""
+import os
+import re
+import subprocess
+import sys
+
+# A layer may include its own files and those of the layers after it.
+LAYERS = ["tools", "passes", "dialects", "lib"]
+INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.M)
+MAX_LINES = {".cpp": 800, ".h": 500, ".td": 400}
+# Folders of lib/ that may see others, beyond what their headers say: lib/Runtime links
+# only Base and Abi.
+RUNTIME_MAY = {"Base", "Abi", "Runtime"}
+
+
+def sources(root):
+    for top in LAYERS + ["include"]:
+        for folder, _, files in os.walk(os.path.join(root, top)):
+            for name in sorted(files):
+                if os.path.splitext(name)[1] in MAX_LINES:
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def home(path):
+    """(layer, sub-folder) of a file."""
+    parts = path.split("/")
+    if parts[0] == "include":
+        return "lib", parts[2]
+    return parts[0], parts[1] if len(parts) > 2 else ""
+
+
+def target(include):
+    """(layer, sub-folder) an include leads to, None if it leaves the project."""
+    parts = include.split("/")
+    if parts[0] == "partita" and len(parts) > 2:
+        return "lib", parts[1]
+    if parts[0] in LAYERS and len(parts) > 2:
+        return parts[0], parts[1]
+    return None
+
+
+def check_includes(root):
+    errors, edges = [], {}
+    for path in sources(root):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            text = file.read()
+        limit = MAX_LINES[os.path.splitext(path)[1]]
+        if text.count("\n") > limit:
+            errors.append(f"{path}: {text.count(chr(10))} lines, more than {limit}")
+        layer, sub = home(path)
+        for include in INCLUDE.findall(text):
+            if layer == "lib" and re.match(r"(mlir|llvm)/", include):
+                errors.append(f"{path}: lib/ includes {include}")
+            to = target(include)
+            if to is None:
+                continue
+            if LAYERS.index(to[0]) < LAYERS.index(layer):
+                errors.append(f"{path}: {layer}/ includes {include} of {to[0]}/")
+            if layer == "lib" and sub == "Runtime" and to[1] not in RUNTIME_MAY:
+                errors.append(f"{path}: lib/Runtime includes {include}")
+            if layer == "passes" and to[0] == "passes" and sub not in ("Pipelines", to[1]):
+                if not (sub == "Codegen" and to[1] == "Codegen"):
+                    errors.append(f"{path}: stage {sub} includes stage {to[1]}")
+            if to != (layer, sub):
+                edges.setdefault((layer, sub), set()).add(to)
+    return errors + find_cycles(edges)
+
+
+def find_cycles(edges):
+    errors, done = [], set()
+
+    def visit(node, trail):
+        if node in trail:
+            loop = trail[trail.index(node):] + [node]
+            errors.append("cycle: " + " -> ".join("/".join(n) for n in loop))
+            return
+        if node in done:
+            return
+        for to in sorted(edges.get(node, ())):
+            visit(to, trail + [node])
+        done.add(node)
+
+    for node in sorted(edges):
+        visit(node, [])
+    return errors
+
+
+def check_libraries(build):
+    """lib/ must not use LLVM or MLIR symbols, whatever its headers say."""
+    errors = []
+    for name in ["Base", "Rule", "Reference", "Onnx", "Runtime", "Solver"]:
+        path = os.path.join(build, "lib", f"libPartita{name}.a")
+        if not os.path.exists(path):
+            continue
+        symbols = subprocess.run(["nm", "-u", "-C", path], capture_output=True, text=True)
+        for line in symbols.stdout.splitlines():
+            if re.search(r"\b(mlir|llvm)::", line):
+                errors.append(f"lib/{name} uses {line.split(' U ')[-1]}")
+                break
+    return errors
+
+
+def self_test(folder):
+    """Each rule is broken once in a tree of its own and must be found."""
+    cases = {
+        "lib/Base/A.cpp": ('#include "dialects/Graph/Graph.h"\n', "lib/ includes dialects"),
+        "lib/Rule/B.cpp": ('#include "mlir/IR/Value.h"\n', "lib/ includes mlir"),
+        "dialects/Graph/C.cpp": ('#include "passes/Shard/Passes.h"\n', "dialects/ includes"),
+        "passes/Shard/D.cpp": ('#include "passes/Partition/Passes.h"\n', "stage Shard"),
+        "lib/Runtime/E.cpp": ('#include "partita/Rule/Flow.h"\n', "lib/Runtime includes"),
+        "lib/Base/F.cpp": ("\n" * 900, "900 lines"),
+    }
+    for path, (text, expected) in cases.items():
+        tree = os.path.join(folder, os.path.basename(path))
+        full = os.path.join(tree, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w") as file:
+            file.write(text)
+        found = check_includes(tree)
+        if not any(expected in error for error in found):
+            return [f"self-test: {path} was not found: {found}"]
+    tree = os.path.join(folder, "cycle")
+    for path, include in [("include/partita/A/A.h", "partita/B/B.h"),
+                          ("include/partita/B/B.h", "partita/A/A.h")]:
+        full = os.path.join(tree, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w") as file:
+            file.write(f'#include "{include}"\n')
+    if not any(error.startswith("cycle") for error in check_includes(tree)):
+        return ["self-test: the cycle was not found"]
+    return []
+
+
+def main(args):
+    if args[0] == "--self-test":
+        errors = self_test(args[1])
+    else:
+        errors = check_includes(args[0]) + check_libraries(args[1])
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,37 @@
+// Written-out factors, sub-graphs with a mode of their own, and conflicts told with both
+// origins.
+// RUN: split-file %s %t
+// RUN: partita-opt %t/fused.mlir --partita-shard="mode=semi-auto hints=%t/factors.json" --partita-check-spmd | FileCheck %s --check-prefix=FACTORS
+// RUN: partita-opt %t/fused.mlir --partita-shard="mode=semi-auto hints=%t/columns.json" --partita-check-spmd | FileCheck %s --check-prefix=FACTORS
+// RUN: partita-opt %t/fused.mlir --partita-shard="mode=semi-auto hints=%t/sub.json" --partita-check-spmd | FileCheck %s --check-prefix=SUB
+// RUN: partita-opt %t/fused.mlir --partita-shard="mode=semi-auto hints=%t/conflict.json" --partita-check-spmd 2>&1 | FileCheck %s --check-prefix=CONFLICT
+
+// The columns of a fused weight are split inside each third, asked for or found.
+// FACTORS: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {3}*{8: tp}]"
+// FACTORS: graph.slice {{.*}}dist.strategy = "[{4}, {3}, {8: tp}]"
+
+// SUB: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {3}*{8: tp}]"
+// SUB: graph.slice {{.*}}dist.strategy = "[{4}, {3}, {8: tp}]"
+// SUB: graph.tanh {{.*}}dist.strategy = "[{4: tp}, {8}]"
+
+// CONFLICT: remark: 'act' keeps {tp} (hint for node '{{(qkv|out)}}') over {tp} (hint for node '{{(qkv|out)}}')
+
+//--- fused.mlir
+module attributes {dist.mesh = "tp=2"} {
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %w = graph.weight "qkv" : tensor<8x24xf32> loc("w")
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32> loc("qkv")
+    %1 = graph.slice %0 {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>} : (tensor<4x24xf32>) -> tensor<4x8xf32> loc("q")
+    %2 = graph.relu %1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("act")
+    %3 = graph.tanh %2 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("out")
+    return %3 : tensor<4x8xf32>
+  }
+}
+//--- factors.json
+{"nodes": {"qkv": {"out": [[null, {"factors": [3, 8], "axes": [[], ["tp"]]}]]}}}
+//--- columns.json
+{"tensors": {"w": [null, "tp"]}}
+//--- sub.json
+{"tensors": {"w": [null, "tp"]}, "subgraphs": {"out": "data-parallel"}}
+//--- conflict.json
+{"nodes": {"qkv": {"out": [[null, "tp"]]}, "out": {"out": [["tp", null]]}}}

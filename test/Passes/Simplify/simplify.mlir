@@ -1,0 +1,25 @@
+// Transposes disappear into contractions; what changes nothing goes.
+// RUN: partita-opt %s --partita-simplify | FileCheck %s
+
+// CHECK-LABEL: func.func @transposed_weight
+func.func @transposed_weight(%x: tensor<4x8xf32>) -> tensor<4x6xf32> {
+  // CHECK: %[[W:.*]] = graph.weight
+  %w = graph.weight "w" : tensor<6x8xf32>
+  // CHECK-NOT: graph.transpose
+  %t = graph.transpose %w {permutation = array<i64: 1, 0>} : (tensor<6x8xf32>) -> tensor<8x6xf32>
+  // CHECK: graph.contract %{{.*}}, %[[W]] {equation = "m k, n k -> m n"}
+  %y = graph.contract %x, %t {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  return %y : tensor<4x6xf32>
+}
+
+// CHECK-LABEL: func.func @nothing
+func.func @nothing(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %zero = graph.constant dense<0.0> : tensor<f32>
+  %one = graph.constant dense<1.0> : tensor<f32>
+  %0 = graph.reshape %x : (tensor<4x8xf32>) -> tensor<32xf32>
+  %1 = graph.reshape %0 : (tensor<32xf32>) -> tensor<4x8xf32>
+  %2 = graph.add %1, %zero : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %3 = graph.mul %2, %one : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  // CHECK: return %arg0
+  return %3 : tensor<4x8xf32>
+}

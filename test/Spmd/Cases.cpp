@@ -1,0 +1,339 @@
+//===- Cases.cpp - Every graph op, with shapes, types and data ------------===//
+#include "Cases.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+
+#include "mlir/AsmParser/AsmParser.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::spmd;
+
+std::string OpCase::name() const {
+  std::string text = op;
+  for (size_t i = 0; i < operands.size(); ++i)
+    text += (i ? ", " : " ") + operands[i];
+  if (!result.empty())
+    text += " -> " + result;
+  return attributes.empty() ? text : text + " {" + attributes + "}";
+}
+
+void spmd::loadDialects(MLIRContext &context) {
+  context.disableMultithreading();
+  context.loadDialect<graph::GraphDialect, dist::DistDialect, comm::CommDialect,
+                      func::FuncDialect>();
+}
+
+//===-- Ops with a payload ------------------------------------------------===//
+
+/// Operands on which a function is defined everywhere and numerically tame.
+static std::vector<Data> payloadData(StringRef op) {
+  static const std::map<std::string, std::vector<Data>> table{
+      {"graph.log", {{Data::Positive}}},
+      {"graph.sqrt", {{Data::Positive}}},
+      {"graph.reciprocal", {{Data::NonZero}}},
+      {"graph.div", {{Data::Any}, {Data::NonZero}}},
+      {"graph.mod", {{Data::Any}, {Data::NonZero}}},
+      {"graph.pow", {{Data::Positive}, {Data::Any}}},
+      {"graph.equal", {{Data::Few}, {Data::Few}}},
+      {"graph.isnan", {{Data::WithNaN}}},
+  };
+  auto it = table.find(op.str());
+  return it == table.end() ? std::vector<Data>{} : it->second;
+}
+
+/// Element types of the operands to try: floats always, integers where the payload has
+/// no transcendental function, booleans for logic.
+static std::vector<std::string> payloadTypes(StringRef op, const Payload &payload) {
+  std::string name = op.drop_front(6).str();
+  if (name == "not" || name == "and" || name == "or" || name == "xor")
+    return {"i1"};
+  std::vector<std::string> types{"f32"};
+  bool integral = true;
+  for (const ScalarNode &node : payload.nodes())
+    integral &= node.op < ScalarOp::Exp || node.op == ScalarOp::Abs ||
+                node.op == ScalarOp::Sign || node.op >= ScalarOp::Pow;
+  static const std::set<std::string> floatOnly{
+      "softsign",     "hard_swish", "reciprocal", "leaky_relu", "thresholded_relu",
+      "hard_sigmoid", "prelu",      "isnan",      "cast"};
+  if (integral && floatOnly.count(name) == 0)
+    types.insert(types.end(), {"i64", "i32"});
+  if (name == "add")
+    types.insert(types.end(), {"f16", "bf16", "f64"});
+  if (name == "equal" || name == "where")
+    types.push_back("i1");
+  return types;
+}
+
+static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
+                            const Payload &payload) {
+  size_t count = static_cast<size_t>(payload.numOperands());
+  auto add = [&](const std::vector<std::string> &shapes, const std::string &type,
+                 const std::string &attributes = "") {
+    OpCase c{op.str(), {}, attributes, "", payloadData(op)};
+    for (size_t i = 0; i < count; ++i)
+      c.operands.push_back(shapes[i] + (op == "graph.where" && i == 0 ? "i1" : type));
+    cases.push_back(std::move(c));
+  };
+  std::vector<std::string> equal{"4x3x", "4x3x", "4x3x"};
+  if (op == "graph.cast") {
+    cases.push_back({op.str(), {"4x3xf32"}, "to = i1", "", {{Data::Few}}});
+    for (const char *pair : {"f32 f64", "f32 f16", "f16 f32", "bf16 f32", "f32 i32",
+                             "i32 i64", "i64 i32", "i64 f32", "i1 f32"}) {
+      auto [from, to] = StringRef(pair).split(' ');
+      add(equal, from.str(), "to = " + to.str());
+    }
+    return;
+  }
+  for (const std::string &type : payloadTypes(op, payload))
+    add(equal, type);
+  if (count > 1) {
+    add({"5x4x", "4x", "1x4x"}, payloadTypes(op, payload)[0]);
+    add({"6x1x", "2x1x4x", "6x4x"}, payloadTypes(op, payload)[0]);
+  } else {
+    add({"5x6x"}, payloadTypes(op, payload)[0]);
+  }
+  // Parameters that turn a monotone function into one that is not.
+  if (op == "graph.leaky_relu" || op == "graph.elu" || op == "graph.celu" ||
+      op == "graph.hard_sigmoid" || op == "graph.thresholded_relu" || op == "graph.selu")
+    add(equal, "f32", "alpha = -0.5 : f64");
+}
+
+//===-- Ops with cases of their own ---------------------------------------===//
+
+static std::vector<OpCase> contractions() {
+  auto contract = [](const std::string &a, const std::string &b, const std::string &eq) {
+    return OpCase{"graph.contract", {a, b}, "equation = \"" + eq + "\"", "", {}};
+  };
+  auto conv = [](const std::string &op, std::vector<std::string> operands, int64_t dims,
+                 int64_t group, int64_t stride, int64_t pad) {
+    auto list = [](int64_t n, int64_t v) {
+      std::string text = "array<i64: ";
+      for (int64_t i = 0; i < n; ++i)
+        text += (i ? ", " : "") + std::to_string(v);
+      return text + ">";
+    };
+    std::string attributes =
+        "strides = " + list(dims, stride) + ", dilations = " + list(dims, 1) +
+        ", pads = " + list(2 * dims, pad) + ", group = " + std::to_string(group);
+    if (op == "graph.conv_transpose")
+      attributes += ", output_padding = " + list(dims, 0);
+    return OpCase{op, std::move(operands), attributes, "", {}};
+  };
+  return {
+      contract("4x6xf32", "6x5xf32", "m k, k n -> m n"),
+      contract("2x3x4xf32", "2x4x5xf32", "b m k, b k n -> b m n"),
+      contract("4x6xi32", "5x6xi32", "m k, n k -> m n"),
+      contract("4x6xf16", "6x2xf16", "m k, k n -> m n"),
+      contract("2x6xf32", "2x3x2xf32", "m (a b), a b n -> m n"),
+      contract("1x6xf32", "6x1xf32", "m k, k n -> m n"),
+      conv("graph.conv", {"2x4x5x5xf32", "6x4x3x3xf32", "6xf32"}, 2, 1, 1, 1),
+      conv("graph.conv", {"2x4x6xf32", "4x2x3xf32"}, 1, 2, 2, 0),
+      conv("graph.conv", {"1x4x4xf32", "4x1x3xf32", "4xf32"}, 1, 4, 1, 1),
+      conv("graph.conv", {"3x6x4xf32", "4x3x1xf32", "4xf32"}, 1, 2, 1, 0),
+      conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "3xf32"}, 1, 1, 2, 0),
+      conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "6xf32"}, 1, 2, 1, 0),
+      conv("graph.conv_transpose", {"2x4x3xf32", "4x1x2xf32"}, 1, 4, 1, 0),
+  };
+}
+
+static std::vector<OpCase> reductions() {
+  std::vector<OpCase> cases;
+  auto reduce = [&](const std::string &type, const std::string &kind,
+                    const std::string &axes, bool keep) {
+    cases.push_back({"graph.reduce",
+                     {type},
+                     "kind = \"" + kind + "\", axes = array<i64: " + axes + ">" +
+                         (keep ? ", keep_dims = true" : ""),
+                     "",
+                     {{kind == "prod" ? Data::NonZero : Data::Any}}});
+  };
+  for (const char *kind : {"sum", "max", "min", "prod"}) {
+    reduce("5x4xf32", kind, "0", false);
+    reduce("2x3x4xf32", kind, "1, 2", true);
+    reduce("4x5xi32", kind, "1", true);
+  }
+  reduce("4x6xf16", "sum", "-1", false);
+  reduce("4x6xbf16", "max", "1", false);
+  reduce("4x6xi64", "max", "0, 1", false);
+  reduce("4x6xi1", "max", "0", false);
+  for (const char *op : {"graph.softmax", "graph.log_softmax"}) {
+    cases.push_back({op, {"4x3x5xf32"}, "axis = -1", "", {}});
+    cases.push_back({op, {"4x6xf32"}, "axis = 0", "", {}});
+  }
+  cases.push_back({"graph.layer_norm",
+                   {"4x5x6xf32", "6xf32", "6xf32"},
+                   "axis = -1, epsilon = 1.0e-5 : f64",
+                   "",
+                   {}});
+  cases.push_back({"graph.layer_norm",
+                   {"4x2x3xf32", "2x3xf32", "1x3xf32"},
+                   "axis = 1, epsilon = 1.0e-5 : f64",
+                   "",
+                   {}});
+  cases.push_back({"graph.rms_norm",
+                   {"4x5x6xf32", "6xf32"},
+                   "axis = -1, epsilon = 1.0e-5 : f64",
+                   "",
+                   {}});
+  for (const char *kind : {"max", "average"}) {
+    cases.push_back({"graph.pool",
+                     {"3x4x5x5xf32"},
+                     std::string("kind = \"") + kind +
+                         "\", window = array<i64: 3, 2>, strides = array<i64: 2, 1>, "
+                         "dilations = array<i64: 1, 1>, pads = array<i64: 1, 0, 1, 0>",
+                     "",
+                     {}});
+  }
+  cases.push_back({"graph.pool",
+                   {"2x6x4xf32"},
+                   "kind = \"average\", window = array<i64: 4>, strides = array<i64: 1>, "
+                   "dilations = array<i64: 1>, pads = array<i64: 1, 1>, "
+                   "count_padding = true",
+                   "",
+                   {}});
+  return cases;
+}
+
+static std::vector<OpCase> movements() {
+  std::vector<OpCase> cases;
+  auto shaped = [&](const std::string &op, const std::string &from, const std::string &to,
+                    const std::string &attributes = "") {
+    cases.push_back({op, {from}, attributes, to, {}});
+  };
+  auto inferred = [&](const std::string &op, std::vector<std::string> operands,
+                      const std::string &attributes, std::vector<Data> data = {}) {
+    cases.push_back({op, std::move(operands), attributes, "", std::move(data)});
+  };
+  shaped("graph.reshape", "2x6x4xf32", "12x4xf32");
+  shaped("graph.reshape", "12x5xf32", "3x4x5xf32");
+  shaped("graph.reshape", "4x6xf32", "8x3xf32");
+  shaped("graph.reshape", "5x4x6xf32", "5x8x3xf32");
+  shaped("graph.reshape", "2x3x4xf32", "2x4x3xf32");
+  shaped("graph.reshape", "7x2xi64", "1x14x1xi64");
+  inferred("graph.transpose", {"4x5x3xf32"}, "permutation = array<i64: 2, 0, 1>");
+  inferred("graph.transpose", {"6x4xi1"}, "permutation = array<i64: 1, 0>");
+  shaped("graph.broadcast", "4x1x3xf32", "2x4x5x3xf32");
+  shaped("graph.broadcast", "1xf32", "5x6xf32");
+  auto slice = [&](const std::string &from, const std::string &to,
+                   const std::string &starts, const std::string &steps) {
+    shaped("graph.slice", from, to,
+           "starts = array<i64: " + starts + ">, steps = array<i64: " + steps + ">");
+  };
+  slice("5x12xf32", "5x4xf32", "0, 4", "1, 1");
+  slice("4x18xf32", "4x6xf32", "0, 12", "1, 1");
+  slice("5x7xf32", "5x3xf32", "0, 6", "1, -2");
+  slice("6x4xi64", "3x4xi64", "3, 0", "1, 1");
+  inferred("graph.concat", {"4x3xf32", "4x3xf32"}, "axis = 1");
+  inferred("graph.concat", {"2x5xf32", "4x5xf32", "1x5xf32"}, "axis = 0");
+  inferred("graph.concat", {"4x6xf32", "4x6xf32", "4x6xf32"}, "axis = -1");
+  inferred("graph.pad", {"4x5xf32", "f32"},
+           "low = array<i64: 0, 1>, high = array<i64: 0, 2>");
+  inferred("graph.pad", {"3x4xf32", "f32"},
+           "low = array<i64: 1, 0>, high = array<i64: 1, 0>, mode = \"edge\"");
+  inferred("graph.pad", {"4x5xf32", "f32"},
+           "low = array<i64: 0, 2>, high = array<i64: 0, -1>, mode = \"reflect\"");
+  inferred("graph.gather", {"6x4xf32", "5xi64"}, "axis = 0", {{}, {Data::Index, 6}});
+  inferred("graph.gather", {"3x6x2xf32", "2x3xi64"}, "axis = 1", {{}, {Data::Index, 6}});
+  inferred("graph.gather", {"5x4xf32", "i64"}, "axis = -1", {{}, {Data::Index, 4}});
+  inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
+           {{}, {Data::Index, 4}});
+  inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});
+  inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");
+  inferred("graph.cumsum", {"4x5xi32"}, "axis = 0, exclusive = true, reverse = true");
+  auto resize = [&](const std::string &from, const std::string &to,
+                    const std::string &mode, const std::string &scales) {
+    shaped("graph.resize", from, to,
+           "scales = array<f64: " + scales + ">, mode = \"" + mode +
+               "\", coordinates = \"half_pixel\", rounding = \"floor\"");
+  };
+  resize("2x3x4xf32", "2x3x8xf32", "nearest", "1.0, 1.0, 2.0");
+  resize("2x3x4x4xf32", "2x3x6x4xf32", "linear", "1.0, 1.0, 1.5, 1.0");
+  return cases;
+}
+
+Expected<std::vector<OpCase>> spmd::allCases(MLIRContext &context) {
+  std::vector<OpCase> written, cases;
+  for (auto list : {contractions(), reductions(), movements()})
+    written.insert(written.end(), list.begin(), list.end());
+  // Sources have no operands: they appear as operands of the others.
+  std::set<std::string> sources{"graph.constant", "graph.weight"};
+  std::string missing;
+  for (RegisteredOperationName name : context.getRegisteredOperationsByDialect("graph")) {
+    std::string op = name.getStringRef().str();
+    if (name.hasInterface<PayloadOpInterface>()) {
+      auto *concept_ = name.getInterface<PayloadOpInterface>();
+      auto payload = Payload::parse(concept_->payloadText().str());
+      if (!payload)
+        return tl::unexpected(payload.error());
+      addPayloadCases(cases, op, *payload);
+      continue;
+    }
+    size_t before = cases.size();
+    for (const OpCase &c : written)
+      if (c.op == op)
+        cases.push_back(c);
+    if (cases.size() == before && sources.count(op) == 0)
+      missing += " " + op;
+  }
+  if (!missing.empty())
+    return makeError("ops without a case in test/Spmd/Cases.cpp:" + missing);
+  return cases;
+}
+
+//===-- Programs ----------------------------------------------------------===//
+
+Expected<Program> spmd::buildProgram(MLIRContext &context, const OpCase &opCase) {
+  OpBuilder builder(&context);
+  Location location = builder.getUnknownLoc();
+  std::string problem;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    problem += diagnostic.str() + "; ";
+    return success();
+  });
+  auto typeOf = [&](const std::string &text) {
+    return parseType("tensor<" + text + ">", &context);
+  };
+  SmallVector<Type> types;
+  for (const std::string &operand : opCase.operands)
+    types.push_back(typeOf(operand));
+  // Integers without a type are i64, as in the textual form of the ops.
+  Attribute parsed = parseAttribute("{" + opCase.attributes + "}", &context);
+  if (!parsed || llvm::is_contained(types, Type()))
+    return makeError(opCase.name() + ": bad text: " + problem);
+  Program program;
+  program.module = ModuleOp::create(location);
+  builder.setInsertionPointToEnd(program.module->getBody());
+  program.function =
+      func::FuncOp::create(builder, location, "main", builder.getFunctionType(types, {}));
+  Block *body = program.function.addEntryBlock();
+  builder.setInsertionPointToEnd(body);
+  auto attributes = cast<DictionaryAttr>(parsed).getValue();
+  if (opCase.result.empty()) {
+    auto op = graph::createInferred(builder, location, opCase.op, body->getArguments(),
+                                    attributes);
+    if (!op)
+      return makeError(opCase.name() + ": " + op.error().message);
+    program.op = *op;
+  } else {
+    OperationState state(location, opCase.op, body->getArguments(),
+                         {typeOf(opCase.result)}, attributes);
+    program.op = builder.create(state);
+  }
+  func::ReturnOp::create(builder, location, program.op->getResults());
+  program.function.setType(builder.getFunctionType(types, program.op->getResultTypes()));
+  if (failed(program.module->verify()))
+    return makeError(opCase.name() + ": " + problem);
+  auto rule = cast<ShardingRuleOpInterface>(program.op).inferShardingRule();
+  if (!rule)
+    return makeError(opCase.name() + ": " + rule.error().message);
+  program.rule = std::move(*rule);
+  return program;
+}

@@ -1,0 +1,407 @@
+//===- MutationTest.cpp - A damaged partitioned program is noticed --------===//
+//
+// Small programs are partitioned so that every comm op occurs; then every comm op, mask,
+// layout and coordinate-dependent attribute is damaged, one at a time, and the comparison
+// on virtual ranks must notice. A damage that cannot matter is listed with the reason.
+// The other half, damages of the sources, is in mutate.py.
+//
+//===----------------------------------------------------------------------===//
+#include "Cases.h"
+
+#include "dialects/Comm/Comm.h"
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Reference/Evaluate.h"
+
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/xxhash.h"
+
+#include <catch2/catch.hpp>
+
+#include <iostream>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::spmd;
+
+namespace {
+struct Source {
+  const char *name, *text;
+};
+
+/// Each in a module with the mesh and a function @main.
+constexpr Source sources[] = {
+    {"two matmuls, split like a transformer's feed-forward block", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<4x8xf32> {dist.layout = "[{4: dp}, {8}]"})
+      -> (tensor<4x8xf32> {dist.layout = "[{4: dp}, {8}]"}) {
+    %w1 = graph.weight "w1" : tensor<8x6xf32>
+    %w2 = graph.weight "w2" : tensor<6x8xf32>
+    %0 = graph.contract %x, %w1 {equation = "m k, k n -> m n", dist.strategy = "[{4: dp}, {8}, {6: tp}]"}
+      : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+    %1 = graph.gelu %0 {dist.strategy = "[{4: dp}, {6: tp}]"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    %2 = graph.contract %1, %w2 {equation = "m k, k n -> m n", dist.strategy = "[{4: dp}, {6: tp}, {8}]"}
+      : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+    return %2 : tensor<4x8xf32>
+  }
+})"},
+    {"a reduced dim of 5 on 3, weights and activations padded", R"(
+module attributes {dist.mesh = "tp=3"} {
+  func.func @main(%x: tensor<4x5xf32>) -> tensor<4x6xf32> {
+    %w = graph.weight "w" : tensor<5x6xf32>
+    %0 = graph.relu %x {dist.strategy = "[{4}, {5/6: tp}]"} : (tensor<4x5xf32>) -> tensor<4x5xf32>
+    %1 = graph.contract %0, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {5/6: tp}, {6}]"}
+      : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
+    return %1 : tensor<4x6xf32>
+  }
+})"},
+    {"reduce-scatter over two axes, then gathered", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<8x8xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = "[{8}, {8: dp, tp}, {4}]"}
+      : (tensor<8x8xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{8: tp, dp}, {4}]"} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    return %1 : tensor<8x4xf32>
+  }
+})"},
+    {"axes move between dims", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %0 = graph.tanh %x {dist.strategy = "[{4: dp, tp}, {8}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{4: dp}, {8: tp}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %2 = graph.tanh %1 {dist.strategy = "[{4: tp}, {8: dp}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return %2 : tensor<4x8xf32>
+  }
+})"},
+    {"two axes move to another dim at once", R"(
+module attributes {dist.mesh = "dp=2,tp=3"} {
+  func.func @main(%x: tensor<6x12xf32>) -> tensor<6x12xf32> {
+    %0 = graph.tanh %x {dist.strategy = "[{6: dp, tp}, {12}]"} : (tensor<6x12xf32>) -> tensor<6x12xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{6}, {12: dp, tp}]"} : (tensor<6x12xf32>) -> tensor<6x12xf32>
+    return %1 : tensor<6x12xf32>
+  }
+})"},
+    {"cuts that do not nest, another padded extent", R"(
+module attributes {dist.mesh = "tp=2"} {
+  func.func @main(%x: tensor<5x4xf32>) -> tensor<5x4xf32> {
+    %0 = graph.tanh %x {dist.strategy = "[{5/6: tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{5/8: tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    return %1 : tensor<5x4xf32>
+  }
+})"},
+    {"one value in several layouts, partial and whole", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x4xf32> {
+    %w = graph.weight "w" : tensor<8x4xf32>
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {8: tp}, {4}]"}
+      : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = "[{4: tp}, {4: dp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %2 = graph.tanh %0 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %3 = graph.neg %0 {dist.strategy = "[{4}, {4}] pass 0 {tp}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %4 = graph.add %1, %2 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %5 = graph.add %4, %3 {dist.strategy = "[{4: dp}, {4}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %5 : tensor<4x4xf32>
+  }
+})"},
+    {"a whole value joins a partial one", R"(
+module attributes {dist.mesh = "tp=2"} {
+  func.func @main(%x: tensor<4x6xf32>, %b: tensor<3xf32>) -> tensor<4x3xf32> {
+    %w = graph.weight "w" : tensor<6x3xf32>
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {6: tp}, {3}]"}
+      : (tensor<4x6xf32>, tensor<6x3xf32>) -> tensor<4x3xf32>
+    %1 = graph.add %0, %b {dist.strategy = "[{4}, {3}] pass 0 {tp}"} : (tensor<4x3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
+    return %1 : tensor<4x3xf32>
+  }
+})"},
+    {"maximum over 5 on 4, of negative numbers, then a product", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<5x4xf32>) -> tensor<f32> {
+    %0 = graph.exp %x {dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %1 = graph.neg %0 {dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %2 = graph.reduce %1 {kind = "max", axes = array<i64: 0>, dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<4xf32>
+    %3 = graph.reduce %2 {kind = "prod", axes = array<i64: 0>, dist.strategy = "[{4: tp}]"} : (tensor<4xf32>) -> tensor<f32>
+    return %3 : tensor<f32>
+  }
+})"},
+    {"13 indices on 8 ranks: garbage would point outside the table", R"(
+module attributes {dist.mesh = "dp=2,tp=4"} {
+  func.func @main(%i: tensor<13xi64>) -> tensor<13x2xf32> {
+    %t = graph.weight "table" : tensor<7x2xf32>
+    %0 = graph.max %i, %i {dist.strategy = "[{13/16: dp, tp}]"} : (tensor<13xi64>, tensor<13xi64>) -> tensor<13xi64>
+    %1 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{13/16: dp, tp}, {7}, {2}]"} : (tensor<7x2xf32>, tensor<13xi64>) -> tensor<13x2xf32>
+    return %1 : tensor<13x2xf32>
+  }
+})"},
+    {"thirds of a fused projection, joined in another order", R"(
+module attributes {dist.mesh = "tp=2"} {
+  func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}*{4: tp}]"}) -> tensor<3x8xf32> {
+    %0 = graph.slice %x {starts = array<i64: 0, 4>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
+    %1 = graph.slice %x {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
+    %2 = graph.concat %1, %0 {axis = 1 : i64, dist.strategy = "[{3}, {2}, {4: tp}]"} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x8xf32>
+    return %2 : tensor<3x8xf32>
+  }
+})"},
+    {"a convolution split in groups and in input channels, with a bias", R"(
+module attributes {dist.mesh = "dp=2,tp=2"} {
+  func.func @main(%x: tensor<2x8x5xf32>) -> tensor<2x4x3xf32> {
+    %w = graph.weight "filter" : tensor<4x4x3xf32>
+    %b = graph.weight "bias" : tensor<4xf32>
+    %0 = graph.conv %x, %w, %b {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>, group = 2 : i64,
+      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {5}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
+    return %0 : tensor<2x4x3xf32>
+  }
+})"},
+};
+
+/// A damage to one op; false where it does not apply.
+struct Damage {
+  const char *name;
+  bool (*apply)(Operation *op);
+};
+
+bool drop(Operation *op) {
+  bool droppable = isa<comm::CommOpInterface, comm::MaskOp>(op) &&
+                   op->getOperand(0).getType() == op->getResult(0).getType();
+  if (droppable)
+    op->getResult(0).replaceAllUsesWith(op->getOperand(0));
+  return droppable;
+}
+
+/// Each rank takes its own part of what should be reduced first.
+bool sliceOnly(Operation *op) {
+  auto scatter = dyn_cast<comm::ReduceScatterOp>(op);
+  if (!scatter)
+    return false;
+  OpBuilder builder(op);
+  auto slice = comm::SliceOp::create(
+      builder, op->getLoc(), scatter.getType(), scatter.getInput(), scatter.getAxes(),
+      scatter.getFrom(), scatter.getTo(), scatter.getPlace(), 0);
+  scatter.getResult().replaceAllUsesWith(slice.getResult());
+  return true;
+}
+
+bool reverseAxes(Operation *op) {
+  if (!isa<comm::CommOpInterface>(op))
+    return false;
+  auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
+  SmallVector<Attribute> reversed(llvm::reverse(axes.getValue()));
+  op->setAttr("axes", ArrayAttr::get(op->getContext(), reversed));
+  return axes.size() > 1;
+}
+
+bool firstAxisOnly(Operation *op) {
+  if (!isa<comm::AllReduceOp>(op))
+    return false;
+  auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
+  op->setAttr("axes", ArrayAttr::get(op->getContext(), axes.getValue().take_front()));
+  return axes.size() > 1;
+}
+
+/// The groups of another axis of equal size.
+bool otherAxis(Operation *op) {
+  auto mesh = dist::meshOf(op);
+  if (!isa<comm::CommOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
+      mesh->axes()[0].size != mesh->axes()[1].size)
+    return false;
+  SmallVector<Attribute> axes;
+  for (Attribute axis : cast<ArrayAttr>(*op->getInherentAttr("axes"))) {
+    StringRef name = cast<StringAttr>(axis).getValue();
+    axes.push_back(StringAttr::get(op->getContext(), name == "dp" ? "tp" : "dp"));
+  }
+  op->setAttr("axes", ArrayAttr::get(op->getContext(), axes));
+  return !axes.empty();
+}
+
+bool otherKind(Operation *op) {
+  if (!isa<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp, comm::MaskOp>(op))
+    return false;
+  StringRef kind = cast<StringAttr>(*op->getInherentAttr("kind")).getValue();
+  op->setAttr("kind", StringAttr::get(op->getContext(), kind == "sum" ? "max" : "sum"));
+  return true;
+}
+
+bool otherDim(Operation *op) {
+  auto mask = dyn_cast<comm::MaskOp>(op);
+  int64_t rank = mask ? mask.getType().getRank() : 0;
+  if (rank < 2)
+    return false;
+  SmallVector<int64_t> dims;
+  for (int64_t dim : mask.getDims())
+    dims.push_back((dim + 1) % rank);
+  mask.setDims(dims);
+  return true;
+}
+
+bool swapPlaces(Operation *op) {
+  auto move = dyn_cast<comm::AllToAllOp>(op);
+  if (!move)
+    return false;
+  ArrayRef<int64_t> at = move.getPlace();
+  move.setPlace({at[2], at[3], at[0], at[1]});
+  return true;
+}
+
+bool firstBlock(Operation *op) {
+  auto slice = dyn_cast<graph::SliceOp>(op);
+  if (!slice)
+    return false;
+  slice.setStarts(SmallVector<int64_t>(slice.getStarts().size(), 0));
+  return true;
+}
+
+bool swapOperands(Operation *op) {
+  if (!isa<graph::ConcatOp>(op))
+    return false;
+  Value first = op->getOperand(0);
+  op->setOperand(0, op->getOperand(1));
+  op->setOperand(1, first);
+  return true;
+}
+
+bool globalGroups(Operation *op) {
+  auto conv = dyn_cast<graph::ConvOp>(op);
+  if (!conv)
+    return false;
+  conv.setGroup(conv.getGroup() * 2);
+  return true;
+}
+
+/// A weight whose slices are those of another axis.
+bool otherSlices(Operation *op) {
+  auto text = op->getAttrOfType<StringAttr>(dist::layoutAttr);
+  if (!isa<graph::WeightOp>(op) || !text ||
+      text.getValue().find(": tp}") == StringRef::npos)
+    return false;
+  auto mesh = dist::meshOf(op);
+  if (mesh->find("dp") < 0 || text.getValue().contains("dp"))
+    return false;
+  std::string other = text.getValue().str();
+  other.replace(other.find(": tp}"), 5, ": dp}");
+  op->setAttr(dist::layoutAttr, StringAttr::get(op->getContext(), other));
+  return true;
+}
+
+constexpr Damage damages[] = {
+    {"dropped", drop},
+    {"reduction left out", sliceOnly},
+    {"axes in the other order", reverseAxes},
+    {"only the first axis", firstAxisOnly},
+    {"groups of the other axis", otherAxis},
+    {"another reduction kind", otherKind},
+    {"padding of another dim", otherDim},
+    {"from and to exchanged", swapPlaces},
+    {"the first block instead of its own", firstBlock},
+    {"operands in the other order", swapOperands},
+    {"groups counted globally", globalGroups},
+    {"slices of the other axis", otherSlices},
+};
+
+/// Damages that leave the result as it is.
+struct Neutral {
+  const char *op, *damage, *reason;
+};
+constexpr Neutral neutrals[] = {
+    {"comm.all_reduce", "axes in the other order", "a reduction has no order"},
+    {"comm.exchange", "groups of the other axis", "peers follow from the layouts"},
+    {"comm.permute", "groups of the other axis", "peers follow from the layouts"},
+    {"comm.permute", "axes in the other order", "peers follow from the layouts"},
+};
+
+bool isNeutral(Operation *op, const Damage &damage) {
+  for (const Neutral &n : neutrals)
+    if (op->getName().getStringRef() == n.op && StringRef(damage.name) == n.damage)
+      return true;
+  return false;
+}
+
+/// One source program with its expected result.
+class Subject {
+public:
+  Subject(MLIRContext &context, const Source &source) {
+    global = parseSourceString<ModuleOp>(source.text, &context);
+    INFO(source.name);
+    REQUIRE(global);
+    local = global->clone();
+    PassManager manager(&context);
+    manager.addPass(createPartitionPass());
+    manager.addPass(createVerifyPartitionedPass());
+    REQUIRE(succeeded(manager.run(*local)));
+    auto function = global->lookupSymbol<func::FuncOp>("main");
+    for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
+      inputs.push_back(random(type, i + 1));
+    auto result = evaluate(function, inputs, loader());
+    REQUIRE(result);
+    expected = std::move(*result);
+  }
+
+  /// Whether the program runs and gives the expected result.
+  bool isRight(ModuleOp module) {
+    auto actual =
+        evaluatePartitioned(module.lookupSymbol<func::FuncOp>("main"), inputs, loader());
+    return actual && compareTensors((*actual)[0], expected[0], 1e-4, 1e-5).has_value();
+  }
+
+  OwningOpRef<ModuleOp> local;
+
+private:
+  static HostTensor random(Type type, uint64_t seed) {
+    auto tensor = cast<RankedTensorType>(type);
+    return randomTensor(*dtypeOf(tensor.getElementType()), tensor.getShape().vec(), seed);
+  }
+  WeightLoader loader() {
+    return [this](StringRef name) -> Expected<HostTensor> {
+      HostTensor tensor;
+      global->walk([&](graph::WeightOp op) {
+        if (op.getName() == name)
+          tensor = random(op.getType(), llvm::xxh3_64bits(name));
+      });
+      return tensor;
+    };
+  }
+
+  OwningOpRef<ModuleOp> global;
+  Tensors inputs, expected;
+};
+} // namespace
+
+TEST_CASE("every damage to a partitioned program is noticed") {
+  MLIRContext context;
+  loadDialects(context);
+  size_t noticed = 0, neutral = 0;
+  std::map<std::string, size_t> perKind;
+  for (const Source &source : sources) {
+    Subject subject(context, source);
+    REQUIRE(subject.isRight(*subject.local));
+    size_t count = 0;
+    subject.local->walk([&](Operation *) { ++count; });
+    for (const Damage &damage : damages)
+      for (size_t at = 0; at < count; ++at) {
+        OwningOpRef<ModuleOp> copy = subject.local->clone();
+        SmallVector<Operation *> ops;
+        copy->walk([&](Operation *op) { ops.push_back(op); });
+        Operation *op = ops[at];
+        std::string what = op->getName().getStringRef().str() + ": " + damage.name;
+        bool expectedNeutral = isNeutral(op, damage);
+        if (!damage.apply(op))
+          continue;
+        bool survived = subject.isRight(*copy);
+        if (expectedNeutral) {
+          CHECK(survived);
+          ++neutral;
+          continue;
+        }
+        if (survived)
+          FAIL_CHECK(source.name << ": " << what << " is not noticed");
+        else
+          ++perKind[what];
+        ++noticed;
+      }
+  }
+  for (const auto &[what, times] : perKind)
+    std::cout << "mutation: " << what << ": " << times << "\n";
+  std::cout << "mutation: " << noticed << " damages of " << perKind.size()
+            << " kinds noticed, " << neutral << " neutral\n";
+  CHECK(perKind.size() >= 20);
+}

@@ -1,0 +1,141 @@
+//===- StrategyTest.cpp - Every op × every legal strategy -----------------===//
+#include "Runner.h"
+#include "Strategies.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <set>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::spmd;
+
+namespace {
+/// Runs the strategies of one case and remembers which factors were split correctly.
+class Sweep {
+public:
+  void run(MLIRContext &context, const OpCase &opCase, const std::string &meshText,
+           Depth depth, Feed feed) {
+    auto runner = Runner::create(context, opCase, 1 + cases);
+    if (!runner)
+      return fail(runner.error().message);
+    Mesh mesh = *Mesh::parse(meshText);
+    auto strategies = enumerateStrategies(mesh, runner->rule(), depth);
+    constexpr size_t batch = 256;
+    for (size_t begin = 0; begin < strategies.size(); begin += batch) {
+      std::vector<Strategy> part(
+          strategies.begin() + static_cast<int64_t>(begin),
+          strategies.begin() +
+              static_cast<int64_t>(std::min(begin + batch, strategies.size())));
+      auto module = runner->partition(mesh, part, feed);
+      if (!module)
+        return fail(module.error().message);
+      for (size_t i = 0; i < part.size(); ++i)
+        if (auto ok = runner->check(**module, mesh, part[i], i, feed); !ok)
+          fail(ok.error().message);
+        else
+          count(part[i], opCase.name());
+    }
+    split[opCase.name()];
+    rules[opCase.name()] = runner->rule().str();
+  }
+
+  void fail(const std::string &message) {
+    if (++wrong <= 20)
+      std::cout << "WRONG " << message << "\n";
+  }
+
+  size_t cases = 0, wrong = 0;
+  std::map<std::string, std::set<size_t>> split;
+  std::map<std::string, size_t> counts;
+  std::map<std::string, std::string> rules;
+
+private:
+  void count(const Strategy &strategy, const std::string &name) {
+    std::set<size_t> &factors = split[name];
+    ++counts[name];
+    ++cases;
+    for (size_t f = 0; f < strategy.factors.size(); ++f)
+      if (strategy.factors[f].sharded())
+        factors.insert(f);
+  }
+};
+} // namespace
+
+/// The lines of the table for one case: which factors were split with an equal result,
+/// in how many strategies, for one that has become illegal is no failure otherwise.
+static std::string tableEntry(const Sweep &sweep, const std::string &name) {
+  std::string text = "  " + sweep.rules.at(name) + "\n  splits:";
+  for (size_t f : sweep.split.at(name))
+    text += std::string(" ") + static_cast<char>('a' + f);
+  auto count = sweep.counts.find(name);
+  return text + " in " + std::to_string(count == sweep.counts.end() ? 0 : count->second) +
+         " strategies\n";
+}
+
+/// must-shard.txt: three lines per case, as tableEntry writes them below the name.
+static std::map<std::string, std::string> readTable(const std::string &path) {
+  std::map<std::string, std::string> table;
+  std::ifstream file(path);
+  for (std::string name, rule, splits; std::getline(file, name);) {
+    if (name.empty() || name[0] == '#')
+      continue;
+    std::getline(file, rule);
+    std::getline(file, splits);
+    table[name] = rule + "\n" + splits + "\n";
+  }
+  return table;
+}
+
+/// The table says what must split, and everything that splits is in the table.
+static void checkTable(const Sweep &sweep) {
+  if (const char *path = std::getenv("PARTITA_WRITE_MUST_SHARD")) {
+    std::ofstream file(path);
+    for (const auto &[name, factors] : sweep.split)
+      file << name << "\n" << tableEntry(sweep, name);
+    return;
+  }
+  auto table = readTable(PARTITA_SPMD_DIR "/must-shard.txt");
+  for (const auto &[name, factors] : sweep.split) {
+    std::string entry = tableEntry(sweep, name);
+    if (table[name] != entry)
+      FAIL_CHECK("must-shard.txt says for " << name << "\n"
+                                            << table[name] << "found\n"
+                                            << entry);
+    table.erase(name);
+  }
+  for (const auto &[name, entry] : table)
+    FAIL_CHECK("must-shard.txt has a case that was not run: " << name);
+}
+
+/// Which meshes, how deep and how fed. Direct on all; the partitioner's own reshards
+/// around the op on fewer, for they are tested by themselves (ReshardTest).
+static void sweepCase(Sweep &sweep, MLIRContext &context, const OpCase &opCase) {
+  for (const char *mesh : {"tp=2", "tp=3", "tp=4", "tp=6", "tp=8", "dp=2,tp=2",
+                           "dp=2,tp=3", "dp=2,tp=4", "dp=2,cp=2,tp=2"})
+    sweep.run(context, opCase, mesh, Depth::Arrangements, Feed::Direct);
+  for (const char *mesh : {"tp=3", "dp=2,tp=2", "dp=2,tp=3"})
+    sweep.run(context, opCase, mesh, Depth::Assignments, Feed::Whole);
+  for (const char *mesh : {"tp=3", "dp=2,tp=2"})
+    sweep.run(context, opCase, mesh, Depth::Assignments, Feed::Weights);
+}
+
+TEST_CASE("every op by every legal strategy equals the op on one rank") {
+  MLIRContext context;
+  loadDialects(context);
+  auto cases = allCases(context);
+  INFO((cases ? "" : cases.error().message));
+  REQUIRE(cases);
+  Sweep sweep;
+  for (const OpCase &c : *cases)
+    if (sweep.wrong < 20) // a defect shows at once: no need to wait for the rest
+      sweepCase(sweep, context, c);
+  std::cout << "spmd: " << cases->size() << " cases, " << sweep.cases
+            << " strategies equal, " << sweep.wrong << " wrong\n";
+  CHECK(sweep.cases > 100000);
+  CHECK(sweep.wrong == 0);
+  checkTable(sweep);
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Damages the sources, one line at a time, and expects unit-spmd (or unit-rule) to fail.
+
+    test/Spmd/mutate.py [--work DIR] [--only NAME] [--from N]
+
+Works on a copy of the tree and of its build folder, so the checkout is never touched.
+Each damage rebuilds one or two files; about a minute each on one core. The last run's
+result is in docs/spmd-tests.md.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Quickest first; the later ones run only if the damage survives.
+TESTS = [["unit-spmd", "every damage*"], ["unit-spmd", "every op*"],
+         ["unit-spmd", "every listed*"], ["unit-rule"], ["unit-base"]]
+TARGETS = ["unit-spmd", "unit-rule", "unit-base"]
+
+# name, file, text, replacement: the text must occur exactly once.
+DAMAGES = [
+    ("no mask for a reduced padded dim", "passes/Partition/Partition.cpp",
+     "strategy.factors[f].padded() != strategy.factors[f].size()) {",
+     "false) {"),
+    ("no mask for indices", "passes/Partition/Partition.cpp",
+     "if (auto fill = op.getPaddingFill(operand)) {",
+     "if (auto fill = op.getPaddingFill(operand); fill && false) {"),
+    ("masks of the wrong kind", "passes/Partition/Partition.cpp",
+     "kind = rule.factors[f].reduce;", "kind = ReduceKind::Prod;"),
+    ("masks on the wrong dim", "passes/Partition/Partition.cpp",
+     "dims.push_back(static_cast<int64_t>(d));",
+     "dims.push_back(static_cast<int64_t>(rule.operands[operand].size() - 1 - d));"),
+    ("a use reads the first served layout", "passes/Partition/Partition.cpp",
+     "return locals.find(value)->second[i];",
+     "return locals.find(value)->second[i * 0];"),
+    ("reshards from the first served layout instead of the produced one",
+     "passes/Partition/Partition.cpp",
+     "Value current = entry.from < 0 ? now : values[entry.from];",
+     "Value current = values.empty() ? now : values[0];"),
+    ("weights keep their partial layout", "passes/Partition/Partition.cpp",
+     "for (const Step &step : plan->steps)\n        current = comm::emitStep(builder, op->getLoc(), mesh, step, current);\n      locals",
+     "locals"),
+    ("a reduction is treated as parallel", "lib/Rule/Strategy.cpp",
+     "    if (rule.factors[f].kind == FactorKind::Reduction)\n      for (const DimFactor &sub : strategy.factors[f].factors)\n        addPartial(layout, rule.factors[f].reduce, sub.axes);",
+     ""),
+    ("passing axes are forgotten on the result", "lib/Rule/Strategy.cpp",
+     "  for (const Passing &p : strategy.passing)\n    addPartial(layout, rule.linear[p.set].kind, p.axes);",
+     ""),
+    ("addends are added by every rank", "lib/Rule/Strategy.cpp",
+     "if (addend == static_cast<int32_t>(i))", "if (false)"),
+    ("partial kinds nest the other way", "lib/Rule/Strategy.cpp",
+     "return p.kind >= kind; });", "return p.kind <= kind; });"),
+    ("all operands of an op become partial with a set", "lib/Rule/Strategy.cpp",
+     "    if (std::find(set.operands.begin(), set.operands.end(), static_cast<int32_t>(i)) !=\n        set.operands.end())",
+     "    if (!set.operands.empty())"),
+    ("opposite neutral elements may meet", "lib/Rule/Strategy.cpp",
+     "rule.linear[p.set].operands != candidate.operands)", "false)"),
+    ("slices of a split dim keep the global start", "dialects/Graph/Shape.cpp",
+     "starts[d] = starts[d] / global[d] * now[d];", "starts[d] = starts[d] + 0 * now[d];"),
+    ("concatenation takes the last part first", "dialects/Graph/Shape.cpp",
+     "std::iota(all.begin(), all.end(), 0);",
+     "std::iota(all.begin(), all.end(), 0);\n  all.resize(1);"),
+    ("convolution keeps its global groups", "dialects/Graph/Contraction.cpp",
+     "setGroup(channels / channelsPerGroup)", "getGroup()"),
+    ("the window of a convolution is parallel", "dialects/Graph/Contraction.cpp",
+     "in.push_back(factor(input[2 + d], FactorKind::Window));",
+     "in.push_back(factor(input[2 + d], FactorKind::Parallel));"),
+    ("a softmax row may be split", "lib/Rule/Families.cpp",
+     "operand[d], mixed[d] ? FactorKind::Replicate : FactorKind::Parallel));",
+     "operand[d], FactorKind::Parallel));"),
+    ("the minor factor of a reshape comes first", "lib/Rule/Families.cpp",
+     "    tensor[dim].insert(tensor[dim].begin(), factor);",
+     "    tensor[dim].push_back(factor);"),
+    ("a maximum reduces as a sum", "lib/Rule/Families.cpp",
+     "rule.addFactor(operand[d], factorKind, kind.value_or(ReduceKind::Sum))",
+     "rule.addFactor(operand[d], factorKind, ReduceKind::Sum)"),
+    ("an integer maximum passes through addition", "dialects/Graph/Ops/Elementwise.td",
+     '"sum 01, max 0 if float, max 1 if float, "', '"sum 01, max 0, max 1 if float, "'),
+    ("one factor of a product is not linear", "dialects/Graph/Ops/Elementwise.td",
+     '"x * y", "sum 0, sum 1, prod 01"', '"x * y", "sum 0, prod 01"'),
+    ("a sum passes through one side of addition", "dialects/Graph/Ops/Elementwise.td",
+     '"x - y",\n                                 "sum 01,', '"x - y",\n                                 "sum 0,'),
+    ("axes of a step are written in the other order", "dialects/Comm/Comm.cpp",
+     "  for (const AxisRef &axis : step.axes)\n    axes.push_back(builder.getStringAttr(mesh.str(axis)));",
+     "  for (const AxisRef &axis : llvm::reverse(step.axes))\n    axes.push_back(builder.getStringAttr(mesh.str(axis)));"),
+    ("the places of an all-to-all are exchanged", "dialects/Comm/Comm.cpp",
+     "{step.dim, step.factor, step.toDim, step.toFactor}));",
+     "{step.toDim >= 0 ? step.toDim : step.dim, step.toDim >= 0 ? step.toFactor : step.factor,\n                               step.toDim >= 0 ? step.dim : -1, step.factor}));"),
+    ("to-partial keeps the value everywhere", "lib/Base/ReshardExecute.cpp",
+     "        fillNeutral(out, *fill);", "        (void)fill;"),
+    ("an integer maximum starts from zero", "lib/Base/ReshardExecute.cpp",
+     "return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();",
+     "return Limits::has_infinity ? -Limits::infinity() : T(0);"),
+    ("a block starts one place late", "lib/Base/Layout.cpp",
+     "  int64_t begin = mesh.coordinate(rank, major.axes) * block;",
+     "  int64_t begin = mesh.coordinate(rank, major.axes) * block + 1;"),
+    ("padding of a split reduced dim is kept per class", "lib/Rule/PartialFlow.cpp",
+     "unit = uneven[root] ? product(used[root]) : 1;", "unit = uneven[root] ? 2 : 1;"),
+]
+
+
+def run(command, cwd, limit=900):
+    return subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=limit)
+
+
+def first_failure(output):
+    """The first line that says what went wrong."""
+    for line in output.splitlines():
+        line = line.strip()
+        if (line.startswith("WRONG") or "must-shard.txt says" in line
+                or line.endswith(("not noticed", "but holds", "does not hold"))):
+            return line[:100]
+    lines = [line for line in output.splitlines() if "FAILED" in line]
+    return (lines or ["it crashed"])[0][:100]
+
+
+def verdict(work, name, file, text, replacement):
+    """'killed by TEST', 'survived', or why the damage could not be tried."""
+    path = work / file
+    original = path.read_text()
+    if original.count(text) != 1:
+        return f"the text occurs {original.count(text)} times in {file}"
+    path.write_text(original.replace(text, replacement))
+    try:
+        build = run(["ninja", "-C", "build/dev", *TARGETS], work)
+        if build.returncode:
+            return "does not compile: " + build.stdout.strip().splitlines()[-1]
+        for test in TESTS:
+            # Not found within the limit is not found: a damage may also hang a loop.
+            try:
+                result = run([f"build/dev/bin/{test[0]}", *test[1:]], work, limit=900)
+            except subprocess.TimeoutExpired:
+                return f"killed by {' '.join(test)} (time limit)"
+            if result.returncode:
+                return f"killed by {' '.join(test)}, {first_failure(result.stdout)}"
+        return "survived"
+    finally:
+        path.write_text(original)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", default="/tmp/partita-mutate")
+    parser.add_argument("--only", help="part of a damage's name")
+    parser.add_argument("--from", dest="first", type=int, default=0,
+                        help="number of the first damage")
+    options = parser.parse_args()
+    work = pathlib.Path(options.work)
+    if work.exists():
+        shutil.rmtree(work)
+    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).split(b"\0")
+    for file in filter(None, files):
+        target = work / os.fsdecode(file)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / os.fsdecode(file), target)
+    for command in (["cmake", "--preset", "dev"], ["ninja", "-C", "build/dev", *TARGETS]):
+        done = run(command, work, limit=3600)
+        if done.returncode:
+            sys.exit("the copy does not build: " + done.stdout[-2000:])
+    bad = 0
+    for name, file, text, replacement in DAMAGES[options.first:]:
+        if options.only and options.only not in name:
+            continue
+        start = time.monotonic()
+        result = verdict(work, name, file, text, replacement)
+        bad += not result.startswith("killed")
+        print(f"{name}: {result} ({time.monotonic() - start:.0f} s)", flush=True)
+    print(f"{bad} damages not killed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

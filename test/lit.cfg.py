@@ -1,0 +1,32 @@
+# Configuration of the lit suite. Run it with `lit test`; PARTITA_BUILD names the build
+# folder (default: build/dev).
+import os
+import lit.formats
+import lit.util
+
+config.name = "Partita"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".test"]
+config.test_source_root = os.path.dirname(__file__)
+root = os.path.dirname(config.test_source_root)
+build = os.path.abspath(os.environ.get("PARTITA_BUILD", os.path.join(root, "build", "dev")))
+config.test_exec_root = os.path.join(build, "lit")
+config.excludes = ["Inputs", "Unit", "E2E", "Spmd"]
+
+llvm = os.environ.get("PARTITA_LLVM", "/usr/lib/llvm-22/bin")
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.join(build, "bin"), llvm, os.environ.get("PATH", "")])
+config.environment["HOME"] = os.environ.get("HOME", "/tmp")
+# Undefined variables and typos in CHECK lines are errors.
+config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input=fail"
+
+python = os.path.join(root, ".venv", "bin", "python")
+config.substitutions.append(("%root", root))
+config.substitutions.append(("%build", build))
+config.substitutions.append(("%zoo", os.path.join(build, "zoo")))
+config.substitutions.append(("%python", python if os.path.exists(python) else "python3"))
+config.substitutions.append(
+    ("%plugin", os.path.join(build, "lib", "libPartitaPlugin.so")))
+
+if os.path.exists(os.path.join(build, "zoo")):
+    config.available_features.add("zoo")

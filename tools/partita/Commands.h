@@ -1,0 +1,24 @@
+//===- Commands.h - Sub-commands of partita ---------------------*- C++ -*-===//
+#ifndef PARTITA_TOOLS_PARTITA_COMMANDS_H
+#define PARTITA_TOOLS_PARTITA_COMMANDS_H
+
+namespace CLI {
+class App;
+} // namespace CLI
+
+namespace partita {
+
+struct CompileOptions;
+
+/// Model, mesh, mode, hints and shapes: what compile and verify have in common.
+void addModelOptions(CLI::App &command, CompileOptions &options);
+
+/// Each adds a sub-command whose callback stores its exit status.
+void addCompileCommand(CLI::App &app, int &status);
+void addInspectCommand(CLI::App &app, int &status);
+void addVerifyCommand(CLI::App &app, int &status);
+void addReportCommand(CLI::App &app, int &status);
+
+} // namespace partita
+
+#endif // PARTITA_TOOLS_PARTITA_COMMANDS_H

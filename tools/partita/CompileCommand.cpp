@@ -1,0 +1,92 @@
+//===- CompileCommand.cpp - partita compile -------------------------------===//
+#include "Commands.h"
+
+#include "passes/Pipelines/Compile.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+using namespace partita;
+
+static int compileCommand(const CompileOptions &options) {
+  auto progress = [](const std::string &line) {
+    std::fprintf(stderr, "%s…\n", line.c_str());
+  };
+  auto report = compileModel(options, progress);
+  if (!report) {
+    std::fprintf(stderr, "error: %s\n", report.error().message.c_str());
+    return 1;
+  }
+  for (const std::string &note : report->notes)
+    std::printf("note: %s\n", note.c_str());
+  if (options.to >= Level::L3)
+    std::printf("%s", summaryText(report->collectives).c_str());
+  if (options.to == Level::L5)
+    std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
+                static_cast<long long>(report->weightBytesPerRank),
+                static_cast<long long>(report->packedBytes),
+                static_cast<long long>(report->arenaBytes));
+  std::printf("compiled %lld ops", static_cast<long long>(report->numOps));
+  if (options.to == Level::L5)
+    std::printf(" to %lld tasks and %lld kernels",
+                static_cast<long long>(report->numTasks),
+                static_cast<long long>(report->numKernels));
+  std::printf(" in %.2f s\n", report->seconds);
+  for (const auto &[stage, seconds] : report->stages)
+    std::printf("  %-12s %.3f s\n", stage.c_str(), seconds);
+  return 0;
+}
+
+void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
+  command.add_option("model", options.model, "The ONNX file")->required();
+  command.add_option("--mesh", options.mesh,
+                     "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+  command.add_option("--mode", options.mode, "How strategies are decided")
+      ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
+      ->capture_default_str();
+  command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
+  command.add_option("--plan", options.plan,
+                     "Use the strategies of this plan.json instead of deciding");
+  command.add_flag("--no-all-to-all{false}", options.allToAll,
+                   "Reshard by slices, gathers and reductions only");
+  command.add_option("--shape", options.shapes,
+                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+}
+
+void partita::addCompileCommand(CLI::App &app, int &status) {
+  auto options = std::make_shared<CompileOptions>();
+  CLI::App *command =
+      app.add_subcommand("compile", "Compile a model into a bundle for a mesh of ranks");
+  command->footer("Examples:\n"
+                  "  partita compile gpt2.onnx -o gpt2.bundle --mesh dp=2,tp=4\n"
+                  "  partita compile bert.onnx -o b --mesh tp=4 --mode semi-auto "
+                  "--hints hints.json\n"
+                  "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
+                  "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2");
+  addModelOptions(*command, *options);
+  command->add_option("-o,--output", options->output, "The bundle, a new folder");
+  command->add_option("--explain", options->explain,
+                      "Say where the strategy of this node (or glob) came from");
+  command->add_option("--dump-dir", options->dumpDir,
+                      "Write the IR of every level into this folder");
+  command->add_option("--target-cpu", options->targetCpu,
+                      "LLVM name of the CPU (default: this one)");
+  command->add_option("--threads", options->threads, "Threads per rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  static const std::map<std::string, Level> levels = {
+      {"L0", Level::L0}, {"L2", Level::L2}, {"L3", Level::L3}, {"L5", Level::L5}};
+  command->add_option("--to", options->to, "Stop at this level")
+      ->transform(CLI::CheckedTransformer(levels));
+  command->callback([options, &status] {
+    if (options->output.empty() && options->to == Level::L5) {
+      std::fprintf(stderr, "error: compile needs --output (or --to L3 to stop before "
+                           "code generation)\n");
+      status = 1;
+      return;
+    }
+    status = compileCommand(*options);
+  });
+}

@@ -1,0 +1,34 @@
+//===- InspectCommand.cpp - partita inspect -------------------------------===//
+#include "Commands.h"
+
+#include "passes/Pipelines/Inspect.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+using namespace partita;
+
+void partita::addInspectCommand(CLI::App &app, int &status) {
+  struct Options {
+    std::string model;
+    std::vector<std::string> shapes;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App *command = app.add_subcommand(
+      "inspect", "Show a model's inputs, operators, parameters and what is unsupported");
+  command->add_option("model", options->model, "The ONNX file")->required();
+  command->add_option("--shape", options->shapes,
+                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  command->callback([options, &status] {
+    auto result = inspectModel(options->model, options->shapes);
+    if (!result) {
+      std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
+      status = 1;
+      return;
+    }
+    std::printf("%s", result->text.c_str());
+    status = result->supported ? 0 : 1;
+  });
+}

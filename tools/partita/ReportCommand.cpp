@@ -1,0 +1,24 @@
+//===- ReportCommand.cpp - partita report ---------------------------------===//
+#include "Commands.h"
+
+#include "passes/Pipelines/Report.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+void partita::addReportCommand(CLI::App &app, int &status) {
+  auto path = std::make_shared<std::string>();
+  CLI::App *command =
+      app.add_subcommand("report", "Say in text what a bundle or plan.json decided");
+  command->add_option("plan", *path, "A bundle, or a plan.json")->required();
+  command->callback([path, &status] {
+    auto text = reportText(*path);
+    if (text)
+      std::printf("%s", text->c_str());
+    else
+      std::fprintf(stderr, "error: %s\n", text.error().message.c_str());
+    status = text ? 0 : 1;
+  });
+}

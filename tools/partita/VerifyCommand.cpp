@@ -1,0 +1,48 @@
+//===- VerifyCommand.cpp - partita verify ---------------------------------===//
+#include "Commands.h"
+
+#include "passes/Pipelines/Verify.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+using namespace partita;
+
+void partita::addVerifyCommand(CLI::App &app, int &status) {
+  struct Options {
+    CompileOptions compile;
+    VerifyOptions verify;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App *command = app.add_subcommand(
+      "verify", "Prove that a bundle, or a model partitioned for a mesh, equals the "
+                "original: on virtual ranks, and for a bundle on real ones");
+  command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
+                  "--mesh dp=2,tp=2 --inputs-dir "
+                  "test_data_set_0 --expect-dir test_data_set_0");
+  addModelOptions(*command, options->compile);
+  command->add_option("--inputs-dir", options->verify.inputs,
+                      "Folder with input_K.pb (default: random inputs)");
+  command->add_option("--expect-dir", options->verify.expected,
+                      "Folder with output_K.pb that the model must give");
+  command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
+      ->capture_default_str();
+  command->add_option("--atol", options->verify.atol, "Absolute tolerance")
+      ->capture_default_str();
+  command->callback([options, &status] {
+    bool isBundle = std::filesystem::is_directory(options->compile.model);
+    auto lines = isBundle ? verifyBundle(options->compile.model, options->verify)
+                          : verifyModel(options->compile, options->verify);
+    if (!lines) {
+      std::fprintf(stderr, "error: %s\n", lines.error().message.c_str());
+      status = 1;
+      return;
+    }
+    for (const std::string &line : *lines)
+      std::printf("%s\n", line.c_str());
+    std::printf("verified\n");
+  });
+}
