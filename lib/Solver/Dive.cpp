@@ -177,6 +177,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
       return best;
     }
     Dual dual(core, cut, &budget);
+    dual.setStep(0.05);
     // Large cores are still close to the bound that they came with.
     int64_t entries = core.tableEntries() + 1;
     int64_t sweeps = hurry ? 2 : std::clamp<int64_t>(50'000'000 / entries, 3, 24);

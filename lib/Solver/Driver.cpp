@@ -177,6 +177,10 @@ Outcome Driver::run() {
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
   int64_t share = 50'000'000 + 20 * core.tableEntries();
+  if (best && core.tableEntries() > 500'000) {
+    improvePhase(core, 50);
+    tightenPhase(core, 100);
+  }
   for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
     if (budget.exhausted())
       return finish(core, false);

@@ -55,6 +55,8 @@ public:
   /// Cost of a choice above the bound, with multipliers, as moved so far.
   const std::vector<double> &excess(int var) const { return theta[var]; }
   void setCut(Cut c) { cut = c; }
+  /// Size of the first multiplier steps; 1 by default, less where they already fit.
+  void setStep(double step) { scale = step; }
 
 private:
   double *message(int edge, int var) {

@@ -83,7 +83,8 @@ double Search::probe(Core &core, Branch at, bool fixed) {
     if (dual.run(6, 0))
       bound = dual.bound();
   }
-  core.work += child.work;
+  // The copy counts too: on large cores it is most of a probe.
+  core.work += child.work + core.tableEntries() / 4;
   return bound;
 }
 
@@ -97,7 +98,7 @@ Search::Branch Search::choose(Core &core, const std::vector<Branch> &candidates,
   for (const Branch &at : candidates) {
     if (isInfinite(core.vars[at.var].cost[at.choice]))
       continue;
-    if (probes == 1)
+    if (probes == 1 || budget.exhausted())
       return at;
     double with = probe(core, at, true), without = probe(core, at, false);
     double limit = cut.value(core.noise);
