@@ -178,8 +178,10 @@ Outcome Driver::run() {
   // which shrink the core, which makes the next exact phase more likely to end.
   int64_t share = 50'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > 500'000) {
+    // The shrunken core leaves a second dive less room to go wrong.
     improvePhase(core, 50);
     tightenPhase(core, 100);
+    divePhase(core, 0.15);
   }
   for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
     if (budget.exhausted())
