@@ -121,13 +121,16 @@ static Expected<Values> importConvTranspose(Importer &importer, const Node &node
   WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
   auto outputPadding = intsAttr(node, "output_padding", std::vector<int64_t>(n, 0));
   if (const auto *shape = node.attribute<std::vector<int64_t>>("output_shape")) {
-    // The total padding follows from the shape asked for; the larger half goes high.
+    // The total padding follows from the shape asked for; the larger half goes low. What
+    // the windows do not reach is padding of the output.
     for (size_t d = 0; d < n; ++d) {
       int64_t total = window.strides[d] * (in[2 + d] - 1) + outputPadding[d] +
                       (window.kernel[d] - 1) * window.dilations[d] + 1 -
                       (*shape)[shape->size() - n + d];
-      window.pads[d] = total / 2;
-      window.pads[n + d] = total - total / 2;
+      outputPadding[d] += std::max<int64_t>(-total, 0);
+      total = std::max<int64_t>(total, 0);
+      window.pads[d] = total - total / 2;
+      window.pads[n + d] = total / 2;
     }
   }
   auto attrs = windowAttrs(importer, window);

@@ -98,18 +98,30 @@ static Expected<Values> importSwish(Importer &importer, const Node &node) {
   return single(inner);
 }
 
-/// Base and exponent may have different types; the result has the base's.
+static Expected<Value> castTo(Importer &importer, Value value, Type element) {
+  if (getElementTypeOrSelf(value.getType()) == element)
+    return value;
+  return importer.emit("graph.cast", value, importer.attr("to", TypeAttr::get(element)));
+}
+
+/// Base and exponent may have different types; the result has the base's. A fractional
+/// power of an integer is one of the number: computed in f64, then rounded to zero.
 static Expected<Values> importPow(Importer &importer, const Node &node) {
   Value base = importer.input(node, 0), exponent = importer.input(node, 1);
-  Type element = getElementTypeOrSelf(base.getType());
-  if (getElementTypeOrSelf(exponent.getType()) != element) {
-    auto cast = importer.emit("graph.cast", exponent,
-                              importer.attr("to", TypeAttr::get(element)));
-    if (!cast)
-      return tl::unexpected(cast.error());
-    exponent = *cast;
-  }
-  return single(importer.emit("graph.pow", {base, exponent}));
+  Type element = getElementTypeOrSelf(base.getType()), computed = element;
+  if (!isa<FloatType>(element) &&
+      isa<FloatType>(getElementTypeOrSelf(exponent.getType())))
+    computed = importer.builder.getF64Type();
+  auto x = castTo(importer, base, computed);
+  if (!x)
+    return tl::unexpected(x.error());
+  auto y = castTo(importer, exponent, computed);
+  if (!y)
+    return tl::unexpected(y.error());
+  auto power = importer.emit("graph.pow", {*x, *y});
+  if (!power)
+    return tl::unexpected(power.error());
+  return single(castTo(importer, *power, element));
 }
 
 template <const char *op>

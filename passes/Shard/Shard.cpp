@@ -103,11 +103,16 @@ private:
       return mismatch("its mesh is " + stage.mesh + ", not " + flow.graph.mesh.str());
     auto ops = llvm::map_to_vector(function.front().without_terminator(),
                                    [](Operation &op) { return &op; });
-    if (ops.size() != stage.nodes.size() ||
-        stage.arguments.size() != function.getNumArguments() ||
-        stage.results.size() != function.getNumResults())
-      return mismatch("it has " + Twine(stage.nodes.size()) + " ops, the model " +
-                      Twine(ops.size()));
+    auto differs = [&](size_t there, size_t here, const char *what) -> LogicalResult {
+      if (there == here)
+        return success();
+      return mismatch("it has " + Twine(there) + " " + what + ", the model " +
+                      Twine(here));
+    };
+    if (failed(differs(stage.nodes.size(), ops.size(), "ops")) ||
+        failed(differs(stage.arguments.size(), function.getNumArguments(), "inputs")) ||
+        failed(differs(stage.results.size(), function.getNumResults(), "outputs")))
+      return failure();
     auto text = [&](const std::string &value) {
       return StringAttr::get(&getContext(), value);
     };

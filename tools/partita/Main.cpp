@@ -12,6 +12,7 @@ static constexpr char about[] =
 int main(int argc, char **argv) {
   CLI::App app(about, "partita");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "partita " PARTITA_VERSION);
   int status = 0;
   partita::addCompileCommand(app, status);
   partita::addInspectCommand(app, status);
@@ -21,6 +22,13 @@ int main(int argc, char **argv) {
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, run);
   runApp->callback([&] { status = partita::runCommand(run, {"run"}); });
+  app.failure_message([&](const CLI::App *, const CLI::Error &failure) {
+    // The parser sees a wrong word only as the lack of a command.
+    std::string what = failure.what();
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
+      what = "there is no command '" + std::string(argv[1]) + "'";
+    return "error: " + what + "; see partita --help\n";
+  });
   CLI11_PARSE(app, argc, argv);
   return status;
 }

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <thread>
+#include <cstring>
+#include <pthread.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -51,7 +52,7 @@ struct Session::State {
   std::unique_ptr<LocalTeam> team;
   std::vector<std::unique_ptr<Transport>> transports; ///< of the ranks in this process
   std::vector<std::unique_ptr<Executor>> executors;
-  std::vector<std::thread> threads;
+  std::vector<pthread_t> threads;
   std::unique_ptr<RankProgress[]> ownProgress;
   RankProgress *progress = nullptr; ///< by rank of the bundle
 
@@ -81,6 +82,8 @@ struct Session::State {
   }
 
   Expected<void> collectTensors();
+  /// Not by std::thread, which throws where the system has no more threads.
+  static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   void rankMain(size_t index);
   bool loadRank(size_t index);
   void serve(size_t index);
@@ -217,6 +220,23 @@ void Session::State::rankMain(size_t index) {
     serve(index);
 }
 
+Expected<void> Session::State::startRank(std::shared_ptr<State> state, size_t index) {
+  using Start = std::pair<std::shared_ptr<State>, size_t>;
+  auto start = std::make_unique<Start>(state, index);
+  auto main = [](void *given) -> void * {
+    std::unique_ptr<Start> mine(static_cast<Start *>(given));
+    mine->first->rankMain(mine->second);
+    return nullptr;
+  };
+  pthread_t thread;
+  if (int code = ::pthread_create(&thread, nullptr, main, start.get()); code != 0)
+    return makeError("cannot start the thread of rank " + std::to_string(index) + ": " +
+                     std::strerror(code));
+  (void)start.release();
+  state->threads.push_back(thread);
+  return {};
+}
+
 //===----------------------------------------------------------------------===//
 // The caller's side
 //===----------------------------------------------------------------------===//
@@ -307,11 +327,13 @@ Expected<std::unique_ptr<Session>> Session::start(std::shared_ptr<const Stage> s
     state->progress = state->ownProgress.get();
   }
   state->executors.resize(state->transports.size());
-  // The state outlives a thread that never returns.
-  for (size_t i = 0; i < state->transports.size(); ++i)
-    state->threads.emplace_back([state, i] { state->rankMain(i); });
   std::unique_ptr<Session> session(new Session());
   session->state = state;
+  for (size_t i = 0; i < state->transports.size(); ++i)
+    if (auto ok = State::startRank(state, i); !ok) {
+      state->fail({}, true); // ends those that started and wait for this one
+      return tl::unexpected(ok.error());
+    }
   if (auto ok = state->await(); !ok)
     return tl::unexpected(ok.error());
   return session;
@@ -360,13 +382,13 @@ Session::~Session() {
       state->team->abort();
   }
   state->wakeRanks.notify_all();
-  for (std::thread &thread : state->threads) {
+  for (pthread_t thread : state->threads) {
     // A rank that hangs cannot be joined; it keeps the state alive for itself. In an MPI
     // job that failed, the rank may be inside a call that never returns.
     if (state->hung || (state->broken && !state->local()))
-      thread.detach();
+      ::pthread_detach(thread);
     else
-      thread.join();
+      ::pthread_join(thread, nullptr);
   }
   // Leaving an MPI job in order takes all processes; after a failure the exit status
   // ends it instead.

@@ -91,14 +91,26 @@ runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &ex
   return out;
 }
 
+/// Not after the run, which may be long.
+Expected<void> runtime::prepareOutputs(const RunOptions &options) {
+  const std::string &folder = options.outputsDir;
+  if (folder.empty())
+    return {};
+  struct stat info;
+  if (::mkdir(folder.c_str(), 0777) != 0 &&
+      (errno != EEXIST || ::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)))
+    return makeError("cannot create the folder '" + folder +
+                     "': " + std::strerror(errno));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return makeError("cannot write into '" + folder + "': " + std::strerror(errno));
+  return {};
+}
+
 Expected<void> runtime::writeOutputs(const RunOptions &options,
                                      const std::vector<TensorInfo> &infos,
                                      const std::vector<HostTensor> &outputs) {
   if (options.outputsDir.empty())
     return {};
-  if (::mkdir(options.outputsDir.c_str(), 0777) != 0 && errno != EEXIST)
-    return makeError("cannot create '" + options.outputsDir +
-                     "': " + std::strerror(errno));
   for (size_t k = 0; k < outputs.size(); ++k) {
     std::string stem = options.outputsDir + "/output_" + std::to_string(k);
     if (auto ok = writeTensorProto(stem + ".pb", outputs[k], infos[k].name); !ok)

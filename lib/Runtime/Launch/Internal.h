@@ -12,6 +12,8 @@ namespace partita::runtime {
 Expected<std::vector<HostTensor>> readInputs(const RunOptions &options,
                                              const std::vector<TensorInfo> &expected);
 /// Writes output_K.pb (and .npy) into the outputs folder.
+/// Makes the folder for the outputs, or says why they cannot go there.
+Expected<void> prepareOutputs(const RunOptions &options);
 Expected<void> writeOutputs(const RunOptions &options,
                             const std::vector<TensorInfo> &infos,
                             const std::vector<HostTensor> &outputs);

@@ -73,6 +73,9 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   auto inputs = readInputs(options, (*session)->inputs());
   if (!inputs)
     return tl::unexpected(inputs.error());
+  if ((*session)->isRoot())
+    if (auto ok = prepareOutputs(options); !ok)
+      return ok;
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)

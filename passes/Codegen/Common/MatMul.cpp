@@ -362,6 +362,13 @@ struct ContractModel : TaskOpInterface::ExternalModel<ContractModel, graph::Cont
       former.setTensor(result, former.allocate(result));
       return success();
     }
+    if (elementCount(shapeOf(op->getOperand(0))) == 0) {
+      if (failed(former.reduceNothing(op)))
+        return failure();
+      if (!former.plan().postChain(op).empty())
+        former.formRest(op, 0, former.tensorOf(op->getResult(0)));
+      return success();
+    }
     return Contraction(cast<graph::ContractOp>(op), former).form();
   }
 };

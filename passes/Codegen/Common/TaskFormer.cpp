@@ -216,11 +216,14 @@ Tensor TaskFormer::materializeConstant(Value value) {
                            value.getDefiningOp<graph::ConstantOp>().getValue())));
 }
 
-/// The reduction of no elements is its neutral one, as the evaluator knows.
 LogicalResult TaskFormer::reduceNothing(Operation *op) {
-  HostTensor nothing =
-      HostTensor::zeros(dtypeOf(op->getOperand(0)), shapeOf(op->getOperand(0)));
-  auto result = cast<EvaluateOpInterface>(op).evaluate({&nothing});
+  std::vector<HostTensor> nothing;
+  for (Value operand : op->getOperands())
+    nothing.push_back(HostTensor::zeros(dtypeOf(operand), shapeOf(operand)));
+  std::vector<const HostTensor *> operands;
+  for (const HostTensor &tensor : nothing)
+    operands.push_back(&tensor);
+  auto result = cast<EvaluateOpInterface>(op).evaluate(operands);
   if (!result)
     return op->emitError("reduces an empty tensor: ") << result.error().message;
   setTensor(op->getResult(0), filled(op->getResult(0), (*result)[0]));

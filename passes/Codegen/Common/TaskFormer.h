@@ -79,6 +79,9 @@ public:
   llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task,
                                     size_t scratchOperand);
 
+  /// The reduction of no elements is its neutral one, as the evaluator knows.
+  llvm::LogicalResult reduceNothing(mlir::Operation *op);
+
   /// The post-ops of `engine` from `step` on as a kernel over `partial`, the result so
   /// far: for what the engine does not take.
   void formRest(mlir::Operation *engine, size_t step, const Tensor &partial);
@@ -95,7 +98,6 @@ private:
   llvm::LogicalResult formResults();
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
-  llvm::LogicalResult reduceNothing(mlir::Operation *op);
   Tensor materializeConstant(mlir::Value value);
   /// A tensor of the value's type, full of the first element of `contents`.
   Tensor filled(mlir::Value value, const HostTensor &contents);
