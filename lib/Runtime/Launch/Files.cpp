@@ -91,13 +91,11 @@ runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &ex
   return out;
 }
 
-/// Not after the run, which may be long.
-Expected<void> runtime::prepareOutputs(const RunOptions &options) {
-  const std::string &folder = options.outputsDir;
-  if (folder.empty())
-    return {};
+/// Makes the folder unless it is there; `made` tells which.
+static Expected<void> makeFolder(const std::string &folder, bool &made) {
   struct stat info;
-  if (::mkdir(folder.c_str(), 0777) != 0 &&
+  made = ::mkdir(folder.c_str(), 0777) == 0;
+  if (!made &&
       (errno != EEXIST || ::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)))
     return makeError("cannot create the folder '" + folder +
                      "': " + std::strerror(errno));
@@ -106,11 +104,25 @@ Expected<void> runtime::prepareOutputs(const RunOptions &options) {
   return {};
 }
 
+Expected<void> runtime::checkOutputs(const RunOptions &options) {
+  if (options.outputsDir.empty())
+    return {};
+  bool made = false;
+  auto ok = makeFolder(options.outputsDir, made);
+  // A run that fails leaves nothing, not even an empty folder.
+  if (made)
+    ::rmdir(options.outputsDir.c_str());
+  return ok;
+}
+
 Expected<void> runtime::writeOutputs(const RunOptions &options,
                                      const std::vector<TensorInfo> &infos,
                                      const std::vector<HostTensor> &outputs) {
   if (options.outputsDir.empty())
     return {};
+  bool made = false;
+  if (auto ok = makeFolder(options.outputsDir, made); !ok)
+    return ok;
   for (size_t k = 0; k < outputs.size(); ++k) {
     std::string stem = options.outputsDir + "/output_" + std::to_string(k);
     if (auto ok = writeTensorProto(stem + ".pb", outputs[k], infos[k].name); !ok)

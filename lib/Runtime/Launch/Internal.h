@@ -11,9 +11,9 @@ namespace partita::runtime {
 /// against it.
 Expected<std::vector<HostTensor>> readInputs(const RunOptions &options,
                                              const std::vector<TensorInfo> &expected);
+/// Says before a run, which may be long, why its outputs could not be written after it.
+Expected<void> checkOutputs(const RunOptions &options);
 /// Writes output_K.pb (and .npy) into the outputs folder.
-/// Makes the folder for the outputs, or says why they cannot go there.
-Expected<void> prepareOutputs(const RunOptions &options);
 Expected<void> writeOutputs(const RunOptions &options,
                             const std::vector<TensorInfo> &infos,
                             const std::vector<HostTensor> &outputs);

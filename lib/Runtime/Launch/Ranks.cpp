@@ -74,7 +74,7 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   if (!inputs)
     return tl::unexpected(inputs.error());
   if ((*session)->isRoot())
-    if (auto ok = prepareOutputs(options); !ok)
+    if (auto ok = checkOutputs(options); !ok)
       return ok;
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
