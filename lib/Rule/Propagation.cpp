@@ -149,15 +149,14 @@ private:
         if (forwardOnly && graph.values[link.value].producer != from.op)
           continue;
         if (axes.empty() || (isSource && !fixed[link.atom]) ||
-            graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes) ||
-            siblingThroughSource(atom, from, link.value))
+            graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes))
           continue;
         Proposal &p = merged[{a, axes}];
         p.atom = a;
         p.axes = axes;
         if (counted.insert(link.value).second)
           p.savedBytes += graph.values[link.value].bytes();
-        // The origin of the smallest op number is as good as any: all say the same axes.
+        // Several may say the same axes: the first origin by its text is told.
         if (p.via < 0 || state.origins[link.atom].text < p.origin) {
           p.via = from.op;
           p.origin = state.origins[link.atom].text;
@@ -168,13 +167,6 @@ private:
     for (auto &entry : merged)
       result.push_back(std::move(entry.second));
     return result;
-  }
-
-  /// Two users of one weight: what one of them reads says nothing about the other.
-  bool siblingThroughSource(const Atom &to, const Atom &from, int32_t value) const {
-    int32_t producer = graph.values[value].producer;
-    return producer >= 0 && graph.ops[producer].isSource() && from.op != producer &&
-           to.op != producer;
   }
 
   /// Accepts the proposals to one op that can hold together, most saving first.
