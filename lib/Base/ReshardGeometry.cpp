@@ -137,9 +137,8 @@ static AxisList axesOf(const DimLayout &dim) {
   return axes;
 }
 
-/// Intersection of two run lists, both ascending in global and local index.
-static std::vector<ExchangeRun> intersect(const std::vector<DimRun> &before,
-                                          const std::vector<DimRun> &after) {
+std::vector<ExchangeRun> reshard::intersect(const std::vector<DimRun> &before,
+                                            const std::vector<DimRun> &after) {
   std::vector<ExchangeRun> result;
   for (size_t i = 0, j = 0; i < before.size() && j < after.size();) {
     const DimRun &b = before[i], &a = after[j];
@@ -165,17 +164,17 @@ int64_t ExchangeBlock::elements() const {
   return count;
 }
 
-std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layout &before,
-                                                   const Layout &after, int64_t rank) {
+std::vector<ExchangeBlock>
+reshard::blocksOf(const Mesh &mesh, const Layout &before,
+                  const std::vector<std::vector<DimRun>> &needed, int64_t rank) {
   std::vector<ExchangeBlock> blocks{{rank, {}}};
   for (size_t d = 0; d < before.dims.size(); ++d) {
     AxisList axes = axesOf(before.dims[d]);
-    std::vector<DimRun> needed = dimRuns(mesh, after.dims[d], rank);
     std::vector<ExchangeBlock> next;
     for (int64_t c = 0; c < product(axes); ++c) {
       int64_t owner = mesh.withCoordinate(rank, axes, c);
       std::vector<ExchangeRun> runs =
-          intersect(dimRuns(mesh, before.dims[d], owner), needed);
+          intersect(dimRuns(mesh, before.dims[d], owner), needed[d]);
       if (runs.empty())
         continue;
       for (const ExchangeBlock &block : blocks) {
@@ -187,6 +186,14 @@ std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layou
     blocks = std::move(next);
   }
   return blocks;
+}
+
+std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layout &before,
+                                                   const Layout &after, int64_t rank) {
+  std::vector<std::vector<DimRun>> needed;
+  for (const DimLayout &dim : after.dims)
+    needed.push_back(dimRuns(mesh, dim, rank));
+  return blocksOf(mesh, before, needed, rank);
 }
 
 namespace {

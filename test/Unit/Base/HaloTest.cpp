@@ -1,0 +1,194 @@
+//===- HaloTest.cpp - Window buffers against their definition -------------===//
+#include "partita/Base/Halo.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <limits>
+
+using namespace partita;
+
+namespace {
+/// One spatial dim between two others, in the layout of the source and of the positions.
+struct HaloCase {
+  int64_t input;
+  HaloWindow window;
+  int64_t positions;
+};
+
+std::vector<HaloCase> haloCases() {
+  std::vector<HaloCase> cases;
+  for (int64_t input : {1, 5, 13, 16})
+    for (int64_t kernel : {1, 2, 3, 7})
+      for (int64_t stride : {1, 2, 3})
+        for (int64_t dilation : {1, 2})
+          for (auto [low, high] :
+               {std::pair<int64_t, int64_t>{0, 0}, {1, 1}, {2, 0}, {0, 3}, {-1, 1}}) {
+            int64_t reach = (kernel - 1) * dilation + 1, span = input + low + high;
+            if (span >= reach)
+              cases.push_back(
+                  {input, {1, stride, reach, low}, (span - reach) / stride + 1});
+          }
+  return cases;
+}
+
+DimLayout split(int64_t size, const AxisList &axes, int64_t unit) {
+  return {{{size, (size + unit - 1) / unit * unit, axes}}};
+}
+
+/// Expected element of the buffer of `rank` at local index (i, j, k), nothing if fill.
+std::optional<int32_t> expectedAt(const Mesh &mesh, const Halo &halo, int64_t rank,
+                                  int64_t i, int64_t j, int64_t k) {
+  const DimFactor &rows = halo.positions.dims[1].factors[0];
+  const DimFactor &outer = halo.positions.dims[0].factors[0];
+  const HaloWindow &window = halo.windows[0];
+  int64_t row = mesh.coordinate(rank, rows.axes) * rows.local() * window.stride -
+                window.low + j;
+  int64_t first = mesh.coordinate(rank, outer.axes) * outer.local() + i;
+  if (row < 0 || row >= halo.before.dims[1].size() || first >= outer.size)
+    return std::nullopt;
+  return static_cast<int32_t>((first * halo.before.dims[1].size() + row) * 2 + k);
+}
+} // namespace
+
+TEST_CASE("a window buffer holds the rows its windows cover, and the fill elsewhere") {
+  size_t buffers = 0;
+  for (const char *text : {"a=2", "a=3", "a=8", "a=2,b=2", "a=2,b=3"}) {
+    Mesh mesh = *Mesh::parse(text);
+    int64_t n = mesh.numRanks();
+    AxisList first{mesh.whole(0)}, all = mesh.all();
+    for (const HaloCase &c : haloCases()) {
+      Halo halo;
+      halo.windows = {c.window};
+      halo.fill = ReduceKind::Max;
+      // The source: split like the positions, whole, or along the outer dim.
+      std::vector<std::pair<Layout, Layout>> pairs{
+          {{{split(3, {}, 1), split(c.input, all, n), split(2, {}, 1)}, {}},
+           {{split(3, {}, 1), split(c.positions, all, n), split(2, {}, 1)}, {}}},
+          {{{split(3, {}, 1), split(c.input, {}, 1), split(2, {}, 1)}, {}},
+           {{split(3, {}, 1), split(c.positions, first, n), split(2, {}, 1)}, {}}},
+          {{{split(3, first, first[0].size), split(c.input, {}, 1), split(2, {}, 1)}, {}},
+           {{split(3, {}, 1), split(c.positions, all, 2 * n), split(2, {}, 1)}, {}}}};
+      for (auto &[before, positions] : pairs) {
+        halo.before = before, halo.positions = positions;
+        REQUIRE(halo.verify(mesh));
+        HostTensor global = HostTensor::zeros(DType::I32, before.globalShape());
+        for (int64_t i = 0; i < global.size(); ++i)
+          global.data<int32_t>()[i] = static_cast<int32_t>(i);
+        std::vector<HostTensor> locals;
+        for (int64_t r = 0; r < n; ++r) {
+          locals.push_back(HostTensor::zeros(DType::I32, before.localShape()));
+          std::fill_n(locals.back().data<int32_t>(), locals.back().size(), -1);
+          HostTensor valid = extractLocal(mesh, before, r, global);
+          HostTensor ones = global;
+          std::fill_n(ones.data<int32_t>(), ones.size(), 1);
+          HostTensor has = extractLocal(mesh, before, r, ones);
+          for (int64_t i = 0; i < valid.size(); ++i)
+            if (has.data<int32_t>()[i])
+              locals.back().data<int32_t>()[i] = valid.data<int32_t>()[i];
+        }
+        auto results = executeHalo(mesh, halo, locals);
+        std::vector<int64_t> shape = halo.shape();
+        int64_t wrong = 0, most = 0;
+        for (int64_t r = 0; r < n; ++r, ++buffers) {
+          int64_t at = 0, lacking = 0;
+          for (int64_t i = 0; i < shape[0]; ++i)
+            for (int64_t j = 0; j < shape[1]; ++j)
+              for (int64_t k = 0; k < shape[2]; ++k, ++at) {
+                auto expected = expectedAt(mesh, halo, r, i, j, k);
+                wrong +=
+                    results[r].data<int32_t>()[at] !=
+                    expected.value_or(std::numeric_limits<int32_t>::lowest());
+                if (!expected)
+                  continue;
+                const int32_t *own = locals[r].data<int32_t>();
+                lacking += std::find(own, own + locals[r].size(), *expected) ==
+                           own + locals[r].size();
+              }
+          most = std::max(most, lacking);
+        }
+        INFO(mesh.str() << ": " << before.str(mesh) << " to " << positions.str(mesh)
+                        << " stride " << c.window.stride << " reach " << c.window.reach
+                        << " low " << c.window.low);
+        CHECK(wrong == 0);
+        CHECK(haloElements(mesh, halo) == most);
+      }
+    }
+  }
+  std::printf("halo: %zu window buffers equal\n", buffers);
+}
+
+TEST_CASE("a halo of two dims fetches the corners") {
+  Mesh mesh = *Mesh::parse("h=2,w=2");
+  AxisList h{mesh.whole(0)}, w{mesh.whole(1)};
+  Halo halo;
+  halo.before = {{split(4, h, 2), split(4, w, 2)}, {}};
+  halo.positions = {{split(4, h, 2), split(4, w, 2)}, {}};
+  halo.windows = {{0, 1, 3, 1}, {1, 1, 3, 1}};
+  REQUIRE(halo.verify(mesh));
+  CHECK(halo.shape() == std::vector<int64_t>{4, 4});
+  // Of 4 × 4 a rank has a border of zeros, 2 × 2 of its own and 5 of three others.
+  CHECK(haloElements(mesh, halo) == 5);
+  CHECK(haloBlocks(mesh, halo, 0).size() == 4);
+  CHECK(halo.axes() == mesh.all());
+  HostTensor global = HostTensor::zeros(DType::F32, {4, 4});
+  for (int64_t i = 0; i < 16; ++i)
+    global.data<float>()[i] = static_cast<float>(i + 1);
+  std::vector<HostTensor> locals;
+  for (int64_t r = 0; r < 4; ++r)
+    locals.push_back(extractLocal(mesh, halo.before, r, global));
+  auto results = executeHalo(mesh, halo, locals);
+  const float expected[] = {6, 7, 8, 0, 10, 11, 12, 0, 14, 15, 16, 0, 0, 0, 0, 0};
+  CHECK(std::equal(expected, expected + 16, results[3].data<float>()));
+}
+
+TEST_CASE("ranks along partial axes fetch from their own copy") {
+  Mesh mesh = *Mesh::parse("a=2,p=2");
+  AxisList a{mesh.whole(0)};
+  Halo halo;
+  halo.before = {{split(4, a, 2)}, {{ReduceKind::Sum, {mesh.whole(1)}}}};
+  halo.positions = halo.before;
+  halo.windows = {{0, 1, 3, 1}};
+  REQUIRE(halo.verify(mesh));
+  std::vector<HostTensor> locals;
+  for (float r = 0; r < 4; ++r) {
+    locals.push_back(HostTensor::zeros(DType::F32, {2}));
+    std::fill_n(locals.back().data<float>(), 2, 10 + r);
+  }
+  auto results = executeHalo(mesh, halo, locals);
+  const float expected[] = {13, 13, 0};
+  CHECK(results[1].data<float>()[3] == 13); // rank (0, 1) reads from (1, 1)
+  CHECK(std::equal(expected, expected + 3, results[3].data<float>() + 1));
+}
+
+TEST_CASE("an inconsistent halo is an error") {
+  Mesh mesh = *Mesh::parse("a=2");
+  auto reason = [&](auto change) {
+    Halo halo;
+    halo.before = {{split(4, {mesh.whole(0)}, 2), split(3, {}, 1)}, {}};
+    halo.positions = halo.before;
+    halo.windows = {{0, 1, 3, 1}};
+    change(halo);
+    auto ok = halo.verify(mesh);
+    return ok ? std::string("none") : ok.error().message;
+  };
+  CHECK(reason([](Halo &) {}) == "none");
+  CHECK(reason([](Halo &h) { h.windows.clear(); }) == "there is no window");
+  CHECK(reason([](Halo &h) { h.windows[0].dim = 2; }) ==
+        "window of dim 2: the tensor has 2 dims");
+  CHECK(reason([](Halo &h) { h.windows[0].stride = 0; }) ==
+        "window of dim 0: stride 0, reach 3 and low 1 are out of range");
+  CHECK(reason([](Halo &h) { h.windows.push_back(h.windows[0]); }) ==
+        "window of dim 0: the dims do not ascend");
+  CHECK(reason([](Halo &h) { h.positions.dims.pop_back(); }) ==
+        "the source has 2 dims, the positions 1");
+  CHECK(reason([](Halo &h) { h.positions.dims[1] = split(5, {}, 1); }) ==
+        "dim 1 has size 3 in the source and 5 in the result");
+  CHECK(reason([&](Halo &h) {
+          h.positions.dims[0] = {{{2, 2, {}}, {2, 2, {mesh.whole(0)}}}};
+        }) == "window of dim 0: its positions have 2 factors instead of one");
+  CHECK(reason([&](Halo &h) {
+          h.before.dims[0] = split(4, {}, 1);
+          h.before.partial = {{ReduceKind::Sum, {mesh.whole(0)}}};
+        }) == "the source and the positions have different partial axes");
+}
