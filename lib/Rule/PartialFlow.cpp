@@ -224,41 +224,30 @@ static int64_t moved(const Mesh &mesh, const Layout &from, const Layout &to) {
   return plan ? plan->receivedElements : INT64_MAX / 4;
 }
 
-std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
-                                             const std::vector<Strategy> &strategies,
-                                             int32_t value) {
-  const FlowValue &v = graph.values[value];
-  std::vector<ServedLayout> served;
-  for (const FlowUse &use : v.uses) {
-    Layout wanted =
-        operandLayout(graph.ops[use.op].rule, strategies[use.op], use.operand);
-    auto same = std::find_if(served.begin(), served.end(),
-                             [&](const ServedLayout &s) { return s.layout == wanted; });
-    if (same == served.end())
-      same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
-    same->uses.push_back(use);
-  }
-  if (v.producer < 0 || graph.ops[v.producer].isSource())
-    return served;
-  Layout produced =
-      resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
-  if (produced.partial.empty() || served.size() < 2)
-    return served;
-  // Reduce once: from the produced layout to one of the wanted ones, the rest from there
-  // unless going back to the producer is cheaper.
+/// The entry of `layout` without windows, added if there is none.
+static void addPlain(std::vector<ServedLayout> &served, const Layout &layout) {
+  if (std::none_of(served.begin(), served.end(),
+                   [&](const ServedLayout &s) { return s.layout == layout; }))
+    served.push_back({layout, -1, {}});
+}
+
+/// Reduce once: from the produced layout to one of the wanted ones, the rest from there
+/// unless going back to the producer is cheaper.
+static void reduceOnce(const Mesh &mesh, const Layout &produced,
+                       std::vector<ServedLayout> &served) {
   size_t best = 0;
   int64_t bestCost = INT64_MAX;
   std::vector<std::vector<int32_t>> from(served.size());
   for (size_t first = 0; first < served.size(); ++first) {
     if (!served[first].layout.partial.empty())
       continue;
-    int64_t cost = moved(graph.mesh, produced, served[first].layout);
+    int64_t cost = moved(mesh, produced, served[first].layout);
     from[first].assign(served.size(), -1);
     for (size_t other = 0; other < served.size(); ++other) {
       if (other == first)
         continue;
-      int64_t direct = moved(graph.mesh, produced, served[other].layout);
-      int64_t through = moved(graph.mesh, served[first].layout, served[other].layout);
+      int64_t direct = moved(mesh, produced, served[other].layout);
+      int64_t through = moved(mesh, served[first].layout, served[other].layout);
       cost += std::min(direct, through);
       if (through < direct)
         from[first][other] = 0;
@@ -269,12 +258,96 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
     }
   }
   if (bestCost == INT64_MAX)
-    return served;
+    return;
   for (size_t other = 0; other < served.size(); ++other)
     served[other].from = from[best][other];
   // Entries may only refer to earlier ones.
   std::rotate(served.begin(), served.begin() + static_cast<int64_t>(best),
               served.begin() + static_cast<int64_t>(best) + 1);
+}
+
+/// Where a halo's dims are split as in the produced layout, they are padded as there: the
+/// step from one to the other then is a plain reduction.
+static Layout paddedLike(Layout layout, const Halo &halo, const Layout &produced) {
+  for (const HaloWindow &window : halo.windows) {
+    const DimLayout &from = produced.dims[window.dim];
+    DimFactor &to = layout.dims[window.dim].factors[0];
+    if (from.factors.size() == 1 && from.size() == to.size &&
+        from.padded() % to.shards() == 0)
+      to.padded = from.padded();
+  }
+  return layout;
+}
+
+/// The source of a halo: of the produced layout and those served from it, the one from
+/// which the fewest elements move.
+static void chooseSource(const Mesh &mesh, const Layout &produced,
+                         const std::vector<ServedLayout> &served, ServedLayout &entry) {
+  int64_t bestElements = -1;
+  auto consider = [&](const Layout &layout, int32_t from) {
+    if (layout.partial != entry.halo->positions.partial)
+      return;
+    Halo halo = *entry.halo;
+    halo.before = layout;
+    int64_t elements = haloElements(mesh, halo);
+    if (bestElements >= 0 && elements >= bestElements)
+      return;
+    bestElements = elements;
+    entry.halo = std::move(halo);
+    entry.from = from;
+  };
+  consider(produced, -1);
+  for (size_t i = 0; i < served.size(); ++i)
+    consider(served[i].layout, static_cast<int32_t>(i));
+}
+
+/// A source is read where it is needed: dims that windows read whole.
+static void readWhole(ServedLayout &entry) {
+  for (const HaloWindow &window : entry.halo->windows) {
+    DimFactor &input = entry.layout.dims[window.dim].factors[0];
+    input = {input.size, input.size, {}};
+  }
+  entry.halo->before = entry.layout;
+}
+
+std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
+                                             const std::vector<Strategy> &strategies,
+                                             int32_t value) {
+  const FlowValue &v = graph.values[value];
+  std::vector<ServedLayout> served, halos;
+  for (const FlowUse &use : v.uses) {
+    const ShardingRule &rule = graph.ops[use.op].rule;
+    ServedLayout wanted{operandLayout(rule, strategies[use.op], use.operand),
+                        -1,
+                        {},
+                        operandHalo(rule, strategies[use.op], use.operand)};
+    std::vector<ServedLayout> &list = wanted.halo ? halos : served;
+    auto same = std::find_if(list.begin(), list.end(), [&](const ServedLayout &s) {
+      return s.layout == wanted.layout && s.halo == wanted.halo;
+    });
+    if (same == list.end())
+      same = list.insert(list.end(), std::move(wanted));
+    same->uses.push_back(use);
+  }
+  if (v.producer >= 0 && graph.ops[v.producer].kind == FlowKind::Source) {
+    for (ServedLayout &entry : halos)
+      readWhole(entry);
+  } else if (v.producer >= 0) {
+    Layout produced =
+        resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
+    // What must be reduced, or made partial, is so before windows are read.
+    for (ServedLayout &entry : halos)
+      if (entry.halo->positions.partial != produced.partial) {
+        entry.layout = paddedLike(entry.layout, *entry.halo, produced);
+        addPlain(served, entry.layout);
+      }
+    if (!produced.partial.empty() && served.size() > 1)
+      reduceOnce(graph.mesh, produced, served);
+    for (ServedLayout &entry : halos)
+      chooseSource(graph.mesh, produced, served, entry);
+  }
+  for (ServedLayout &entry : halos)
+    served.push_back(std::move(entry));
   return served;
 }
 
@@ -298,7 +371,9 @@ Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strate
         resultLayout(producer.rule, strategies[value.producer], value.result);
     for (const ServedLayout &s : served)
       price.receivedBytes +=
-          moved(graph.mesh, s.from < 0 ? produced : served[s.from].layout, s.layout) *
+          (s.halo ? haloElements(graph.mesh, *s.halo)
+                  : moved(graph.mesh, s.from < 0 ? produced : served[s.from].layout,
+                          s.layout)) *
           value.elementBytes;
   }
   for (size_t op = 0; op < graph.ops.size(); ++op) {

@@ -15,6 +15,7 @@ namespace {
 struct Target {
   int32_t op;
   const TensorFactors *factors;
+  bool isOperand;
   const std::vector<DimHint> *dims;
   std::string what; ///< "operand 1 of 'fc1'"
 };
@@ -92,7 +93,7 @@ private:
         targets.push_back(
             {places[i].first,
              isInput ? &rule.operands[places[i].second] : &rule.results[places[i].second],
-             &*list[i],
+             isInput, &*list[i],
              std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
       }
       return {};
@@ -112,7 +113,7 @@ private:
         continue;
       std::vector<Target> targets{{value.producer,
                                    &graph.ops[value.producer].rule.results[value.result],
-                                   &*hint.dims, "tensor '" + value.name + "'"}};
+                                   false, &*hint.dims, "tensor '" + value.name + "'"}};
       std::string origin = "hint for tensor '" + value.name + "'";
       if (auto ok = seedTargets(targets, origin, hint.priority); !ok)
         return ok;
@@ -218,7 +219,7 @@ private:
       int64_t size = 1;
       while (size < hint.factors[f] && next < atoms.size()) {
         run.push_back(atoms[next]);
-        size *= graph.atoms[atoms[next++]].size;
+        size *= graph.extent(graph.atoms[atoms[next++]], target.isOperand);
       }
       if (size != hint.factors[f])
         return error(where + ": the factor " + std::to_string(hint.factors[f]) +

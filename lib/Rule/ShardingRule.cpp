@@ -13,22 +13,18 @@ std::string_view partita::name(FactorKind kind) {
 }
 
 int32_t ShardingRule::addFactor(int64_t size, FactorKind kind, ReduceKind reduce) {
-  factors.push_back({size, kind, reduce, {}});
+  factors.push_back({size, kind, reduce, {}, {}});
   return static_cast<int32_t>(factors.size()) - 1;
 }
 
-int64_t ShardingRule::dimSize(const TensorFactors &tensor, size_t d) const {
-  int64_t size = 1;
-  for (int32_t f : tensor[d])
-    size *= factors[f].size;
-  return size;
-}
-
-std::vector<int64_t> ShardingRule::shape(const TensorFactors &tensor) const {
-  std::vector<int64_t> result;
-  for (size_t d = 0; d < tensor.size(); ++d)
-    result.push_back(dimSize(tensor, d));
-  return result;
+std::vector<int64_t> ShardingRule::shape(const TensorFactors &result) const {
+  std::vector<int64_t> sizes;
+  for (const std::vector<int32_t> &dim : result) {
+    sizes.push_back(1);
+    for (int32_t f : dim)
+      sizes.back() *= factors[f].size;
+  }
+  return sizes;
 }
 
 namespace {
@@ -194,6 +190,10 @@ Expected<void> ShardingRule::verify() const {
           if (factors[f].kind == FactorKind::Reduction && what[0] == 'r')
             return makeError("result " + std::to_string(t) + " has reduction factor " +
                              std::to_string(f));
+          if (factors[f].kind == FactorKind::Window && dim.size() != 1)
+            return makeError(std::string(what) + " " + std::to_string(t) +
+                             " has window factor " + std::to_string(f) +
+                             " in a dim with others");
         }
       }
     }
@@ -232,6 +232,15 @@ std::string ShardingRule::str() const {
       text += (i ? ", " : "") + tensorText(tensors[i]);
     return text;
   };
+  auto windowText = [](const WindowFactor &w) {
+    std::string text = " of " + std::to_string(w.input);
+    for (auto [label, value, plain] : {std::tuple("stride", w.stride, int64_t(1)),
+                                       {"reach", w.reach, 0},
+                                       {"low", w.low, 0}})
+      if (value != plain)
+        text += std::string(" ") + label + " " + std::to_string(value);
+    return text;
+  };
   std::string text = join(operands) + " -> " + join(results) + " {";
   for (size_t f = 0; f < factors.size(); ++f) {
     text += (f ? ", " : "") + factorName(static_cast<int32_t>(f)) + "=" +
@@ -240,6 +249,8 @@ std::string ShardingRule::str() const {
       text += " " + std::string(partita::name(factors[f].reduce));
     else if (factors[f].kind != FactorKind::Parallel)
       text += " " + std::string(partita::name(factors[f].kind));
+    if (factors[f].kind == FactorKind::Window)
+      text += windowText(factors[f].window);
   }
   return text + "}";
 }

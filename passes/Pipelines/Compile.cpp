@@ -166,8 +166,8 @@ void Compiler::summarize() {
     if (!communicate || communicate.getReceivedElements() == 0)
       return;
     std::string axes;
-    for (Attribute axis : cast<ArrayAttr>(*op->getInherentAttr("axes")))
-      axes += (axes.empty() ? "" : ",") + cast<StringAttr>(axis).getValue().str();
+    for (const std::string &axis : communicate.getAxisNames())
+      axes += (axes.empty() ? "" : ",") + axis;
     Type element = getElementTypeOrSelf(op->getResult(0).getType());
     report.collectives.push_back(
         {op->getName().stripDialect().str(), axes, dist::nodeName(op),

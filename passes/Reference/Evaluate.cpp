@@ -74,8 +74,11 @@ public:
 private:
   Expected<void> step(Operation &op) {
     Expected<void> done;
-    if (auto communicate = dyn_cast<comm::CommOpInterface>(op))
+    if (auto communicate = dyn_cast<comm::StepOpInterface>(op))
       done = exchange(communicate);
+    else if (auto halo = dyn_cast<comm::HaloOp>(op))
+      tensors[halo.getResult()] =
+          executeHalo(mesh, halo.getHalo(mesh), tensors[halo.getInput()]);
     else if (auto mask = dyn_cast<comm::MaskOp>(op))
       done = clean(mask);
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
@@ -96,7 +99,7 @@ private:
     return it->second;
   }
 
-  Expected<void> exchange(comm::CommOpInterface op) {
+  Expected<void> exchange(comm::StepOpInterface op) {
     ReshardPlan plan;
     plan.steps.push_back(op.getStep(mesh));
     tensors[op->getResult(0)] =

@@ -149,7 +149,7 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
     %w = graph.weight "filter" : tensor<4x4x3xf32>
     %b = graph.weight "bias" : tensor<4xf32>
     %0 = graph.conv %x, %w, %b {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>, group = 2 : i64,
-      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {5}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
+      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
     return %0 : tensor<2x4x3xf32>
   }
 })"},
@@ -183,7 +183,7 @@ bool sliceOnly(Operation *op) {
 }
 
 bool reverseAxes(Operation *op) {
-  if (!isa<comm::CommOpInterface>(op))
+  if (!isa<comm::StepOpInterface>(op))
     return false;
   auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
   SmallVector<Attribute> reversed(llvm::reverse(axes.getValue()));
@@ -202,7 +202,7 @@ bool firstAxisOnly(Operation *op) {
 /// The groups of another axis of equal size.
 bool otherAxis(Operation *op) {
   auto mesh = dist::meshOf(op);
-  if (!isa<comm::CommOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
+  if (!isa<comm::StepOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
       mesh->axes()[0].size != mesh->axes()[1].size)
     return false;
   SmallVector<Attribute> axes;

@@ -52,10 +52,11 @@ struct FlowValue {
   int64_t bytes() const;
 };
 
-/// A piece of one factor of one op.
+/// A piece of one factor of one op. A Window factor is one piece: both sides of it are
+/// split over the same axes, so that a split spatial dim goes on through convolutions.
 struct Atom {
   int32_t op, factor;
-  int64_t size;
+  int64_t size; ///< for a Window factor the positions
   /// Whether every dim that any linked atom is part of has it as its major-most piece, so
   /// that it may be padded.
   bool canPad = false;
@@ -95,6 +96,11 @@ public:
   std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
   /// Every atom of an op.
   std::vector<int32_t> allAtoms(int32_t op) const;
+  /// Elements of an atom in a dim of an operand of its op, or of a result.
+  int64_t extent(const Atom &atom, bool ofOperand) const {
+    const Factor &factor = ops[atom.op].rule.factors[atom.factor];
+    return factor.kind == FactorKind::Window ? factor.extent(ofOperand) : atom.size;
+  }
   FactorKind kindOf(const Atom &atom) const {
     return ops[atom.op].rule.factors[atom.factor].kind;
   }

@@ -91,8 +91,14 @@ struct ServedLayout {
   Layout layout;
   int32_t from = -1; ///< index of an earlier entry, -1: the producer's layout
   std::vector<FlowUse> uses;
+  /// Users that read windows get the buffer of this halo instead of `layout`. Its source
+  /// is the entry `from`, or the produced value, as it is.
+  std::optional<Halo> halo = std::nullopt;
 };
-/// Partial values are reduced once, to the layout from which the others are cheapest.
+/// Partial values are reduced once, to the layout from which the others are cheapest. A
+/// halo comes from whatever layout of the value needs the fewest elements moved; users
+/// with equal windows share it. Of a source it comes from the parts of the dims that are
+/// not read through windows.
 std::vector<ServedLayout>
 serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
 

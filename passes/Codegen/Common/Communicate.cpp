@@ -55,7 +55,7 @@ namespace {
 /// One step on its way to tasks.
 class StepFormer {
 public:
-  StepFormer(comm::CommOpInterface op, TaskFormer &former)
+  StepFormer(comm::StepOpInterface op, TaskFormer &former)
       : op(op), former(former), step(op.getStep(former.mesh())), g(stepGeometry(step)),
         type(codegen::dtypeOf(op->getOperand(0))) {}
 
@@ -178,7 +178,7 @@ private:
     return add(TaskKind::ToPartial, p.encode(), {blockIndex()});
   }
 
-  comm::CommOpInterface op;
+  comm::StepOpInterface op;
   TaskFormer &former;
   Step step;
   StepGeometry g;
@@ -189,7 +189,7 @@ private:
 template <typename Op>
 struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
-    return StepFormer(cast<comm::CommOpInterface>(op), former).form();
+    return StepFormer(cast<comm::StepOpInterface>(op), former).form();
   }
 };
 
