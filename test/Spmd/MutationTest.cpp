@@ -153,6 +153,31 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
     return %0 : tensor<2x4x3xf32>
   }
 })"},
+    {"windows: rows of a convolution on 4, uneven behind a stride, then a maximum", R"(
+module attributes {dist.mesh = "sp=4"} {
+  func.func @main(%x: tensor<1x2x13x5xf32> {dist.layout = "[{1}, {2}, {13/16: sp}, {5}]"}) -> tensor<1x3x4x5xf32> {
+    %w = graph.weight "filter" : tensor<3x2x3x3xf32>
+    %0 = graph.conv %x, %w {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{2}, {3}, {7/8: sp}, {3}, {5}, {3}]"} : (tensor<1x2x13x5xf32>, tensor<3x2x3x3xf32>) -> tensor<1x3x7x5xf32>
+    %1 = graph.neg %0 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %2 = graph.exp %1 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %3 = graph.neg %2 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %4 = graph.pool %3 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{3}, {4: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x4x5xf32>
+    return %4 : tensor<1x3x4x5xf32>
+  }
+})"},
+    {"windows of rows and columns, of a partial sum, averaged inside the image", R"(
+module attributes {dist.mesh = "dp=2,tp=2,cp=2"} {
+  func.func @main(%x: tensor<1x4x6x6xf32> {dist.layout = "[{1}, {4: cp}, {6: dp}, {6: tp}]"}) -> tensor<1x2x6x6xf32> {
+    %w1 = graph.weight "point" : tensor<2x4x1x1xf32>
+    %0 = graph.conv %x, %w1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>,
+      dist.strategy = "[{4: cp}, {2}, {6: dp}, {6: tp}]"} : (tensor<1x4x6x6xf32>, tensor<2x4x1x1xf32>) -> tensor<1x2x6x6xf32>
+    %1 = graph.pool %0 {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{2}, {6: dp}, {6: tp}]"} : (tensor<1x2x6x6xf32>) -> tensor<1x2x6x6xf32>
+    return %1 : tensor<1x2x6x6xf32>
+  }
+})"},
 };
 
 /// A damage to one op; false where it does not apply.
@@ -260,6 +285,74 @@ bool swapOperands(Operation *op) {
   return true;
 }
 
+/// Every rank pads its own block instead of fetching what lies next to it.
+bool noHalo(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  auto from = cast<RankedTensorType>(halo.getInput().getType());
+  auto to = cast<RankedTensorType>(halo.getResult().getType());
+  SmallVector<int64_t> low(from.getRank(), 0), high(from.getRank(), 0);
+  for (auto [dim, pad] : llvm::zip_equal(halo.getDims(), halo.getLow())) {
+    low[dim] = pad;
+    high[dim] = to.getDimSize(dim) - from.getDimSize(dim) - pad;
+  }
+  OpBuilder builder(op);
+  HostTensor fill = HostTensor::zeros(DType::F32, {});
+  fillNeutral(fill, *reduceKindFromName(halo.getKind().str()));
+  Value value = graph::ConstantOp::create(builder, op->getLoc(),
+                                          graph::toAttribute(op->getContext(), fill));
+  auto pad = graph::createInferred(
+      builder, op->getLoc(), "graph.pad", {halo.getInput(), value},
+      {builder.getNamedAttr("low", builder.getDenseI64ArrayAttr(low)),
+       builder.getNamedAttr("high", builder.getDenseI64ArrayAttr(high))});
+  REQUIRE(pad);
+  REQUIRE((*pad)->getResult(0).getType() == to);
+  halo.getResult().replaceAllUsesWith((*pad)->getResult(0));
+  return true;
+}
+
+bool otherFill(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (halo)
+    halo.setKind(halo.getKind() == "sum" ? "max" : "sum");
+  return static_cast<bool>(halo);
+}
+
+/// Windows that begin one element early.
+bool earlyWindow(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  SmallVector<int64_t> low(halo.getLow());
+  ++low[0];
+  halo.setLow(low);
+  return true;
+}
+
+bool otherStride(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  // The extent is kept, so that only where blocks begin is wrong.
+  SmallVector<int64_t> strides(halo.getStrides()), reach(halo.getReach());
+  int64_t extent = halo.getResult().getType().getDimSize(halo.getDims()[0]);
+  ++strides[0];
+  Layout positions = *Layout::parse(halo.getPositions().str(), *dist::meshOf(op));
+  reach[0] = extent - (positions.dims[halo.getDims()[0]].local() - 1) * strides[0];
+  halo.setStrides(strides);
+  halo.setReach(reach);
+  return reach[0] > 0;
+}
+
+/// An average divided as if its windows lay inside the image.
+bool noScale(Operation *op) {
+  auto mul = dyn_cast<graph::MulOp>(op);
+  if (mul)
+    mul.getResult().replaceAllUsesWith(mul.getOperand(0));
+  return static_cast<bool>(mul);
+}
+
 bool globalGroups(Operation *op) {
   auto conv = dyn_cast<graph::ConvOp>(op);
   if (!conv)
@@ -295,6 +388,11 @@ constexpr Damage damages[] = {
     {"the first block instead of its own", firstBlock},
     {"operands in the other order", swapOperands},
     {"groups counted globally", globalGroups},
+    {"padded instead of fetched", noHalo},
+    {"another fill", otherFill},
+    {"windows one element early", earlyWindow},
+    {"windows of another stride", otherStride},
+    {"not scaled", noScale},
     {"slices of the other axis", otherSlices},
 };
 
