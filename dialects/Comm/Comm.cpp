@@ -165,7 +165,7 @@ Halo HaloOp::getHalo(const Mesh &mesh) { return *readHalo(*this, mesh); }
 SmallVector<std::string> HaloOp::getAxisNames() {
   Mesh mesh = *dist::meshOf(*this);
   SmallVector<std::string> names;
-  for (const AxisRef &axis : getHalo(mesh).axes())
+  for (const AxisRef &axis : getHalo(mesh).axes(mesh))
     names.push_back(mesh.str(axis));
   return names;
 }

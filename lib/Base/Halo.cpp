@@ -24,7 +24,7 @@ std::vector<int64_t> Halo::shape() const {
 }
 
 /// Beyond this, products of the numbers of one window could leave 64 bits.
-static constexpr int64_t mostElements = int64_t(1) << 31;
+static constexpr int64_t mostElements = int64_t(1) << 30;
 
 static Expected<void> verifyWindow(const Halo &halo, const HaloWindow &window) {
   std::string where = "window of dim " + std::to_string(window.dim);
@@ -71,10 +71,17 @@ Expected<void> Halo::verify(const Mesh &mesh) const {
       return makeError("dim " + std::to_string(d) + " has size " +
                        std::to_string(before.dims[d].size()) + " in the source and " +
                        std::to_string(positions.dims[d].size()) + " in the result");
+  constexpr int64_t mostInBuffer = int64_t(1) << 40;
+  int64_t count = 1;
+  for (int64_t extent : shape()) {
+    if (extent > mostInBuffer / std::max<int64_t>(count, 1))
+      return makeError("the window buffer has more than 2^40 elements");
+    count *= extent;
+  }
   return {};
 }
 
-AxisList Halo::axes() const {
+AxisList Halo::axes(const Mesh &mesh) const {
   AxisList result;
   for (size_t d = 0; d < before.dims.size(); ++d) {
     if (before.dims[d] == positions.dims[d] && !windowOf(*this, d))
@@ -84,6 +91,15 @@ AxisList Halo::axes() const {
         for (const AxisRef &axis : reshard::without(factor.axes, result))
           result.push_back(axis);
   }
+  // Of parts whose cuts do not nest, the axis as a whole.
+  for (size_t i = 0; i < result.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (overlap(result[i], result[j])) {
+        int32_t axis = result[i].axis;
+        std::erase_if(result, [&](const AxisRef &ref) { return ref.axis == axis; });
+        result.push_back(mesh.whole(axis));
+        i = j = 0;
+      }
   return canonical(result);
 }
 

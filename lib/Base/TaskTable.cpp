@@ -16,7 +16,8 @@ std::string_view partita::name(TaskKind kind) {
 }
 
 bool partita::isCollective(TaskKind kind) {
-  return kind >= TaskKind::AllReduce && kind <= TaskKind::Exchange;
+  return (kind >= TaskKind::AllReduce && kind <= TaskKind::Exchange) ||
+         kind == TaskKind::Halo;
 }
 
 TaskTableBuilder::TaskTableBuilder(const Mesh &mesh) {

@@ -54,8 +54,8 @@ struct Halo {
   /// windows have equal sizes; window dims exist, ascend, and their numbers are in range.
   Expected<void> verify(const Mesh &mesh) const;
   /// The axes over which ranks may fetch from each other: those of every dim that is not
-  /// laid out alike on both sides.
-  AxisList axes() const;
+  /// laid out alike on both sides; independent of each other.
+  AxisList axes(const Mesh &mesh) const;
   bool operator==(const Halo &) const = default;
 };
 

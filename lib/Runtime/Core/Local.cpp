@@ -157,6 +157,7 @@ public:
       for (size_t i = 0; i < p.collective.pulls.size(); ++i)
         copyPull(p.collective.pulls[i],
                  p.group->slots[static_cast<size_t>(p.place[i])].source, mine.target);
+    fillRest(p.collective, mine.target);
     return team.meet(*p.group);
   }
 

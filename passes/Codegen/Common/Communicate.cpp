@@ -193,6 +193,53 @@ struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
   }
 };
 
+/// An image in channels-last order stays so: its layouts are those of the permuted dims.
+struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto haloOp = cast<comm::HaloOp>(op);
+    Halo halo = haloOp.getHalo(former.mesh());
+    Value result = haloOp.getResult();
+    DType type = codegen::dtypeOf(result);
+    Tensor source = former.tensorOf(haloOp.getInput()), target;
+    bool channelsLast = source.view.isChannelsLast() && former.isAligned(source);
+    if (channelsLast) {
+      target = former.allocateLike(result, View::channelsLast(shapeOf(result)));
+      channelsLast = target.view.isChannelsLast();
+    }
+    if (channelsLast) {
+      permute(halo);
+    } else {
+      source = former.denseOf(haloOp.getInput());
+      target = former.allocate(result);
+    }
+    former.setTensor(result, target);
+    if (elementCount(shapeOf(result)) == 0)
+      return success();
+    Task task{TaskKind::Halo, sourceName(op)};
+    task.operands = {former.place(source), former.place(target)};
+    task::Halo params;
+    params.dtype = static_cast<int64_t>(type);
+    params.bits = neutralBits(type, halo.fill);
+    params.windows = halo.windows;
+    task.params = params.encode();
+    task.before = halo.before.str(former.mesh());
+    task.after = halo.positions.str(former.mesh());
+    former.addTask(std::move(task));
+    return success();
+  }
+
+  /// Batch, channels, spatial dims become batch, spatial dims, channels.
+  static void permute(Halo &halo) {
+    for (Layout *layout : {&halo.before, &halo.positions})
+      std::rotate(layout->dims.begin() + 1, layout->dims.begin() + 2, layout->dims.end());
+    auto last = static_cast<int32_t>(halo.before.rank()) - 1;
+    for (HaloWindow &window : halo.windows)
+      window.dim = window.dim == 0 ? 0 : window.dim == 1 ? last : window.dim - 1;
+    llvm::sort(halo.windows,
+               [](const HaloWindow &a, const HaloWindow &b) { return a.dim < b.dim; });
+  }
+};
+
 /// Padding of a dim is behind the valid prefix of its major factor; one task per dim.
 struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
@@ -234,5 +281,6 @@ void codegen::attachCommModels(MLIRContext &context) {
   attach<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp, comm::AllGatherOp,
          comm::SliceOp, comm::AllToAllOp, comm::PermuteOp, comm::ExchangeOp,
          comm::RepadOp>(context);
+  comm::HaloOp::attachInterface<HaloModel>(context);
   comm::MaskOp::attachInterface<MaskModel>(context);
 }

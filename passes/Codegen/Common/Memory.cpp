@@ -102,6 +102,12 @@ private:
       params.after = table.addString(task.after);
       spec.params = params.encode();
     }
+    if (task.kind == TaskKind::Halo) {
+      task::Halo params = *task::Halo::decode(task.params);
+      params.before = table.addString(task.before);
+      params.positions = table.addString(task.after);
+      spec.params = params.encode();
+    }
     for (const RankValueSpec &value : task.rankValues)
       spec.rankValues.push_back(table.addRankValue(value));
     table.addTask(spec);

@@ -103,7 +103,7 @@ struct Task {
   std::vector<Place> operands = {};
   task::Ints params = {};
   std::vector<RankValueSpec> rankValues = {};
-  /// Exchange: the layouts, whose string offsets become the parameters.
+  /// Exchange, Halo: the layouts, whose string offsets become the parameters.
   std::string before = {}, after = {};
 };
 

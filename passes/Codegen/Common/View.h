@@ -40,10 +40,14 @@ public:
 
   /// Row-major and contiguous.
   static View dense(const Shape &shape);
+  /// Batch, spatial dims, channels: the order in memory of an image of this shape, whose
+  /// dims are batch, channels, spatial dims, in which engines are fast.
+  static View channelsLast(const Shape &shape);
   Shape shape() const;
   int64_t elements() const;
   /// Row-major and contiguous, at any offset.
   bool isDense() const;
+  bool isChannelsLast() const;
 
   /// The dense view of `shape` whose dims have this view's order in memory; row-major
   /// where that is not an order of whole dims.
