@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -27,8 +28,13 @@ using Clock = std::chrono::steady_clock;
 
 /// What mpirun gets to end the other ranks and itself, once the run is over.
 static constexpr std::chrono::milliseconds grace{2000};
+/// The same when the ranks have ended and why is known: time to remove its files.
+static constexpr std::chrono::milliseconds shortGrace{300};
 /// What mpirun gets at least to start the ranks and let them meet.
 static constexpr double startSeconds = 60;
+
+/// How mpirun tells of a rank that died.
+static constexpr std::string_view signalPhrase = "exited on signal ";
 
 static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ranks) {
   std::vector<std::string> out = {"mpirun",          "-n",        std::to_string(ranks),
@@ -58,14 +64,19 @@ static Expected<void> failed(const std::string &what) {
 
 namespace {
 
-/// The page and the file that the ranks find it by.
+/// The page, and the folder of its file. Open MPI's shared memory goes there too: ranks
+/// that are killed leave it behind.
 struct PageFile {
   std::string folder, path;
   std::unique_ptr<Page> page;
 
   Expected<void> make(int64_t ranks) {
-    char name[] = "/tmp/partita-run-XXXXXX";
-    if (!::mkdtemp(name))
+    // In memory where that is possible.
+    char memory[] = "/dev/shm/partita-run-XXXXXX", disk[] = "/tmp/partita-run-XXXXXX";
+    const char *name = ::mkdtemp(memory);
+    if (!name)
+      name = ::mkdtemp(disk);
+    if (!name)
       return failed("cannot create a temporary folder");
     folder = name;
     path = folder + "/page";
@@ -78,8 +89,8 @@ struct PageFile {
   ~PageFile() {
     if (folder.empty())
       return;
-    ::unlink(path.c_str());
-    ::rmdir(folder.c_str());
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
   }
 };
 
@@ -149,6 +160,7 @@ private:
   int mpirunStatus = 0;
   std::string text; ///< what mpirun and the ranks wrote to standard error
   std::string reason;
+  bool leaving = false; ///< nothing is left to wait for but mpirun itself
   Clock::time_point begin = Clock::now(), endBy = Clock::time_point::max();
 };
 
@@ -175,6 +187,8 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   ::setenv(mpi::pageVariable, file.path.c_str(), 1);
+  // Unless the user chose another place.
+  ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
   std::vector<std::string> arguments = mpirunArguments(options, bundle.numRanks());
   std::vector<char *> argv;
   for (std::string &argument : arguments)
@@ -248,10 +262,16 @@ void Supervisor::readSignals() {
 }
 
 void Supervisor::watchRanks() {
+  if (noneLeft()) {
+    over();
+    bool explained = !reason.empty() || text.find(signalPhrase) != std::string::npos;
+    if (explained && !leaving) {
+      leaving = true;
+      endBy = std::min(endBy, Clock::now() + shortGrace);
+    }
+  }
   if (endBy != Clock::time_point::max())
     return;
-  if (noneLeft())
-    return over();
   double limit = std::max(startSeconds, options.timeout);
   bool late = std::chrono::duration<double>(Clock::now() - begin).count() > limit;
   for (int64_t r = 0; r < page().ranks(); ++r) {
@@ -311,9 +331,10 @@ Expected<void> Supervisor::result() {
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
     return {};
   std::string why = "ended unexpectedly";
-  if (size_t at = text.find("exited on signal "); at != std::string::npos)
-    why = "was killed by signal " +
-          text.substr(at + 17, text.find_first_of(".\n", at) - at - 17);
+  if (size_t at = text.find(signalPhrase); at != std::string::npos) {
+    at += signalPhrase.size();
+    why = "was killed by signal " + text.substr(at, text.find_first_of(".\n", at) - at);
+  }
   if (int rank = deadRank(); rank >= 0 && rank < page().ranks())
     return makeError(placeOf(options, bundle, page(), rank) + ": the process " + why);
   return makeError("mpirun failed: " + text.substr(0, 400));
