@@ -110,7 +110,7 @@ std::vector<DimRun> partita::haloRuns(const Mesh &mesh, const Halo &halo, size_t
     return dimRuns(mesh, halo.positions.dims[d], rank);
   const DimFactor &positions = halo.positions.dims[d].factors[0];
   int64_t begin =
-      mesh.coordinate(rank, positions.axes) * positions.local() * window->stride -
+      positions.begin(mesh.coordinate(rank, positions.axes)) * window->stride -
       window->low;
   int64_t first = std::max<int64_t>(begin, 0);
   int64_t end =

@@ -314,15 +314,15 @@ static void reduceOnce(const Mesh &mesh, const Layout &produced,
               served.begin() + static_cast<int64_t>(best) + 1);
 }
 
-/// Where a halo's dims are split as in the produced layout, they are padded as there: the
-/// step from one to the other then is a plain reduction.
+/// Where a halo's dims are split over the axes of the produced layout, it is in the
+/// blocks of that: the step from one to the other then is a plain reduction.
 static Layout paddedLike(Layout layout, const Halo &halo, const Layout &produced) {
   for (const HaloWindow &window : halo.windows) {
     const DimLayout &from = produced.dims[window.dim];
-    DimFactor &to = layout.dims[window.dim].factors[0];
-    if (from.factors.size() == 1 && from.size() == to.size &&
-        from.padded() % to.shards() == 0)
-      to.padded = from.padded();
+    DimLayout &to = layout.dims[window.dim];
+    if (from.factors.size() == 1 && from.size() == to.size() &&
+        from.factors[0].axes == to.factors[0].axes)
+      to = from;
   }
   return layout;
 }

@@ -216,8 +216,14 @@ private:
     if (atoms.size() != 1)
       return error(where + ": blocks cannot be given for a dim " +
                    (atoms.empty() ? "of size 1" : "that other ops cut into factors"));
+    const Atom &atom = graph.atoms[atoms[0]];
+    if (graph.extent(atom, target.isOperand) != atom.size)
+      return error(where + ": blocks cannot be given for a dim of size " +
+                   std::to_string(graph.extent(atom, target.isOperand)) +
+                   " that is read through " + std::to_string(atom.size) +
+                   " windows; give them for the output");
     Seed seed{atoms[0], axes, origin, priority, blocks};
-    DimFactor factor{graph.atoms[atoms[0]].size, 0, axes, blocks};
+    DimFactor factor{atom.size, 0, axes, blocks};
     factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
     Layout layout;
     layout.dims = {{{factor}}};

@@ -131,8 +131,11 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
   return {};
 }
 
-/// The elements that windows read, over the axes of their positions.
+/// The elements that windows read, over the axes of their positions; as many are split
+/// alike.
 static DimLayout windowInput(const Factor &factor, const DimLayout &positions) {
+  if (factor.window.input == positions.size())
+    return positions;
   DimFactor input{factor.window.input, factor.window.input, positions.factors[0].axes};
   int64_t shards = input.shards();
   input.padded = (input.size + shards - 1) / shards * shards;

@@ -10,6 +10,7 @@
 //
 //     [c·B·stride − low, c·B·stride − low + extent)    extent = (B−1)·stride + reach
 //
+// (with given blocks c·B is where its block begins and B the longest block's length),
 // which is one extent for all ranks, so that one program serves all, although what it
 // has to fetch differs: the first rank lacks nothing on its low side, uneven blocks need
 // more of the next ones, a reach beyond a block comes from several hops away, a rank

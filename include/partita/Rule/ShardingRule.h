@@ -142,7 +142,8 @@ Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
                               const Strategy &strategy);
 
 /// The layout that `strategy` asks of operand `i`. A dim that is read through windows is
-/// split over the axes of the positions, padded to the least multiple.
+/// split over the axes of the positions, like them if they are as many, else in equal
+/// blocks of the least padded extent.
 Layout operandLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
 /// The windows through which operand `i` is read, from operandLayout, if a dim of it
 /// belongs to a Window factor that is split; else the op pads by itself.

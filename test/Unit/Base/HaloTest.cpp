@@ -141,6 +141,32 @@ TEST_CASE("a halo of two dims fetches the corners") {
   CHECK(std::equal(expected, expected + 16, results[3].data<float>()));
 }
 
+TEST_CASE("a halo of given blocks begins where they do") {
+  Mesh mesh = *Mesh::parse("a=3");
+  Halo halo;
+  halo.before = *Layout::parse("[{13=9+0+4: a}]", mesh);
+  halo.positions = *Layout::parse("[{7=1+4+2: a}]", mesh);
+  halo.windows = {{0, 2, 3, 1}};
+  halo.fill = ReduceKind::Max;
+  REQUIRE(halo.verify(mesh));
+  HostTensor global = HostTensor::zeros(DType::I8, {13});
+  for (int8_t i = 0; i < 13; ++i)
+    global.data<int8_t>()[i] = i;
+  std::vector<HostTensor> locals;
+  for (int64_t r = 0; r < 3; ++r)
+    locals.push_back(extractLocal(mesh, halo.before, r, global));
+  auto results = executeHalo(mesh, halo, locals);
+  // Positions 0, 1 and 5 first; four windows of stride 2 are 9 elements.
+  for (int64_t r = 0; r < 3; ++r) {
+    int64_t begin = std::vector<int64_t>{-1, 1, 9}[static_cast<size_t>(r)];
+    REQUIRE(results[r].size() == 9);
+    for (int64_t i = 0; i < 9; ++i)
+      CHECK(results[r].data<int8_t>()[i] ==
+            (begin + i < 0 || begin + i > 12 ? -128 : begin + i));
+  }
+  CHECK(haloElements(mesh, halo) == 9); // rank 1 owns nothing
+}
+
 TEST_CASE("ranks along partial axes fetch from their own copy") {
   Mesh mesh = *Mesh::parse("a=2,p=2");
   AxisList a{mesh.whole(0)};
