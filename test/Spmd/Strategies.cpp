@@ -78,7 +78,10 @@ private:
       current.factors[f].factors[0].padded = (subs[0].size + all - 1) / all * all;
       arrange(f + 1);
     }
-    if (subs.size() == 1 && depth == Depth::Arrangements) {
+    // Of one factor at a time: factors do not meet.
+    bool blocks = std::any_of(current.factors.begin(), current.factors.end(),
+                              [](const DimLayout &dim) { return dim.hasBlocks(); });
+    if (subs.size() == 1 && depth == Depth::Arrangements && !blocks) {
       current.factors[f].factors = {growingBlocks(subs[0])};
       arrange(f + 1);
     }
