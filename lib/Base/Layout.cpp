@@ -230,11 +230,11 @@ static Expected<void> verifyFactor(const DimFactor &factor, bool major,
   if (factor.padded < factor.size)
     return makeError(where + ": the padded size " + std::to_string(factor.padded) +
                      " is below the size " + std::to_string(factor.size));
+  if (!factor.blocks.empty())
+    return verifyBlocks(factor, major, where);
   if (!major && factor.padded != factor.size)
     return makeError(where + ": only the major-most factor may be padded, got " +
                      std::to_string(factor.size) + "/" + std::to_string(factor.padded));
-  if (!factor.blocks.empty())
-    return verifyBlocks(factor, major, where);
   if (factor.padded % factor.shards())
     return makeError(where + ": the extent " + std::to_string(factor.padded) +
                      " is not a multiple of its " + std::to_string(factor.shards()) +
