@@ -140,8 +140,20 @@ private:
     return true;
   }
 
+  /// Most ops have none, and a layout takes longer to build than this to look at.
+  static bool hasPartialResults(const ShardingRule &rule, const Strategy &strategy) {
+    if (!strategy.passing.empty())
+      return true;
+    for (size_t f = 0; f < rule.factors.size(); ++f)
+      if (rule.factors[f].kind == FactorKind::Reduction && strategy.factors[f].sharded())
+        return true;
+    return false;
+  }
+
   /// Result `i` of `op` has appeared: keep it partial if every user lets it pass.
   void leave(int32_t op, size_t i) {
+    if (!hasPartialResults(graph.ops[op].rule, strategies[op]))
+      return;
     int32_t value = graph.ops[op].results[i];
     Layout layout = producedLayout(value);
     if (layout.partial.size() != 1 || graph.values[value].uses.empty())
@@ -220,6 +232,8 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
 //===-- Serving users -----------------------------------------------------===//
 
 static int64_t moved(const Mesh &mesh, const Layout &from, const Layout &to) {
+  if (from == to)
+    return 0;
   auto plan = planReshard(mesh, from, to);
   return plan ? plan->receivedElements : INT64_MAX / 4;
 }
@@ -229,6 +243,7 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
                                              int32_t value) {
   const FlowValue &v = graph.values[value];
   std::vector<ServedLayout> served;
+  served.reserve(v.uses.size());
   for (const FlowUse &use : v.uses) {
     Layout wanted =
         operandLayout(graph.ops[use.op].rule, strategies[use.op], use.operand);
@@ -238,11 +253,11 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
       same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
     same->uses.push_back(use);
   }
-  if (v.producer < 0 || graph.ops[v.producer].isSource())
+  if (served.size() < 2 || v.producer < 0 || graph.ops[v.producer].isSource())
     return served;
   Layout produced =
       resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
-  if (produced.partial.empty() || served.size() < 2)
+  if (produced.partial.empty())
     return served;
   // Reduce once: from the produced layout to one of the wanted ones, the rest from there
   // unless going back to the producer is cheaper.

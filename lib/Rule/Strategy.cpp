@@ -130,8 +130,13 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
 
 static Layout layoutOf(const TensorFactors &tensor, const Strategy &strategy) {
   Layout layout;
+  layout.dims.reserve(tensor.size());
   for (const auto &dim : tensor) {
     DimLayout result;
+    size_t count = 0;
+    for (int32_t f : dim)
+      count += strategy.factors[f].factors.size();
+    result.factors.reserve(std::max<size_t>(count, 1));
     for (int32_t f : dim)
       result.factors.insert(result.factors.end(), strategy.factors[f].factors.begin(),
                             strategy.factors[f].factors.end());

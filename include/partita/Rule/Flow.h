@@ -18,6 +18,7 @@
 
 #include "partita/Rule/ShardingRule.h"
 
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -94,13 +95,16 @@ public:
   /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
   std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
   /// Every atom of an op.
-  std::vector<int32_t> allAtoms(int32_t op) const;
+  std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
+    return {firstAtom[op], firstAtom[op + 1]};
+  }
   FactorKind kindOf(const Atom &atom) const {
     return ops[atom.op].rule.factors[atom.factor].kind;
   }
 
 private:
   std::vector<std::vector<std::vector<int32_t>>> opAtoms;
+  std::vector<int32_t> firstAtom; ///< per op, and the end of the last
 };
 
 } // namespace partita

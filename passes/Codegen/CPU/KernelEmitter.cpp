@@ -330,7 +330,7 @@ void KernelEmitter::emit() {
   size_t count =
       spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
   SmallVector<Type> types(count, pointer);
-  auto function = func::FuncOp::create(builder, location, spec.symbol + "_body",
+  auto function = func::FuncOp::create(builder, location, symbol + "_body",
                                        builder.getFunctionType(types, {}));
   function.setPrivate();
   for (unsigned i = 0; i < count; ++i) {
@@ -353,7 +353,7 @@ void KernelEmitter::emit() {
 void KernelEmitter::emitEntry(func::FuncOp function) {
   builder.setInsertionPointAfter(function);
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto entry = func::FuncOp::create(builder, location, spec.symbol,
+  auto entry = func::FuncOp::create(builder, location, symbol,
                                     builder.getFunctionType({pointer, pointer}, {}));
   builder.setInsertionPointToStart(entry.addEntryBlock());
   SmallVector<Value> arguments;

@@ -32,8 +32,9 @@ public:
   using Values = llvm::SmallVector<mlir::Value>;
   using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
 
-  KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec)
-      : builder(builder), location(location), spec(spec) {}
+  KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec,
+                std::string symbol)
+      : builder(builder), location(location), spec(spec), symbol(std::move(symbol)) {}
 
   /// The function and the entry point that the runtime calls.
   void emit();
@@ -89,6 +90,7 @@ private:
   }
 
   const KernelSpec &spec;
+  std::string symbol;
   llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
   llvm::SmallVector<mlir::Value> pointers;
   llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;

@@ -14,6 +14,8 @@ using namespace partita::codegen;
 //===----------------------------------------------------------------------===//
 
 int KernelBuilder::addNode(KernelNode node) {
+  if (list.empty())
+    list.reserve(16);
   list.push_back(std::move(node));
   return static_cast<int>(list.size()) - 1;
 }

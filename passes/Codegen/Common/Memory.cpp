@@ -90,8 +90,7 @@ private:
     spec.kind = task.kind;
     spec.source = task.source;
     if (task.kernel >= 0)
-      spec.kernel =
-          table.addKernel(program.kernels[static_cast<size_t>(task.kernel)].symbol);
+      spec.kernel = table.addKernel(kernelSymbol(static_cast<size_t>(task.kernel)));
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
     spec.params = task.params;

@@ -38,6 +38,9 @@ struct KernelNode {
   int operand = -1;
   std::vector<int> args;  ///< earlier nodes
   std::vector<int> reads; ///< Indexed: kernel operands, one per operand of `op`
+
+  /// Whether both compute the same: ops count by what they are, not by which.
+  bool operator==(const KernelNode &other) const;
 };
 
 /// A buffer that a kernel reads or writes. Element (i0, i1, …) of the domain is at
@@ -50,6 +53,8 @@ struct KernelOperand {
   /// The output is written once per row.
   bool perRow = false;
   int node = -1; ///< outputs: what is stored
+
+  bool operator==(const KernelOperand &) const = default;
 };
 
 /// A loop nest that computes its outputs point by point. Trailing `rowDims` dims are one
@@ -64,17 +69,25 @@ struct KernelSpec {
   /// For Indexed nodes: original dim d of the tensor is Σ weight · domain index.
   struct IndexTerm {
     int64_t dim, weight;
+    bool operator==(const IndexTerm &) const = default;
   };
   std::vector<std::vector<IndexTerm>> originalDims;
   uint64_t scratchBytes = 0;
 
-  std::string symbol;
+  /// Equal kernels have equal code: every member counts.
+  bool operator==(const KernelSpec &) const = default;
+  /// Of the shape of the loops and the kinds of nodes: equal for equal kernels.
+  size_t hash() const;
 
-  /// Everything that decides the code, as text: equal text, equal code. Also what
-  /// --partita-lower-kernels prints.
+  /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
 };
+
+/// The name of the stage's kernel of this number.
+inline std::string kernelSymbol(size_t number) {
+  return "kernel_" + std::to_string(number);
+}
 
 //===----------------------------------------------------------------------===//
 // Tasks
