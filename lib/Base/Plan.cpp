@@ -6,6 +6,13 @@
 
 using namespace partita;
 
+static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] = {
+    {"arena", &PlanMemory::arena},     {"weights", &PlanMemory::weights},
+    {"packed", &PlanMemory::packed},   {"inputs", &PlanMemory::inputs},
+    {"outputs", &PlanMemory::outputs}, {"rank", &PlanMemory::rank},
+    {"process", &PlanMemory::process},
+};
+
 static void writeTensors(JsonWriter &out, std::string_view key,
                          const std::vector<PlanTensor> &tensors) {
   out.key(key);
@@ -45,6 +52,13 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
     out.endObject();
   }
   out.endArray();
+  if (stage.memory) {
+    out.key("memory");
+    out.beginObject();
+    for (const auto &[name, field] : memoryFields)
+      out.member(name, (*stage.memory).*field);
+    out.endObject();
+  }
   out.endObject();
 }
 
@@ -120,6 +134,11 @@ public:
     for (const JsonValue &entry : list(value, "collectives"))
       result.collectives.push_back({text(entry, "op"), text(entry, "axes"),
                                     text(entry, "node"), integer(entry, "bytes")});
+    if (auto memory = value.at("memory")) {
+      result.memory.emplace();
+      for (const auto &[name, field] : memoryFields)
+        (*result.memory).*field = integer(*memory, name);
+    }
     return result;
   }
 

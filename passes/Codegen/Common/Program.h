@@ -38,6 +38,7 @@ struct KernelNode {
   int operand = -1;
   std::vector<int> args;  ///< earlier nodes
   std::vector<int> reads; ///< Indexed: kernel operands, one per operand of `op`
+  int scalar = 0;         ///< Indexed: the first of its scalars
 
   /// Whether both compute the same: ops count by what they are, not by which.
   bool operator==(const KernelNode &other) const;
@@ -73,6 +74,7 @@ struct KernelSpec {
   };
   std::vector<std::vector<IndexTerm>> originalDims;
   uint64_t scratchBytes = 0;
+  int numScalars = 0; ///< rank values of the task, for Indexed nodes
 
   /// Equal kernels have equal code: every member counts.
   bool operator==(const KernelSpec &) const = default;
@@ -116,6 +118,8 @@ struct Task {
   std::vector<Place> operands = {};
   task::Ints params = {};
   std::vector<RankValueSpec> rankValues = {};
+  /// Engine calls: the operand that is read in packed form only, or −1.
+  int packedOperand = -1;
   /// Exchange: the layouts, whose string offsets become the parameters.
   std::string before = {}, after = {};
 };
@@ -135,7 +139,15 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<KernelSpec> kernels;
   std::vector<TensorEntry> tensors;
-  uint64_t packedBytes = 0;
+  /// A weight's storage and the bytes of one of its packed forms.
+  std::vector<std::pair<int, uint64_t>> packed;
+
+  uint64_t packedBytes() const {
+    uint64_t bytes = 0;
+    for (const auto &entry : packed)
+      bytes += entry.second;
+    return bytes;
+  }
 };
 
 } // namespace partita::codegen

@@ -300,11 +300,10 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   }
   if (need.packed != 0) {
     size_t weight = onednn::Call::weightOperand(task.kind);
-    packed.insert({task.operands[weight].storage, need.packedKey});
-    if (packed.size() != numPacked) {
-      numPacked = packed.size();
-      program.packedBytes += need.packed;
-    }
+    int storage = task.operands[weight].storage;
+    task.packedOperand = static_cast<int>(weight);
+    if (packed.insert({storage, need.packedKey}).second)
+      program.packed.emplace_back(storage, need.packed);
   }
   addTask(std::move(task));
   return success();

@@ -126,7 +126,6 @@ private:
   std::map<std::pair<TaskKind, task::Ints>, EngineNeed> engineNeeds;
   llvm::DenseMap<mlir::Attribute, size_t> constants;
   std::set<std::pair<int, std::string>> packed;
-  size_t numPacked = 0;
 };
 
 /// The name by which the user knows the op.
