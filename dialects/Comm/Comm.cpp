@@ -2,6 +2,7 @@
 #include "dialects/Comm/Comm.h"
 
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -136,6 +137,23 @@ LogicalResult MaskOp::verify() {
              << dim << " of a tensor of rank " << layout->rank();
   if (!reduceKindFromName(getKind().str()))
     return emitOpError("has an unknown kind \"") << getKind() << "\"";
+  return success();
+}
+
+LogicalResult LocalIndexOp::verify() {
+  auto mesh = dist::meshOf(*this);
+  if (!mesh)
+    return emitOpError(mesh.error().message);
+  auto layout = Layout::parse(getLayout().str(), *mesh);
+  if (!layout)
+    return emitOpError("has a bad layout: ") << layout.error().message;
+  if (auto ok = layout->verify(*mesh); !ok)
+    return emitOpError("has a bad layout: ") << ok.error().message;
+  if (layout->rank() != 1 || !layout->partial.empty())
+    return emitOpError("expected the layout of one dim without partial axes, got ")
+           << getLayout();
+  if (!getElementTypeOrSelf(getIndices().getType()).isSignlessInteger())
+    return emitOpError("expected integer indices, got ") << getIndices().getType();
   return success();
 }
 

@@ -11,7 +11,7 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
     not the one in which a user wants it, the steps of the reshard planner are inserted,
     once per wanted layout. Partial values are reduced where their users need them whole.
     Padding is overwritten with a neutral element where an op reduces over it or acts on
-    it.
+    it. Indices into a dim that is split become places in the rank's block.
 
     Before:
     ```mlir

@@ -20,13 +20,14 @@ import onnx
 from onnx import numpy_helper
 
 # (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
-# auto = the compiler's own choice.
+# vocabulary = the tables of embeddings by rows over tp (models of text); auto = the
+# compiler's own choice.
 CASES = [
     ("", "auto"),
     ("dp=2", "data"), ("tp=2", "hints"),
     ("dp=3", "data"), ("tp=3", "auto"),
     ("dp=4", "data"), ("tp=4", "hints"), ("dp=2,tp=2", "hints"),
-    ("dp=8", "data"), ("tp=8", "auto"), ("dp=2,tp=4", "hints"), ("dp=2,tp=4", "auto"),
+    ("tp=4", "vocabulary"), ("dp=8", "data"), ("tp=8", "auto"), ("dp=2,tp=4", "hints"), ("dp=2,tp=4", "auto"),
 ]
 
 
@@ -81,6 +82,17 @@ def weight_hints(ir, mesh, shapes):
     return {"tensors": hints}
 
 
+def vocabulary_hints(ir, mesh):
+    """Splits every table that is looked up with tokens over tp, by rows, where there are
+    enough of them."""
+    tp = int(re.search(r"tp=(\d+)", mesh).group(1))
+    weights = {value: name for value, name, rows in re.findall(
+        r'(%\d+) = graph\.weight "([^"]+)".*?: tensor<(\d+)x', ir) if int(rows) >= tp}
+    looked_up = re.findall(r"graph\.gather (%\d+), %\w+ \{axis = 0 : i64\}", ir)
+    return {"tensors": {weights[table]: [["tp"], []]
+                        for table in looked_up if table in weights}}
+
+
 def compare(expected_path, actual_path):
     """Largest difference; raises if beyond the tolerance."""
     load = lambda path: numpy_helper.to_array(onnx.load_tensor(path))
@@ -106,14 +118,16 @@ def run_case(arguments, folder, case, mesh, how, work):
     command = [arguments.partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes]
     if how == "data":
         command += ["--mode", "data-parallel"]
-    if how == "hints":
+    if how in ("hints", "vocabulary"):
         dump = os.path.join(work, "ir")
         call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump, *shapes])
         with open(os.path.join(dump, "00-imported.mlir")) as file:
             ir = file.read()
-        hints = weight_hints(ir, mesh, case["shapes"])
+        hints = (vocabulary_hints(ir, mesh) if how == "vocabulary" else
+                 weight_hints(ir, mesh, case["shapes"]))
         # The light models' weights are uniform constants: there is none to split.
-        if "graph.weight" in ir and not any("tp" in (dims or []) for dims in hints["tensors"].values()):
+        if "graph.weight" in ir and not any(
+                "tp" in str(dims) for dims in hints["tensors"].values()):
             raise Failure("no weight to split was found: the hint generator is at fault")
         path = os.path.join(work, "hints.json")
         with open(path, "w") as file:
@@ -146,6 +160,8 @@ def main():
     failed = 0
     for mesh, how in CASES:
         if arguments.meshes is not None and mesh not in arguments.meshes.split(";"):
+            continue
+        if how == "vocabulary" and "input_ids" not in case["inputs"]:
             continue
         work = tempfile.mkdtemp(prefix="partita-e2e-")
         label = f"{arguments.model} {mesh or 'one rank'} ({how})"

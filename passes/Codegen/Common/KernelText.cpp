@@ -83,6 +83,8 @@ std::string KernelSpec::text() const {
     os << " row dims " << rowDims;
   if (scratchBytes != 0)
     os << " scratch " << scratchBytes;
+  if (numScalars != 0)
+    os << " scalars " << numScalars;
   os << "\n";
   if (!originalDims.empty()) {
     os << "  index";

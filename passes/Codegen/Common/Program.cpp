@@ -32,7 +32,7 @@ static bool haveEqualAttributes(Operation *a, Operation *b) {
 
 bool KernelNode::operator==(const KernelNode &other) const {
   if (kind != other.kind || type != other.type || operand != other.operand ||
-      args != other.args || reads != other.reads)
+      args != other.args || reads != other.reads || scalar != other.scalar)
     return false;
   if (op == other.op || kind == Load)
     return true;
@@ -45,17 +45,16 @@ bool KernelNode::operator==(const KernelNode &other) const {
 }
 
 size_t KernelSpec::hash() const {
-  llvm::hash_code code = llvm::hash_combine(
-      llvm::hash_combine_range(domain), rowDims, scratchBytes, operands.size());
+  llvm::hash_code code = llvm::hash_combine(llvm::hash_combine_range(domain), rowDims,
+                                            scratchBytes, operands.size());
   for (const auto *list : {&operands, &outputs})
     for (const KernelOperand &operand : *list)
       code = llvm::hash_combine(code, operand.type, operand.offset,
                                 llvm::hash_combine_range(operand.strides));
   for (const KernelNode &node : nodes)
-    code = llvm::hash_combine(code, node.kind, node.type, node.operand,
-                              llvm::hash_combine_range(node.args),
-                              node.kind == KernelNode::Load
-                                  ? nullptr
-                                  : node.op->getName().getAsOpaquePointer());
+    code = llvm::hash_combine(
+        code, node.kind, node.type, node.operand, llvm::hash_combine_range(node.args),
+        node.kind == KernelNode::Load ? nullptr
+                                      : node.op->getName().getAsOpaquePointer());
   return code;
 }
