@@ -268,14 +268,15 @@ static EvenPart evenPart(const Refinement &r, const Layout &target) {
 
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
-  // Ranks to look at: all, unless the cuts nest. Then dims without padding are the same
-  // everywhere, except that two digits in one place agree on some ranks only; and if
-  // nothing is padded some rank is at odds.
-  Refinement refinement = refine(mesh, source, target);
+  // Ranks to look at: all, unless the cuts nest (given blocks never do). Then dims
+  // without padding are the same everywhere, except that two digits in one place agree on
+  // some ranks only; and if nothing is padded some rank is at odds.
+  bool blocks = source.hasBlocks() || target.hasBlocks();
+  Refinement refinement = blocks ? Refinement() : refine(mesh, source, target);
   EvenPart even;
   bool known = false;
   std::vector<int64_t> ranks;
-  if (refinement.nested()) {
+  if (!blocks && refinement.nested()) {
     even = evenPart(refinement, target);
     known = !even.conflict;
     if (!even.moves)
@@ -340,10 +341,13 @@ int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
   int64_t ranks = mesh.numRanks() / kept;
   int64_t newPartial = product(target.partialAxes()) / kept;
   int64_t copies = ranks / newPartial / product(target.shardingAxes());
-  // Valid parts are prefixes: rank 0 has the most.
+  // Valid parts are prefixes: rank 0 has the most, or whoever has the longest block.
   int64_t most = 1;
-  for (const DimLayout &dim : target.dims)
-    most *= validExtent(mesh, dim.factors[0], 0) * (dim.local() / dim.factors[0].local());
+  for (const DimLayout &dim : target.dims) {
+    const DimFactor &major = dim.factors[0];
+    int64_t valid = major.blocks.empty() ? validExtent(mesh, major, 0) : major.local();
+    most *= major.local() == 0 ? 0 : valid * (dim.local() / major.local());
+  }
   // elements·(messages each) / ranks, rounded up, without leaving 64 bits.
   int64_t elements = elementCount(source.globalShape()), messages = reduced + copies - 2;
   int64_t mean =

@@ -80,7 +80,8 @@ uint32_t TaskTableBuilder::addRankValue(const RankValueSpec &value) {
   std::vector<int64_t> list;
   for (const AxisRef &ref : value.axes)
     list.insert(list.end(), {ref.axis, ref.pre, ref.size});
-  partita_rank_value record{value.kind, 0, value.size, value.block, addInts(list)};
+  partita_rank_value record{
+      value.kind, 0, value.size, value.block, addInts(list), addInts(value.listed)};
   for (size_t i = 0; i < rankValues.size(); ++i)
     if (std::memcmp(&rankValues[i], &record, sizeof(record)) == 0)
       return static_cast<uint32_t>(i);

@@ -101,6 +101,8 @@ int64_t TaskTable::rankValue(size_t index, int64_t rank) const {
     return c;
   if (v.kind == PARTITA_RANK_BLOCK_START)
     return c * v.block;
+  if (v.kind == PARTITA_RANK_LISTED)
+    return intRange(v.listed)[static_cast<size_t>(c)];
   return std::clamp<int64_t>(v.size - c * v.block, 0, v.block);
 }
 
@@ -235,7 +237,7 @@ struct TaskTable::Checker {
     for (const auto &v : table.section<partita_rank_value>(PARTITA_SECTION_RANK_VALUES)) {
       std::string where = "rank value " + std::to_string(index++);
       if (v.kind >= PARTITA_NUM_RANK_VALUE_KINDS || !rangeOk(v.axes) ||
-          v.axes.count % 3 != 0)
+          v.axes.count % 3 != 0 || !rangeOk(v.listed))
         return damaged(where + " has a field out of range");
       constexpr int64_t limit = int64_t(1) << 48;
       if (v.block < 0 || v.size < 0 || v.block > limit || v.size > limit)
@@ -246,6 +248,11 @@ struct TaskTable::Checker {
       auto ok = task::operandNeeds(TaskKind::AllReduce, group.encode(), table.mesh());
       if (!ok)
         return damaged(where + ": " + ok.error().message);
+      if (v.kind == PARTITA_RANK_LISTED &&
+          static_cast<int64_t>(v.listed.count) != product(group.group))
+        return damaged(where + " lists " + std::to_string(v.listed.count) +
+                       " values for " + std::to_string(product(group.group)) +
+                       " coordinates");
       // c·block must not overflow.
       if (product(group.group) > (int64_t(1) << 14) && v.block > (int64_t(1) << 32))
         return damaged(where + " has a size out of range");

@@ -207,24 +207,72 @@ private:
 };
 } // namespace
 
-std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
-                                            const std::vector<AxisList> &axes) {
-  std::vector<int64_t> padded = paddedExtents(graph, axes);
-  std::vector<Strategy> result;
-  for (size_t op = 0; op < graph.ops.size(); ++op) {
-    Strategy strategy;
-    for (size_t f = 0; f < graph.ops[op].rule.factors.size(); ++f) {
-      DimLayout layout;
-      // Padding exists only where a dim is split: whole dims have their true size, so
-      // that softmax, outputs and the like never see it.
-      for (int32_t a : graph.atomsOf(static_cast<int32_t>(op), static_cast<int32_t>(f)))
-        layout.factors.push_back({graph.atoms[a].size,
-                                  axes[a].empty() ? graph.atoms[a].size : padded[a],
-                                  axes[a]});
-      strategy.factors.push_back(std::move(layout));
+/// Per atom the given blocks of its class, those of its own seed first; empty: none.
+static std::vector<std::vector<int64_t>> givenBlocks(const FlowGraph &graph,
+                                                     const std::vector<AxisList> &axes,
+                                                     const std::vector<Seed> &seeds) {
+  std::vector<std::vector<int64_t>> result(graph.atoms.size());
+  if (std::none_of(seeds.begin(), seeds.end(),
+                   [](const Seed &seed) { return !seed.blocks.empty(); }))
+    return result;
+  Classes classes(graph);
+  for (size_t a = 0; a < graph.atoms.size(); ++a) {
+    int32_t root = classes.find(static_cast<int32_t>(a));
+    for (const Seed &seed : seeds) {
+      bool own = seed.atom == static_cast<int32_t>(a);
+      if (seed.blocks.empty() || classes.find(seed.atom) != root ||
+          graph.atoms[seed.atom].size != graph.atoms[a].size ||
+          canonical(seed.axes) != canonical(axes[a]))
+        continue;
+      if (own || result[a].empty())
+        result[a] = seed.blocks;
+      if (own)
+        break;
     }
-    result.push_back(std::move(strategy));
   }
+  return result;
+}
+
+/// The strategy of `op` before partial values are delayed; without given blocks if they
+/// are not to be used or the op does not allow them.
+static Strategy strategyOf(const FlowGraph &graph, int32_t op,
+                           const std::vector<AxisList> &axes,
+                           const std::vector<int64_t> &padded,
+                           const std::vector<std::vector<int64_t>> &blocks, bool given) {
+  Strategy strategy;
+  bool any = false;
+  const ShardingRule &rule = graph.ops[op].rule;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    DimLayout layout;
+    // Padding exists only where a dim is split: whole dims have their true size, so
+    // that softmax, outputs and the like never see it.
+    for (int32_t a : graph.atomsOf(op, static_cast<int32_t>(f))) {
+      DimFactor factor{graph.atoms[a].size,
+                       axes[a].empty() ? graph.atoms[a].size : padded[a], axes[a]};
+      if (given && !blocks[a].empty()) {
+        any = true;
+        factor.blocks = blocks[a];
+        factor.padded =
+            factor.shards() * *std::max_element(blocks[a].begin(), blocks[a].end());
+      }
+      layout.factors.push_back(std::move(factor));
+    }
+    strategy.factors.push_back(std::move(layout));
+  }
+  if (any && !verifyStrategy(graph.mesh, rule, strategy))
+    return strategyOf(graph, op, axes, padded, blocks, false);
+  return strategy;
+}
+
+std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
+                                            const std::vector<AxisList> &axes,
+                                            const std::vector<Seed> &seeds) {
+  std::vector<int64_t> padded = paddedExtents(graph, axes);
+  std::vector<std::vector<int64_t>> blocks = givenBlocks(graph, axes, seeds);
+  std::vector<Strategy> result;
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    result.push_back(
+        strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
   Delayer(graph, result).run();
   return result;
 }

@@ -138,7 +138,7 @@ private:
             });
             if (user.op == use.op && seed != seeds.end() && !seed->axes.empty() &&
                 canShard(graph, user, seed->axes) && !pinned(link.atom))
-              seeds.push_back({link.atom, seed->axes, origin, priority});
+              seeds.push_back({link.atom, seed->axes, origin, priority, seed->blocks});
           }
   }
 
@@ -203,6 +203,26 @@ private:
     for (size_t i = 0; i < atoms.size(); ++i)
       result.push_back({atoms[i], (*lists)[i], origin, priority});
     return result;
+  }
+
+  /// Given blocks need a dim that nothing cuts further.
+  Expected<std::vector<Seed>> blockSeeds(const Target &target, size_t d,
+                                         const AxisList &axes,
+                                         const std::vector<int64_t> &blocks,
+                                         const std::string &origin, int priority) const {
+    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
+    std::string where = target.what + ", dim " + std::to_string(d);
+    if (atoms.size() != 1)
+      return error(where + ": blocks cannot be given for a dim " +
+                   (atoms.empty() ? "of size 1" : "that other ops cut into factors"));
+    Seed seed{atoms[0], axes, origin, priority, blocks};
+    DimFactor factor{graph.atoms[atoms[0]].size, 0, axes, blocks};
+    factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
+    Layout layout;
+    layout.dims = {{{factor}}};
+    if (auto ok = layout.verify(graph.mesh); !ok)
+      return error(where + ok.error().message.substr(std::string("dim 0").size()));
+    return std::vector<Seed>{seed};
   }
 
   Expected<std::vector<Seed>> writtenSeeds(const Target &target, size_t d,
@@ -272,7 +292,9 @@ private:
         auto axes = parseAxes(hint.axes, target.what + ", dim " + std::to_string(d));
         if (!axes)
           return tl::unexpected(axes.error());
-        auto list = dimSeeds(target, d, *axes, origin, priority);
+        auto list = hint.blocks.empty()
+                        ? dimSeeds(target, d, *axes, origin, priority)
+                        : blockSeeds(target, d, *axes, hint.blocks, origin, priority);
         if (!list)
           return tl::unexpected(list.error());
         append(*list, taken);
@@ -329,7 +351,7 @@ private:
       auto spread = propagate(graph, trial);
       if (!spread)
         continue;
-      double score = price(graph, strategiesOf(graph, spread->axes)).score();
+      double score = price(graph, strategiesOf(graph, spread->axes, trial)).score();
       if (bestScore < 0 || score < bestScore) {
         bestScore = score;
         best = i;

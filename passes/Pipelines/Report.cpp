@@ -50,6 +50,9 @@ static std::string stageText(const PlanStage &stage) {
 
 Expected<std::string> partita::reportText(const std::string &path) {
   bool isBundle = std::filesystem::is_directory(path);
+  if (!isBundle && path.ends_with(".onnx"))
+    return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
+                     "`partita inspect` shows models)");
   auto plan = readPlan(isBundle ? path + "/plan.json" : path);
   if (!plan)
     return tl::unexpected(plan.error());

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares the memory that ranks have while they run with what the plan says.
 
-usage: run_memory.py PARTITA
+usage: run_memory.py PARTITA [UNIT_RUNTIME]
 
 A model with 340 MB of weights is compiled, run with both transports, and the peak
 resident memory of every process that holds ranks is read from /proc while it runs. What
 the runtime takes for itself (code, stacks, the transport's buffers) is what a model of a
 few kB takes in the same way. The rest must be what plan.json says, within 5%, and no
-more than 32 MiB above it.
+more than 32 MiB above it. UNIT_RUNTIME, whose allocations are counted, shows on one of the
+bundles that requests allocate nothing.
 """
 import json
 import os
@@ -81,9 +82,10 @@ def descendants(root):
     return found
 
 
-def peaks(partita, bundle, transport):
-    """Peak resident bytes of the processes that have the bundle's stage mapped."""
-    command = [partita, "run", bundle, "--transport", transport, "--repeat", "6",
+def peaks(partita, bundle, transport, repeat):
+    """Peak resident bytes of the processes that have the bundle's stage mapped. Enough
+    requests that each is seen after its peak."""
+    command = [partita, "run", bundle, "--transport", transport, "--repeat", str(repeat),
                "--inputs-dir", os.path.join(os.path.dirname(bundle), "inputs")]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
@@ -114,17 +116,28 @@ def planned(memory, transport, processes):
     return [first] + [sum(memory[part] for part in parts)] * (processes - 1)
 
 
-def main(partita):
+def allocates(unit, bundle):
+    done = subprocess.run([unit, "[.bundle]"], capture_output=True, text=True,
+                          env={**os.environ, "PARTITA_TEST_BUNDLE": bundle})
+    good = done.returncode == 0 and "All tests passed" in done.stdout
+    print("ok      requests do not allocate" if good else "FAILED  " + done.stdout,
+          flush=True)
+    return not good
+
+
+def main(partita, unit=None):
     failed = 0
     with tempfile.TemporaryDirectory() as work:
         for mesh, hints in MESHES:
             ranks = int(np.prod([int(n) for n in re.findall(r"=(\d+)", mesh)], initial=1))
             large, plan = compile_model(partita, work, "large", LARGE, mesh, hints)
             small, own = compile_model(partita, work, "small", SMALL, mesh, hints)
+            if unit and "tp" in mesh:
+                failed += allocates(unit, large)
             for transport in ("local", "mpi"):
                 processes = 1 if transport == "local" else ranks
-                got = peaks(partita, large, transport)
-                base = peaks(partita, small, transport)
+                got = peaks(partita, large, transport, 6)
+                base = peaks(partita, small, transport, 500)
                 label = f"{mesh or 'one rank'}, {transport}"
                 if len(got) != processes or len(base) != processes:
                     print(f"FAILED  {label}: {len(got)} and {len(base)} processes seen")

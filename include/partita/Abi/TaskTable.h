@@ -168,6 +168,7 @@ enum partita_rank_value_kind {
   PARTITA_RANK_BLOCK_INDEX,  /* c */
   PARTITA_RANK_VALID_EXTENT, /* clamp(size − c·block, 0, block) */
   PARTITA_RANK_BLOCK_START,  /* c·block */
+  PARTITA_RANK_LISTED,       /* listed[c] */
   PARTITA_NUM_RANK_VALUE_KINDS
 };
 
@@ -176,7 +177,8 @@ struct partita_rank_value {
   uint32_t reserved;
   int64_t size;
   int64_t block;
-  struct partita_range axes; /* ints: 3 per axis: axis, pre, size */
+  struct partita_range axes;   /* ints: 3 per axis: axis, pre, size */
+  struct partita_range listed; /* ints: one per coordinate; empty for other kinds */
 };
 
 /* One call. */

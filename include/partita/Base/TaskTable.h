@@ -195,6 +195,7 @@ struct RankValueSpec {
   uint32_t kind = PARTITA_RANK_BLOCK_INDEX; ///< enum partita_rank_value_kind
   int64_t size = 0, block = 0;
   AxisList axes = {};
+  std::vector<int64_t> listed = {}; ///< PARTITA_RANK_LISTED only
 };
 
 struct TaskSpec {

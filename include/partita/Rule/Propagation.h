@@ -34,6 +34,8 @@ struct Seed {
   AxisList axes;
   std::string origin; ///< "hint for node 'fc1'": shown by explanations and conflicts
   int priority = 0;
+  /// Lengths of the blocks that the axes cut the atom into; empty: equal ones.
+  std::vector<int64_t> blocks = {};
 };
 
 /// Where an op's axes on one factor came from.
@@ -69,9 +71,12 @@ Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
 Expected<Propagated> propagate(const FlowGraph &graph, const std::vector<Seed> &seeds);
 
 /// Strategies from the axes of atoms: one padded extent per class of linked atoms, then
-/// partial values delayed through linear ops where that does not cost bytes.
+/// partial values delayed through linear ops where that does not cost bytes. Blocks that
+/// seeds give hold for their whole class of linked atoms, wherever it has the same axes
+/// and the op allows it; elsewhere blocks are equal.
 std::vector<Strategy> strategiesOf(const FlowGraph &graph,
-                                   const std::vector<AxisList> &axes);
+                                   const std::vector<AxisList> &axes,
+                                   const std::vector<Seed> &seeds = {});
 
 /// What a set of strategies costs one rank per run of the program.
 struct Price {

@@ -88,7 +88,8 @@ private:
 /// What a watcher sees of a rank. Lies in memory shared with the watching process, so
 /// only lock-free atomics.
 struct RankProgress {
-  enum State : uint32_t { Idle, Loading, Running, Waiting, Failed };
+  /// Joining: an MPI rank that has not met the others yet.
+  enum State : uint32_t { Idle, Joining, Loading, Running, Waiting, Failed };
   std::atomic<uint32_t> state{Idle};
   std::atomic<uint32_t> task{0};
   std::atomic<uint64_t> beat{0}; ///< grows with every step of work

@@ -52,7 +52,8 @@ struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::Gathe
 };
 
 /// The place of an index in the rank's block: its digits over the factors of the dim,
-/// each relative to where the block begins.
+/// each relative to where the block begins. Scalars: where, per factor; behind them how
+/// long the rank's block is, if the dim has given blocks.
 struct LocalIndexModel
     : IndexedOpInterface::ExternalModel<LocalIndexModel, comm::LocalIndexOp> {
   static DimLayout dimOf(Operation *op, const Mesh &mesh) {
@@ -61,9 +62,17 @@ struct LocalIndexModel
 
   std::vector<RankValueSpec> getRankValues(Operation *op, const Mesh &mesh) const {
     std::vector<RankValueSpec> values;
-    for (const DimFactor &factor : dimOf(op, mesh).factors)
+    DimLayout dim = dimOf(op, mesh);
+    for (const DimFactor &factor : dim.factors)
       values.push_back(
           {PARTITA_RANK_BLOCK_START, factor.size, factor.local(), factor.axes});
+    const DimFactor &major = dim.factors[0];
+    if (major.blocks.empty())
+      return values;
+    values[0] = {PARTITA_RANK_LISTED, 0, 0, major.axes, {}};
+    for (int64_t c = 0; c < major.shards(); ++c)
+      values[0].listed.push_back(major.begin(c));
+    values.push_back({PARTITA_RANK_LISTED, 0, 0, major.axes, major.blocks});
     return values;
   }
 
@@ -85,8 +94,11 @@ struct LocalIndexModel
       }
       Value offset =
           arith::SubIOp::create(b, at, digit, e.scalar(number, static_cast<int>(f)));
-      Value inBlock = arith::CmpIOp::create(b, at, arith::CmpIPredicate::ult, offset,
-                                            e.integer(factor.local()));
+      Value length = factor.blocks.empty()
+                         ? e.integer(factor.local())
+                         : e.scalar(number, static_cast<int>(dim.factors.size()));
+      Value inBlock =
+          arith::CmpIOp::create(b, at, arith::CmpIPredicate::ult, offset, length);
       isHere =
           isHere ? arith::AndIOp::create(b, at, isHere, inBlock).getResult() : inBlock;
       Value term = arith::MulIOp::create(b, at, offset, e.integer(stride));

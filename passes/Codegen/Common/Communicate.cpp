@@ -217,8 +217,11 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
       Task task{TaskKind::Mask, sourceName(op)};
       task.operands = {former.place(target)};
       task.params = p.encode();
-      task.rankValues = {
-          {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};
+      if (major.blocks.empty())
+        task.rankValues = {
+            {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};
+      else
+        task.rankValues = {{PARTITA_RANK_LISTED, 0, 0, major.axes, major.blocks}};
       former.addTask(std::move(task));
     }
     return success();

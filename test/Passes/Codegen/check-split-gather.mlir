@@ -1,6 +1,6 @@
 // Gathers over a split table, compiled and run on their ranks, equal the evaluator: an uneven
-// vocabulary, indices of both signs, sub-axes, two factors, a dim in the middle, a result
-// that is scattered, integer and half tables.
+// vocabulary, indices of both signs, sub-axes, two factors, given blocks, a dim in the
+// middle, a result that is scattered, integer and half tables.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
 
 module attributes {dist.mesh = "dp=2,tp=4"} {
@@ -15,6 +15,15 @@ module attributes {dist.mesh = "dp=2,tp=4"} {
     %4 = graph.tanh %2 {dist.strategy = "[{24: dp, tp}, {3}]"} : (tensor<24x3xf32>) -> tensor<24x3xf32>
     %5 = graph.add %4, %3 {dist.strategy = "[{24: dp}, {3}]"} : (tensor<24x3xf32>, tensor<24x3xf32>) -> tensor<24x3xf32>
     return %5 : tensor<24x3xf32>
+  }
+  func.func @given(%i: tensor<4x6xi64>) -> tensor<4x6x3xf32> {
+    %t = graph.weight "g" : tensor<13x3xf32>
+    %three = graph.constant dense<3> : tensor<4x6xi64>
+    %nine = graph.constant dense<9> : tensor<4x6xi64>
+    %0 = graph.mul %i, %three {dist.strategy = "[{4}, {6}]"} : (tensor<4x6xi64>, tensor<4x6xi64>) -> tensor<4x6xi64>
+    %1 = graph.sub %0, %nine {dist.strategy = "[{4}, {6}]"} : (tensor<4x6xi64>, tensor<4x6xi64>) -> tensor<4x6xi64>
+    %2 = graph.gather %t, %1 {axis = 0 : i64, dist.strategy = "[{4}, {6}, {13=2+0+7+4: tp}, {3}]"} : (tensor<13x3xf32>, tensor<4x6xi64>) -> tensor<4x6x3xf32>
+    return %2 : tensor<4x6x3xf32>
   }
   func.func @factors(%i: tensor<3x2xi32>) -> (tensor<5x3x2x2xi64>, tensor<3x2x4xf16>) {
     %t = graph.weight "t" : tensor<5x16x2xi64>
