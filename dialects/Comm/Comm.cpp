@@ -227,6 +227,23 @@ LogicalResult MaskOp::verify() {
   return success();
 }
 
+LogicalResult LocalIndexOp::verify() {
+  auto mesh = dist::meshOf(*this);
+  if (!mesh)
+    return emitOpError(mesh.error().message);
+  auto layout = Layout::parse(getLayout().str(), *mesh);
+  if (!layout)
+    return emitOpError("has a bad layout: ") << layout.error().message;
+  if (auto ok = layout->verify(*mesh); !ok)
+    return emitOpError("has a bad layout: ") << ok.error().message;
+  if (layout->rank() != 1 || !layout->partial.empty())
+    return emitOpError("expected the layout of one dim without partial axes, got ")
+           << getLayout();
+  if (!getElementTypeOrSelf(getIndices().getType()).isSignlessInteger())
+    return emitOpError("expected integer indices, got ") << getIndices().getType();
+  return success();
+}
+
 static StringRef opName(StepKind kind) {
   switch (kind) {
   case StepKind::Slice:

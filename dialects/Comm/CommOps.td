@@ -153,4 +153,18 @@ def Comm_MaskOp : Op<Comm_Dialect, "mask", [Pure, AllTypesMatch<["input", "resul
   let hasVerifier = 1;
 }
 
+def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
+                           [Pure, AllTypesMatch<["indices", "result"]>]> {
+  let summary = "Indices of a split dim become places in the rank's block";
+  let description = [{
+    `layout` is that of the dim, as of a tensor of one dim. The result is, per index of the
+    whole dim, where the element lies in this rank's part, or -1 if another rank has it. Negative indices count from the end of the whole dim; one
+    outside it is treated as `graph.gather` does.
+  }];
+  let arguments = (ins Comm_Tensor:$indices, StrAttr:$layout);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$indices attr-dict `:` type($indices)";
+  let hasVerifier = 1;
+}
+
 #endif // PARTITA_DIALECTS_COMM_COMMOPS

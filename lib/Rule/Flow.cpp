@@ -37,13 +37,6 @@ std::vector<int32_t> FlowGraph::dimAtoms(int32_t op,
   return result;
 }
 
-std::vector<int32_t> FlowGraph::allAtoms(int32_t op) const {
-  std::vector<int32_t> result;
-  for (const auto &factor : opAtoms[op])
-    result.insert(result.end(), factor.begin(), factor.end());
-  return result;
-}
-
 namespace {
 /// Cut points of a factor: sizes of its pieces, major to minor.
 using Pieces = std::vector<int64_t>;
@@ -179,6 +172,7 @@ static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
 void FlowGraph::finalize() {
   auto pieces = Refiner(*this).run();
   for (size_t op = 0; op < ops.size(); ++op) {
+    firstAtom.push_back(static_cast<int32_t>(atoms.size()));
     opAtoms.emplace_back();
     for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
       opAtoms.back().emplace_back();
@@ -190,6 +184,7 @@ void FlowGraph::finalize() {
       }
     }
   }
+  firstAtom.push_back(static_cast<int32_t>(atoms.size()));
   for (size_t v = 0; v < values.size(); ++v)
     for (size_t d = 0; d < values[v].shape.size(); ++d) {
       std::vector<std::vector<Placed>> ends;

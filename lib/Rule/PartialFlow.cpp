@@ -140,8 +140,20 @@ private:
     return true;
   }
 
+  /// Most ops have none, and a layout takes longer to build than this to look at.
+  static bool hasPartialResults(const ShardingRule &rule, const Strategy &strategy) {
+    if (!strategy.passing.empty())
+      return true;
+    for (size_t f = 0; f < rule.factors.size(); ++f)
+      if (rule.factors[f].kind == FactorKind::Reduction && strategy.factors[f].sharded())
+        return true;
+    return false;
+  }
+
   /// Result `i` of `op` has appeared: keep it partial if every user lets it pass.
   void leave(int32_t op, size_t i) {
+    if (!hasPartialResults(graph.ops[op].rule, strategies[op]))
+      return;
     int32_t value = graph.ops[op].results[i];
     Layout layout = producedLayout(value);
     if (layout.partial.size() != 1 || graph.values[value].uses.empty())
@@ -268,6 +280,8 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
 //===-- Serving users -----------------------------------------------------===//
 
 static int64_t moved(const Mesh &mesh, const Layout &from, const Layout &to) {
+  if (from == to)
+    return 0;
   auto plan = planReshard(mesh, from, to);
   return plan ? plan->receivedElements : INT64_MAX / 4;
 }
@@ -363,6 +377,7 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
                                              int32_t value) {
   const FlowValue &v = graph.values[value];
   std::vector<ServedLayout> served, halos;
+  served.reserve(v.uses.size());
   for (const FlowUse &use : v.uses) {
     const ShardingRule &rule = graph.ops[use.op].rule;
     ServedLayout wanted{operandLayout(rule, strategies[use.op], use.operand),
@@ -377,6 +392,8 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
       same = list.insert(list.end(), std::move(wanted));
     same->uses.push_back(use);
   }
+  if (halos.empty() && served.size() < 2) // the common case
+    return served;
   if (v.producer >= 0 && graph.ops[v.producer].kind == FlowKind::Source) {
     for (ServedLayout &entry : halos)
       readWhole(entry);

@@ -29,30 +29,30 @@ std::vector<int64_t> ShardingRule::shape(const TensorFactors &result) const {
 
 namespace {
 /// Splits the rule text into tokens: words, '(' ')' ',' and "->".
-std::vector<std::string> tokenize(std::string_view text) {
-  std::vector<std::string> tokens;
+std::vector<std::string_view> tokenize(std::string_view text) {
+  std::vector<std::string_view> tokens;
   for (size_t i = 0; i < text.size();) {
     char c = text[i];
     if (c == ' ') {
       ++i;
     } else if (c == '-' && i + 1 < text.size() && text[i + 1] == '>') {
-      tokens.push_back("->");
+      tokens.push_back(text.substr(i, 2));
       i += 2;
     } else if (c == '(' || c == ')' || c == ',') {
-      tokens.emplace_back(1, c);
+      tokens.push_back(text.substr(i, 1));
       ++i;
     } else {
-      size_t end = text.find_first_of(" (),-", i);
+      size_t end = text.find_first_of(" (),-", i + 1);
       end = end == std::string_view::npos ? text.size() : end;
-      tokens.emplace_back(text.substr(i, end - i));
+      tokens.push_back(text.substr(i, end - i));
       i = end;
     }
   }
   return tokens;
 }
 
-/// The text as names: tensors → dims → factor names.
-using NamedTensor = std::vector<std::vector<std::string>>;
+/// The text as names, which are parts of it: tensors → dims → factor names.
+using NamedTensor = std::vector<std::vector<std::string_view>>;
 struct NamedRule {
   std::vector<NamedTensor> operands, results;
 };
@@ -62,7 +62,7 @@ NamedRule parseNames(std::string_view text) {
   std::vector<NamedTensor> *side = &rule.operands;
   side->emplace_back();
   bool grouped = false;
-  for (const std::string &token : tokenize(text)) {
+  for (std::string_view token : tokenize(text)) {
     if (token == "->") {
       side = &rule.results;
       side->emplace_back();
@@ -85,9 +85,9 @@ NamedRule parseNames(std::string_view text) {
 } // namespace
 
 /// Binds single-factor dims first, then compound dims with at most one unknown.
-static Expected<std::map<std::string, int64_t>>
+static Expected<std::map<std::string_view, int64_t>>
 bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shapes) {
-  std::map<std::string, int64_t> sizes;
+  std::map<std::string_view, int64_t> sizes;
   auto where = [](size_t o, size_t d) {
     return "operand " + std::to_string(o) + " dim " + std::to_string(d);
   };
@@ -102,9 +102,9 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
                          std::to_string(named.operands[o].size()));
       for (size_t d = 0; d < shapes[o].size(); ++d) {
         int64_t known = 1;
-        std::string unknown;
+        std::string_view unknown;
         size_t unknowns = 0;
-        for (const std::string &factor : named.operands[o][d]) {
+        for (std::string_view factor : named.operands[o][d]) {
           auto it = sizes.find(factor);
           if (it != sizes.end()) {
             known *= it->second;
@@ -125,9 +125,9 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
   }
   for (const NamedTensor &tensor : named.operands)
     for (const auto &dim : tensor)
-      for (const std::string &factor : dim)
+      for (std::string_view factor : dim)
         if (sizes.count(factor) == 0)
-          return makeError("the size of '" + factor +
+          return makeError("the size of '" + std::string(factor) +
                            "' does not follow from the operands' shapes");
   return sizes;
 }
@@ -140,12 +140,12 @@ ShardingRule::parse(std::string_view text,
   if (!sizes)
     return tl::unexpected(sizes.error());
   ShardingRule rule;
-  std::map<std::string, int32_t> index;
+  std::map<std::string_view, int32_t> index;
   auto convert = [&](const NamedTensor &tensor) {
     TensorFactors result;
     for (const auto &dim : tensor) {
       result.emplace_back();
-      for (const std::string &factor : dim) {
+      for (std::string_view factor : dim) {
         // A loop of one iteration is none: dims of size 1 belong to no factor.
         if ((*sizes)[factor] == 1)
           continue;

@@ -145,8 +145,13 @@ static DimLayout windowInput(const Factor &factor, const DimLayout &positions) {
 static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
                        const Strategy &strategy, bool isOperand) {
   Layout layout;
+  layout.dims.reserve(tensor.size());
   for (const auto &dim : tensor) {
     DimLayout result;
+    size_t count = 0;
+    for (int32_t f : dim)
+      count += strategy.factors[f].factors.size();
+    result.factors.reserve(std::max<size_t>(count, 1));
     for (int32_t f : dim) {
       DimLayout part = isOperand && rule.factors[f].kind == FactorKind::Window
                            ? windowInput(rule.factors[f], strategy.factors[f])

@@ -152,7 +152,7 @@ private:
     std::optional<ReduceKind> kind;
     for (auto [d, factors] : llvm::enumerate(rule.operands[operand]))
       for (int32_t f : factors)
-        if (rule.factors[f].kind == FactorKind::Reduction &&
+        if (rule.factors[f].kind == FactorKind::Reduction && rule.factors[f].index < 0 &&
             strategy.factors[f].padded() != strategy.factors[f].size()) {
           kind = rule.factors[f].reduce;
           dims.push_back(static_cast<int64_t>(d));
@@ -179,6 +179,20 @@ private:
                                 layout.str(mesh), dims, name(*kind));
   }
 
+  /// Indices of a split factor become places in the rank's block.
+  void localizeIndices(OpBuilder &builder, const ShardingRule &rule,
+                       const Strategy &strategy, MutableArrayRef<Value> operands) const {
+    for (auto [factor, dim] : llvm::zip_equal(rule.factors, strategy.factors)) {
+      if (factor.index < 0 || (!dim.sharded() && dim.padded() == dim.size()))
+        continue;
+      Value &indices = operands[static_cast<size_t>(factor.index)];
+      Layout layout;
+      layout.dims = {dim};
+      indices = comm::LocalIndexOp::create(builder, indices.getLoc(), indices.getType(),
+                                           indices, layout.str(mesh));
+    }
+  }
+
   LogicalResult partitionOp(OpBuilder &builder, int32_t number) {
     const FlowOp &entry = flow.graph.ops[number];
     Operation *op = flow.operations[number];
@@ -192,6 +206,7 @@ private:
       operands.push_back(
           clean(builder, shardable, entry.rule, strategy, static_cast<unsigned>(i), now));
     }
+    localizeIndices(builder, entry.rule, strategy, operands);
     SmallVector<Type> types;
     std::vector<Layout> layouts;
     for (size_t i = 0; i < entry.results.size(); ++i) {

@@ -13,7 +13,7 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
     Convolutions and pools whose spatial dims are split read window buffers, which a
     `comm.halo` fetches, and pad those dims no more.
     Padding is overwritten with a neutral element where an op reduces over it or acts on
-    it.
+    it. Indices into a dim that is split become places in the rank's block.
 
     Before:
     ```mlir

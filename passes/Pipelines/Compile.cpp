@@ -15,6 +15,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 
@@ -139,8 +140,10 @@ Expected<void> Compiler::partition() {
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(PassManager &)> &add) {
   PassManager manager(&context);
+  // Once per stage: a twentieth of a compile would be verification between passes.
+  manager.enableVerifier(false);
   add(manager);
-  if (failed(manager.run(*module)))
+  if (failed(manager.run(*module)) || failed(mlir::verify(*module)))
     return makeError(error.empty() ? "the pipeline failed" : error);
   if (options.dumpDir.empty())
     return {};

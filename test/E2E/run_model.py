@@ -20,13 +20,15 @@ import onnx
 from onnx import numpy_helper
 
 # (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
-# auto = the compiler's own choice; spatial = rows of images over h, columns over w.
+# vocabulary = the tables of embeddings by rows over tp (models of text); auto = the
+# compiler's own choice; spatial = rows of images over h, columns over w.
 CASES = [
     ("", "auto"),
     ("dp=2", "data"), ("tp=2", "hints"),
     ("dp=3", "data"), ("tp=3", "auto"),
     ("dp=4", "data"), ("tp=4", "hints"), ("dp=2,tp=2", "hints"),
     ("dp=8", "data"), ("tp=8", "auto"), ("dp=2,tp=4", "hints"), ("dp=2,tp=4", "auto"),
+    ("tp=4", "vocabulary"),
 ]
 # Convolutional models of every kind of window: 7×7 with a stride, pools, depthwise.
 SPATIAL_CASES = [("h=4", "spatial"), ("h=2,w=2", "spatial"), ("h=3", "spatial"),
@@ -100,6 +102,17 @@ def spatial_hints(model, mesh, shapes):
     return hints
 
 
+def vocabulary_hints(ir, mesh):
+    """Splits every table that is looked up with tokens over tp, by rows, where there are
+    enough of them."""
+    tp = int(re.search(r"tp=(\d+)", mesh).group(1))
+    weights = {value: name for value, name, rows in re.findall(
+        r'(%\d+) = graph\.weight "([^"]+)".*?: tensor<(\d+)x', ir) if int(rows) >= tp}
+    looked_up = re.findall(r"graph\.gather (%\d+), %\w+ \{axis = 0 : i64\}", ir)
+    return {"tensors": {weights[table]: [["tp"], []]
+                        for table in looked_up if table in weights}}
+
+
 def compare(expected_path, actual_path):
     """Largest difference; raises if beyond the tolerance."""
     load = lambda path: numpy_helper.to_array(onnx.load_tensor(path))
@@ -125,18 +138,20 @@ def run_case(arguments, folder, case, mesh, how, work):
     command = [arguments.partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes]
     if how == "data":
         command += ["--mode", "data-parallel"]
-    if how == "hints":
+    if how in ("hints", "vocabulary"):
         dump = os.path.join(work, "ir")
         call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump, *shapes])
         with open(os.path.join(dump, "00-imported.mlir")) as file:
             ir = file.read()
-        hints = weight_hints(ir, mesh, case["shapes"])
+        hints = (vocabulary_hints(ir, mesh) if how == "vocabulary" else
+                 weight_hints(ir, mesh, case["shapes"]))
         # The light models' weights are uniform constants: there is none to split.
-        if "graph.weight" in ir and not any("tp" in (dims or []) for dims in hints["tensors"].values()):
+        if "graph.weight" in ir and not any(
+                "tp" in str(dims) for dims in hints["tensors"].values()):
             raise Failure("no weight to split was found: the hint generator is at fault")
     if how == "spatial":
         hints = spatial_hints(model, mesh, case["shapes"])
-    if how in ("hints", "spatial"):
+    if how in ("hints", "vocabulary", "spatial"):
         path = os.path.join(work, "hints.json")
         with open(path, "w") as file:
             json.dump(hints, file)
@@ -171,6 +186,8 @@ def main():
     cases = CASES + (SPATIAL_CASES if arguments.model in SPATIAL_MODELS else [])
     for mesh, how in cases:
         if arguments.meshes is not None and mesh not in arguments.meshes.split(";"):
+            continue
+        if how == "vocabulary" and "input_ids" not in case["inputs"]:
             continue
         work = tempfile.mkdtemp(prefix="partita-e2e-")
         label = f"{arguments.model} {mesh or 'one rank'} ({how})"

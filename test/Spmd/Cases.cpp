@@ -297,6 +297,8 @@ static std::vector<OpCase> movements() {
   inferred("graph.gather", {"6x4xf32", "5xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"3x6x2xf32", "2x3xi64"}, "axis = 1", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"5x4xf32", "i64"}, "axis = -1", {{}, {Data::Index, 4}});
+  inferred("graph.gather", {"5x3xi32", "4xi32"}, "axis = 0", {{}, {Data::Index, 5}});
+  inferred("graph.gather", {"6x3xi1", "4xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
            {{}, {Data::Index, 4}});
   inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});

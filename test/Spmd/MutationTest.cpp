@@ -134,6 +134,21 @@ module attributes {dist.mesh = "dp=2,tp=4"} {
     return %1 : tensor<13x2xf32>
   }
 })"},
+    {"a vocabulary of 50257 on 4: every rank has a row, indices of both signs", R"(
+module attributes {dist.mesh = "dp=2,tp=4"} {
+  func.func @main(%i: tensor<32xi64> {dist.layout = "[{32: dp}]"}) -> tensor<32x2xf32> {
+    %t = graph.weight "table" : tensor<50257x2xf32>
+    %stride = graph.constant dense<16752> : tensor<32xi64>
+    %size = graph.constant dense<50257> : tensor<32xi64>
+    %0 = graph.mul %i, %stride {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %1 = graph.sub %0, %size {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %2 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{32: dp}, {50257/50264: tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %3 = graph.gather %t, %1 {axis = 0 : i64, dist.strategy = "[{32}, {50257/50264: dp, tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %4 = graph.sub %2, %3 {dist.strategy = "[{32: dp}, {2}] pass 0 {tp}"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    %5 = graph.add %2, %4 {dist.strategy = "[{32: dp}, {2}]"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    return %5 : tensor<32x2xf32>
+  }
+})"},
     {"thirds of a fused projection, joined in another order", R"(
 module attributes {dist.mesh = "tp=2"} {
   func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}*{4: tp}]"}) -> tensor<3x8xf32> {
@@ -187,7 +202,7 @@ struct Damage {
 };
 
 bool drop(Operation *op) {
-  bool droppable = isa<comm::CommOpInterface, comm::MaskOp>(op) &&
+  bool droppable = isa<comm::CommOpInterface, comm::MaskOp, comm::LocalIndexOp>(op) &&
                    op->getOperand(0).getType() == op->getResult(0).getType();
   if (droppable)
     op->getResult(0).replaceAllUsesWith(op->getOperand(0));
@@ -376,6 +391,30 @@ bool otherSlices(Operation *op) {
   return true;
 }
 
+/// Indices relative to the block of another axis' coordinate.
+bool otherBlock(Operation *op) {
+  auto index = dyn_cast<comm::LocalIndexOp>(op);
+  if (!index)
+    return false;
+  std::string layout = index.getLayout().str();
+  size_t at = layout.find("dp, tp");
+  if (at != std::string::npos)
+    layout.replace(at, 6, "tp, dp");
+  else
+    layout.replace(layout.find(": tp"), 4, ": tp:(1)2");
+  index.setLayout(layout);
+  return true;
+}
+
+/// A row of another rank's is taken for one of its own.
+bool unmasked(Operation *op) {
+  auto gather = dyn_cast<graph::GatherOp>(op);
+  if (!gather || !gather.getMasked())
+    return false;
+  gather.setMasked(false);
+  return true;
+}
+
 constexpr Damage damages[] = {
     {"dropped", drop},
     {"reduction left out", sliceOnly},
@@ -394,6 +433,8 @@ constexpr Damage damages[] = {
     {"windows of another stride", otherStride},
     {"not scaled", noScale},
     {"slices of the other axis", otherSlices},
+    {"relative to another block", otherBlock},
+    {"rows of other ranks not masked", unmasked},
 };
 
 /// Damages that leave the result as it is.

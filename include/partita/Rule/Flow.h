@@ -18,6 +18,7 @@
 
 #include "partita/Rule/ShardingRule.h"
 
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -95,7 +96,9 @@ public:
   /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
   std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
   /// Every atom of an op.
-  std::vector<int32_t> allAtoms(int32_t op) const;
+  std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
+    return {firstAtom[op], firstAtom[op + 1]};
+  }
   /// Elements of an atom in a dim of an operand of its op, or of a result.
   int64_t extent(const Atom &atom, bool ofOperand) const {
     const Factor &factor = ops[atom.op].rule.factors[atom.factor];
@@ -107,6 +110,7 @@ public:
 
 private:
   std::vector<std::vector<std::vector<int32_t>>> opAtoms;
+  std::vector<int32_t> firstAtom; ///< per op, and the end of the last
 };
 
 } // namespace partita

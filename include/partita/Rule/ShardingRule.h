@@ -15,7 +15,9 @@
 //
 // Factor kinds
 //   Parallel   any axes; every tensor that has the factor is split.
-//   Reduction  any axes; results become partial with the factor's reduction kind.
+//   Reduction  any axes; results become partial with the factor's reduction kind. The
+//              dim that an embedding looks up is one: each rank has the rows of its
+//              block and zero for the others.
 //   Window     a spatial dim of convolution or pooling. Its loop runs over the positions
 //              of the result's dim; the operand's dim is read through windows and has
 //              another size. Any axes, in blocks of positions: the operand is split over
@@ -62,6 +64,11 @@ struct Factor {
   /// For Reduction: operands that are added to the sum (a bias). When the factor is split
   /// they must be partial along its axes, or every rank would add them.
   std::vector<int32_t> addends = {};
+  /// For Reduction: the operand whose elements are indices of the factor (gather), or -1.
+  /// Only what they name is read, so padding need not be neutral; where the factor is
+  /// split, the operand is turned into places in the rank's block, -1 for those that lie
+  /// in another one (comm.local_index), which the local op must take for zero.
+  int32_t index = -1;
   WindowFactor window = {}; ///< for Window
 
   /// Elements of the factor in a dim of an operand, or of a result.

@@ -14,6 +14,8 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 #define PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 
+#include "llvm/ADT/SmallVector.h"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,8 +28,9 @@ struct Part {
   int64_t size = 1, stride = 0;
   bool operator==(const Part &) const = default;
 };
-/// Major to minor; empty for a dim of size 1.
-using Parts = std::vector<Part>;
+/// Major to minor; empty for a dim of size 1. Views are copied at every use of a tensor:
+/// one or two parts need no memory of their own.
+using Parts = llvm::SmallVector<Part, 2>;
 
 /// Drops parts of size 1 and merges neighbours that are contiguous with each other.
 Parts simplified(Parts parts);

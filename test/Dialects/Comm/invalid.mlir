@@ -156,3 +156,33 @@ module attributes {dist.mesh = "sp=2"} {
     return
   }
 }
+
+// -----
+
+module attributes {dist.mesh = "tp=4"} {
+  func.func @dims(%x: tensor<8xi64>) {
+    // expected-error@+1 {{expected the layout of one dim without partial axes, got [{8: tp}, {4}]}}
+    %0 = comm.local_index %x {layout = "[{8: tp}, {4}]"} : tensor<8xi64>
+    return
+  }
+}
+
+// -----
+
+module attributes {dist.mesh = "tp=4"} {
+  func.func @padding(%x: tensor<8xi64>) {
+    // expected-error@+1 {{has a bad layout}}
+    %0 = comm.local_index %x {layout = "[{7: tp}]"} : tensor<8xi64>
+    return
+  }
+}
+
+// -----
+
+module attributes {dist.mesh = "tp=4"} {
+  func.func @element(%x: tensor<8xf32>) {
+    // expected-error@+1 {{expected integer indices, got 'tensor<8xf32>'}}
+    %0 = comm.local_index %x {layout = "[{8: tp}]"} : tensor<8xf32>
+    return
+  }
+}

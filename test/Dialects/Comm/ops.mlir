@@ -14,6 +14,13 @@ module attributes {dist.mesh = "dp=2,tp=4"} {
     %4 = comm.all_gather %3 {axes = ["tp"], from = "[{8: tp}, {6}]", place = array<i64: 0, 0, -1, -1>, received = 36 : i64, to = "[{8}, {6}]"} : (tensor<2x6xf32>) -> tensor<8x6xf32>
     return %4 : tensor<8x6xf32>
   }
+
+  // CHECK-LABEL: func.func @indices
+  func.func @indices(%i: tensor<5xi64>) -> tensor<5xi64> {
+    // CHECK: comm.local_index %{{.*}} {layout = "[{50257/50260: tp}]"} : tensor<5xi64>
+    %0 = comm.local_index %i {layout = "[{50257/50260: tp}]"} : tensor<5xi64>
+    return %0 : tensor<5xi64>
+  }
 }
 
 module attributes {dist.mesh = "sp=2"} {

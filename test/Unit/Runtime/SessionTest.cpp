@@ -65,15 +65,31 @@ extern "C" void *mmap(void *at, size_t size, int protection, int flags, int fd,
 static uint64_t allocationsOfEngineCalls(const std::string &path) {
   auto stage = Stage::load(path);
   REQUIRE(stage);
-  alignas(64) static std::byte memory[6][1 << 16];
+  const TaskTable &table = (*stage)->table();
+  auto arena = *WeightStore::allocate(table.arenaBytes());
+  auto weights = *WeightStore::allocate(table.weightBytes());
+  auto addressOf = [&](int64_t buffer) -> void * {
+    if (buffer < 0)
+      return nullptr;
+    const partita_buffer &b = table.buffers()[static_cast<size_t>(buffer)];
+    const auto &block = b.space == PARTITA_SPACE_ARENA ? arena : weights;
+    return static_cast<std::byte *>(WeightStore::address(*block)) + b.offset;
+  };
+  onednn::setThreads(1);
   uint64_t total = 0;
-  for (size_t i = 0; i < (*stage)->table().numTasks(); ++i) {
-    TaskView view = (*stage)->table().task(i);
-    if (view.kind != TaskKind::MatMul)
+  for (size_t i = 0; i < table.numTasks(); ++i) {
+    TaskView view = table.task(i);
+    if (view.kind < TaskKind::MatMul || view.kind > TaskKind::Pool)
       continue;
     auto call = *onednn::Call::create(view.kind, view.params);
-    void *operands[] = {memory[0], memory[1], memory[2], memory[3], memory[4]};
-    REQUIRE(call->bind(operands, memory[5]));
+    std::vector<void *> operands;
+    for (int64_t buffer : view.operands)
+      operands.push_back(addressOf(buffer));
+    auto packed = *WeightStore::allocate(call->sizes().packed);
+    if (call->sizes().packed != 0)
+      REQUIRE(call->pack(operands[onednn::Call::weightOperand(view.kind)],
+                         WeightStore::address(*packed)));
+    REQUIRE(call->bind(operands, WeightStore::address(*packed)));
     REQUIRE(call->run());
     allocations = 0;
     counting = true;
@@ -189,6 +205,38 @@ TEST_CASE("a bundle runs on threads and equals the reference, requests do not al
     CHECK(times[2].kinds == "matmul, all-reduce");
     CHECK(times[2].seconds > 0);
   }
+}
+
+// Run by test/E2E/run_memory.py on a compiled model.
+TEST_CASE("requests on the bundle in PARTITA_TEST_BUNDLE do not allocate", "[.bundle]") {
+  const char *folder = std::getenv("PARTITA_TEST_BUNDLE");
+  REQUIRE(folder);
+  auto session = Session::load(folder, {});
+  if (!session)
+    FAIL(session.error().message);
+  auto tensors = [](const std::vector<TensorInfo> &infos) {
+    std::vector<HostTensor> list;
+    for (const TensorInfo &info : infos)
+      list.push_back(HostTensor::zeros(info.type, info.shape));
+    return list;
+  };
+  std::vector<HostTensor> inputs = tensors((*session)->inputs()),
+                          outputs = tensors((*session)->outputs());
+  std::vector<const std::byte *> from;
+  std::vector<std::byte *> to;
+  for (const HostTensor &tensor : inputs)
+    from.push_back(tensor.bytes.data());
+  for (HostTensor &tensor : outputs)
+    to.push_back(tensor.bytes.data());
+  REQUIRE((*session)->run(from, to));
+  uint64_t perRank = allocationsOfEngineCalls(std::string(folder) + "/stage-0.so");
+  allocations = mappings = 0;
+  counting = true;
+  for (int k = 0; k < 3; ++k)
+    (void)(*session)->run(from, to);
+  counting = false;
+  CHECK(allocations == 3 * perRank * static_cast<uint64_t>((*session)->numRanks()));
+  CHECK(mappings == 0);
 }
 
 TEST_CASE("partita-run: local and mpi give the same outputs") {
