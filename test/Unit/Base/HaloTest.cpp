@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 
@@ -51,68 +52,79 @@ std::optional<int32_t> expectedAt(const Mesh &mesh, const Halo &halo, int64_t ra
 }
 } // namespace
 
+/// Source, positions: the source split like the positions, whole, or along the outer dim.
+static std::vector<std::pair<Layout, Layout>> layoutPairs(const Mesh &mesh,
+                                                          const HaloCase &c) {
+  int64_t n = mesh.numRanks();
+  AxisList first{mesh.whole(0)}, all = mesh.all(), none;
+  auto layout = [](DimLayout outer, DimLayout rows) {
+    return Layout{{std::move(outer), std::move(rows), split(2, {}, 1)}, {}};
+  };
+  return {{layout(split(3, none, 1), split(c.input, all, n)),
+           layout(split(3, none, 1), split(c.positions, all, n))},
+          {layout(split(3, none, 1), split(c.input, none, 1)),
+           layout(split(3, none, 1), split(c.positions, first, n))},
+          {layout(split(3, first, first[0].size), split(c.input, none, 1)),
+           layout(split(3, none, 1), split(c.positions, all, 2 * n))}};
+}
+
+/// Every rank's part of 0, 1, 2 …, with -1 in the padding.
+static std::vector<HostTensor> numberedLocals(const Mesh &mesh, const Layout &layout) {
+  HostTensor global = HostTensor::zeros(DType::I32, layout.globalShape());
+  HostTensor ones = global;
+  for (int64_t i = 0; i < global.size(); ++i) {
+    global.data<int32_t>()[i] = static_cast<int32_t>(i);
+    ones.data<int32_t>()[i] = 1;
+  }
+  std::vector<HostTensor> locals;
+  for (int64_t r = 0; r < mesh.numRanks(); ++r) {
+    locals.push_back(extractLocal(mesh, layout, r, global));
+    HostTensor valid = extractLocal(mesh, layout, r, ones);
+    for (int64_t i = 0; i < valid.size(); ++i)
+      if (valid.data<int32_t>()[i] == 0)
+        locals.back().data<int32_t>()[i] = -1;
+  }
+  return locals;
+}
+
+/// Counts wrong elements of the buffer of one rank, and those that it does not own.
+static void countBuffer(const Mesh &mesh, const Halo &halo, int64_t rank,
+                        const HostTensor &buffer, const HostTensor &own, int64_t &wrong,
+                        int64_t &lacking) {
+  std::vector<int64_t> shape = halo.shape();
+  const int32_t *mine = own.data<int32_t>(), *end = mine + own.size();
+  for (int64_t at = 0; at < buffer.size(); ++at) {
+    auto expected = expectedAt(mesh, halo, rank, at / (shape[1] * shape[2]),
+                               at / shape[2] % shape[1], at % shape[2]);
+    wrong += buffer.data<int32_t>()[at] !=
+             expected.value_or(std::numeric_limits<int32_t>::lowest());
+    lacking += expected && std::find(mine, end, *expected) == end;
+  }
+}
+
 TEST_CASE("a window buffer holds the rows its windows cover, and the fill elsewhere") {
   size_t buffers = 0;
   for (const char *text : {"a=2", "a=3", "a=8", "a=2,b=2", "a=2,b=3"}) {
     Mesh mesh = *Mesh::parse(text);
-    int64_t n = mesh.numRanks();
-    AxisList first{mesh.whole(0)}, all = mesh.all();
-    for (const HaloCase &c : haloCases()) {
-      Halo halo;
-      halo.windows = {c.window};
-      halo.fill = ReduceKind::Max;
-      // The source: split like the positions, whole, or along the outer dim.
-      std::vector<std::pair<Layout, Layout>> pairs{
-          {{{split(3, {}, 1), split(c.input, all, n), split(2, {}, 1)}, {}},
-           {{split(3, {}, 1), split(c.positions, all, n), split(2, {}, 1)}, {}}},
-          {{{split(3, {}, 1), split(c.input, {}, 1), split(2, {}, 1)}, {}},
-           {{split(3, {}, 1), split(c.positions, first, n), split(2, {}, 1)}, {}}},
-          {{{split(3, first, first[0].size), split(c.input, {}, 1), split(2, {}, 1)}, {}},
-           {{split(3, {}, 1), split(c.positions, all, 2 * n), split(2, {}, 1)}, {}}}};
-      for (auto &[before, positions] : pairs) {
-        halo.before = before, halo.positions = positions;
-        REQUIRE(halo.verify(mesh));
-        HostTensor global = HostTensor::zeros(DType::I32, before.globalShape());
-        for (int64_t i = 0; i < global.size(); ++i)
-          global.data<int32_t>()[i] = static_cast<int32_t>(i);
-        std::vector<HostTensor> locals;
-        for (int64_t r = 0; r < n; ++r) {
-          locals.push_back(HostTensor::zeros(DType::I32, before.localShape()));
-          std::fill_n(locals.back().data<int32_t>(), locals.back().size(), -1);
-          HostTensor valid = extractLocal(mesh, before, r, global);
-          HostTensor ones = global;
-          std::fill_n(ones.data<int32_t>(), ones.size(), 1);
-          HostTensor has = extractLocal(mesh, before, r, ones);
-          for (int64_t i = 0; i < valid.size(); ++i)
-            if (has.data<int32_t>()[i])
-              locals.back().data<int32_t>()[i] = valid.data<int32_t>()[i];
-        }
-        auto results = executeHalo(mesh, halo, locals);
-        std::vector<int64_t> shape = halo.shape();
-        int64_t wrong = 0, most = 0;
-        for (int64_t r = 0; r < n; ++r, ++buffers) {
-          int64_t at = 0, lacking = 0;
-          for (int64_t i = 0; i < shape[0]; ++i)
-            for (int64_t j = 0; j < shape[1]; ++j)
-              for (int64_t k = 0; k < shape[2]; ++k, ++at) {
-                auto expected = expectedAt(mesh, halo, r, i, j, k);
-                wrong += results[r].data<int32_t>()[at] !=
-                         expected.value_or(std::numeric_limits<int32_t>::lowest());
-                if (!expected)
-                  continue;
-                const int32_t *own = locals[r].data<int32_t>();
-                lacking += std::find(own, own + locals[r].size(), *expected) ==
-                           own + locals[r].size();
-              }
-          most = std::max(most, lacking);
-        }
+    for (const HaloCase &c : haloCases())
+      for (auto &[before, positions] : layoutPairs(mesh, c)) {
+        Halo halo{before, positions, {c.window}, ReduceKind::Max};
         INFO(mesh.str() << ": " << before.str(mesh) << " to " << positions.str(mesh)
                         << " stride " << c.window.stride << " reach " << c.window.reach
                         << " low " << c.window.low);
+        REQUIRE(halo.verify(mesh));
+        auto locals = numberedLocals(mesh, before);
+        auto results = executeHalo(mesh, halo, locals);
+        int64_t wrong = 0, most = 0;
+        for (size_t r = 0; r < results.size(); ++r, ++buffers) {
+          int64_t lacking = 0;
+          countBuffer(mesh, halo, static_cast<int64_t>(r), results[r], locals[r], wrong,
+                      lacking);
+          most = std::max(most, lacking);
+        }
         CHECK(wrong == 0);
         CHECK(haloElements(mesh, halo) == most);
       }
-    }
   }
   std::printf("halo: %zu window buffers equal\n", buffers);
 }
