@@ -13,7 +13,7 @@ std::string_view partita::name(FactorKind kind) {
 }
 
 int32_t ShardingRule::addFactor(int64_t size, FactorKind kind, ReduceKind reduce) {
-  factors.push_back({size, kind, reduce, {}, {}});
+  factors.push_back({.size = size, .kind = kind, .reduce = reduce});
   return static_cast<int32_t>(factors.size()) - 1;
 }
 

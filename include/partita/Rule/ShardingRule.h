@@ -64,12 +64,12 @@ struct Factor {
   /// For Reduction: operands that are added to the sum (a bias). When the factor is split
   /// they must be partial along its axes, or every rank would add them.
   std::vector<int32_t> addends = {};
+  WindowFactor window = {}; ///< for Window
   /// For Reduction: the operand whose elements are indices of the factor (gather), or -1.
   /// Only what they name is read, so padding need not be neutral; where the factor is
   /// split, the operand is turned into places in the rank's block, -1 for those that lie
   /// in another one (comm.local_index), which the local op must take for zero.
   int32_t index = -1;
-  WindowFactor window = {}; ///< for Window
 
   /// Elements of the factor in a dim of an operand, or of a result.
   int64_t extent(bool ofOperand) const {
