@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Generate.h"
+#include "Model.h"
 
 #include "partita/Solver/Read.h"
 #include "partita/Solver/Solve.h"
@@ -88,8 +89,87 @@ static int blocks() {
   return 0;
 }
 
-static int large(int nodes, int choices, double limit) {
-  Problem problem = bench::Layered(std::max(1, nodes / 64), 64, choices, 1).make();
+/// Writes a problem whose variables have one usage each as the reader takes it.
+static int write(const Problem &problem, const std::string &path) {
+  std::FILE *file = std::fopen(path.c_str(), "w");
+  if (!file) {
+    std::fprintf(stderr, "bench-solver: error: cannot write '%s'\n", path.c_str());
+    return 1;
+  }
+  auto list = [&](const char *name, size_t count, auto value) {
+    std::fprintf(file, "%s [", name);
+    for (size_t i = 0; i < count; ++i)
+      std::fprintf(file, i == 0 ? "%s" : ", %s", value(i).c_str());
+    std::fprintf(file, "]");
+  };
+  auto text = [](const std::vector<int64_t> &values) {
+    std::string result = "[";
+    for (int64_t v : values)
+      result += (result.size() == 1 ? "" : ", ") + std::to_string(v);
+    return result + "]";
+  };
+  const auto &variables = problem.variables;
+  const auto &edges = problem.edges;
+  std::fprintf(file, "{\"problem\": {\"nodes\": {");
+  list("\"intervals\":", variables.size(), [&](size_t v) {
+    return text({variables[v].usages[0].begin, variables[v].usages[0].end});
+  });
+  list(", \"costs\":", variables.size(),
+       [&](size_t v) { return text(variables[v].costs); });
+  list(", \"usages\":", variables.size(),
+       [&](size_t v) { return text(variables[v].usages[0].bytes); });
+  std::fprintf(file, "}, \"edges\": {");
+  list("\"nodes\":", edges.size(),
+       [&](size_t e) { return text({edges[e].first, edges[e].second}); });
+  list(", \"costs\":", edges.size(), [&](size_t e) { return text(edges[e].costs); });
+  std::fprintf(file, "}, \"usage_limit\": %lld}}\n",
+               static_cast<long long>(problem.memoryLimit.value_or(maxBytes)));
+  return std::fclose(file) == 0 ? 0 : 1;
+}
+
+/// KIND:NODES:CHOICES:AXIS,AXIS,…:TIGHTNESS:SEED, or dense:NODES:CHOICES for tables of
+/// random costs.
+static Problem generate(const std::string &text) {
+  std::vector<std::string> parts(1);
+  for (char c : text)
+    if (c == ':')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  parts.resize(6);
+  bench::ModelSpec spec;
+  spec.nodes = std::max(16, std::atoi(parts[1].c_str()));
+  spec.choices = std::max(2, std::atoi(parts[2].c_str()));
+  if (parts[0] == "dense")
+    return bench::Layered(std::max(1, spec.nodes / 64), 64, spec.choices, 1).make();
+  spec.kind = parts[0] == "unet"    ? bench::ModelKind::UNet
+              : parts[0] == "graph" ? bench::ModelKind::Graph
+                                    : bench::ModelKind::Transformer;
+  if (!parts[3].empty()) {
+    spec.mesh = {0};
+    for (char c : parts[3])
+      if (c == ',')
+        spec.mesh.push_back(0);
+      else
+        spec.mesh.back() = spec.mesh.back() * 10 + (c - '0');
+  }
+  if (!parts[4].empty())
+    spec.tightness = std::atof(parts[4].c_str());
+  if (!parts[5].empty())
+    spec.seed = std::strtoull(parts[5].c_str(), nullptr, 10);
+  return bench::Model(spec).make();
+}
+
+static int large(const std::string &spec, double limit) {
+  Problem problem = generate(spec);
+  size_t entries = 0, widest = 0;
+  for (const Edge &e : problem.edges)
+    entries += e.costs.size();
+  for (const Variable &v : problem.variables)
+    widest = std::max(widest, v.costs.size());
+  std::fprintf(
+      stderr, "%zu variables, %zu edges, %zu entries, up to %zu choices, %.2f GiB\n",
+      problem.variables.size(), problem.edges.size(), entries, widest, peakGib());
   SolveOptions options;
   options.threads = 2;
   options.timeLimit = limit;
@@ -98,8 +178,7 @@ static int large(int nodes, int choices, double limit) {
                  p.cost.value_or(-1), p.lowerBound);
   };
   header();
-  row(std::to_string(problem.variables.size()) + " x " + std::to_string(choices), limit,
-      *solve(problem, options));
+  row(spec, limit, *solve(problem, options));
   return 0;
 }
 
@@ -112,8 +191,10 @@ int main(int argc, char **argv) {
   }
   if (argc == 2 && std::strcmp(argv[1], "blocks") == 0)
     return blocks();
-  if (argc == 5 && std::strcmp(argv[1], "large") == 0)
-    return large(std::atoi(argv[2]), std::atoi(argv[3]), std::atof(argv[4]));
+  if (argc == 4 && std::strcmp(argv[1], "large") == 0)
+    return large(argv[2], std::atof(argv[3]));
+  if (argc == 4 && std::strcmp(argv[1], "write") == 0)
+    return write(generate(argv[2]), argv[3]);
   std::fprintf(stderr, "usage: bench-solver instances FOLDER [seconds...] | blocks | "
                        "large NODES CHOICES SECONDS\n");
   return 2;
