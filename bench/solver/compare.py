@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 FORBIDDEN = 10**18
@@ -117,9 +118,9 @@ def cp_sat(problem, seconds, threads):
                   <= problem["usage_limit"])
     model.Minimize(sum(objective))
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = threads
     took = Clock()
+    took.stop_after(seconds, solver.StopSearch)
     status = solver.Solve(model)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     return took.result(round(solver.ObjectiveValue()) if found else None,
@@ -132,7 +133,8 @@ def highs(problem, seconds, threads):
     import numpy as np
     h = highspy.Highs()
     h.setOptionValue("output_flag", False)
-    h.setOptionValue("time_limit", float(seconds))
+    # Lets another thread cancel.
+    h.HandleUserInterrupt = True
     h.setOptionValue("threads", threads)
     h.setOptionValue("mip_rel_gap", 0.0)
     nodes, edges = problem["nodes"], problem["edges"]
@@ -174,7 +176,8 @@ def highs(problem, seconds, threads):
         [highspy.HighsVarType.kContinuous] * (len(cost) - binary)
     h.passModel(lp)
     took = Clock()
-    h.run()
+    took.stop_after(seconds, h.cancelSolve)
+    h.solve()
     status, info = h.getModelStatus(), h.getInfo()
     found = info.primal_solution_status == 2
     return took.result(round(info.objective_function_value) if found else None,
@@ -205,6 +208,14 @@ class Clock:
 
     def __init__(self):
         self.wall, self.cpu = time.time(), time.process_time()
+
+    def stop_after(self, seconds, stop):
+        """Calls `stop` once this process has used so many seconds of its CPU."""
+        def watch():
+            while time.process_time() - self.cpu < seconds:
+                time.sleep(0.2)
+            stop()
+        threading.Thread(target=watch, daemon=True).start()
 
     def result(self, cost, bound, proved):
         return {"wall": time.time() - self.wall, "cpu": time.process_time() - self.cpu,

@@ -18,6 +18,9 @@
 #ifndef PARTITA_LIB_SOLVER_CORE_H
 #define PARTITA_LIB_SOLVER_CORE_H
 
+#include "Budget.h"
+#include "Table.h"
+
 #include "partita/Solver/Problem.h"
 
 #include <cstdint>
@@ -45,8 +48,11 @@ struct CoreVar {
 struct CoreEdge {
   int first, second;
   /// table[a * size(second) + b]
-  std::vector<double> table;
+  Table table;
   bool alive = true;
+  /// Costs that a dual moved off the table for each choice of either end; a hint, like
+  /// the multipliers, and empty for none.
+  std::vector<double> movedFirst{}, movedSecond{};
 };
 
 /// How one variable's choice follows from others, or how its choices were renumbered.
@@ -73,6 +79,10 @@ public:
   double noise = 0;
   /// Table entries touched, the unit of work.
   int64_t work = 0;
+  /// Where set, reductions stop when it is used up. Every state in between is valid.
+  const Budget *limit = nullptr;
+  /// Whether many edges share tables, so that results are worth remembering.
+  bool repeats = false;
 
   int other(int edge, int var) const {
     return edges[edge].first == var ? edges[edge].second : edges[edge].first;
@@ -85,7 +95,7 @@ public:
   /// The edge between two variables, or -1.
   int findEdge(int a, int b) const;
   /// Adds a table (row-major over a, b) to the edge between a and b.
-  void addTable(int a, int b, std::vector<double> &&table);
+  void addTable(int a, int b, const Table &table);
 
   /// Applies every loss-free reduction until none helps. False: no answer exists.
   bool reduce(bool dominance = true);
@@ -127,6 +137,18 @@ public:
   std::vector<Wide> rowUse(const std::vector<int> &choices) const;
 
 private:
+  bool reduceAll(bool dominance);
+  bool expired() const { return limit && limit->exhausted(work); }
+  /// Runs `compute` or takes what it gave for an equal key.
+  template <typename Fn>
+  const Memo::Result &remember(Memo::Key &&key, const std::vector<Table> &inputs,
+                               Fn compute) {
+    if (!memo)
+      return scratch = compute();
+    if (const Memo::Result *known = memo->find(key))
+      return *known;
+    return memo->put(std::move(key), compute(), inputs);
+  }
   std::vector<size_t> bindingRows();
   void removeEdge(int edge);
   bool reviseEdge(int edge, int var, bool &changed);
@@ -134,15 +156,23 @@ private:
   bool normalizeMembers(int var);
   bool pruneMemory(std::vector<int> &changed);
   bool mergeFunctional();
-  bool functionOf(int edge, int var, std::vector<uint32_t> &map) const;
+  bool functionOf(int edge, int var, std::vector<uint32_t> &map);
+  Memo::Result findFunction(int edge, int var) const;
   bool worthContracting(int into, int var) const;
   void contract(int into, int var, int edge, std::vector<uint32_t> map);
+  Memo::Result eliminationTable(int var, int ea, int eb) const;
   bool eliminate();
   bool eliminateOne(int var);
   bool dominate();
   bool dominateOne(int var);
+  std::vector<uint32_t> dominated(int var);
   std::vector<int> cheapestPartners(int var) const;
   bool dominates(int var, int better, int worse) const;
+
+  /// Only during reduce.
+  Memo *memo = nullptr;
+  Memo::Result scratch;
+  std::vector<int> partners;
 };
 
 /// The core of a problem that passed `check`.

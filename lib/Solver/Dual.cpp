@@ -30,7 +30,7 @@ Dual::Dual(Core &core, Cut cut, const Budget *budget)
   constant = core.constant;
   penalties(lambda, 1);
   for (size_t e = 0; e < core.edges.size(); ++e) {
-    const std::vector<double> &table = core.edges[e].table;
+    const Table &table = core.edges[e].table;
     if (std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
       pull(static_cast<int>(e), core.edges[e].first);
   }
@@ -353,6 +353,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
 }
 
 bool Dual::bake() {
+  core.repeats = false;
   double room = cut.value(core.noise) - constant;
   for (size_t e = 0; e < core.edges.size(); ++e) {
     CoreEdge &edge = core.edges[e];
@@ -361,9 +362,10 @@ bool Dual::bake() {
     size_t k = first[e].size(), l = second[e].size();
     core.work += static_cast<int64_t>(k * l);
     const auto &a = theta[edge.first], &b = theta[edge.second];
+    std::vector<double> &table = edge.table.edit();
     for (size_t s = 0; s < k; ++s)
       for (size_t t = 0; t < l; ++t) {
-        double &c = edge.table[s * l + t];
+        double &c = table[s * l + t];
         double moved = c - first[e][s] - second[e][t];
         c = isInfinite(c) || isInfinite(moved) || moved + a[s] + b[t] > room ? infinite
                                                                              : moved;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 #include <zlib.h>
 
 using namespace partita;
@@ -14,13 +15,52 @@ using namespace partita::solver;
 namespace {
 using Lists = std::vector<std::vector<int64_t>>;
 
+/// Tables read so far. Models repeat their layers, so most tables of a file are copies:
+/// keeping one of each is what lets the largest files fit in memory.
+class Tables {
+public:
+  CostTable add(std::vector<int64_t> &&costs) {
+    uint64_t hash = costs.size();
+    for (int64_t c : costs)
+      hash = (hash ^ static_cast<uint64_t>(c)) * 0x9e3779b97f4a7c15ull + (hash >> 29);
+    std::vector<CostTable> &same = known[hash];
+    for (const CostTable &table : same)
+      if (std::equal(table.begin(), table.end(), costs.begin(), costs.end()))
+        return table;
+    costs.shrink_to_fit();
+    return same.emplace_back(std::move(costs));
+  }
+
+private:
+  std::unordered_map<uint64_t, std::vector<CostTable>> known;
+};
+
 /// The members as they stand in the file, in whatever order they come.
 struct Raw {
-  std::optional<Lists> intervals, costs, usages, edgeNodes, edgeCosts;
+  std::optional<Lists> intervals, costs, usages, edgeNodes;
+  std::optional<std::vector<CostTable>> edgeCosts;
   std::optional<int64_t> limit;
   bool sawNodes = false, sawEdges = false;
 };
 } // namespace
+
+static Expected<void> readTables(JsonStream &json,
+                                 std::optional<std::vector<CostTable>> &out) {
+  out.emplace();
+  if (auto begun = json.beginArray(); !begun)
+    return begun;
+  Tables tables;
+  for (std::vector<int64_t> costs;; costs.clear()) {
+    Expected<bool> more = json.nextElement();
+    if (!more)
+      return tl::unexpected(more.error());
+    if (!*more)
+      return {};
+    if (auto read = json.readIntegers(0, forbidden, costs); !read)
+      return read;
+    out->push_back(tables.add(std::move(costs)));
+  }
+}
 
 static Expected<void> readLists(JsonStream &json, int64_t high, int64_t length,
                                 std::optional<Lists> &out) {
@@ -88,7 +128,7 @@ static Expected<void> readEdges(JsonStream &json, Raw &raw) {
     if (key == "nodes")
       return known(readLists(json, UINT32_MAX, 2, raw.edgeNodes));
     if (key == "costs")
-      return known(readLists(json, forbidden, 0, raw.edgeCosts));
+      return known(readTables(json, raw.edgeCosts));
     return false;
   });
 }
