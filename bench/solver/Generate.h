@@ -76,19 +76,21 @@ private:
     int ka = static_cast<int>(problem.variables[a].costs.size());
     int shift = static_cast<int>(random() % choices);
     uint64_t salt = random();
-    edge.costs.reserve(static_cast<size_t>(ka) * choices);
+    std::vector<int64_t> costs;
+    costs.reserve(static_cast<size_t>(ka) * choices);
     for (int s = 0; s < ka; ++s)
       for (int t = 0; t < choices; ++t) {
         if (follows) {
-          edge.costs.push_back((s + shift) % choices == t ? 0 : forbidden);
+          costs.push_back((s + shift) % choices == t ? 0 : forbidden);
           continue;
         }
         uint64_t h = (static_cast<uint64_t>(s) * 0x9e3779b97f4a7c15ull) ^
                      (static_cast<uint64_t>(t) * 0xbf58476d1ce4e5b9ull) ^ salt;
         h = (h ^ (h >> 29)) * 0x94d049bb133111ebull;
         h ^= h >> 32;
-        edge.costs.push_back(h % 11 == 0 ? forbidden : static_cast<int64_t>(h % 5000));
+        costs.push_back(h % 11 == 0 ? forbidden : static_cast<int64_t>(h % 5000));
       }
+    edge.costs = tables.add(std::move(costs));
     problem.edges.push_back(std::move(edge));
   }
 
@@ -117,6 +119,7 @@ private:
 
   int blocks, perBlock, choices, most;
   uint64_t seed;
+  TablePool tables;
   std::mt19937_64 random;
 };
 

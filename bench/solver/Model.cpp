@@ -284,12 +284,13 @@ Variable Model::variable(int n) const {
 
 /// Reshard from the result of `from` to what `to` reads, axis by axis: keeping or slicing
 /// is free, gathering moves the other parts, going to another dim moves the own part.
-Edge Model::edge(int from, int to, const Dims &dims) const {
+Edge Model::edge(int from, int to, const Dims &dims) {
   const Node &a = nodes[from], &b = nodes[to];
   Edge result;
   result.first = static_cast<uint32_t>(from);
   result.second = static_cast<uint32_t>(to);
-  result.costs.reserve(a.strategies.size() * b.strategies.size());
+  std::vector<int64_t> costs;
+  costs.reserve(a.strategies.size() * b.strategies.size());
   double bytes = 4 * product(shape(from));
   for (const std::vector<int> &s : a.strategies) {
     double local = bytes / shards(a, a.out, s);
@@ -302,19 +303,22 @@ Edge Model::edge(int from, int to, const Dims &dims) const {
           continue;
         cost += wants < 0 ? local * (spec.mesh[axis] - 1) : local;
       }
-      result.costs.push_back(static_cast<int64_t>(cost / 1000));
+      costs.push_back(static_cast<int64_t>(cost / 1000));
     }
   }
+  result.costs = tables.add(std::move(costs));
   return result;
 }
 
-Edge Model::tie(int a, int b) const {
+Edge Model::tie(int a, int b) {
   Edge result;
   result.first = static_cast<uint32_t>(a);
   result.second = static_cast<uint32_t>(b);
+  std::vector<int64_t> costs;
   for (const std::vector<int> &s : nodes[a].strategies)
     for (const std::vector<int> &t : nodes[b].strategies)
-      result.costs.push_back(s == t ? 0 : forbidden);
+      costs.push_back(s == t ? 0 : forbidden);
+  result.costs = tables.add(std::move(costs));
   return result;
 }
 

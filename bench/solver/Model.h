@@ -81,13 +81,14 @@ private:
   double shards(const Node &node, const Dims &dims,
                 const std::vector<int> &strategy) const;
   Variable variable(int n) const;
-  Edge edge(int from, int to, const Dims &dims) const;
-  Edge tie(int a, int b) const;
+  Edge edge(int from, int to, const Dims &dims);
+  Edge tie(int a, int b);
   static int64_t limit(const Problem &problem, double tightness);
 
   ModelSpec spec;
   std::mt19937_64 random;
   std::vector<Node> nodes;
+  TablePool tables;
   std::vector<int> weights, gradients;
   int64_t batch = 0, length = 0, hidden = 0, heads = 0;
 };

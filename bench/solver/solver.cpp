@@ -121,7 +121,8 @@ static int write(const Problem &problem, const std::string &path) {
   std::fprintf(file, "}, \"edges\": {");
   list("\"nodes\":", edges.size(),
        [&](size_t e) { return text({edges[e].first, edges[e].second}); });
-  list(", \"costs\":", edges.size(), [&](size_t e) { return text({edges[e].costs.begin(), edges[e].costs.end()}); });
+  list(", \"costs\":", edges.size(),
+       [&](size_t e) { return text({edges[e].costs.begin(), edges[e].costs.end()}); });
   std::fprintf(file, "}, \"usage_limit\": %lld}}\n",
                static_cast<long long>(problem.memoryLimit.value_or(maxBytes)));
   return std::fclose(file) == 0 ? 0 : 1;

@@ -26,8 +26,8 @@ void Core::removeEdge(int edge) {
 }
 
 /// x + y over (rows, columns); y is stored by columns where `turned`.
-static std::vector<double> sumOf(const Table &x, const Table &y, bool turned,
-                                 size_t rows, size_t columns) {
+static std::vector<double> sumOf(const Table &x, const Table &y, bool turned, size_t rows,
+                                 size_t columns) {
   std::vector<double> sum(x.begin(), x.end());
   for (size_t s = 0; s < rows; ++s)
     for (size_t t = 0; t < columns; ++t) {
@@ -50,10 +50,10 @@ void Core::addTable(int a, int b, const Table &table) {
   size_t rows = vars[e.first].cost.size(), columns = vars[e.second].cost.size();
   bool turned = e.first != a;
   Memo::Key key{'+', e.table.id(), table.id(), turned, rows};
-  Table sum = remember(std::move(key), {e.table, table}, [&] {
-                return Memo::Result{
-                    Table(sumOf(e.table, table, turned, rows, columns)), {}};
-              }).table;
+  Table sum =
+      remember(std::move(key), {e.table, table}, [&] {
+        return Memo::Result{Table(sumOf(e.table, table, turned, rows, columns)), {}};
+      }).table;
   e.table = std::move(sum);
   e.movedFirst = e.movedSecond = {};
 }
@@ -108,6 +108,8 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
     case TrailRecord::Renumbered:
       choice = static_cast<int>(record->map[choice]);
       break;
+    case TrailRecord::Replaced:
+      break;
     case TrailRecord::Follows:
       choice =
           static_cast<int>(record->map[record->first < 0 ? 0 : choices[record->first]]);
@@ -124,9 +126,13 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
 std::vector<int> Core::project(std::vector<int> choices, size_t from) const {
   for (size_t i = from; i < trail.size(); ++i) {
     const TrailRecord &record = trail[i];
+    int &choice = choices[record.var];
+    if (record.kind == TrailRecord::Replaced)
+      for (size_t j = 0; j < record.map.size(); j += 2)
+        if (static_cast<int>(record.map[j]) == choice)
+          choice = static_cast<int>(record.map[j + 1]);
     if (record.kind != TrailRecord::Renumbered)
       continue;
-    int &choice = choices[record.var];
     auto at = std::lower_bound(record.map.begin(), record.map.end(),
                                static_cast<uint32_t>(choice));
     assert(at != record.map.end() && *at == static_cast<uint32_t>(choice));

@@ -57,10 +57,12 @@ struct CoreEdge {
 
 /// How one variable's choice follows from others, or how its choices were renumbered.
 struct TrailRecord {
-  enum Kind { Renumbered, Follows, FollowsTwo } kind;
+  enum Kind { Renumbered, Replaced, Follows, FollowsTwo } kind;
   int var, first = -1, second = -1;
-  /// Renumbered: new choice → old. Follows: choice of `first` → choice of `var` (one
-  /// entry when `first` is -1). FollowsTwo: row-major over (first, second).
+  /// Renumbered: new choice → old. Replaced: pairs of a forbidden choice and one that is
+  /// as good whatever the others choose, in the order found. Follows: choice of `first` →
+  /// choice of `var` (one entry when `first` is -1). FollowsTwo: row-major over (first,
+  /// second).
   std::vector<uint32_t> map;
   int stride = 0;
 };
@@ -128,7 +130,7 @@ public:
   /// alive ones.
   std::vector<int> expand(std::vector<int> choices) const;
   /// Choices as the trail was `from` records long, carried forward to now. They must not
-  /// have been forbidden since.
+  /// have been forbidden since, except by dominance.
   std::vector<int> project(std::vector<int> choices, size_t from) const;
   /// Cost and feasibility of choices for the alive variables.
   double price(const std::vector<int> &choices) const;
@@ -173,6 +175,8 @@ private:
   Memo *memo = nullptr;
   Memo::Result scratch;
   std::vector<int> partners;
+  /// All false between calls of propagate.
+  std::vector<bool> queued;
 };
 
 /// The core of a problem that passed `check`.

@@ -69,7 +69,7 @@ std::vector<int> Core::cheapestPartners(int var) const {
   return partner;
 }
 
-/// The choices of var that another one can replace.
+/// The choices of var that another one can replace, each followed by that one.
 std::vector<uint32_t> Core::dominated(int var) {
   CoreVar &v = vars[var];
   std::vector<int> partner = cheapestPartners(var);
@@ -93,6 +93,7 @@ std::vector<uint32_t> Core::dominated(int var) {
         continue;
       v.cost[worse] = infinite;
       result.push_back(static_cast<uint32_t>(worse));
+      result.push_back(static_cast<uint32_t>(better));
       break;
     }
   v.cost = std::move(kept);
@@ -114,12 +115,14 @@ bool Core::dominateOne(int var) {
       inputs.push_back(edges[e].table);
     }
   }
-  const Memo::Result &result = remember(std::move(key), inputs, [&] {
-    return Memo::Result{{}, dominated(var)};
-  });
-  for (uint32_t s : result.map)
-    v.cost[s] = infinite;
-  return !result.map.empty();
+  const Memo::Result &result =
+      remember(std::move(key), inputs, [&] { return Memo::Result{{}, dominated(var)}; });
+  if (result.map.empty())
+    return false;
+  for (size_t i = 0; i < result.map.size(); i += 2)
+    v.cost[result.map[i]] = infinite;
+  trail.push_back({TrailRecord::Replaced, var, -1, -1, result.map, 0});
+  return true;
 }
 
 bool Core::dominate() {

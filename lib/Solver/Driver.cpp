@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Fixer.h"
 #include "Neighbourhood.h"
 
 #include <algorithm>
@@ -109,6 +110,32 @@ bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) 
   return isInfinite(result.open);
 }
 
+/// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
+/// all else may come too late.
+bool Driver::firstPhase(Core &core) {
+  Budget part = budget.fraction(0.25);
+  core.limit = &part;
+  bool left = core.reduce();
+  core.limit = nullptr;
+  budget.work += core.work;
+  core.work = 0;
+  if (!left || core.aliveVars() == 0)
+    return left;
+  part = budget.fraction(0.15);
+  Dual dual(core, Cut(), &part);
+  left = dual.run(6, 0);
+  bound = std::max(bound, dual.bound());
+  if (auto choices = construct(core, dual))
+    take(core, std::move(*choices), 0);
+  // Where there is time for more, a fresh start ends higher than these first steps.
+  if (core.tableEntries() > Dual::mostBaked)
+    left = left && dual.keep();
+  budget.work += core.work;
+  core.work = 0;
+  report();
+  return left;
+}
+
 /// Raises the bound of the root and keeps the moved costs: everything after starts from
 /// them. Without a cut, so that the best answer never loses a choice.
 bool Driver::boundPhase(Core &core) {
@@ -117,7 +144,12 @@ bool Driver::boundPhase(Core &core) {
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
-  bool left = dual.bake() && core.reduce();
+  if (auto choices = construct(core, dual))
+    take(core, std::move(*choices), 0);
+  size_t from = core.trail.size();
+  bool left = dual.settleInCore() && core.reduce();
+  if (left && best)
+    best = core.project(std::move(*best), from);
   budget.work += core.work;
   core.work = 0;
   report();
@@ -125,14 +157,14 @@ bool Driver::boundPhase(Core &core) {
 }
 
 /// Shrinks the root by what the best answer's cost excludes. The answer itself stays: the
-/// cut is one above it, and dominance, which may prefer an equal choice, is left out.
+/// cut is one above it.
 bool Driver::tightenPhase(Core &core, int sweeps) {
   Budget part = budget.fraction(0.3);
   Dual dual(core, Cut{cut.upper + 1}, &part);
-  bool left = dual.run(sweeps, 2e-6) && dual.bake();
+  bool left = dual.run(sweeps, 2e-6) && dual.settleInCore();
   bound = std::max(bound, std::min(dual.bound(), cut.upper));
   size_t from = core.trail.size();
-  left = left && core.reduce(false);
+  left = left && core.reduce();
   budget.work += core.work;
   core.work = 0;
   if (left)
@@ -171,7 +203,7 @@ Outcome Driver::run() {
   if (!root.infeasible.empty())
     return infeasible(root.infeasible);
   Core &core = root.core;
-  if (!core.reduce() || !boundPhase(core))
+  if (!firstPhase(core) || !boundPhase(core))
     return infeasible(whyInfeasible(buildCore(problem).core));
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,

@@ -30,11 +30,31 @@ Dual::Dual(Core &core, Cut cut, const Budget *budget)
   constant = core.constant;
   penalties(lambda, 1);
   for (size_t e = 0; e < core.edges.size(); ++e) {
+    if (!core.edges[e].movedFirst.empty()) {
+      loadHints(static_cast<int>(e));
+      continue;
+    }
+    // No table of a problem has negative costs, and only such are shared.
     const Table &table = core.edges[e].table;
-    if (std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
+    if (!core.repeats &&
+        std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
       pull(static_cast<int>(e), core.edges[e].first);
   }
   level();
+}
+
+/// Starts from what an earlier dual moved.
+void Dual::loadHints(int edge) {
+  const CoreEdge &e = core.edges[edge];
+  first[edge] = e.movedFirst;
+  second[edge] = e.movedSecond;
+  auto add = [](std::vector<double> &cost, const std::vector<double> &moved) {
+    for (size_t s = 0; s < cost.size(); ++s)
+      if (!isInfinite(cost[s]))
+        cost[s] += moved[s];
+  };
+  add(theta[e.first], first[edge]);
+  add(theta[e.second], second[edge]);
 }
 
 /// Takes every variable's minimum out, so that the constant is a bound again: after the
@@ -230,12 +250,18 @@ bool Dual::visit(int var, bool forward) {
 }
 
 bool Dual::sweep() {
-  for (int v : order)
-    if (!visit(v, true))
+  size_t visits = 0;
+  bool stopped = false;
+  for (auto v = order.begin(); v != order.end() && !stopped; ++v) {
+    if (!visit(*v, true))
       return false;
-  for (auto v = order.rbegin(); v != order.rend(); ++v)
+    stopped = isCutShort(++visits);
+  }
+  for (auto v = order.rbegin(); v != order.rend() && !stopped; ++v) {
     if (!visit(*v, false))
       return false;
+    stopped = isCutShort(++visits);
+  }
   last = constant;
   core.noise = std::max(core.noise, std::abs(constant));
   if (last > best || best <= -infinite) {
@@ -345,9 +371,32 @@ bool Dual::run(int maxSweeps, double tolerance) {
   // The multipliers of the best bound, with messages settled for them.
   if (last < best) {
     moveTo(bestLambda);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3 && !(budget && budget->exhausted(core.work)); ++i)
       if (!sweep())
         return false;
+  }
+  return true;
+}
+
+bool Dual::settleInCore() { return core.tableEntries() > mostBaked ? keep() : bake(); }
+
+bool Dual::keep() {
+  double room = cut.value(core.noise) - constant;
+  for (size_t e = 0; e < core.edges.size(); ++e)
+    if (core.edges[e].alive) {
+      core.edges[e].movedFirst = first[e];
+      core.edges[e].movedSecond = second[e];
+    }
+  core.lambda = lambda;
+  for (int v : order) {
+    bool any = false;
+    for (size_t s = 0; s < theta[v].size(); ++s) {
+      if (isInfinite(theta[v][s]) || theta[v][s] > room)
+        core.vars[v].cost[s] = infinite;
+      any |= !isInfinite(core.vars[v].cost[s]);
+    }
+    if (!any)
+      return false;
   }
   return true;
 }
@@ -362,6 +411,7 @@ bool Dual::bake() {
     size_t k = first[e].size(), l = second[e].size();
     core.work += static_cast<int64_t>(k * l);
     const auto &a = theta[edge.first], &b = theta[edge.second];
+    edge.movedFirst = edge.movedSecond = {};
     std::vector<double> &table = edge.table.edit();
     for (size_t s = 0; s < k; ++s)
       for (size_t t = 0; t < l; ++t) {

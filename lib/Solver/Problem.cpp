@@ -23,6 +23,18 @@ std::string solver::toString(Wide value) {
   return digits;
 }
 
+CostTable TablePool::add(std::vector<int64_t> &&costs) {
+  uint64_t hash = costs.size();
+  for (int64_t c : costs)
+    hash = (hash ^ static_cast<uint64_t>(c) ^ (hash >> 29)) * 0x9e3779b97f4a7c15ull;
+  std::vector<CostTable> &same = known[hash];
+  for (const CostTable &table : same)
+    if (std::equal(table.begin(), table.end(), costs.begin(), costs.end()))
+      return table;
+  costs.shrink_to_fit();
+  return same.emplace_back(std::move(costs));
+}
+
 static std::string number(size_t value) { return std::to_string(value); }
 
 static Expected<void> checkCosts(std::span<const int64_t> costs, const char *kind,

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <zlib.h>
 
 using namespace partita;
@@ -14,26 +13,6 @@ using namespace partita::solver;
 
 namespace {
 using Lists = std::vector<std::vector<int64_t>>;
-
-/// Tables read so far. Models repeat their layers, so most tables of a file are copies:
-/// keeping one of each is what lets the largest files fit in memory.
-class Tables {
-public:
-  CostTable add(std::vector<int64_t> &&costs) {
-    uint64_t hash = costs.size();
-    for (int64_t c : costs)
-      hash = (hash ^ static_cast<uint64_t>(c)) * 0x9e3779b97f4a7c15ull + (hash >> 29);
-    std::vector<CostTable> &same = known[hash];
-    for (const CostTable &table : same)
-      if (std::equal(table.begin(), table.end(), costs.begin(), costs.end()))
-        return table;
-    costs.shrink_to_fit();
-    return same.emplace_back(std::move(costs));
-  }
-
-private:
-  std::unordered_map<uint64_t, std::vector<CostTable>> known;
-};
 
 /// The members as they stand in the file, in whatever order they come.
 struct Raw {
@@ -49,7 +28,7 @@ static Expected<void> readTables(JsonStream &json,
   out.emplace();
   if (auto begun = json.beginArray(); !begun)
     return begun;
-  Tables tables;
+  TablePool tables;
   for (std::vector<int64_t> costs;; costs.clear()) {
     Expected<bool> more = json.nextElement();
     if (!more)

@@ -36,26 +36,28 @@ bool Core::reviseEdge(int edge, int var, bool &changed) {
 }
 
 bool Core::propagate(std::vector<int> changed) {
-  std::vector<bool> queued(vars.size());
+  queued.resize(vars.size());
   for (int v : changed)
     queued[v] = true;
+  bool left = true;
   for (size_t head = 0; head < changed.size(); ++head) {
     int v = changed[head];
     queued[v] = false;
-    if (!vars[v].alive)
+    if (!vars[v].alive || !left)
       continue;
     for (int e : vars[v].edges) {
       int o = other(e, v);
       bool shrunk = false;
-      if (!reviseEdge(e, o, shrunk))
-        return false;
+      left = reviseEdge(e, o, shrunk);
+      if (!left)
+        break;
       if (shrunk && !queued[o]) {
         queued[o] = true;
         changed.push_back(o);
       }
     }
   }
-  return true;
+  return left;
 }
 
 bool Core::fix(int var, int choice) {

@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace partita::solver {
@@ -87,6 +88,16 @@ public:
 
 private:
   std::shared_ptr<std::vector<int64_t>> shared;
+};
+
+/// Gives equal tables out as copies of one.
+class TablePool {
+public:
+  /// Leaves `costs` alone, to be used again, where an equal table is known.
+  CostTable add(std::vector<int64_t> &&costs);
+
+private:
+  std::unordered_map<uint64_t, std::vector<CostTable>> known;
 };
 
 /// Costs of the pairs of choices of two different variables. Several edges may join the
