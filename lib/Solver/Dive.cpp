@@ -35,9 +35,13 @@ static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
   return result;
 }
 
+static bool isLate(const Core &core, size_t step) {
+  return step % 64 == 0 && core.limit && core.limit->exhausted(core.work);
+}
+
 /// Fixes the share of the variables that is most certain, all or nothing: where they
 /// clash, the costs no longer tell what is cheap, and a smaller step is taken. False: no
-/// answer is left.
+/// answer is left, or no time.
 static bool fixTogether(Core &core, const std::vector<Certain> &certain, double share) {
   Core backup = core;
   for (;; share /= 4) {
@@ -48,8 +52,9 @@ static bool fixTogether(Core &core, const std::vector<Certain> &certain, double 
       const Certain &c = certain[i];
       if (isInfinite(core.vars[c.var].cost[c.choice]))
         continue;
+      if (isLate(core, ++done))
+        return false;
       fits = core.fix(c.var, c.choice);
-      ++done;
     }
     if (fits && core.reduce(false))
       return true;
@@ -78,6 +83,8 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
       const Certain &c = certain[i];
       if (isInfinite(core.vars[c.var].cost[c.choice]))
         continue;
+      if (isLate(core, i))
+        return false;
       if (fixer.fix(c.var, c.choice))
         ++done;
     }
@@ -92,6 +99,7 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
 std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
+  core.limit = &budget;
   std::optional<std::vector<int>> best;
   Budget leisure = budget.fraction(0.4);
   while (!budget.exhausted()) {

@@ -116,7 +116,7 @@ bool Driver::firstPhase(Core &core) {
   Budget part = budget.fraction(0.25);
   core.limit = &part;
   bool left = core.reduce();
-  core.limit = nullptr;
+  core.limit = &budget;
   budget.work += core.work;
   core.work = 0;
   if (!left || core.aliveVars() == 0)
@@ -125,7 +125,7 @@ bool Driver::firstPhase(Core &core) {
   Dual dual(core, Cut(), &part);
   left = dual.run(6, 0);
   bound = std::max(bound, dual.bound());
-  if (auto choices = construct(core, dual))
+  if (auto choices = construct(core, dual, budget))
     take(core, std::move(*choices), 0);
   // Where there is time for more, a fresh start ends higher than these first steps.
   if (core.tableEntries() > Dual::mostBaked)
@@ -144,7 +144,7 @@ bool Driver::boundPhase(Core &core) {
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
-  if (auto choices = construct(core, dual))
+  if (auto choices = construct(core, dual, budget))
     take(core, std::move(*choices), 0);
   size_t from = core.trail.size();
   bool left = dual.settleInCore() && core.reduce();
@@ -174,9 +174,13 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
 }
 
 void Driver::divePhase(const Core &core, double fraction) {
-  Search diver(budget, cut);
+  // With an answer at hand, something is left for its improvement.
+  bool large = best && core.tableEntries() > 5'000'000;
+  Budget part = large ? budget.fraction(0.6) : budget;
+  Search diver(part, cut);
   if (auto found = diver.dive(core, fraction))
     take(core, std::move(*found), diver.upper());
+  budget.work = part.work;
   report();
 }
 
@@ -214,6 +218,16 @@ Outcome Driver::run() {
     improvePhase(core, 50);
     tightenPhase(core, 100);
     divePhase(core, 0.15);
+  }
+  if (best && core.tableEntries() > Dual::mostBaked) {
+    // Branch and bound would copy what does not fit twice.
+    for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
+      improvePhase(core, 200);
+      if (!tightenPhase(core, 100))
+        break;
+    }
+    if (budget.exhausted())
+      return finish(core, false);
   }
   for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
     if (budget.exhausted())

@@ -21,6 +21,10 @@ public:
   }
   /// False, and nothing changed, when the choice cannot be taken.
   bool fix(int var, int choice);
+  /// The least that is left in the rows begin ≤ r < end when all take their least.
+  int64_t roomIn(int begin, int end) const;
+  /// What a variable's member is charged with so far.
+  int64_t charged(int var, size_t member) const { return least[var][member]; }
 
 private:
   bool charge(int var);
@@ -38,8 +42,11 @@ private:
 
 /// The quickest answer: every variable in order takes the choice that is cheapest by the
 /// dual's costs with what was chosen before it, where pairs and memory leave room for the
-/// rest. Nothing when a variable is left without choices.
-std::optional<std::vector<int>> construct(Core core, Dual &dual);
+/// rest. Where that ends with a variable without choices, it starts again with a higher
+/// price for the memory that is scarce. Nothing when that does not help, or when the
+/// budget is used up.
+std::optional<std::vector<int>> construct(const Core &core, Dual &dual,
+                                          const Budget &budget);
 
 } // namespace partita::solver
 

@@ -57,6 +57,7 @@ std::vector<int> Neighbourhood::piece(size_t wanted) {
 
 void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
   Core sub = condition(core, choices, attempt.free, use);
+  sub.limit = &part;
   std::vector<int> now;
   for (int v : attempt.free)
     now.push_back(choices[v]);
@@ -149,11 +150,11 @@ bool Neighbourhood::round(Budget &budget, int threads) {
       improved |= apply(a);
     // Pieces as large as can still be searched to the end.
     if (a.complete)
-      growth += 0.02;
+      growth += 0.05;
     else
-      growth -= 0.06;
+      growth -= 0.15;
   }
-  growth = std::clamp(growth, -1.5, 4.0);
+  growth = std::clamp(growth, -3.0, 4.0);
   size = static_cast<size_t>(60.0 * std::exp2(growth));
   return improved;
 }
