@@ -78,14 +78,23 @@ static int instances(const char *folder, const std::vector<double> &limits) {
   return 0;
 }
 
+/// Chains of equal blocks: with live sets that overlap from block to block, and with
+/// blocks that only meet in one result.
 static int blocks() {
   header();
-  for (int count : {8, 64, 1024}) {
-    Problem problem = bench::Layered(count, 32, 8, 0).make();
+  auto chain = [](const std::string &name, const Problem &problem) {
     SolveOptions options;
     options.threads = 2;
-    row(std::to_string(count) + " blocks", options.timeLimit, *solve(problem, options));
-  }
+    row(name, options.timeLimit, *solve(problem, options));
+  };
+  for (int count : {8, 64, 1024})
+    chain(std::to_string(count) + " blocks of 32 x 8, overlapping",
+          bench::Layered(count, 32, 8, 0).make());
+  for (int count : {8, 64, 1024})
+    chain(std::to_string(count) + " blocks of 16 x 8", bench::Chain(count, 16, 8).make());
+  for (int count : {8, 64, 1024})
+    chain(std::to_string(count) + " blocks of 40 x 20",
+          bench::Chain(count, 40, 20).make());
   return 0;
 }
 

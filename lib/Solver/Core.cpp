@@ -25,6 +25,13 @@ void Core::removeEdge(int edge) {
   e.movedFirst = e.movedSecond = {};
 }
 
+void Core::removeVar(int var) {
+  while (!vars[var].edges.empty())
+    removeEdge(vars[var].edges.back());
+  vars[var].members.clear();
+  vars[var].alive = false;
+}
+
 /// x + y over (rows, columns); y is stored by columns where `turned`.
 static std::vector<double> sumOf(const Table &x, const Table &y, bool turned, size_t rows,
                                  size_t columns) {
@@ -106,17 +113,18 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
     int &choice = choices[record->var];
     switch (record->kind) {
     case TrailRecord::Renumbered:
-      choice = static_cast<int>(record->map[choice]);
+      choice = static_cast<int>(record->choices()[choice]);
       break;
     case TrailRecord::Replaced:
       break;
     case TrailRecord::Follows:
-      choice =
-          static_cast<int>(record->map[record->first < 0 ? 0 : choices[record->first]]);
+      choice = static_cast<int>(
+          record->choices()[record->first < 0 ? 0 : choices[record->first]]);
       break;
     case TrailRecord::FollowsTwo:
-      choice = static_cast<int>(
-          record->map[choices[record->first] * record->stride + choices[record->second]]);
+      choice =
+          static_cast<int>(record->choices()[choices[record->first] * record->stride +
+                                             choices[record->second]]);
       break;
     }
   }

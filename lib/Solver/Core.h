@@ -65,6 +65,9 @@ struct TrailRecord {
   /// second).
   std::vector<uint32_t> map;
   int stride = 0;
+  /// In place of `map`, where many records have the same.
+  std::shared_ptr<const std::vector<uint32_t>> shared{};
+  const std::vector<uint32_t> &choices() const { return shared ? *shared : map; }
 };
 
 class Core {
@@ -119,6 +122,11 @@ public:
   }
   /// Drops rows that can no longer be exceeded or are implied by a neighbour.
   void compressRows();
+  /// Drops rows that something else now stands for.
+  void dropRows(const std::vector<bool> &dropped);
+  void removeEdge(int edge);
+  /// Takes a variable out whose choice follows from others, with its edges.
+  void removeVar(int var);
   /// Adds the edge's table into costs and removes v; v has one choice.
   void absorb(int var);
 
@@ -152,7 +160,7 @@ private:
     return memo->put(std::move(key), compute(), inputs);
   }
   std::vector<size_t> bindingRows();
-  void removeEdge(int edge);
+  void keepRows(const std::vector<size_t> &kept);
   bool reviseEdge(int edge, int var, bool &changed);
   bool compact();
   bool normalizeMembers(int var);

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Blocks.h"
 #include "Fixer.h"
 #include "Neighbourhood.h"
 
@@ -116,6 +117,13 @@ bool Driver::firstPhase(Core &core) {
   Budget part = budget.fraction(0.25);
   core.limit = &part;
   bool left = core.reduce();
+  if (left && !part.exhausted(core.work)) {
+    size_t before = core.trail.size();
+    Budget folding = budget.fraction(0.2);
+    foldBlocks(core, folding);
+    budget.work = folding.work;
+    left = core.trail.size() == before || core.reduce();
+  }
   core.limit = &budget;
   budget.work += core.work;
   core.work = 0;

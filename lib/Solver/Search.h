@@ -2,7 +2,7 @@
 #ifndef PARTITA_LIB_SOLVER_SEARCH_H
 #define PARTITA_LIB_SOLVER_SEARCH_H
 
-#include "Dual.h"
+#include "TreeBound.h"
 
 #include <optional>
 
@@ -31,10 +31,12 @@ public:
   double upper() const { return cut.upper; }
   int64_t nodes = 0;
 
-  /// One choice of one variable: taken on one side, forbidden on the other.
+  /// One choice of one variable: taken on one side, forbidden on the other. Or, where
+  /// `part` has some, these choices on one side and the rest on the other.
   struct Branch {
     int var = -1;
     int choice = 0;
+    std::vector<bool> part{};
   };
 
 private:
@@ -43,6 +45,10 @@ private:
   std::vector<Branch> candidates(const Core &core, const Dual &dual, size_t count) const;
   double probe(Core &core, Branch at, bool fixed);
   Branch choose(Core &core, const std::vector<Branch> &candidates, double bound);
+  /// A round of a node whose width is small. Nothing: the core has shrunk, go round
+  /// again.
+  std::optional<Result> treeRound(Core &core, TreeBound &tree, int depth, int round,
+                                  Result &result);
   Result branch(Core &core, Branch at, double bound, int depth);
   void count(Core &core) {
     budget.work += core.work;
