@@ -63,6 +63,8 @@ void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
     now.push_back(choices[v]);
   attempt.before = sub.price(now);
   Search search(part, Cut{attempt.before}, 40, 1);
+  // A piece's work is for many nodes.
+  search.setTreeEntries(200'000);
   Search::Result result = search.solve(sub);
   attempt.work = part.work;
   attempt.after = search.upper();

@@ -150,9 +150,6 @@ Search::Result Search::branch(Core &core, Branch at, double bound, int depth) {
   return result;
 }
 
-/// Tables of all bags together with more entries than this are left to message passing.
-static constexpr int64_t mostTreeEntries = 1'000'000;
-
 /// What the choices of a variable pay for memory.
 static std::vector<double> memoryPrices(const Core &core, int var) {
   std::vector<double> result(core.vars[var].cost.size());
@@ -208,7 +205,7 @@ static Search::Branch splitByMemory(const Core &core,
 std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int depth,
                                                 int round, Result &result) {
   bool first = depth == 0 && round == 0;
-  tree.run(first ? 300 : 40, budget, cut, [&](const std::vector<int> &choices) {
+  tree.run(first ? 300 : 10, budget, cut, [&](const std::vector<int> &choices) {
     accept(core, choices, result.choices);
     return cut;
   });
@@ -260,7 +257,7 @@ Search::Result Search::solve(Core &core, int depth) {
       accept(core, std::vector<int>(core.vars.size()), result.choices);
       return result;
     }
-    if (TreeBound tree(core, mostTreeEntries); tree.fits()) {
+    if (TreeBound tree(core, treeEntries); tree.fits()) {
       if (auto done = treeRound(core, tree, depth, round, result))
         return *done;
       continue;

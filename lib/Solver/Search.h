@@ -12,8 +12,12 @@ namespace partita::solver {
 /// always strictly better than the cut it started with.
 class Search {
 public:
-  Search(Budget &budget, Cut cut, int64_t nodeLimit = INT64_MAX, size_t probes = 8)
+  explicit Search(Budget &budget, Cut cut, int64_t nodeLimit = INT64_MAX,
+                  size_t probes = 8)
       : budget(budget), cut(cut), nodesLeft(nodeLimit), probes(probes) {}
+
+  /// Nodes whose elimination tables have more entries in all are left to message passing.
+  void setTreeEntries(int64_t most) { treeEntries = most; }
 
   /// What a subtree gave: choices (as the given core's variables were on entry) if an
   /// answer below the cut was found, and a bound on everything in the subtree that is
@@ -60,6 +64,7 @@ private:
   int64_t nodesLeft;
   /// Branches tried on both sides before one is taken; 1 takes the likeliest unseen.
   size_t probes;
+  int64_t treeEntries = 16'000'000;
 };
 
 /// The core that is left when all variables but `free` keep their choices.
