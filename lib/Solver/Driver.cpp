@@ -10,6 +10,7 @@
 #include "Driver.h"
 
 #include "Blocks.h"
+#include "Clash.h"
 #include "Fixer.h"
 #include "Neighbourhood.h"
 
@@ -46,16 +47,6 @@ Outcome Driver::infeasible(const std::string &reason) {
   outcome.complete = true;
   outcome.reason = "infeasible: " + reason;
   return outcome;
-}
-
-/// Whether choices are left when only forbidden choices and pairs count.
-static bool pairsLeaveAnAnswer(const Core &core) {
-  Core copy = core;
-  copy.slack.clear();
-  copy.lambda.clear();
-  for (CoreVar &v : copy.vars)
-    v.members.clear();
-  return copy.reduce();
 }
 
 Outcome Driver::finish(const Core &root, bool complete) {
@@ -253,8 +244,36 @@ Outcome Driver::run() {
   return finish(core, true);
 }
 
+/// "variable 3", "variables 3 and 5", "variables 3, 5, 8 and 20 more".
+static std::string list(const std::vector<int> &variables) {
+  static constexpr size_t mostNamed = 8;
+  std::string text = variables.size() == 1 ? "variable " : "variables ";
+  size_t named = std::min(variables.size(), mostNamed);
+  bool all = named == variables.size();
+  for (size_t i = 0; i < named; ++i)
+    text += (i == 0                  ? ""
+             : all && i + 1 == named ? " and "
+                                     : ", ") +
+            std::to_string(variables[i]);
+  return all ? text : text + " and " + std::to_string(variables.size() - named) + " more";
+}
+
 std::string Driver::whyInfeasible(const Core &core) const {
-  if (!pairsLeaveAnAnswer(core))
+  // Bounded by work and by time of its own: the proof is there, only its reason is not.
+  Budget part;
+  part.workLimit = 200'000'000;
+  if (budget.deadline)
+    part.deadline = Budget::Clock::now() + std::chrono::seconds(2);
+  std::vector<int> clash = findClash(core, part);
+  bool single = clash.size() == 1;
+  // Variables of the core beyond the problem's stand for pairs.
+  std::erase_if(clash,
+                [&](int v) { return v >= static_cast<int>(problem.variables.size()); });
+  if (single && clash.size() == 1)
+    return "all choices of " + list(clash) + " are forbidden";
+  if (!clash.empty())
+    return "the forbidden choices and pairs of " + list(clash) + " leave no answer";
+  if (!problem.memoryLimit)
     return "the forbidden choices and pairs leave no answer";
   return "no combination of choices that the forbidden pairs leave fits the memory "
          "limit of " +
