@@ -1,10 +1,15 @@
 //===- solver.cpp - Tables of the solver's costs, bounds and times --------===//
 //
+//   bench-solver header                        the head of the table
 //   bench-solver instances FOLDER [seconds…]   every *.json and *.json.gz in the folder
 //   bench-solver blocks                        chains of 8, 64, 1,024 equal blocks
-//   bench-solver large NODES CHOICES SECONDS   one generated problem of that size
+//   bench-solver large SPEC SECONDS            one generated problem, without the head
+//   bench-solver write SPEC FILE               the same as a problem file
 //
-// Prints Markdown tables; docs/solver.md holds the last ones.
+// SPEC is KIND:NODES:CHOICES[:AXIS,AXIS…[:TIGHTNESS[:SEED]]] with KIND transformer, unet,
+// graph, or dense (random tables, no axes).
+//
+// Prints Markdown tables; bench/solver/report writes all of them to docs/.
 //
 //===----------------------------------------------------------------------===//
 #include "Generate.h"
@@ -38,17 +43,30 @@ static std::string gap(const Solution &s) {
   return text;
 }
 
-static void row(const std::string &name, double limit, const Solution &s) {
-  std::printf("| %s | %g | %s | %s | %s | %s | %.2f | %.2f |\n", name.c_str(), limit,
-              s.choices.empty() ? "-" : toString(s.cost).c_str(),
+/// Solves and prints one line of the table.
+static void row(const std::string &name, const Problem &problem, double limit) {
+  SolveOptions options;
+  options.threads = 2;
+  options.timeLimit = limit;
+  double first = -1;
+  options.progress = [&](const Progress &p) {
+    if (p.cost && first < 0)
+      first = p.seconds;
+  };
+  Solution s = *solve(problem, options);
+  if (!s.choices.empty() && first < 0)
+    first = s.seconds;
+  std::printf("| %s | %g | %s | %s | %s | %s | %.2f | %.2f | %.2f |\n", name.c_str(),
+              limit, s.choices.empty() ? "-" : toString(s.cost).c_str(),
               toString(s.lowerBound).c_str(), gap(s).c_str(),
-              s.status == Status::Optimal ? "yes" : "no", s.seconds, peakGib());
+              s.status == Status::Optimal ? "yes" : "no", first, s.seconds, peakGib());
   std::fflush(stdout);
 }
 
 static void header() {
-  std::printf("| problem | limit s | cost | lower bound | gap | proved | seconds | "
-              "peak GiB so far |\n|---|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| problem | limit s | cost | lower bound | gap | proved | first answer s | "
+      "seconds | peak GiB so far |\n|---|---|---|---|---|---|---|---|---|\n");
 }
 
 static int instances(const char *folder, const std::vector<double> &limits) {
@@ -68,11 +86,8 @@ static int instances(const char *folder, const std::vector<double> &limits) {
       return 1;
     }
     for (double limit : limits) {
-      SolveOptions options;
-      options.threads = 2;
-      options.timeLimit = limit;
       std::string name = file.filename();
-      row(name.substr(0, name.find('.')), limit, *solve(*problem, options));
+      row(name.substr(0, name.find('.')), *problem, limit);
     }
   }
   return 0;
@@ -82,19 +97,13 @@ static int instances(const char *folder, const std::vector<double> &limits) {
 /// blocks that only meet in one result.
 static int blocks() {
   header();
-  auto chain = [](const std::string &name, const Problem &problem) {
-    SolveOptions options;
-    options.threads = 2;
-    row(name, options.timeLimit, *solve(problem, options));
-  };
   for (int count : {8, 64, 1024})
-    chain(std::to_string(count) + " blocks of 32 x 8, overlapping",
-          bench::Layered(count, 32, 8, 0).make());
-  for (int count : {8, 64, 1024})
-    chain(std::to_string(count) + " blocks of 16 x 8", bench::Chain(count, 16, 8).make());
-  for (int count : {8, 64, 1024})
-    chain(std::to_string(count) + " blocks of 40 x 20",
-          bench::Chain(count, 40, 20).make());
+    row(std::to_string(count) + " blocks of 32 x 8, overlapping",
+        bench::Layered(count, 32, 8, 0).make(), 60);
+  for (int length : {16, 20})
+    for (int count : {8, 64, 1024})
+      row(std::to_string(count) + " blocks of " + std::to_string(length) + " x 8",
+          bench::Chain(count, length, 8).make(), 60);
   return 0;
 }
 
@@ -177,18 +186,12 @@ static int large(const std::string &spec, double limit) {
     entries += e.costs.size();
   for (const Variable &v : problem.variables)
     widest = std::max(widest, v.costs.size());
-  std::fprintf(
-      stderr, "%zu variables, %zu edges, %zu entries, up to %zu choices, %.2f GiB\n",
-      problem.variables.size(), problem.edges.size(), entries, widest, peakGib());
-  SolveOptions options;
-  options.threads = 2;
-  options.timeLimit = limit;
-  options.progress = [](const Progress &p) {
-    std::fprintf(stderr, "%6.1f s  best %.0f  bound %.0f\n", p.seconds,
-                 p.cost.value_or(-1), p.lowerBound);
-  };
-  header();
-  row(spec, limit, *solve(problem, options));
+  char size[160];
+  std::snprintf(size, sizeof size,
+                "`%s`: %zu nodes, %zu edges, up to %zu choices, %.0f M costs",
+                spec.c_str(), problem.variables.size(), problem.edges.size(), widest,
+                static_cast<double>(entries) / 1e6);
+  row(size, problem, limit);
   return 0;
 }
 
@@ -199,13 +202,17 @@ int main(int argc, char **argv) {
       limits.push_back(std::atof(argv[i]));
     return instances(argv[2], limits.empty() ? std::vector<double>{5, 30} : limits);
   }
+  if (argc == 2 && std::strcmp(argv[1], "header") == 0) {
+    header();
+    return 0;
+  }
   if (argc == 2 && std::strcmp(argv[1], "blocks") == 0)
     return blocks();
   if (argc == 4 && std::strcmp(argv[1], "large") == 0)
     return large(argv[2], std::atof(argv[3]));
   if (argc == 4 && std::strcmp(argv[1], "write") == 0)
     return write(generate(argv[2]), argv[3]);
-  std::fprintf(stderr, "usage: bench-solver instances FOLDER [seconds...] | blocks | "
-                       "large NODES CHOICES SECONDS\n");
+  std::fprintf(stderr, "usage: bench-solver header | instances FOLDER [seconds...] | "
+                       "blocks | large SPEC SECONDS | write SPEC FILE\n");
   return 2;
 }
