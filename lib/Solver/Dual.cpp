@@ -274,22 +274,17 @@ bool Dual::sweep() {
 /// How much of the last direction a step keeps; damps the zigzag of subgradients.
 static constexpr double momentum = 0.3;
 
-void Dual::stepMultipliers() {
-  if (core.slack.empty())
-    return;
+std::vector<double> solver::excessOfRows(const Core &core, const std::vector<int> &choice,
+                                         const std::vector<double> &lambda) {
   std::vector<Wide> use = core.rowUse(choice);
   size_t rows = use.size();
   std::vector<double> over(rows);
   for (size_t r = 0; r < rows; ++r)
     over[r] = static_cast<double>(use[r] - core.slack[r]);
-  // Of each stretch of exceeded rows only the worst is priced: neighbours are mostly the
-  // same constraint, and a step shared by hundreds of rows moves none of them.
   std::vector<double> change(rows);
-  double norm = 0;
   for (size_t r = 0; r < rows;) {
     if (over[r] <= 0) {
       change[r] = lambda[r] > 0 ? over[r] : 0;
-      norm += change[r] * change[r];
       ++r;
       continue;
     }
@@ -300,13 +295,20 @@ void Dual::stepMultipliers() {
       change[r] = lambda[r] > 0 ? over[r] : 0;
     }
     change[worst] = over[worst];
-    norm += over[worst] * over[worst];
   }
-  if (norm == 0)
+  return change;
+}
+
+void Dual::stepMultipliers() {
+  if (core.slack.empty())
     return;
+  std::vector<double> change = excessOfRows(core, choice, lambda);
+  size_t rows = change.size();
+  if (std::all_of(change.begin(), change.end(), [](double c) { return c == 0; }))
+    return;
+  double norm = 0;
   if (direction.empty())
     direction = change;
-  norm = 0;
   for (size_t r = 0; r < rows; ++r) {
     direction[r] = momentum * direction[r] + (1 - momentum) * change[r];
     if (lambda[r] <= 0 && direction[r] < 0)

@@ -33,6 +33,13 @@ struct Cut {
   }
 };
 
+/// By how much the choices exceed each row, where a multiplier should move. Of each
+/// stretch of exceeded rows only the worst counts, and those that are priced already:
+/// neighbours are mostly the same constraint, and a step shared by hundreds of rows moves
+/// none of them.
+std::vector<double> excessOfRows(const Core &core, const std::vector<int> &choice,
+                                 const std::vector<double> &lambda);
+
 class Dual {
 public:
   /// Tables of more entries than this in all are not copied edge by edge: 60 million are

@@ -204,7 +204,9 @@ static Search::Branch splitByMemory(const Core &core,
 
 std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int depth,
                                                 int round, Result &result) {
-  bool first = depth == 0 && round == 0;
+  // The multipliers of the first round serve all nodes below.
+  bool first = treeTried && !treeStarted;
+  treeStarted = true;
   tree.run(first ? 300 : 10, budget, cut, [&](const std::vector<int> &choices) {
     accept(core, choices, result.choices);
     return cut;
@@ -243,6 +245,25 @@ std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int
   return result;
 }
 
+/// Message passing and its probes are quicker where they reach the same bound: at the
+/// root, both are compared. True when exact minima close more of the gap.
+bool Search::tryTree(Core &core, double bound, Result &result) {
+  if (treeTried)
+    return false;
+  treeTried = true;
+  TreeBound tree(core, treeEntries);
+  if (!tree.fits())
+    return false;
+  tree.run(60, budget, cut, [&](const std::vector<int> &choices) {
+    accept(core, choices, result.choices);
+    return cut;
+  });
+  count(core);
+  double gap = isInfinite(cut.upper) ? 0.02 * std::abs(bound) : cut.upper - bound;
+  preferTree = tree.bound() > bound + 0.1 * gap;
+  return preferTree;
+}
+
 Search::Result Search::solve(Core &core, int depth) {
   Result result;
   double bound = -infinite;
@@ -257,11 +278,12 @@ Search::Result Search::solve(Core &core, int depth) {
       accept(core, std::vector<int>(core.vars.size()), result.choices);
       return result;
     }
-    if (TreeBound tree(core, treeEntries); tree.fits()) {
-      if (auto done = treeRound(core, tree, depth, round, result))
-        return *done;
-      continue;
-    }
+    if (preferTree)
+      if (TreeBound tree(core, treeEntries); tree.fits()) {
+        if (auto done = treeRound(core, tree, depth, round, result))
+          return *done;
+        continue;
+      }
     Dual dual(core, cut, &budget);
     bool below = dual.run(depth == 0 && round == 0 ? 160 : 32, 1e-6);
     if (!below) {
@@ -288,6 +310,8 @@ Search::Result Search::solve(Core &core, int depth) {
         left += std::count_if(e.table.begin(), e.table.end(),
                               [](double c) { return !isInfinite(c); });
     if (round < 8 && left < before * 9 / 10)
+      continue;
+    if (depth == 0 && !preferTree && tryTree(core, bound, result))
       continue;
     Branch at = choose(core, likely, bound);
     if (at.var < 0)

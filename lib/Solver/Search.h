@@ -53,6 +53,7 @@ private:
   /// again.
   std::optional<Result> treeRound(Core &core, TreeBound &tree, int depth, int round,
                                   Result &result);
+  bool tryTree(Core &core, double bound, Result &result);
   Result branch(Core &core, Branch at, double bound, int depth);
   void count(Core &core) {
     budget.work += core.work;
@@ -65,6 +66,7 @@ private:
   /// Branches tried on both sides before one is taken; 1 takes the likeliest unseen.
   size_t probes;
   int64_t treeEntries = 16'000'000;
+  bool treeTried = false, preferTree = false, treeStarted = false;
 };
 
 /// The core that is left when all variables but `free` keep their choices.

@@ -208,13 +208,7 @@ bool TreeBound::step(Cut cut) {
     if (scale < 0.02)
       return false;
   }
-  std::vector<Wide> use = core.rowUse(choice);
-  std::vector<double> over(use.size());
-  for (size_t r = 0; r < use.size(); ++r) {
-    over[r] = static_cast<double>(use[r] - core.slack[r]);
-    if (core.lambda[r] <= 0 && over[r] < 0)
-      over[r] = 0;
-  }
+  std::vector<double> over = excessOfRows(core, choice, core.lambda);
   if (direction.empty())
     direction.assign(over.size(), 0);
   double norm = 0;
