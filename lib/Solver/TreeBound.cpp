@@ -208,7 +208,11 @@ bool TreeBound::step(Cut cut) {
     if (scale < 0.02)
       return false;
   }
-  std::vector<double> over = excessOfRows(core, choice, core.lambda);
+  // All rows, unlike Dual: where the minima are exact, every row's excess means something.
+  std::vector<Wide> use = core.rowUse(choice);
+  std::vector<double> over(use.size());
+  for (size_t r = 0; r < use.size(); ++r)
+    over[r] = static_cast<double>(use[r] - core.slack[r]);
   if (direction.empty())
     direction.assign(over.size(), 0);
   double norm = 0;
