@@ -208,7 +208,8 @@ bool TreeBound::step(Cut cut) {
     if (scale < 0.02)
       return false;
   }
-  // All rows, unlike Dual: where the minima are exact, every row's excess means something.
+  // All rows, unlike Dual: where the minima are exact, every row's excess means
+  // something.
   std::vector<Wide> use = core.rowUse(choice);
   std::vector<double> over(use.size());
   for (size_t r = 0; r < use.size(); ++r)
