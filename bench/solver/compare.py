@@ -254,7 +254,7 @@ def summary(rows):
     solvers = sorted({row["solver"] for row in rows})
     proved = {s: 0 for s in solvers}
     run = {s: 0 for s in solvers}
-    best, ratios, wrong, beaten = {s: 0 for s in solvers}, [], [], []
+    best, ratios, wrong, beaten, open_ = {s: 0 for s in solvers}, [], [], [], []
     for seed, group in sorted(by_seed.items()):
         costs = [int(r["cost"]) for r in group.values() if r["cost"]]
         for s, r in group.items():
@@ -272,19 +272,22 @@ def summary(rows):
                 int(mine["bound"]) <= c for c in costs) and all(
                 mine["cost"] and int(mine["cost"]) >= int(r["cost"]) for r in others)
             (beaten if late else wrong).append(seed)
-        if others:
+        if others and mine["proved"] != "True":
+            open_.append(seed)
+        elif others:
             ratios.append(float(mine["cpu"]) / min(float(r["cpu"]) for r in others))
     text = ["| solver | problems run | proved | best cost of those run |",
             "|---|---|---|---|"]
     text += [f"| {s} | {run[s]} | {proved[s]} | {best[s]} |" for s in solvers]
     if ratios:
         text += ["", f"CPU seconds of partita over those of the faster one that proves its "
-                 f"optimum, {len(ratios)} problems: median {statistics.median(ratios):.4f}, "
+                 f"optimum, where partita proves it too, {len(ratios)} problems: median {statistics.median(ratios):.4f}, "
                  f"largest {max(ratios):.2f}, above 0.1 on "
                  f"{sum(r > 0.1 for r in ratios)}."]
     text += ["", f"Contradictions: {len(wrong)} {wrong if wrong else ''}".rstrip() + ". "
-             f"Optima proved by another and not reached: {len(beaten)}"
-             f"{' ' + str(beaten) if beaten else ''}."]
+             f"Optima proved by another: not reached {len(beaten)}"
+             f"{' ' + str(beaten) if beaten else ''}, reached but not proved "
+             f"{len(open_)}{' ' + str(open_) if open_ else ''}."]
     return "\n".join(text), bool(wrong)
 
 
