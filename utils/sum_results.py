@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Adds up JUnit files: prints failures and "N passed, N failed, N skipped"."""
+import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -7,6 +8,10 @@ import xml.etree.ElementTree as ElementTree
 def main(paths):
     passed = failed = skipped = 0
     for path in paths:
+        if not pathlib.Path(path).is_file():
+            failed += 1
+            print("FAILED:", path, "was not written: the suite did not end")
+            continue
         for case in ElementTree.parse(path).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1

@@ -15,51 +15,9 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import onnx
-from onnx import TensorProto
-
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "test", "E2E", "models"))
-import build_gpt2  # noqa: E402
-
-
-class SparseGpt2(build_gpt2.Gpt2):
-    """GPT-2 whose large weights exist as a name, a shape and a place in a file."""
-
-    def __init__(self, layers):
-        super().__init__(True, 1, 128, hidden=768, heads=12, layers=layers,
-                         vocabulary=50257)
-        self.offset = 0
-
-    def draw(self, *shape, gain=1, mean=0):
-        return np.broadcast_to(np.float32(mean), shape)
-
-    def weight(self, name, value):
-        if value.size < 4096:
-            return super().weight(name, np.array(value))
-        tensor = TensorProto(name=name, dims=value.shape, data_type=TensorProto.FLOAT,
-                             data_location=TensorProto.EXTERNAL)
-        length = value.size * 4
-        if value.dtype == bool:
-            tensor.data_type, length = TensorProto.BOOL, value.size
-        for key, entry in [("location", "weights.bin"), ("offset", self.offset),
-                           ("length", length)]:
-            tensor.external_data.add(key=key, value=str(entry))
-        self.offset += -(-length // 4096) * 4096
-        self.initializers.append(tensor)
-        return name
-
-    def save(self, folder):
-        check, onnx.checker.check_model = onnx.checker.check_model, lambda *a, **k: None
-        try:
-            model = self.build()
-        finally:
-            onnx.checker.check_model = check
-        onnx.save(model, os.path.join(folder, "model.onnx"))
-        with open(os.path.join(folder, "weights.bin"), "wb") as file:
-            file.truncate(self.offset)
-        return os.path.join(folder, "model.onnx")
+import sparse_gpt2  # noqa: E402
 
 
 def compile_once(partita, model, mesh, shapes, work):
@@ -84,7 +42,7 @@ def main(partita, zoo):
         for layers in (12, 24, 48, 96):
             folder = os.path.join(work, str(layers))
             os.makedirs(folder)
-            model = SparseGpt2(layers).save(folder)
+            model = sparse_gpt2.SparseGpt2(layers=layers).save(folder)
             rows.append((layers, *median(partita, model, "dp=2,tp=4", [], work)))
             print("GPT-2 shapes, %d layers, 8 ranks: whole %.3f s, code %.3f s" % rows[-1],
                   flush=True)

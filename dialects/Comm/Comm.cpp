@@ -2,6 +2,7 @@
 #include "dialects/Comm/Comm.h"
 
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -36,6 +37,15 @@ static Expected<AxisList> parseAxes(const Mesh &mesh, ArrayAttr names) {
   return axes;
 }
 
+static Expected<Layout> readLayout(Operation *op, StringRef name, const Mesh &mesh) {
+  auto layout = Layout::parse(text(op, name).str(), mesh);
+  if (!layout)
+    return makeError("bad '" + name.str() + "': " + layout.error().message);
+  if (auto ok = layout->verify(mesh); !ok)
+    return makeError("bad '" + name.str() + "': " + ok.error().message);
+  return layout;
+}
+
 /// Reads every part of the step, with an error for each that does not parse.
 static Expected<Step> readStep(Operation *op, StepKind kind, const Mesh &mesh) {
   Step step;
@@ -44,19 +54,11 @@ static Expected<Step> readStep(Operation *op, StepKind kind, const Mesh &mesh) {
   if (!axes)
     return makeError("bad axes: " + axes.error().message);
   step.axes = *axes;
-  auto read = [&](StringRef name, Layout &into) -> Expected<void> {
-    auto layout = Layout::parse(text(op, name).str(), mesh);
-    if (!layout)
-      return makeError("bad '" + name.str() + "': " + layout.error().message);
-    if (auto ok = layout->verify(mesh); !ok)
-      return makeError("bad '" + name.str() + "': " + ok.error().message);
-    into = std::move(*layout);
-    return {};
-  };
-  if (auto ok = read("from", step.before); !ok)
-    return tl::unexpected(ok.error());
-  if (auto ok = read("to", step.after); !ok)
-    return tl::unexpected(ok.error());
+  auto before = readLayout(op, "from", mesh), after = readLayout(op, "to", mesh);
+  if (!before || !after)
+    return tl::unexpected(!before ? before.error() : after.error());
+  step.before = std::move(*before);
+  step.after = std::move(*after);
   auto place = cast<DenseI64ArrayAttr>(*op->getInherentAttr("place")).asArrayRef();
   if (place.size() != 4)
     return makeError("expected 'place' to have 4 entries");
@@ -120,6 +122,92 @@ LogicalResult comm::detail::verifyStep(Operation *op) {
   return success();
 }
 
+SmallVector<std::string> comm::detail::axisNames(ArrayAttr axes) {
+  SmallVector<std::string> names;
+  for (Attribute axis : axes)
+    names.push_back(cast<StringAttr>(axis).getValue().str());
+  return names;
+}
+
+//===-- Halo --------------------------------------------------------------===//
+
+/// Reads every part of the halo, with an error for each that does not parse.
+static Expected<Halo> readHalo(HaloOp op, const Mesh &mesh) {
+  auto before = readLayout(op, "from", mesh);
+  auto positions = readLayout(op, "positions", mesh);
+  if (!before || !positions)
+    return tl::unexpected(!before ? before.error() : positions.error());
+  Halo halo;
+  halo.before = std::move(*before);
+  halo.positions = std::move(*positions);
+  size_t count = op.getDims().size();
+  if (op.getStrides().size() != count || op.getReach().size() != count ||
+      op.getLow().size() != count)
+    return makeError("'strides', 'reach' and 'low' of other lengths than 'dims', which "
+                     "has " +
+                     std::to_string(count) + " entries");
+  for (size_t i = 0; i < count; ++i) {
+    if (op.getDims()[i] < 0 || op.getDims()[i] >= halo.positions.rank())
+      return makeError("a window of dim " + std::to_string(op.getDims()[i]) +
+                       " of a tensor of rank " + std::to_string(halo.positions.rank()));
+    halo.windows.push_back({static_cast<int32_t>(op.getDims()[i]), op.getStrides()[i],
+                            op.getReach()[i], op.getLow()[i]});
+  }
+  auto kind = reduceKindFromName(op.getKind().str());
+  if (!kind)
+    return makeError("unknown kind \"" + op.getKind().str() + "\"");
+  halo.fill = *kind;
+  return halo;
+}
+
+Halo HaloOp::getHalo(const Mesh &mesh) { return *readHalo(*this, mesh); }
+
+SmallVector<std::string> HaloOp::getAxisNames() {
+  Mesh mesh = *dist::meshOf(*this);
+  SmallVector<std::string> names;
+  for (const AxisRef &axis : getHalo(mesh).axes(mesh))
+    names.push_back(mesh.str(axis));
+  return names;
+}
+
+LogicalResult HaloOp::verify() {
+  auto mesh = dist::meshOf(*this);
+  if (!mesh)
+    return emitOpError(mesh.error().message);
+  auto halo = readHalo(*this, *mesh);
+  if (!halo)
+    return emitOpError("has ") << halo.error().message;
+  if (auto ok = halo->verify(*mesh); !ok)
+    return emitOpError("is inconsistent: ") << ok.error().message;
+  if (halo->before.localShape() != shapeOf(getInput()))
+    return emitOpError("expected an operand of local shape [")
+           << ArrayRef(halo->before.localShape()) << "] for layout "
+           << halo->before.str(*mesh) << ", got " << getInput().getType();
+  if (halo->shape() != shapeOf(getResult()))
+    return emitOpError("expected a result of shape [")
+           << ArrayRef(halo->shape()) << "] for the windows of "
+           << halo->positions.str(*mesh) << ", got " << getResult().getType();
+  if (getElementTypeOrSelf(getInput().getType()) !=
+      getElementTypeOrSelf(getResult().getType()))
+    return emitOpError("changes the element type");
+  return success();
+}
+
+Value comm::emitHalo(OpBuilder &builder, Location location, const Mesh &mesh,
+                     const Halo &halo, Value input) {
+  SmallVector<int64_t> dims, strides, reach, low;
+  for (const HaloWindow &window : halo.windows) {
+    dims.push_back(window.dim);
+    strides.push_back(window.stride);
+    reach.push_back(window.reach);
+    low.push_back(window.low);
+  }
+  auto type = RankedTensorType::get(halo.shape(), getElementTypeOrSelf(input.getType()));
+  return HaloOp::create(builder, location, type, input, halo.before.str(mesh),
+                        halo.positions.str(mesh), dims, strides, reach, low,
+                        name(halo.fill), haloElements(mesh, halo));
+}
+
 LogicalResult MaskOp::verify() {
   auto mesh = dist::meshOf(*this);
   if (!mesh)
@@ -136,6 +224,23 @@ LogicalResult MaskOp::verify() {
              << dim << " of a tensor of rank " << layout->rank();
   if (!reduceKindFromName(getKind().str()))
     return emitOpError("has an unknown kind \"") << getKind() << "\"";
+  return success();
+}
+
+LogicalResult LocalIndexOp::verify() {
+  auto mesh = dist::meshOf(*this);
+  if (!mesh)
+    return emitOpError(mesh.error().message);
+  auto layout = Layout::parse(getLayout().str(), *mesh);
+  if (!layout)
+    return emitOpError("has a bad layout: ") << layout.error().message;
+  if (auto ok = layout->verify(*mesh); !ok)
+    return emitOpError("has a bad layout: ") << ok.error().message;
+  if (layout->rank() != 1 || !layout->partial.empty())
+    return emitOpError("expected the layout of one dim without partial axes, got ")
+           << getLayout();
+  if (!getElementTypeOrSelf(getIndices().getType()).isSignlessInteger())
+    return emitOpError("expected integer indices, got ") << getIndices().getType();
   return success();
 }
 

@@ -3,7 +3,7 @@
 #define PARTITA_DIALECTS_COMM_COMM_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Halo.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -13,6 +13,7 @@ namespace partita::comm::detail {
 /// Reads the common attributes; the op has been verified.
 partita::Step stepOf(mlir::Operation *op, StepKind kind, const Mesh &mesh);
 llvm::LogicalResult verifyStep(mlir::Operation *op);
+llvm::SmallVector<std::string> axisNames(mlir::ArrayAttr axes);
 } // namespace partita::comm::detail
 
 #include "dialects/Comm/CommInterfaces.h.inc"
@@ -28,6 +29,10 @@ namespace partita::comm {
 /// View emits nothing.
 mlir::Value emitStep(mlir::OpBuilder &builder, mlir::Location location, const Mesh &mesh,
                      const Step &step, mlir::Value input);
+
+/// Emits the op for a halo, on a value of the halo's `before` local shape.
+mlir::Value emitHalo(mlir::OpBuilder &builder, mlir::Location location, const Mesh &mesh,
+                     const Halo &halo, mlir::Value input);
 
 } // namespace partita::comm
 

@@ -20,6 +20,9 @@ def Comm_Dialect : Dialect {
     [dim, factor, toDim, toFactor], the place the axes leave or enter; `received` the
     elements that one rank receives at most.
 
+    A halo is the exception: its result is no layout of the tensor, but a buffer that
+    overlaps with those of other ranks.
+
     An all-reduce over tp of a matrix whose layout is replicated afterwards has
     `axes = ["tp"]`, `kind = "sum"`, and layouts that differ in `partial sum {tp}` only.
   }];
@@ -29,12 +32,21 @@ def Comm_Tensor : StaticShapeTensorOf<[AnyType]>;
 
 def CommOpInterface : OpInterface<"CommOpInterface"> {
   let cppNamespace = "::partita::comm";
+  let description = [{ An op by which ranks receive from each other. }];
+  let methods = [
+    InterfaceMethod<"The axes over which it works.",
+                    "::llvm::SmallVector<std::string>", "getAxisNames">,
+    InterfaceMethod<"Elements that one rank receives, at most.", "int64_t",
+                    "getReceivedElements", (ins), "", [{ return $_op.getReceived(); }]>,
+  ];
+}
+
+def StepOpInterface : OpInterface<"StepOpInterface", [CommOpInterface]> {
+  let cppNamespace = "::partita::comm";
   let description = [{ One step of a reshard plan. }];
   let methods = [
     InterfaceMethod<"The step this op performs.", "::partita::Step", "getStep",
                     (ins "const ::partita::Mesh &":$mesh)>,
-    InterfaceMethod<"Elements that one rank receives, at most.", "int64_t",
-                    "getReceivedElements", (ins), "", [{ return $_op.getReceived(); }]>,
   ];
   let verify = [{ return ::partita::comm::detail::verifyStep($_op); }];
 }
@@ -43,7 +55,7 @@ def CommOpInterface : OpInterface<"CommOpInterface"> {
 /// the others. Inside one program that all ranks run, a rewrite is the same everywhere,
 /// so equal collectives may merge and unused ones go.
 class Comm_StepOp<string mnemonic, string stepKind, dag extra = (ins)>
-    : Op<Comm_Dialect, mnemonic, [CommOpInterface, Pure]> {
+    : Op<Comm_Dialect, mnemonic, [CommOpInterface, StepOpInterface, Pure]> {
   let arguments = !con((ins Comm_Tensor:$input, StrArrayAttr:$axes, StrAttr:$from,
                             StrAttr:$to, DenseI64ArrayAttr:$place, I64Attr:$received),
                        extra);
@@ -53,6 +65,9 @@ class Comm_StepOp<string mnemonic, string stepKind, dag extra = (ins)>
     static constexpr ::partita::StepKind kStep = ::partita::StepKind::}] # stepKind # [{;
     ::partita::Step getStep(const ::partita::Mesh &mesh) {
       return ::partita::comm::detail::stepOf(*this, kStep, mesh);
+    }
+    ::llvm::SmallVector<std::string> getAxisNames() {
+      return ::partita::comm::detail::axisNames(getAxes());
     }
   }];
 }
@@ -89,6 +104,42 @@ def Comm_RepadOp : Comm_StepOp<"repad", "Repad"> {
   let summary = "Changes the padded extent of an unsharded dim; no communication";
 }
 
+def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, Pure]> {
+  let summary = "The elements that a rank's windows cover, from whoever holds them";
+  let description = [{
+    `from` is where the operand's elements live. `positions` is a layout of the windows'
+    positions: as one of the operand, but dim `dims[i]` counts windows, which begin
+    `strides[i]` elements apart, cover `reach[i]` elements, and of which the first begins
+    `low[i]` elements before the dim. A rank with B positions gets (B − 1) · stride + reach
+    elements, beginning at those of its first position; where there are none (pads,
+    padding), the neutral element of `kind`. See partita/Base/Halo.h.
+
+    The rows of a convolution 3×3 with pads of 1, 8 rows on 2 ranks: each gets its 4 rows,
+    one of the other rank, and a row of zeros.
+
+    ```mlir
+    %0 = comm.halo %x {from = "}] # "[{1}, {4}, {8: sp}, {8}]" # [{",
+                       positions = "}] # "[{1}, {4}, {8: sp}, {8}]" # [{",
+                       dims = array<i64: 2>, strides = array<i64: 1>,
+                       reach = array<i64: 3>, low = array<i64: 1>,
+                       kind = "sum", received = 32 : i64}
+         : (tensor<1x4x4x8xf32>) -> tensor<1x4x6x8xf32>
+    ```
+  }];
+  let arguments = (ins Comm_Tensor:$input, StrAttr:$from, StrAttr:$positions,
+                       DenseI64ArrayAttr:$dims, DenseI64ArrayAttr:$strides,
+                       DenseI64ArrayAttr:$reach, DenseI64ArrayAttr:$low, StrAttr:$kind,
+                       I64Attr:$received);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` functional-type($input, $result)";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// The halo in the terms of lib/; the op has been verified.
+    ::partita::Halo getHalo(const ::partita::Mesh &mesh);
+    ::llvm::SmallVector<std::string> getAxisNames();
+  }];
+}
+
 def Comm_MaskOp : Op<Comm_Dialect, "mask", [Pure, AllTypesMatch<["input", "result"]>]> {
   let summary = "Overwrites the padding of `dims` with the neutral element of `kind`";
   let description = [{
@@ -99,6 +150,20 @@ def Comm_MaskOp : Op<Comm_Dialect, "mask", [Pure, AllTypesMatch<["input", "resul
                        StrAttr:$kind);
   let results = (outs Comm_Tensor:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 1;
+}
+
+def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
+                           [Pure, AllTypesMatch<["indices", "result"]>]> {
+  let summary = "Indices of a split dim become places in the rank's block";
+  let description = [{
+    `layout` is that of the dim, as of a tensor of one dim. The result is, per index of the
+    whole dim, where the element lies in this rank's part, or -1 if another rank has it. Negative indices count from the end of the whole dim; one
+    outside it is treated as `graph.gather` does.
+  }];
+  let arguments = (ins Comm_Tensor:$indices, StrAttr:$layout);
+  let results = (outs Comm_Tensor:$result);
+  let assemblyFormat = "$indices attr-dict `:` type($indices)";
   let hasVerifier = 1;
 }
 

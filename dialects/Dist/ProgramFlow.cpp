@@ -11,6 +11,8 @@ using namespace partita;
 using namespace partita::dist;
 
 std::string dist::nodeName(Operation *op) {
+  if (auto named = dyn_cast<NameLoc>(op->getLoc())) // the common case
+    return named.getName().str();
   std::string name;
   op->getLoc()->walk([&](Location location) {
     if (auto named = dyn_cast<NameLoc>(location)) {

@@ -21,8 +21,10 @@ ContractOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return std::vector<HostTensor>{reference::contract(*rule, *operands[0], *operands[1])};
 }
 
-/// The loops of convolution and its transpose: `outerIsInput` tells which channel dim of
-/// the filter is split by the group (0: output channels, as in conv).
+/// The loops of convolution and its transpose, which differ in the channel dim of the
+/// filter that the group splits. A position of a transposed convolution reads every
+/// stride-th tap only, from where depends on the position, so that a window buffer does
+/// not say what a local op should compute: its spatial dims stay whole.
 static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                                        const reference::Window &window,
                                        const Shape &spatialResult, bool transposed) {
@@ -48,8 +50,16 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   TensorFactors weights =
       transposed ? TensorFactors{join(g, c), o} : TensorFactors{join(g, o), c};
   for (size_t d = 0; d < spatialResult.size(); ++d) {
-    in.push_back(factor(input[2 + d], FactorKind::Window));
-    out.push_back(factor(spatialResult[d], FactorKind::Window));
+    in.emplace_back();
+    out.emplace_back();
+    SpatialDim dim{input[2 + d],      spatialResult[d],    filter[2 + d],
+                   window.strides[d], window.dilations[d], window.pads[d]};
+    if (!transposed || dim.pointwise()) {
+      addSpatialDim(rule, dim, ReduceKind::Sum, in.back(), out.back());
+    } else {
+      in.back() = factor(dim.input, FactorKind::Replicate);
+      out.back() = factor(dim.output, FactorKind::Replicate);
+    }
     weights.push_back(factor(filter[2 + d], FactorKind::Replicate));
   }
   rule.operands = {in, weights};
@@ -179,11 +189,14 @@ static Operation *convLocal(Op op, OpBuilder &builder, ValueRange operands,
 }
 
 Operation *ConvOp::materializeLocal(OpBuilder &builder, ValueRange operands,
-                                    TypeRange results, const Strategy &) {
+                                    TypeRange results, const Strategy &strategy) {
   bool grouped = getGroup() != 1;
-  return convLocal(*this, builder, operands, results,
-                   grouped ? shapeOf(operands[0])[1] : 1,
-                   grouped ? shapeOf(operands[1])[1] : 1);
+  Operation *local =
+      convLocal(*this, builder, operands, results, grouped ? shapeOf(operands[0])[1] : 1,
+                grouped ? shapeOf(operands[1])[1] : 1);
+  cast<ConvOp>(local).setPads(
+      graph::detail::localPads(*inferShardingRule(), strategy, getPads()));
+  return local;
 }
 
 Operation *ConvTransposeOp::materializeLocal(OpBuilder &builder, ValueRange operands,

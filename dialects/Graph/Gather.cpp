@@ -7,6 +7,13 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
 
+/// A table split along `axis` gives partial sums: of each index one rank has the row and
+/// the others zero. Booleans have no sum. One index takes one slice, as of queries, keys
+/// and values: the dim is a choice between parts, and a split would leave ranks idle.
+static bool isSumOverAxis(Type element, const Shape &indices) {
+  return !element.isInteger(1) && !indices.empty();
+}
+
 Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
   auto axis = normalizeAxis(adaptor.getAxis(), shapes[0].size());
@@ -21,14 +28,19 @@ Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
   };
   for (int64_t extent : shapes[1])
     indices.push_back(add(extent, FactorKind::Parallel));
+  Type element = getElementTypeOrSelf(adaptor.getData().getType());
+  FactorKind gathered =
+      isSumOverAxis(element, shapes[1]) ? FactorKind::Reduction : FactorKind::Replicate;
   for (size_t d = 0; d < shapes[0].size(); ++d) {
-    bool gathered = static_cast<int64_t>(d) == *axis;
-    data.push_back(
-        add(shapes[0][d], gathered ? FactorKind::Replicate : FactorKind::Parallel));
-    if (gathered)
-      result.insert(result.end(), indices.begin(), indices.end());
-    else
+    bool isAxis = static_cast<int64_t>(d) == *axis;
+    data.push_back(add(shapes[0][d], isAxis ? gathered : FactorKind::Parallel));
+    if (!isAxis) {
       result.push_back(data.back());
+      continue;
+    }
+    for (int32_t f : data.back())
+      rule.factors[f].index = gathered == FactorKind::Reduction ? 1 : -1;
+    result.insert(result.end(), indices.begin(), indices.end());
   }
   rule.operands = {data, indices};
   rule.results = {result};
@@ -43,21 +55,36 @@ GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
   auto indexStrides = reference::strides(indices);
   std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
   for (int64_t name : names)
-    if (name < -data[axis] || name >= data[axis])
+    if (!getMasked() && (name < -data[axis] || name >= data[axis]))
       return makeError("index " + std::to_string(name) + " is outside axis " +
                        std::to_string(axis) + " of size " + std::to_string(data[axis]));
+  const HostTensor zero = HostTensor::zeros(operands[0]->type, {});
+  auto source = [&](const Shape &index) -> int64_t {
+    int64_t at = 0, name = 0;
+    for (size_t d = 0; d < axis; ++d)
+      at += index[d] * dataStrides[d];
+    for (size_t d = 0; d < indices.size(); ++d)
+      name += index[axis + d] * indexStrides[d];
+    for (size_t d = axis + 1; d < data.size(); ++d)
+      at += index[d + indices.size() - 1] * dataStrides[d];
+    int64_t i = names[name];
+    if (getMasked() && (i < 0 || i >= data[axis]))
+      return -1;
+    return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
+  };
   return oneResult(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < axis; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < indices.size(); ++d)
-          name += index[axis + d] * indexStrides[d];
-        for (size_t d = axis + 1; d < data.size(); ++d)
-          at += index[d + indices.size() - 1] * dataStrides[d];
-        int64_t i = names[name];
-        return at + (i < 0 ? i + data[axis] : i) * dataStrides[axis];
-      }));
+      reference::move(*operands[0], shapeOf(getResult()), source, zero.bytes.data()));
+}
+
+Operation *GatherOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                      TypeRange results, const Strategy &strategy) {
+  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
+  ShardingRule rule = *inferShardingRule();
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    if (const DimLayout &dim = strategy.factors[f];
+        rule.factors[f].index >= 0 && (dim.sharded() || dim.padded() != dim.size()))
+      cast<GatherOp>(local).setMasked(true);
+  return local;
 }
 
 Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,

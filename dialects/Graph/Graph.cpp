@@ -147,3 +147,15 @@ Expected<Operation *> graph::createInferred(OpBuilder &builder, Location locatio
   builder.insert(op);
   return op;
 }
+
+SmallVector<int64_t> graph::detail::localPads(const ShardingRule &rule,
+                                              const Strategy &strategy,
+                                              ArrayRef<int64_t> pads) {
+  SmallVector<int64_t> local(pads);
+  if (auto halo = operandHalo(rule, strategy, 0))
+    for (const HaloWindow &window : halo->windows) {
+      auto spatial = static_cast<size_t>(window.dim) - 2;
+      local[spatial] = local[pads.size() / 2 + spatial] = 0;
+    }
+  return local;
+}

@@ -52,6 +52,11 @@ std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payloa
 Expected<std::vector<HostTensor>>
 evaluatePayload(mlir::Operation *op, llvm::ArrayRef<const HostTensor *> operands);
 
+/// The pads of the op that one rank runs on operand 0: none where it reads a window
+/// buffer, which has the pads in it.
+llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &strategy,
+                                     llvm::ArrayRef<int64_t> pads);
+
 } // namespace partita::graph::detail
 
 #include "dialects/Graph/GraphInterfaces.h.inc"

@@ -181,6 +181,7 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
       in.back().push_back(rule.addFactor(input[d]));
     out.push_back(in.back());
   }
+  bool isMax = adaptor.getKind() == "max";
   for (size_t d = 0; d < spatial; ++d) {
     int64_t extent = input[2 + d] + adaptor.getPads()[d] + adaptor.getPads()[spatial + d];
     int64_t kernel = (adaptor.getWindow()[d] - 1) * adaptor.getDilations()[d] + 1;
@@ -189,21 +190,46 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
                        std::to_string(extent) + " is smaller than the window's " +
                        std::to_string(kernel));
     int64_t result = (extent - kernel) / adaptor.getStrides()[d] + 1;
-    auto factor = [&](int64_t size) -> std::vector<int32_t> {
-      if (size == 1)
-        return {};
-      return {rule.addFactor(size, FactorKind::Window)};
-    };
-    in.push_back(factor(input[2 + d]));
-    out.push_back(factor(result));
+    in.emplace_back();
+    out.emplace_back();
+    addSpatialDim(rule,
+                  {input[2 + d], result, adaptor.getWindow()[d], adaptor.getStrides()[d],
+                   adaptor.getDilations()[d], adaptor.getPads()[d]},
+                  isMax ? ReduceKind::Max : ReduceKind::Sum, in.back(), out.back());
   }
   rule.operands = {in};
   rule.results = {out};
-  if (adaptor.getKind() == "max")
-    rule.linear = {{ReduceKind::Max, {0}}};
-  else
-    rule.linear = {{ReduceKind::Sum, {0}}};
+  rule.linear = {{isMax ? ReduceKind::Max : ReduceKind::Sum, {0}}};
   return rule;
+}
+
+Operation *PoolOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                    TypeRange results, const Strategy &strategy) {
+  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
+  cast<PoolOp>(local).setPads(
+      graph::detail::localPads(*inferShardingRule(), strategy, getPads()));
+  return local;
+}
+
+/// An average that does not count padding divides by the elements inside the image; of a
+/// window buffer, whose pads are elements, by all taps.
+std::vector<double> PoolOp::getWindowScale(unsigned dim) {
+  if (getKind() == "max" || getCountPadding())
+    return {};
+  size_t d = dim - 2;
+  int64_t input = shapeOf(getInput())[dim], taps = getWindow()[d];
+  std::vector<double> scale;
+  bool plain = true;
+  for (int64_t i = 0; i < shapeOf(getResult())[dim]; ++i) {
+    int64_t inside = 0;
+    for (int64_t k = 0; k < taps; ++k) {
+      int64_t at = i * getStrides()[d] - getPads()[d] + k * getDilations()[d];
+      inside += at >= 0 && at < input;
+    }
+    plain &= inside == taps;
+    scale.push_back(static_cast<double>(taps) / static_cast<double>(inside));
+  }
+  return plain ? std::vector<double>{} : scale;
 }
 
 Expected<std::vector<HostTensor>>

@@ -24,6 +24,8 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
     InterfaceMethod<[{
       Builds the op that one rank runs: `operands` and `results` have local shapes.
       The default clones the op; ops whose attributes hold sizes or offsets adapt them.
+      An operand of which a Window factor is split is the window buffer: its pads in that
+      dim are elements.
     }], "::mlir::Operation *", "materializeLocal",
       (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$operands,
            "::mlir::TypeRange":$results, "const ::partita::Strategy &":$strategy),
@@ -36,6 +38,12 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
       computes with it. Padding of reduced dims is cleaned in any case.
     }], "std::optional<::partita::ReduceKind>", "getPaddingFill",
       (ins "unsigned":$operand), "", [{ return std::nullopt; }]>,
+    InterfaceMethod<[{
+      By what the local result must be multiplied along result dim `dim`, per global
+      position, where that dim's windows are split and pads therefore are elements that
+      the op does not tell from others. Empty: by nothing.
+    }], "std::vector<double>", "getWindowScale", (ins "unsigned":$dim), "",
+      [{ return {}; }]>,
     InterfaceMethod<[{
       How freely shardings flow through the op: 0 for ops that only rename or combine
       elements in place (elementwise, reshape, transpose), 1 for contractions and the

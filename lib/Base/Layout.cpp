@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <numeric>
 
 using namespace partita;
 
@@ -18,6 +19,12 @@ std::optional<ReduceKind> partita::reduceKindFromName(std::string_view name) {
     if (reduceNames[i] == name)
       return static_cast<ReduceKind>(i);
   return std::nullopt;
+}
+
+int64_t DimFactor::begin(int64_t coordinate) const {
+  if (blocks.empty())
+    return coordinate * local();
+  return std::accumulate(blocks.begin(), blocks.begin() + coordinate, int64_t(0));
 }
 
 int64_t DimLayout::size() const {
@@ -44,6 +51,16 @@ int64_t DimLayout::local() const {
 bool DimLayout::sharded() const {
   return std::any_of(factors.begin(), factors.end(),
                      [](const DimFactor &factor) { return factor.shards() > 1; });
+}
+
+bool DimLayout::hasBlocks() const {
+  return std::any_of(factors.begin(), factors.end(),
+                     [](const DimFactor &factor) { return !factor.blocks.empty(); });
+}
+
+bool Layout::hasBlocks() const {
+  return std::any_of(dims.begin(), dims.end(),
+                     [](const DimLayout &dim) { return dim.hasBlocks(); });
 }
 
 Layout Layout::replicated(const std::vector<int64_t> &shape) {
@@ -97,13 +114,25 @@ bool Layout::isReplicated() const {
 // Canonical form
 //===----------------------------------------------------------------------===//
 
+/// Given blocks that lie where equal ones would are equal ones.
+static void dropEqualBlocks(DimFactor &factor) {
+  for (size_t c = 0; c < factor.blocks.size(); ++c) {
+    int64_t begin = static_cast<int64_t>(c) * factor.local();
+    if (factor.blocks[c] != std::clamp<int64_t>(factor.size - begin, 0, factor.local()))
+      return;
+  }
+  factor.blocks.clear();
+}
+
 /// Appends `minor` below `factors`, merging it into the last one where that places every
 /// element alike: below {a: X} with local size 1 anything may follow ({a: X}*{b: Y} is
-/// {a·b: X, Y}), below any other only an unsharded factor.
+/// {a·b: X, Y}), below any other only an unsharded factor. Given blocks have no sub-axes.
 static void appendFactor(std::vector<DimFactor> &factors, const DimFactor &minor) {
   if (!factors.empty()) {
     DimFactor &major = factors.back();
-    if (minor.axes.empty() || major.local() == 1) {
+    if (minor.axes.empty() || (major.local() == 1 && major.blocks.empty())) {
+      for (int64_t &block : major.blocks)
+        block *= minor.size;
       major.size *= minor.size;
       major.padded *= minor.padded;
       major.axes.insert(major.axes.end(), minor.axes.begin(), minor.axes.end());
@@ -120,6 +149,7 @@ Layout Layout::canonicalized() const {
     DimLayout merged;
     for (DimFactor factor : dim.factors) {
       factor.axes = canonical(factor.axes);
+      dropEqualBlocks(factor);
       appendFactor(merged.factors, factor);
     }
     result.dims.push_back(std::move(merged));
@@ -164,6 +194,34 @@ static Expected<void> verifyAxes(const Mesh &mesh, const AxisList &axes,
   return {};
 }
 
+static Expected<void> verifyBlocks(const DimFactor &factor, bool major,
+                                   const std::string &where) {
+  if (!major)
+    return makeError(where + ": only the major-most factor may have given blocks");
+  if (static_cast<int64_t>(factor.blocks.size()) != factor.shards())
+    return makeError(where + ": " + std::to_string(factor.blocks.size()) +
+                     " blocks are given for " + std::to_string(factor.shards()) +
+                     " shards");
+  int64_t sum = 0, longest = 0;
+  for (int64_t block : factor.blocks) {
+    if (block < 0 || block > factor.size)
+      return makeError(where + ": a block of length " + std::to_string(block) +
+                       " is given for the size " + std::to_string(factor.size));
+    sum += block;
+    longest = std::max(longest, block);
+    if (sum > factor.size)
+      break;
+  }
+  if (sum != factor.size)
+    return makeError(where + ": the given blocks do not sum to the size " +
+                     std::to_string(factor.size));
+  if (factor.padded != longest * factor.shards())
+    return makeError(where + ": with given blocks the padded size must be " +
+                     std::to_string(longest * factor.shards()) + ", got " +
+                     std::to_string(factor.padded));
+  return {};
+}
+
 static Expected<void> verifyFactor(const DimFactor &factor, bool major,
                                    const std::string &where) {
   if (factor.size < 0)
@@ -172,6 +230,8 @@ static Expected<void> verifyFactor(const DimFactor &factor, bool major,
   if (factor.padded < factor.size)
     return makeError(where + ": the padded size " + std::to_string(factor.padded) +
                      " is below the size " + std::to_string(factor.size));
+  if (!factor.blocks.empty())
+    return verifyBlocks(factor, major, where);
   if (!major && factor.padded != factor.size)
     return makeError(where + ": only the major-most factor may be padded, got " +
                      std::to_string(factor.size) + "/" + std::to_string(factor.padded));
@@ -217,9 +277,10 @@ Expected<void> Layout::verify(const Mesh &mesh) const {
 //===----------------------------------------------------------------------===//
 
 int64_t partita::validExtent(const Mesh &mesh, const DimFactor &major, int64_t rank) {
-  int64_t block = major.local();
-  int64_t begin = mesh.coordinate(rank, major.axes) * block;
-  return std::clamp<int64_t>(major.size - begin, 0, block);
+  int64_t block = major.local(), coordinate = mesh.coordinate(rank, major.axes);
+  if (!major.blocks.empty())
+    return major.blocks[static_cast<size_t>(coordinate)];
+  return std::clamp<int64_t>(major.size - coordinate * block, 0, block);
 }
 
 std::vector<DimRun> partita::dimRuns(const Mesh &mesh, const DimLayout &dim,
@@ -230,7 +291,7 @@ std::vector<DimRun> partita::dimRuns(const Mesh &mesh, const DimLayout &dim,
   int64_t innerGlobal = 1, innerLocal = 1;
   for (size_t f = dim.factors.size(); f-- > 0;) {
     const DimFactor &factor = dim.factors[f];
-    int64_t first = mesh.coordinate(rank, factor.axes) * factor.local();
+    int64_t first = factor.begin(mesh.coordinate(rank, factor.axes));
     int64_t count = validExtent(mesh, factor, rank);
     std::vector<DimRun> next;
     if (runs.size() == 1 && runs[0].length == innerGlobal) {

@@ -13,7 +13,10 @@ std::string Layout::str(const Mesh &mesh) const {
     for (size_t f = 0; f < dims[d].factors.size(); ++f) {
       const DimFactor &factor = dims[d].factors[f];
       text += (f ? "*{" : "{") + std::to_string(factor.size);
-      if (factor.padded != factor.size)
+      if (!factor.blocks.empty())
+        for (size_t i = 0; i < factor.blocks.size(); ++i)
+          text += (i ? "+" : "=") + std::to_string(factor.blocks[i]);
+      else if (factor.padded != factor.size)
         text += "/" + std::to_string(factor.padded);
       for (size_t i = 0; i < factor.axes.size(); ++i)
         text += (i ? ", " : ": ") + mesh.str(factor.axes[i]);
@@ -31,8 +34,8 @@ namespace {
 /// Recursive descent over the grammar that str() writes:
 ///   layout  ::= '[' (dim (',' dim)*)? ']' ('partial' partial (',' partial)*)?
 ///   dim     ::= factor ('·' factor)*
-///   factor  ::= '{' size ('/' padded)? (':' axis (',' axis)*)? '}'
-///   partial ::= kind '{' axis (',' axis)* '}'
+///   factor  ::= '{' size ('/' padded | '=' block ('+' block)*)? (':' axis (',' axis)*)?
+///   '}' partial ::= kind '{' axis (',' axis)* '}'
 class Parser {
 public:
   Parser(std::string_view text, const Mesh &mesh) : text(text), mesh(mesh) {}
@@ -118,6 +121,16 @@ private:
     return {};
   }
 
+  Expected<void> parseBlocks(std::vector<int64_t> &blocks) {
+    do {
+      Expected<int64_t> block = parseInteger();
+      if (!block)
+        return tl::unexpected(block.error());
+      blocks.push_back(*block);
+    } while (eat("+"));
+    return {};
+  }
+
   Expected<DimFactor> parseFactor() {
     if (!eat("{"))
       return fail("expected {");
@@ -132,11 +145,19 @@ private:
         return tl::unexpected(padded.error());
       factor.padded = *padded;
     }
+    if (eat("="))
+      if (auto ok = parseBlocks(factor.blocks); !ok)
+        return tl::unexpected(ok.error());
     if (eat(":"))
       if (auto ok = parseAxes(factor.axes); !ok)
         return tl::unexpected(ok.error());
     if (!eat("}"))
       return fail("expected }");
+    if (!factor.blocks.empty() &&
+        __builtin_mul_overflow(
+            *std::max_element(factor.blocks.begin(), factor.blocks.end()),
+            static_cast<int64_t>(factor.blocks.size()), &factor.padded))
+      return fail("the blocks are too long");
     return factor;
   }
 

@@ -2,39 +2,81 @@
 #include "partita/Base/Plan.h"
 
 #include "partita/Base/Json.h"
-
-#include <nlohmann/json.hpp>
+#include "partita/Base/JsonWriter.h"
 
 using namespace partita;
-using nlohmann::ordered_json;
 
-static ordered_json tensorsJson(const std::vector<PlanTensor> &tensors) {
-  ordered_json list = ordered_json::array();
-  for (const PlanTensor &tensor : tensors)
-    list.push_back({{"name", tensor.name}, {"layout", tensor.layout}});
-  return list;
+static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] = {
+    {"arena", &PlanMemory::arena},     {"weights", &PlanMemory::weights},
+    {"packed", &PlanMemory::packed},   {"inputs", &PlanMemory::inputs},
+    {"outputs", &PlanMemory::outputs}, {"rank", &PlanMemory::rank},
+    {"process", &PlanMemory::process},
+};
+
+static void writeTensors(JsonWriter &out, std::string_view key,
+                         const std::vector<PlanTensor> &tensors) {
+  out.key(key);
+  out.beginArray();
+  for (const PlanTensor &tensor : tensors) {
+    out.beginObject();
+    out.member("name", std::string_view(tensor.name));
+    out.member("layout", std::string_view(tensor.layout));
+    out.endObject();
+  }
+  out.endArray();
+}
+
+static void writeStage(JsonWriter &out, const PlanStage &stage) {
+  out.beginObject();
+  out.member("mesh", std::string_view(stage.mesh));
+  writeTensors(out, "arguments", stage.arguments);
+  writeTensors(out, "results", stage.results);
+  out.key("nodes");
+  out.beginArray();
+  for (const PlanNode &node : stage.nodes) {
+    out.beginObject();
+    out.member("name", std::string_view(node.name));
+    out.member("op", std::string_view(node.op));
+    out.member("strategy", std::string_view(node.strategy));
+    out.endObject();
+  }
+  out.endArray();
+  out.key("collectives");
+  out.beginArray();
+  for (const PlanCollective &c : stage.collectives) {
+    out.beginObject();
+    out.member("op", std::string_view(c.op));
+    out.member("axes", std::string_view(c.axes));
+    out.member("node", std::string_view(c.node));
+    out.member("bytes", c.bytes);
+    out.endObject();
+  }
+  out.endArray();
+  if (stage.memory) {
+    out.key("memory");
+    out.beginObject();
+    for (const auto &[name, field] : memoryFields)
+      out.member(name, (*stage.memory).*field);
+    out.endObject();
+  }
+  out.endObject();
 }
 
 std::string Plan::json() const {
-  ordered_json stageList = ordered_json::array();
-  for (const PlanStage &stage : stages) {
-    ordered_json nodes = ordered_json::array(), collectives = ordered_json::array();
-    for (const PlanNode &node : stage.nodes)
-      nodes.push_back(
-          {{"name", node.name}, {"op", node.op}, {"strategy", node.strategy}});
-    for (const PlanCollective &c : stage.collectives)
-      collectives.push_back(
-          {{"op", c.op}, {"axes", c.axes}, {"node", c.node}, {"bytes", c.bytes}});
-    stageList.push_back({{"mesh", stage.mesh},
-                         {"arguments", tensorsJson(stage.arguments)},
-                         {"results", tensorsJson(stage.results)},
-                         {"nodes", nodes},
-                         {"collectives", collectives}});
-  }
-  ordered_json root = {{"format", planFormat}, {"model", model}, {"shapes", shapes},
-                       {"mode", mode},         {"notes", notes}, {"stages", stageList}};
-  // Node names come from the model and may be no UTF-8.
-  return root.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  JsonWriter out(JsonWriter::Style::Lines);
+  out.beginObject();
+  out.member("format", planFormat);
+  out.member("model", std::string_view(model));
+  out.member("shapes", std::span(shapes));
+  out.member("mode", std::string_view(mode));
+  out.member("notes", std::span(notes));
+  out.key("stages");
+  out.beginArray();
+  for (const PlanStage &stage : stages)
+    writeStage(out, stage);
+  out.endArray();
+  out.endObject();
+  return out.take() + "\n";
 }
 
 namespace {
@@ -92,6 +134,11 @@ public:
     for (const JsonValue &entry : list(value, "collectives"))
       result.collectives.push_back({text(entry, "op"), text(entry, "axes"),
                                     text(entry, "node"), integer(entry, "bytes")});
+    if (auto memory = value.at("memory")) {
+      result.memory.emplace();
+      for (const auto &[name, field] : memoryFields)
+        (*result.memory).*field = integer(*memory, name);
+    }
     return result;
   }
 

@@ -126,12 +126,79 @@ static ReshardPlan planBad(const Mesh &mesh, const Layout &source, const Layout 
   return plan;
 }
 
+//===----------------------------------------------------------------------===//
+// Given blocks
+//===----------------------------------------------------------------------===//
+
+/// Dims with given blocks stay as they are: planned as if their blocks were equal, of the
+/// longest one's length, because no step looks inside them.
+static ReshardPlan planBesideBlocks(const Mesh &mesh, const Layout &source,
+                                    const Layout &target, const ReshardOptions &options) {
+  Layout from = source, to = target;
+  for (size_t d = 0; d < source.dims.size(); ++d)
+    for (Layout *layout : {&from, &to})
+      if (DimFactor &major = layout->dims[d].factors[0]; !major.blocks.empty()) {
+        major.blocks.clear();
+        major.size = major.padded;
+      }
+  ReshardPlan plan = planCore(mesh, from, to, options);
+  for (Step &step : plan.steps)
+    for (size_t d = 0; d < source.dims.size(); ++d)
+      if (source.dims[d].hasBlocks())
+        step.before.dims[d] = step.after.dims[d] = source.dims[d];
+  return plan;
+}
+
+/// Equal partial axes. Exchanges where something has blocks, else plans as ever.
+static ReshardPlan moveBlocks(const Mesh &mesh, const Layout &before, const Layout &after,
+                              const ReshardOptions &options) {
+  if (!before.hasBlocks() && !after.hasBlocks())
+    return planCore(mesh, before, after, options);
+  ReshardPlan plan;
+  if (before != after)
+    appendExchange(plan, mesh, before, after);
+  return plan;
+}
+
+/// Where blocks change, what is lacking is exchanged, after reducing what has to be.
+/// Without all-to-all the exchanges are a gather of differing lengths and a slice, with
+/// the changing dims whole in between.
+static ReshardPlan planBlocks(const Mesh &mesh, const Layout &source,
+                              const Layout &target, const ReshardOptions &options) {
+  Layout reduced = source, made = target;
+  reduced.partial = made.partial = commonPartials(source, target);
+  Layout wholeSource = reduced, wholeTarget = made;
+  bool changes = false;
+  for (size_t d = 0; d < source.dims.size(); ++d) {
+    bool blocks = source.dims[d].hasBlocks() || target.dims[d].hasBlocks();
+    if (!blocks || source.dims[d] == target.dims[d])
+      continue;
+    changes = true;
+    int64_t size = source.dims[d].size();
+    wholeSource.dims[d] = wholeTarget.dims[d] = {{{size, size, {}}}};
+  }
+  if (!changes)
+    return planBesideBlocks(mesh, source, target, options);
+  ReshardPlan plan = planCore(mesh, source, reduced, options);
+  if (options.allToAll) {
+    appendAll(plan, moveBlocks(mesh, reduced, made, options));
+  } else {
+    appendAll(plan, moveBlocks(mesh, reduced, wholeSource, options));
+    appendAll(plan, planCore(mesh, wholeSource, wholeTarget, options));
+    appendAll(plan, moveBlocks(mesh, wholeTarget, made, options));
+  }
+  appendAll(plan, planCore(mesh, made, target, options));
+  return plan;
+}
+
 /// Both canonical.
 static ReshardPlan planCore(const Mesh &mesh, const Layout &source, const Layout &target,
                             const ReshardOptions &options) {
   ReshardPlan plan;
   if (source == target)
     return plan;
+  if (source.hasBlocks() || target.hasBlocks())
+    return planBlocks(mesh, source, target, options);
   // Differing padded extents: repad where the dim is unsharded, at no communication.
   for (size_t d = 0; d < source.dims.size(); ++d) {
     if (source.dims[d].padded() == target.dims[d].padded())
@@ -171,7 +238,7 @@ static AxisList bindAnywhere(Layout &layout, const AxisList &axes) {
     DimFactor *best = nullptr;
     for (DimLayout &dim : layout.dims)
       for (DimFactor &factor : dim.factors)
-        if (factor.local() % part.size == 0 &&
+        if (factor.blocks.empty() && factor.local() % part.size == 0 &&
             (!best || (best->size != best->padded && factor.size == factor.padded)))
           best = &factor;
     if (!best)
@@ -251,6 +318,28 @@ static bool movesAfterAllReduce(const ReshardPlan &plan) {
 }
 
 static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout &target,
+                            const ReshardOptions &options, int64_t bound);
+
+/// Contributions that lie in given blocks move to equal ones before they are reduced: an
+/// all-reduce of the longest block is slow for all ranks.
+static ReshardPlan planThroughEqualBlocks(const Mesh &mesh, const Layout &source,
+                                          const Layout &target,
+                                          const ReshardOptions &options, int64_t bound) {
+  Layout even = source;
+  for (DimLayout &dim : even.dims)
+    if (DimFactor &major = dim.factors[0]; !major.blocks.empty()) {
+      int64_t shards = major.shards();
+      major.blocks.clear();
+      major.padded = (major.size + shards - 1) / shards * shards;
+    }
+  even = even.canonicalized();
+  ReshardPlan plan;
+  appendExchange(plan, mesh, source, even);
+  appendAll(plan, planBest(mesh, even, target, options, bound));
+  return plan;
+}
+
+static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout &target,
                             const ReshardOptions &options, int64_t bound) {
   ReshardPlan best = planCore(mesh, source, target, options);
   auto consider = [&](ReshardPlan other) {
@@ -260,6 +349,8 @@ static ReshardPlan planBest(const Mesh &mesh, const Layout &source, const Layout
   if (options.allToAll && !source.partial.empty() &&
       (best.receivedElements > 2 * bound || movesAfterAllReduce(best)))
     consider(planThroughScatter(mesh, source, target, options));
+  if (options.allToAll && source.hasBlocks() && !source.partial.empty())
+    consider(planThroughEqualBlocks(mesh, source, target, options, bound));
   if (options.allToAll && best.receivedElements > 2 * bound)
     if (auto plan = planWithoutPadding(mesh, source, target, options))
       consider(std::move(*plan));

@@ -1,5 +1,5 @@
 //===- ReshardExecute.cpp - Running a plan on virtual ranks ---------------===//
-#include "partita/Base/Reshard.h"
+#include "ReshardRefine.h"
 
 #include <algorithm>
 #include <cassert>
@@ -148,6 +148,42 @@ HostTensor partita::extractLocal(const Mesh &mesh, const Layout &layout, int64_t
 //===----------------------------------------------------------------------===//
 
 namespace {
+/// A block on its way from one local tensor to another.
+struct BlockCopy {
+  const ExchangeBlock &block;
+  const std::vector<int64_t> &source, &target;
+  const HostTensor &from;
+  HostTensor &to;
+  size_t width;
+
+  void copy(int64_t fromAt, int64_t toAt, int64_t elements) {
+    std::memcpy(to.bytes.data() + toAt * width, from.bytes.data() + fromAt * width,
+                elements * width);
+  }
+
+  void run(size_t dim, int64_t fromAt, int64_t toAt) {
+    if (dim == block.dims.size())
+      return copy(fromAt, toAt, 1);
+    fromAt *= source[dim];
+    toAt *= target[dim];
+    bool last = dim + 1 == block.dims.size();
+    for (const ExchangeRun &part : block.dims[dim]) {
+      if (last)
+        copy(fromAt + part.before, toAt + part.after, part.length);
+      for (int64_t i = 0; !last && i < part.length; ++i)
+        run(dim + 1, fromAt + part.before + i, toAt + part.after + i);
+    }
+  }
+};
+} // namespace
+
+void reshard::copyBlock(const ExchangeBlock &block, const std::vector<int64_t> &source,
+                        const std::vector<int64_t> &target, const HostTensor &from,
+                        HostTensor &to) {
+  BlockCopy{block, source, target, from, to, byteWidth(to.type)}.run(0, 0, 0);
+}
+
+namespace {
 /// Runs one step; `in` and `out` are indexed by rank.
 class Runner {
 public:
@@ -257,23 +293,10 @@ private:
   }
 
   void exchange(int64_t rank, HostTensor &out) {
+    std::vector<int64_t> source = step.before.localShape(),
+                         target = step.after.localShape();
     for (const ExchangeBlock &block : exchangeBlocks(mesh, step.before, step.after, rank))
-      exchangeBlock(block, 0, 0, 0, out);
-  }
-
-  void exchangeBlock(const ExchangeBlock &block, size_t dim, int64_t from, int64_t to,
-                     HostTensor &out) {
-    if (dim == block.dims.size())
-      return copy(in[block.peer], from, out, to, 1);
-    from *= step.before.dims[dim].local();
-    to *= step.after.dims[dim].local();
-    bool last = dim + 1 == block.dims.size();
-    for (const ExchangeRun &run : block.dims[dim]) {
-      if (last)
-        copy(in[block.peer], from + run.before, out, to + run.after, run.length);
-      for (int64_t i = 0; !last && i < run.length; ++i)
-        exchangeBlock(block, dim + 1, from + run.before + i, to + run.after + i, out);
-    }
+      reshard::copyBlock(block, source, target, in[block.peer], out);
   }
 
   const Mesh &mesh;

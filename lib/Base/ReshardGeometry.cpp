@@ -137,9 +137,8 @@ static AxisList axesOf(const DimLayout &dim) {
   return axes;
 }
 
-/// Intersection of two run lists, both ascending in global and local index.
-static std::vector<ExchangeRun> intersect(const std::vector<DimRun> &before,
-                                          const std::vector<DimRun> &after) {
+std::vector<ExchangeRun> reshard::intersect(const std::vector<DimRun> &before,
+                                            const std::vector<DimRun> &after) {
   std::vector<ExchangeRun> result;
   for (size_t i = 0, j = 0; i < before.size() && j < after.size();) {
     const DimRun &b = before[i], &a = after[j];
@@ -165,17 +164,17 @@ int64_t ExchangeBlock::elements() const {
   return count;
 }
 
-std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layout &before,
-                                                   const Layout &after, int64_t rank) {
+std::vector<ExchangeBlock>
+reshard::blocksOf(const Mesh &mesh, const Layout &before,
+                  const std::vector<std::vector<DimRun>> &needed, int64_t rank) {
   std::vector<ExchangeBlock> blocks{{rank, {}}};
   for (size_t d = 0; d < before.dims.size(); ++d) {
     AxisList axes = axesOf(before.dims[d]);
-    std::vector<DimRun> needed = dimRuns(mesh, after.dims[d], rank);
     std::vector<ExchangeBlock> next;
     for (int64_t c = 0; c < product(axes); ++c) {
       int64_t owner = mesh.withCoordinate(rank, axes, c);
       std::vector<ExchangeRun> runs =
-          intersect(dimRuns(mesh, before.dims[d], owner), needed);
+          intersect(dimRuns(mesh, before.dims[d], owner), needed[d]);
       if (runs.empty())
         continue;
       for (const ExchangeBlock &block : blocks) {
@@ -187,6 +186,14 @@ std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layou
     blocks = std::move(next);
   }
   return blocks;
+}
+
+std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layout &before,
+                                                   const Layout &after, int64_t rank) {
+  std::vector<std::vector<DimRun>> needed;
+  for (const DimLayout &dim : after.dims)
+    needed.push_back(dimRuns(mesh, dim, rank));
+  return blocksOf(mesh, before, needed, rank);
 }
 
 namespace {
@@ -268,14 +275,15 @@ static EvenPart evenPart(const Refinement &r, const Layout &target) {
 
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
-  // Ranks to look at: all, unless the cuts nest. Then dims without padding are the same
-  // everywhere, except that two digits in one place agree on some ranks only; and if
-  // nothing is padded some rank is at odds.
-  Refinement refinement = refine(mesh, source, target);
+  // Ranks to look at: all, unless the cuts nest (given blocks never do). Then dims
+  // without padding are the same everywhere, except that two digits in one place agree on
+  // some ranks only; and if nothing is padded some rank is at odds.
+  bool blocks = source.hasBlocks() || target.hasBlocks();
+  Refinement refinement = blocks ? Refinement() : refine(mesh, source, target);
   EvenPart even;
   bool known = false;
   std::vector<int64_t> ranks;
-  if (refinement.nested()) {
+  if (!blocks && refinement.nested()) {
     even = evenPart(refinement, target);
     known = !even.conflict;
     if (!even.moves)
@@ -340,10 +348,13 @@ int64_t reshard::lowerBound(const Mesh &mesh, const Layout &source,
   int64_t ranks = mesh.numRanks() / kept;
   int64_t newPartial = product(target.partialAxes()) / kept;
   int64_t copies = ranks / newPartial / product(target.shardingAxes());
-  // Valid parts are prefixes: rank 0 has the most.
+  // Valid parts are prefixes: rank 0 has the most, or whoever has the longest block.
   int64_t most = 1;
-  for (const DimLayout &dim : target.dims)
-    most *= validExtent(mesh, dim.factors[0], 0) * (dim.local() / dim.factors[0].local());
+  for (const DimLayout &dim : target.dims) {
+    const DimFactor &major = dim.factors[0];
+    int64_t valid = major.blocks.empty() ? validExtent(mesh, major, 0) : major.local();
+    most *= major.local() == 0 ? 0 : valid * (dim.local() / major.local());
+  }
   // elements·(messages each) / ranks, rounded up, without leaving 64 bits.
   int64_t elements = elementCount(source.globalShape()), messages = reduced + copies - 2;
   int64_t mean =

@@ -85,6 +85,22 @@ int64_t lowerBound(const Mesh &mesh, const Layout &source, const Layout &target)
 /// Max over ranks of |needed \ held| for layouts with equal partial axes.
 int64_t exchangeElements(const Mesh &mesh, const Layout &source, const Layout &target);
 
+/// Intersection of two run lists, both ascending in global and local index.
+std::vector<ExchangeRun> intersect(const std::vector<DimRun> &before,
+                                   const std::vector<DimRun> &after);
+
+/// What `rank` takes from each holder of `before` so that it has the runs `needed` per
+/// dim; see exchangeBlocks.
+std::vector<ExchangeBlock> blocksOf(const Mesh &mesh, const Layout &before,
+                                    const std::vector<std::vector<DimRun>> &needed,
+                                    int64_t rank);
+
+/// Copies a block from the local tensor of its peer, of shape `source`, to that of the
+/// receiver, of shape `target`.
+void copyBlock(const ExchangeBlock &block, const std::vector<int64_t> &source,
+               const std::vector<int64_t> &target, const HostTensor &from,
+               HostTensor &to);
+
 /// Building blocks of plans. append keeps the sums; appendView adds nothing for equal
 /// layouts.
 Step makeStep(StepKind kind, const Layout &before, const Layout &after);

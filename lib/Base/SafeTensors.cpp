@@ -2,8 +2,7 @@
 #include "partita/Base/SafeTensors.h"
 
 #include "partita/Base/Json.h"
-
-#include <nlohmann/json.hpp>
+#include "partita/Base/JsonWriter.h"
 
 #include <algorithm>
 #include <cctype>
@@ -142,14 +141,24 @@ void SafeTensorsWriter::declare(std::string name, DType type,
 Expected<std::vector<SafeTensorEntry>>
 SafeTensorsWriter::begin(const std::string &file, const Metadata &metadata) {
   path = file;
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty())
+  JsonWriter header(JsonWriter::Style::Compact);
+  header.beginObject();
+  if (!metadata.empty()) {
+    header.key("__metadata__");
+    header.beginObject();
     for (const auto &[key, value] : metadata)
-      header["__metadata__"][key] = value;
-  auto add = [&](const std::string &name, std::string_view type, auto shape,
-                 uint64_t offset, uint64_t bytes) {
-    header[name] = {
-        {"dtype", type}, {"shape", shape}, {"data_offsets", {offset, offset + bytes}}};
+      header.member(key, std::string_view(value));
+    header.endObject();
+  }
+  auto add = [&](const std::string &name, const std::string &type,
+                 const std::vector<int64_t> &shape, uint64_t offset, uint64_t bytes) {
+    uint64_t range[] = {offset, offset + bytes};
+    header.key(name);
+    header.beginObject();
+    header.member("dtype", std::string_view(type));
+    header.member("shape", std::span(shape));
+    header.member("data_offsets", std::span<const uint64_t>(range));
+    header.endObject();
   };
   uint64_t offset = 0;
   size_t pads = 0;
@@ -157,13 +166,14 @@ SafeTensorsWriter::begin(const std::string &file, const Metadata &metadata) {
     uint64_t aligned = (offset + alignment - 1) / alignment * alignment;
     if (aligned != offset)
       add("__pad__" + std::to_string(pads++), "U8",
-          std::vector<uint64_t>{aligned - offset}, offset, aligned - offset);
+          {static_cast<int64_t>(aligned - offset)}, offset, aligned - offset);
     entry.offset = aligned;
     add(entry.name, upper(name(entry.type)), entry.shape, aligned, entry.bytes);
     offset = aligned + entry.bytes;
   }
   // JSON allows spaces at the end, which align the buffer.
-  std::string text = header.dump();
+  header.endObject();
+  std::string text = header.take();
   text.append((alignment - (text.size() + 8) % alignment) % alignment, ' ');
   uint64_t length = text.size();
   for (SafeTensorEntry &entry : entries)
@@ -178,8 +188,26 @@ SafeTensorsWriter::begin(const std::string &file, const Metadata &metadata) {
   return entries;
 }
 
+/// Large data goes to the file directly, small data by way of `pending`.
 Expected<void> SafeTensorsWriter::write(const void *data, size_t size) {
-  const char *at = static_cast<const char *>(data);
+  position += size;
+  if (pending.size() + size > pendingLimit)
+    if (auto ok = flush(); !ok)
+      return ok;
+  if (size <= pendingLimit) {
+    pending.append(static_cast<const char *>(data), size);
+    return {};
+  }
+  return writeNow(static_cast<const char *>(data), size);
+}
+
+Expected<void> SafeTensorsWriter::flush() {
+  auto ok = writeNow(pending.data(), pending.size());
+  pending.clear();
+  return ok;
+}
+
+Expected<void> SafeTensorsWriter::writeNow(const char *at, size_t size) {
   while (size != 0) {
     ssize_t n = ::write(fd, at, size);
     if (n < 0 && errno == EINTR)
@@ -188,7 +216,6 @@ Expected<void> SafeTensorsWriter::write(const void *data, size_t size) {
       return makeError("cannot write '" + path + "': " + std::strerror(errno));
     at += n;
     size -= static_cast<size_t>(n);
-    position += static_cast<uint64_t>(n);
   }
   return {};
 }
@@ -208,6 +235,8 @@ Expected<void> SafeTensorsWriter::append(std::span<const std::byte> bytes) {
 }
 
 Expected<void> SafeTensorsWriter::finish() {
+  if (auto ok = flush(); !ok)
+    return ok;
   int result = fd < 0 ? -1 : ::close(fd);
   fd = -1;
   if (result != 0)

@@ -211,7 +211,12 @@ static Expected<std::vector<OperandNeed>> collectiveNeeds(TaskKind kind, IntsVie
         });
   case TaskKind::Permute:
     return permuteNeeds(params, mesh);
-  default: // Exchange: the sizes follow from the layouts, which the table reader parses
+  // The sizes follow from the layouts, which the table reader parses.
+  case TaskKind::Halo:
+    return decoded<task::Halo>(params, [](const task::Halo &p) {
+      return Needs(p.dtype).add({0}).add({0}).finish();
+    });
+  default:
     return decoded<Exchange>(params, [](const Exchange &p) {
       return Needs(p.dtype).add({0}).add({0}).finish();
     });

@@ -66,6 +66,11 @@ void append(Ints &out, const std::vector<SpatialDim> &dims) {
                {d.in, d.out, d.kernel, d.stride, d.dilation, d.padBegin, d.padEnd});
 }
 
+void append(Ints &out, const std::vector<HaloWindow> &windows) {
+  for (const HaloWindow &w : windows)
+    out.insert(out.end(), {w.dim, w.stride, w.reach, w.low});
+}
+
 /// Reads parameters front to back; the first thing out of range is kept as the error.
 class Reader {
 public:
@@ -345,6 +350,30 @@ Expected<Permute> Permute::decode(IntsView params) {
     p.from = in.axes(static_cast<size_t>(p.num_from));
   if (!in.failed())
     p.to = in.axes(static_cast<size_t>(p.num_to));
+  return in.finish(std::move(p));
+}
+
+Ints task::Halo::encode() const {
+  partita_halo_params fields = *this;
+  fields.num_windows = static_cast<int64_t>(windows.size());
+  Ints out = encodeFields(fields);
+  append(out, windows);
+  return out;
+}
+
+Expected<task::Halo> task::Halo::decode(IntsView params) {
+  Reader in(params);
+  task::Halo p;
+  in.fields(base<partita_halo_params>(p));
+  in.dtype(p.dtype);
+  in.range("before", p.before, 0, UINT32_MAX);
+  in.range("positions", p.positions, 0, UINT32_MAX);
+  in.range("num_windows", p.num_windows, 1, 64);
+  for (int64_t i = 0; i < p.num_windows && !in.failed(); ++i) {
+    int64_t dim = in.next();
+    in.range("the dim of a window", dim, 0, INT32_MAX);
+    p.windows.push_back({static_cast<int32_t>(dim), in.next(), in.next(), in.next()});
+  }
   return in.finish(std::move(p));
 }
 

@@ -16,7 +16,8 @@ std::string_view partita::name(TaskKind kind) {
 }
 
 bool partita::isCollective(TaskKind kind) {
-  return kind >= TaskKind::AllReduce && kind <= TaskKind::Exchange;
+  return (kind >= TaskKind::AllReduce && kind <= TaskKind::Exchange) ||
+         kind == TaskKind::Halo;
 }
 
 TaskTableBuilder::TaskTableBuilder(const Mesh &mesh) {
@@ -80,7 +81,8 @@ uint32_t TaskTableBuilder::addRankValue(const RankValueSpec &value) {
   std::vector<int64_t> list;
   for (const AxisRef &ref : value.axes)
     list.insert(list.end(), {ref.axis, ref.pre, ref.size});
-  partita_rank_value record{value.kind, 0, value.size, value.block, addInts(list)};
+  partita_rank_value record{
+      value.kind, 0, value.size, value.block, addInts(list), addInts(value.listed)};
   for (size_t i = 0; i < rankValues.size(); ++i)
     if (std::memcmp(&rankValues[i], &record, sizeof(record)) == 0)
       return static_cast<uint32_t>(i);

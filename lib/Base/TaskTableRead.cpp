@@ -101,6 +101,8 @@ int64_t TaskTable::rankValue(size_t index, int64_t rank) const {
     return c;
   if (v.kind == PARTITA_RANK_BLOCK_START)
     return c * v.block;
+  if (v.kind == PARTITA_RANK_LISTED)
+    return intRange(v.listed)[static_cast<size_t>(c)];
   return std::clamp<int64_t>(v.size - c * v.block, 0, v.block);
 }
 
@@ -235,7 +237,7 @@ struct TaskTable::Checker {
     for (const auto &v : table.section<partita_rank_value>(PARTITA_SECTION_RANK_VALUES)) {
       std::string where = "rank value " + std::to_string(index++);
       if (v.kind >= PARTITA_NUM_RANK_VALUE_KINDS || !rangeOk(v.axes) ||
-          v.axes.count % 3 != 0)
+          v.axes.count % 3 != 0 || !rangeOk(v.listed))
         return damaged(where + " has a field out of range");
       constexpr int64_t limit = int64_t(1) << 48;
       if (v.block < 0 || v.size < 0 || v.block > limit || v.size > limit)
@@ -246,6 +248,11 @@ struct TaskTable::Checker {
       auto ok = task::operandNeeds(TaskKind::AllReduce, group.encode(), table.mesh());
       if (!ok)
         return damaged(where + ": " + ok.error().message);
+      if (v.kind == PARTITA_RANK_LISTED &&
+          static_cast<int64_t>(v.listed.count) != product(group.group))
+        return damaged(where + " lists " + std::to_string(v.listed.count) +
+                       " values for " + std::to_string(product(group.group)) +
+                       " coordinates");
       // c·block must not overflow.
       if (product(group.group) > (int64_t(1) << 14) && v.block > (int64_t(1) << 32))
         return damaged(where + " has a size out of range");
@@ -291,7 +298,46 @@ struct TaskTable::Checker {
         return damaged(where + ": waits for task " + std::to_string(w));
     if (t.kind == TaskKind::Exchange)
       return exchange(t, where);
+    if (t.kind == TaskKind::Halo)
+      return halo(t, where);
     return {};
+  }
+
+  /// A layout that a parameter names by the offset of its text.
+  Expected<Layout> layoutAt(int64_t offset, const std::string &where) {
+    if (!stringOk(static_cast<uint32_t>(offset)))
+      return damaged(where + ": a layout is missing");
+    auto layout =
+        Layout::parse(table.string(static_cast<uint32_t>(offset)), table.mesh());
+    if (!layout)
+      return damaged(where + ": " + layout.error().message);
+    if (Expected<void> ok = layout->verify(table.mesh()); !ok)
+      return damaged(where + ": " + ok.error().message);
+    return layout;
+  }
+
+  /// Whether operand `i` holds a tensor of this shape.
+  Expected<void> holds(const TaskView &t, size_t i, const std::vector<int64_t> &shape,
+                       int64_t dtype, const std::string &where) {
+    uint64_t bytes =
+        static_cast<uint64_t>(elementCount(shape)) * byteWidth(static_cast<DType>(dtype));
+    if (table.buffers()[static_cast<size_t>(t.operands[i])].bytes < bytes)
+      return damaged(where + ": operand " + std::to_string(i) + " is too small");
+    return {};
+  }
+
+  /// The layouts of a halo parse and agree, and the buffers hold what they say.
+  Expected<void> halo(const TaskView &t, const std::string &where) {
+    task::Halo p = *task::Halo::decode(t.params);
+    for (int64_t offset : {p.before, p.positions})
+      if (auto layout = layoutAt(offset, where); !layout)
+        return tl::unexpected(layout.error());
+    Halo halo = table.halo(p);
+    if (Expected<void> ok = halo.verify(table.mesh()); !ok)
+      return damaged(where + ": " + ok.error().message);
+    if (auto ok = holds(t, 0, halo.before.localShape(), p.dtype, where); !ok)
+      return ok;
+    return holds(t, 1, halo.shape(), p.dtype, where);
   }
 
   /// The layouts of an exchange parse, and the buffers hold their local tensors.
@@ -300,21 +346,14 @@ struct TaskTable::Checker {
     int64_t offsets[] = {p.before, p.after};
     std::vector<int64_t> shape;
     for (size_t i = 0; i < 2; ++i) {
-      if (!stringOk(static_cast<uint32_t>(offsets[i])))
-        return damaged(where + ": a layout is missing");
-      auto layout =
-          Layout::parse(table.string(static_cast<uint32_t>(offsets[i])), table.mesh());
+      auto layout = layoutAt(offsets[i], where);
       if (!layout)
-        return damaged(where + ": " + layout.error().message);
-      if (Expected<void> ok = layout->verify(table.mesh()); !ok)
-        return damaged(where + ": " + ok.error().message);
+        return tl::unexpected(layout.error());
       if (i == 1 && layout->globalShape() != shape)
         return damaged(where + ": the two layouts have different shapes");
       shape = layout->globalShape();
-      uint64_t bytes = static_cast<uint64_t>(layout->localElements()) *
-                       byteWidth(static_cast<DType>(p.dtype));
-      if (table.buffers()[static_cast<size_t>(t.operands[i])].bytes < bytes)
-        return damaged(where + ": operand " + std::to_string(i) + " is too small");
+      if (auto ok = holds(t, i, layout->localShape(), p.dtype, where); !ok)
+        return ok;
     }
     return {};
   }
@@ -337,6 +376,15 @@ struct TaskTable::Checker {
     return {};
   }
 };
+
+Halo TaskTable::halo(const task::Halo &params) const {
+  Halo halo;
+  halo.before = *Layout::parse(string(static_cast<uint32_t>(params.before)), mesh());
+  halo.positions =
+      *Layout::parse(string(static_cast<uint32_t>(params.positions)), mesh());
+  halo.windows = params.windows;
+  return halo;
+}
 
 Expected<TaskTable> TaskTable::read(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(partita_table_header))

@@ -70,7 +70,7 @@ static Expected<Decision> finish(const FlowGraph &graph, const std::vector<Seed>
   if (!spread)
     return tl::unexpected(spread.error());
   Decision decision;
-  decision.strategies = strategiesOf(graph, spread->axes);
+  decision.strategies = strategiesOf(graph, spread->axes, seeds);
   decision.propagated = std::move(*spread);
   decision.price = price(graph, decision.strategies);
   return decision;

@@ -317,6 +317,23 @@ Expected<ShardingRule> partita::rowRule(const Shape &operand,
   return rule;
 }
 
+void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
+                            std::vector<int32_t> &operandDim,
+                            std::vector<int32_t> &resultDim) {
+  if (dim.input == 1 || dim.output == 1) {
+    if (dim.input != 1)
+      operandDim = {rule.addFactor(dim.input, FactorKind::Replicate)};
+    if (dim.output != 1)
+      resultDim = {rule.addFactor(dim.output, FactorKind::Replicate)};
+    return;
+  }
+  int32_t f = rule.addFactor(
+      dim.output, dim.pointwise() ? FactorKind::Parallel : FactorKind::Window, fill);
+  if (!dim.pointwise())
+    rule.factors[f].window = {dim.input, dim.stride, dim.reach(), dim.low};
+  operandDim = resultDim = {f};
+}
+
 Expected<std::vector<LinearSet>> partita::parseLinearSets(std::string_view text) {
   std::vector<LinearSet> sets;
   while (!text.empty()) {

@@ -37,13 +37,6 @@ std::vector<int32_t> FlowGraph::dimAtoms(int32_t op,
   return result;
 }
 
-std::vector<int32_t> FlowGraph::allAtoms(int32_t op) const {
-  std::vector<int32_t> result;
-  for (const auto &factor : opAtoms[op])
-    result.insert(result.end(), factor.begin(), factor.end());
-  return result;
-}
-
 namespace {
 /// Cut points of a factor: sizes of its pieces, major to minor.
 using Pieces = std::vector<int64_t>;
@@ -52,6 +45,7 @@ using Pieces = std::vector<int64_t>;
 struct Port {
   int32_t op;
   const std::vector<int32_t> *factors;
+  bool isOperand;
 };
 
 class Refiner {
@@ -78,20 +72,28 @@ public:
                                    size_t dim) {
     std::vector<Port> ports;
     if (value.producer >= 0)
-      ports.push_back(
-          {value.producer, &graph.ops[value.producer].rule.results[value.result][dim]});
+      ports.push_back({value.producer,
+                       &graph.ops[value.producer].rule.results[value.result][dim],
+                       false});
     for (const FlowUse &use : value.uses)
-      ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim]});
+      ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim], true});
     return ports;
   }
 
 private:
+  /// The pieces of one factor as the port's dim has them.
+  Pieces piecesAt(const Port &port, int32_t f) const {
+    const Factor &factor = graph.ops[port.op].rule.factors[f];
+    return factor.kind == FactorKind::Window ? Pieces{factor.extent(port.isOperand)}
+                                             : pieces[port.op][f];
+  }
+
   /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
   std::vector<int64_t> cutsOf(const Port &port) const {
     std::vector<int64_t> cuts;
     int64_t suffix = 1;
     for (size_t i = port.factors->size(); i-- > 0;) {
-      const Pieces &list = pieces[port.op][(*port.factors)[i]];
+      const Pieces list = piecesAt(port, (*port.factors)[i]);
       for (size_t k = list.size(); k-- > 0;) {
         suffix *= list[k];
         cuts.push_back(suffix);
@@ -116,11 +118,15 @@ private:
     return changed;
   }
 
-  /// Cuts the piece of a port's dim that `cut` falls into, if it divides there.
+  /// Cuts the piece of a port's dim that `cut` falls into, if it divides there. Windows
+  /// overlap, so that a dim which is read through them has no pieces.
   bool tryCut(const Port &port, int64_t cut) {
     int64_t suffix = 1;
     for (size_t i = port.factors->size(); i-- > 0;) {
-      Pieces &list = pieces[port.op][(*port.factors)[i]];
+      int32_t f = (*port.factors)[i];
+      if (graph.ops[port.op].rule.factors[f].kind == FactorKind::Window)
+        return false;
+      Pieces &list = pieces[port.op][f];
       for (size_t k = list.size(); k-- > 0;) {
         int64_t piece = list[k];
         if (cut > suffix && cut < suffix * piece) {
@@ -156,8 +162,9 @@ static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
   std::vector<Placed> result;
   int64_t suffix = 1;
   for (size_t i = list.size(); i-- > 0;) {
-    result.push_back({list[i], suffix, graph.atoms[list[i]].size, i == 0});
-    suffix *= graph.atoms[list[i]].size;
+    int64_t size = graph.extent(graph.atoms[list[i]], port.isOperand);
+    result.push_back({list[i], suffix, size, i == 0});
+    suffix *= size;
   }
   return result;
 }
@@ -165,11 +172,11 @@ static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
 void FlowGraph::finalize() {
   auto pieces = Refiner(*this).run();
   for (size_t op = 0; op < ops.size(); ++op) {
+    firstAtom.push_back(static_cast<int32_t>(atoms.size()));
     opAtoms.emplace_back();
     for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
       opAtoms.back().emplace_back();
-      FactorKind kind = ops[op].rule.factors[f].kind;
-      bool bare = kind == FactorKind::Replicate || kind == FactorKind::Window;
+      bool bare = ops[op].rule.factors[f].kind == FactorKind::Replicate;
       for (int64_t size : pieces[op][f]) {
         opAtoms.back().back().push_back(static_cast<int32_t>(atoms.size()));
         atoms.push_back(
@@ -177,6 +184,7 @@ void FlowGraph::finalize() {
       }
     }
   }
+  firstAtom.push_back(static_cast<int32_t>(atoms.size()));
   for (size_t v = 0; v < values.size(); ++v)
     for (size_t d = 0; d < values[v].shape.size(); ++d) {
       std::vector<std::vector<Placed>> ends;

@@ -16,8 +16,26 @@ std::optional<ShardMode> partita::shardModeFromName(std::string_view name) {
   return std::nullopt;
 }
 
+static Expected<DimHint> parseGivenBlocks(const JsonValue &json) {
+  DimHint hint;
+  hint.open = false;
+  if (auto ok = json.allowOnly({"blocks", "axes"}); !ok)
+    return tl::unexpected(ok.error());
+  auto blocks = json.at("blocks")->asIntegers();
+  auto axes = json.at("axes");
+  auto names = axes ? axes->asStrings() : tl::unexpected(axes.error());
+  if (!blocks || !names)
+    return tl::unexpected(!blocks ? blocks.error() : names.error());
+  if (blocks->empty())
+    return json.error("expected one block per shard");
+  hint.blocks = *blocks;
+  hint.axes = *names;
+  return hint;
+}
+
 static Expected<DimHint> parseWrittenFactors(const JsonValue &json) {
-  DimHint hint{false, 0, {}, {}, {}};
+  DimHint hint;
+  hint.open = false;
   if (auto ok = json.allowOnly({"factors", "axes"}); !ok)
     return tl::unexpected(ok.error());
   auto factors = json.at("factors");
@@ -46,11 +64,12 @@ static Expected<DimHint> parseWrittenFactors(const JsonValue &json) {
 }
 
 static Expected<DimHint> parseDim(const JsonValue &json) {
-  DimHint hint{false, 0, {}, {}, {}};
+  DimHint hint;
+  hint.open = false;
   if (json.isNull())
     return DimHint{};
   if (json.isObject())
-    return parseWrittenFactors(json);
+    return json.has("blocks") ? parseGivenBlocks(json) : parseWrittenFactors(json);
   if (json.isString()) {
     hint.axes = {*json.asString()};
     return hint;

@@ -140,8 +140,20 @@ private:
     return true;
   }
 
+  /// Most ops have none, and a layout takes longer to build than this to look at.
+  static bool hasPartialResults(const ShardingRule &rule, const Strategy &strategy) {
+    if (!strategy.passing.empty())
+      return true;
+    for (size_t f = 0; f < rule.factors.size(); ++f)
+      if (rule.factors[f].kind == FactorKind::Reduction && strategy.factors[f].sharded())
+        return true;
+    return false;
+  }
+
   /// Result `i` of `op` has appeared: keep it partial if every user lets it pass.
   void leave(int32_t op, size_t i) {
+    if (!hasPartialResults(graph.ops[op].rule, strategies[op]))
+      return;
     int32_t value = graph.ops[op].results[i];
     Layout layout = producedLayout(value);
     if (layout.partial.size() != 1 || graph.values[value].uses.empty())
@@ -195,24 +207,72 @@ private:
 };
 } // namespace
 
-std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
-                                            const std::vector<AxisList> &axes) {
-  std::vector<int64_t> padded = paddedExtents(graph, axes);
-  std::vector<Strategy> result;
-  for (size_t op = 0; op < graph.ops.size(); ++op) {
-    Strategy strategy;
-    for (size_t f = 0; f < graph.ops[op].rule.factors.size(); ++f) {
-      DimLayout layout;
-      // Padding exists only where a dim is split: whole dims have their true size, so
-      // that softmax, outputs and the like never see it.
-      for (int32_t a : graph.atomsOf(static_cast<int32_t>(op), static_cast<int32_t>(f)))
-        layout.factors.push_back({graph.atoms[a].size,
-                                  axes[a].empty() ? graph.atoms[a].size : padded[a],
-                                  axes[a]});
-      strategy.factors.push_back(std::move(layout));
+/// Per atom the given blocks of its class, those of its own seed first; empty: none.
+static std::vector<std::vector<int64_t>> givenBlocks(const FlowGraph &graph,
+                                                     const std::vector<AxisList> &axes,
+                                                     const std::vector<Seed> &seeds) {
+  std::vector<std::vector<int64_t>> result(graph.atoms.size());
+  if (std::none_of(seeds.begin(), seeds.end(),
+                   [](const Seed &seed) { return !seed.blocks.empty(); }))
+    return result;
+  Classes classes(graph);
+  for (size_t a = 0; a < graph.atoms.size(); ++a) {
+    int32_t root = classes.find(static_cast<int32_t>(a));
+    for (const Seed &seed : seeds) {
+      bool own = seed.atom == static_cast<int32_t>(a);
+      if (seed.blocks.empty() || classes.find(seed.atom) != root ||
+          graph.atoms[seed.atom].size != graph.atoms[a].size ||
+          canonical(seed.axes) != canonical(axes[a]))
+        continue;
+      if (own || result[a].empty())
+        result[a] = seed.blocks;
+      if (own)
+        break;
     }
-    result.push_back(std::move(strategy));
   }
+  return result;
+}
+
+/// The strategy of `op` before partial values are delayed; without given blocks if they
+/// are not to be used or the op does not allow them.
+static Strategy strategyOf(const FlowGraph &graph, int32_t op,
+                           const std::vector<AxisList> &axes,
+                           const std::vector<int64_t> &padded,
+                           const std::vector<std::vector<int64_t>> &blocks, bool given) {
+  Strategy strategy;
+  bool any = false;
+  const ShardingRule &rule = graph.ops[op].rule;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    DimLayout layout;
+    // Padding exists only where a dim is split: whole dims have their true size, so
+    // that softmax, outputs and the like never see it.
+    for (int32_t a : graph.atomsOf(op, static_cast<int32_t>(f))) {
+      DimFactor factor{graph.atoms[a].size,
+                       axes[a].empty() ? graph.atoms[a].size : padded[a], axes[a]};
+      if (given && !blocks[a].empty()) {
+        any = true;
+        factor.blocks = blocks[a];
+        factor.padded =
+            factor.shards() * *std::max_element(blocks[a].begin(), blocks[a].end());
+      }
+      layout.factors.push_back(std::move(factor));
+    }
+    strategy.factors.push_back(std::move(layout));
+  }
+  if (any && !verifyStrategy(graph.mesh, rule, strategy))
+    return strategyOf(graph, op, axes, padded, blocks, false);
+  return strategy;
+}
+
+std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
+                                            const std::vector<AxisList> &axes,
+                                            const std::vector<Seed> &seeds) {
+  std::vector<int64_t> padded = paddedExtents(graph, axes);
+  std::vector<std::vector<int64_t>> blocks = givenBlocks(graph, axes, seeds);
+  std::vector<Strategy> result;
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    result.push_back(
+        strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
   Delayer(graph, result).run();
   return result;
 }
@@ -220,45 +280,36 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
 //===-- Serving users -----------------------------------------------------===//
 
 static int64_t moved(const Mesh &mesh, const Layout &from, const Layout &to) {
+  if (from == to)
+    return 0;
   auto plan = planReshard(mesh, from, to);
   return plan ? plan->receivedElements : INT64_MAX / 4;
 }
 
-std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
-                                             const std::vector<Strategy> &strategies,
-                                             int32_t value) {
-  const FlowValue &v = graph.values[value];
-  std::vector<ServedLayout> served;
-  for (const FlowUse &use : v.uses) {
-    Layout wanted =
-        operandLayout(graph.ops[use.op].rule, strategies[use.op], use.operand);
-    auto same = std::find_if(served.begin(), served.end(),
-                             [&](const ServedLayout &s) { return s.layout == wanted; });
-    if (same == served.end())
-      same = served.insert(served.end(), ServedLayout{wanted, -1, {}});
-    same->uses.push_back(use);
-  }
-  if (v.producer < 0 || graph.ops[v.producer].isSource())
-    return served;
-  Layout produced =
-      resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
-  if (produced.partial.empty() || served.size() < 2)
-    return served;
-  // Reduce once: from the produced layout to one of the wanted ones, the rest from there
-  // unless going back to the producer is cheaper.
+/// The entry of `layout` without windows, added if there is none.
+static void addPlain(std::vector<ServedLayout> &served, const Layout &layout) {
+  if (std::none_of(served.begin(), served.end(),
+                   [&](const ServedLayout &s) { return s.layout == layout; }))
+    served.push_back({layout, -1, {}});
+}
+
+/// Reduce once: from the produced layout to one of the wanted ones, the rest from there
+/// unless going back to the producer is cheaper.
+static void reduceOnce(const Mesh &mesh, const Layout &produced,
+                       std::vector<ServedLayout> &served) {
   size_t best = 0;
   int64_t bestCost = INT64_MAX;
   std::vector<std::vector<int32_t>> from(served.size());
   for (size_t first = 0; first < served.size(); ++first) {
     if (!served[first].layout.partial.empty())
       continue;
-    int64_t cost = moved(graph.mesh, produced, served[first].layout);
+    int64_t cost = moved(mesh, produced, served[first].layout);
     from[first].assign(served.size(), -1);
     for (size_t other = 0; other < served.size(); ++other) {
       if (other == first)
         continue;
-      int64_t direct = moved(graph.mesh, produced, served[other].layout);
-      int64_t through = moved(graph.mesh, served[first].layout, served[other].layout);
+      int64_t direct = moved(mesh, produced, served[other].layout);
+      int64_t through = moved(mesh, served[first].layout, served[other].layout);
       cost += std::min(direct, through);
       if (through < direct)
         from[first][other] = 0;
@@ -269,12 +320,99 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
     }
   }
   if (bestCost == INT64_MAX)
-    return served;
+    return;
   for (size_t other = 0; other < served.size(); ++other)
     served[other].from = from[best][other];
   // Entries may only refer to earlier ones.
   std::rotate(served.begin(), served.begin() + static_cast<int64_t>(best),
               served.begin() + static_cast<int64_t>(best) + 1);
+}
+
+/// Where a halo's dims are split over the axes of the produced layout, it is in the
+/// blocks of that: the step from one to the other then is a plain reduction.
+static Layout paddedLike(Layout layout, const Halo &halo, const Layout &produced) {
+  for (const HaloWindow &window : halo.windows) {
+    const DimLayout &from = produced.dims[window.dim];
+    DimLayout &to = layout.dims[window.dim];
+    if (from.factors.size() == 1 && from.size() == to.size() &&
+        from.factors[0].axes == to.factors[0].axes)
+      to = from;
+  }
+  return layout;
+}
+
+/// The source of a halo: of the produced layout and those served from it, the one from
+/// which the fewest elements move.
+static void chooseSource(const Mesh &mesh, const Layout &produced,
+                         const std::vector<ServedLayout> &served, ServedLayout &entry) {
+  int64_t bestElements = -1;
+  auto consider = [&](const Layout &layout, int32_t from) {
+    if (layout.partial != entry.halo->positions.partial)
+      return;
+    Halo halo = *entry.halo;
+    halo.before = layout;
+    int64_t elements = haloElements(mesh, halo);
+    if (bestElements >= 0 && elements >= bestElements)
+      return;
+    bestElements = elements;
+    entry.halo = std::move(halo);
+    entry.from = from;
+  };
+  consider(produced, -1);
+  for (size_t i = 0; i < served.size(); ++i)
+    consider(served[i].layout, static_cast<int32_t>(i));
+}
+
+/// A source is read where it is needed: dims that windows read whole.
+static void readWhole(ServedLayout &entry) {
+  for (const HaloWindow &window : entry.halo->windows) {
+    DimFactor &input = entry.layout.dims[window.dim].factors[0];
+    input = {input.size, input.size, {}};
+  }
+  entry.halo->before = entry.layout;
+}
+
+std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
+                                             const std::vector<Strategy> &strategies,
+                                             int32_t value) {
+  const FlowValue &v = graph.values[value];
+  std::vector<ServedLayout> served, halos;
+  served.reserve(v.uses.size());
+  for (const FlowUse &use : v.uses) {
+    const ShardingRule &rule = graph.ops[use.op].rule;
+    ServedLayout wanted{operandLayout(rule, strategies[use.op], use.operand),
+                        -1,
+                        {},
+                        operandHalo(rule, strategies[use.op], use.operand)};
+    std::vector<ServedLayout> &list = wanted.halo ? halos : served;
+    auto same = std::find_if(list.begin(), list.end(), [&](const ServedLayout &s) {
+      return s.layout == wanted.layout && s.halo == wanted.halo;
+    });
+    if (same == list.end())
+      same = list.insert(list.end(), std::move(wanted));
+    same->uses.push_back(use);
+  }
+  if (halos.empty() && served.size() < 2) // the common case
+    return served;
+  if (v.producer >= 0 && graph.ops[v.producer].kind == FlowKind::Source) {
+    for (ServedLayout &entry : halos)
+      readWhole(entry);
+  } else if (v.producer >= 0) {
+    Layout produced =
+        resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
+    // What must be reduced, or made partial, is so before windows are read.
+    for (ServedLayout &entry : halos)
+      if (entry.halo->positions.partial != produced.partial) {
+        entry.layout = paddedLike(entry.layout, *entry.halo, produced);
+        addPlain(served, entry.layout);
+      }
+    if (!produced.partial.empty() && served.size() > 1)
+      reduceOnce(graph.mesh, produced, served);
+    for (ServedLayout &entry : halos)
+      chooseSource(graph.mesh, produced, served, entry);
+  }
+  for (ServedLayout &entry : halos)
+    served.push_back(std::move(entry));
   return served;
 }
 
@@ -298,7 +436,9 @@ Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strate
         resultLayout(producer.rule, strategies[value.producer], value.result);
     for (const ServedLayout &s : served)
       price.receivedBytes +=
-          moved(graph.mesh, s.from < 0 ? produced : served[s.from].layout, s.layout) *
+          (s.halo ? haloElements(graph.mesh, *s.halo)
+                  : moved(graph.mesh, s.from < 0 ? produced : served[s.from].layout,
+                          s.layout)) *
           value.elementBytes;
   }
   for (size_t op = 0; op < graph.ops.size(); ++op) {

@@ -10,8 +10,7 @@ using namespace partita;
 bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList &axes) {
   if (axes.empty())
     return true;
-  FactorKind kind = graph.kindOf(atom);
-  if (kind == FactorKind::Replicate || kind == FactorKind::Window)
+  if (graph.kindOf(atom) == FactorKind::Replicate)
     return false;
   int64_t shards = product(axes);
   return atom.size % shards == 0 || (atom.canPad && shards <= atom.size);

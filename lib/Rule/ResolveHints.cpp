@@ -15,6 +15,7 @@ namespace {
 struct Target {
   int32_t op;
   const TensorFactors *factors;
+  bool isOperand;
   const std::vector<DimHint> *dims;
   std::string what; ///< "operand 1 of 'fc1'"
 };
@@ -92,7 +93,7 @@ private:
         targets.push_back(
             {places[i].first,
              isInput ? &rule.operands[places[i].second] : &rule.results[places[i].second],
-             &*list[i],
+             isInput, &*list[i],
              std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
       }
       return {};
@@ -112,7 +113,7 @@ private:
         continue;
       std::vector<Target> targets{{value.producer,
                                    &graph.ops[value.producer].rule.results[value.result],
-                                   &*hint.dims, "tensor '" + value.name + "'"}};
+                                   false, &*hint.dims, "tensor '" + value.name + "'"}};
       std::string origin = "hint for tensor '" + value.name + "'";
       if (auto ok = seedTargets(targets, origin, hint.priority); !ok)
         return ok;
@@ -138,7 +139,7 @@ private:
             });
             if (user.op == use.op && seed != seeds.end() && !seed->axes.empty() &&
                 canShard(graph, user, seed->axes) && !pinned(link.atom))
-              seeds.push_back({link.atom, seed->axes, origin, priority});
+              seeds.push_back({link.atom, seed->axes, origin, priority, seed->blocks});
           }
   }
 
@@ -205,6 +206,32 @@ private:
     return result;
   }
 
+  /// Given blocks need a dim that nothing cuts further.
+  Expected<std::vector<Seed>> blockSeeds(const Target &target, size_t d,
+                                         const AxisList &axes,
+                                         const std::vector<int64_t> &blocks,
+                                         const std::string &origin, int priority) const {
+    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
+    std::string where = target.what + ", dim " + std::to_string(d);
+    if (atoms.size() != 1)
+      return error(where + ": blocks cannot be given for a dim " +
+                   (atoms.empty() ? "of size 1" : "that other ops cut into factors"));
+    const Atom &atom = graph.atoms[atoms[0]];
+    if (graph.extent(atom, target.isOperand) != atom.size)
+      return error(where + ": blocks cannot be given for a dim of size " +
+                   std::to_string(graph.extent(atom, target.isOperand)) +
+                   " that is read through " + std::to_string(atom.size) +
+                   " windows; give them for the output");
+    Seed seed{atoms[0], axes, origin, priority, blocks};
+    DimFactor factor{atom.size, 0, axes, blocks};
+    factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
+    Layout layout;
+    layout.dims = {{{factor}}};
+    if (auto ok = layout.verify(graph.mesh); !ok)
+      return error(where + ok.error().message.substr(std::string("dim 0").size()));
+    return std::vector<Seed>{seed};
+  }
+
   Expected<std::vector<Seed>> writtenSeeds(const Target &target, size_t d,
                                            const DimHint &hint, const std::string &origin,
                                            int priority) const {
@@ -218,7 +245,7 @@ private:
       int64_t size = 1;
       while (size < hint.factors[f] && next < atoms.size()) {
         run.push_back(atoms[next]);
-        size *= graph.atoms[atoms[next++]].size;
+        size *= graph.extent(graph.atoms[atoms[next++]], target.isOperand);
       }
       if (size != hint.factors[f])
         return error(where + ": the factor " + std::to_string(hint.factors[f]) +
@@ -272,7 +299,9 @@ private:
         auto axes = parseAxes(hint.axes, target.what + ", dim " + std::to_string(d));
         if (!axes)
           return tl::unexpected(axes.error());
-        auto list = dimSeeds(target, d, *axes, origin, priority);
+        auto list = hint.blocks.empty()
+                        ? dimSeeds(target, d, *axes, origin, priority)
+                        : blockSeeds(target, d, *axes, hint.blocks, origin, priority);
         if (!list)
           return tl::unexpected(list.error());
         append(*list, taken);
@@ -329,7 +358,7 @@ private:
       auto spread = propagate(graph, trial);
       if (!spread)
         continue;
-      double score = price(graph, strategiesOf(graph, spread->axes)).score();
+      double score = price(graph, strategiesOf(graph, spread->axes, trial)).score();
       if (bestScore < 0 || score < bestScore) {
         bestScore = score;
         best = i;

@@ -13,50 +13,46 @@ std::string_view partita::name(FactorKind kind) {
 }
 
 int32_t ShardingRule::addFactor(int64_t size, FactorKind kind, ReduceKind reduce) {
-  factors.push_back({size, kind, reduce, {}});
+  factors.push_back({size, kind, reduce, {}, {}});
   return static_cast<int32_t>(factors.size()) - 1;
 }
 
-int64_t ShardingRule::dimSize(const TensorFactors &tensor, size_t d) const {
-  int64_t size = 1;
-  for (int32_t f : tensor[d])
-    size *= factors[f].size;
-  return size;
-}
-
-std::vector<int64_t> ShardingRule::shape(const TensorFactors &tensor) const {
-  std::vector<int64_t> result;
-  for (size_t d = 0; d < tensor.size(); ++d)
-    result.push_back(dimSize(tensor, d));
-  return result;
+std::vector<int64_t> ShardingRule::shape(const TensorFactors &result) const {
+  std::vector<int64_t> sizes;
+  for (const std::vector<int32_t> &dim : result) {
+    sizes.push_back(1);
+    for (int32_t f : dim)
+      sizes.back() *= factors[f].size;
+  }
+  return sizes;
 }
 
 namespace {
 /// Splits the rule text into tokens: words, '(' ')' ',' and "->".
-std::vector<std::string> tokenize(std::string_view text) {
-  std::vector<std::string> tokens;
+std::vector<std::string_view> tokenize(std::string_view text) {
+  std::vector<std::string_view> tokens;
   for (size_t i = 0; i < text.size();) {
     char c = text[i];
     if (c == ' ') {
       ++i;
     } else if (c == '-' && i + 1 < text.size() && text[i + 1] == '>') {
-      tokens.push_back("->");
+      tokens.push_back(text.substr(i, 2));
       i += 2;
     } else if (c == '(' || c == ')' || c == ',') {
-      tokens.emplace_back(1, c);
+      tokens.push_back(text.substr(i, 1));
       ++i;
     } else {
-      size_t end = text.find_first_of(" (),-", i);
+      size_t end = text.find_first_of(" (),-", i + 1);
       end = end == std::string_view::npos ? text.size() : end;
-      tokens.emplace_back(text.substr(i, end - i));
+      tokens.push_back(text.substr(i, end - i));
       i = end;
     }
   }
   return tokens;
 }
 
-/// The text as names: tensors → dims → factor names.
-using NamedTensor = std::vector<std::vector<std::string>>;
+/// The text as names, which are parts of it: tensors → dims → factor names.
+using NamedTensor = std::vector<std::vector<std::string_view>>;
 struct NamedRule {
   std::vector<NamedTensor> operands, results;
 };
@@ -66,7 +62,7 @@ NamedRule parseNames(std::string_view text) {
   std::vector<NamedTensor> *side = &rule.operands;
   side->emplace_back();
   bool grouped = false;
-  for (const std::string &token : tokenize(text)) {
+  for (std::string_view token : tokenize(text)) {
     if (token == "->") {
       side = &rule.results;
       side->emplace_back();
@@ -89,9 +85,9 @@ NamedRule parseNames(std::string_view text) {
 } // namespace
 
 /// Binds single-factor dims first, then compound dims with at most one unknown.
-static Expected<std::map<std::string, int64_t>>
+static Expected<std::map<std::string_view, int64_t>>
 bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shapes) {
-  std::map<std::string, int64_t> sizes;
+  std::map<std::string_view, int64_t> sizes;
   auto where = [](size_t o, size_t d) {
     return "operand " + std::to_string(o) + " dim " + std::to_string(d);
   };
@@ -106,9 +102,9 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
                          std::to_string(named.operands[o].size()));
       for (size_t d = 0; d < shapes[o].size(); ++d) {
         int64_t known = 1;
-        std::string unknown;
+        std::string_view unknown;
         size_t unknowns = 0;
-        for (const std::string &factor : named.operands[o][d]) {
+        for (std::string_view factor : named.operands[o][d]) {
           auto it = sizes.find(factor);
           if (it != sizes.end()) {
             known *= it->second;
@@ -129,9 +125,9 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
   }
   for (const NamedTensor &tensor : named.operands)
     for (const auto &dim : tensor)
-      for (const std::string &factor : dim)
+      for (std::string_view factor : dim)
         if (sizes.count(factor) == 0)
-          return makeError("the size of '" + factor +
+          return makeError("the size of '" + std::string(factor) +
                            "' does not follow from the operands' shapes");
   return sizes;
 }
@@ -144,12 +140,12 @@ ShardingRule::parse(std::string_view text,
   if (!sizes)
     return tl::unexpected(sizes.error());
   ShardingRule rule;
-  std::map<std::string, int32_t> index;
+  std::map<std::string_view, int32_t> index;
   auto convert = [&](const NamedTensor &tensor) {
     TensorFactors result;
     for (const auto &dim : tensor) {
       result.emplace_back();
-      for (const std::string &factor : dim) {
+      for (std::string_view factor : dim) {
         // A loop of one iteration is none: dims of size 1 belong to no factor.
         if ((*sizes)[factor] == 1)
           continue;
@@ -194,6 +190,10 @@ Expected<void> ShardingRule::verify() const {
           if (factors[f].kind == FactorKind::Reduction && what[0] == 'r')
             return makeError("result " + std::to_string(t) + " has reduction factor " +
                              std::to_string(f));
+          if (factors[f].kind == FactorKind::Window && dim.size() != 1)
+            return makeError(std::string(what) + " " + std::to_string(t) +
+                             " has window factor " + std::to_string(f) +
+                             " in a dim with others");
         }
       }
     }
@@ -232,6 +232,15 @@ std::string ShardingRule::str() const {
       text += (i ? ", " : "") + tensorText(tensors[i]);
     return text;
   };
+  auto windowText = [](const WindowFactor &w) {
+    std::string text = " of " + std::to_string(w.input);
+    for (auto [label, value, plain] : {std::tuple("stride", w.stride, int64_t(1)),
+                                       {"reach", w.reach, 0},
+                                       {"low", w.low, 0}})
+      if (value != plain)
+        text += std::string(" ") + label + " " + std::to_string(value);
+    return text;
+  };
   std::string text = join(operands) + " -> " + join(results) + " {";
   for (size_t f = 0; f < factors.size(); ++f) {
     text += (f ? ", " : "") + factorName(static_cast<int32_t>(f)) + "=" +
@@ -240,6 +249,8 @@ std::string ShardingRule::str() const {
       text += " " + std::string(partita::name(factors[f].reduce));
     else if (factors[f].kind != FactorKind::Parallel)
       text += " " + std::string(partita::name(factors[f].kind));
+    if (factors[f].kind == FactorKind::Window)
+      text += windowText(factors[f].window);
   }
   return text + "}";
 }

@@ -94,10 +94,13 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
                        std::to_string(rule.factors[f].size) + ", the strategy says " +
                        std::to_string(layout.size()));
     FactorKind kind = rule.factors[f].kind;
-    bool bare = kind == FactorKind::Replicate || kind == FactorKind::Window;
-    if (bare && (layout.sharded() || layout.padded() != layout.size()))
+    if (kind == FactorKind::Replicate &&
+        (layout.sharded() || layout.padded() != layout.size()))
       return makeError("factor " + std::to_string(f) + " (" + std::string(name(kind)) +
                        ") may not be split or padded");
+    if (kind == FactorKind::Window && layout.factors.size() != 1)
+      return makeError("factor " + std::to_string(f) +
+                       " (window) may not be cut into sub-factors");
     for (size_t s = 0; s < layout.factors.size(); ++s) {
       const DimFactor &sub = layout.factors[s];
       if (sub.padded < sub.size || sub.padded % sub.shards() != 0 ||
@@ -128,13 +131,34 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
   return {};
 }
 
-static Layout layoutOf(const TensorFactors &tensor, const Strategy &strategy) {
+/// The elements that windows read, over the axes of their positions; as many are split
+/// alike.
+static DimLayout windowInput(const Factor &factor, const DimLayout &positions) {
+  if (factor.window.input == positions.size())
+    return positions;
+  DimFactor input{factor.window.input, factor.window.input, positions.factors[0].axes};
+  int64_t shards = input.shards();
+  input.padded = (input.size + shards - 1) / shards * shards;
+  return {{input}};
+}
+
+static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
+                       const Strategy &strategy, bool isOperand) {
   Layout layout;
+  layout.dims.reserve(tensor.size());
   for (const auto &dim : tensor) {
     DimLayout result;
+    size_t count = 0;
     for (int32_t f : dim)
-      result.factors.insert(result.factors.end(), strategy.factors[f].factors.begin(),
-                            strategy.factors[f].factors.end());
+      count += strategy.factors[f].factors.size();
+    result.factors.reserve(std::max<size_t>(count, 1));
+    for (int32_t f : dim) {
+      DimLayout part = isOperand && rule.factors[f].kind == FactorKind::Window
+                           ? windowInput(rule.factors[f], strategy.factors[f])
+                           : strategy.factors[f];
+      result.factors.insert(result.factors.end(), part.factors.begin(),
+                            part.factors.end());
+    }
     if (result.factors.empty())
       result.factors.push_back(DimFactor{});
     layout.dims.push_back(std::move(result));
@@ -156,7 +180,7 @@ static void addPartial(Layout &layout, ReduceKind kind, const AxisList &axes) {
 
 Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy,
                               size_t i) {
-  Layout layout = layoutOf(rule.operands[i], strategy);
+  Layout layout = layoutOf(rule, rule.operands[i], strategy, true);
   for (const Passing &p : strategy.passing) {
     const LinearSet &set = rule.linear[p.set];
     if (std::find(set.operands.begin(), set.operands.end(), static_cast<int32_t>(i)) !=
@@ -173,7 +197,7 @@ Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy
 
 Layout partita::resultLayout(const ShardingRule &rule, const Strategy &strategy,
                              size_t i) {
-  Layout layout = layoutOf(rule.results[i], strategy);
+  Layout layout = layoutOf(rule, rule.results[i], strategy, false);
   for (size_t f = 0; f < rule.factors.size(); ++f)
     if (rule.factors[f].kind == FactorKind::Reduction)
       for (const DimFactor &sub : strategy.factors[f].factors)
@@ -181,4 +205,23 @@ Layout partita::resultLayout(const ShardingRule &rule, const Strategy &strategy,
   for (const Passing &p : strategy.passing)
     addPartial(layout, rule.linear[p.set].kind, p.axes);
   return layout;
+}
+
+std::optional<Halo> partita::operandHalo(const ShardingRule &rule,
+                                         const Strategy &strategy, size_t i) {
+  Halo halo;
+  for (size_t d = 0; d < rule.operands[i].size(); ++d)
+    for (int32_t f : rule.operands[i][d])
+      if (rule.factors[f].kind == FactorKind::Window && strategy.factors[f].sharded()) {
+        const WindowFactor &window = rule.factors[f].window;
+        if (halo.windows.empty())
+          halo.before = halo.positions = operandLayout(rule, strategy, i);
+        halo.positions.dims[d] = strategy.factors[f];
+        halo.windows.push_back(
+            {static_cast<int32_t>(d), window.stride, window.reach, window.low});
+        halo.fill = rule.factors[f].reduce;
+      }
+  if (halo.windows.empty())
+    return std::nullopt;
+  return halo;
 }

@@ -175,6 +175,11 @@ static Expected<Values> importPool(Importer &importer, const Node &node) {
     if (!isMax && countPadding && window.pads != before.pads)
       return makeError("AveragePool with ceil_mode and count_include_pad");
   }
+  // One window over the whole image is a reduction, of which every dim may be split.
+  if (kernel == Shape(in.begin() + 2, in.end()) &&
+      window.pads == Shape(window.pads.size(), 0) &&
+      window.dilations == Shape(window.dilations.size(), 1))
+    return single(globalPool(importer, input, isMax));
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("window", ArrayRef(kernel)));
   attrs.push_back(importer.attr("kind", isMax ? "max" : "average"));

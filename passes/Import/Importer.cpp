@@ -20,6 +20,14 @@ Value Importer::input(const Node &node, size_t i) const {
   return node.hasInput(i) ? lookup(node.inputs[i]) : Value();
 }
 
+/// The head of a language model multiplies by the transpose of the token table. Folded,
+/// it would be a second table, which a plan could split in another way than the first.
+static bool isTransposeOfShared(Operation *op) {
+  return isa<graph::TransposeOp>(op) &&
+         op->getOperand(0).getDefiningOp<graph::WeightOp>() &&
+         !op->getOperand(0).hasOneUse();
+}
+
 Expected<Value> Importer::foldOrKeep(Operation *op) {
   Value result = op->getResult(0);
   auto type = cast<RankedTensorType>(result.getType());
@@ -31,7 +39,7 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
     elements =
         std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
   }
-  if (!foldable || elements > maxFoldedElements)
+  if (!foldable || elements > maxFoldedElements || isTransposeOfShared(op))
     return result;
   std::vector<HostTensor> tensors;
   for (Value operand : op->getOperands()) {

@@ -100,6 +100,9 @@ std::string stringAttr(const onnx_model::Node &node, std::string_view name,
 std::vector<int64_t> intsAttr(const onnx_model::Node &node, std::string_view name,
                               std::vector<int64_t> fallback);
 
+/// The maximum or average over all spatial dims, as dims of size 1.
+Expected<mlir::Value> globalPool(Importer &importer, mlir::Value input, bool isMax);
+
 /// One value as a list, passing an error through.
 Expected<Values> single(Expected<mlir::Value> value);
 

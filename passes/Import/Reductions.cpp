@@ -59,13 +59,16 @@ static Expected<Values> importReduce(Importer &importer, const Node &node) {
                                : reduce(importer, input, kind, axes, keepDims));
 }
 
-static Expected<Values> importGlobalPool(Importer &importer, const Node &node) {
-  Value input = importer.input(node, 0);
+Expected<Value> import::globalPool(Importer &importer, Value input, bool isMax) {
   std::vector<int64_t> axes(shapeOf(input).size() - 2);
   std::iota(axes.begin(), axes.end(), 2);
-  return single(node.opType == "GlobalMaxPool"
-                    ? reduce(importer, input, "max", axes, true)
-                    : mean(importer, input, axes, true));
+  return isMax ? reduce(importer, input, "max", axes, true)
+               : mean(importer, input, axes, true);
+}
+
+static Expected<Values> importGlobalPool(Importer &importer, const Node &node) {
+  return single(
+      globalPool(importer, importer.input(node, 0), node.opType == "GlobalMaxPool"));
 }
 
 static Expected<Values> importSoftmax(Importer &importer, const Node &node) {

@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Reference/Kernels.h"
 #include "partita/Rule/Propagation.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -68,17 +69,36 @@ private:
     std::vector<Value> &values = locals[value];
     for (const ServedLayout &entry : served[value]) {
       const Layout &from = entry.from < 0 ? produced : served[value][entry.from].layout;
-      auto plan = planReshard(mesh, from, entry.layout, reshard);
-      if (!plan)
-        return emitError(now.getLoc(), "cannot reshard ")
-               << from.str(mesh) << " to " << entry.layout.str(mesh) << ": "
-               << plan.error().message;
       Value current = entry.from < 0 ? now : values[entry.from];
-      numReshards += plan->steps.empty() ? 0 : 1;
-      for (const Step &step : plan->steps)
-        current = comm::emitStep(builder, now.getLoc(), mesh, step, current);
+      if (entry.halo && reshard.allToAll) {
+        ++numReshards;
+        values.push_back(
+            comm::emitHalo(builder, now.getLoc(), mesh, *entry.halo, current));
+        continue;
+      }
+      if (failed(convert(builder, from, entry.layout, current)))
+        return failure();
+      if (entry.halo) {
+        // Blocks change places by slices and gathers only; what is left is neighbours'.
+        Halo halo = *entry.halo;
+        halo.before = entry.layout;
+        current = comm::emitHalo(builder, now.getLoc(), mesh, halo, current);
+      }
       values.push_back(current);
     }
+    return success();
+  }
+
+  /// Emits the steps from one layout to another on `value`.
+  LogicalResult convert(OpBuilder &builder, const Layout &from, const Layout &to,
+                        Value &value) {
+    auto plan = planReshard(mesh, from, to, reshard);
+    if (!plan)
+      return emitError(value.getLoc(), "cannot reshard ")
+             << from.str(mesh) << " to " << to.str(mesh) << ": " << plan.error().message;
+    numReshards += plan->steps.empty() ? 0 : 1;
+    for (const Step &step : plan->steps)
+      value = comm::emitStep(builder, value.getLoc(), mesh, step, value);
     return success();
   }
 
@@ -116,9 +136,10 @@ private:
       if (isa<graph::WeightOp>(local))
         local->setAttr(dist::layoutAttr, builder.getStringAttr(layout.str(mesh)));
       Value current = local->getResult(0);
-      auto plan = planReshard(mesh, layout, entry.layout, reshard);
-      for (const Step &step : plan->steps)
-        current = comm::emitStep(builder, op->getLoc(), mesh, step, current);
+      if (failed(convert(builder, layout, entry.layout, current)))
+        return failure();
+      if (entry.halo)
+        current = comm::emitHalo(builder, op->getLoc(), mesh, *entry.halo, current);
       locals[value].push_back(current);
     }
     return success();
@@ -131,7 +152,7 @@ private:
     std::optional<ReduceKind> kind;
     for (auto [d, factors] : llvm::enumerate(rule.operands[operand]))
       for (int32_t f : factors)
-        if (rule.factors[f].kind == FactorKind::Reduction &&
+        if (rule.factors[f].kind == FactorKind::Reduction && rule.factors[f].index < 0 &&
             strategy.factors[f].padded() != strategy.factors[f].size()) {
           kind = rule.factors[f].reduce;
           dims.push_back(static_cast<int64_t>(d));
@@ -151,10 +172,25 @@ private:
         if (layout.dims[d].padded() != layout.dims[d].size())
           dims.push_back(d);
     }
-    if (!kind || dims.empty())
+    // A window buffer has the neutral element in all padding already.
+    if (!kind || dims.empty() || operandHalo(rule, strategy, operand))
       return now;
     return comm::MaskOp::create(builder, now.getLoc(), now.getType(), now,
                                 layout.str(mesh), dims, name(*kind));
+  }
+
+  /// Indices of a split factor become places in the rank's block.
+  void localizeIndices(OpBuilder &builder, const ShardingRule &rule,
+                       const Strategy &strategy, MutableArrayRef<Value> operands) const {
+    for (auto [factor, dim] : llvm::zip_equal(rule.factors, strategy.factors)) {
+      if (factor.index < 0 || (!dim.sharded() && dim.padded() == dim.size()))
+        continue;
+      Value &indices = operands[static_cast<size_t>(factor.index)];
+      Layout layout;
+      layout.dims = {dim};
+      indices = comm::LocalIndexOp::create(builder, indices.getLoc(), indices.getType(),
+                                           indices, layout.str(mesh));
+    }
   }
 
   LogicalResult partitionOp(OpBuilder &builder, int32_t number) {
@@ -170,6 +206,7 @@ private:
       operands.push_back(
           clean(builder, shardable, entry.rule, strategy, static_cast<unsigned>(i), now));
     }
+    localizeIndices(builder, entry.rule, strategy, operands);
     SmallVector<Type> types;
     std::vector<Layout> layouts;
     for (size_t i = 0; i < entry.results.size(); ++i) {
@@ -178,10 +215,45 @@ private:
     }
     Operation *local = shardable.materializeLocal(builder, operands, types, strategy);
     local->removeAttr(dist::strategyAttr);
-    for (auto [i, value] : llvm::enumerate(entry.results))
-      if (failed(serve(builder, value, layouts[i],
-                       local->getResult(static_cast<unsigned>(i)))))
+    for (auto [i, value] : llvm::enumerate(entry.results)) {
+      Value result = local->getResult(static_cast<unsigned>(i));
+      if (failed(scaleWindows(builder, shardable, entry.rule, strategy, i, result)) ||
+          failed(serve(builder, value, layouts[i], result)))
         return failure();
+    }
+    return success();
+  }
+
+  /// Multiplies result `i` by what split windows make the op miscount, along each dim.
+  LogicalResult scaleWindows(OpBuilder &builder, ShardingRuleOpInterface op,
+                             const ShardingRule &rule, const Strategy &strategy, size_t i,
+                             Value &result) {
+    Layout layout = resultLayout(rule, strategy, i);
+    size_t rank = rule.results[i].size();
+    for (size_t d = 0; d < rank; ++d) {
+      const std::vector<int32_t> &dim = rule.results[i][d];
+      if (dim.empty() || rule.factors[dim[0]].kind != FactorKind::Window ||
+          !strategy.factors[dim[0]].sharded())
+        continue;
+      std::vector<double> scale = op.getWindowScale(static_cast<unsigned>(d));
+      if (scale.empty())
+        continue;
+      auto dtype = dtypeOf(getElementTypeOrSelf(result.getType()));
+      if (!dtype || !isFloat(*dtype))
+        return op->emitOpError("cannot be split in dim ")
+               << d << ": its result is not of a float type";
+      std::vector<int64_t> shape(rank, 1);
+      shape[d] = static_cast<int64_t>(scale.size());
+      Layout whole = Layout::replicated(shape), split = whole;
+      split.dims[d] = layout.dims[d];
+      HostTensor values = reference::tensor<double>(*dtype, shape, scale);
+      Value factor = graph::ConstantOp::create(
+          builder, op->getLoc(), graph::toAttribute(builder.getContext(), values));
+      if (failed(convert(builder, whole, split, factor)))
+        return failure();
+      result =
+          graph::MulOp::create(builder, op->getLoc(), result.getType(), result, factor);
+    }
     return success();
   }
 

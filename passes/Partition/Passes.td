@@ -10,8 +10,10 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
     Every tensor becomes one rank's part. Where the layout in which a value is produced is
     not the one in which a user wants it, the steps of the reshard planner are inserted,
     once per wanted layout. Partial values are reduced where their users need them whole.
+    Convolutions and pools whose spatial dims are split read window buffers, which a
+    `comm.halo` fetches, and pad those dims no more.
     Padding is overwritten with a neutral element where an op reduces over it or acts on
-    it.
+    it. Indices into a dim that is split become places in the rank's block.
 
     Before:
     ```mlir

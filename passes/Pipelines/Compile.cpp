@@ -15,6 +15,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 
@@ -139,8 +140,10 @@ Expected<void> Compiler::partition() {
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(PassManager &)> &add) {
   PassManager manager(&context);
+  // Once per stage: a twentieth of a compile would be verification between passes.
+  manager.enableVerifier(false);
   add(manager);
-  if (failed(manager.run(*module)))
+  if (failed(manager.run(*module)) || failed(mlir::verify(*module)))
     return makeError(error.empty() ? "the pipeline failed" : error);
   if (options.dumpDir.empty())
     return {};
@@ -166,8 +169,8 @@ void Compiler::summarize() {
     if (!communicate || communicate.getReceivedElements() == 0)
       return;
     std::string axes;
-    for (Attribute axis : cast<ArrayAttr>(*op->getInherentAttr("axes")))
-      axes += (axes.empty() ? "" : ",") + cast<StringAttr>(axis).getValue().str();
+    for (const std::string &axis : communicate.getAxisNames())
+      axes += (axes.empty() ? "" : ",") + axis;
     Type element = getElementTypeOrSelf(op->getResult(0).getType());
     report.collectives.push_back(
         {op->getName().stripDialect().str(), axes, dist::nodeName(op),

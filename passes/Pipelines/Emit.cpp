@@ -29,7 +29,10 @@ Expected<void> Compiler::emit() {
     }
     return data;
   };
-  emit.files = {{"plan.json", plan.json()}};
+  emit.plan = [&](const PlanMemory &memory) {
+    plan.stages[0].memory = memory;
+    return plan.json();
+  };
   auto made = codegen::emitBundle(*module, emit, source);
   if (!made)
     return tl::unexpected(error.empty() ? made.error() : Error{error});

@@ -1,7 +1,6 @@
 //===- Report.cpp - A plan for a person to read ---------------------------===//
 #include "passes/Pipelines/Report.h"
 
-#include "partita/Base/Bundle.h"
 #include "partita/Base/Plan.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -13,6 +12,19 @@ using namespace partita;
 static std::string cell(std::string text, size_t width) {
   text.resize(std::max(text.size() + 1, width), ' ');
   return text;
+}
+
+static std::string memoryText(const PlanMemory &memory) {
+  auto line = [](const char *what, int64_t bytes) {
+    return "  " + cell(std::to_string(bytes) + " B", 18) + what + "\n";
+  };
+  return "memory per rank:\n" + line("arena", memory.arena) +
+         line("weights as stored", memory.weights) +
+         line("weights repacked for engines", memory.packed) +
+         line("inputs of a request", memory.inputs) +
+         line("outputs of a request", memory.outputs) +
+         line("in all, a rank that collects the outputs", memory.rank) +
+         line("in all, every rank in one process", memory.process);
 }
 
 static std::string stageText(const PlanStage &stage) {
@@ -32,21 +44,15 @@ static std::string stageText(const PlanStage &stage) {
   for (const auto &[key, group] : groups)
     text += "  " + cell(std::to_string(group.first) + " ×", 7) + cell(key.first, 18) +
             cell(key.second, 44) + "first '" + group.second + "'\n";
-  return text + summaryText(stage.collectives);
-}
-
-static std::string memoryText(const Bundle &bundle) {
-  std::string text;
-  for (const BundleEntry &entry : bundle.entries)
-    for (const BundleStage &stage : entry.stages)
-      text += "memory per rank: " + std::to_string(stage.weightBytes) +
-              " B of weights, " + std::to_string(stage.packedBytes) + " B repacked, " +
-              std::to_string(stage.arenaBytes) + " B of arena\n";
-  return text;
+  text += summaryText(stage.collectives);
+  return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
 Expected<std::string> partita::reportText(const std::string &path) {
   bool isBundle = std::filesystem::is_directory(path);
+  if (!isBundle && path.ends_with(".onnx"))
+    return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
+                     "`partita inspect` shows models)");
   auto plan = readPlan(isBundle ? path + "/plan.json" : path);
   if (!plan)
     return tl::unexpected(plan.error());
@@ -55,10 +61,5 @@ Expected<std::string> partita::reportText(const std::string &path) {
     text += "note: " + note + "\n";
   for (const PlanStage &stage : plan->stages)
     text += stageText(stage);
-  if (!isBundle)
-    return text;
-  auto bundle = readBundle(path);
-  if (!bundle)
-    return tl::unexpected(bundle.error());
-  return text + memoryText(*bundle);
+  return text;
 }

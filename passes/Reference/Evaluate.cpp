@@ -74,10 +74,15 @@ public:
 private:
   Expected<void> step(Operation &op) {
     Expected<void> done;
-    if (auto communicate = dyn_cast<comm::CommOpInterface>(op))
+    if (auto communicate = dyn_cast<comm::StepOpInterface>(op))
       done = exchange(communicate);
+    else if (auto halo = dyn_cast<comm::HaloOp>(op))
+      tensors[halo.getResult()] =
+          executeHalo(mesh, halo.getHalo(mesh), tensors[halo.getInput()]);
     else if (auto mask = dyn_cast<comm::MaskOp>(op))
       done = clean(mask);
+    else if (auto index = dyn_cast<comm::LocalIndexOp>(op))
+      done = localize(index);
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
       done = load(weight);
     else
@@ -96,7 +101,7 @@ private:
     return it->second;
   }
 
-  Expected<void> exchange(comm::CommOpInterface op) {
+  Expected<void> exchange(comm::StepOpInterface op) {
     ReshardPlan plan;
     plan.steps.push_back(op.getStep(mesh));
     tensors[op->getResult(0)] =
@@ -129,6 +134,27 @@ private:
                       result[r].bytes.begin() + i * static_cast<int64_t>(width));
     }
     tensors[op.getResult()] = std::move(result);
+    return {};
+  }
+
+  Expected<void> localize(comm::LocalIndexOp op) {
+    DimLayout dim = Layout::parse(op.getLayout().str(), mesh)->dims[0];
+    for (size_t r = 0; r < ranks; ++r) {
+      const HostTensor &indices = tensors[op.getIndices()][r];
+      std::vector<int64_t> places(static_cast<size_t>(dim.size()), -1);
+      for (const DimRun &run : dimRuns(mesh, dim, static_cast<int64_t>(r)))
+        for (int64_t i = 0; i < run.length; ++i)
+          places[run.global + i] = run.local + i;
+      std::vector<int64_t> result;
+      for (int64_t index : reference::values<int64_t>(indices)) {
+        if (index < -dim.size() || index >= dim.size())
+          return makeError("index " + std::to_string(index) +
+                           " is outside a dim of size " + std::to_string(dim.size()));
+        result.push_back(places[index < 0 ? index + dim.size() : index]);
+      }
+      tensors[op.getResult()].push_back(
+          reference::tensor<int64_t>(indices.type, indices.shape, result));
+    }
     return {};
   }
 

@@ -89,6 +89,17 @@ private:
     return explainOps(function, graph, *decision);
   }
 
+  /// Whether a layout of a plan is one for a tensor of this shape.
+  static Expected<void> checkLayout(const PlanTensor &tensor,
+                                    const std::vector<int64_t> &shape, const Mesh &mesh) {
+    auto layout = Layout::parse(tensor.layout, mesh);
+    if (!layout)
+      return tl::unexpected(layout.error());
+    if (layout->globalShape() != shape)
+      return makeError("layout " + tensor.layout + " is for another shape");
+    return {};
+  }
+
   /// The strategies of a plan, which must be for this program and mesh.
   LogicalResult applyPlan(func::FuncOp function, const dist::ProgramFlow &flow) {
     auto read = readPlan(plan);
@@ -116,18 +127,31 @@ private:
     auto text = [&](const std::string &value) {
       return StringAttr::get(&getContext(), value);
     };
-    for (auto [op, node] : llvm::zip_equal(ops, stage.nodes)) {
+    for (auto [i, op] : llvm::enumerate(ops)) {
+      const PlanNode &node = stage.nodes[i];
       if (op->getName().getStringRef() != node.op)
         return mismatch("op '" + node.name + "' is a " + node.op + " there and a " +
                         op->getName().getStringRef() + " here");
+      const ShardingRule &rule = flow.graph.ops[flow.numArguments + i].rule;
+      auto strategy = Strategy::parse(node.strategy, flow.graph.mesh, rule);
+      if (!strategy)
+        return mismatch("op '" + node.name + "': " + strategy.error().message);
       op->setAttr(dist::strategyAttr, text(node.strategy));
     }
-    for (auto [i, tensor] : llvm::enumerate(stage.arguments))
+    for (auto [i, tensor] : llvm::enumerate(stage.arguments)) {
+      auto argument = function.getArgument(static_cast<unsigned>(i));
+      if (auto ok = checkLayout(tensor, shapeOf(argument), flow.graph.mesh); !ok)
+        return mismatch("input '" + tensor.name + "': " + ok.error().message);
       function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr,
                           text(tensor.layout));
-    for (auto [i, tensor] : llvm::enumerate(stage.results))
+    }
+    auto results = function.front().getTerminator()->getOperands();
+    for (auto [i, tensor] : llvm::enumerate(stage.results)) {
+      if (auto ok = checkLayout(tensor, shapeOf(results[i]), flow.graph.mesh); !ok)
+        return mismatch("output '" + tensor.name + "': " + ok.error().message);
       function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr,
                              text(tensor.layout));
+    }
     return success();
   }
 

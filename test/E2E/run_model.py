@@ -20,14 +20,20 @@ import onnx
 from onnx import numpy_helper
 
 # (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
-# auto = the compiler's own choice.
+# vocabulary = the tables of embeddings by rows over tp (models of text); auto = the
+# compiler's own choice; spatial = rows of images over h, columns over w.
 CASES = [
     ("", "auto"),
     ("dp=2", "data"), ("tp=2", "hints"),
     ("dp=3", "data"), ("tp=3", "auto"),
     ("dp=4", "data"), ("tp=4", "hints"), ("dp=2,tp=2", "hints"),
     ("dp=8", "data"), ("tp=8", "auto"), ("dp=2,tp=4", "hints"), ("dp=2,tp=4", "auto"),
+    ("tp=4", "vocabulary"),
 ]
+# Convolutional models of every kind of window: 7×7 with a stride, pools, depthwise.
+SPATIAL_CASES = [("h=4", "spatial"), ("h=2,w=2", "spatial"), ("h=3", "spatial"),
+                 ("dp=2,h=2,w=2", "spatial")]
+SPATIAL_MODELS = ["ppocr-det", "resnet50-random", "squeezenet-random"]
 
 
 class Failure(Exception):
@@ -81,6 +87,32 @@ def weight_hints(ir, mesh, shapes):
     return {"tensors": hints}
 
 
+def spatial_hints(model, mesh, shapes):
+    """Splits the rows and columns that the first convolution writes; all others follow.
+    The batch, where it divides, goes over dp."""
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    first = next(node for node in nodes if node.op_type == "Conv")
+    unique = first.name and sum(node.name == first.name for node in nodes) == 1
+    name = first.name if unique else first.output[0]
+    axes = [axis if axis + "=" in mesh else None for axis in ("h", "w")]
+    hints = {"nodes": {name: {"out": [[None, None, *axes]]}}}
+    if "dp=" in mesh:
+        hints["tensors"] = {key: ["dp"] + [None] * (len(shape) - 1)
+                            for key, shape in shapes.items() if shape[0] % 2 == 0}
+    return hints
+
+
+def vocabulary_hints(ir, mesh):
+    """Splits every table that is looked up with tokens over tp, by rows, where there are
+    enough of them."""
+    tp = int(re.search(r"tp=(\d+)", mesh).group(1))
+    weights = {value: name for value, name, rows in re.findall(
+        r'(%\d+) = graph\.weight "([^"]+)".*?: tensor<(\d+)x', ir) if int(rows) >= tp}
+    looked_up = re.findall(r"graph\.gather (%\d+), %\w+ \{axis = 0 : i64\}", ir)
+    return {"tensors": {weights[table]: [["tp"], []]
+                        for table in looked_up if table in weights}}
+
+
 def compare(expected_path, actual_path):
     """Largest difference; raises if beyond the tolerance."""
     load = lambda path: numpy_helper.to_array(onnx.load_tensor(path))
@@ -106,20 +138,27 @@ def run_case(arguments, folder, case, mesh, how, work):
     command = [arguments.partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes]
     if how == "data":
         command += ["--mode", "data-parallel"]
-    if how == "hints":
+    if how in ("hints", "vocabulary"):
         dump = os.path.join(work, "ir")
         call([arguments.partita, "compile", model, "--to", "L0", "--dump-dir", dump, *shapes])
         with open(os.path.join(dump, "00-imported.mlir")) as file:
             ir = file.read()
-        hints = weight_hints(ir, mesh, case["shapes"])
+        hints = (vocabulary_hints(ir, mesh) if how == "vocabulary" else
+                 weight_hints(ir, mesh, case["shapes"]))
         # The light models' weights are uniform constants: there is none to split.
-        if "graph.weight" in ir and not any("tp" in (dims or []) for dims in hints["tensors"].values()):
+        if "graph.weight" in ir and not any(
+                "tp" in str(dims) for dims in hints["tensors"].values()):
             raise Failure("no weight to split was found: the hint generator is at fault")
+    if how == "spatial":
+        hints = spatial_hints(model, mesh, case["shapes"])
+    if how in ("hints", "vocabulary", "spatial"):
         path = os.path.join(work, "hints.json")
         with open(path, "w") as file:
             json.dump(hints, file)
         command += ["--mode", "semi-auto", "--hints", path]
-    call(command)
+    summary = call(command)
+    if how == "spatial" and not re.search(r"^  halo ", summary, re.MULTILINE):
+        raise Failure("no halo was exchanged: the spatial dims are not split")
     worst = 0.0
     for transport in arguments.transports.split(","):
         out = os.path.join(work, "out-" + transport)
@@ -144,8 +183,11 @@ def main():
     with open(os.path.join(folder, "case.json")) as file:
         case = json.load(file)
     failed = 0
-    for mesh, how in CASES:
+    cases = CASES + (SPATIAL_CASES if arguments.model in SPATIAL_MODELS else [])
+    for mesh, how in cases:
         if arguments.meshes is not None and mesh not in arguments.meshes.split(";"):
+            continue
+        if how == "vocabulary" and "input_ids" not in case["inputs"]:
             continue
         work = tempfile.mkdtemp(prefix="partita-e2e-")
         label = f"{arguments.model} {mesh or 'one rank'} ({how})"

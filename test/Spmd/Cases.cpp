@@ -144,6 +144,60 @@ static std::vector<OpCase> contractions() {
   };
 }
 
+static std::string ints(const std::vector<int64_t> &values) {
+  std::string text = "array<i64: ";
+  for (size_t i = 0; i < values.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(values[i]);
+  return text + ">";
+}
+
+/// Window dims that split: 13 rows on 8, strides, dilation, reach over several blocks,
+/// pads on one side and negative ones, two dims at once.
+static std::vector<OpCase> windows() {
+  using List = std::vector<int64_t>;
+  std::vector<OpCase> cases;
+  auto conv = [&](std::vector<std::string> operands, const List &strides,
+                  const List &dilations, const List &pads) {
+    cases.push_back({"graph.conv",
+                     std::move(operands),
+                     "strides = " + ints(strides) + ", dilations = " + ints(dilations) +
+                         ", pads = " + ints(pads) + ", group = 1",
+                     "",
+                     {}});
+  };
+  conv({"1x1x13xf32", "1x1x3xf32"}, {1}, {1}, {1, 1});
+  conv({"1x1x13xf32", "1x1x3xf32", "1xf32"}, {2}, {1}, {0, 1});
+  conv({"1x1x11xf32", "1x1x3xf32"}, {1}, {2}, {3, 1});
+  conv({"1x1x9xf32", "1x1x7xf32"}, {1}, {1}, {3, 3});
+  conv({"1x1x5xf32", "1x1x3xf32"}, {1}, {1}, {5, 4});
+  conv({"1x1x14xf32", "1x1x2xf32"}, {3}, {1}, {-2, 1});
+  conv({"1x2x9xf32", "1x2x1xf32"}, {2}, {1}, {0, 0});
+  conv({"1x3x6xf32", "2x3x3xf32", "2xf32"}, {1}, {1}, {1, 1});
+  conv({"1x1x6x5xf32", "2x1x3x3xf32"}, {1, 2}, {1, 1}, {1, 0, 1, 2});
+  conv({"1x2x7xf16", "1x2x3xf16"}, {1}, {1}, {1, 1});
+  auto pool = [&](const std::string &operand, const std::string &kind, const List &window,
+                  const List &strides, const List &dilations, const List &pads,
+                  bool countPadding) {
+    cases.push_back({"graph.pool",
+                     {operand},
+                     "kind = \"" + kind + "\", window = " + ints(window) +
+                         ", strides = " + ints(strides) +
+                         ", dilations = " + ints(dilations) + ", pads = " + ints(pads) +
+                         (countPadding ? ", count_padding = true" : ""),
+                     "",
+                     {}});
+  };
+  for (const char *kind : {"max", "average"}) {
+    pool("1x2x13xf32", kind, {3}, {2}, {1}, {1, 1}, false);
+    pool("1x1x9xf32", kind, {6}, {1}, {1}, {3, 4}, false);
+    pool("1x1x5x6xf32", kind, {3, 2}, {1, 2}, {1, 1}, {1, 1, 0, 1}, false);
+  }
+  pool("1x1x11xf32", "max", {3}, {1}, {2}, {2, 2}, false);
+  pool("1x1x7x4xf32", "average", {3, 3}, {2, 1}, {1, 1}, {1, 1, 1, 1}, true);
+  pool("1x2x6xf16", "average", {3}, {1}, {1}, {1, 1}, false);
+  return cases;
+}
+
 static std::vector<OpCase> reductions() {
   std::vector<OpCase> cases;
   auto reduce = [&](const std::string &type, const std::string &kind,
@@ -243,6 +297,8 @@ static std::vector<OpCase> movements() {
   inferred("graph.gather", {"6x4xf32", "5xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"3x6x2xf32", "2x3xi64"}, "axis = 1", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"5x4xf32", "i64"}, "axis = -1", {{}, {Data::Index, 4}});
+  inferred("graph.gather", {"5x3xi32", "4xi32"}, "axis = 0", {{}, {Data::Index, 5}});
+  inferred("graph.gather", {"6x3xi1", "4xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
            {{}, {Data::Index, 4}});
   inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});
@@ -261,7 +317,7 @@ static std::vector<OpCase> movements() {
 
 Expected<std::vector<OpCase>> spmd::allCases(MLIRContext &context) {
   std::vector<OpCase> written, cases;
-  for (auto list : {contractions(), reductions(), movements()})
+  for (auto list : {contractions(), windows(), reductions(), movements()})
     written.insert(written.end(), list.begin(), list.end());
   // Sources have no operands: they appear as operands of the others.
   std::set<std::string> sources{"graph.constant", "graph.weight"};

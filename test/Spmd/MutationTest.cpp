@@ -134,6 +134,21 @@ module attributes {dist.mesh = "dp=2,tp=4"} {
     return %1 : tensor<13x2xf32>
   }
 })"},
+    {"a vocabulary of 50257 on 4: every rank has a row, indices of both signs", R"(
+module attributes {dist.mesh = "dp=2,tp=4"} {
+  func.func @main(%i: tensor<32xi64> {dist.layout = "[{32: dp}]"}) -> tensor<32x2xf32> {
+    %t = graph.weight "table" : tensor<50257x2xf32>
+    %stride = graph.constant dense<16752> : tensor<32xi64>
+    %size = graph.constant dense<50257> : tensor<32xi64>
+    %0 = graph.mul %i, %stride {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %1 = graph.sub %0, %size {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %2 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{32: dp}, {50257/50264: tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %3 = graph.gather %t, %1 {axis = 0 : i64, dist.strategy = "[{32}, {50257/50264: dp, tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %4 = graph.sub %2, %3 {dist.strategy = "[{32: dp}, {2}] pass 0 {tp}"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    %5 = graph.add %2, %4 {dist.strategy = "[{32: dp}, {2}]"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    return %5 : tensor<32x2xf32>
+  }
+})"},
     {"thirds of a fused projection, joined in another order", R"(
 module attributes {dist.mesh = "tp=2"} {
   func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}*{4: tp}]"}) -> tensor<3x8xf32> {
@@ -149,8 +164,33 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
     %w = graph.weight "filter" : tensor<4x4x3xf32>
     %b = graph.weight "bias" : tensor<4xf32>
     %0 = graph.conv %x, %w, %b {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>, group = 2 : i64,
-      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {5}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
+      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
     return %0 : tensor<2x4x3xf32>
+  }
+})"},
+    {"windows: rows of a convolution on 4, uneven behind a stride, then a maximum", R"(
+module attributes {dist.mesh = "sp=4"} {
+  func.func @main(%x: tensor<1x2x13x5xf32> {dist.layout = "[{1}, {2}, {13/16: sp}, {5}]"}) -> tensor<1x3x4x5xf32> {
+    %w = graph.weight "filter" : tensor<3x2x3x3xf32>
+    %0 = graph.conv %x, %w {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{2}, {3}, {7/8: sp}, {3}, {5}, {3}]"} : (tensor<1x2x13x5xf32>, tensor<3x2x3x3xf32>) -> tensor<1x3x7x5xf32>
+    %1 = graph.neg %0 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %2 = graph.exp %1 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %3 = graph.neg %2 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %4 = graph.pool %3 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{3}, {4: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x4x5xf32>
+    return %4 : tensor<1x3x4x5xf32>
+  }
+})"},
+    {"windows of rows and columns, of a partial sum, averaged inside the image", R"(
+module attributes {dist.mesh = "dp=2,tp=2,cp=2"} {
+  func.func @main(%x: tensor<1x4x6x6xf32> {dist.layout = "[{1}, {4: cp}, {6: dp}, {6: tp}]"}) -> tensor<1x2x6x6xf32> {
+    %w1 = graph.weight "point" : tensor<2x4x1x1xf32>
+    %0 = graph.conv %x, %w1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>,
+      dist.strategy = "[{4: cp}, {2}, {6: dp}, {6: tp}]"} : (tensor<1x4x6x6xf32>, tensor<2x4x1x1xf32>) -> tensor<1x2x6x6xf32>
+    %1 = graph.pool %0 {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+      dist.strategy = "[{2}, {6: dp}, {6: tp}]"} : (tensor<1x2x6x6xf32>) -> tensor<1x2x6x6xf32>
+    return %1 : tensor<1x2x6x6xf32>
   }
 })"},
 };
@@ -162,7 +202,7 @@ struct Damage {
 };
 
 bool drop(Operation *op) {
-  bool droppable = isa<comm::CommOpInterface, comm::MaskOp>(op) &&
+  bool droppable = isa<comm::CommOpInterface, comm::MaskOp, comm::LocalIndexOp>(op) &&
                    op->getOperand(0).getType() == op->getResult(0).getType();
   if (droppable)
     op->getResult(0).replaceAllUsesWith(op->getOperand(0));
@@ -183,7 +223,7 @@ bool sliceOnly(Operation *op) {
 }
 
 bool reverseAxes(Operation *op) {
-  if (!isa<comm::CommOpInterface>(op))
+  if (!isa<comm::StepOpInterface>(op))
     return false;
   auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
   SmallVector<Attribute> reversed(llvm::reverse(axes.getValue()));
@@ -202,7 +242,7 @@ bool firstAxisOnly(Operation *op) {
 /// The groups of another axis of equal size.
 bool otherAxis(Operation *op) {
   auto mesh = dist::meshOf(op);
-  if (!isa<comm::CommOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
+  if (!isa<comm::StepOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
       mesh->axes()[0].size != mesh->axes()[1].size)
     return false;
   SmallVector<Attribute> axes;
@@ -260,6 +300,74 @@ bool swapOperands(Operation *op) {
   return true;
 }
 
+/// Every rank pads its own block instead of fetching what lies next to it.
+bool noHalo(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  auto from = cast<RankedTensorType>(halo.getInput().getType());
+  auto to = cast<RankedTensorType>(halo.getResult().getType());
+  SmallVector<int64_t> low(from.getRank(), 0), high(from.getRank(), 0);
+  for (auto [dim, pad] : llvm::zip_equal(halo.getDims(), halo.getLow())) {
+    low[dim] = pad;
+    high[dim] = to.getDimSize(dim) - from.getDimSize(dim) - pad;
+  }
+  OpBuilder builder(op);
+  HostTensor fill = HostTensor::zeros(DType::F32, {});
+  fillNeutral(fill, *reduceKindFromName(halo.getKind().str()));
+  Value value = graph::ConstantOp::create(builder, op->getLoc(),
+                                          graph::toAttribute(op->getContext(), fill));
+  auto pad = graph::createInferred(
+      builder, op->getLoc(), "graph.pad", {halo.getInput(), value},
+      {builder.getNamedAttr("low", builder.getDenseI64ArrayAttr(low)),
+       builder.getNamedAttr("high", builder.getDenseI64ArrayAttr(high))});
+  REQUIRE(pad);
+  REQUIRE((*pad)->getResult(0).getType() == to);
+  halo.getResult().replaceAllUsesWith((*pad)->getResult(0));
+  return true;
+}
+
+bool otherFill(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (halo)
+    halo.setKind(halo.getKind() == "sum" ? "max" : "sum");
+  return static_cast<bool>(halo);
+}
+
+/// Windows that begin one element early.
+bool earlyWindow(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  SmallVector<int64_t> low(halo.getLow());
+  ++low[0];
+  halo.setLow(low);
+  return true;
+}
+
+bool otherStride(Operation *op) {
+  auto halo = dyn_cast<comm::HaloOp>(op);
+  if (!halo)
+    return false;
+  // The extent is kept, so that only where blocks begin is wrong.
+  SmallVector<int64_t> strides(halo.getStrides()), reach(halo.getReach());
+  int64_t extent = halo.getResult().getType().getDimSize(halo.getDims()[0]);
+  ++strides[0];
+  Layout positions = *Layout::parse(halo.getPositions().str(), *dist::meshOf(op));
+  reach[0] = extent - (positions.dims[halo.getDims()[0]].local() - 1) * strides[0];
+  halo.setStrides(strides);
+  halo.setReach(reach);
+  return reach[0] > 0;
+}
+
+/// An average divided as if its windows lay inside the image.
+bool noScale(Operation *op) {
+  auto mul = dyn_cast<graph::MulOp>(op);
+  if (mul)
+    mul.getResult().replaceAllUsesWith(mul.getOperand(0));
+  return static_cast<bool>(mul);
+}
+
 bool globalGroups(Operation *op) {
   auto conv = dyn_cast<graph::ConvOp>(op);
   if (!conv)
@@ -283,6 +391,30 @@ bool otherSlices(Operation *op) {
   return true;
 }
 
+/// Indices relative to the block of another axis' coordinate.
+bool otherBlock(Operation *op) {
+  auto index = dyn_cast<comm::LocalIndexOp>(op);
+  if (!index)
+    return false;
+  std::string layout = index.getLayout().str();
+  size_t at = layout.find("dp, tp");
+  if (at != std::string::npos)
+    layout.replace(at, 6, "tp, dp");
+  else
+    layout.replace(layout.find(": tp"), 4, ": tp:(1)2");
+  index.setLayout(layout);
+  return true;
+}
+
+/// A row of another rank's is taken for one of its own.
+bool unmasked(Operation *op) {
+  auto gather = dyn_cast<graph::GatherOp>(op);
+  if (!gather || !gather.getMasked())
+    return false;
+  gather.setMasked(false);
+  return true;
+}
+
 constexpr Damage damages[] = {
     {"dropped", drop},
     {"reduction left out", sliceOnly},
@@ -295,7 +427,14 @@ constexpr Damage damages[] = {
     {"the first block instead of its own", firstBlock},
     {"operands in the other order", swapOperands},
     {"groups counted globally", globalGroups},
+    {"padded instead of fetched", noHalo},
+    {"another fill", otherFill},
+    {"windows one element early", earlyWindow},
+    {"windows of another stride", otherStride},
+    {"not scaled", noScale},
     {"slices of the other axis", otherSlices},
+    {"relative to another block", otherBlock},
+    {"rows of other ranks not masked", unmasked},
 };
 
 /// Damages that leave the result as it is.

@@ -160,14 +160,35 @@ DType spmd::coarsestType(Operation *op) {
 }
 
 Expected<void> spmd::compareResults(const HostTensor &actual, const HostTensor &expected,
-                                    DType coarsest) {
+                                    DType coarsest, double magnification) {
   double scale = 1;
   if (isFloat(expected.type))
     for (double v : reference::values<double>(expected))
       if (std::isfinite(v))
         scale = std::max(scale, std::abs(v));
   double tolerance = 16 * rounding(coarsest);
-  return compareTensors(actual, expected, tolerance, tolerance * scale);
+  return compareTensors(actual, expected, tolerance, tolerance * scale * magnification);
+}
+
+/// Sums and products of parts round; maxima and minima are exact.
+static bool rounds(const Layout &layout) {
+  return llvm::any_of(layout.partial, [](const PartialAxes &p) {
+    return p.kind == ReduceKind::Sum || p.kind == ReduceKind::Prod;
+  });
+}
+
+static void addSizes(std::vector<double> &sizes, const HostTensor &part) {
+  size_t i = 0;
+  for (double v : reference::values<double>(part))
+    sizes[i++] += std::isfinite(v) ? std::abs(v) : 0;
+}
+
+static double largest(const HostTensor &tensor) {
+  double most = 0;
+  for (double v : reference::values<double>(tensor))
+    if (std::isfinite(v))
+      most = std::max(most, std::abs(v));
+  return most;
 }
 
 Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &strategy,
@@ -178,13 +199,27 @@ Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &
                      ": " + what);
   };
   Expected<Tensors> result = makeError("");
+  // The condition of a sum of parts: what they lose by rounding is in proportion to the
+  // sum of their sizes, which may be far above the size of the whole.
+  double magnification = 1;
   if (feed == Feed::Direct) {
     RankTensors locals(static_cast<size_t>(mesh.numRanks()));
     for (size_t i = 0; i < inputs.size(); ++i) {
       Layout layout = operandLayout(program.rule, strategy, i);
-      for (int64_t r = 0; r < mesh.numRanks(); ++r)
+      std::vector<double> sizes(static_cast<size_t>(inputs[i].size()), 0);
+      for (int64_t r = 0; r < mesh.numRanks(); ++r) {
+        HostTensor part = partialPart(mesh, layout, i, r);
+        if (isFloat(part.type) && rounds(layout))
+          addSizes(sizes, part);
         locals[static_cast<size_t>(r)].push_back(
-            localPart(mesh, withoutPartial(layout), r, partialPart(mesh, layout, i, r)));
+            localPart(mesh, withoutPartial(layout), r, part));
+      }
+      // Every part was seen by all ranks that differ in other axes only.
+      double copies = static_cast<double>(mesh.numRanks()) /
+                      static_cast<double>(product(layout.partialAxes()));
+      for (double size : sizes)
+        magnification =
+            std::max(magnification, size / copies / std::max(largest(inputs[i]), 0.1));
     }
     result = evaluateLocals(function, locals, noWeights());
   } else {
@@ -195,7 +230,9 @@ Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &
   }
   if (!result)
     return fail(result.error().message);
-  if (auto ok = compareResults((*result)[0], expected, coarsestType(program.op)); !ok)
+  if (auto ok =
+          compareResults((*result)[0], expected, coarsestType(program.op), magnification);
+      !ok)
     return fail(ok.error().message);
   return {};
 }

@@ -51,9 +51,10 @@ private:
 };
 
 /// Integers exactly. Floats within 16 roundings of the coarsest type that partial values
-/// have had, at the scale of the tensor: a sum of parts is as exact as its largest part.
+/// have had, at the scale of the tensor. A sum of parts is as exact as the sum of their
+/// sizes, which is `magnification` times the size of the whole.
 Expected<void> compareResults(const HostTensor &actual, const HostTensor &expected,
-                              DType coarsest);
+                              DType coarsest, double magnification = 1);
 /// The coarsest float type among the operands and results of the op.
 DType coarsestType(mlir::Operation *op);
 

@@ -39,8 +39,7 @@ private:
       place.pop_back();
     };
     for (size_t f = 0; f < perFactor.size(); ++f)
-      if (rule.factors[f].kind != FactorKind::Replicate &&
-          rule.factors[f].kind != FactorKind::Window)
+      if (rule.factors[f].kind != FactorKind::Replicate)
         put(perFactor[f]);
     for (AxisList &set : perSet)
       put(set);
@@ -79,8 +78,28 @@ private:
       current.factors[f].factors[0].padded = (subs[0].size + all - 1) / all * all;
       arrange(f + 1);
     }
+    // Of one factor at a time: factors do not meet.
+    bool blocks = std::any_of(current.factors.begin(), current.factors.end(),
+                              [](const DimLayout &dim) { return dim.hasBlocks(); });
+    if (subs.size() == 1 && depth == Depth::Arrangements && !blocks) {
+      current.factors[f].factors = {growingBlocks(subs[0])};
+      arrange(f + 1);
+    }
     current.factors[f] =
         DimLayout{{DimFactor{rule.factors[f].size, rule.factors[f].size, {}}}};
+  }
+
+  /// Given blocks: none, one, two … elements, and what is left.
+  static DimFactor growingBlocks(DimFactor factor) {
+    int64_t left = factor.size, longest = 0;
+    for (int64_t i = 0; i < factor.shards(); ++i) {
+      bool last = i + 1 == factor.shards();
+      factor.blocks.push_back(last ? left : std::min(left, i));
+      left -= factor.blocks.back();
+      longest = std::max(longest, factor.blocks.back());
+    }
+    factor.padded = longest * factor.shards();
+    return factor;
   }
 
   void accept() {

@@ -19,6 +19,10 @@ namespace partita {
 
 /// Adds the options of `run` to a command.
 inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
+  // A script's unset variable must not be taken for an option that was not given.
+  auto named = [](const std::string &folder) {
+    return folder.empty() ? std::string("the folder has no name") : std::string();
+  };
   command.add_option("bundle", options.bundle, "The folder that `partita compile` wrote")
       ->required();
   command.add_option("--transport", options.transport,
@@ -27,10 +31,14 @@ inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
       .add_option("--input", options.inputs,
                   "NAME=FILE: an input from a .npy or .pb file (repeatable)")
       ->allow_extra_args(false);
-  command.add_option("--inputs-dir", options.inputsDir,
-                     "Read input_K.pb from this folder, in the order of the inputs");
-  command.add_option("--outputs-dir", options.outputsDir,
-                     "Write output_K.pb into this folder");
+  command
+      .add_option("--inputs-dir", options.inputsDir,
+                  "Read input_K.pb from this folder, in the order of the inputs")
+      ->check(named);
+  command
+      .add_option("--outputs-dir", options.outputsDir,
+                  "Write output_K.pb into this folder")
+      ->check(named);
   command.add_flag("--npy", options.npy, "Write output_K.npy too");
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each");
   command.add_flag("--profile", options.profile, "Print the seconds per source node");

@@ -72,7 +72,14 @@ def Graph_PoolOp : Graph_InferredOp<"pool"> {
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
                        DenseI64ArrayAttr:$pads,
                        DefaultValuedAttr<BoolAttr, "false">:$count_padding);
-  let extraClassDeclaration = inferred # "int64_t getFlops();";
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+    std::vector<double> getWindowScale(unsigned dim);
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+  }];
 }
 
 #endif // PARTITA_DIALECTS_GRAPH_OPS_REDUCTION

@@ -66,11 +66,22 @@ def Graph_GatherOp : Graph_InferredOp<"gather"> {
   let description = [{
     Result shape: data[:axis] + indices + data[axis+1:]. Negative indices count from the
     end.
+
+    Along `axis` the table may be split: the result is then a partial sum, to which each
+    rank contributes the rows of its block. `masked` is the form that one rank runs: an
+    index that is not in its block, -1 after `comm.local_index`, gives zero.
   }];
-  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis);
+  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis,
+                       UnitAttr:$masked);
   let linear = anyKind;
   // A garbage index would read outside the data.
   let extraClassDeclaration = inferred # [{
+    /// It computes nothing, however large the table.
+    int64_t getFlops() { return 0; }
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
       return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
     }
@@ -84,6 +95,7 @@ def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
   let linear = anyKind;
   // A garbage index would read outside the data.
   let extraClassDeclaration = inferred # [{
+    int64_t getFlops() { return 0; }
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
       return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
     }

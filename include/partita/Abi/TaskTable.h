@@ -168,6 +168,7 @@ enum partita_rank_value_kind {
   PARTITA_RANK_BLOCK_INDEX,  /* c */
   PARTITA_RANK_VALID_EXTENT, /* clamp(size − c·block, 0, block) */
   PARTITA_RANK_BLOCK_START,  /* c·block */
+  PARTITA_RANK_LISTED,       /* listed[c] */
   PARTITA_NUM_RANK_VALUE_KINDS
 };
 
@@ -176,7 +177,8 @@ struct partita_rank_value {
   uint32_t reserved;
   int64_t size;
   int64_t block;
-  struct partita_range axes; /* ints: 3 per axis: axis, pre, size */
+  struct partita_range axes;   /* ints: 3 per axis: axis, pre, size */
+  struct partita_range listed; /* ints: one per coordinate; empty for other kinds */
 };
 
 /* One call. */
@@ -229,7 +231,9 @@ struct partita_task {
   X(FILL, "fill")             /* target */                                               \
   /* reserved for asynchronous schedules; readers refuse them today */                   \
   X(START, "start")                                                                      \
-  X(WAIT, "wait")
+  X(WAIT, "wait")                                                                        \
+  /* a collective again */                                                               \
+  X(HALO, "halo") /* source, target */
 
 enum partita_task_kind {
 #define X(NAME, TEXT) PARTITA_TASK_##NAME,
@@ -352,6 +356,11 @@ enum partita_post_op {
  * a rank fetches what it lacks from the nearest holder. */
 #define PARTITA_EXCHANGE_FIELDS(X) X(dtype) X(before) X(after)
 
+/* Windows of a tensor, see partita/Base/Halo.h: `before` and `positions` are layouts as
+ * strings; a rank fetches what its windows cover from the nearest holders, and where
+ * nothing is, the target becomes `bits`. Tail: per window: dim, stride, reach, low. */
+#define PARTITA_HALO_FIELDS(X) X(dtype) X(before) X(positions) X(bits) X(num_windows)
+
 /* target [outer, block] = source [outer, parts, block] at [:, c]. */
 #define PARTITA_SLICE_FIELDS(X) X(dtype) X(outer) X(parts) X(block)
 
@@ -382,6 +391,7 @@ enum partita_post_op {
   X(Permute, PERMUTE, PARTITA_PERMUTE_FIELDS)                                            \
   X(Broadcast, BROADCAST, PARTITA_BROADCAST_FIELDS)                                      \
   X(Exchange, EXCHANGE, PARTITA_EXCHANGE_FIELDS)                                         \
+  X(Halo, HALO, PARTITA_HALO_FIELDS)                                                     \
   X(Slice, SLICE, PARTITA_SLICE_FIELDS)                                                  \
   X(Mask, MASK, PARTITA_MASK_FIELDS)                                                     \
   X(Copy, COPY, PARTITA_COPY_FIELDS)                                                     \
@@ -421,6 +431,9 @@ struct partita_broadcast_params {
 };
 struct partita_exchange_params {
   PARTITA_EXCHANGE_FIELDS(X)
+};
+struct partita_halo_params {
+  PARTITA_HALO_FIELDS(X)
 };
 struct partita_slice_params {
   PARTITA_SLICE_FIELDS(X)

@@ -5,8 +5,8 @@
 // file and the path inside it:
 //   hints.json: nodes/"fc1"/in[0][1]: expected an integer, got a string
 //
-// Writing goes through nlohmann::ordered_json directly: building a document
-// cannot fail.
+// Writing goes through nlohmann::ordered_json directly (building a document
+// cannot fail), or through JsonWriter.h where there is an entry per op.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_BASE_JSON_H

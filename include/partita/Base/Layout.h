@@ -30,6 +30,13 @@
 //    q0 ≥ size are padding: their contents are unspecified unless an op put a neutral
 //    value there, no result may depend on them.
 //
+// 5. *Given blocks*. The major-most factor of a dim may instead name the length of every
+//    block: 13 rows of which one rank has 4 and the other 9 are {13=4+9: tp}. The local
+//    extent is the longest block (padded = blocks · longest), the rest of a shorter one
+//    is padding. Such a split has no sub-axes: nothing nests in it, so a reshard between
+//    it and anything else is one exchange of what is lacking (an all-to-all of differing
+//    lengths).
+//
 // A mesh axis (digit) appears at most once in a layout, partial axes included.
 //
 // Alternatives rejected: device lists per tile (size grows with ranks, cannot say
@@ -59,10 +66,14 @@ struct DimFactor {
   int64_t size = 1;   ///< true elements
   int64_t padded = 1; ///< ≥ size; == size unless this is the major-most factor
   AxisList axes;      ///< major to minor
+  /// Empty: equal blocks. Else one length per shard, which sum to `size`.
+  std::vector<int64_t> blocks = {};
 
   int64_t shards() const { return product(axes); }
   /// Elements a rank stores: padded / shards(), exact.
   int64_t local() const { return padded / shards(); }
+  /// First element of the block at this coordinate along the axes.
+  int64_t begin(int64_t coordinate) const;
   bool operator==(const DimFactor &) const = default;
 };
 
@@ -73,6 +84,8 @@ struct DimLayout {
   int64_t padded() const; ///< product of padded sizes
   int64_t local() const;  ///< product of local sizes
   bool sharded() const;
+  /// Whether its split names its blocks.
+  bool hasBlocks() const;
   bool operator==(const DimLayout &) const = default;
 };
 
@@ -99,6 +112,7 @@ public:
   AxisList shardingAxes() const;
   AxisList partialAxes() const;
   bool isReplicated() const;
+  bool hasBlocks() const;
 
   /// Checks the invariants above against a mesh; the error names the dim and the axis.
   Expected<void> verify(const Mesh &mesh) const;
@@ -111,7 +125,7 @@ public:
   Layout canonicalized() const;
 
   /// "[{2: dp}*{128: sp}, {768}] partial sum {tp}, max {dp}"; padding shown as
-  /// {13/16: tp}.
+  /// {13/16: tp}, given blocks as {13=4+9: tp}.
   std::string str(const Mesh &mesh) const;
   /// Inverse of str; the result is verified but not canonicalized.
   static Expected<Layout> parse(std::string_view text, const Mesh &mesh);
@@ -131,7 +145,7 @@ struct DimRun {
 std::vector<DimRun> dimRuns(const Mesh &mesh, const DimLayout &dim, int64_t rank);
 
 /// Number of valid q0 entries on `rank` for a possibly padded dim:
-/// clamp(size0 - c·block, 0, block) with block = padded0 / shards0.
+/// clamp(size0 - c·block, 0, block) with block = padded0 / shards0, or the given length.
 int64_t validExtent(const Mesh &mesh, const DimFactor &major, int64_t rank);
 
 /// Copies the elements `rank` holds from a dense row-major global tensor into a dense

@@ -12,6 +12,7 @@
 #include "partita/Base/Error.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,27 @@ struct PlanCollective {
   int64_t bytes = 0; ///< that one rank receives, at most
 };
 
+/// Bytes that a stage has in memory while requests run: of one rank, and of a process.
+/// What the runtime itself takes (its code, stacks, the transport) comes on top.
+struct PlanMemory {
+  int64_t arena = 0;
+  int64_t weights = 0; ///< those that some task reads as they are stored
+  int64_t packed = 0;  ///< weights in the form an engine wants, instead of the stored one
+  int64_t inputs = 0, outputs = 0; ///< whole tensors, held by the caller of a request
+  /// A process of its own, at most: arena, weights, packed, inputs; of the first rank,
+  /// which collects the outputs, those too and room for the largest part of one.
+  int64_t rank = 0;
+  /// All ranks as threads of one process, where ranks share packed weights and mapped
+  /// files as far as they hold the same elements.
+  int64_t process = 0;
+};
+
 struct PlanStage {
   std::string mesh;            ///< Mesh::str
   std::vector<PlanNode> nodes; ///< in program order
   std::vector<PlanTensor> arguments, results;
   std::vector<PlanCollective> collectives;
+  std::optional<PlanMemory> memory; ///< of a bundle's plan
 };
 
 struct Plan {

@@ -14,8 +14,9 @@
 // to one *digit* (a part of a mesh axis) in source and in target. A reshard then is a
 // set of paths along which digits move between atoms; each path is a slice, a gather, an
 // all-to-all or part of one permute. Where cuts do not nest (2·3 against 3·2), where
-// padded extents differ on both sides, or where the steps would move more than a direct
-// exchange, one Exchange step moves exactly what is lacking.
+// padded extents differ on both sides, where a dim has given blocks on one side only, or
+// where the steps would move more than a direct exchange, one Exchange step moves exactly
+// what is lacking.
 //
 // Every step is described on *local* shapes: a dim d with factors is seen as
 // [outer, middle, inner] where `inner` is the product of the local sizes of the
@@ -81,6 +82,7 @@ struct Step {
 
 struct ReshardOptions {
   /// False forbids AllToAll, Permute and Exchange: only slices, gathers and reductions.
+  /// Given blocks are still gathered and sliced by Exchange, as their lengths differ.
   bool allToAll = true;
 };
 

@@ -66,6 +66,12 @@ public:
 
 private:
   Expected<void> write(const void *data, size_t size);
+  Expected<void> writeNow(const char *data, size_t size);
+  Expected<void> flush();
+
+  /// A system call per bias would cost more than its bytes.
+  static constexpr size_t pendingLimit = 1 << 16;
+  std::string pending; ///< at most pendingLimit bytes, not yet in the file
 
   std::string path;
   int fd = -1;

@@ -21,6 +21,7 @@
 #include "partita/Abi/TaskTable.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
+#include "partita/Base/Halo.h"
 #include "partita/Base/Mesh.h"
 
 #include <map>
@@ -52,6 +53,7 @@ enum class TaskKind : uint16_t {
   Fill = PARTITA_TASK_FILL,
   Start = PARTITA_TASK_START,
   Wait = PARTITA_TASK_WAIT,
+  Halo = PARTITA_TASK_HALO,
 };
 /// "matmul", "all-reduce"…
 std::string_view name(TaskKind kind);
@@ -139,6 +141,13 @@ struct Permute : partita_permute_params {
   static Expected<Permute> decode(IntsView params);
 };
 
+struct Halo : partita_halo_params {
+  Halo() : partita_halo_params{} {}
+  std::vector<HaloWindow> windows;
+  Ints encode() const; ///< sets num_windows from the vector
+  static Expected<Halo> decode(IntsView params);
+};
+
 /// The kinds without a tail.
 #define PARTITA_PLAIN_PARAMS(NAME, FIELDS)                                               \
   struct NAME : FIELDS {                                                                 \
@@ -195,6 +204,7 @@ struct RankValueSpec {
   uint32_t kind = PARTITA_RANK_BLOCK_INDEX; ///< enum partita_rank_value_kind
   int64_t size = 0, block = 0;
   AxisList axes = {};
+  std::vector<int64_t> listed = {}; ///< PARTITA_RANK_LISTED only
 };
 
 struct TaskSpec {
@@ -223,7 +233,7 @@ public:
   uint32_t addKernel(std::string_view symbol);
   uint32_t addRankValue(const RankValueSpec &value);
   uint32_t addTask(const TaskSpec &task);
-  /// Offset of a string, for parameters that name one (Exchange).
+  /// Offset of a string, for parameters that name one (Exchange, Halo).
   uint32_t addString(std::string_view text);
 
   /// Predicted bytes per rank; the arena and weight sizes must cover every buffer.
@@ -296,6 +306,8 @@ public:
   int64_t rankValue(size_t index, int64_t rank) const;
   /// A NUL-terminated string by its offset.
   const char *string(uint32_t offset) const;
+  /// The halo of a Halo task; its `fill` is unused, the task has the bits.
+  Halo halo(const task::Halo &params) const;
 
 private:
   struct Checker;

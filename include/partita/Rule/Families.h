@@ -53,6 +53,24 @@ Expected<ShardingRule> concatRule(const std::vector<Shape> &operands, int64_t ax
 /// normalization, cumulative sum.
 Expected<ShardingRule> rowRule(const Shape &operand, const std::vector<int64_t> &axes);
 
+/// A spatial dim of a convolution or pooling: `kernel` taps that are `dilation` apart.
+struct SpatialDim {
+  int64_t input = 1, output = 1, kernel = 1, stride = 1, dilation = 1;
+  int64_t low = 0; ///< pads before the dim
+
+  int64_t reach() const { return (kernel - 1) * dilation + 1; }
+  /// Whether each position reads the element of its own index only.
+  bool pointwise() const {
+    return reach() == 1 && stride == 1 && low == 0 && input == output;
+  }
+};
+
+/// Adds a spatial dim to a rule, as a dim of an operand and of a result: a Window factor,
+/// outside of which the neutral element of `fill` stands; Parallel if pointwise;
+/// Replicate where one side has one element.
+void addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
+                   std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
+
 /// "sum 01, max 0": each entry a kind and the digits of the operands of one set.
 Expected<std::vector<LinearSet>> parseLinearSets(std::string_view text);
 

@@ -18,6 +18,7 @@
 
 #include "partita/Rule/ShardingRule.h"
 
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -52,10 +53,11 @@ struct FlowValue {
   int64_t bytes() const;
 };
 
-/// A piece of one factor of one op.
+/// A piece of one factor of one op. A Window factor is one piece: both sides of it are
+/// split over the same axes, so that a split spatial dim goes on through convolutions.
 struct Atom {
   int32_t op, factor;
-  int64_t size;
+  int64_t size; ///< for a Window factor the positions
   /// Whether every dim that any linked atom is part of has it as its major-most piece, so
   /// that it may be padded.
   bool canPad = false;
@@ -94,13 +96,21 @@ public:
   /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
   std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
   /// Every atom of an op.
-  std::vector<int32_t> allAtoms(int32_t op) const;
+  std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
+    return {firstAtom[op], firstAtom[op + 1]};
+  }
+  /// Elements of an atom in a dim of an operand of its op, or of a result.
+  int64_t extent(const Atom &atom, bool ofOperand) const {
+    const Factor &factor = ops[atom.op].rule.factors[atom.factor];
+    return factor.kind == FactorKind::Window ? factor.extent(ofOperand) : atom.size;
+  }
   FactorKind kindOf(const Atom &atom) const {
     return ops[atom.op].rule.factors[atom.factor].kind;
   }
 
 private:
   std::vector<std::vector<std::vector<int32_t>>> opAtoms;
+  std::vector<int32_t> firstAtom; ///< per op, and the end of the last
 };
 
 } // namespace partita

@@ -28,6 +28,7 @@ struct DimHint {
   std::vector<std::string> axes; ///< when count == 0 and factors is empty
   std::vector<int64_t> factors;  ///< written-out dim factors, major to minor
   std::vector<std::vector<std::string>> factorAxes;
+  std::vector<int64_t> blocks; ///< beside `axes`: the length of every block
 };
 /// One entry per dim; nullopt leaves the whole tensor open.
 using TensorHint = std::optional<std::vector<DimHint>>;

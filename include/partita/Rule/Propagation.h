@@ -34,6 +34,8 @@ struct Seed {
   AxisList axes;
   std::string origin; ///< "hint for node 'fc1'": shown by explanations and conflicts
   int priority = 0;
+  /// Lengths of the blocks that the axes cut the atom into; empty: equal ones.
+  std::vector<int64_t> blocks = {};
 };
 
 /// Where an op's axes on one factor came from.
@@ -69,9 +71,12 @@ Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
 Expected<Propagated> propagate(const FlowGraph &graph, const std::vector<Seed> &seeds);
 
 /// Strategies from the axes of atoms: one padded extent per class of linked atoms, then
-/// partial values delayed through linear ops where that does not cost bytes.
+/// partial values delayed through linear ops where that does not cost bytes. Blocks that
+/// seeds give hold for their whole class of linked atoms, wherever it has the same axes
+/// and the op allows it; elsewhere blocks are equal.
 std::vector<Strategy> strategiesOf(const FlowGraph &graph,
-                                   const std::vector<AxisList> &axes);
+                                   const std::vector<AxisList> &axes,
+                                   const std::vector<Seed> &seeds = {});
 
 /// What a set of strategies costs one rank per run of the program.
 struct Price {
@@ -91,8 +96,14 @@ struct ServedLayout {
   Layout layout;
   int32_t from = -1; ///< index of an earlier entry, -1: the producer's layout
   std::vector<FlowUse> uses;
+  /// Users that read windows get the buffer of this halo instead of `layout`. Its source
+  /// is the entry `from`, or the produced value, as it is.
+  std::optional<Halo> halo = std::nullopt;
 };
-/// Partial values are reduced once, to the layout from which the others are cheapest.
+/// Partial values are reduced once, to the layout from which the others are cheapest. A
+/// halo comes from whatever layout of the value needs the fewest elements moved; users
+/// with equal windows share it. Of a source it comes from the parts of the dims that are
+/// not read through windows.
 std::vector<ServedLayout>
 serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
 

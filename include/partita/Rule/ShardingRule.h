@@ -15,8 +15,14 @@
 //
 // Factor kinds
 //   Parallel   any axes; every tensor that has the factor is split.
-//   Reduction  any axes; results become partial with the factor's reduction kind.
-//   Window     a spatial dim of convolution or pooling; splitting it needs a halo.
+//   Reduction  any axes; results become partial with the factor's reduction kind. The
+//              dim that an embedding looks up is one: each rank has the rows of its
+//              block and zero for the others.
+//   Window     a spatial dim of convolution or pooling. Its loop runs over the positions
+//              of the result's dim; the operand's dim is read through windows and has
+//              another size. Any axes, in blocks of positions: the operand is split over
+//              the same axes, and each rank fetches the elements of its windows that lie
+//              in other blocks (partita/Base/Halo.h).
 //   Replicate  may not be split: the op mixes its elements (sort, softmax axis).
 //   Blocked    may be split, but propagation does not cross it: the two sides of the
 //              dim have the same size without being the same index (gather's data dim).
@@ -30,9 +36,11 @@
 #ifndef PARTITA_RULE_SHARDINGRULE_H
 #define PARTITA_RULE_SHARDINGRULE_H
 
+#include "partita/Base/Halo.h"
 #include "partita/Base/Layout.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,13 +49,32 @@ namespace partita {
 enum class FactorKind : uint8_t { Parallel, Reduction, Window, Replicate, Blocked };
 std::string_view name(FactorKind kind);
 
+/// How operands read a Window factor: position i reads the elements [i·stride − low,
+/// i·stride − low + reach) of a dim of `input` elements.
+struct WindowFactor {
+  int64_t input = 1, stride = 1, reach = 1, low = 0;
+  bool operator==(const WindowFactor &) const = default;
+};
+
 struct Factor {
   int64_t size = 1;
   FactorKind kind = FactorKind::Parallel;
-  ReduceKind reduce = ReduceKind::Sum; ///< for Reduction
+  /// For Reduction; for Window the kind whose neutral element stands outside the operand.
+  ReduceKind reduce = ReduceKind::Sum;
   /// For Reduction: operands that are added to the sum (a bias). When the factor is split
   /// they must be partial along its axes, or every rank would add them.
   std::vector<int32_t> addends = {};
+  /// For Reduction: the operand whose elements are indices of the factor (gather), or -1.
+  /// Only what they name is read, so padding need not be neutral; where the factor is
+  /// split, the operand is turned into places in the rank's block, -1 for those that lie
+  /// in another one (comm.local_index), which the local op must take for zero.
+  int32_t index = -1;
+  WindowFactor window = {}; ///< for Window
+
+  /// Elements of the factor in a dim of an operand, or of a result.
+  int64_t extent(bool ofOperand) const {
+    return ofOperand && kind == FactorKind::Window ? window.input : size;
+  }
 };
 
 /// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
@@ -69,9 +96,8 @@ struct ShardingRule {
 
   int32_t addFactor(int64_t size, FactorKind kind = FactorKind::Parallel,
                     ReduceKind reduce = ReduceKind::Sum);
-  /// Size of dim `d` of a tensor: the product of its factors.
-  int64_t dimSize(const TensorFactors &tensor, size_t d) const;
-  std::vector<int64_t> shape(const TensorFactors &tensor) const;
+  /// The shape of a result: each dim is the product of its factors.
+  std::vector<int64_t> shape(const TensorFactors &result) const;
 
   /// "b m k, b k n -> b m n": one letter or word per dim, (a b) for a dim of two factors,
   /// 1 for a broadcast dim. Sizes of factors come from the operand shapes; a factor that
@@ -115,14 +141,21 @@ struct Strategy {
 /// -inf and inf (their sum is NaN).
 bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
 
-/// Checks a strategy: sizes agree, no axis twice, Replicate and Window factors bare and
-/// unpadded, linear sets exist and can pass together, and the layouts of all operands and
-/// results are valid (only the major-most factor of a dim may be padded).
+/// Checks a strategy: sizes agree, no axis twice, Replicate factors bare and unpadded,
+/// Window factors in one piece, linear sets exist and can pass together, and the layouts
+/// of all operands and results are valid (only the major-most factor of a dim may be
+/// padded).
 Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
                               const Strategy &strategy);
 
-/// The layout that `strategy` asks of operand `i`.
+/// The layout that `strategy` asks of operand `i`. A dim that is read through windows is
+/// split over the axes of the positions, like them if they are as many, else in equal
+/// blocks of the least padded extent.
 Layout operandLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
+/// The windows through which operand `i` is read, from operandLayout, if a dim of it
+/// belongs to a Window factor that is split; else the op pads by itself.
+std::optional<Halo> operandHalo(const ShardingRule &rule, const Strategy &strategy,
+                                size_t i);
 /// The layout in which result `i` appears: partial along the axes of reduction factors
 /// and passing sets.
 Layout resultLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);

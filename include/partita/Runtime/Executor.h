@@ -4,6 +4,7 @@
 
 #include "partita/Base/Bundle.h"
 #include "partita/Base/File.h"
+#include "partita/Base/SliceCopy.h"
 #include "partita/Base/TaskTable.h"
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Transport.h"
@@ -67,8 +68,9 @@ public:
     }
     return entry->block;
   }
-  /// Zero-filled pages.
-  static Expected<std::shared_ptr<Block>> allocate(uint64_t bytes);
+  /// Zero-filled pages. A block that is not filled from one end to the other is made of
+  /// small ones: a huge page in memory for one weight would bring its neighbours' places.
+  static Expected<std::shared_ptr<Block>> allocate(uint64_t bytes, bool isFilled = true);
   static void *address(const Block &block);
 
 private:
@@ -86,7 +88,8 @@ private:
 /// What a watcher sees of a rank. Lies in memory shared with the watching process, so
 /// only lock-free atomics.
 struct RankProgress {
-  enum State : uint32_t { Idle, Loading, Running, Waiting, Failed };
+  /// Joining: an MPI rank that has not met the others yet.
+  enum State : uint32_t { Idle, Joining, Loading, Running, Waiting, Failed };
   std::atomic<uint32_t> state{Idle};
   std::atomic<uint32_t> task{0};
   std::atomic<uint64_t> beat{0}; ///< grows with every step of work
@@ -96,30 +99,6 @@ struct RankProgress {
     state.store(next, std::memory_order_relaxed);
     beat.fetch_add(1, std::memory_order_relaxed);
   }
-};
-
-/// Copies between a dense global tensor and a rank's dense local one, prepared at load:
-/// no allocation later. Padding of the local tensor is not touched.
-class SliceCopy {
-public:
-  SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width);
-  void toLocal(const std::byte *global, std::byte *local) const;
-  void toGlobal(const std::byte *local, std::byte *global) const;
-  /// Whether the valid elements are the whole local tensor and one run of the global one;
-  /// then that run's byte offset.
-  std::optional<uint64_t> contiguous() const;
-  uint64_t localBytes() const { return total; }
-  bool padded() const { return hasPadding; }
-
-private:
-  template <typename Copy>
-  void walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const;
-
-  std::vector<std::vector<DimRun>> runs;
-  std::vector<uint64_t> globalStride, localStride; ///< bytes
-  uint64_t total = 0;
-  size_t width;
-  bool hasPadding = false;
 };
 
 /// Seconds that one task took, summed over requests.
@@ -137,7 +116,9 @@ public:
   };
 
   /// Allocates the arena, loads and repacks the slices of weights this rank owns, and
-  /// prepares every task. Errors name the node.
+  /// prepares every task. Errors name the node. A weight that is only read in packed form
+  /// is in memory as stored while it is packed and no longer, so that loading needs no
+  /// more memory than running.
   static Expected<std::unique_ptr<Executor>> create(std::shared_ptr<const Stage> stage,
                                                     std::shared_ptr<WeightStore> weights,
                                                     Transport &transport,
@@ -167,14 +148,27 @@ private:
   Executor(std::shared_ptr<const Stage> stage, std::shared_ptr<WeightStore> weights,
            Transport &transport, Options options);
   struct Op;
+  /// A weight of this rank: where its elements lie, or will once they are fetched.
+  struct Weight {
+    size_t tensor = 0;
+    uint64_t offset = 0; ///< in the weight region
+    const std::byte *file = nullptr;
+    std::byte *data = nullptr;
+    /// Used where the file is mapped, because the slice is one aligned run of it.
+    bool inPlace = false;
+  };
   Expected<void> allocate();
   Expected<void> prepareTensors();
-  Expected<void> loadWeight(size_t tensor);
+  Expected<void> addWeight(size_t tensor);
+  void placeWeights();
+  void fetch(const Weight &weight);
+  void drop(const Weight &weight);
+  void fetchRead();
+  std::vector<size_t> preparationOrder() const;
   Expected<void> prepareTask(size_t index);
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
   Expected<void *> packWeight(onednn::Call &call, const TaskView &task, size_t operand);
-  void releaseUnused();
   std::string where(size_t task) const;
   bool step(Op &op) noexcept;
 
@@ -185,6 +179,8 @@ private:
   std::shared_ptr<WeightStore::Block> arena, weightRegion;
   std::vector<std::shared_ptr<WeightStore::Block>> packedBlocks;
   std::vector<std::byte *> address; ///< per buffer
+  std::vector<Weight> owned;        ///< by offset
+  std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
   std::vector<SliceCopy> slices;    ///< per tensor
   std::vector<bool> ownsTensor;
   std::vector<Op> ops;

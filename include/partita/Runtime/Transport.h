@@ -36,6 +36,14 @@ struct Pull {
   int64_t run = 0;
 };
 
+/// for i in dims: `run` bytes of the target at targetOffset + i·target become copies of
+/// one element.
+struct Fill {
+  int64_t targetOffset = 0;
+  std::vector<PullDim> dims; ///< outer to inner; `source` is unused
+  int64_t run = 0;
+};
+
 /// A collective as one rank sees it.
 struct Collective {
   TaskKind kind = TaskKind::AllReduce;
@@ -46,6 +54,8 @@ struct Collective {
   /// Reductions: the source is [outer, parts, block]; AllReduce has outer = parts = 1.
   int64_t outer = 1, block = 0;
   std::vector<Pull> pulls; ///< everything else
+  std::vector<Fill> fills; ///< what of the target no pull writes, for a halo
+  int64_t fillBits = 0;    ///< bit pattern of one element
 
   bool reduces() const {
     return kind == TaskKind::AllReduce || kind == TaskKind::ReduceScatter;
@@ -57,6 +67,8 @@ Collective describeCollective(const TaskTable &table, const TaskView &task, int6
 
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
+/// Fills everything that no pull writes.
+void fillRest(const Collective &collective, std::byte *target);
 
 /// Combines n sources elementwise, in order, into n targets: for i in [0, count):
 /// targets[*][i] = reduce(sources[0][i], sources[1][i], …). A target may be one of the

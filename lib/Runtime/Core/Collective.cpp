@@ -111,12 +111,42 @@ struct Describer {
     auto before = *Layout::parse(table.string(static_cast<uint32_t>(p.before)), mesh());
     auto after = *Layout::parse(table.string(static_cast<uint32_t>(p.after)), mesh());
     group(p.dtype, mesh().all());
+    Wanted wanted{after.localShape(), {}};
+    for (const DimLayout &dim : after.dims)
+      wanted.runs.push_back(dimRuns(mesh(), dim, rank));
+    pullAll(before, wanted);
+  }
+
+  void describe(const task::Halo &p) {
+    Halo halo = table.halo(p);
+    group(p.dtype, halo.axes(mesh()));
+    out.fillBits = p.bits;
+    Wanted wanted{halo.shape(), {}};
+    for (size_t d = 0; d < wanted.shape.size(); ++d)
+      wanted.runs.push_back(haloRuns(mesh(), halo, d, rank));
+    pullAll(halo.before, wanted);
+    fillRest(wanted, 0, {0, {}, width()});
+  }
+
+  /// A target: per dim the runs that it takes.
+  struct Wanted {
+    std::vector<int64_t> shape;
+    std::vector<std::vector<DimRun>> runs;
+
+    int64_t stride(size_t dim, int64_t width) const {
+      for (size_t d = dim + 1; d < shape.size(); ++d)
+        width *= shape[d];
+      return width;
+    }
+  };
+
+  /// Ranks of the group with equal coordinates on the sharding axes hold the same
+  /// elements: of each such class the nearest one gives.
+  void pullAll(const Layout &before, const Wanted &wanted) {
     AxisList held = before.shardingAxes(), partial = before.partialAxes();
-    // Ranks with equal coordinates on the sharding axes hold the same elements: of each
-    // such class the nearest one gives.
     std::vector<int32_t> giver(static_cast<size_t>(product(held)), -1);
     int64_t mine = mesh().coordinate(rank, partial);
-    for (int32_t r = 0; r < mesh().numRanks(); ++r) {
+    for (int32_t r : out.members) {
       if (mesh().coordinate(r, partial) != mine)
         continue;
       int32_t &best = giver[static_cast<size_t>(mesh().coordinate(r, held))];
@@ -126,16 +156,16 @@ struct Describer {
     std::sort(giver.begin(), giver.end());
     for (int32_t peer : giver)
       if (peer >= 0)
-        pullFrom(peer, before, after);
+        pullFrom(peer, before, wanted);
   }
 
   /// The part of the global box that both have: per dim the intersections of runs.
-  void pullFrom(int32_t peer, const Layout &before, const Layout &after) {
+  void pullFrom(int32_t peer, const Layout &before, const Wanted &wanted) {
     std::vector<std::vector<std::array<int64_t, 3>>> common; // source, target, length
     for (size_t d = 0; d < before.dims.size(); ++d) {
       common.emplace_back();
       for (const DimRun &s : dimRuns(mesh(), before.dims[d], peer))
-        for (const DimRun &t : dimRuns(mesh(), after.dims[d], rank)) {
+        for (const DimRun &t : wanted.runs[d]) {
           int64_t first = std::max(s.global, t.global);
           int64_t end = std::min(s.global + s.length, t.global + t.length);
           if (first < end)
@@ -144,7 +174,31 @@ struct Describer {
         }
     }
     Pull pull{peer, 0, 0, {}, width()};
-    boxes(common, before.localShape(), after.localShape(), 0, pull);
+    boxes(common, before.localShape(), wanted.shape, 0, pull);
+  }
+
+  /// What the runs leave out, as disjoint boxes: in dim `dim` a gap and everything of the
+  /// later dims; or a run, and gaps in those.
+  void fillRest(const Wanted &wanted, size_t dim, const Fill &box) {
+    if (dim == wanted.shape.size())
+      return;
+    int64_t stride = wanted.stride(dim, width()), at = 0;
+    auto gap = [&](int64_t end) {
+      Fill rest = box;
+      rest.targetOffset += at * stride;
+      rest.run = (end - at) * stride;
+      if (end > at)
+        out.fills.push_back(std::move(rest));
+    };
+    for (const DimRun &run : wanted.runs[dim]) {
+      gap(run.local);
+      at = run.local + run.length;
+      Fill inside = box;
+      inside.targetOffset += run.local * stride;
+      inside.dims.push_back({run.length, 0, stride});
+      fillRest(wanted, dim + 1, inside);
+    }
+    gap(wanted.shape[dim]);
   }
 
   void boxes(const std::vector<std::vector<std::array<int64_t, 3>>> &common,
@@ -207,6 +261,9 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
   case TaskKind::Broadcast:
     d.describe(*task::Broadcast::decode(task.params));
     break;
+  case TaskKind::Halo:
+    d.describe(*task::Halo::decode(task.params));
+    break;
   default:
     d.describe(*task::Exchange::decode(task.params));
   }
@@ -236,4 +293,20 @@ static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,
 void runtime::copyPull(const Pull &pull, const std::byte *source, std::byte *target) {
   copyDims(pull.dims.data(), pull.dims.data() + pull.dims.size(), pull.run,
            source + pull.sourceOffset, target + pull.targetOffset);
+}
+
+static void fillDims(const PullDim *dim, const PullDim *end, int64_t run,
+                     std::byte *target, const std::byte *element, int64_t width) {
+  for (int64_t i = 0; dim != end && i < dim->count; ++i)
+    fillDims(dim + 1, end, run, target + i * dim->target, element, width);
+  for (int64_t at = 0; dim == end && at < run; at += width)
+    std::memcpy(target + at, element, static_cast<size_t>(width));
+}
+
+void runtime::fillRest(const Collective &collective, std::byte *target) {
+  auto width = static_cast<int64_t>(byteWidth(collective.type));
+  for (const Fill &fill : collective.fills)
+    fillDims(fill.dims.data(), fill.dims.data() + fill.dims.size(), fill.run,
+             target + fill.targetOffset,
+             reinterpret_cast<const std::byte *>(&collective.fillBits), width);
 }

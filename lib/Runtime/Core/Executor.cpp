@@ -4,14 +4,6 @@
 #include "partita/Base/Layout.h"
 
 #include <algorithm>
-#include <cstring>
-#include <sys/mman.h>
-
-// Since Linux 5.14, but not in every C library's header.
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 using namespace partita;
 using namespace partita::runtime;
@@ -46,39 +38,29 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     return tl::unexpected(ok.error());
   if (auto ok = executor->prepareTensors(); !ok)
     return tl::unexpected(ok.error());
-  executor->ops.reserve(table.numTasks());
-  for (size_t i = 0; i < table.numTasks(); ++i) {
+  executor->ops.resize(table.numTasks());
+  for (size_t i : executor->preparationOrder()) {
     options.progress->step(RankProgress::Loading, static_cast<uint32_t>(i));
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
-  executor->releaseUnused();
+  executor->fetchRead();
   executor->timing.resize(table.numTasks());
   options.progress->step(RankProgress::Idle, 0);
   return executor;
 }
 
-/// Touches pages at load, so that the first request does not wait for them. Kernels that
-/// cannot do it are no error.
-static void populate(void *data, uint64_t bytes, int how) {
-  constexpr uintptr_t page = 4096;
-  auto first = reinterpret_cast<uintptr_t>(data) / page * page;
-  auto end = reinterpret_cast<uintptr_t>(data) + bytes;
-  if (bytes != 0)
-    ::madvise(reinterpret_cast<void *>(first), end - first, how);
-}
-
 Expected<void> Executor::allocate() {
   const TaskTable &table = program->table();
   auto a = WeightStore::allocate(table.arenaBytes());
-  auto w = WeightStore::allocate(table.weightBytes());
+  auto w = WeightStore::allocate(table.weightBytes(), /*isFilled=*/false);
   if (!a)
     return tl::unexpected(a.error());
   if (!w)
     return tl::unexpected(w.error());
   arena = *a;
   weightRegion = *w;
-  populate(WeightStore::address(*arena), table.arenaBytes(), MADV_POPULATE_WRITE);
+  populate(WeightStore::address(*arena), table.arenaBytes());
   for (const partita_buffer &buffer : table.buffers()) {
     const auto &block = buffer.space == PARTITA_SPACE_ARENA ? arena : weightRegion;
     address.push_back(static_cast<std::byte *>(WeightStore::address(*block)) +
@@ -102,57 +84,12 @@ Expected<void> Executor::prepareTensors() {
       first = table.mesh().coordinate(r, used) != table.mesh().coordinate(rank, used);
     ownsTensor.push_back(first);
     if (t.role == Role::Weight)
-      if (auto ok = loadWeight(i); !ok)
+      if (auto ok = addWeight(i); !ok)
         return makeError("rank " + std::to_string(rank) + ", weight '" +
                          std::string(t.name) + "': " + ok.error().message);
   }
+  placeWeights();
   return {};
-}
-
-/// Uses the mapped file in place where the slice is one aligned run of it.
-Expected<void> Executor::loadWeight(size_t index) {
-  TensorView t = program->table().tensor(index);
-  options.progress->step(RankProgress::Loading, 0);
-  if (t.file >= store->numFiles())
-    return makeError("the bundle has no weight file " + std::to_string(t.file));
-  auto bytes = store->file(t.file);
-  if (t.fileOffset > bytes.size() || t.fileBytes > bytes.size() - t.fileOffset)
-    return makeError("it leaves its file of " + std::to_string(bytes.size()) + " bytes");
-  const std::byte *global = bytes.data() + t.fileOffset;
-  const SliceCopy &slice = slices[index];
-  auto run = slice.contiguous();
-  if (run && reinterpret_cast<uintptr_t>(global + *run) % PARTITA_BUFFER_ALIGNMENT == 0)
-    address[t.buffer] = const_cast<std::byte *>(global + *run);
-  else
-    slice.toLocal(global, address[t.buffer]);
-  return {};
-}
-
-/// Gives back the pages of weights that are only read in packed form.
-void Executor::releaseUnused() {
-  const TaskTable &table = program->table();
-  std::vector<bool> used(table.buffers().size(), false);
-  for (const Op &op : ops)
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      int64_t buffer = op.operands[i];
-      if (buffer >= 0 && static_cast<int>(i) != op.packedOperand)
-        used[static_cast<size_t>(buffer)] = true;
-    }
-  constexpr uintptr_t page = 4096;
-  for (size_t b = 0; b < used.size(); ++b) {
-    if (table.buffers()[b].space != PARTITA_SPACE_WEIGHT)
-      continue;
-    if (used[b]) {
-      populate(address[b], table.buffers()[b].bytes, MADV_POPULATE_READ);
-      continue;
-    }
-    auto first = (reinterpret_cast<uintptr_t>(address[b]) + page - 1) / page * page;
-    auto end = (reinterpret_cast<uintptr_t>(address[b]) + table.buffers()[b].bytes) /
-               page * page;
-    // A copy is dropped, a mapped file merely leaves this process.
-    if (first < end)
-      ::madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
-  }
 }
 
 void Executor::setInput(size_t tensor, const std::byte *global) {
@@ -175,9 +112,34 @@ uint64_t Executor::localBytes(size_t tensor) const { return slices[tensor].local
 // Tasks
 //===----------------------------------------------------------------------===//
 
+static bool isEngineCall(TaskKind kind) {
+  return kind == TaskKind::MatMul || kind == TaskKind::Conv ||
+         kind == TaskKind::ConvTranspose || kind == TaskKind::Pool;
+}
+
+/// Engine calls first, those with the largest weights before: while one is packed it is
+/// in memory twice, which matters least when the others are not there yet.
+std::vector<size_t> Executor::preparationOrder() const {
+  const TaskTable &table = program->table();
+  std::vector<uint64_t> bytes(table.numTasks(), 0);
+  std::vector<size_t> order(table.numTasks());
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = i;
+    TaskView task = table.task(i);
+    if (!isEngineCall(task.kind) || task.kind == TaskKind::Pool)
+      continue;
+    int64_t buffer = task.operands[onednn::Call::weightOperand(task.kind)];
+    if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
+      bytes[i] = table.buffers()[static_cast<size_t>(buffer)].bytes;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  return order;
+}
+
 Expected<void> Executor::prepareTask(size_t index) {
   TaskView task = program->table().task(index);
-  Op &op = ops.emplace_back();
+  Op &op = ops[index];
   op.kind = task.kind;
   op.index = static_cast<uint32_t>(index);
   op.operands.assign(task.operands.begin(), task.operands.end());
@@ -190,8 +152,7 @@ Expected<void> Executor::prepareTask(size_t index) {
     op.kernel = program->kernel(task.kernelIndex);
     return {};
   }
-  if (task.kind == TaskKind::MatMul || task.kind == TaskKind::Conv ||
-      task.kind == TaskKind::ConvTranspose || task.kind == TaskKind::Pool)
+  if (isEngineCall(task.kind))
     return prepareEngine(op, task);
   if (!isCollective(task.kind))
     return prepareLocal(op, task);
@@ -230,36 +191,4 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
     return ok;
   op.call = std::move(*call);
   return {};
-}
-
-/// The packed form of the weight operand. Ranks of one process that hold the same slice
-/// of the same weight share it.
-Expected<void *> Executor::packWeight(onednn::Call &call, const TaskView &task,
-                                      size_t operand) {
-  const TaskTable &table = program->table();
-  int64_t buffer = task.operands[operand];
-  std::string identity;
-  for (size_t i = 0; i < table.numTensors() && identity.empty(); ++i) {
-    TensorView t = table.tensor(i);
-    if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
-      continue;
-    Layout layout = *Layout::parse(t.layout, table.mesh());
-    identity =
-        std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
-        std::string(t.layout) + " " +
-        std::to_string(table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
-  }
-  if (identity.empty())
-    return makeError("only a weight can be packed at load");
-  identity += " " + call.packedKey();
-  const void *raw = address[static_cast<size_t>(buffer)];
-  auto block = store->packed(identity, call.sizes().packed,
-                             [&](void *to) { return call.pack(raw, to); });
-  if (!block)
-    return tl::unexpected(block.error());
-  if (std::find(packedBlocks.begin(), packedBlocks.end(), *block) == packedBlocks.end()) {
-    packedBlocks.push_back(*block);
-    packedTotal += call.sizes().packed;
-  }
-  return WeightStore::address(**block);
 }

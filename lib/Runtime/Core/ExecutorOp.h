@@ -25,6 +25,10 @@ struct Executor::Op {
   int64_t width = 1;
 };
 
+/// Touches pages to be written at load, so that the first request does not wait for them.
+/// Systems that cannot do it are no error.
+void populate(void *data, uint64_t bytes);
+
 } // namespace partita::runtime
 
 #endif // PARTITA_LIB_RUNTIME_CORE_EXECUTOROP_H

@@ -40,19 +40,15 @@ struct alignas(64) Slot {
   std::byte *target = nullptr;
 };
 
-/// How long a waiting rank stays awake: first spinning, for the other core's sake, then
-/// yielding, in case the one it waits for wants this core; then it sleeps in the kernel,
-/// where an abort is noticed within 50 ms.
-struct Patience {
-  int spins, yields;
-};
-
 struct alignas(64) Barrier {
   std::atomic<uint32_t> arrived{0};
   alignas(64) std::atomic<uint32_t> generation{0};
   std::atomic<uint32_t> sleepers{0};
 
-  bool wait(uint32_t members, Patience patience, const std::atomic<bool> &aborted) {
+  /// A waiting rank spins `spins` times, then sleeps in the kernel, where an abort is
+  /// noticed within 50 ms. It never yields: a scheduler that shares out deadlines lets a
+  /// thread that yields often wait for seconds behind programs that compute.
+  bool wait(uint32_t members, int spins, const std::atomic<bool> &aborted) {
     uint32_t seen = generation.load();
     if (arrived.fetch_add(1) + 1 == members) {
       arrived.store(0);
@@ -62,15 +58,10 @@ struct alignas(64) Barrier {
                   0);
       return !aborted.load(std::memory_order_relaxed);
     }
-    for (int i = 0; i < patience.spins; ++i) {
+    for (int i = 0; i < spins; ++i) {
       if (generation.load(std::memory_order_acquire) != seen)
         return true;
       pauseCpu();
-    }
-    for (int i = 0; i < patience.yields; ++i) {
-      if (generation.load(std::memory_order_acquire) != seen)
-        return true;
-      ::sched_yield();
     }
     return sleep(seen, aborted);
   }
@@ -96,7 +87,7 @@ struct Group {
 
 struct LocalTeam::Shared {
   int size = 1;
-  Patience patience{};
+  int spins = 0;
   std::atomic<bool> aborted{false};
   std::mutex lock; ///< of `groups`, taken at load only
   std::map<std::vector<int32_t>, std::unique_ptr<Group>> groups;
@@ -110,8 +101,7 @@ struct LocalTeam::Shared {
     return entry.get();
   }
   bool meet(Group &group) {
-    return group.barrier.wait(static_cast<uint32_t>(group.slots.size()), patience,
-                              aborted);
+    return group.barrier.wait(static_cast<uint32_t>(group.slots.size()), spins, aborted);
   }
 };
 
@@ -157,6 +147,7 @@ public:
       for (size_t i = 0; i < p.collective.pulls.size(); ++i)
         copyPull(p.collective.pulls[i],
                  p.group->slots[static_cast<size_t>(p.place[i])].source, mine.target);
+    fillRest(p.collective, mine.target);
     return team.meet(*p.group);
   }
 
@@ -218,8 +209,8 @@ private:
 LocalTeam::LocalTeam(int size) : shared(std::make_unique<Shared>()) {
   shared->size = size;
   // More ranks than cores: spinning would only keep the others from arriving. With a core
-  // each, the scheduler may still put two on one, so the spin is short (some µs).
-  shared->patience = size <= availableCpus() ? Patience{200, 300} : Patience{0, 8};
+  // each, the scheduler may still put two on one, so the spin is short (tens of µs).
+  shared->spins = size <= availableCpus() ? 1000 : 0;
   shared->everyone = std::make_unique<Group>(static_cast<size_t>(size));
 }
 

@@ -17,6 +17,8 @@ std::string runtime::describePlace(const TaskTable *table, int rank,
                                    const RankProgress &progress) {
   std::string text = "rank " + std::to_string(rank);
   uint32_t index = progress.task.load();
+  if (progress.state.load() == RankProgress::Joining)
+    return text + ", while joining the MPI job";
   if (progress.state.load() == RankProgress::Loading)
     return text + ", while loading";
   if (!table || index >= table->numTasks())

@@ -91,7 +91,8 @@ struct WeightStore::Block {
 
 void *WeightStore::address(const Block &block) { return block.data; }
 
-Expected<std::shared_ptr<WeightStore::Block>> WeightStore::allocate(uint64_t bytes) {
+Expected<std::shared_ptr<WeightStore::Block>> WeightStore::allocate(uint64_t bytes,
+                                                                    bool isFilled) {
   auto block = std::make_shared<Block>();
   if (bytes == 0)
     return block;
@@ -101,8 +102,10 @@ Expected<std::shared_ptr<WeightStore::Block>> WeightStore::allocate(uint64_t byt
     return makeError("cannot allocate " + std::to_string(bytes) +
                      " bytes: " + std::strerror(errno));
   // Rounding up to huge pages must not exceed what was planned by much.
-  if (bytes >= (uint64_t(32) << 20))
+  if (isFilled && bytes >= (uint64_t(32) << 20))
     ::madvise(data, bytes, MADV_HUGEPAGE);
+  if (!isFilled)
+    ::madvise(data, bytes, MADV_NOHUGEPAGE);
   block->data = data;
   block->size = bytes;
   return block;
@@ -129,86 +132,4 @@ Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &fold
     files.push_back(*mapped);
   }
   return std::make_shared<WeightStore>(std::move(files));
-}
-
-//===----------------------------------------------------------------------===//
-// SliceCopy
-//===----------------------------------------------------------------------===//
-
-SliceCopy::SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width)
-    : width(width) {
-  size_t rankOf = layout.dims.size();
-  globalStride.resize(rankOf);
-  localStride.resize(rankOf);
-  uint64_t global = width, local = width;
-  uint64_t valid = 1;
-  for (size_t d = rankOf; d-- > 0;) {
-    globalStride[d] = global;
-    localStride[d] = local;
-    global *= static_cast<uint64_t>(layout.dims[d].size());
-    local *= static_cast<uint64_t>(layout.dims[d].local());
-  }
-  total = local;
-  for (const DimLayout &dim : layout.dims) {
-    runs.push_back(dimRuns(mesh, dim, rank));
-    uint64_t held = 0;
-    for (const DimRun &run : runs.back())
-      held += static_cast<uint64_t>(run.length);
-    valid *= held;
-  }
-  hasPadding = valid * width != total;
-  // Trailing dims held whole are one run with the dim above them.
-  while (runs.size() > 1 && runs.back().size() == 1 &&
-         static_cast<uint64_t>(runs.back()[0].length) * globalStride.back() ==
-             globalStride[runs.size() - 2] &&
-         static_cast<uint64_t>(runs.back()[0].length) * localStride.back() ==
-             localStride[runs.size() - 2]) {
-    runs.pop_back();
-    globalStride.pop_back();
-    localStride.pop_back();
-  }
-}
-
-template <typename Copy>
-void SliceCopy::walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const {
-  if (runs.empty())
-    return copy(global, local, width); // a scalar
-  bool last = dim + 1 == runs.size();
-  for (const DimRun &run : runs[dim]) {
-    uint64_t g = global + static_cast<uint64_t>(run.global) * globalStride[dim];
-    uint64_t l = local + static_cast<uint64_t>(run.local) * localStride[dim];
-    if (last) {
-      copy(g, l, static_cast<uint64_t>(run.length) * globalStride[dim]);
-      continue;
-    }
-    for (int64_t i = 0; i < run.length;
-         ++i, g += globalStride[dim], l += localStride[dim])
-      walk(dim + 1, g, l, copy);
-  }
-}
-
-void SliceCopy::toLocal(const std::byte *global, std::byte *local) const {
-  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
-    std::memcpy(local + l, global + g, bytes);
-  });
-}
-
-void SliceCopy::toGlobal(const std::byte *local, std::byte *global) const {
-  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
-    std::memcpy(global + g, local + l, bytes);
-  });
-}
-
-std::optional<uint64_t> SliceCopy::contiguous() const {
-  std::optional<uint64_t> first;
-  uint64_t next = 0;
-  bool one = !hasPadding && total != 0;
-  if (one)
-    walk(0, 0, 0, [&](uint64_t g, uint64_t, uint64_t bytes) {
-      one &= !first || g == next;
-      if (!first)
-        first = g;
-      next = g + bytes;
-    });
-  return one ? first : std::nullopt;
 }

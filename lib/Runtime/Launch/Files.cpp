@@ -68,9 +68,22 @@ static Expected<void> readNamed(const RunOptions &options,
   return {};
 }
 
+/// A folder made for another model has more files, and may fit by chance in the others.
+static Expected<void> checkCount(const RunOptions &options,
+                                 const std::vector<TensorInfo> &expected) {
+  std::string surplus =
+      options.inputsDir + "/input_" + std::to_string(expected.size()) + ".pb";
+  if (!options.inputsDir.empty() && ::access(surplus.c_str(), F_OK) == 0)
+    return makeError("'" + surplus + "' is there, but the bundle has only " +
+                     std::to_string(expected.size()) + " inputs");
+  return {};
+}
+
 Expected<std::vector<HostTensor>>
 runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &expected) {
   std::vector<std::string> paths(expected.size());
+  if (auto ok = checkCount(options, expected); !ok)
+    return tl::unexpected(ok.error());
   if (!options.inputsDir.empty())
     for (size_t k = 0; k < paths.size(); ++k)
       paths[k] = options.inputsDir + "/input_" + std::to_string(k) + ".pb";

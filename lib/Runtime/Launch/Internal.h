@@ -22,6 +22,7 @@ Expected<void> writeOutputs(const RunOptions &options,
 Expected<void> runRanks(const RunOptions &options, TransportKind transport,
                         RankProgress *progress, const Print &print);
 
+/// The ranks as threads of a watched child process, and the ranks under mpirun.
 Expected<void> runWatched(const RunOptions &options, const Print &print);
 Expected<void> runMpi(const RunOptions &options, const Print &print);
 

@@ -1,75 +1,45 @@
 //===- MpiRun.cpp - Ranks started by mpirun -------------------------------===//
-#include "Internal.h"
-
-#include "partita/Base/Bundle.h"
+//
+// Open MPI's mpirun can stand still for ever in its own clean-up after a job that did not
+// end in order, and it outlives the program that started it. So three processes take
+// part: this one waits for a supervisor, which starts mpirun, watches the ranks on a
+// shared page, and ends mpirun when it does not end by itself or when this one is gone.
+//
+//===----------------------------------------------------------------------===//
+#include "MpiRun.h"
+#include "Page.h"
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
+using Clock = std::chrono::steady_clock;
 
-/// Marks the one sentence that a rank leaves for the user among what mpirun writes.
-static constexpr std::string_view marker = "partita: ";
+/// What mpirun gets to end the other ranks and itself, once the run is over.
+static constexpr std::chrono::milliseconds grace{2000};
+/// The same when the ranks have ended and why is known: time to remove its files.
+static constexpr std::chrono::milliseconds shortGrace{300};
+/// What mpirun gets at least to start the ranks and let them meet.
+static constexpr double startSeconds = 60;
 
-//===----------------------------------------------------------------------===//
-// As a rank
-//===----------------------------------------------------------------------===//
+/// How mpirun tells of a rank that died.
+static constexpr std::string_view signalPhrase = "exited on signal ";
 
-/// Path of the file in which this rank says how it ended; set by the launcher.
-static char endFile[512];
-
-/// mpirun sends SIGTERM to the ranks that it ends because of another one.
-static void onTerminate(int) {
-  if (endFile[0]) {
-    int fd = ::open(endFile, O_WRONLY | O_CREAT, 0600);
-    if (fd >= 0)
-      ::close(fd);
-  }
-  ::_exit(143);
-}
-
-static void noteEndings(int rank) {
-  if (const char *folder = std::getenv("PARTITA_RUN_DIR"))
-    std::snprintf(endFile, sizeof(endFile), "%s/end-%d", folder, rank);
-  struct sigaction action{};
-  action.sa_handler = onTerminate;
-  ::sigaction(SIGTERM, &action, nullptr);
-}
-
-static Expected<void> runAsRank(const RunOptions &options, int rank, const Print &print) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  noteEndings(rank);
-  // The table has the rank count of the bundle; progress is by rank of the bundle.
-  auto ok = runRanks(options, TransportKind::Mpi, nullptr, print);
-  if (ok)
-    return {};
-  // An error that every rank has is printed once: the others give rank 0 a head start,
-  // after which mpirun ends them.
-  if (rank != 0)
-    ::usleep(300'000);
-  std::string line = std::string(marker) + ok.error().message + "\n";
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-  // Without leaving MPI in order, which would wait for the others.
-  ::_exit(1);
-}
-
-//===----------------------------------------------------------------------===//
-// As the launcher
-//===----------------------------------------------------------------------===//
-
-static std::vector<std::string> rankArguments(const RunOptions &o) {
-  std::vector<std::string> out = o.self;
+static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ranks) {
+  std::vector<std::string> out = {"mpirun",          "-n",        std::to_string(ranks),
+                                  "--oversubscribe", "--bind-to", "none"};
+  out.insert(out.end(), o.self.begin(), o.self.end());
   out.insert(out.end(),
              {o.bundle, "--transport", "mpi", "--entry", o.entry, "--repeat",
               std::to_string(o.repeat), "--timeout", std::to_string(o.timeout)});
@@ -88,141 +58,327 @@ static std::vector<std::string> rankArguments(const RunOptions &o) {
   return out;
 }
 
+static Expected<void> failed(const std::string &what) {
+  return makeError(what + ": " + std::strerror(errno));
+}
+
 namespace {
 
-/// A folder for the ranks' end notes; goes with its files.
-class RunFolder {
-public:
-  RunFolder() {
-    char name[] = "/tmp/partita-run-XXXXXX";
-    if (const char *made = ::mkdtemp(name))
-      path = made;
+/// The page, and the folder of its file. Open MPI's shared memory goes there too: ranks
+/// that are killed leave it behind.
+struct PageFile {
+  std::string folder, path;
+  std::unique_ptr<Page> page;
+
+  Expected<void> make(int64_t ranks) {
+    // In memory where that is possible.
+    char memory[] = "/dev/shm/partita-run-XXXXXX", disk[] = "/tmp/partita-run-XXXXXX";
+    const char *name = ::mkdtemp(memory);
+    if (!name)
+      name = ::mkdtemp(disk);
+    if (!name)
+      return failed("cannot create a temporary folder");
+    folder = name;
+    path = folder + "/page";
+    auto made = Page::create(path, ranks);
+    if (!made)
+      return tl::unexpected(made.error());
+    page = std::move(*made);
+    return {};
   }
-  ~RunFolder() {
-    for (int r = 0; r < ranks; ++r)
-      ::unlink((path + "/end-" + std::to_string(r)).c_str());
-    if (!path.empty())
-      ::rmdir(path.c_str());
+  ~PageFile() {
+    if (folder.empty())
+      return;
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
   }
-  bool ended(int rank) const {
-    struct stat info;
-    return ::stat((path + "/end-" + std::to_string(rank)).c_str(), &info) == 0;
-  }
-  std::string path;
-  int ranks = 0;
 };
 
-/// mpirun with its standard error in a pipe.
-struct Child {
-  pid_t pid = -1;
-  int errors = -1;
+/// Starts mpirun and stays with it to the end.
+class Supervisor {
+public:
+  Supervisor(const RunOptions &options, const Bundle &bundle)
+      : options(options), bundle(bundle), pulses(bundle.numRanks()) {}
+
+  Expected<void> run() {
+    if (auto ok = file.make(bundle.numRanks()); !ok)
+      return ok;
+    if (auto ok = catchSignals(); !ok)
+      return ok;
+    if (auto ok = startMpirun(); !ok)
+      return ok;
+    while (!mpirunEnded && Clock::now() < endBy)
+      look();
+    finish();
+    return result();
+  }
+
+private:
+  Page &page() { return *file.page; }
+  Expected<void> catchSignals();
+  Expected<void> startMpirun();
+  [[noreturn]] void becomeMpirun(int errors, pid_t parent);
+  void look();
+  void readErrors();
+  void readSignals();
+  void watchRanks();
+  void finish();
+  Expected<void> result();
+  int deadRank();
+  /// The run is over, for this reason unless a better one is found in time.
+  void over(const std::string &why = {}) {
+    endBy = std::min(endBy, Clock::now() + grace);
+    if (reason.empty())
+      reason = why;
+  }
+  bool all(auto &&holds) {
+    for (int64_t r = 0; r < page().ranks(); ++r)
+      if (!holds(page().process(r)))
+        return false;
+    return true;
+  }
+  /// Some rank started, and none is left.
+  bool noneLeft() {
+    bool started = false;
+    for (int64_t r = 0; r < page().ranks(); ++r) {
+      pid_t pid = page().process(r).pid.load();
+      started |= pid != 0;
+      if (pid != 0 && ::kill(pid, 0) == 0)
+        return false;
+    }
+    return started;
+  }
+
+  const RunOptions &options;
+  const Bundle &bundle;
+  PageFile file;
+  std::vector<Pulse> pulses;
+  sigset_t before{};
+  int signals = -1, errors = -1;
+  pid_t mpirun = -1;
+  bool mpirunEnded = false;
+  int mpirunStatus = 0;
+  std::string text; ///< what mpirun and the ranks wrote to standard error
+  std::string reason;
+  bool leaving = false; ///< nothing is left to wait for but mpirun itself
+  Clock::time_point begin = Clock::now(), endBy = Clock::time_point::max();
 };
 
 } // namespace
 
-static Expected<Child> startMpirun(const std::vector<std::string> &arguments,
-                                   const std::string &folder) {
+/// From here on they are read from a descriptor, beside everything else.
+Expected<void> Supervisor::catchSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD})
+    sigaddset(&set, signal);
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  signals = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return signals < 0 ? failed("cannot watch signals") : Expected<void>();
+}
+
+void Supervisor::becomeMpirun(int target, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent)
+    ::_exit(1);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  ::setpgid(0, 0);
+  ::dup2(target, STDERR_FILENO);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  ::setenv(mpi::pageVariable, file.path.c_str(), 1);
+  // Unless the user chose another place.
+  ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
+  std::vector<std::string> arguments = mpirunArguments(options, bundle.numRanks());
+  std::vector<char *> argv;
+  for (std::string &argument : arguments)
+    argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execvp(argv[0], argv.data());
+  std::string line =
+      std::string(mpi::marker) + "cannot start mpirun: " + std::strerror(errno) + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(127);
+}
+
+Expected<void> Supervisor::startMpirun() {
   int pipes[2];
   if (::pipe2(pipes, O_CLOEXEC) != 0)
-    return makeError(std::string("cannot start mpirun: ") + std::strerror(errno));
-  std::vector<char *> argv;
-  for (const std::string &argument : arguments)
-    argv.push_back(const_cast<char *>(argument.c_str()));
-  argv.push_back(nullptr);
+    return failed("cannot start mpirun");
+  ::fcntl(pipes[0], F_SETFL, O_NONBLOCK);
   pid_t parent = ::getpid();
-  pid_t child = ::fork();
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent)
-      ::_exit(1);
-    ::setpgid(0, 0);
-    ::dup2(pipes[1], STDERR_FILENO);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    ::setenv("PARTITA_RUN_DIR", folder.c_str(), 1);
-    ::execvp(argv[0], argv.data());
-    std::string line =
-        std::string(marker) + "cannot start mpirun: " + std::strerror(errno) + "\n";
-    (void)!::write(STDERR_FILENO, line.data(), line.size());
-    ::_exit(127);
-  }
+  mpirun = ::fork();
+  if (mpirun == 0)
+    becomeMpirun(pipes[1], parent);
   ::close(pipes[1]);
-  if (child < 0) {
-    ::close(pipes[0]);
-    return makeError(std::string("cannot start mpirun: ") + std::strerror(errno));
-  }
-  return Child{child, pipes[0]};
+  errors = pipes[0];
+  return mpirun < 0 ? failed("cannot start mpirun") : Expected<void>();
 }
 
-/// Reads mpirun's standard error until it ends.
-static std::string drain(int fd) {
-  std::string text;
+void Supervisor::look() {
+  pollfd ready[] = {{signals, POLLIN, 0}, {errors, POLLIN, 0}};
+  // Once mpirun has closed its standard error, that would be ready for ever.
+  ::poll(ready, errors < 0 ? 1 : 2, 20);
+  readErrors();
+  readSignals();
+  if (::waitpid(mpirun, &mpirunStatus, WNOHANG) == mpirun)
+    mpirunEnded = true;
+  else
+    watchRanks();
+}
+
+void Supervisor::readErrors() {
   char buffer[4096];
-  for (;;) {
-    ssize_t n = ::read(fd, buffer, sizeof(buffer));
+  while (errors >= 0) {
+    ssize_t n = ::read(errors, buffer, sizeof(buffer));
+    if (n > 0) {
+      text.append(buffer, static_cast<size_t>(n));
+      continue;
+    }
     if (n < 0 && errno == EINTR)
       continue;
-    if (n <= 0)
-      break;
-    text.append(buffer, static_cast<size_t>(n));
+    if (n == 0 || errno != EAGAIN) {
+      ::close(errors);
+      errors = -1;
+    }
+    break;
   }
-  ::close(fd);
-  return text;
+  if (size_t at = text.find(mpi::marker); at != std::string::npos) {
+    at += mpi::marker.size();
+    if (size_t end = text.find('\n', at); end != std::string::npos)
+      over(text.substr(at, end - at));
+  }
 }
 
-/// The marked sentence, or what mpirun itself says about the rank that died.
-static std::string explain(const std::string &text, const RunFolder &folder) {
-  size_t at = text.find(marker);
-  if (at != std::string::npos) {
-    at += marker.size();
-    return text.substr(at, text.find('\n', at) - at);
+/// Whoever wants this process to end, or the end of its parent, ends the job in order.
+void Supervisor::readSignals() {
+  signalfd_siginfo info;
+  while (::read(signals, &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo == SIGCHLD)
+      continue;
+    ::kill(mpirun, SIGTERM);
+    over(std::string("ended by ") + ::strsignal(static_cast<int>(info.ssi_signo)));
   }
-  int dead = -1;
-  for (int r = 0; r < folder.ranks; ++r)
-    if (!folder.ended(r) && (dead < 0 || r < dead))
-      dead = r;
+}
+
+void Supervisor::watchRanks() {
+  if (noneLeft()) {
+    over();
+    bool explained = !reason.empty() || text.find(signalPhrase) != std::string::npos;
+    if (explained && !leaving) {
+      leaving = true;
+      endBy = std::min(endBy, Clock::now() + shortGrace);
+    }
+  }
+  if (endBy != Clock::time_point::max())
+    return;
+  double limit = std::max(startSeconds, options.timeout);
+  bool late = std::chrono::duration<double>(Clock::now() - begin).count() > limit;
+  for (int64_t r = 0; r < page().ranks(); ++r) {
+    ProcessLife &life = page().process(r);
+    auto rank = static_cast<int>(r);
+    std::string name = "rank " + std::to_string(r);
+    if (life.pid.load() == 0) {
+      if (late)
+        return over(name + ": mpirun did not start it within " + secondsText(limit));
+      continue;
+    }
+    if (late && page().progress()[r].state.load() == RankProgress::Joining)
+      return over(name + ": did not join the MPI job within " + secondsText(limit));
+    if (life.end.load() == ProcessLife::Running &&
+        pulses[static_cast<size_t>(r)].silence(life) > options.timeout + 1 &&
+        ::kill(life.pid.load(), 0) == 0)
+      return over(placeOf(options, bundle, page(), rank) +
+                  ": no sign of life of the process for " + secondsText(options.timeout));
+  }
+}
+
+/// Nothing is left behind: what mpirun did not end is ended here.
+void Supervisor::finish() {
+  if (!mpirunEnded) {
+    ::kill(-mpirun, SIGKILL);
+    while (::waitpid(mpirun, &mpirunStatus, 0) < 0 && errno == EINTR)
+      ;
+  }
+  readErrors();
+  ::kill(-mpirun, SIGKILL);
+  // The ranks die with mpirun; a stopped one, too, only when told.
+  for (int64_t r = 0; r < page().ranks(); ++r)
+    if (pid_t pid = page().process(r).pid.load();
+        pid != 0 && page().process(r).end.load() == ProcessLife::Running)
+      ::kill(pid, SIGKILL);
+}
+
+/// The rank whose end nobody asked for; -1: none is known.
+int Supervisor::deadRank() {
   static constexpr std::string_view phrase = "process rank ";
-  if (size_t rank = text.find(phrase); rank != std::string::npos)
-    dead = std::atoi(text.c_str() + rank + phrase.size());
+  if (size_t at = text.find(phrase); at != std::string::npos)
+    return std::atoi(text.c_str() + at + phrase.size());
+  for (int64_t r = 0; r < page().ranks(); ++r) {
+    ProcessLife &life = page().process(r);
+    if (life.pid.load() != 0 && life.end.load() == ProcessLife::Running)
+      return static_cast<int>(r);
+  }
+  return -1;
+}
+
+Expected<void> Supervisor::result() {
+  // What mpirun makes of a job that did its work does not matter.
+  if (all([](ProcessLife &life) { return life.end.load() == ProcessLife::Done; }))
+    return {};
+  if (!reason.empty())
+    return makeError(reason);
+  if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
+    return {};
   std::string why = "ended unexpectedly";
-  if (size_t signal = text.find("exited on signal "); signal != std::string::npos)
-    why = "was killed by signal " +
-          text.substr(signal + 17, text.find_first_of(".\n", signal) - signal - 17);
-  if (dead >= 0)
-    return "rank " + std::to_string(dead) + ": the process " + why;
-  return "mpirun failed: " + text.substr(0, 400);
+  if (size_t at = text.find(signalPhrase); at != std::string::npos) {
+    at += signalPhrase.size();
+    why = "was killed by signal " + text.substr(at, text.find_first_of(".\n", at) - at);
+  }
+  if (int rank = deadRank(); rank >= 0 && rank < page().ranks())
+    return makeError(placeOf(options, bundle, page(), rank) + ": the process " + why);
+  return makeError("mpirun failed: " + text.substr(0, 400));
+}
+
+//===----------------------------------------------------------------------===//
+// The process that the user started
+//===----------------------------------------------------------------------===//
+
+[[noreturn]] static void supervise(const RunOptions &options, const Bundle &bundle,
+                                   Page &answer, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent)
+    ::_exit(1);
+  auto ok = Supervisor(options, bundle).run();
+  if (!ok)
+    answer.setError(ok.error().message);
+  ::_exit(ok ? 0 : 1);
 }
 
 static Expected<void> launch(const RunOptions &options) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
-  RunFolder folder;
-  folder.ranks = static_cast<int>(bundle->numRanks());
-  if (folder.path.empty())
-    return makeError(std::string("cannot create a temporary folder: ") +
-                     std::strerror(errno));
-  std::vector<std::string> arguments = {
-      "mpirun",          "-n",        std::to_string(folder.ranks),
-      "--oversubscribe", "--bind-to", "none"};
-  for (std::string &argument : rankArguments(options))
-    arguments.push_back(std::move(argument));
-  auto child = startMpirun(arguments, folder.path);
-  if (!child)
-    return tl::unexpected(child.error());
-  std::string text = drain(child->errors);
+  auto answer = Page::anonymous(1);
+  if (!answer)
+    return tl::unexpected(answer.error());
+  pid_t parent = ::getpid();
+  pid_t child = ::fork();
+  if (child < 0)
+    return failed("cannot start a process");
+  if (child == 0)
+    supervise(options, *bundle, **answer, parent);
   int status = 0;
-  while (::waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
     ;
-  // Whatever mpirun may have left in its group.
-  ::kill(-child->pid, SIGKILL);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return {};
-  return makeError(explain(text, folder));
+  std::string error = (*answer)->error();
+  return makeError(error.empty() ? "the process that watches mpirun was lost" : error);
 }
 
 Expected<void> runtime::runMpi(const RunOptions &options, const Print &print) {
   if (auto rank = mpiRank())
-    return runAsRank(options, *rank, print);
+    return runAsMpiRank(options, *rank, print);
   return launch(options);
 }

@@ -114,6 +114,7 @@ public:
       return reduce(p, from, to);
     if (!transfer(p.sends, from, p.receives, to))
       return false;
+    fillRest(p.collective, to);
     for (const Pull &pull : p.collective.pulls)
       if (pull.peer == self)
         copyPull(pull, from, to);

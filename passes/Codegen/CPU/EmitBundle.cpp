@@ -186,13 +186,15 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
     return tl::unexpected(ok.error());
   bundle.entries = {
       {"main",
-       {{"stage-0.so", memory.arenaBytes, memory.weightBytes, program->packedBytes}}}};
-  for (const auto &[name, text] : options.files)
-    if (auto ok = writeFile(writer->path(name), text); !ok)
+       {{"stage-0.so", memory.arenaBytes, memory.weightBytes, program->packedBytes()}}}};
+  if (options.plan)
+    if (auto ok = writeFile(writer->path("plan.json"),
+                            options.plan(residentMemory(*program, memory)));
+        !ok)
       return tl::unexpected(ok.error());
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
   return EmitReport{memory.arenaBytes,     memory.arenaLowerBound,
-                    memory.weightBytes,    program->packedBytes,
+                    memory.weightBytes,    program->packedBytes(),
                     program->tasks.size(), program->kernels.size()};
 }

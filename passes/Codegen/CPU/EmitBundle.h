@@ -4,6 +4,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
+#include "partita/Base/Plan.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -35,11 +36,11 @@ struct EmitOptions {
   int threads = 1;       ///< per rank
   std::string model;     ///< file name of the source model, for messages
   std::string function = "main";
-  /// More files of the bundle: name and text.
-  std::vector<std::pair<std::string, std::string>> files;
+  /// The text of plan.json, given what the stage needs; null: the bundle has none.
+  std::function<std::string(const PlanMemory &)> plan;
 };
 
-/// What was predicted, per rank.
+/// What was predicted, per rank. `weightBytes`: all weights as they are stored.
 struct EmitReport {
   uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0;
   size_t numTasks = 0, numKernels = 0;

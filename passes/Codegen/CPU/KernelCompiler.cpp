@@ -47,9 +47,9 @@ OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
   Location location = UnknownLoc::get(&context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(location);
   OpBuilder builder(&context);
-  for (const KernelSpec &kernel : kernels) {
+  for (auto [i, kernel] : llvm::enumerate(kernels)) {
     builder.setInsertionPointToEnd(module->getBody());
-    KernelEmitter(builder, location, kernel).emit();
+    KernelEmitter(builder, location, kernel, kernelSymbol(i)).emit();
   }
   return module;
 }

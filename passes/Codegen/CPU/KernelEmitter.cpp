@@ -141,6 +141,14 @@ Value KernelEmitter::loadAt(int operand, ArrayRef<Value> index) {
   return load(pointers[static_cast<size_t>(operand)], offset, from.type);
 }
 
+Value KernelEmitter::scalar(int number, int which) {
+  Type i64 = builder.getI64Type();
+  Value address =
+      LLVM::GEPOp::create(builder, location, scalars.getType(), i64, scalars,
+                          ArrayRef<LLVM::GEPArg>{node(number).scalar + which});
+  return LLVM::LoadOp::create(builder, location, i64, address);
+}
+
 //===----------------------------------------------------------------------===//
 // Values
 //===----------------------------------------------------------------------===//
@@ -329,8 +337,9 @@ void KernelEmitter::emit() {
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
   size_t count =
       spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
-  SmallVector<Type> types(count, pointer);
-  auto function = func::FuncOp::create(builder, location, spec.symbol + "_body",
+  bool hasScalars = spec.numScalars != 0;
+  SmallVector<Type> types(count + hasScalars, pointer);
+  auto function = func::FuncOp::create(builder, location, symbol + "_body",
                                        builder.getFunctionType(types, {}));
   function.setPrivate();
   for (unsigned i = 0; i < count; ++i) {
@@ -342,6 +351,8 @@ void KernelEmitter::emit() {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(function.addEntryBlock());
   pointers.assign(function.getArguments().begin(), function.getArguments().end());
+  if (hasScalars)
+    scalars = pointers.pop_back_val();
   point.assign(spec.domain.size(), nullptr);
   scopes.emplace_back();
   outerLoops(0);
@@ -353,16 +364,18 @@ void KernelEmitter::emit() {
 void KernelEmitter::emitEntry(func::FuncOp function) {
   builder.setInsertionPointAfter(function);
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto entry = func::FuncOp::create(builder, location, spec.symbol,
+  auto entry = func::FuncOp::create(builder, location, symbol,
                                     builder.getFunctionType({pointer, pointer}, {}));
   builder.setInsertionPointToStart(entry.addEntryBlock());
   SmallVector<Value> arguments;
-  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+  for (unsigned i = 0; i < pointers.size(); ++i) {
     Value place =
         LLVM::GEPOp::create(builder, location, pointer, pointer, entry.getArgument(0),
                             ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
     arguments.push_back(LLVM::LoadOp::create(builder, location, pointer, place));
   }
+  if (scalars)
+    arguments.push_back(entry.getArgument(1));
   func::CallOp::create(builder, location, function, arguments);
   func::ReturnOp::create(builder, location);
 }

@@ -2,7 +2,7 @@
 //
 // Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses:
 //
-//   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch)
+//   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch, ptr scalars)
 //
 //   for outer dims:
 //     for each Row node: its passes over the row
@@ -32,8 +32,9 @@ public:
   using Values = llvm::SmallVector<mlir::Value>;
   using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
 
-  KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec)
-      : builder(builder), location(location), spec(spec) {}
+  KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec,
+                std::string symbol)
+      : builder(builder), location(location), spec(spec), symbol(std::move(symbol)) {}
 
   /// The function and the entry point that the runtime calls.
   void emit();
@@ -60,6 +61,9 @@ public:
 
   /// An element of an Indexed node's operand.
   mlir::Value loadAt(int operand, llvm::ArrayRef<mlir::Value> index);
+
+  /// Scalar `which` of an Indexed node: i64.
+  mlir::Value scalar(int number, int which);
 
   mlir::Type computeType(DType type) const;
   mlir::Value integer(int64_t value);
@@ -89,8 +93,10 @@ private:
   }
 
   const KernelSpec &spec;
+  std::string symbol;
   llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
   llvm::SmallVector<mlir::Value> pointers;
+  mlir::Value scalars; ///< pointer to them; null without
   llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
   llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
 };

@@ -2,6 +2,7 @@
 #include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Models.h"
 
+#include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -38,7 +39,76 @@ struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::Gathe
     SmallVector<Value> at(index.take_front(axis));
     at.push_back(dataIndex(e, place, data[axis]));
     llvm::append_range(at, index.drop_front(axis + depth));
-    return e.loadAt(reads[0], at);
+    Value element = e.loadAt(reads[0], at);
+    if (!gather.getMasked())
+      return element;
+    Value size = arith::ConstantOp::create(
+        e.builder, e.location, e.builder.getIntegerAttr(place.getType(), data[axis]));
+    Value isHere = arith::CmpIOp::create(e.builder, e.location, arith::CmpIPredicate::ult,
+                                         place, size);
+    return arith::SelectOp::create(e.builder, e.location, isHere, element,
+                                   e.constant(element.getType(), 0));
+  }
+};
+
+/// The place of an index in the rank's block: its digits over the factors of the dim,
+/// each relative to where the block begins. Scalars: where, per factor; behind them how
+/// long the rank's block is, if the dim has given blocks.
+struct LocalIndexModel
+    : IndexedOpInterface::ExternalModel<LocalIndexModel, comm::LocalIndexOp> {
+  static DimLayout dimOf(Operation *op, const Mesh &mesh) {
+    return Layout::parse(cast<comm::LocalIndexOp>(op).getLayout().str(), mesh)->dims[0];
+  }
+
+  std::vector<RankValueSpec> getRankValues(Operation *op, const Mesh &mesh) const {
+    std::vector<RankValueSpec> values;
+    DimLayout dim = dimOf(op, mesh);
+    for (const DimFactor &factor : dim.factors)
+      values.push_back(
+          {PARTITA_RANK_BLOCK_START, factor.size, factor.local(), factor.axes});
+    const DimFactor &major = dim.factors[0];
+    if (major.blocks.empty())
+      return values;
+    values[0] = {PARTITA_RANK_LISTED, 0, 0, major.axes, {}};
+    for (int64_t c = 0; c < major.shards(); ++c)
+      values[0].listed.push_back(major.begin(c));
+    values.push_back({PARTITA_RANK_LISTED, 0, 0, major.axes, major.blocks});
+    return values;
+  }
+
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    OpBuilder &b = e.builder;
+    Location at = e.location;
+    DimLayout dim = dimOf(op, *dist::meshOf(op)); // verified
+    Value given = e.loadAt(e.node(number).reads[0], index);
+    Value rest = dataIndex(e, given, dim.size());
+    Value place = e.integer(0), isHere;
+    int64_t stride = 1;
+    for (size_t f = dim.factors.size(); f-- > 0;) {
+      const DimFactor &factor = dim.factors[f];
+      Value digit = rest;
+      if (f != 0) {
+        digit = arith::RemUIOp::create(b, at, rest, e.integer(factor.size));
+        rest = arith::DivUIOp::create(b, at, rest, e.integer(factor.size));
+      }
+      Value offset =
+          arith::SubIOp::create(b, at, digit, e.scalar(number, static_cast<int>(f)));
+      Value length = factor.blocks.empty()
+                         ? e.integer(factor.local())
+                         : e.scalar(number, static_cast<int>(dim.factors.size()));
+      Value inBlock =
+          arith::CmpIOp::create(b, at, arith::CmpIPredicate::ult, offset, length);
+      isHere =
+          isHere ? arith::AndIOp::create(b, at, isHere, inBlock).getResult() : inBlock;
+      Value term = arith::MulIOp::create(b, at, offset, e.integer(stride));
+      place = arith::AddIOp::create(b, at, place, term);
+      stride *= factor.local();
+    }
+    place = arith::SelectOp::create(b, at, isHere, place, e.integer(-1));
+    if (given.getType() == place.getType())
+      return place;
+    return arith::TruncIOp::create(b, at, given.getType(), place);
   }
 };
 
@@ -187,6 +257,7 @@ void codegen::attachIndexedModels(MLIRContext &context) {
   graph::GatherOp::attachInterface<GatherModel>(context);
   graph::GatherNDOp::attachInterface<GatherNDModel>(context);
   graph::ResizeOp::attachInterface<ResizeModel>(context);
+  comm::LocalIndexOp::attachInterface<LocalIndexModel>(context);
 }
 
 void codegen::attachKernelModels(MLIRContext &context) {

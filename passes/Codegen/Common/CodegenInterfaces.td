@@ -61,6 +61,9 @@ def IndexedOpInterface : OpInterface<"IndexedOpInterface"> {
     Each result element is computed from operand elements at computed places.
   }];
   let methods = [
+    InterfaceMethod<"Numbers of the rank with which elements are computed.",
+      "std::vector<::partita::RankValueSpec>", "getRankValues",
+      (ins "const ::partita::Mesh &":$mesh), "", [{ return {}; }]>,
     InterfaceMethod<"The element at `index` of the result, in the compute type.",
       "::mlir::Value", "emitElement",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node,

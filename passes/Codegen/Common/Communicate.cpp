@@ -55,7 +55,7 @@ namespace {
 /// One step on its way to tasks.
 class StepFormer {
 public:
-  StepFormer(comm::CommOpInterface op, TaskFormer &former)
+  StepFormer(comm::StepOpInterface op, TaskFormer &former)
       : op(op), former(former), step(op.getStep(former.mesh())), g(stepGeometry(step)),
         type(codegen::dtypeOf(op->getOperand(0))) {}
 
@@ -178,7 +178,7 @@ private:
     return add(TaskKind::ToPartial, p.encode(), {blockIndex()});
   }
 
-  comm::CommOpInterface op;
+  comm::StepOpInterface op;
   TaskFormer &former;
   Step step;
   StepGeometry g;
@@ -189,7 +189,54 @@ private:
 template <typename Op>
 struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
-    return StepFormer(cast<comm::CommOpInterface>(op), former).form();
+    return StepFormer(cast<comm::StepOpInterface>(op), former).form();
+  }
+};
+
+/// An image in channels-last order stays so: its layouts are those of the permuted dims.
+struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto haloOp = cast<comm::HaloOp>(op);
+    Halo halo = haloOp.getHalo(former.mesh());
+    Value result = haloOp.getResult();
+    DType type = codegen::dtypeOf(result);
+    Tensor source = former.tensorOf(haloOp.getInput()), target;
+    bool channelsLast = source.view.isChannelsLast() && former.isAligned(source);
+    if (channelsLast) {
+      target = former.allocateLike(result, View::channelsLast(shapeOf(result)));
+      channelsLast = target.view.isChannelsLast();
+    }
+    if (channelsLast) {
+      permute(halo);
+    } else {
+      source = former.denseOf(haloOp.getInput());
+      target = former.allocate(result);
+    }
+    former.setTensor(result, target);
+    if (elementCount(shapeOf(result)) == 0)
+      return success();
+    Task task{TaskKind::Halo, sourceName(op)};
+    task.operands = {former.place(source), former.place(target)};
+    task::Halo params;
+    params.dtype = static_cast<int64_t>(type);
+    params.bits = neutralBits(type, halo.fill);
+    params.windows = halo.windows;
+    task.params = params.encode();
+    task.before = halo.before.str(former.mesh());
+    task.after = halo.positions.str(former.mesh());
+    former.addTask(std::move(task));
+    return success();
+  }
+
+  /// Batch, channels, spatial dims become batch, spatial dims, channels.
+  static void permute(Halo &halo) {
+    for (Layout *layout : {&halo.before, &halo.positions})
+      std::rotate(layout->dims.begin() + 1, layout->dims.begin() + 2, layout->dims.end());
+    auto last = static_cast<int32_t>(halo.before.rank()) - 1;
+    for (HaloWindow &window : halo.windows)
+      window.dim = window.dim == 0 ? 0 : window.dim == 1 ? last : window.dim - 1;
+    llvm::sort(halo.windows,
+               [](const HaloWindow &a, const HaloWindow &b) { return a.dim < b.dim; });
   }
 };
 
@@ -217,8 +264,11 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
       Task task{TaskKind::Mask, sourceName(op)};
       task.operands = {former.place(target)};
       task.params = p.encode();
-      task.rankValues = {
-          {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};
+      if (major.blocks.empty())
+        task.rankValues = {
+            {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};
+      else
+        task.rankValues = {{PARTITA_RANK_LISTED, 0, 0, major.axes, major.blocks}};
       former.addTask(std::move(task));
     }
     return success();
@@ -234,5 +284,6 @@ void codegen::attachCommModels(MLIRContext &context) {
   attach<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp, comm::AllGatherOp,
          comm::SliceOp, comm::AllToAllOp, comm::PermuteOp, comm::ExchangeOp,
          comm::RepadOp>(context);
+  comm::HaloOp::attachInterface<HaloModel>(context);
   comm::MaskOp::attachInterface<MaskModel>(context);
 }

@@ -14,6 +14,8 @@ using namespace partita::codegen;
 //===----------------------------------------------------------------------===//
 
 int KernelBuilder::addNode(KernelNode node) {
+  if (list.empty())
+    list.reserve(16);
   list.push_back(std::move(node));
   return static_cast<int>(list.size()) - 1;
 }
@@ -50,8 +52,10 @@ int KernelBuilder::nodeOf(Value value) {
     node = load(former.tensorOf(value), dtypeOf(value));
   } else {
     KernelNode made{KernelNode::Payload, op, dtypeOf(value), -1, {}, {}};
-    if (isa<IndexedOpInterface>(op)) {
+    if (auto indexed = dyn_cast<IndexedOpInterface>(op)) {
       made.kind = KernelNode::Indexed;
+      made.scalar = static_cast<int>(scalars.size());
+      llvm::append_range(scalars, indexed.getRankValues(former.mesh()));
       for (Value operand : op->getOperands()) {
         Tensor tensor = former.tensorOf(operand);
         made.reads.push_back(addAccess(
@@ -207,6 +211,7 @@ void KernelBuilder::reserveScratch(KernelSpec &spec) const {
 KernelSpec KernelBuilder::makeSpec() const {
   KernelSpec spec;
   spec.nodes = list;
+  spec.numScalars = static_cast<int>(scalars.size());
   spec.originalDims.resize(hasIndexed() ? shape.size() : 0);
   for (const Atom &atom : atoms) {
     if (hasIndexed())
@@ -249,6 +254,7 @@ void KernelBuilder::finish(const std::string &source) {
     int scratch = former.addStorage(DType::U8, static_cast<int64_t>(spec.scratchBytes));
     task.operands.push_back({scratch, 0, spec.scratchBytes});
   }
+  task.rankValues = scalars;
   task.kernel = former.addKernel(std::move(spec));
   former.addTask(std::move(task));
 }

@@ -68,6 +68,7 @@ private:
   llvm::DenseSet<mlir::Operation *> members;
   llvm::DenseMap<mlir::Value, int> nodes;
   std::vector<KernelNode> list;
+  std::vector<RankValueSpec> scalars;
   std::vector<Access> accesses;           ///< operands, then outputs
   std::vector<std::vector<int64_t>> cuts; ///< per dim: products of minor parts, ascending
   std::vector<Atom> atoms;

@@ -10,13 +10,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-int64_t KernelSpec::rowElements() const {
-  int64_t count = 1;
-  for (size_t d = domain.size() - static_cast<size_t>(rowDims); d < domain.size(); ++d)
-    count *= domain[d];
-  return count;
-}
-
 static void printList(raw_ostream &os, ArrayRef<int64_t> values) {
   os << "[";
   llvm::interleaveComma(values, os);
@@ -90,6 +83,8 @@ std::string KernelSpec::text() const {
     os << " row dims " << rowDims;
   if (scratchBytes != 0)
     os << " scratch " << scratchBytes;
+  if (numScalars != 0)
+    os << " scalars " << numScalars;
   os << "\n";
   if (!originalDims.empty()) {
     os << "  index";
@@ -128,7 +123,7 @@ std::string KernelSpec::text() const {
 static void printTask(raw_ostream &os, const Program &program, const Task &task) {
   os << "task " << name(task.kind);
   if (task.kernel >= 0)
-    os << " @" << program.kernels[static_cast<size_t>(task.kernel)].symbol;
+    os << " @" << kernelSymbol(static_cast<size_t>(task.kernel));
   os << " (";
   llvm::interleaveComma(task.operands, os, [&](const Place &place) {
     if (place.storage < 0) {
@@ -153,8 +148,8 @@ static void printTask(raw_ostream &os, const Program &program, const Task &task)
 std::string codegen::programText(const Program &program) {
   std::string text;
   llvm::raw_string_ostream os(text);
-  for (const KernelSpec &kernel : program.kernels)
-    os << "kernel @" << kernel.symbol << "\n" << kernel.text();
+  for (auto [i, kernel] : llvm::enumerate(program.kernels))
+    os << "kernel @" << kernelSymbol(i) << "\n" << kernel.text();
   for (const TensorEntry &tensor : program.tensors) {
     static const char *roles[] = {"input", "output", "weight"};
     os << roles[static_cast<int>(tensor.spec.role)] << " \"" << tensor.spec.name << "\" "

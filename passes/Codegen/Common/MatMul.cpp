@@ -17,7 +17,7 @@ namespace {
 class Contraction {
 public:
   Contraction(graph::ContractOp op, TaskFormer &former)
-      : op(op), former(former), rule(*op.inferShardingRule()),
+      : op(op), former(former), rule(former.ruleOf(op)),
         chain(former.plan().postChain(op)), result(former.plan().callResult(op)),
         type(codegen::dtypeOf(result)) {}
 
@@ -53,7 +53,7 @@ private:
 
   graph::ContractOp op;
   TaskFormer &former;
-  ShardingRule rule;
+  const ShardingRule &rule;
   ArrayRef<PostStep> chain;
   Value result;
   DType type;
@@ -86,11 +86,13 @@ void Contraction::findLoops() {
 /// product into smaller ones.
 bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
   size_t fewest = SIZE_MAX;
-  for (const Tensor &candidate : {wanted, dense}) {
+  for (const Tensor *candidate : {&wanted, &dense}) {
+    if (candidate != &wanted && wanted.view == dense.view)
+      break;
     std::vector<View> views;
     for (const Tensor &tensor : tensors)
       views.push_back(tensor.view);
-    views[Result] = candidate.view;
+    views[Result] = candidate->view;
     auto found = contractLoops(rule, views);
     if (!found)
       continue;
@@ -105,7 +107,7 @@ bool Contraction::tryResult(const Tensor &wanted, const Tensor &dense) {
       continue;
     fewest = count;
     loops = std::move(*found);
-    tensors[Result] = candidate;
+    tensors[Result] = *candidate;
   }
   return fewest != SIZE_MAX;
 }

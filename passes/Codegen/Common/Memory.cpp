@@ -1,6 +1,7 @@
 //===- Memory.cpp - Places of a program's storages ------------------------===//
 #include "passes/Codegen/Common/Memory.h"
 
+#include "partita/Base/SliceCopy.h"
 #include "passes/Codegen/Common/BufferPlan.h"
 
 #include <algorithm>
@@ -52,6 +53,65 @@ Memory codegen::placeStorages(const Program &program) {
   return memory;
 }
 
+/// Per storage: whether some task reads it other than in packed form.
+static std::vector<bool> readAsStored(const Program &program) {
+  std::vector<bool> read(program.storages.size(), false);
+  for (const Task &task : program.tasks)
+    for (size_t i = 0; i < task.operands.size(); ++i)
+      if (int storage = task.operands[i].storage;
+          storage >= 0 && static_cast<int>(i) != task.packedOperand)
+        read[static_cast<size_t>(storage)] = true;
+  return read;
+}
+
+/// Whether ranks use the weight where its file is mapped, as the runtime does with
+/// aligned runs. Looks at the first block: of an uneven dim the last ones are copies.
+static bool isUsedInPlace(const TensorSpec &spec, const Layout &layout,
+                          const Mesh &mesh) {
+  SliceCopy slice(mesh, layout, 0, byteWidth(spec.type));
+  auto blocks = static_cast<uint64_t>(product(layout.shardingAxes()));
+  return slice.contiguous() && spec.fileOffset % PARTITA_BUFFER_ALIGNMENT == 0 &&
+         (blocks == 1 || slice.localBytes() % PARTITA_BUFFER_ALIGNMENT == 0);
+}
+
+PlanMemory codegen::residentMemory(const Program &program, const Memory &memory) {
+  PlanMemory plan;
+  int64_t ranks = program.mesh.numRanks(), largestPart = 0;
+  plan.arena = static_cast<int64_t>(memory.arenaBytes);
+  plan.process = ranks * plan.arena;
+  std::vector<bool> read = readAsStored(program);
+  std::vector<int64_t> blocks(program.storages.size(), 1);
+  for (const TensorEntry &entry : program.tensors) {
+    const TensorSpec &spec = entry.spec;
+    auto whole = elementCount(spec.shape) * static_cast<int64_t>(byteWidth(spec.type));
+    auto storage = static_cast<size_t>(entry.storage);
+    auto local = static_cast<int64_t>(program.storages[storage].bytes());
+    if (spec.role == Role::Input)
+      plan.inputs += whole;
+    if (spec.role == Role::Output) {
+      plan.outputs += whole;
+      largestPart = std::max(largestPart, local);
+    }
+    if (spec.role != Role::Weight)
+      continue;
+    Layout layout = *Layout::parse(spec.layout, program.mesh); // made by this folder
+    blocks[storage] = product(layout.shardingAxes());
+    if (!read[storage])
+      continue;
+    plan.weights += local;
+    plan.process +=
+        local * (isUsedInPlace(spec, layout, program.mesh) ? blocks[storage] : ranks);
+  }
+  for (auto [storage, bytes] : program.packed) {
+    plan.packed += static_cast<int64_t>(bytes);
+    plan.process += static_cast<int64_t>(bytes) * blocks[static_cast<size_t>(storage)];
+  }
+  plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
+              (ranks > 1 ? largestPart : 0);
+  plan.process += plan.inputs + plan.outputs;
+  return plan;
+}
+
 namespace {
 class TableWriter {
 public:
@@ -67,7 +127,7 @@ public:
     }
     for (const Task &task : program.tasks)
       add(task);
-    table.setMemory(memory.arenaBytes, memory.weightBytes, program.packedBytes);
+    table.setMemory(memory.arenaBytes, memory.weightBytes, program.packedBytes());
     return table.finish();
   }
 
@@ -90,8 +150,7 @@ private:
     spec.kind = task.kind;
     spec.source = task.source;
     if (task.kernel >= 0)
-      spec.kernel =
-          table.addKernel(program.kernels[static_cast<size_t>(task.kernel)].symbol);
+      spec.kernel = table.addKernel(kernelSymbol(static_cast<size_t>(task.kernel)));
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
     spec.params = task.params;
@@ -100,6 +159,12 @@ private:
       params.dtype = task.params[0];
       params.before = table.addString(task.before);
       params.after = table.addString(task.after);
+      spec.params = params.encode();
+    }
+    if (task.kind == TaskKind::Halo) {
+      task::Halo params = *task::Halo::decode(task.params);
+      params.before = table.addString(task.before);
+      params.positions = table.addString(task.after);
       spec.params = params.encode();
     }
     for (const RankValueSpec &value : task.rankValues)

@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_MEMORY_H
 #define PARTITA_PASSES_CODEGEN_COMMON_MEMORY_H
 
+#include "partita/Base/Plan.h"
 #include "passes/Codegen/Common/Program.h"
 
 namespace partita::codegen {
@@ -17,6 +18,9 @@ struct Memory {
 /// that touches it to the last. Inputs are written before every request, so they are
 /// reused after their last reader; outputs stay to the end.
 Memory placeStorages(const Program &program);
+
+/// What the runtime will have in memory. `tensors` have their files and offsets.
+PlanMemory residentMemory(const Program &program, const Memory &memory);
 
 /// The task table of the program. `tensors` have their files and offsets.
 std::string buildTable(const Program &program, const Memory &memory);

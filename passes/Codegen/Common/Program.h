@@ -38,6 +38,10 @@ struct KernelNode {
   int operand = -1;
   std::vector<int> args;  ///< earlier nodes
   std::vector<int> reads; ///< Indexed: kernel operands, one per operand of `op`
+  int scalar = 0;         ///< Indexed: the first of its scalars
+
+  /// Whether both compute the same: ops count by what they are, not by which.
+  bool operator==(const KernelNode &other) const;
 };
 
 /// A buffer that a kernel reads or writes. Element (i0, i1, …) of the domain is at
@@ -50,6 +54,8 @@ struct KernelOperand {
   /// The output is written once per row.
   bool perRow = false;
   int node = -1; ///< outputs: what is stored
+
+  bool operator==(const KernelOperand &) const = default;
 };
 
 /// A loop nest that computes its outputs point by point. Trailing `rowDims` dims are one
@@ -64,17 +70,26 @@ struct KernelSpec {
   /// For Indexed nodes: original dim d of the tensor is Σ weight · domain index.
   struct IndexTerm {
     int64_t dim, weight;
+    bool operator==(const IndexTerm &) const = default;
   };
   std::vector<std::vector<IndexTerm>> originalDims;
   uint64_t scratchBytes = 0;
+  int numScalars = 0; ///< rank values of the task, for Indexed nodes
 
-  std::string symbol;
+  /// Equal kernels have equal code: every member counts.
+  bool operator==(const KernelSpec &) const = default;
+  /// Of the shape of the loops and the kinds of nodes: equal for equal kernels.
+  size_t hash() const;
 
-  /// Everything that decides the code, as text: equal text, equal code. Also what
-  /// --partita-lower-kernels prints.
+  /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
 };
+
+/// The name of the stage's kernel of this number.
+inline std::string kernelSymbol(size_t number) {
+  return "kernel_" + std::to_string(number);
+}
 
 //===----------------------------------------------------------------------===//
 // Tasks
@@ -103,7 +118,9 @@ struct Task {
   std::vector<Place> operands = {};
   task::Ints params = {};
   std::vector<RankValueSpec> rankValues = {};
-  /// Exchange: the layouts, whose string offsets become the parameters.
+  /// Engine calls: the operand that is read in packed form only, or −1.
+  int packedOperand = -1;
+  /// Exchange, Halo: the layouts, whose string offsets become the parameters.
   std::string before = {}, after = {};
 };
 
@@ -122,7 +139,15 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<KernelSpec> kernels;
   std::vector<TensorEntry> tensors;
-  uint64_t packedBytes = 0;
+  /// A weight's storage and the bytes of one of its packed forms.
+  std::vector<std::pair<int, uint64_t>> packed;
+
+  uint64_t packedBytes() const {
+    uint64_t bytes = 0;
+    for (const auto &entry : packed)
+      bytes += entry.second;
+    return bytes;
+  }
 };
 
 } // namespace partita::codegen

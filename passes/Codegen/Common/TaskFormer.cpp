@@ -300,11 +300,10 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   }
   if (need.packed != 0) {
     size_t weight = onednn::Call::weightOperand(task.kind);
-    packed.insert({task.operands[weight].storage, need.packedKey});
-    if (packed.size() != numPacked) {
-      numPacked = packed.size();
-      program.packedBytes += need.packed;
-    }
+    int storage = task.operands[weight].storage;
+    task.packedOperand = static_cast<int>(weight);
+    if (packed.insert({storage, need.packedKey}).second)
+      program.packed.emplace_back(storage, need.packed);
   }
   addTask(std::move(task));
   return success();
@@ -321,6 +320,17 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
     program.tensors.push_back({spec, found->second, literal});
   }
   return {found->second, View::dense(layout.localShape())};
+}
+
+const ShardingRule &TaskFormer::ruleOf(ShardingRuleOpInterface op) {
+  std::vector<const void *> key{op->getName().getAsOpaquePointer(),
+                                op->getAttrDictionary().getAsOpaquePointer()};
+  for (Type type : op->getOperandTypes())
+    key.push_back(type.getAsOpaquePointer());
+  auto found = rules.find(key);
+  if (found == rules.end())
+    found = rules.emplace(std::move(key), *op.inferShardingRule()).first; // verified
+  return found->second;
 }
 
 std::string TaskFormer::constantName(Operation *op) {
@@ -373,11 +383,11 @@ void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial)
 }
 
 int TaskFormer::addKernel(KernelSpec spec) {
-  auto [found, added] =
-      kernelOfText.try_emplace(spec.text(), static_cast<int>(program.kernels.size()));
-  if (added) {
-    spec.symbol = "kernel_" + std::to_string(program.kernels.size());
-    program.kernels.push_back(std::move(spec));
-  }
-  return found->second;
+  std::vector<int> &candidates = kernelsOfHash[spec.hash()];
+  for (int number : candidates)
+    if (program.kernels[static_cast<size_t>(number)] == spec)
+      return number;
+  candidates.push_back(static_cast<int>(program.kernels.size()));
+  program.kernels.push_back(std::move(spec));
+  return candidates.back();
 }

@@ -13,6 +13,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
+#include "dialects/Interfaces/OpInterfaces.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -21,6 +22,7 @@
 
 #include <map>
 #include <set>
+#include <unordered_map>
 
 namespace partita::codegen {
 
@@ -89,6 +91,9 @@ public:
   /// A weight tensor of the stage, once per name and layout.
   Tensor weight(const TensorSpec &spec, int64_t localElements, mlir::Operation *literal);
 
+  /// The op's rule; equal ops have one.
+  const ShardingRule &ruleOf(ShardingRuleOpInterface op);
+
   /// A name for the bytes of a constant; equal constants have one.
   std::string constantName(mlir::Operation *op);
 
@@ -114,12 +119,13 @@ private:
   Program &program;
   Fusion fusion;
   llvm::DenseMap<mlir::Value, Tensor> tensors;
-  std::map<std::string, int> kernelOfText;
+  std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
   std::map<std::string, int> weightOfKey;
+  /// By attributes and operand types.
+  std::map<std::vector<const void *>, ShardingRule> rules;
   std::map<std::pair<TaskKind, task::Ints>, EngineNeed> engineNeeds;
   llvm::DenseMap<mlir::Attribute, size_t> constants;
   std::set<std::pair<int, std::string>> packed;
-  size_t numPacked = 0;
 };
 
 /// The name by which the user knows the op.

@@ -38,6 +38,20 @@ View View::dense(const Shape &shape) {
   return view;
 }
 
+View View::channelsLast(const Shape &shape) {
+  Shape permuted{shape[0]}, back{0, static_cast<int64_t>(shape.size()) - 1};
+  for (size_t d = 2; d < shape.size(); ++d) {
+    permuted.push_back(shape[d]);
+    back.push_back(static_cast<int64_t>(d) - 1);
+  }
+  permuted.push_back(shape[1]);
+  return dense(permuted).transposed(back);
+}
+
+bool View::isChannelsLast() const {
+  return dims.size() > 2 && dims == channelsLast(shape()).dims;
+}
+
 Shape View::shape() const {
   Shape shape;
   for (const Parts &parts : dims)

@@ -14,6 +14,8 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 #define PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 
+#include "llvm/ADT/SmallVector.h"
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,8 +28,9 @@ struct Part {
   int64_t size = 1, stride = 0;
   bool operator==(const Part &) const = default;
 };
-/// Major to minor; empty for a dim of size 1.
-using Parts = std::vector<Part>;
+/// Major to minor; empty for a dim of size 1. Views are copied at every use of a tensor:
+/// one or two parts need no memory of their own.
+using Parts = llvm::SmallVector<Part, 2>;
 
 /// Drops parts of size 1 and merges neighbours that are contiguous with each other.
 Parts simplified(Parts parts);
@@ -40,10 +43,14 @@ public:
 
   /// Row-major and contiguous.
   static View dense(const Shape &shape);
+  /// Batch, spatial dims, channels: the order in memory of an image of this shape, whose
+  /// dims are batch, channels, spatial dims, in which engines are fast.
+  static View channelsLast(const Shape &shape);
   Shape shape() const;
   int64_t elements() const;
   /// Row-major and contiguous, at any offset.
   bool isDense() const;
+  bool isChannelsLast() const;
 
   /// The dense view of `shape` whose dims have this view's order in memory; row-major
   /// where that is not an order of whole dims.

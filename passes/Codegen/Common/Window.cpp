@@ -7,26 +7,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// batch, spatial dims, channels: the order in which the engine is fast.
-static View channelsLast(const Shape &shape) {
-  Shape order{0};
-  for (size_t d = 2; d < shape.size(); ++d)
-    order.push_back(static_cast<int64_t>(d));
-  order.push_back(1);
-  Shape permuted;
-  for (int64_t d : order)
-    permuted.push_back(shape[static_cast<size_t>(d)]);
-  Shape back{0, static_cast<int64_t>(shape.size()) - 1};
-  for (size_t d = 2; d < shape.size(); ++d)
-    back.push_back(static_cast<int64_t>(d) - 1);
-  return View::dense(permuted).transposed(back);
-}
-
-static bool isChannelsLast(const View &view) {
-  View other = channelsLast(view.shape());
-  return view.dims == other.dims;
-}
-
 /// Fewer channels than this fill no vector: the engine takes them as they are.
 static constexpr int64_t fewChannels = 4;
 
@@ -55,11 +35,11 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
     tensor.view = *cut;
   }
   bool fits =
-      isChannelsLast(tensor.view) || (tensor.view.isDense() && shape[1] <= fewChannels);
+      tensor.view.isChannelsLast() || (tensor.view.isDense() && shape[1] <= fewChannels);
   if (fits && former.isAligned(tensor))
     return tensor;
   DType type = codegen::dtypeOf(image);
-  Tensor packed{former.addStorage(type, elementCount(shape)), channelsLast(shape)};
+  Tensor packed{former.addStorage(type, elementCount(shape)), View::channelsLast(shape)};
   former.copy(tensor, packed, type, "channels last");
   if (!cuts)
     former.setTensor(image, packed);
@@ -67,8 +47,8 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
 }
 
 static int64_t formatOf(const View &view) {
-  return isChannelsLast(view) ? PARTITA_FORMAT_CHANNELS_LAST
-                              : PARTITA_FORMAT_CHANNELS_FIRST;
+  return view.isChannelsLast() ? PARTITA_FORMAT_CHANNELS_LAST
+                               : PARTITA_FORMAT_CHANNELS_FIRST;
 }
 
 static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &out,
@@ -120,7 +100,7 @@ static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
 template <typename Op>
 static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   Value result = former.plan().callResult(op);
-  Tensor target = former.allocateLike(result, channelsLast(shapeOf(result)));
+  Tensor target = former.allocateLike(result, View::channelsLast(shapeOf(result)));
   former.setTensor(result, target);
   std::vector<int64_t> pads(op.getPads().begin(), op.getPads().end());
   // The pads of a transposed convolution cut its result; the engine takes them as such.
@@ -170,8 +150,8 @@ struct ConvTransposeModel
 struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto pool = cast<graph::PoolOp>(op);
-    Tensor target =
-        former.allocateLike(pool.getResult(), channelsLast(shapeOf(pool.getResult())));
+    Tensor target = former.allocateLike(pool.getResult(),
+                                        View::channelsLast(shapeOf(pool.getResult())));
     former.setTensor(pool.getResult(), target);
     std::vector<int64_t> pads(pool.getPads().begin(), pool.getPads().end());
     Tensor image = imageOf(pool.getInput(), pads, former);

@@ -1,8 +1,9 @@
 """GPT-2 written node by node, in two forms that compute the same.
 
 fused: one weight [hidden, 3·hidden] for queries, keys and values and a Split behind it;
-apart: three weights. Both flatten batch and sequence into rows around each Gemm, as the
-exporters do, and both compute the same numbers: the weights are cut from the same draws.
+apart: three weights; tied: fused, and the head multiplies by the token table itself. All
+flatten batch and sequence into rows around each Gemm, as the exporters do, and compute the
+same numbers: the weights are cut from the same draws.
 """
 import numpy as np
 import onnx
@@ -33,8 +34,9 @@ class Builder:
 
 class Gpt2(Builder):
     def __init__(self, fused, batch, length, hidden=64, heads=4, layers=2, vocabulary=503,
-                 seed=11):
+                 seed=11, tied=False):
         super().__init__(seed)
+        self.tied = tied
         self.fused, self.batch, self.length = fused, batch, length
         self.hidden, self.heads, self.layers = hidden, heads, layers
         self.vocabulary = vocabulary
@@ -128,7 +130,9 @@ class Gpt2(Builder):
             narrow = self.linear(self.gelu(wide, f"{name}.mlp.act"), 4 * self.hidden,
                                  self.hidden, f"{name}.mlp.c_proj")
             x = self.node("Add", [x, narrow], f"{name}.residual_2")
-        head = self.weight("lm_head.weight", np.ascontiguousarray(table.T))
+        head = (self.node("Transpose", ["wte.weight"], "lm_head/transpose", perm=[1, 0])
+                if self.tied else
+                self.weight("lm_head.weight", np.ascontiguousarray(table.T)))
         self.node("MatMul", [self.layer_norm(x, "ln_f"), head], "lm_head", ["logits"])
         tokens_type = helper.make_tensor_value_info(
             "input_ids", TensorProto.INT64, [self.batch, self.length])
@@ -148,3 +152,7 @@ def fused():
 
 def apart():
     return Gpt2(False, batch=2, length=16).build()
+
+
+def tied():
+    return Gpt2(True, batch=2, length=16, tied=True).build()

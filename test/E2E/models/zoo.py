@@ -125,6 +125,7 @@ MODELS = {
     "gpt2-script": (exported("gpt2-script"), masked(4, 16), False),
     "gpt2-builder-fused": (build_gpt2.fused, tokens(2, 16), False),
     "gpt2-builder-apart": (build_gpt2.apart, tokens(2, 16), False),
+    "gpt2-builder-tied": (build_gpt2.tied, tokens(2, 16), False),
     "bert-dynamo": (exported("bert-dynamo"), bert_inputs(4, 16), False),
     "bert-script": (exported("bert-script"), bert_inputs(4, 16), False),
     "bert-script-opset11": (exported("bert-script-opset11"), bert_inputs(2, 12), False),

@@ -1,4 +1,5 @@
-// Scalars, empty tensors, results that are arguments, constants or each other.
+// Scalars, empty tensors, results that are arguments, constants or each other, a product with
+// part of a weight.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
 
 func.func @empty(%x: tensor<0x4xf32>, %y: tensor<3x4xf32>) -> (tensor<3x4xf32>, tensor<0x4xf32>, tensor<4xf32>) {
@@ -17,4 +18,10 @@ func.func @same(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<2xi6
   %d = graph.constant dense<5> : tensor<2xi64>
   %e = graph.neg %x : (tensor<4xf32>) -> tensor<4xf32>
   return %e, %e, %c, %d : tensor<4xf32>, tensor<4xf32>, tensor<2xi64>, tensor<2xi64>
+}
+func.func @part(%x: tensor<3x4xf32>) -> tensor<3x128xf32> {
+  %w = graph.weight "w" : tensor<8x128xf32>
+  %s = graph.slice %w {starts = array<i64: 4, 0>, steps = array<i64: 1, 1>} : (tensor<8x128xf32>) -> tensor<4x128xf32>
+  %y = graph.contract %x, %s {equation = "m k, k n -> m n"} : (tensor<3x4xf32>, tensor<4x128xf32>) -> tensor<3x128xf32>
+  return %y : tensor<3x128xf32>
 }

@@ -21,7 +21,8 @@ TEST_CASE("layouts print what they parse") {
   Mesh mesh = *Mesh::parse("dp=2,tp=4,sp=2");
   for (std::string_view text :
        {"[]", "[{5}]", "[{2: dp}*{128: sp}, {768}] partial sum {tp}", "[{13/16: dp, tp}]",
-        "[{3}*{768: tp:(1)2}, {8: tp:(2)2}] partial sum {dp}, max {sp}", "[{0}]"})
+        "[{3}*{768: tp:(1)2}, {8: tp:(2)2}] partial sum {dp}, max {sp}", "[{0}]",
+        "[{13=4+9: dp}, {6=0+6+0+0: tp}*{2}]"})
     CHECK(parsed(mesh, text).str(mesh) == text);
   Layout layout = parsed(mesh, "[{13/16: dp, tp}, {3}*{8: sp}]");
   CHECK(layout.globalShape() == std::vector<int64_t>{13, 24});
@@ -59,9 +60,20 @@ TEST_CASE("bad layouts are refused with the dim and the axis") {
   CHECK(message("[{1152921504606846976}, {2}]") ==
         "in the layout \"[{1152921504606846976}, {2}]\": dim 1: the tensor has more than "
         "2^60 elements");
+  CHECK(message("[{13=4+9: tp}]") == "in the layout \"[{13=4+9: tp}]\": dim 0: 2 blocks "
+                                     "are given for 4 shards");
+  CHECK(message("[{13=4+8: dp}]") == "in the layout \"[{13=4+8: dp}]\": dim 0: the given "
+                                     "blocks do not sum to the size 13");
+  CHECK(
+      message("[{2}*{13=4+9: dp}]") ==
+      "in the layout \"[{2}*{13=4+9: dp}]\": dim 0: only the major-most factor may have "
+      "given blocks");
+  CHECK(message("[{13=-4+17: dp}]") == "in the layout \"[{13=-4+17: dp}]\": dim 0: a "
+                                       "block of length -4 is given for the size 13");
   for (std::string_view text :
-       {"", "[", "[{", "[{}]", "[{8:}]", "[{8},]", "[{8}] partial", "[{8}] partial sum",
-        "[{8}] partial sum {", "[{-1}]"})
+       {"", "[", "[{", "[{}]", "[{8=: dp}]", "[{8=4+: dp}]",
+        "[{8=9223372036854775807+4: dp}]", "[{8:}]", "[{8},]", "[{8}] partial",
+        "[{8}] partial sum", "[{8}] partial sum {", "[{-1}]"})
     CHECK(message(text) != "accepted");
 }
 
@@ -74,6 +86,9 @@ TEST_CASE("the canonical form merges what says the same") {
   CHECK(canonicalText(mesh, "[{3}*{768: tp}]") == "[{3}*{768: tp}]");
   CHECK(canonicalText(mesh, "[{3}*{2}*{4: tp}*{5}]") == "[{6}*{20: tp}]");
   CHECK(canonicalText(mesh, "[{13/16: tp}*{4}]") == "[{52/64: tp}]");
+  CHECK(canonicalText(mesh, "[{13=4+9: dp}*{4}]") == "[{52=16+36: dp}]");
+  CHECK(canonicalText(mesh, "[{13=7+6: dp}]") == "[{13/14: dp}]");
+  CHECK(canonicalText(mesh, "[{2=2+0: dp}*{4: tp}]") == "[{2/4: dp}*{4: tp}]");
   CHECK(canonicalText(mesh, "[{8: tp:(1)2, tp:(2)2}]") == "[{8: tp}]");
   CHECK(canonicalText(mesh, "[{8}] partial sum {tp:(2)2, tp:(1)2, dp}") ==
         "[{8}] partial sum {dp, tp}");
@@ -124,6 +139,11 @@ TEST_CASE("runs of strided, padded and empty slices") {
   CHECK(validExtent(mesh, uneven.factors[0], 7) == 0);
   DimLayout rows = parsed(mesh, "[{3/4: dp}*{8: tp}]").dims[0];
   CHECK(dimRuns(mesh, rows, 7) == Runs{{22, 0, 2}});
+  DimLayout given = parsed(mesh, "[{6=1+0+3+2: tp}*{2}]").dims[0];
+  CHECK(dimRuns(mesh, given, 0) == Runs{{0, 0, 2}});
+  CHECK(dimRuns(mesh, given, 1).empty());
+  CHECK(dimRuns(mesh, given, 3) == Runs{{8, 0, 4}});
+  CHECK(validExtent(mesh, given.factors[0], 2) == 3);
   CHECK(dimRuns(mesh, parsed(mesh, "[{0}]").dims[0], 0).empty());
 }
 

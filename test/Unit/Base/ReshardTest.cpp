@@ -29,6 +29,7 @@ struct Config {
   /// Per dim the factor structures to try.
   std::vector<std::vector<Factors>> dims;
   std::vector<ReduceKind> kinds;
+  bool blocks = false; ///< also with given blocks
 };
 
 /// A layout with everything about it that does not depend on the pair.
@@ -47,12 +48,18 @@ std::vector<int64_t> globalIndices(const Mesh &mesh, const Layout &layout, int64
     bool major = true;
     for (const DimFactor &factor : dim.factors) {
       int64_t block = factor.padded / product(factor.axes);
-      int64_t begin = mesh.coordinate(rank, factor.axes) * block;
+      int64_t c = mesh.coordinate(rank, factor.axes), begin = c * block;
+      int64_t end = factor.size; // of what is valid, and only a major factor has more
+      if (!factor.blocks.empty()) {
+        begin = 0;
+        for (int64_t k = 0; k < c; ++k)
+          begin += factor.blocks[static_cast<size_t>(k)];
+        end = begin + factor.blocks[static_cast<size_t>(c)];
+      }
       std::vector<int64_t> next;
       for (int64_t i : own)
         for (int64_t q = begin; q < begin + block; ++q)
-          next.push_back(i < 0 || (major && q >= factor.size) ? -1
-                                                              : i * factor.padded + q);
+          next.push_back(i < 0 || (major && q >= end) ? -1 : i * factor.padded + q);
       own = next;
       major = false;
     }
@@ -63,6 +70,33 @@ std::vector<int64_t> globalIndices(const Mesh &mesh, const Layout &layout, int64
     indices = next;
   }
   return indices;
+}
+
+/// Adds to `all` the layout with given blocks in each of its split dims alone: one block
+/// longer than all before it together, and all in one block.
+void giveBlocks(const Mesh &mesh, const Layout &layout,
+                std::map<std::string, Layout> &all) {
+  for (size_t d = 0; d < layout.dims.size(); ++d) {
+    const DimFactor &major = layout.dims[d].factors[0];
+    auto count = static_cast<size_t>(major.shards());
+    if (count == 1 || major.padded != major.size)
+      continue;
+    std::vector<int64_t> growing(count, 0), single(count, 0);
+    int64_t left = major.size;
+    for (size_t i = 0; i + 1 < count; ++i)
+      left -= growing[i] = std::min<int64_t>(left, static_cast<int64_t>(i));
+    growing.back() = left;
+    single[1] = major.size;
+    for (const std::vector<int64_t> &blocks : {growing, single}) {
+      Layout next = layout;
+      DimFactor &factor = next.dims[d].factors[0];
+      factor.blocks = blocks;
+      factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
+      next = next.canonicalized();
+      REQUIRE(next.verify(mesh));
+      all.emplace(next.str(mesh), next);
+    }
+  }
 }
 
 /// Adds to `all` every way to place digits[at…] into `layout`.
@@ -116,8 +150,15 @@ std::vector<Entry> enumerate(const Config &config, const Mesh &mesh) {
         digits.push_back(*mesh.parseAxis(text));
       placeDigits(mesh, digits, 0, base, config.kinds, all);
     }
+  if (config.blocks)
+    for (const auto &[text, layout] : std::map(all))
+      giveBlocks(mesh, layout, all);
   std::vector<Entry> entries;
   for (const auto &[text, layout] : all) {
+    // What is printed is what is meant.
+    auto parsed = Layout::parse(text, mesh);
+    REQUIRE(parsed);
+    REQUIRE(*parsed == layout);
     Entry entry{layout, {}, product(layout.partialAxes())};
     for (int64_t rank = 0; rank < mesh.numRanks(); ++rank)
       entry.global.push_back(globalIndices(mesh, layout, rank));
@@ -255,6 +296,16 @@ bool matches(const Mesh &mesh, const Entry &target, const std::vector<int64_t> &
   return true;
 }
 
+/// An exchange that is an all-gather or a slice of given blocks.
+bool gathersOrSlicesBlocks(const Step &step) {
+  if (!step.before.hasBlocks() && !step.after.hasBlocks())
+    return false;
+  bool gathers = true;
+  for (size_t d = 0; d < step.before.dims.size(); ++d)
+    gathers &= step.before.dims[d] == step.after.dims[d] || !step.after.dims[d].sharded();
+  return gathers || step.receivedElements == 0;
+}
+
 /// Structural promises of a plan; empty if all hold.
 std::string brokenPromise(const Mesh &mesh, const Entry &source, const Entry &target,
                           const ReshardPlan &plan, const ReshardOptions &options) {
@@ -278,7 +329,7 @@ std::string brokenPromise(const Mesh &mesh, const Entry &source, const Entry &ta
     if (!step.after.verify(mesh))
       return "invalid layout between steps";
     bool moves = step.kind == StepKind::AllToAll || step.kind == StepKind::Permute ||
-                 step.kind == StepKind::Exchange;
+                 (step.kind == StepKind::Exchange && !gathersOrSlicesBlocks(step));
     if (moves && !options.allToAll)
       return "uses what the options forbid";
     if (options.allToAll && step.after.localElements() > most)
@@ -493,6 +544,16 @@ std::vector<Config> configs() {
                  {{"a", "b"}},
                  {{{{3, 4}}}, {{{5, 8}}}, {{{2, 2}, {4, 4}}}},
                  {sum, maximum}});
+  // Given blocks, beside equal ones, with a factor below, and partial.
+  all.push_back({"a=4",
+                 {{"a"}, {"a:(1)2", "a:(2)2"}},
+                 {{{{13, 13}}, {{13, 16}}}, {{{8, 8}}}},
+                 kinds,
+                 true});
+  all.push_back({"a=2,b=3", {{"a", "b"}}, {{{{12, 12}}, {{6, 6}, {2, 2}}}}, {sum}, true});
+  all.push_back(
+      {"a=2,b=3", {{"a", "b"}}, {{{{6, 6}}}, {{{6, 6}}}}, {sum, maximum}, true});
+  all.push_back({"a=3", {{"a"}}, {{{{6, 6}}}, {{{5, 6}}}, {{{4, 4}}}}, {sum}, true});
   return all;
 }
 } // namespace

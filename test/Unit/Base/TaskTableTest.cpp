@@ -77,6 +77,14 @@ struct Sample {
                      .source = "x",
                      .operands = {x, y},
                      .params = exchange.encode()});
+    task::Halo halo;
+    halo.before = builder.addString("[{16: dp}, {32}]");
+    halo.positions = builder.addString("[{8: dp}, {32}]");
+    halo.windows = {{0, 2, 3, 1}};
+    builder.addTask({.kind = TaskKind::Halo,
+                     .source = "h",
+                     .operands = {x, y},
+                     .params = halo.encode()});
   }
 };
 } // namespace
@@ -91,7 +99,9 @@ TEST_CASE("a task table reads back what was built") {
   CHECK(table->numTensors() == 3);
   CHECK(table->tensor(1).name == "w");
   CHECK(table->tensor(1).fileOffset == 128);
-  REQUIRE(table->numTasks() == 6);
+  REQUIRE(table->numTasks() == 7);
+  Halo halo = table->halo(*task::Halo::decode(table->task(6).params));
+  CHECK(halo.shape() == std::vector<int64_t>{9, 32});
   CHECK(table->task(0).kernel == "fused_0");
   CHECK(table->task(1).source == "fc1");
   auto mm = task::MatMul::decode(table->task(1).params);
@@ -119,7 +129,7 @@ TEST_CASE("a damaged table is an error that says where") {
                           .operands = {0, 7},
                           .params = task::Copy().encode()});
   CHECK(TaskTable::read(asBytes(sample.builder.finish())).error().message ==
-        "the task table is damaged: task 6 (c, copy): operand 1 is no buffer");
+        "the task table is damaged: task 7 (c, copy): operand 1 is no buffer");
 }
 
 TEST_CASE("a call that leaves its buffer is refused") {
@@ -133,8 +143,33 @@ TEST_CASE("a call that leaves its buffer is refused") {
                           .params = gather.encode()});
   CHECK(
       TaskTable::read(asBytes(sample.builder.finish())).error().message ==
-      "the task table is damaged: task 6 (g, all-gather): operand 1 has 4096 bytes, the "
+      "the task table is damaged: task 7 (g, all-gather): operand 1 has 4096 bytes, the "
       "call needs 8192");
+}
+
+TEST_CASE("a halo that does not fit its layouts or buffers is refused") {
+  auto reason = [](const char *positions, HaloWindow window) {
+    Sample sample;
+    task::Halo halo;
+    halo.before = sample.builder.addString("[{16: dp}, {32}]");
+    halo.positions = sample.builder.addString(positions);
+    halo.windows = {window};
+    sample.builder.addTask({.kind = TaskKind::Halo,
+                            .source = "h",
+                            .operands = {0, 1},
+                            .params = halo.encode()});
+    auto table = TaskTable::read(asBytes(sample.builder.finish()));
+    return table ? std::string("none") : table.error().message;
+  };
+  const std::string at = "the task table is damaged: task 7 (h, halo): ";
+  CHECK(reason("[{16: dp}, {32}]", {0, 1, 3, 1}) == "none");
+  CHECK(reason("[{16: dp}, {32}]", {0, 1, 300, 1}) == at + "operand 1 is too small");
+  CHECK(reason("[{1024: dp}, {32}]", {0, 1 << 30, 3, 1}) ==
+        at + "the window buffer has more than 2^40 elements");
+  CHECK(reason("[{16: dp}, {32}]", {2, 1, 3, 1}) ==
+        at + "window of dim 2: the tensor has 2 dims");
+  CHECK(reason("[{16: dp}, {16}]", {0, 1, 3, 1}) ==
+        at + "dim 1 has size 32 in the source and 16 in the result");
 }
 
 // Every single-byte change and many random ones: an error or a table that can be walked

@@ -51,6 +51,24 @@ TEST_CASE("slices and concatenation of equal blocks keep their minor factor") {
   CHECK(!concatRule({{2, 3}, {3, 3}}, 1));
 }
 
+TEST_CASE("a spatial dim is a window, point-wise, or whole") {
+  auto spatial = [](const SpatialDim &dim) {
+    ShardingRule rule;
+    rule.operands.emplace_back(1);
+    rule.results.emplace_back(1);
+    addSpatialDim(rule, dim, ReduceKind::Max, rule.operands[0][0], rule.results[0][0]);
+    return show(rule);
+  };
+  CHECK(spatial({13, 7, 3, 2, 1, 1}) ==
+        "a -> a {a=7 window of 13 stride 2 reach 3 low 1}");
+  CHECK(spatial({9, 5, 3, 1, 2, 0}) == "a -> a {a=5 window of 9 reach 5}");
+  CHECK(spatial({9, 9, 1, 1, 1, 0}) == "a -> a {a=9}");
+  // Shifted by a pad on one side and a cut on the other, it is a window of one element.
+  CHECK(spatial({9, 9, 1, 1, 1, 1}) == "a -> a {a=9 window of 9 reach 1 low 1}");
+  CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> 1 {a=7 replicate}");
+  CHECK(spatial({1, 3, 1, 1, 1, 1}) == "1 -> a {a=3 replicate}");
+}
+
 TEST_CASE("linear sets") {
   auto sets = parseLinearSets("sum 01, max 0");
   REQUIRE(sets);

@@ -58,6 +58,30 @@ public:
          *sliceRule(shapes.at(operand), shape, starts,
                     std::vector<int64_t>(shape.size(), 1)));
   }
+  /// A maximum over windows of the last dim.
+  void windows(const std::string &name, const std::string &operand, int64_t kernel,
+               int64_t stride, int64_t low, int64_t high) {
+    const Shape &shape = shapes.at(operand);
+    ShardingRule rule;
+    rule.operands.emplace_back();
+    rule.results.emplace_back();
+    for (size_t d = 0; d + 1 < shape.size(); ++d) {
+      rule.operands[0].push_back({rule.addFactor(shape[d])});
+      rule.results[0].push_back(rule.operands[0].back());
+    }
+    SpatialDim dim{shape.back(),
+                   (shape.back() + low + high - kernel) / stride + 1,
+                   kernel,
+                   stride,
+                   1,
+                   low};
+    rule.operands[0].emplace_back();
+    rule.results[0].emplace_back();
+    addSpatialDim(rule, dim, ReduceKind::Max, rule.operands[0].back(),
+                  rule.results[0].back());
+    rule.linear = *parseLinearSets("max 0");
+    add(name, FlowKind::Compute, std::move(rule), {operand}, 1);
+  }
   /// Softmax or normalization of the last dim.
   void rows(const std::string &name, const std::string &operand) {
     add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
@@ -309,4 +333,88 @@ TEST_CASE("which values stay partial does not depend on the order of ops") {
   std::mt19937 random(5);
   for (int trial = 0; trial < 50; ++trial)
     CHECK(decideByName(p.build(mesh, &random), hints) == expected);
+}
+
+TEST_CASE("a split spatial dim goes on through windows, in positions") {
+  Program program;
+  program.argument("x", {2, 3, 27});
+  program.windows("conv", "x", 3, 2, 1, 1); // 14 positions
+  program.elementwise("relu", {"conv"});
+  program.windows("pool", "relu", 3, 2, 1, 0); // 7 positions
+  program.windows("point", "pool", 1, 1, 0, 0);
+  program.windows("global", "point", 7, 1, 0, 0);
+  program.result("global");
+  FlowGraph graph = program.build(*Mesh::parse("h=4"));
+  // One padded extent unit for the whole class, although its dims differ in size.
+  for (
+      const char *hints :
+      {R"({"nodes": {"conv": {"out": [[null, null, "h"]]}}})",
+       R"({"nodes": {"conv": {"in": [[null, null, 4]]}}})",
+       R"({"nodes": {"point": {"in": [[null, null, "h"]]}}})",
+       R"({"nodes": {"conv": {"in": [[null, null, {"factors": [27], "axes": [["h"]]}]]}}})"}) {
+    Named found = decideByName(graph, hints);
+    INFO(hints);
+    CHECK(found["conv"] == "[{2}, {3}, {14/16: h}]");
+    CHECK(found["relu"] == "[{2}, {3}, {14/16: h}]");
+    CHECK(found["pool"] == "[{2}, {3}, {7/8: h}]");
+    CHECK(found["point"] == "[{2}, {3}, {7/8: h}]");
+    CHECK(found["global"] == "[{2}, {3}, {7}]");
+  }
+}
+
+TEST_CASE("windows are priced by the most that one rank fetches") {
+  Program program;
+  program.argument("x", {2, 5, 16});
+  program.elementwise("y", {"x"});
+  program.windows("a", "y", 3, 1, 1, 1);
+  program.windows("b", "y", 3, 1, 1, 1);
+  program.windows("c", "y", 5, 1, 2, 2);
+  program.elementwise("z", {"y", "y"});
+  for (const char *name : {"a", "b", "c", "z"})
+    program.result(name);
+  FlowGraph graph = program.build(*Mesh::parse("h=4"));
+  auto hints = Hints::parse(*parseJson(
+      R"({"nodes": {"y": {"out": [[null, null, "h"]]}},
+          "tensors": {"result of *": null, "x": [null, null, "h"]}})",
+      "hints"));
+  REQUIRE(!resolveHints(graph, *hints)); // results are not tensors to hint
+  hints = Hints::parse(*parseJson(
+      R"({"nodes": {"y": {"out": [[null, null, "h"]]}}, "tensors": {"x": [null, null, "h"]}})",
+      "hints"));
+  auto decision = decide(graph, ShardMode::SemiAuto, *hints);
+  REQUIRE(decision);
+  int32_t y = graph.ops[1].results[0];
+  auto served = serveUses(graph, decision->strategies, y);
+  // The element-wise user as it is, one buffer for a and b, another for c.
+  REQUIRE(served.size() == 3);
+  CHECK(!served[0].halo);
+  REQUIRE(served[1].halo);
+  REQUIRE(served[2].halo);
+  CHECK(served[1].uses.size() == 2);
+  CHECK(served[1].halo->before == served[0].layout);
+  CHECK(haloElements(graph.mesh, *served[1].halo) == 2 * 5 * 2);
+  CHECK(haloElements(graph.mesh, *served[2].halo) == 2 * 5 * 4);
+}
+
+TEST_CASE("the data-parallel default splits batches, never what windows run over") {
+  Program program;
+  program.argument("batched", {8, 3, 32});
+  program.windows("a", "batched", 3, 1, 1, 1);
+  program.result("a");
+  program.argument("line", {32});
+  program.windows("b", "line", 3, 1, 1, 1);
+  program.result("b");
+  FlowGraph graph = program.build(*Mesh::parse("dp=2,tp=2"));
+  auto decision = decide(graph, ShardMode::DataParallel, Hints());
+  REQUIRE(decision);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].name == "a")
+      CHECK(decision->strategies[i].str(graph.mesh) == "[{8: dp, tp}, {3}, {32}]");
+    if (graph.ops[i].name == "b")
+      CHECK(decision->strategies[i].str(graph.mesh) == "[{32}]");
+  }
+  // Nor does the compiler's own choice while the batch moves nothing.
+  decision = decide(graph, ShardMode::Auto, Hints());
+  REQUIRE(decision);
+  CHECK(decision->price.receivedBytes == 0);
 }

@@ -57,3 +57,34 @@ TEST_CASE("a strategy's text is read back") {
   CHECK(!Strategy::parse("[{4}, {3}, {12}] pass x {tp}", mesh, *rule));
   CHECK(!Strategy::parse("[{4}, {3}, {12}] pass 0 {zz}", mesh, *rule));
 }
+
+TEST_CASE("a split window asks for the operand over the same axes, and for its buffer") {
+  Mesh mesh = *Mesh::parse("h=4,tp=2");
+  ShardingRule rule;
+  int32_t c = rule.addFactor(6),
+          y = rule.addFactor(7, FactorKind::Window, ReduceKind::Max);
+  rule.factors[y].window = {13, 2, 3, 1};
+  rule.operands = {{{c}, {y}}};
+  rule.results = {{{c}, {y}}};
+  REQUIRE(rule.verify());
+  CHECK(rule.shape(rule.results[0]) == std::vector<int64_t>{6, 7});
+  Strategy strategy = *Strategy::parse("[{6: tp}, {7/8: h}]", mesh, rule);
+  REQUIRE(verifyStrategy(mesh, rule, strategy));
+  CHECK(operandLayout(rule, strategy, 0).str(mesh) == "[{6: tp}, {13/16: h}]");
+  CHECK(resultLayout(rule, strategy, 0).str(mesh) == "[{6: tp}, {7/8: h}]");
+  auto halo = operandHalo(rule, strategy, 0);
+  REQUIRE(halo);
+  CHECK(halo->positions.str(mesh) == "[{6: tp}, {7/8: h}]");
+  CHECK(halo->windows == std::vector<HaloWindow>{{1, 2, 3, 1}});
+  CHECK(halo->fill == ReduceKind::Max);
+  // Where positions stay together the op pads by itself.
+  CHECK(!operandHalo(rule, *Strategy::parse("[{6: tp}, {7}]", mesh, rule), 0));
+  // Windows overlap: their positions are not a product of anything.
+  rule.factors[y].size = 8;
+  CHECK(verifyStrategy(mesh, rule, *Strategy::parse("[{6}, {4: h}*{2}]", mesh, rule))
+            .error()
+            .message.find("sub-factors") != std::string::npos);
+  rule.operands[0] = {{c, y}};
+  CHECK(rule.verify().error().message ==
+        "operand 0 has window factor 1 in a dim with others");
+}

@@ -79,6 +79,8 @@ struct Case {
   std::function<double(const std::vector<int64_t> &members, int64_t me, int64_t i,
                        const std::function<double(int64_t rank, int64_t j)> &value)>
       expected;
+  /// For a halo: its layouts, whose places in the table's strings the parameters name.
+  std::string before = {}, positions = {};
 };
 
 inline std::vector<AxisList> groupsOf(const Mesh &mesh) {
@@ -205,6 +207,42 @@ inline void addPermutes(std::vector<Case> &cases, const Mesh &mesh, DType type) 
                    }});
 }
 
+/// Rows of [2, rows, 3] split over the group and read through windows: the buffer's row j
+/// is global row me·block·stride − low + j, of the member that owns it or the fill.
+inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
+  struct Sizes {
+    int64_t rows, positions, stride, reach, low;
+  };
+  for (const AxisList &group : groupsOf(mesh))
+    for (Sizes s : {Sizes{16, 16, 1, 3, 1},
+                    {13, 7, 2, 3, 1},
+                    {9, 9, 1, 9, 4},
+                    {11, 9, 1, 5, 2},
+                    {5, 3, 2, 1, 0},
+                    {6, 12, 1, 3, 4}}) {
+      int64_t n = product(group), rowBlock = (s.rows + n - 1) / n;
+      int64_t block = (s.positions + n - 1) / n;
+      int64_t extent = (block - 1) * s.stride + s.reach;
+      Layout before = Layout::replicated({2, s.rows, 3}), positions = before;
+      before.dims[1] = {{{s.rows, rowBlock * n, group}}};
+      positions.dims[1] = {{{s.positions, block * n, group}}};
+      task::Halo p;
+      p.dtype = static_cast<int64_t>(type), p.bits = task::elementBits(type, 5);
+      p.windows = {{1, s.stride, s.reach, s.low}};
+      cases.push_back(
+          {"halo", TaskKind::Halo, type, ReduceKind::Sum, p.encode(), 2 * rowBlock * 3,
+           2 * extent * 3, false, group,
+           [=](const auto &members, int64_t me, int64_t i, const auto &value) -> double {
+             int64_t row = me * block * s.stride - s.low + i / 3 % extent;
+             if (row < 0 || row >= s.rows)
+               return 5;
+             int64_t at = (i / 3 / extent * rowBlock + row % rowBlock) * 3 + i % 3;
+             return value(members[static_cast<size_t>(row / rowBlock)], at);
+           },
+           before.str(mesh), positions.str(mesh)});
+    }
+}
+
 inline std::vector<Case> casesFor(const Mesh &mesh) {
   std::vector<Case> cases;
   for (int t = 0; t < PARTITA_NUM_DTYPES; ++t)
@@ -212,6 +250,7 @@ inline std::vector<Case> casesFor(const Mesh &mesh) {
   for (DType type : {DType::F32, DType::F64, DType::BF16, DType::I8}) {
     addMoves(cases, mesh, type);
     addPermutes(cases, mesh, type);
+    addHalos(cases, mesh, type);
   }
   return cases;
 }
@@ -223,11 +262,19 @@ inline TaskTable tableOf(const Mesh &mesh, const std::vector<Case> &cases) {
   builder.setMemory(2 * bytes, 0, 0);
   uint32_t source = builder.addBuffer(Space::Arena, 0, bytes);
   uint32_t target = builder.addBuffer(Space::Arena, bytes, bytes);
-  for (const Case &c : cases)
+  for (const Case &c : cases) {
+    std::vector<int64_t> params = c.params;
+    if (c.kind == TaskKind::Halo) {
+      task::Halo halo = *task::Halo::decode(params);
+      halo.before = builder.addString(c.before);
+      halo.positions = builder.addString(c.positions);
+      params = halo.encode();
+    }
     builder.addTask({.kind = c.kind,
                      .source = c.what,
                      .operands = {source, c.inPlace ? source : target},
-                     .params = c.params});
+                     .params = params});
+  }
   std::string blob = builder.finish();
   return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
 }

@@ -86,6 +86,71 @@ TEST_CASE("an exchange moves any layout to any other") {
     }
 }
 
+TEST_CASE("a halo fetches windows from any layout, corners and partial values too") {
+  Mesh mesh = *Mesh::parse("a=2,b=3");
+  struct {
+    const char *before, *positions;
+    std::vector<HaloWindow> windows;
+  } const cases[] = {
+      {"[{13/14: a}, {9: b}, {2}]",
+       "[{13/14: a}, {9: b}, {2}]",
+       {{0, 1, 3, 1}, {1, 1, 5, 2}}},
+      {"[{13}, {9}, {2}]", "[{7/12: a, b}, {9}, {2}]", {{0, 2, 3, 1}}},
+      {"[{13}, {9: b}, {2: a}]", "[{7/12: a, b}, {9}, {2}]", {{0, 2, 3, 1}}},
+      {"[{13/15: b}, {9}, {2}] partial sum {a}",
+       "[{11/12: b}, {9}, {2}] partial sum {a}",
+       {{0, 1, 3, 0}}},
+      {"[{13}, {3}*{3: b}, {2}]", "[{13/14: a}, {3}*{3: b}, {2}]", {{0, 1, 3, 1}}},
+      {"[{13}, {9}, {2}]", "[{13}, {5/6: b}, {2: a}]", {{1, 2, 2, 1}}}};
+  for (const auto &c : cases) {
+    Halo halo;
+    halo.before = *Layout::parse(c.before, mesh);
+    halo.positions = *Layout::parse(c.positions, mesh);
+    halo.windows = c.windows;
+    halo.fill = ReduceKind::Max;
+    TaskTableBuilder builder(mesh);
+    builder.setMemory(16384, 0, 0);
+    uint32_t x = builder.addBuffer(Space::Arena, 0, 4096);
+    uint32_t y = builder.addBuffer(Space::Arena, 4096, 8192);
+    task::Halo p;
+    p.dtype = static_cast<int64_t>(DType::F32);
+    p.bits = task::elementBits(DType::F32, -std::numeric_limits<double>::infinity());
+    p.windows = halo.windows;
+    p.before = builder.addString(c.before);
+    p.positions = builder.addString(c.positions);
+    builder.addTask({.kind = TaskKind::Halo, .operands = {x, y}, .params = p.encode()});
+    std::string blob = builder.finish();
+    auto table = TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
+    INFO(c.before << " to " << c.positions);
+    if (!table)
+      FAIL(table.error().message);
+    std::vector<HostTensor> locals;
+    for (int64_t r = 0; r < 6; ++r) {
+      locals.push_back(HostTensor::zeros(DType::F32, halo.before.localShape()));
+      for (int64_t i = 0; i < locals.back().size(); ++i)
+        locals.back().data<float>()[i] = static_cast<float>(1000 * r + i);
+    }
+    // Ranks that hold the same elements hold the same values.
+    HostTensor global = HostTensor::zeros(DType::F32, {13, 9, 2});
+    for (int64_t i = 0; i < global.size(); ++i)
+      global.data<float>()[i] = static_cast<float>(i);
+    if (halo.before.partial.empty())
+      for (int64_t r = 0; r < 6; ++r)
+        locals[static_cast<size_t>(r)] = extractLocal(mesh, halo.before, r, global);
+    auto expected = executeHalo(mesh, halo, locals);
+    std::atomic<int> wrong{0};
+    onRanks(6, [&](Transport &transport) {
+      auto rank = static_cast<size_t>(transport.rank());
+      std::vector<std::byte> target(expected[rank].bytes.size(), std::byte{0x5a});
+      int handle = *transport.prepare(*table, table->task(0));
+      if (!transport.run(handle, locals[rank].bytes.data(), target.data()) ||
+          target != expected[rank].bytes)
+        ++wrong;
+    });
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("an abort frees every waiting rank") {
   auto start = std::chrono::steady_clock::now();
   std::atomic<int> freed{0};

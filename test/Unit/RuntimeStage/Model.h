@@ -26,7 +26,7 @@ constexpr uint64_t w1Offset = 0, b1Offset = w1Offset + width * hidden * 4,
                    w2Offset = b1Offset + hidden * 4,
                    fileBytes = w2Offset + hidden * width * 4;
 
-enum Mode : int64_t { Normal, Hang, Kill, Crash };
+enum Mode : int64_t { Normal, Hang, Kill, Crash, Stop };
 
 inline float weightAt(uint64_t i) {
   return static_cast<float>((i * 37 + 11) % 17) / 16 - 0.5f;

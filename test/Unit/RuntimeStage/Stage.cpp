@@ -27,7 +27,9 @@ void misbehave(void *const *buffers, const int64_t *scalars) {
   if (mode[0] == Hang)
     for (;;)
       ::pause();
-  ::raise(mode[0] == Kill ? SIGKILL : SIGSEGV);
+  // To the process, not the thread: a stop is of the whole process anyway.
+  ::kill(::getpid(), mode[0] == Kill ? SIGKILL : mode[0] == Crash ? SIGSEGV : SIGSTOP);
+  ::pause();
 }
 
 void scale(void *const *buffers, const int64_t *scalars) {

@@ -1,0 +1,59 @@
+//===- MpiRank.cpp - What a process does that mpirun started --------------===//
+#include "MpiRun.h"
+#include "Page.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::runtime;
+
+/// Where this process says how it ended; null without a launcher on this host.
+static ProcessLife *ownLife;
+
+/// mpirun sends SIGTERM to the ranks that it ends because of another one.
+static void onTerminate(int) {
+  if (ownLife)
+    ownLife->end.store(ProcessLife::Terminated);
+  ::_exit(143);
+}
+
+/// The launcher's page, if there is one; from then on this process is seen to live.
+static std::shared_ptr<Page> openPage(const RunOptions &options, int rank) {
+  const char *path = std::getenv(mpi::pageVariable);
+  auto bundle = readBundle(options.bundle);
+  if (!path || !bundle || rank >= bundle->numRanks())
+    return nullptr;
+  std::shared_ptr<Page> page = Page::open(path, bundle->numRanks());
+  if (!page)
+    return nullptr;
+  ownLife = &page->process(rank);
+  page->progress()[rank].state.store(RankProgress::Joining);
+  // Without beats the launcher sees nothing of this process, which does no harm.
+  return startBeats(page, rank) ? page : nullptr;
+}
+
+Expected<void> runtime::runAsMpiRank(const RunOptions &options, int rank,
+                                     const Print &print) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::shared_ptr<Page> page = openPage(options, rank);
+  struct sigaction action{};
+  action.sa_handler = onTerminate;
+  ::sigaction(SIGTERM, &action, nullptr);
+  auto ok =
+      runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
+  if (ownLife)
+    ownLife->end.store(ok ? ProcessLife::Done : ProcessLife::Error);
+  if (ok)
+    return {};
+  // An error that every rank has is printed once: the others give rank 0 a head start,
+  // after which mpirun ends them.
+  if (rank != 0)
+    ::usleep(300'000);
+  std::string line = std::string(mpi::marker) + ok.error().message + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+  // Without leaving MPI in order, which would wait for the others.
+  ::_exit(1);
+}

@@ -1,0 +1,60 @@
+//===- Program.cpp - Which kernels are equal ------------------------------===//
+#include "passes/Codegen/Common/Program.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include "llvm/ADT/Hashing.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+int64_t KernelSpec::rowElements() const {
+  int64_t count = 1;
+  for (size_t d = domain.size() - static_cast<size_t>(rowDims); d < domain.size(); ++d)
+    count *= domain[d];
+  return count;
+}
+
+static Attribute uniformElement(Operation *op) {
+  auto elements = cast<DenseElementsAttr>(cast<graph::ConstantOp>(op).getValue());
+  return *elements.getValues<Attribute>().begin();
+}
+
+/// Attributes are unique in a context: comparing them is comparing pointers, where their
+/// text would have to be made for every use of a kernel.
+static bool haveEqualAttributes(Operation *a, Operation *b) {
+  return a->getName() == b->getName() &&
+         a->getDiscardableAttrDictionary() == b->getDiscardableAttrDictionary() &&
+         a->getName().compareOpProperties(a->getPropertiesStorage(),
+                                          b->getPropertiesStorage());
+}
+
+bool KernelNode::operator==(const KernelNode &other) const {
+  if (kind != other.kind || type != other.type || operand != other.operand ||
+      args != other.args || reads != other.reads || scalar != other.scalar)
+    return false;
+  if (op == other.op || kind == Load)
+    return true;
+  if (kind == Constant)
+    return uniformElement(op) == uniformElement(other.op);
+  // An Indexed op computes with the shape of its result.
+  return haveEqualAttributes(op, other.op) &&
+         (kind != Indexed ||
+          op->getResult(0).getType() == other.op->getResult(0).getType());
+}
+
+size_t KernelSpec::hash() const {
+  llvm::hash_code code = llvm::hash_combine(llvm::hash_combine_range(domain), rowDims,
+                                            scratchBytes, operands.size());
+  for (const auto *list : {&operands, &outputs})
+    for (const KernelOperand &operand : *list)
+      code = llvm::hash_combine(code, operand.type, operand.offset,
+                                llvm::hash_combine_range(operand.strides));
+  for (const KernelNode &node : nodes)
+    code = llvm::hash_combine(
+        code, node.kind, node.type, node.operand, llvm::hash_combine_range(node.args),
+        node.kind == KernelNode::Load ? nullptr
+                                      : node.op->getName().getAsOpaquePointer());
+  return code;
+}

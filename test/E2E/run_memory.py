@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Compares the memory that ranks have while they run with what the plan says.
+
+usage: run_memory.py PARTITA [UNIT_RUNTIME]
+
+A model with 340 MB of weights is compiled, run with both transports, and the peak
+resident memory of every process that holds ranks is read from /proc while it runs. What
+the runtime takes for itself (code, stacks, the transport's buffers) is what a model of a
+few kB takes in the same way. The rest must be what plan.json says, within 5%, and no
+more than 32 MiB above it. UNIT_RUNTIME, whose allocations are counted, shows on one of the
+bundles that requests allocate nothing.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from onnx import numpy_helper
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "models"))
+import sparse_gpt2  # noqa: E402
+
+LARGE = dict(batch=2, length=64, hidden=1024, heads=16, layers=6, vocabulary=5003)
+SMALL = dict(batch=2, length=4, hidden=16, heads=2, layers=1, vocabulary=31)
+#: Several layouts of weights: whole and used in place, copies of strided slices, both.
+MESHES = [("", {}), ("dp=2", {}),
+          ("tp=2", {"*c_attn.weight": [None, "tp"], "*c_fc.weight": [None, "tp"],
+                    "wte.weight": [["tp"], []], "lm_head.weight": [[], ["tp"]]}),
+          ("dp=2,tp=2", {"*c_attn.weight": [None, "tp"], "*c_fc.weight": [None, "tp"],
+                         "input_ids": ["dp", None]})]
+BOUND, SLACK = 0.05, 32 << 20
+
+
+def compile_model(partita, work, name, sizes, mesh, hints):
+    folder = os.path.join(work, name)
+    model = os.path.join(folder, "model.onnx")
+    if not os.path.exists(folder):
+        os.makedirs(os.path.join(folder, "inputs"))
+        sparse_gpt2.SparseGpt2(**sizes).save(folder)
+        ids = np.arange(sizes["batch"] * sizes["length"]) % sizes["vocabulary"]
+        ids = ids.reshape(sizes["batch"], -1).astype(np.int64)
+        proto = numpy_helper.from_array(ids, "input_ids")
+        with open(os.path.join(folder, "inputs", "input_0.pb"), "wb") as file:
+            file.write(proto.SerializeToString())
+    bundle = os.path.join(folder, "bundle-" + (mesh or "one"))
+    path = os.path.join(folder, "hints.json")
+    with open(path, "w") as file:
+        json.dump({"tensors": hints}, file)
+    mode = ["--mode", "semi-auto", "--hints", path] if hints else []
+    subprocess.run([partita, "compile", model, "-o", bundle, "--mesh", mesh, *mode],
+                   check=True, capture_output=True)
+    with open(os.path.join(bundle, "plan.json")) as file:
+        return bundle, json.load(file)["stages"][0]["memory"]
+
+
+def children():
+    """Parent of every process."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    parents[int(entry)] = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+    return parents
+
+
+def descendants(root):
+    parents, found = children(), []
+    for process in parents:
+        at = process
+        while at in parents and at != root:
+            at = parents[at]
+        if at == root:
+            found.append(process)
+    return found
+
+
+def peaks(partita, bundle, transport, repeat):
+    """Peak resident bytes of the processes that have the bundle's stage mapped. Enough
+    requests that each is seen after its peak."""
+    command = [partita, "run", bundle, "--transport", transport, "--repeat", str(repeat),
+               "--inputs-dir", os.path.join(os.path.dirname(bundle), "inputs")]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                           text=True)
+    seen = {}
+    while run.poll() is None:
+        for process in descendants(run.pid):
+            try:
+                with open(f"/proc/{process}/maps") as file:
+                    if bundle + "/stage-0.so" not in file.read():
+                        continue
+                with open(f"/proc/{process}/status") as file:
+                    peak = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+            except OSError:
+                continue
+            if peak:
+                seen[process] = max(seen.get(process, 0), int(peak.group(1)) * 1024)
+        time.sleep(0.002)
+    if run.returncode != 0:
+        sys.exit(f"{' '.join(command)}: {run.stdout.read()}")
+    return sorted(seen.values(), reverse=True)
+
+
+def planned(memory, transport, processes):
+    """What the plan says of each process, the largest first."""
+    if transport == "local":
+        return [memory["process"]]
+    first, parts = memory["rank"], ["arena", "weights", "packed", "inputs"]
+    return [first] + [sum(memory[part] for part in parts)] * (processes - 1)
+
+
+def allocates(unit, bundle):
+    done = subprocess.run([unit, "[.bundle]"], capture_output=True, text=True,
+                          env={**os.environ, "PARTITA_TEST_BUNDLE": bundle})
+    good = done.returncode == 0 and "All tests passed" in done.stdout
+    print("ok      requests do not allocate" if good else "FAILED  " + done.stdout,
+          flush=True)
+    return not good
+
+
+def main(partita, unit=None):
+    failed = 0
+    with tempfile.TemporaryDirectory() as work:
+        for mesh, hints in MESHES:
+            ranks = int(np.prod([int(n) for n in re.findall(r"=(\d+)", mesh)], initial=1))
+            large, plan = compile_model(partita, work, "large", LARGE, mesh, hints)
+            small, own = compile_model(partita, work, "small", SMALL, mesh, hints)
+            if unit and "tp" in mesh:
+                failed += allocates(unit, large)
+            for transport in ("local", "mpi"):
+                processes = 1 if transport == "local" else ranks
+                got = peaks(partita, large, transport, 6)
+                base = peaks(partita, small, transport, 500)
+                label = f"{mesh or 'one rank'}, {transport}"
+                if len(got) != processes or len(base) != processes:
+                    print(f"FAILED  {label}: {len(got)} and {len(base)} processes seen")
+                    failed += 1
+                    continue
+                for k, (peak, empty, expect, little) in enumerate(zip(
+                        got, base, planned(plan, transport, processes),
+                        planned(own, transport, processes))):
+                    runtime = empty - little
+                    ratio = (peak - runtime) / expect
+                    good = (abs(peak - runtime - expect) <= BOUND * expect
+                            and peak - runtime - expect <= SLACK)
+                    failed += not good
+                    print(f"{'ok     ' if good else 'FAILED '} {label}, process {k}: "
+                          f"peak {peak / 1e6:.1f} MB = runtime {runtime / 1e6:.1f} + plan "
+                          f"{expect / 1e6:.1f} × {ratio:.3f}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
