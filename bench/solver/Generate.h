@@ -76,19 +76,21 @@ private:
     int ka = static_cast<int>(problem.variables[a].costs.size());
     int shift = static_cast<int>(random() % choices);
     uint64_t salt = random();
-    edge.costs.reserve(static_cast<size_t>(ka) * choices);
+    std::vector<int64_t> costs;
+    costs.reserve(static_cast<size_t>(ka) * choices);
     for (int s = 0; s < ka; ++s)
       for (int t = 0; t < choices; ++t) {
         if (follows) {
-          edge.costs.push_back((s + shift) % choices == t ? 0 : forbidden);
+          costs.push_back((s + shift) % choices == t ? 0 : forbidden);
           continue;
         }
         uint64_t h = (static_cast<uint64_t>(s) * 0x9e3779b97f4a7c15ull) ^
                      (static_cast<uint64_t>(t) * 0xbf58476d1ce4e5b9ull) ^ salt;
         h = (h ^ (h >> 29)) * 0x94d049bb133111ebull;
         h ^= h >> 32;
-        edge.costs.push_back(h % 11 == 0 ? forbidden : static_cast<int64_t>(h % 5000));
+        costs.push_back(h % 11 == 0 ? forbidden : static_cast<int64_t>(h % 5000));
       }
+    edge.costs = tables.add(std::move(costs));
     problem.edges.push_back(std::move(edge));
   }
 
@@ -117,6 +119,92 @@ private:
 
   int blocks, perBlock, choices, most;
   uint64_t seed;
+  TablePool tables;
+  std::mt19937_64 random;
+};
+
+/// A chain of equal blocks with differing ends: in a block every op reads one or two of
+/// the last results, the first reads what the block before gave, and only a block's last
+/// result lives on into the next one. Cheap choices use more memory, of which there is
+/// less than the cheapest would take.
+class Chain {
+public:
+  Chain(int blocks, int perBlock, int choices)
+      : blocks(blocks), perBlock(perBlock), choices(choices) {}
+
+  Problem make() {
+    Problem problem;
+    for (int b = 0; b < blocks; ++b) {
+      random.seed(b == 0 ? 7 : b == blocks - 1 ? 8 : 3);
+      int base = b * perBlock;
+      for (int i = 0; i < perBlock; ++i) {
+        problem.variables.push_back(variable(base, i));
+        if (b + i > 0)
+          join(problem, base + i - 1, base + i);
+        // A second operand: the block's input, or a result of a few steps before.
+        int other =
+            random() % 4 == 0 ? base - 1 : base + i - 2 - static_cast<int>(random() % 3);
+        if (i >= 2 && other >= std::max(0, base - 1) && other != base + i - 1)
+          join(problem, other, base + i);
+      }
+    }
+    problem.memoryLimit = limit(problem);
+    return problem;
+  }
+
+private:
+  Variable variable(int base, int i) {
+    Variable v;
+    Usage use;
+    use.begin = base + i;
+    use.end = i == perBlock - 1 ? base + 2 * perBlock
+                                : std::min<int64_t>(base + perBlock, base + i + 6);
+    int64_t size = 1 << (10 + random() % 4);
+    for (int s = 0; s < choices; ++s) {
+      int64_t split = 1 << random() % 5;
+      v.costs.push_back(static_cast<int64_t>(random() % 400) * split);
+      use.bytes.push_back(size / split);
+    }
+    v.usages.push_back(std::move(use));
+    return v;
+  }
+
+  void join(Problem &problem, int a, int b) {
+    Edge edge;
+    edge.first = static_cast<uint32_t>(a);
+    edge.second = static_cast<uint32_t>(b);
+    // Choices are layouts over two axes; each axis that changes is paid for.
+    int64_t first = static_cast<int64_t>(random() % 2000);
+    int64_t second = static_cast<int64_t>(random() % 2000);
+    std::vector<int64_t> costs;
+    for (int s = 0; s < choices; ++s)
+      for (int t = 0; t < choices; ++t)
+        costs.push_back((s % 4 != t % 4 ? first : 0) + (s / 4 != t / 4 ? second : 0));
+    edge.costs = tables.add(std::move(costs));
+    problem.edges.push_back(std::move(edge));
+  }
+
+  /// Halfway from the least bytes to those of the cheapest choices, by the busiest step.
+  static int64_t limit(const Problem &problem) {
+    int64_t end = 0;
+    for (const Variable &v : problem.variables)
+      end = std::max(end, v.usages[0].end);
+    std::vector<int64_t> low(end), high(end);
+    for (const Variable &v : problem.variables) {
+      const Usage &u = v.usages[0];
+      size_t cheapest = static_cast<size_t>(
+          std::min_element(v.costs.begin(), v.costs.end()) - v.costs.begin());
+      for (int64_t t = u.begin; t < u.end; ++t) {
+        low[t] += *std::min_element(u.bytes.begin(), u.bytes.end());
+        high[t] += u.bytes[cheapest];
+      }
+    }
+    int64_t least = *std::max_element(low.begin(), low.end());
+    return least + (*std::max_element(high.begin(), high.end()) - least) / 2;
+  }
+
+  int blocks, perBlock, choices;
+  TablePool tables;
   std::mt19937_64 random;
 };
 

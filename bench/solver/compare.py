@@ -2,20 +2,28 @@
 """Compares partita-solve with CP-SAT and HiGHS on generated mid-size problems.
 
     pip install ortools highspy
-    bench/solver/compare.py build/dev/bin/partita-solve --count 200 -o results.tsv
+    bench/solver/compare.py --binary build/dev/bin/partita-solve --count 200 -o r.csv
+    bench/solver/compare.py --summary -o r.csv
 
-Problems have 50 to 300 variables, treewidth up to 8 and binding memory. A line per
-problem: seconds and cost of each solver, and whether it proved its cost. Where another
-solver proves its optimum, ours must be equal; our bound must never exceed any cost.
+Problems have 50 to 300 variables, treewidth up to 8 and binding memory. The CSV file gets
+one line per problem and solver as soon as it is there; what it holds already is not run
+again, so a run can be stopped and continued, and solvers can be run one at a time. Seconds
+are those of the process's CPU beside those of the clock: on a machine that others use, only
+the former compare. Where another solver proves its optimum, ours must be equal; our bound
+must never exceed any cost.
 """
 import argparse
+import concurrent.futures
+import csv
 import json
-import multiprocessing
+import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 FORBIDDEN = 10**18
@@ -110,16 +118,14 @@ def cp_sat(problem, seconds, threads):
                   <= problem["usage_limit"])
     model.Minimize(sum(objective))
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = threads
-    begin = time.time()
+    took = Clock()
+    took.stop_after(seconds, solver.StopSearch)
     status = solver.Solve(model)
-    took = time.time() - begin
-    if status == cp_model.INFEASIBLE:
-        return took, None, True
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return took, round(solver.ObjectiveValue()), status == cp_model.OPTIMAL
-    return took, None, False
+    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return took.result(round(solver.ObjectiveValue()) if found else None,
+                       solver.BestObjectiveBound(),
+                       status in (cp_model.OPTIMAL, cp_model.INFEASIBLE))
 
 
 def highs(problem, seconds, threads):
@@ -127,7 +133,8 @@ def highs(problem, seconds, threads):
     import numpy as np
     h = highspy.Highs()
     h.setOptionValue("output_flag", False)
-    h.setOptionValue("time_limit", float(seconds))
+    # Lets another thread cancel.
+    h.HandleUserInterrupt = True
     h.setOptionValue("threads", threads)
     h.setOptionValue("mip_rel_gap", 0.0)
     nodes, edges = problem["nodes"], problem["edges"]
@@ -168,79 +175,164 @@ def highs(problem, seconds, threads):
     lp.integrality_ = [highspy.HighsVarType.kInteger] * binary + \
         [highspy.HighsVarType.kContinuous] * (len(cost) - binary)
     h.passModel(lp)
-    begin = time.time()
-    h.run()
-    took = time.time() - begin
-    status = h.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return took, None, True
-    info = h.getInfo()
-    value = info.objective_function_value
-    if info.primal_solution_status != 2:
-        return took, None, False
-    return took, round(value), status == highspy.HighsModelStatus.kOptimal
+    took = Clock()
+    took.stop_after(seconds, h.cancelSolve)
+    h.solve()
+    status, info = h.getModelStatus(), h.getInfo()
+    found = info.primal_solution_status == 2
+    return took.result(round(info.objective_function_value) if found else None,
+                       info.mip_dual_bound,
+                       status in (highspy.HighsModelStatus.kOptimal,
+                                  highspy.HighsModelStatus.kInfeasible))
 
 
-def apart(solver, *arguments):
-    """Runs a solver in a process of its own: the two packages carry clashing symbols."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(solver, arguments)
-
-
-def ours(binary, path, seconds, threads):
-    begin = time.time()
-    run = subprocess.run([binary, path, "--time-limit", str(seconds), "--threads",
-                          str(threads)], capture_output=True, text=True)
-    took = time.time() - begin
+def ours(binary, problem, seconds, threads):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"problem": problem}, file)
+        file.flush()
+        begin, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = subprocess.run([binary, file.name, "--time-limit", str(seconds),
+                              "--threads", str(threads)], capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = {"wall": time.time() - begin, "cpu": after.ru_utime + after.ru_stime
+              - before.ru_utime - before.ru_stime, "cost": "", "bound": 0}
     if run.returncode != 0:
-        return took, None, "infeasible" in run.stderr, 0
+        return result | {"proved": "infeasible" in run.stderr}
     answer = json.loads(run.stdout)
-    return took, answer["cost"], answer["proved"], answer["lower_bound"]
+    return result | {"cost": answer["cost"], "bound": answer["lower_bound"],
+                     "proved": answer["proved"]}
+
+
+class Clock:
+    """Seconds of the clock and of this process since it was made."""
+
+    def __init__(self):
+        self.wall, self.cpu = time.time(), time.process_time()
+
+    def stop_after(self, seconds, stop):
+        """Calls `stop` once this process has used so many seconds of its CPU."""
+        def watch():
+            while time.process_time() - self.cpu < seconds:
+                time.sleep(0.2)
+            stop()
+        threading.Thread(target=watch, daemon=True).start()
+
+    def result(self, cost, bound, proved):
+        return {"wall": time.time() - self.wall, "cpu": time.process_time() - self.cpu,
+                "cost": "" if cost is None else cost, "bound": bound, "proved": proved}
+
+
+FIELDS = ["seed", "variables", "solver", "threads", "limit", "wall", "cpu", "cost", "bound",
+          "proved"]
+
+
+def one(seed, solver, options):
+    """A line of the table, in a process of its own: the packages' symbols clash."""
+    problem = generate(seed)["problem"]
+    if solver == "partita":
+        result = ours(options.binary, problem, options.seconds, options.threads)
+    else:
+        result = {"cp-sat": cp_sat, "highs": highs}[solver](problem, options.seconds,
+                                                           options.threads)
+    result["wall"], result["cpu"] = f"{result['wall']:.3f}", f"{result['cpu']:.3f}"
+    return {"seed": seed, "variables": len(problem["nodes"]["costs"]), "solver": solver,
+            "threads": options.threads, "limit": options.seconds, **result}
+
+
+def load(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary(rows):
+    """Text of what the lines say together, and whether any contradict each other."""
+    by_seed = {}
+    for row in rows:
+        by_seed.setdefault(int(row["seed"]), {})[row["solver"]] = row
+    solvers = sorted({row["solver"] for row in rows})
+    proved = {s: 0 for s in solvers}
+    run = {s: 0 for s in solvers}
+    best, ratios, wrong, beaten, open_ = {s: 0 for s in solvers}, [], [], [], []
+    for seed, group in sorted(by_seed.items()):
+        costs = [int(r["cost"]) for r in group.values() if r["cost"]]
+        for s, r in group.items():
+            run[s] += 1
+            proved[s] += r["proved"] == "True"
+            best[s] += bool(r["cost"]) and int(r["cost"]) == min(costs)
+        mine = group.get("partita")
+        others = [r for s, r in group.items() if s != "partita" and r["proved"] == "True"]
+        if mine is None:
+            continue
+        if any(r["cost"] != mine["cost"] for r in others) or \
+                any(int(mine["bound"]) > c for c in costs):
+            # An answer that is only worse than a proved one is no contradiction.
+            late = mine["proved"] != "True" and all(
+                int(mine["bound"]) <= c for c in costs) and all(
+                mine["cost"] and int(mine["cost"]) >= int(r["cost"]) for r in others)
+            (beaten if late else wrong).append(seed)
+        if others and mine["proved"] != "True":
+            open_.append(seed)
+        elif others:
+            ratios.append(float(mine["cpu"]) / min(float(r["cpu"]) for r in others))
+    text = ["| solver | problems run | proved | best cost of those run |",
+            "|---|---|---|---|"]
+    text += [f"| {s} | {run[s]} | {proved[s]} | {best[s]} |" for s in solvers]
+    if ratios:
+        text += ["", f"CPU seconds of partita over those of the faster one that proves its "
+                 f"optimum, where partita proves it too, {len(ratios)} problems: median {statistics.median(ratios):.4f}, "
+                 f"largest {max(ratios):.2f}, above 0.1 on "
+                 f"{sum(r > 0.1 for r in ratios)}."]
+    text += ["", f"Contradictions: {len(wrong)} {wrong if wrong else ''}".rstrip() + ". "
+             f"Optima proved by another: not reached {len(beaten)}"
+             f"{' ' + str(beaten) if beaten else ''}, reached but not proved "
+             f"{len(open_)}{' ' + str(open_) if open_ else ''}."]
+    return "\n".join(text), bool(wrong)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
+    parser.add_argument("--binary", default="build/dev/bin/partita-solve")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only-ours", action="store_true")
-    parser.add_argument("--solvers", default="cp-sat,highs")
-    parser.add_argument("-o", "--output")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--solvers", default="partita,highs,cp-sat")
+    parser.add_argument("--again", action="store_true",
+                        help="run also what the file holds already, and replace it")
+    parser.add_argument("--summary", action="store_true", help="run nothing")
+    parser.add_argument("--write", metavar="FOLDER", help="only write the problems there")
+    parser.add_argument("-o", "--output", required=True)
     options = parser.parse_args()
-    others = {"cp-sat": cp_sat, "highs": highs}
-    chosen = [] if options.only_ours else options.solvers.split(",")
-    lines, wrong, ratios, unproved, slower = [], 0, [], 0, 0
-    for seed in range(options.first, options.first + options.count):
-        data = generate(seed)
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(data, file)
-            file.flush()
-            mine = ours(options.binary, file.name, options.seconds, options.threads)
-        results = {n: apart(others[n], data["problem"], options.seconds, options.threads)
-                   for n in chosen}
-        unproved += not mine[2]
-        proved = [r for r in results.values() if r[2]]
-        bad = any(r[1] != mine[1] for r in proved) or \
-            any(r[1] is not None and mine[3] > r[1] for r in results.values())
-        wrong += bad
-        if proved:
-            ratios.append(mine[0] / min(r[0] for r in proved))
-        line = [str(seed), str(len(data["problem"]["nodes"]["costs"])), f"{mine[0]:.3f}",
-                str(mine[1]), str(mine[2])]
-        for n in chosen:
-            line += [n, f"{results[n][0]:.3f}", str(results[n][1]), str(results[n][2])]
-        lines.append("\t".join(line) + ("\tWRONG" if bad else ""))
-        print(lines[-1], flush=True)
-    summary = f"{len(lines)} problems, {wrong} wrong, {unproved} not proved by partita-solve"
-    if ratios:
-        summary += (f", {len(ratios)} proved by another; our time over the faster one's: "
-                    f"median {statistics.median(ratios):.3f}, max {max(ratios):.2f}")
-    print(summary)
-    if options.output:
-        with open(options.output, "w") as file:
-            file.write("\n".join(lines + [summary]) + "\n")
+    seeds = range(options.first, options.first + options.count)
+    if options.write:
+        for seed in seeds:
+            with open(os.path.join(options.write, f"mid-{seed}.json"), "w") as file:
+                json.dump(generate(seed), file)
+        return 0
+    rows = load(options.output)
+    chosen = [] if options.summary else options.solvers.split(",")
+    if options.again:
+        rows = [r for r in rows
+                if r["solver"] not in chosen or int(r["seed"]) not in seeds]
+    known = {(int(r["seed"]), r["solver"]) for r in rows}
+    with open(options.output, "a" if not options.again else "w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if not known or options.again:
+            writer.writeheader()
+            writer.writerows(rows)
+        with concurrent.futures.ProcessPoolExecutor(
+                options.jobs, max_tasks_per_child=1) as pool:
+            waiting = [pool.submit(one, seed, solver, options) for seed in seeds
+                       for solver in chosen if (seed, solver) not in known]
+            for done in concurrent.futures.as_completed(waiting):
+                writer.writerow(done.result())
+                file.flush()
+                print(",".join(str(done.result()[f]) for f in FIELDS), flush=True)
+    text, wrong = summary(load(options.output))
+    print(text)
     return 1 if wrong else 0
 
 

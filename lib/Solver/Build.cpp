@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
+#include <unordered_map>
 
 using namespace partita;
 using namespace partita::solver;
@@ -23,6 +25,10 @@ struct Builder {
   void addPairVariable(const Edge &edge);
   void addClasses();
   void addMemory();
+  Table table(const CostTable &costs);
+
+  /// Tables that the problem shares are converted once.
+  std::unordered_map<const void *, Table> converted;
 };
 } // namespace
 
@@ -30,12 +36,19 @@ static double toCost(int64_t cost) {
   return cost == forbidden ? infinite : static_cast<double>(cost);
 }
 
-static std::vector<double> toCosts(const std::vector<int64_t> &costs) {
+static std::vector<double> toCosts(std::span<const int64_t> costs) {
   std::vector<double> result;
   result.reserve(costs.size());
   for (int64_t c : costs)
     result.push_back(toCost(c));
   return result;
+}
+
+Table Builder::table(const CostTable &costs) {
+  Table &known = converted[costs.id()];
+  if (known.size() != costs.size())
+    known = Table(toCosts(costs));
+  return known;
 }
 
 /// A pair that uses memory becomes a variable that says which pair is taken; both ends
@@ -53,8 +66,8 @@ void Builder::addPairVariable(const Edge &edge) {
     toFirst[p * ka + p / kb] = 0;
     toSecond[p * kb + p % kb] = 0;
   }
-  core.addTable(pair, first, std::move(toFirst));
-  core.addTable(pair, second, std::move(toSecond));
+  core.addTable(pair, first, Table(std::move(toFirst)));
+  core.addTable(pair, second, Table(std::move(toSecond)));
   for (const Usage &usage : edge.usages)
     pending.push_back({pair, &usage});
 }
@@ -81,12 +94,12 @@ void Builder::addEdges() {
     auto [it, isNew] = known.emplace(key, static_cast<int>(core.edges.size()));
     int a = static_cast<int>(edge.first), b = static_cast<int>(edge.second);
     if (!isNew) {
-      core.addTable(a, b, toCosts(edge.costs));
+      core.addTable(a, b, table(edge.costs));
       continue;
     }
     core.vars[a].edges.push_back(it->second);
     core.vars[b].edges.push_back(it->second);
-    core.edges.push_back({a, b, toCosts(edge.costs)});
+    core.edges.push_back({a, b, table(edge.costs)});
   }
 }
 
@@ -99,7 +112,7 @@ void Builder::addClasses() {
       for (size_t s = 0; s < k; ++s)
         equal[s * k + s] = 0;
       core.addTable(static_cast<int>(members[i - 1]), static_cast<int>(members[i]),
-                    std::move(equal));
+                    Table(std::move(equal)));
     }
 }
 
@@ -153,7 +166,7 @@ void Builder::addMemory() {
 }
 
 Root solver::buildCore(const Problem &problem) {
-  Builder builder{problem, {}, {}};
+  Builder builder{problem, {}, {}, {}};
   Core &core = builder.root.core;
   core.vars.resize(problem.variables.size());
   for (size_t v = 0; v < problem.variables.size(); ++v) {
@@ -166,5 +179,6 @@ Root solver::buildCore(const Problem &problem) {
   builder.addClasses();
   if (problem.memoryLimit)
     builder.addMemory();
+  core.repeats = builder.converted.size() < 0.8 * static_cast<double>(core.edges.size());
   return std::move(builder.root);
 }

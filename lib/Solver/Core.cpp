@@ -21,25 +21,48 @@ void Core::removeEdge(int edge) {
   for (int v : {e.first, e.second})
     std::erase(vars[v].edges, edge);
   e.alive = false;
-  e.table = {};
+  e.table.clear();
+  e.movedFirst = e.movedSecond = {};
 }
 
-void Core::addTable(int a, int b, std::vector<double> &&table) {
+void Core::removeVar(int var) {
+  while (!vars[var].edges.empty())
+    removeEdge(vars[var].edges.back());
+  vars[var].members.clear();
+  vars[var].alive = false;
+}
+
+/// x + y over (rows, columns); y is stored by columns where `turned`.
+static std::vector<double> sumOf(const Table &x, const Table &y, bool turned, size_t rows,
+                                 size_t columns) {
+  std::vector<double> sum(x.begin(), x.end());
+  for (size_t s = 0; s < rows; ++s)
+    for (size_t t = 0; t < columns; ++t) {
+      double &c = sum[s * columns + t];
+      c = std::min(infinite, c + y[turned ? t * rows + s : s * columns + t]);
+    }
+  return sum;
+}
+
+void Core::addTable(int a, int b, const Table &table) {
   int existing = findEdge(a, b);
   work += static_cast<int64_t>(table.size());
   if (existing < 0) {
     vars[a].edges.push_back(static_cast<int>(edges.size()));
     vars[b].edges.push_back(static_cast<int>(edges.size()));
-    edges.push_back({a, b, std::move(table)});
+    edges.push_back({a, b, table});
     return;
   }
   CoreEdge &e = edges[existing];
-  int ka = vars[a].size(), kb = vars[b].size();
-  for (int s = 0; s < ka; ++s)
-    for (int t = 0; t < kb; ++t) {
-      double &sum = e.first == a ? e.table[s * kb + t] : e.table[t * ka + s];
-      sum = std::min(infinite, sum + table[s * kb + t]);
-    }
+  size_t rows = vars[e.first].cost.size(), columns = vars[e.second].cost.size();
+  bool turned = e.first != a;
+  Memo::Key key{'+', e.table.id(), table.id(), turned, rows};
+  Table sum =
+      remember(std::move(key), {e.table, table}, [&] {
+        return Memo::Result{Table(sumOf(e.table, table, turned, rows, columns)), {}};
+      }).table;
+  e.table = std::move(sum);
+  e.movedFirst = e.movedSecond = {};
 }
 
 int Core::aliveVars() const {
@@ -66,8 +89,9 @@ Core Core::pack(std::vector<int> &ids) const {
   for (size_t e = 0; e < edges.size(); ++e)
     if (edges[e].alive) {
       renamedEdge[e] = static_cast<int>(result.edges.size());
-      result.edges.push_back(
-          {renamed[edges[e].first], renamed[edges[e].second], edges[e].table});
+      result.edges.push_back(edges[e]);
+      result.edges.back().first = renamed[edges[e].first];
+      result.edges.back().second = renamed[edges[e].second];
     }
   result.vars.reserve(ids.size());
   for (int v : ids) {
@@ -79,6 +103,8 @@ Core Core::pack(std::vector<int> &ids) const {
   result.slack = slack;
   result.lambda = lambda;
   result.noise = noise;
+  result.limit = limit;
+  result.repeats = repeats;
   return result;
 }
 
@@ -87,15 +113,18 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
     int &choice = choices[record->var];
     switch (record->kind) {
     case TrailRecord::Renumbered:
-      choice = static_cast<int>(record->map[choice]);
+      choice = static_cast<int>(record->choices()[choice]);
+      break;
+    case TrailRecord::Replaced:
       break;
     case TrailRecord::Follows:
-      choice =
-          static_cast<int>(record->map[record->first < 0 ? 0 : choices[record->first]]);
+      choice = static_cast<int>(
+          record->choices()[record->first < 0 ? 0 : choices[record->first]]);
       break;
     case TrailRecord::FollowsTwo:
-      choice = static_cast<int>(
-          record->map[choices[record->first] * record->stride + choices[record->second]]);
+      choice =
+          static_cast<int>(record->choices()[choices[record->first] * record->stride +
+                                             choices[record->second]]);
       break;
     }
   }
@@ -105,9 +134,13 @@ std::vector<int> Core::expand(std::vector<int> choices) const {
 std::vector<int> Core::project(std::vector<int> choices, size_t from) const {
   for (size_t i = from; i < trail.size(); ++i) {
     const TrailRecord &record = trail[i];
+    int &choice = choices[record.var];
+    if (record.kind == TrailRecord::Replaced)
+      for (size_t j = 0; j < record.map.size(); j += 2)
+        if (static_cast<int>(record.map[j]) == choice)
+          choice = static_cast<int>(record.map[j + 1]);
     if (record.kind != TrailRecord::Renumbered)
       continue;
-    int &choice = choices[record.var];
     auto at = std::lower_bound(record.map.begin(), record.map.end(),
                                static_cast<uint32_t>(choice));
     assert(at != record.map.end() && *at == static_cast<uint32_t>(choice));

@@ -18,6 +18,9 @@
 #ifndef PARTITA_LIB_SOLVER_CORE_H
 #define PARTITA_LIB_SOLVER_CORE_H
 
+#include "Budget.h"
+#include "Table.h"
+
 #include "partita/Solver/Problem.h"
 
 #include <cstdint>
@@ -45,18 +48,26 @@ struct CoreVar {
 struct CoreEdge {
   int first, second;
   /// table[a * size(second) + b]
-  std::vector<double> table;
+  Table table;
   bool alive = true;
+  /// Costs that a dual moved off the table for each choice of either end; a hint, like
+  /// the multipliers, and empty for none.
+  std::vector<double> movedFirst{}, movedSecond{};
 };
 
 /// How one variable's choice follows from others, or how its choices were renumbered.
 struct TrailRecord {
-  enum Kind { Renumbered, Follows, FollowsTwo } kind;
+  enum Kind { Renumbered, Replaced, Follows, FollowsTwo } kind;
   int var, first = -1, second = -1;
-  /// Renumbered: new choice → old. Follows: choice of `first` → choice of `var` (one
-  /// entry when `first` is -1). FollowsTwo: row-major over (first, second).
+  /// Renumbered: new choice → old. Replaced: pairs of a forbidden choice and one that is
+  /// as good whatever the others choose, in the order found. Follows: choice of `first` →
+  /// choice of `var` (one entry when `first` is -1). FollowsTwo: row-major over (first,
+  /// second).
   std::vector<uint32_t> map;
   int stride = 0;
+  /// In place of `map`, where many records have the same.
+  std::shared_ptr<const std::vector<uint32_t>> shared{};
+  const std::vector<uint32_t> &choices() const { return shared ? *shared : map; }
 };
 
 class Core {
@@ -73,6 +84,10 @@ public:
   double noise = 0;
   /// Table entries touched, the unit of work.
   int64_t work = 0;
+  /// Where set, reductions stop when it is used up. Every state in between is valid.
+  const Budget *limit = nullptr;
+  /// Whether many edges share tables, so that results are worth remembering.
+  bool repeats = false;
 
   int other(int edge, int var) const {
     return edges[edge].first == var ? edges[edge].second : edges[edge].first;
@@ -85,7 +100,7 @@ public:
   /// The edge between two variables, or -1.
   int findEdge(int a, int b) const;
   /// Adds a table (row-major over a, b) to the edge between a and b.
-  void addTable(int a, int b, std::vector<double> &&table);
+  void addTable(int a, int b, const Table &table);
 
   /// Applies every loss-free reduction until none helps. False: no answer exists.
   bool reduce(bool dominance = true);
@@ -107,6 +122,11 @@ public:
   }
   /// Drops rows that can no longer be exceeded or are implied by a neighbour.
   void compressRows();
+  /// Drops rows that something else now stands for.
+  void dropRows(const std::vector<bool> &dropped);
+  void removeEdge(int edge);
+  /// Takes a variable out whose choice follows from others, with its edges.
+  void removeVar(int var);
   /// Adds the edge's table into costs and removes v; v has one choice.
   void absorb(int var);
 
@@ -118,7 +138,7 @@ public:
   /// alive ones.
   std::vector<int> expand(std::vector<int> choices) const;
   /// Choices as the trail was `from` records long, carried forward to now. They must not
-  /// have been forbidden since.
+  /// have been forbidden since, except by dominance.
   std::vector<int> project(std::vector<int> choices, size_t from) const;
   /// Cost and feasibility of choices for the alive variables.
   double price(const std::vector<int> &choices) const;
@@ -127,22 +147,46 @@ public:
   std::vector<Wide> rowUse(const std::vector<int> &choices) const;
 
 private:
+  bool reduceAll(bool dominance);
+  /// Looks at the clock only now and then.
+  bool expired() { return limit && ++ticks % 16 == 0 && limit->exhausted(work); }
+  /// Runs `compute` or takes what it gave for an equal key.
+  template <typename Fn>
+  const Memo::Result &remember(Memo::Key &&key, const std::vector<Table> &inputs,
+                               Fn compute) {
+    if (!memo)
+      return scratch = compute();
+    if (const Memo::Result *known = memo->find(key))
+      return *known;
+    return memo->put(std::move(key), compute(), inputs);
+  }
   std::vector<size_t> bindingRows();
-  void removeEdge(int edge);
+  void keepRows(const std::vector<size_t> &kept);
   bool reviseEdge(int edge, int var, bool &changed);
   bool compact();
   bool normalizeMembers(int var);
   bool pruneMemory(std::vector<int> &changed);
   bool mergeFunctional();
-  bool functionOf(int edge, int var, std::vector<uint32_t> &map) const;
+  bool functionOf(int edge, int var, std::vector<uint32_t> &map);
+  Memo::Result findFunction(int edge, int var) const;
   bool worthContracting(int into, int var) const;
   void contract(int into, int var, int edge, std::vector<uint32_t> map);
+  Memo::Result eliminationTable(int var, int ea, int eb) const;
   bool eliminate();
   bool eliminateOne(int var);
   bool dominate();
   bool dominateOne(int var);
+  std::vector<uint32_t> dominated(int var);
   std::vector<int> cheapestPartners(int var) const;
   bool dominates(int var, int better, int worse) const;
+
+  /// Only during reduce.
+  Memo *memo = nullptr;
+  Memo::Result scratch;
+  std::vector<int> partners;
+  unsigned ticks = 0;
+  /// All false between calls of propagate.
+  std::vector<bool> queued;
 };
 
 /// The core of a problem that passed `check`.

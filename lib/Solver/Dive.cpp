@@ -1,4 +1,5 @@
 //===- Dive.cpp - Quick answers and neighbourhoods ------------------------===//
+#include "Fixer.h"
 #include "Search.h"
 
 #include <algorithm>
@@ -34,80 +35,13 @@ static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
   return result;
 }
 
-namespace {
-/// Fixes variables one by one, taking back what leaves a variable without choices or a
-/// row without room.
-class Fixer {
-public:
-  explicit Fixer(Core &core) : core(core), room(core.slack), least(core.vars.size()) {
-    for (size_t v = 0; v < core.vars.size(); ++v)
-      if (core.vars[v].alive)
-        least[v].assign(core.vars[v].members.size(), 0);
-  }
-  bool fix(int var, int choice);
-
-private:
-  bool charge(int var);
-
-  struct Charge {
-    int var, member;
-    int64_t bytes;
-  };
-  Core &core;
-  std::vector<int64_t> room;
-  /// What each member needs at least, as far as it is taken off the rows.
-  std::vector<std::vector<int64_t>> least;
-  std::vector<Charge> charges;
-};
-} // namespace
-
-/// Takes what var has come to need at least off the rows. False when one overflows.
-bool Fixer::charge(int var) {
-  const CoreVar &v = core.vars[var];
-  bool fits = true;
-  for (size_t i = 0; i < v.members.size(); ++i) {
-    const Member &m = v.members[i];
-    int64_t now = INT64_MAX;
-    for (size_t s = 0; s < m.bytes.size(); ++s)
-      if (!isInfinite(v.cost[s]))
-        now = std::min(now, m.bytes[s]);
-    int64_t more = now - least[var][i];
-    if (more == 0)
-      continue;
-    charges.push_back({var, static_cast<int>(i), more});
-    least[var][i] = now;
-    for (int r = m.begin; r < m.end; ++r)
-      fits &= (room[r] -= more) >= 0;
-  }
-  return fits;
-}
-
-bool Fixer::fix(int var, int choice) {
-  std::vector<Core::Undo> forbidden;
-  core.undo = &forbidden;
-  bool fits = core.fix(var, choice);
-  core.undo = nullptr;
-  charges.clear();
-  int previous = -1;
-  for (size_t i = 0; i < forbidden.size() && fits; ++i)
-    if (forbidden[i].var != previous)
-      fits = charge(previous = forbidden[i].var);
-  if (fits)
-    return true;
-  for (const Charge &c : charges) {
-    const Member &m = core.vars[c.var].members[c.member];
-    least[c.var][c.member] -= c.bytes;
-    for (int r = m.begin; r < m.end; ++r)
-      room[r] += c.bytes;
-  }
-  for (const Core::Undo &u : forbidden)
-    core.vars[u.var].cost[u.choice] = u.cost;
-  return false;
+static bool isLate(const Core &core, size_t step) {
+  return step % 64 == 0 && core.limit && core.limit->exhausted(core.work);
 }
 
 /// Fixes the share of the variables that is most certain, all or nothing: where they
 /// clash, the costs no longer tell what is cheap, and a smaller step is taken. False: no
-/// answer is left.
+/// answer is left, or no time.
 static bool fixTogether(Core &core, const std::vector<Certain> &certain, double share) {
   Core backup = core;
   for (;; share /= 4) {
@@ -118,8 +52,9 @@ static bool fixTogether(Core &core, const std::vector<Certain> &certain, double 
       const Certain &c = certain[i];
       if (isInfinite(core.vars[c.var].cost[c.choice]))
         continue;
+      if (isLate(core, ++done))
+        return false;
       fits = core.fix(c.var, c.choice);
-      ++done;
     }
     if (fits && core.reduce(false))
       return true;
@@ -148,6 +83,8 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
       const Certain &c = certain[i];
       if (isInfinite(core.vars[c.var].cost[c.choice]))
         continue;
+      if (isLate(core, i))
+        return false;
       if (fixer.fix(c.var, c.choice))
         ++done;
     }
@@ -162,6 +99,7 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
 std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
+  core.limit = &budget;
   std::optional<std::vector<int>> best;
   Budget leisure = budget.fraction(0.4);
   while (!budget.exhausted()) {
@@ -187,7 +125,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     accept(core, dual.decoded(), best);
     dual.setCut(cut);
     std::vector<Certain> certain = byCertainty(core, dual);
-    if (!dual.bake())
+    if (!dual.settleInCore())
       return best;
     if (!(hurry ? fixApart(core, certain, share) : fixTogether(core, certain, share)))
       return best;

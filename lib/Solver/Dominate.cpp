@@ -48,29 +48,34 @@ bool Core::dominates(int var, int better, int worse) const {
 /// dominating choice has to be as good, looked at before whole rows are compared.
 std::vector<int> Core::cheapestPartners(int var) const {
   const CoreVar &v = vars[var];
-  size_t degree = v.edges.size();
-  std::vector<int> partner(v.cost.size() * degree);
+  size_t degree = v.edges.size(), k = v.cost.size();
+  std::vector<int> partner(k * degree);
+  std::vector<double> least(k);
   for (size_t i = 0; i < degree; ++i) {
-    int ko = vars[other(v.edges[i], var)].size();
-    for (int s = 0; s < v.size(); ++s) {
-      double least = 2 * infinite;
-      for (int t = 0; t < ko; ++t) {
-        double c = entry(v.edges[i], var, s, t);
-        if (c < least) {
-          least = c;
-          partner[s * degree + i] = t;
+    const CoreEdge &e = edges[v.edges[i]];
+    const double *table = e.table.data();
+    size_t ko = vars[other(v.edges[i], var)].cost.size();
+    std::fill(least.begin(), least.end(), 2 * infinite);
+    bool rows = e.first == var;
+    for (size_t a = 0; a < (rows ? k : ko); ++a)
+      for (size_t b = 0; b < (rows ? ko : k); ++b, ++table) {
+        size_t s = rows ? a : b, t = rows ? b : a;
+        if (*table < least[s]) {
+          least[s] = *table;
+          partner[s * degree + i] = static_cast<int>(t);
         }
       }
-    }
   }
   return partner;
 }
 
-bool Core::dominateOne(int var) {
+/// The choices of var that another one can replace, each followed by that one.
+std::vector<uint32_t> Core::dominated(int var) {
   CoreVar &v = vars[var];
   std::vector<int> partner = cheapestPartners(var);
   size_t degree = v.edges.size();
-  bool any = false;
+  std::vector<uint32_t> result;
+  std::vector<double> kept = v.cost;
   for (int worse = 0; worse < v.size(); ++worse)
     for (int better = 0; better < v.size(); ++better) {
       if (better == worse || isInfinite(v.cost[better]))
@@ -87,15 +92,42 @@ bool Core::dominateOne(int var) {
       if (room < 0 || !dominates(var, better, worse))
         continue;
       v.cost[worse] = infinite;
-      any = true;
+      result.push_back(static_cast<uint32_t>(worse));
+      result.push_back(static_cast<uint32_t>(better));
       break;
     }
-  return any;
+  v.cost = std::move(kept);
+  return result;
+}
+
+bool Core::dominateOne(int var) {
+  CoreVar &v = vars[var];
+  Memo::Key key{'d'};
+  std::vector<Table> inputs;
+  if (memo) {
+    Memo::append(key, v.cost);
+    key.push_back(v.members.size());
+    for (const Member &m : v.members)
+      key.insert(key.end(), m.bytes.begin(), m.bytes.end());
+    for (int e : v.edges) {
+      key.push_back(edges[e].table.id());
+      key.push_back(edges[e].first == var);
+      inputs.push_back(edges[e].table);
+    }
+  }
+  const Memo::Result &result =
+      remember(std::move(key), inputs, [&] { return Memo::Result{{}, dominated(var)}; });
+  if (result.map.empty())
+    return false;
+  for (size_t i = 0; i < result.map.size(); i += 2)
+    v.cost[result.map[i]] = infinite;
+  trail.push_back({TrailRecord::Replaced, var, -1, -1, result.map, 0});
+  return true;
 }
 
 bool Core::dominate() {
   bool any = false;
-  for (size_t v = 0; v < vars.size(); ++v)
+  for (size_t v = 0; v < vars.size() && !expired(); ++v)
     // Quadratic in choices; hubs with thousands of edges never pass it.
     if (vars[v].alive && vars[v].edges.size() <= 64 && vars[v].size() > 1)
       any |= dominateOne(static_cast<int>(v));

@@ -9,6 +9,9 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Blocks.h"
+#include "Clash.h"
+#include "Fixer.h"
 #include "Neighbourhood.h"
 
 #include <algorithm>
@@ -44,16 +47,6 @@ Outcome Driver::infeasible(const std::string &reason) {
   outcome.complete = true;
   outcome.reason = "infeasible: " + reason;
   return outcome;
-}
-
-/// Whether choices are left when only forbidden choices and pairs count.
-static bool pairsLeaveAnAnswer(const Core &core) {
-  Core copy = core;
-  copy.slack.clear();
-  copy.lambda.clear();
-  for (CoreVar &v : copy.vars)
-    v.members.clear();
-  return copy.reduce();
 }
 
 Outcome Driver::finish(const Core &root, bool complete) {
@@ -109,6 +102,39 @@ bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) 
   return isInfinite(result.open);
 }
 
+/// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
+/// all else may come too late.
+bool Driver::firstPhase(Core &core) {
+  Budget part = budget.fraction(0.25);
+  core.limit = &part;
+  bool left = core.reduce();
+  if (left && !part.exhausted(core.work)) {
+    size_t before = core.trail.size();
+    Budget folding = budget.fraction(0.2);
+    foldBlocks(core, folding);
+    budget.work = folding.work;
+    left = core.trail.size() == before || core.reduce();
+  }
+  core.limit = &budget;
+  budget.work += core.work;
+  core.work = 0;
+  if (!left || core.aliveVars() == 0)
+    return left;
+  part = budget.fraction(0.15);
+  Dual dual(core, Cut(), &part);
+  left = dual.run(6, 0);
+  bound = std::max(bound, dual.bound());
+  if (auto choices = construct(core, dual, budget))
+    take(core, std::move(*choices), 0);
+  // Where there is time for more, a fresh start ends higher than these first steps.
+  if (core.tableEntries() > Dual::mostBaked)
+    left = left && dual.keep();
+  budget.work += core.work;
+  core.work = 0;
+  report();
+  return left;
+}
+
 /// Raises the bound of the root and keeps the moved costs: everything after starts from
 /// them. Without a cut, so that the best answer never loses a choice.
 bool Driver::boundPhase(Core &core) {
@@ -117,7 +143,12 @@ bool Driver::boundPhase(Core &core) {
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
-  bool left = dual.bake() && core.reduce();
+  if (auto choices = construct(core, dual, budget))
+    take(core, std::move(*choices), 0);
+  size_t from = core.trail.size();
+  bool left = dual.settleInCore() && core.reduce();
+  if (left && best)
+    best = core.project(std::move(*best), from);
   budget.work += core.work;
   core.work = 0;
   report();
@@ -125,14 +156,14 @@ bool Driver::boundPhase(Core &core) {
 }
 
 /// Shrinks the root by what the best answer's cost excludes. The answer itself stays: the
-/// cut is one above it, and dominance, which may prefer an equal choice, is left out.
+/// cut is one above it.
 bool Driver::tightenPhase(Core &core, int sweeps) {
   Budget part = budget.fraction(0.3);
   Dual dual(core, Cut{cut.upper + 1}, &part);
-  bool left = dual.run(sweeps, 2e-6) && dual.bake();
+  bool left = dual.run(sweeps, 2e-6) && dual.settleInCore();
   bound = std::max(bound, std::min(dual.bound(), cut.upper));
   size_t from = core.trail.size();
-  left = left && core.reduce(false);
+  left = left && core.reduce();
   budget.work += core.work;
   core.work = 0;
   if (left)
@@ -142,9 +173,13 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
 }
 
 void Driver::divePhase(const Core &core, double fraction) {
-  Search diver(budget, cut);
+  // With an answer at hand, something is left for its improvement.
+  bool large = best && core.tableEntries() > 5'000'000;
+  Budget part = large ? budget.fraction(0.6) : budget;
+  Search diver(part, cut);
   if (auto found = diver.dive(core, fraction))
     take(core, std::move(*found), diver.upper());
+  budget.work = part.work;
   report();
 }
 
@@ -171,7 +206,7 @@ Outcome Driver::run() {
   if (!root.infeasible.empty())
     return infeasible(root.infeasible);
   Core &core = root.core;
-  if (!core.reduce() || !boundPhase(core))
+  if (!firstPhase(core) || !boundPhase(core))
     return infeasible(whyInfeasible(buildCore(problem).core));
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
@@ -182,6 +217,16 @@ Outcome Driver::run() {
     improvePhase(core, 50);
     tightenPhase(core, 100);
     divePhase(core, 0.15);
+  }
+  if (best && core.tableEntries() > Dual::mostBaked) {
+    // Branch and bound would copy what does not fit twice.
+    for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
+      improvePhase(core, 200);
+      if (!tightenPhase(core, 100))
+        break;
+    }
+    if (budget.exhausted())
+      return finish(core, false);
   }
   for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
     if (budget.exhausted())
@@ -199,8 +244,36 @@ Outcome Driver::run() {
   return finish(core, true);
 }
 
+/// "variable 3", "variables 3 and 5", "variables 3, 5, 8 and 20 more".
+static std::string list(const std::vector<int> &variables) {
+  static constexpr size_t mostNamed = 8;
+  std::string text = variables.size() == 1 ? "variable " : "variables ";
+  size_t named = std::min(variables.size(), mostNamed);
+  bool all = named == variables.size();
+  for (size_t i = 0; i < named; ++i)
+    text += (i == 0                  ? ""
+             : all && i + 1 == named ? " and "
+                                     : ", ") +
+            std::to_string(variables[i]);
+  return all ? text : text + " and " + std::to_string(variables.size() - named) + " more";
+}
+
 std::string Driver::whyInfeasible(const Core &core) const {
-  if (!pairsLeaveAnAnswer(core))
+  // Bounded by work and by time of its own: the proof is there, only its reason is not.
+  Budget part;
+  part.workLimit = 200'000'000;
+  if (budget.deadline)
+    part.deadline = Budget::Clock::now() + std::chrono::seconds(2);
+  std::vector<int> clash = findClash(core, part);
+  bool single = clash.size() == 1;
+  // Variables of the core beyond the problem's stand for pairs.
+  std::erase_if(clash,
+                [&](int v) { return v >= static_cast<int>(problem.variables.size()); });
+  if (single && clash.size() == 1)
+    return "all choices of " + list(clash) + " are forbidden";
+  if (!clash.empty())
+    return "the forbidden choices and pairs of " + list(clash) + " leave no answer";
+  if (!problem.memoryLimit)
     return "the forbidden choices and pairs leave no answer";
   return "no combination of choices that the forbidden pairs leave fits the memory "
          "limit of " +

@@ -31,6 +31,7 @@ private:
   Outcome infeasible(const std::string &reason);
   std::string whyInfeasible(const Core &core) const;
   bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
+  bool firstPhase(Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
   void divePhase(const Core &core, double fraction);

@@ -30,11 +30,31 @@ Dual::Dual(Core &core, Cut cut, const Budget *budget)
   constant = core.constant;
   penalties(lambda, 1);
   for (size_t e = 0; e < core.edges.size(); ++e) {
-    const std::vector<double> &table = core.edges[e].table;
-    if (std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
+    if (!core.edges[e].movedFirst.empty()) {
+      loadHints(static_cast<int>(e));
+      continue;
+    }
+    // No table of a problem has negative costs, and only such are shared.
+    const Table &table = core.edges[e].table;
+    if (!core.repeats &&
+        std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
       pull(static_cast<int>(e), core.edges[e].first);
   }
   level();
+}
+
+/// Starts from what an earlier dual moved.
+void Dual::loadHints(int edge) {
+  const CoreEdge &e = core.edges[edge];
+  first[edge] = e.movedFirst;
+  second[edge] = e.movedSecond;
+  auto add = [](std::vector<double> &cost, const std::vector<double> &moved) {
+    for (size_t s = 0; s < cost.size(); ++s)
+      if (!isInfinite(cost[s]))
+        cost[s] += moved[s];
+  };
+  add(theta[e.first], first[edge]);
+  add(theta[e.second], second[edge]);
 }
 
 /// Takes every variable's minimum out, so that the constant is a bound again: after the
@@ -230,12 +250,18 @@ bool Dual::visit(int var, bool forward) {
 }
 
 bool Dual::sweep() {
-  for (int v : order)
-    if (!visit(v, true))
+  size_t visits = 0;
+  bool stopped = false;
+  for (auto v = order.begin(); v != order.end() && !stopped; ++v) {
+    if (!visit(*v, true))
       return false;
-  for (auto v = order.rbegin(); v != order.rend(); ++v)
+    stopped = isCutShort(++visits);
+  }
+  for (auto v = order.rbegin(); v != order.rend() && !stopped; ++v) {
     if (!visit(*v, false))
       return false;
+    stopped = isCutShort(++visits);
+  }
   last = constant;
   core.noise = std::max(core.noise, std::abs(constant));
   if (last > best || best <= -infinite) {
@@ -248,22 +274,17 @@ bool Dual::sweep() {
 /// How much of the last direction a step keeps; damps the zigzag of subgradients.
 static constexpr double momentum = 0.3;
 
-void Dual::stepMultipliers() {
-  if (core.slack.empty())
-    return;
+std::vector<double> solver::excessOfRows(const Core &core, const std::vector<int> &choice,
+                                         const std::vector<double> &lambda) {
   std::vector<Wide> use = core.rowUse(choice);
   size_t rows = use.size();
   std::vector<double> over(rows);
   for (size_t r = 0; r < rows; ++r)
     over[r] = static_cast<double>(use[r] - core.slack[r]);
-  // Of each stretch of exceeded rows only the worst is priced: neighbours are mostly the
-  // same constraint, and a step shared by hundreds of rows moves none of them.
   std::vector<double> change(rows);
-  double norm = 0;
   for (size_t r = 0; r < rows;) {
     if (over[r] <= 0) {
       change[r] = lambda[r] > 0 ? over[r] : 0;
-      norm += change[r] * change[r];
       ++r;
       continue;
     }
@@ -274,13 +295,20 @@ void Dual::stepMultipliers() {
       change[r] = lambda[r] > 0 ? over[r] : 0;
     }
     change[worst] = over[worst];
-    norm += over[worst] * over[worst];
   }
-  if (norm == 0)
+  return change;
+}
+
+void Dual::stepMultipliers() {
+  if (core.slack.empty())
     return;
+  std::vector<double> change = excessOfRows(core, choice, lambda);
+  size_t rows = change.size();
+  if (std::all_of(change.begin(), change.end(), [](double c) { return c == 0; }))
+    return;
+  double norm = 0;
   if (direction.empty())
     direction = change;
-  norm = 0;
   for (size_t r = 0; r < rows; ++r) {
     direction[r] = momentum * direction[r] + (1 - momentum) * change[r];
     if (lambda[r] <= 0 && direction[r] < 0)
@@ -345,14 +373,38 @@ bool Dual::run(int maxSweeps, double tolerance) {
   // The multipliers of the best bound, with messages settled for them.
   if (last < best) {
     moveTo(bestLambda);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3 && !(budget && budget->exhausted(core.work)); ++i)
       if (!sweep())
         return false;
   }
   return true;
 }
 
+bool Dual::settleInCore() { return core.tableEntries() > mostBaked ? keep() : bake(); }
+
+bool Dual::keep() {
+  double room = cut.value(core.noise) - constant;
+  for (size_t e = 0; e < core.edges.size(); ++e)
+    if (core.edges[e].alive) {
+      core.edges[e].movedFirst = first[e];
+      core.edges[e].movedSecond = second[e];
+    }
+  core.lambda = lambda;
+  for (int v : order) {
+    bool any = false;
+    for (size_t s = 0; s < theta[v].size(); ++s) {
+      if (isInfinite(theta[v][s]) || theta[v][s] > room)
+        core.vars[v].cost[s] = infinite;
+      any |= !isInfinite(core.vars[v].cost[s]);
+    }
+    if (!any)
+      return false;
+  }
+  return true;
+}
+
 bool Dual::bake() {
+  core.repeats = false;
   double room = cut.value(core.noise) - constant;
   for (size_t e = 0; e < core.edges.size(); ++e) {
     CoreEdge &edge = core.edges[e];
@@ -361,9 +413,11 @@ bool Dual::bake() {
     size_t k = first[e].size(), l = second[e].size();
     core.work += static_cast<int64_t>(k * l);
     const auto &a = theta[edge.first], &b = theta[edge.second];
+    edge.movedFirst = edge.movedSecond = {};
+    std::vector<double> &table = edge.table.edit();
     for (size_t s = 0; s < k; ++s)
       for (size_t t = 0; t < l; ++t) {
-        double &c = edge.table[s * l + t];
+        double &c = table[s * l + t];
         double moved = c - first[e][s] - second[e][t];
         c = isInfinite(c) || isInfinite(moved) || moved + a[s] + b[t] > room ? infinite
                                                                              : moved;

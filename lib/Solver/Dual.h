@@ -33,8 +33,19 @@ struct Cut {
   }
 };
 
+/// By how much the choices exceed each row, where a multiplier should move. Of each
+/// stretch of exceeded rows only the worst counts, and those that are priced already:
+/// neighbours are mostly the same constraint, and a step shared by hundreds of rows moves
+/// none of them.
+std::vector<double> excessOfRows(const Core &core, const std::vector<int> &choice,
+                                 const std::vector<double> &lambda);
+
 class Dual {
 public:
+  /// Tables of more entries than this in all are not copied edge by edge: 60 million are
+  /// half a GiB, and a dive and a search hold some copies.
+  static constexpr int64_t mostBaked = 60'000'000;
+
   /// Starts from the core's costs and multipliers. The core must not change until bake.
   /// A budget, where given, ends `run` early.
   Dual(Core &core, Cut cut, const Budget *budget = nullptr);
@@ -49,11 +60,22 @@ public:
   /// bound excludes. False: nothing is left.
   bool bake();
 
+  /// What bake does where there is no memory for every edge's own table: the moved costs
+  /// stay beside the tables as hints, and only choices are forbidden.
+  bool keep();
+  /// bake or keep, by the size of the core.
+  bool settleInCore();
+
   double bound() const { return best; }
   /// Choices read off during the last forward pass; may break rows and pairs.
   const std::vector<int> &decoded() const { return choice; }
   /// Cost of a choice above the bound, with multipliers, as moved so far.
   const std::vector<double> &excess(int var) const { return theta[var]; }
+  /// The cost of a pair as moved so far.
+  double pairExcess(int edge, int var, int choice, int otherChoice) {
+    return core.entry(edge, var, choice, otherChoice) - message(edge, var)[choice] -
+           message(edge, core.other(edge, var))[otherChoice];
+  }
   void setCut(Cut c) { cut = c; }
   /// Size of the first multiplier steps; 1 by default, less where they already fit.
   void setStep(double step) { scale = step; }
@@ -72,6 +94,10 @@ private:
   void moveTo(std::vector<double> target);
 
   void penalties(const std::vector<double> &change, double sign);
+  void loadHints(int edge);
+  bool isCutShort(size_t visits) const {
+    return visits % 64 == 0 && budget && budget->exhausted(core.work);
+  }
 
   Core &core;
   Cut cut;

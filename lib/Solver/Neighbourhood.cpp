@@ -57,11 +57,14 @@ std::vector<int> Neighbourhood::piece(size_t wanted) {
 
 void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
   Core sub = condition(core, choices, attempt.free, use);
+  sub.limit = &part;
   std::vector<int> now;
   for (int v : attempt.free)
     now.push_back(choices[v]);
   attempt.before = sub.price(now);
   Search search(part, Cut{attempt.before}, 40, 1);
+  // A piece's work is for many nodes.
+  search.setTreeEntries(200'000);
   Search::Result result = search.solve(sub);
   attempt.work = part.work;
   attempt.after = search.upper();
@@ -69,16 +72,59 @@ void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
   attempt.found = std::move(result.choices);
 }
 
+/// The cost of the variables of a piece and of all edges that they touch.
+double Neighbourhood::costOf(const std::vector<int> &piece,
+                             const std::vector<int> &now) const {
+  double sum = 0;
+  for (int v : piece) {
+    sum += core.vars[v].cost[now[v]];
+    for (int e : core.vars[v].edges) {
+      int o = core.other(e, v);
+      // An edge inside the piece is counted at its lower end.
+      if (o > v || !std::binary_search(piece.begin(), piece.end(), o))
+        sum += core.entry(e, v, now[v], now[o]);
+    }
+  }
+  return sum;
+}
+
+/// Takes an attempt over if it still helps after those applied before it. Only what the
+/// piece touches is looked at: a model has many times more.
 bool Neighbourhood::apply(const Attempt &attempt) {
-  std::vector<int> next = choices;
+  std::vector<int> before;
+  for (int v : attempt.free)
+    before.push_back(choices[v]);
+  double old = costOf(attempt.free, choices);
   for (size_t i = 0; i < attempt.free.size(); ++i)
-    next[attempt.free[i]] = (*attempt.found)[i];
-  double nextCost = core.price(next);
-  if (nextCost >= cost || !core.fits(next))
+    choices[attempt.free[i]] = (*attempt.found)[i];
+  double change = costOf(attempt.free, choices) - old;
+  int low = static_cast<int>(use.size()), high = 0;
+  for (int v : attempt.free)
+    for (const Member &m : core.vars[v].members) {
+      low = std::min(low, m.begin);
+      high = std::max(high, m.end);
+    }
+  std::vector<Wide> more(std::max(0, high - low) + 1);
+  for (size_t i = 0; i < attempt.free.size(); ++i)
+    for (const Member &m : core.vars[attempt.free[i]].members) {
+      Wide bytes = m.bytes[choices[attempt.free[i]]] - m.bytes[before[i]];
+      more[m.begin - low] += bytes;
+      more[m.end - low] -= bytes;
+    }
+  bool better = change < 0;
+  for (int r = low; r < high && better; ++r) {
+    if (r > low)
+      more[r - low] += more[r - low - 1];
+    better = use[r] + more[r - low] <= core.slack[r];
+  }
+  if (!better) {
+    for (size_t i = 0; i < attempt.free.size(); ++i)
+      choices[attempt.free[i]] = before[i];
     return false;
-  choices = std::move(next);
-  cost = nextCost;
-  use = core.rowUse(choices);
+  }
+  for (int r = low; r < high; ++r)
+    use[r] += more[r - low];
+  cost += change;
   return true;
 }
 
@@ -106,11 +152,11 @@ bool Neighbourhood::round(Budget &budget, int threads) {
       improved |= apply(a);
     // Pieces as large as can still be searched to the end.
     if (a.complete)
-      growth += 0.02;
+      growth += 0.05;
     else
-      growth -= 0.06;
+      growth -= 0.15;
   }
-  growth = std::clamp(growth, -1.5, 4.0);
+  growth = std::clamp(growth, -3.0, 4.0);
   size = static_cast<size_t>(60.0 * std::exp2(growth));
   return improved;
 }

@@ -32,6 +32,7 @@ private:
   };
   std::vector<int> piece(size_t wanted);
   void solvePiece(Attempt &attempt, Budget part) const;
+  double costOf(const std::vector<int> &piece, const std::vector<int> &now) const;
   bool apply(const Attempt &attempt);
 
   const Core &core;

@@ -2,7 +2,8 @@
 #include "partita/Solver/Problem.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
+#include <unordered_set>
 
 using namespace partita;
 using namespace partita::solver;
@@ -22,14 +23,27 @@ std::string solver::toString(Wide value) {
   return digits;
 }
 
+CostTable TablePool::add(std::vector<int64_t> &&costs) {
+  uint64_t hash = costs.size();
+  for (int64_t c : costs)
+    hash = (hash ^ static_cast<uint64_t>(c) ^ (hash >> 29)) * 0x9e3779b97f4a7c15ull;
+  std::vector<CostTable> &same = known[hash];
+  for (const CostTable &table : same)
+    if (std::equal(table.begin(), table.end(), costs.begin(), costs.end()))
+      return table;
+  costs.shrink_to_fit();
+  return same.emplace_back(std::move(costs));
+}
+
 static std::string number(size_t value) { return std::to_string(value); }
 
-static Expected<void> checkCosts(const std::vector<int64_t> &costs,
-                                 const std::string &owner) {
+static Expected<void> checkCosts(std::span<const int64_t> costs, const char *kind,
+                                 size_t owner) {
   for (size_t i = 0; i < costs.size(); ++i)
     if (costs[i] < 0 || costs[i] > forbidden)
-      return makeError(owner + ": cost " + number(i) + " is " + std::to_string(costs[i]) +
-                       ", expected 0 to " + std::to_string(forbidden));
+      return makeError(std::string(kind) + " " + number(owner) + ": cost " + number(i) +
+                       " is " + std::to_string(costs[i]) + ", expected 0 to " +
+                       std::to_string(forbidden));
   return {};
 }
 
@@ -51,7 +65,9 @@ static Expected<void> checkUsages(const std::vector<Usage> &usages, size_t entri
   return {};
 }
 
-static Expected<void> checkEdge(const Problem &problem, size_t e) {
+/// `checked`: the shared tables that need no second look.
+static Expected<void> checkEdge(const Problem &problem, size_t e,
+                                std::unordered_set<const void *> &checked) {
   const Edge &edge = problem.edges[e];
   std::string owner = "edge " + number(e);
   for (uint32_t v : {edge.first, edge.second})
@@ -65,8 +81,9 @@ static Expected<void> checkEdge(const Problem &problem, size_t e) {
   if (edge.costs.size() != a * b)
     return makeError(owner + ": " + number(edge.costs.size()) + " costs, expected " +
                      number(a) + " x " + number(b));
-  if (auto ok = checkCosts(edge.costs, owner); !ok)
-    return ok;
+  if (checked.insert(edge.costs.id()).second)
+    if (auto ok = checkCosts(edge.costs, "edge", e); !ok)
+      return ok;
   return checkUsages(edge.usages, edge.costs.size(), owner);
 }
 
@@ -100,28 +117,48 @@ Expected<void> solver::check(const Problem &problem) {
     std::string owner = "variable " + number(v);
     if (variable.costs.empty())
       return makeError(owner + ": has no choices");
-    if (auto ok = checkCosts(variable.costs, owner); !ok)
+    if (auto ok = checkCosts(variable.costs, "variable", v); !ok)
       return ok;
     if (auto ok = checkUsages(variable.usages, variable.costs.size(), owner); !ok)
       return ok;
   }
+  std::unordered_set<const void *> checked;
   for (size_t e = 0; e < problem.edges.size(); ++e)
-    if (auto ok = checkEdge(problem, e); !ok)
+    if (auto ok = checkEdge(problem, e, checked); !ok)
       return ok;
   return checkClasses(problem);
 }
 
 namespace {
 /// Bytes added to or taken from the sum at a time step.
-using Steps = std::map<int64_t, Wide>;
+struct Step {
+  int64_t time;
+  Wide change;
+};
 } // namespace
 
-static void addUsages(Steps &steps, const std::vector<Usage> &usages, size_t entry) {
+static void addUsages(std::vector<Step> &steps, const std::vector<Usage> &usages,
+                      size_t entry) {
   for (const Usage &usage : usages)
     if (usage.begin < usage.end && usage.bytes[entry] != 0) {
-      steps[usage.begin] += usage.bytes[entry];
-      steps[usage.end] -= usage.bytes[entry];
+      steps.push_back({usage.begin, usage.bytes[entry]});
+      steps.push_back({usage.end, -usage.bytes[entry]});
     }
+}
+
+/// The largest sum over the time steps and the first where it occurs.
+static void findPeak(std::vector<Step> &steps, Price &price) {
+  std::sort(steps.begin(), steps.end(),
+            [](const Step &a, const Step &b) { return a.time < b.time; });
+  Wide now = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    now += steps[i].change;
+    bool last = i + 1 == steps.size() || steps[i + 1].time != steps[i].time;
+    if (last && now > price.peakBytes) {
+      price.peakBytes = now;
+      price.peakTime = steps[i].time;
+    }
+  }
 }
 
 Expected<Price> solver::verify(const Problem &problem,
@@ -130,7 +167,7 @@ Expected<Price> solver::verify(const Problem &problem,
     return makeError("the answer has " + number(choices.size()) + " choices for " +
                      number(problem.variables.size()) + " variables");
   Price price;
-  Steps steps;
+  std::vector<Step> steps;
   for (size_t v = 0; v < choices.size(); ++v) {
     const Variable &variable = problem.variables[v];
     if (choices[v] >= variable.costs.size())
@@ -158,14 +195,7 @@ Expected<Price> solver::verify(const Problem &problem,
       if (choices[v] != choices[members.front()])
         return makeError("variables " + number(members.front()) + " and " + number(v) +
                          " are of one class but take different choices");
-  Wide now = 0;
-  for (const auto &[time, change] : steps) {
-    now += change;
-    if (now > price.peakBytes) {
-      price.peakBytes = now;
-      price.peakTime = time;
-    }
-  }
+  findPeak(steps, price);
   if (problem.memoryLimit && price.peakBytes > *problem.memoryLimit)
     return makeError("at time step " + std::to_string(price.peakTime) +
                      " the answer uses " + toString(price.peakBytes) +

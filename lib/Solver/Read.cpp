@@ -16,11 +16,30 @@ using Lists = std::vector<std::vector<int64_t>>;
 
 /// The members as they stand in the file, in whatever order they come.
 struct Raw {
-  std::optional<Lists> intervals, costs, usages, edgeNodes, edgeCosts;
+  std::optional<Lists> intervals, costs, usages, edgeNodes;
+  std::optional<std::vector<CostTable>> edgeCosts;
   std::optional<int64_t> limit;
   bool sawNodes = false, sawEdges = false;
 };
 } // namespace
+
+static Expected<void> readTables(JsonStream &json,
+                                 std::optional<std::vector<CostTable>> &out) {
+  out.emplace();
+  if (auto begun = json.beginArray(); !begun)
+    return begun;
+  TablePool tables;
+  for (std::vector<int64_t> costs;; costs.clear()) {
+    Expected<bool> more = json.nextElement();
+    if (!more)
+      return tl::unexpected(more.error());
+    if (!*more)
+      return {};
+    if (auto read = json.readIntegers(0, forbidden, costs); !read)
+      return read;
+    out->push_back(tables.add(std::move(costs)));
+  }
+}
 
 static Expected<void> readLists(JsonStream &json, int64_t high, int64_t length,
                                 std::optional<Lists> &out) {
@@ -88,7 +107,7 @@ static Expected<void> readEdges(JsonStream &json, Raw &raw) {
     if (key == "nodes")
       return known(readLists(json, UINT32_MAX, 2, raw.edgeNodes));
     if (key == "costs")
-      return known(readLists(json, forbidden, 0, raw.edgeCosts));
+      return known(readTables(json, raw.edgeCosts));
     return false;
   });
 }

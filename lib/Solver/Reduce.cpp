@@ -10,17 +10,21 @@ using namespace partita::solver;
 /// False when none is left.
 bool Core::reviseEdge(int edge, int var, bool &changed) {
   const CoreEdge &e = edges[edge];
-  int o = other(edge, var), k = vars[var].size(), ko = vars[o].size();
+  int o = other(edge, var), k = vars[var].size();
   bool any = false;
-  int columns = vars[e.second].size();
+  size_t columns = vars[e.second].cost.size();
+  const double *table = e.table.data();
+  partners.clear();
+  for (int t = 0; t < vars[o].size(); ++t)
+    if (!isInfinite(vars[o].cost[t]))
+      partners.push_back(t);
   for (int s = 0; s < k; ++s) {
     if (isInfinite(vars[var].cost[s]))
       continue;
     bool supported = false;
-    for (int t = 0; t < ko && !supported; ++t) {
-      double c = e.first == var ? e.table[s * columns + t] : e.table[t * columns + s];
-      supported = !isInfinite(c) && !isInfinite(vars[o].cost[t]);
-    }
+    for (size_t i = 0; i < partners.size() && !supported; ++i)
+      supported = !isInfinite(e.first == var ? table[s * columns + partners[i]]
+                                             : table[partners[i] * columns + s]);
     ++work;
     if (!supported) {
       forbid(var, s);
@@ -32,26 +36,28 @@ bool Core::reviseEdge(int edge, int var, bool &changed) {
 }
 
 bool Core::propagate(std::vector<int> changed) {
-  std::vector<bool> queued(vars.size());
+  queued.resize(vars.size());
   for (int v : changed)
     queued[v] = true;
+  bool left = true;
   for (size_t head = 0; head < changed.size(); ++head) {
     int v = changed[head];
     queued[v] = false;
-    if (!vars[v].alive)
+    if (!vars[v].alive || !left)
       continue;
     for (int e : vars[v].edges) {
       int o = other(e, v);
       bool shrunk = false;
-      if (!reviseEdge(e, o, shrunk))
-        return false;
+      left = reviseEdge(e, o, shrunk);
+      if (!left)
+        break;
       if (shrunk && !queued[o]) {
         queued[o] = true;
         changed.push_back(o);
       }
     }
   }
-  return true;
+  return left;
 }
 
 bool Core::fix(int var, int choice) {
@@ -82,6 +88,14 @@ bool Core::normalizeMembers(int var) {
   return true;
 }
 
+static void keepOnly(std::vector<double> &values, const std::vector<int> &keep) {
+  if (values.empty())
+    return;
+  for (size_t i = 0; i < keep.size(); ++i)
+    values[i] = values[keep[i]];
+  values.resize(keep.size());
+}
+
 /// Removes forbidden choices physically. False when a variable has none left or a row
 /// overflows.
 bool Core::compact() {
@@ -106,12 +120,21 @@ bool Core::compact() {
     size_t k = vars[e.first].cost.size(), l = vars[e.second].cost.size();
     if (rows.size() == k && columns.size() == l)
       continue;
-    size_t out = 0;
-    for (int s : rows)
-      for (int t : columns)
-        e.table[out++] = e.table[s * l + t];
-    e.table.resize(out);
-    work += static_cast<int64_t>(out);
+    Memo::Key key{'c', e.table.id(), rows.size()};
+    key.insert(key.end(), rows.begin(), rows.end());
+    key.insert(key.end(), columns.begin(), columns.end());
+    Table kept = remember(std::move(key), {e.table}, [&] {
+                   std::vector<double> table;
+                   table.reserve(rows.size() * columns.size());
+                   for (int s : rows)
+                     for (int t : columns)
+                       table.push_back(e.table[s * l + t]);
+                   work += static_cast<int64_t>(table.size());
+                   return Memo::Result{Table(std::move(table)), {}};
+                 }).table;
+    e.table = std::move(kept);
+    keepOnly(e.movedFirst, rows);
+    keepOnly(e.movedSecond, columns);
   }
   for (size_t v = 0; v < vars.size(); ++v) {
     CoreVar &var = vars[v];
@@ -177,7 +200,8 @@ void Core::absorb(int var) {
       vars[o].cost[t] = std::min(infinite, vars[o].cost[t] + edges[e].table[t]);
     std::erase(vars[o].edges, e);
     edges[e].alive = false;
-    edges[e].table = {};
+    edges[e].table.clear();
+    edges[e].movedFirst = edges[e].movedSecond = {};
   }
   trail.push_back({TrailRecord::Follows, var, -1, -1, {0}, 0});
   vars[var].edges.clear();
@@ -185,28 +209,41 @@ void Core::absorb(int var) {
   vars[var].alive = false;
 }
 
-/// Whether each choice of the other end leaves exactly one choice of `var`; then map
+/// Whether each choice of the other end leaves exactly one choice of `var`; then the map
 /// holds it.
-bool Core::functionOf(int edge, int var, std::vector<uint32_t> &map) const {
+Memo::Result Core::findFunction(int edge, int var) const {
   const CoreEdge &e = edges[edge];
   int k = vars[var].size(), ko = vars[other(edge, var)].size();
   int columns = vars[e.second].size();
-  map.clear();
+  const double *table = e.table.data();
+  Memo::Result result;
   for (int t = 0; t < ko; ++t) {
     int found = -1;
     for (int s = 0; s < k; ++s) {
-      double c = e.first == var ? e.table[s * columns + t] : e.table[t * columns + s];
+      double c = e.first == var ? table[s * columns + t] : table[t * columns + s];
       if (isInfinite(c))
         continue;
       if (found >= 0)
-        return false;
+        return result;
       found = s;
     }
     if (found < 0)
-      return false;
-    map.push_back(static_cast<uint32_t>(found));
+      return result;
+    result.map.push_back(static_cast<uint32_t>(found));
   }
-  return true;
+  result.holds = true;
+  return result;
+}
+
+bool Core::functionOf(int edge, int var, std::vector<uint32_t> &map) {
+  const Table &table = edges[edge].table;
+  // Most tables are seen not to be one within their first row.
+  Memo::Key key{'f', table.id(), edges[edge].first == var};
+  const Memo::Result &result =
+      remember(std::move(key), {table}, [&] { return findFunction(edge, var); });
+  if (result.holds)
+    map = result.map;
+  return result.holds;
 }
 
 /// Contracting a function of a larger variable repeats rows of its tables: only while
@@ -244,13 +281,19 @@ void Core::contract(int into, int var, int edge, std::vector<uint32_t> map) {
   std::vector<int> incident = vars[var].edges;
   for (int e : incident) {
     int o = other(e, var), ko = vars[o].size();
-    std::vector<double> table;
-    table.reserve(static_cast<size_t>(ki) * ko);
-    for (int s = 0; s < ki; ++s)
-      for (int t = 0; t < ko; ++t)
-        table.push_back(entry(e, var, static_cast<int>(map[s]), t));
+    const Table &from = edges[e].table;
+    Memo::Key key{'m', from.id(), edges[e].first == var, static_cast<uint64_t>(ko)};
+    key.insert(key.end(), map.begin(), map.end());
+    Table moved = remember(std::move(key), {from}, [&] {
+                    std::vector<double> table;
+                    table.reserve(static_cast<size_t>(ki) * ko);
+                    for (int s = 0; s < ki; ++s)
+                      for (int t = 0; t < ko; ++t)
+                        table.push_back(entry(e, var, static_cast<int>(map[s]), t));
+                    return Memo::Result{Table(std::move(table)), {}};
+                  }).table;
     removeEdge(e);
-    addTable(into, o, std::move(table));
+    addTable(into, o, moved);
   }
   trail.push_back({TrailRecord::Follows, var, into, -1, std::move(map), 0});
   vars[var].members.clear();
@@ -260,7 +303,7 @@ void Core::contract(int into, int var, int edge, std::vector<uint32_t> map) {
 bool Core::mergeFunctional() {
   bool any = false;
   std::vector<uint32_t> map;
-  for (size_t e = 0; e < edges.size(); ++e) {
+  for (size_t e = 0; e < edges.size() && !expired(); ++e) {
     if (!edges[e].alive)
       continue;
     int a = edges[e].first, b = edges[e].second;
@@ -278,6 +321,32 @@ bool Core::mergeFunctional() {
     }
   }
   return any;
+}
+
+/// The least over var's choices for each choice of its one or two neighbours, and which.
+Memo::Result Core::eliminationTable(int var, int ea, int eb) const {
+  const CoreVar &v = vars[var];
+  int k = v.size(), a = other(ea, var), ka = vars[a].size();
+  bool two = eb >= 0;
+  int b = two ? other(eb, var) : -1, kb = two ? vars[b].size() : 1;
+  std::vector<double> table(static_cast<size_t>(ka) * kb, infinite);
+  std::vector<uint32_t> map(table.size());
+  std::vector<double> row(k);
+  for (int s = 0; s < ka; ++s) {
+    for (int c = 0; c < k; ++c)
+      row[c] = v.cost[c] + entry(ea, a, s, c);
+    for (int t = 0; t < kb; ++t) {
+      size_t at = static_cast<size_t>(s) * kb + t;
+      for (int c = 0; c < k; ++c) {
+        double sum = row[c] + (two ? entry(eb, b, t, c) : 0);
+        if (sum < table[at]) {
+          table[at] = sum;
+          map[at] = static_cast<uint32_t>(c);
+        }
+      }
+    }
+  }
+  return {Table(std::move(table)), std::move(map)};
 }
 
 /// Removes a variable without memory and with at most two neighbours exactly.
@@ -304,33 +373,27 @@ bool Core::eliminateOne(int var) {
     return false;
   if (static_cast<int64_t>(ka) * kb * k > 20'000'000)
     return false;
-  std::vector<double> table(static_cast<size_t>(ka) * kb, infinite);
-  std::vector<uint32_t> map(table.size());
-  std::vector<double> row(k);
-  for (int s = 0; s < ka; ++s) {
-    for (int c = 0; c < k; ++c)
-      row[c] = v.cost[c] + entry(ea, a, s, c);
-    for (int t = 0; t < kb; ++t) {
-      size_t at = static_cast<size_t>(s) * kb + t;
-      for (int c = 0; c < k; ++c) {
-        double sum = row[c] + (two ? entry(eb, b, t, c) : 0);
-        if (sum < table[at]) {
-          table[at] = sum;
-          map[at] = static_cast<uint32_t>(c);
-        }
-      }
-    }
+  Memo::Key key{'e', edges[ea].table.id(), edges[ea].first == var};
+  if (two) {
+    key.push_back(edges[eb].table.id());
+    key.push_back(edges[eb].first == var);
   }
-  work += static_cast<int64_t>(table.size()) * k;
+  Memo::append(key, v.cost);
+  std::vector<Table> inputs{edges[ea].table};
+  if (two)
+    inputs.push_back(edges[eb].table);
+  Memo::Result result =
+      remember(std::move(key), inputs, [&] { return eliminationTable(var, ea, eb); });
+  work += static_cast<int64_t>(result.table.size()) * k;
   removeEdge(ea);
   if (two) {
     removeEdge(eb);
-    addTable(a, b, std::move(table));
-    trail.push_back({TrailRecord::FollowsTwo, var, a, b, std::move(map), kb});
+    addTable(a, b, result.table);
+    trail.push_back({TrailRecord::FollowsTwo, var, a, b, std::move(result.map), kb});
   } else {
     for (int s = 0; s < ka; ++s)
-      vars[a].cost[s] = std::min(infinite, vars[a].cost[s] + table[s]);
-    trail.push_back({TrailRecord::Follows, var, a, -1, std::move(map), 0});
+      vars[a].cost[s] = std::min(infinite, vars[a].cost[s] + result.table[s]);
+    trail.push_back({TrailRecord::Follows, var, a, -1, std::move(result.map), 0});
   }
   v.alive = false;
   return true;
@@ -338,13 +401,21 @@ bool Core::eliminateOne(int var) {
 
 bool Core::eliminate() {
   bool any = false;
-  for (size_t v = 0; v < vars.size(); ++v)
+  for (size_t v = 0; v < vars.size() && !expired(); ++v)
     if (vars[v].alive && vars[v].members.empty() && vars[v].edges.size() <= 2)
       any |= eliminateOne(static_cast<int>(v));
   return any;
 }
 
 bool Core::reduce(bool dominance) {
+  Memo results;
+  memo = repeats ? &results : nullptr;
+  bool left = reduceAll(dominance);
+  memo = nullptr;
+  return left;
+}
+
+bool Core::reduceAll(bool dominance) {
   std::vector<int> changed;
   for (size_t v = 0; v < vars.size(); ++v)
     if (vars[v].alive)
@@ -372,7 +443,7 @@ bool Core::reduce(bool dominance) {
             std::any_of(vars[v].cost.begin(), vars[v].cost.end(), isInfinite))
           changed.push_back(static_cast<int>(v));
     }
-    if (!any)
+    if (!any || expired())
       return true;
     for (size_t v = 0; v < vars.size(); ++v)
       if (vars[v].alive &&

@@ -78,8 +78,20 @@ static void mergeMembers(std::vector<Member> &members) {
 
 void Core::compressRows() {
   std::vector<size_t> kept = bindingRows();
-  if (kept.size() == slack.size())
-    return;
+  if (kept.size() != slack.size())
+    keepRows(kept);
+}
+
+void Core::dropRows(const std::vector<bool> &dropped) {
+  std::vector<size_t> kept;
+  for (size_t r = 0; r < dropped.size(); ++r)
+    if (!dropped[r])
+      kept.push_back(r);
+  if (kept.size() != slack.size())
+    keepRows(kept);
+}
+
+void Core::keepRows(const std::vector<size_t> &kept) {
   std::vector<int> before(slack.size() + 1);
   for (size_t row : kept)
     ++before[row + 1];

@@ -59,11 +59,17 @@ std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dua
 }
 
 /// One side of a branch as a core of its own. False: that side is empty.
-static bool side(const Core &core, Search::Branch at, bool fixed, Core &child,
+static bool side(const Core &core, const Search::Branch &at, bool fixed, Core &child,
                  std::vector<int> &ids) {
   child = core.pack(ids);
   int var =
       static_cast<int>(std::lower_bound(ids.begin(), ids.end(), at.var) - ids.begin());
+  if (!at.part.empty()) {
+    for (size_t s = 0; s < at.part.size(); ++s)
+      if (at.part[s] != fixed)
+        child.vars[var].cost[s] = infinite;
+    return true;
+  }
   if (fixed)
     return child.fix(var, at.choice);
   child.vars[var].cost[at.choice] = infinite;
@@ -144,6 +150,120 @@ Search::Result Search::branch(Core &core, Branch at, double bound, int depth) {
   return result;
 }
 
+/// What the choices of a variable pay for memory.
+static std::vector<double> memoryPrices(const Core &core, int var) {
+  std::vector<double> result(core.vars[var].cost.size());
+  for (const Member &m : core.vars[var].members)
+    for (int r = m.begin; r < m.end; ++r)
+      for (size_t s = 0; s < result.size(); ++s)
+        result[s] += core.lambda[r] * static_cast<double>(m.bytes[s]);
+  return result;
+}
+
+/// The bound's gap is due to memory: splits the variable whose choices, as far as they
+/// are near the best, pay most differently for it, in the cheap and the costly ones.
+static Search::Branch splitByMemory(const Core &core,
+                                    const std::vector<std::vector<double>> &excess,
+                                    double room) {
+  Search::Branch best;
+  double most = -1;
+  for (size_t v = 0; v < core.vars.size(); ++v) {
+    if (!core.vars[v].alive || core.vars[v].size() < 2)
+      continue;
+    std::vector<double> price = memoryPrices(core, static_cast<int>(v));
+    double low = infinite, high = -infinite, sum = 0, weight = 0;
+    for (size_t s = 0; s < price.size(); ++s) {
+      if (isInfinite(core.vars[v].cost[s]))
+        continue;
+      double near = std::max(0.0, 1 - excess[v][s] / (room + 1e-9)) + 1e-3;
+      sum += near * price[s];
+      weight += near;
+      low = std::min(low, price[s]);
+      high = std::max(high, price[s]);
+    }
+    double middle = sum / weight, spread = 0;
+    for (size_t s = 0; s < price.size(); ++s)
+      if (!isInfinite(core.vars[v].cost[s]))
+        spread += std::abs(price[s] - middle) *
+                  (std::max(0.0, 1 - excess[v][s] / (room + 1e-9)) + 1e-3) / weight;
+    if (spread <= most)
+      continue;
+    most = spread;
+    size_t cheapest = static_cast<size_t>(
+        std::min_element(excess[v].begin(), excess[v].end()) - excess[v].begin());
+    best = {static_cast<int>(v), static_cast<int>(cheapest), {}};
+    if (high > low) {
+      best.part.resize(price.size());
+      bool side = price[cheapest] > middle;
+      for (size_t s = 0; s < price.size(); ++s)
+        best.part[s] = (price[s] > middle) == side;
+    }
+  }
+  return best;
+}
+
+std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int depth,
+                                                int round, Result &result) {
+  // The multipliers of the first round serve all nodes below.
+  bool first = treeTried && !treeStarted;
+  treeStarted = true;
+  tree.run(first ? 300 : 10, budget, cut, [&](const std::vector<int> &choices) {
+    accept(core, choices, result.choices);
+    return cut;
+  });
+  double bound = tree.bound();
+  double room = cut.value(core.noise) - bound;
+  // Without memory the first minimum is an answer, and nothing is below it.
+  if (room < 0 || core.slack.empty()) {
+    count(core);
+    return result;
+  }
+  std::vector<std::vector<double>> excess = tree.marginals();
+  int64_t before = 0, after = 0;
+  for (size_t v = 0; v < core.vars.size(); ++v)
+    if (core.vars[v].alive)
+      for (int s = 0; s < core.vars[v].size(); ++s) {
+        before += !isInfinite(core.vars[v].cost[s]);
+        if (excess[v][s] > room)
+          core.vars[v].cost[s] = infinite;
+        after += !isInfinite(core.vars[v].cost[s]);
+      }
+  count(core);
+  if (nodesLeft <= 0 || budget.exhausted()) {
+    result.open = bound;
+    return result;
+  }
+  if (round < 8 && after < before * 9 / 10)
+    return std::nullopt;
+  Branch at = splitByMemory(core, excess, room);
+  if (at.var < 0)
+    return std::nullopt;
+  Result deeper = branch(core, at, bound, depth);
+  if (deeper.choices)
+    result.choices = std::move(deeper.choices);
+  result.open = deeper.open;
+  return result;
+}
+
+/// Message passing and its probes are quicker where they reach the same bound: at the
+/// root, both are compared. True when exact minima close more of the gap.
+bool Search::tryTree(Core &core, double bound, Result &result) {
+  if (treeTried)
+    return false;
+  treeTried = true;
+  TreeBound tree(core, treeEntries);
+  if (!tree.fits())
+    return false;
+  tree.run(60, budget, cut, [&](const std::vector<int> &choices) {
+    accept(core, choices, result.choices);
+    return cut;
+  });
+  count(core);
+  double gap = isInfinite(cut.upper) ? 0.02 * std::abs(bound) : cut.upper - bound;
+  preferTree = tree.bound() > bound + 0.1 * gap;
+  return preferTree;
+}
+
 Search::Result Search::solve(Core &core, int depth) {
   Result result;
   double bound = -infinite;
@@ -158,6 +278,12 @@ Search::Result Search::solve(Core &core, int depth) {
       accept(core, std::vector<int>(core.vars.size()), result.choices);
       return result;
     }
+    if (preferTree)
+      if (TreeBound tree(core, treeEntries); tree.fits()) {
+        if (auto done = treeRound(core, tree, depth, round, result))
+          return *done;
+        continue;
+      }
     Dual dual(core, cut, &budget);
     bool below = dual.run(depth == 0 && round == 0 ? 160 : 32, 1e-6);
     if (!below) {
@@ -184,6 +310,8 @@ Search::Result Search::solve(Core &core, int depth) {
         left += std::count_if(e.table.begin(), e.table.end(),
                               [](double c) { return !isInfinite(c); });
     if (round < 8 && left < before * 9 / 10)
+      continue;
+    if (depth == 0 && !preferTree && tryTree(core, bound, result))
       continue;
     Branch at = choose(core, likely, bound);
     if (at.var < 0)

@@ -40,6 +40,8 @@ problem "[0, 1, 1, 0]" 2
 expect "too little memory" 1 'infeasible: at time step 1 every answer needs at least 3 bytes, the limit is 2'
 problem "[0, 1, 1000000000000000000, 1000000000000000000]" 7
 expect "pairs and memory clash" 1 'infeasible: .*memory limit of 7 bytes'
+problem "[1000000000000000000, 1000000000000000000, 1000000000000000000, 1000000000000000000]" 8
+expect "clash" 1 'infeasible: the forbidden choices and pairs of variables 0 and 1 leave no answer'
 problem "[0, 1, 1]" 8
 expect "sizes" 1 'edge 0: 3 costs, expected 2 x 2'
 problem "[0, 1, 1, 0]" 0
@@ -48,6 +50,8 @@ echo '{"problem": ' > "$folder/p.json"
 expect "cut short" 1 'not valid JSON: the file ends in line 2'
 echo 'hello' > "$folder/p.json"
 expect "not JSON" 1 'not valid JSON'
+echo '{"problem": {"nodes": {"intervals": [], "costs": [], "usages": []}}}' > "$folder/p.json"
+expect "no variables" 1 'the problem is empty'
 rm "$folder/p.json"
 expect "no file" 1 'cannot open'
 exit $failed

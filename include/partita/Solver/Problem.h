@@ -19,9 +19,13 @@
 
 #include "partita/Base/Error.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace partita::solver {
@@ -49,12 +53,59 @@ struct Variable {
   std::vector<Usage> usages;
 };
 
+/// Row-major costs of pairs of choices. Copies share the numbers until one of them is
+/// changed, so the equal layers of a model cost one table. The solver works on shared
+/// tables once: a caller that builds equal tables should copy the first.
+class CostTable {
+public:
+  CostTable() = default;
+  CostTable(std::vector<int64_t> costs)
+      : shared(std::make_shared<std::vector<int64_t>>(std::move(costs))) {}
+  CostTable(std::initializer_list<int64_t> costs)
+      : CostTable(std::vector<int64_t>(costs)) {}
+
+  size_t size() const { return shared ? shared->size() : 0; }
+  bool empty() const { return size() == 0; }
+  int64_t operator[](size_t i) const { return (*shared)[i]; }
+  const int64_t *begin() const { return shared ? shared->data() : nullptr; }
+  const int64_t *end() const { return begin() + size(); }
+  /// Equal for tables that share their numbers; null for an empty one.
+  const void *id() const { return shared.get(); }
+
+  friend bool operator==(const CostTable &a, const CostTable &b) {
+    return a.id() == b.id() || std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+  void push_back(int64_t cost) { edit().push_back(cost); }
+  void reserve(size_t count) { edit().reserve(count); }
+  /// The numbers, to be changed for this table alone.
+  std::vector<int64_t> &edit() {
+    if (!shared)
+      shared = std::make_shared<std::vector<int64_t>>();
+    else if (shared.use_count() > 1)
+      shared = std::make_shared<std::vector<int64_t>>(*shared);
+    return *shared;
+  }
+
+private:
+  std::shared_ptr<std::vector<int64_t>> shared;
+};
+
+/// Gives equal tables out as copies of one.
+class TablePool {
+public:
+  /// Leaves `costs` alone, to be used again, where an equal table is known.
+  CostTable add(std::vector<int64_t> &&costs);
+
+private:
+  std::unordered_map<uint64_t, std::vector<CostTable>> known;
+};
+
 /// Costs of the pairs of choices of two different variables. Several edges may join the
 /// same two variables; their costs add up.
 struct Edge {
   uint32_t first = 0, second = 0;
   /// costs[a * choices(second) + b], 0 … forbidden.
-  std::vector<int64_t> costs;
+  CostTable costs;
   std::vector<Usage> usages;
 };
 

@@ -3,6 +3,7 @@
 
 #include "partita/Solver/Solve.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 using namespace partita;
@@ -49,8 +50,8 @@ TEST_CASE("infeasible problems say why") {
   pairs.edges = {{0, 1, {forbidden, forbidden}, {}}};
   auto b = solve(pairs);
   CHECK(b->status == Status::Infeasible);
-  CHECK(b->reason.find("forbidden choices and pairs leave no answer") !=
-        std::string::npos);
+  CHECK(b->reason == "infeasible: the forbidden choices and pairs of variables 0 and 1 "
+                     "leave no answer");
   // Each variable alone would fit; together with the pairs nothing does.
   Problem both;
   both.variables = {variable({1, 1}, {9, 1}), variable({1, 1}, {1, 9})};
@@ -60,6 +61,39 @@ TEST_CASE("infeasible problems say why") {
   auto c = solve(both);
   CHECK(c->status == Status::Infeasible);
   CHECK(c->reason.find("infeasible") == 0);
+}
+
+TEST_CASE("variables that clash are named, and no others") {
+  // A chain of free variables, and three in it that cannot all differ in two choices.
+  Problem p;
+  for (uint32_t v = 0; v < 60; ++v) {
+    p.variables.push_back(variable({1, 2}, {0, 0}));
+    if (v > 0)
+      p.edges.push_back({v - 1, v, {0, 3, 3, 0}, {}});
+  }
+  CostTable differ{forbidden, 0, 0, forbidden};
+  p.edges.push_back({7, 23, differ, {}});
+  p.edges.push_back({23, 51, differ, {}});
+  REQUIRE(solve(p)->status == Status::Optimal);
+  p.edges.push_back({7, 51, differ, {}});
+  auto s = solve(p);
+  CHECK(s->status == Status::Infeasible);
+  CHECK(s->reason == "infeasible: the forbidden choices and pairs of variables 7, 23 and "
+                     "51 leave no answer");
+  p.edges.pop_back();
+  p.variables[40].costs = {forbidden, forbidden};
+  CHECK(solve(p)->reason == "infeasible: all choices of variable 40 are forbidden");
+  // Of ten that must all differ in three choices, any four are named.
+  Problem crowd;
+  for (uint32_t v = 0; v < 10; ++v) {
+    crowd.variables.push_back(variable({0, 0, 0}, {0, 0, 0}));
+    for (uint32_t u = 0; u < v; ++u)
+      crowd.edges.push_back(
+          {u, v, {forbidden, 0, 0, 0, forbidden, 0, 0, 0, forbidden}, {}});
+  }
+  auto c = solve(crowd);
+  CHECK(c->status == Status::Infeasible);
+  CHECK(std::count(c->reason.begin(), c->reason.end(), ',') == 2);
 }
 
 TEST_CASE("costs up to the largest add without wrapping") {
