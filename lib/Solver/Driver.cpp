@@ -172,33 +172,54 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
   return left;
 }
 
-void Driver::divePhase(const Core &core, double fraction) {
+/// The answer of a dive, also where a better one is known. It does not see that one: what
+/// only ends below it is often not found at all.
+std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fraction) {
   // With an answer at hand, something is left for its improvement.
   bool large = best && core.tableEntries() > 5'000'000;
   Budget part = large ? budget.fraction(0.6) : budget;
-  Search diver(part, cut);
-  if (auto found = diver.dive(core, fraction))
-    take(core, std::move(*found), diver.upper());
+  Search diver(part, Cut());
+  auto found = diver.dive(core, fraction);
+  if (found)
+    take(core, *found, diver.upper());
   budget.work = part.work;
   report();
+  return found;
 }
 
-/// Neighbourhood rounds until `rounds` in a row brought nothing.
-void Driver::improvePhase(const Core &core, int rounds) {
-  Neighbourhood search(core, *best);
+/// Neighbourhood rounds from an answer until `rounds` in a row brought nothing, or this
+/// share of the time that is left is gone.
+void Driver::improvePhase(const Core &core, const std::vector<int> &from, int rounds,
+                          double share) {
+  Neighbourhood search(core, from);
+  Budget part = share < 1 ? budget.fraction(share) : budget;
   int improved = 0;
-  for (int idle = 0; idle < rounds && !budget.exhausted(); ++idle) {
-    if (!search.round(budget, options.threads))
+  bool believed = true;
+  for (int idle = 0; idle < rounds && believed && !part.exhausted(); ++idle) {
+    if (!search.round(part, options.threads))
       continue;
     idle = -1;
     // Pricing the whole problem takes longer than a round does.
     if (++improved % 64 != 0)
       continue;
-    if (!take(core, search.answer(), search.answerCost()))
-      return;
+    believed = take(core, search.answer(), search.answerCost());
     report();
   }
+  budget.work = part.work;
   take(core, search.answer(), search.answerCost());
+}
+
+/// Dives of different steps end in different places; each is improved by itself. A core
+/// that a better answer has shrunk leaves the next dive less room to go wrong.
+void Driver::startsPhase(Core &core) {
+  for (double fraction : {0.15, 0.08, 0.25, 0.04}) {
+    improvePhase(core, *best, 50, 0.1);
+    if (!tightenPhase(core, 100) || budget.exhausted())
+      return;
+    auto found = divePhase(core, fraction);
+    if (found && !budget.exhausted())
+      improvePhase(core, *found, 50, 0.1);
+  }
 }
 
 Outcome Driver::run() {
@@ -213,15 +234,12 @@ Outcome Driver::run() {
   // which shrink the core, which makes the next exact phase more likely to end.
   int64_t share = 50'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > 500'000) {
-    // The shrunken core leaves a second dive less room to go wrong.
-    improvePhase(core, 50);
-    tightenPhase(core, 100);
-    divePhase(core, 0.15);
+    startsPhase(core);
   }
   if (best && core.tableEntries() > Dual::mostBaked) {
     // Branch and bound would copy what does not fit twice.
     for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
-      improvePhase(core, 200);
+      improvePhase(core, *best, 200);
       if (!tightenPhase(core, 100))
         break;
     }
@@ -236,7 +254,7 @@ Outcome Driver::run() {
       divePhase(core, 0.02);
       continue;
     }
-    improvePhase(core, rounds);
+    improvePhase(core, *best, rounds);
     tightenPhase(core, 100);
   }
   if (!best)

@@ -34,8 +34,10 @@ private:
   bool firstPhase(Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
-  void divePhase(const Core &core, double fraction);
-  void improvePhase(const Core &core, int rounds);
+  std::optional<std::vector<int>> divePhase(const Core &core, double fraction);
+  void improvePhase(const Core &core, const std::vector<int> &from, int rounds,
+                    double share = 1);
+  void startsPhase(Core &core);
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
