@@ -152,13 +152,15 @@ static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
     for (int32_t f : dim)
       count += strategy.factors[f].factors.size();
     result.factors.reserve(std::max<size_t>(count, 1));
-    for (int32_t f : dim) {
-      DimLayout part = isOperand && rule.factors[f].kind == FactorKind::Window
-                           ? windowInput(rule.factors[f], strategy.factors[f])
-                           : strategy.factors[f];
+    auto append = [&](const DimLayout &part) {
       result.factors.insert(result.factors.end(), part.factors.begin(),
                             part.factors.end());
-    }
+    };
+    for (int32_t f : dim)
+      if (isOperand && rule.factors[f].kind == FactorKind::Window)
+        append(windowInput(rule.factors[f], strategy.factors[f]));
+      else
+        append(strategy.factors[f]);
     if (result.factors.empty())
       result.factors.push_back(DimFactor{});
     layout.dims.push_back(std::move(result));
