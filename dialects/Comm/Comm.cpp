@@ -234,8 +234,6 @@ LogicalResult LocalIndexOp::verify() {
   auto layout = Layout::parse(getLayout().str(), *mesh);
   if (!layout)
     return emitOpError("has a bad layout: ") << layout.error().message;
-  if (auto ok = layout->verify(*mesh); !ok)
-    return emitOpError("has a bad layout: ") << ok.error().message;
   if (layout->rank() != 1 || !layout->partial.empty())
     return emitOpError("expected the layout of one dim without partial axes, got ")
            << getLayout();
