@@ -11,6 +11,10 @@ again, so a run can be stopped and continued, and solvers can be run one at a ti
 are those of the process's CPU beside those of the clock: on a machine that others use, only
 the former compare. Where another solver proves its optimum, ours must be equal; our bound
 must never exceed any cost.
+
+The solvers take a problem in the order in which they are named, and one that comes after
+another solver has proved its optimum gets no more CPU than that one took: later, its proof
+would neither be the faster one nor say anything new.
 """
 import argparse
 import concurrent.futures
@@ -226,17 +230,33 @@ FIELDS = ["seed", "variables", "solver", "threads", "limit", "wall", "cpu", "cos
           "proved"]
 
 
-def one(seed, solver, options):
+def one(seed, solver, seconds, options):
     """A line of the table, in a process of its own: the packages' symbols clash."""
     problem = generate(seed)["problem"]
     if solver == "partita":
-        result = ours(options.binary, problem, options.seconds, options.threads)
+        result = ours(options.binary, problem, seconds, options.threads)
     else:
-        result = {"cp-sat": cp_sat, "highs": highs}[solver](problem, options.seconds,
+        result = {"cp-sat": cp_sat, "highs": highs}[solver](problem, seconds,
                                                            options.threads)
     result["wall"], result["cpu"] = f"{result['wall']:.3f}", f"{result['cpu']:.3f}"
     return {"seed": seed, "variables": len(problem["nodes"]["costs"]), "solver": solver,
-            "threads": options.threads, "limit": options.seconds, **result}
+            "threads": options.threads, "limit": f"{seconds:g}", **result}
+
+
+def run(seed, solvers, known, options):
+    """Yields the lines of one problem that are not in `known`."""
+    for solver in solvers:
+        if (seed, solver) in known:
+            continue
+        proofs = [float(r["cpu"]) for (s, other), r in known.items()
+                  if s == seed and other not in ("partita", solver)
+                  and str(r["proved"]) == "True"]
+        seconds = options.seconds if solver == "partita" else \
+            min([options.seconds] + [max(p, 1) for p in proofs])
+        with concurrent.futures.ProcessPoolExecutor(1) as process:
+            row = process.submit(one, seed, solver, seconds, options).result()
+        known[seed, solver] = row
+        yield row
 
 
 def load(path):
@@ -317,20 +337,25 @@ def main():
     if options.again:
         rows = [r for r in rows
                 if r["solver"] not in chosen or int(r["seed"]) not in seeds]
-    known = {(int(r["seed"]), r["solver"]) for r in rows}
+    known = {(int(r["seed"]), r["solver"]): r for r in rows}
+    writing = threading.Lock()
     with open(options.output, "a" if not options.again else "w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         if not known or options.again:
             writer.writeheader()
             writer.writerows(rows)
-        with concurrent.futures.ProcessPoolExecutor(
-                options.jobs, max_tasks_per_child=1) as pool:
-            waiting = [pool.submit(one, seed, solver, options) for seed in seeds
-                       for solver in chosen if (seed, solver) not in known]
-            for done in concurrent.futures.as_completed(waiting):
-                writer.writerow(done.result())
-                file.flush()
-                print(",".join(str(done.result()[f]) for f in FIELDS), flush=True)
+
+        def write(seed):
+            mine = {k: r for k, r in known.items() if k[0] == seed}
+            for row in run(seed, chosen, mine, options):
+                with writing:
+                    writer.writerow(row)
+                    file.flush()
+                    print(",".join(str(row[f]) for f in FIELDS), flush=True)
+
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for done in [pool.submit(write, seed) for seed in seeds]:
+                done.result()
     text, wrong = summary(load(options.output))
     print(text)
     return 1 if wrong else 0
