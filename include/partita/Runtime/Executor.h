@@ -165,6 +165,7 @@ private:
   void drop(const Weight &weight);
   void fetchRead();
   std::vector<size_t> preparationOrder() const;
+  Expected<void> warmUp();
   Expected<void> prepareTask(size_t index);
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
