@@ -86,6 +86,9 @@ public:
   /// Prepares the collective of a task; called on all ranks in the same order. Returns a
   /// handle.
   virtual Expected<int> prepare(const TaskTable &table, const TaskView &task) = 0;
+  /// Whether a first transfer makes what later ones use (connections, room for messages):
+  /// then every collective, and the way of every output, is run once at load.
+  virtual bool needsWarmUp() const { return false; }
   /// False if the run was aborted meanwhile.
   virtual bool run(int handle, const void *source, void *target) noexcept = 0;
   /// Waits for all ranks. False if aborted.

@@ -166,18 +166,21 @@ Expected<void> Executor::prepareTask(size_t index) {
   return {};
 }
 
-/// Of equal engine calls the first one is enough. The arena holds nothing yet.
+/// Of equal calls the first one is enough. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
   for (bool keepsMemory : {false, true}) {
     std::set<std::pair<TaskKind, const int64_t *>> seen;
     for (size_t i = 0; i < ops.size(); ++i) {
+      Op &op = ops[i];
+      bool collective = op.handle >= 0 && keepsMemory && transport.needsWarmUp();
       // Parameter lists are de-duplicated in the table.
       const int64_t *params = program->table().task(i).params.data();
-      if (!ops[i].call || !seen.emplace(ops[i].kind, params).second)
+      if ((!op.call && !collective) || !seen.emplace(op.kind, params).second)
         continue;
       options.progress->step(RankProgress::Loading, static_cast<uint32_t>(i));
-      if (!ops[i].call->warmUp(keepsMemory))
-        return makeError(where(i) + ": the engine reported a failure");
+      if (op.call ? !op.call->warmUp(keepsMemory) : !step(op))
+        return makeError(where(i) + (stopped ? ": stopped because another rank failed"
+                                             : ": the engine reported a failure"));
     }
   }
   return {};

@@ -90,7 +90,8 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
-  Expected<void> sendOutputs(size_t index);
+  /// Without `deliver` only the transfers, whatever the outputs hold.
+  Expected<void> sendOutputs(size_t index, bool deliver);
   Expected<void> await();
   std::vector<Sighting> seen; ///< by rank of this process
   std::optional<std::string> watch();
@@ -139,17 +140,23 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stage, weights, transport, o);
-  if (executor) {
+  Expected<void> ok;
+  if (!executor) {
+    ok = tl::unexpected(executor.error());
+  } else {
     executors[index] = std::move(*executor);
-    return true;
+    if (transport.needsWarmUp())
+      ok = sendOutputs(index, false);
   }
-  fail(executor.error().message, false);
+  if (ok)
+    return true;
+  fail(ok.error().message, false);
   if (local())
     team->abort();
   return false;
 }
 
-Expected<void> Session::State::sendOutputs(size_t index) {
+Expected<void> Session::State::sendOutputs(size_t index, bool deliver) {
   Executor &executor = *executors[index];
   Transport &transport = *transports[index];
   for (size_t k = 0; k < outputTensors.size(); ++k) {
@@ -172,7 +179,8 @@ Expected<void> Session::State::sendOutputs(size_t index) {
                                     static_cast<int64_t>(part.slice.localBytes()));
         data = staging.data();
       }
-      part.slice.toGlobal(data, outputData[k]);
+      if (deliver)
+        part.slice.toGlobal(data, outputData[k]);
     }
     if (!ok)
       return makeError("rank " + std::to_string(transport.rank()) + ": sending output '" +
@@ -187,7 +195,7 @@ Expected<void> Session::State::request1(size_t index) {
     executor.setInput(inputTensors[k], inputData[k]);
   if (auto ok = executor.run(); !ok)
     return ok;
-  return sendOutputs(index);
+  return sendOutputs(index, true);
 }
 
 void Session::State::serve(size_t index) {

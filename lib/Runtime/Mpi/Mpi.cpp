@@ -89,6 +89,7 @@ public:
   }
   int rank() const override { return self; }
   int size() const override { return ranks; }
+  bool needsWarmUp() const override { return true; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
     auto [it, fresh] = known.emplace(std::pair(task.kind, task.params.data()),
