@@ -177,10 +177,12 @@ Expected<void> Executor::warmUp() {
       const int64_t *params = program->table().task(i).params.data();
       if ((!op.call && !collective) || !seen.emplace(op.kind, params).second)
         continue;
-      options.progress->step(RankProgress::Loading, static_cast<uint32_t>(i));
-      if (op.call ? !op.call->warmUp(keepsMemory) : !step(op))
-        return makeError(where(i) + (stopped ? ": stopped because another rank failed"
-                                             : ": the engine reported a failure"));
+      options.progress->step(collective ? RankProgress::Waiting : RankProgress::Loading,
+                             static_cast<uint32_t>(i));
+      if (collective && !transport.warmUp(op.handle, op.addresses[0], op.addresses[1]))
+        return makeError(where(i) + ": stopped because another rank failed");
+      if (op.call && !op.call->warmUp(keepsMemory))
+        return makeError(where(i) + ": the engine reported a failure");
     }
   }
   return {};

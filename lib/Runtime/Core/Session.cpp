@@ -90,8 +90,8 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
-  /// Without `deliver` only the transfers, whatever the outputs hold.
-  Expected<void> sendOutputs(size_t index, bool deliver);
+  Expected<void> warmUpOutputs(size_t index);
+  Expected<void> sendOutputs(size_t index);
   Expected<void> await();
   std::vector<Sighting> seen; ///< by rank of this process
   std::optional<std::string> watch();
@@ -146,7 +146,7 @@ bool Session::State::loadRank(size_t index) {
   } else {
     executors[index] = std::move(*executor);
     if (transport.needsWarmUp())
-      ok = sendOutputs(index, false);
+      ok = warmUpOutputs(index);
   }
   if (ok)
     return true;
@@ -156,9 +156,31 @@ bool Session::State::loadRank(size_t index) {
   return false;
 }
 
-Expected<void> Session::State::sendOutputs(size_t index, bool deliver) {
+Expected<void> Session::State::warmUpOutputs(size_t index) {
+  Transport &transport = *transports[index];
+  RankProgress &doing = progress[transport.rank()];
+  doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
+  for (size_t k = 0; k < parts.size(); ++k)
+    for (const OutputPart &part : parts[k]) {
+      if (part.rank == 0)
+        continue;
+      void *data = transport.rank() == 0 ? staging.data()
+                                         : executors[index]->local(outputTensors[k]);
+      if (!transport.warmUpToRoot(part.rank, data,
+                                  static_cast<int64_t>(part.slice.localBytes())))
+        return makeError("rank " + std::to_string(transport.rank()) +
+                         ": sending output '" + outputs[k].name + "' failed");
+    }
+  doing.step(RankProgress::Idle, 0);
+  return {};
+}
+
+Expected<void> Session::State::sendOutputs(size_t index) {
   Executor &executor = *executors[index];
   Transport &transport = *transports[index];
+  RankProgress &doing = progress[transport.rank()];
+  if (!local())
+    doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
   for (size_t k = 0; k < outputTensors.size(); ++k) {
     size_t tensor = outputTensors[k];
     if (local()) {
@@ -179,13 +201,21 @@ Expected<void> Session::State::sendOutputs(size_t index, bool deliver) {
                                     static_cast<int64_t>(part.slice.localBytes()));
         data = staging.data();
       }
-      if (deliver)
-        part.slice.toGlobal(data, outputData[k]);
+      part.slice.toGlobal(data, outputData[k]);
     }
     if (!ok)
       return makeError("rank " + std::to_string(transport.rank()) + ": sending output '" +
                        outputs[k].name + "' failed");
   }
+  if (local())
+    return {};
+  // Nobody begins the next request before: messages of one that is far ahead would pile
+  // up with one that is slow.
+  bool ok = transport.barrier();
+  doing.step(RankProgress::Idle, static_cast<uint32_t>(table().numTasks()));
+  if (!ok)
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": waiting for the other ranks at the end of a request failed");
   return {};
 }
 
@@ -195,7 +225,7 @@ Expected<void> Session::State::request1(size_t index) {
     executor.setInput(inputTensors[k], inputData[k]);
   if (auto ok = executor.run(); !ok)
     return ok;
-  return sendOutputs(index, true);
+  return sendOutputs(index);
 }
 
 void Session::State::serve(size_t index) {
