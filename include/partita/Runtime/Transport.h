@@ -98,6 +98,7 @@ public:
   /// The same for an output that `from`, not rank 0, will send to rank 0: called on all
   /// ranks, `data` read on the one and written on the other.
   virtual bool warmUpToRoot(int from, void *data, int64_t bytes) noexcept { return true; }
+  virtual bool warmUpBarrier() noexcept { return true; }
   /// False if the run was aborted meanwhile.
   virtual bool run(int handle, const void *source, void *target) noexcept = 0;
   /// Waits for all ranks. False if aborted.

@@ -160,6 +160,9 @@ Expected<void> Session::State::warmUpOutputs(size_t index) {
   Transport &transport = *transports[index];
   RankProgress &doing = progress[transport.rank()];
   doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
+  if (!transport.warmUpBarrier())
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": meeting the other ranks failed");
   for (size_t k = 0; k < parts.size(); ++k)
     for (const OutputPart &part : parts[k]) {
       if (part.rank == 0)

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <set>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -155,6 +156,13 @@ public:
     return true;
   }
 
+  bool warmUpBarrier() noexcept override {
+    bool ok = true;
+    for (int i = 0; i < manyMessages && ok; ++i)
+      ok = barrier();
+    return ok;
+  }
+
   bool warmUpToRoot(int from, void *data, int64_t bytes) noexcept override {
     auto *at = static_cast<std::byte *>(data);
     MPI_Datatype type = committed(bytesType(std::min(gib, bytes)));
@@ -174,7 +182,8 @@ public:
   }
 
 private:
-  static constexpr int dataTag = 1, outputTag = 2;
+  static constexpr int dataTag = 1, outputTag = 2, greetingTag = 3;
+  static constexpr int manyMessages = 64;
 
   struct Prepared {
     Collective collective;
@@ -297,11 +306,37 @@ private:
     return repeats(static_cast<int64_t>(bytes));
   }
 
+  /// Many tiny messages between this rank and each peer of the lists, which has it in its
+  /// own: only after some does Open MPI make the way that later ones take.
+  bool greetPeers(const std::vector<Message> &sends,
+                  const std::vector<Message> &receives) noexcept {
+    std::set<int> peers;
+    for (const auto *list : {&sends, &receives})
+      for (const Message &m : *list)
+        if (greeted.insert(m.peer).second)
+          peers.insert(m.peer);
+    std::vector<MPI_Request> both;
+    char none = 0;
+    bool ok = true;
+    for (int i = 0; i < manyMessages; ++i) {
+      both.clear();
+      for (int peer : peers) {
+        ok &= MPI_Irecv(&none, 0, MPI_BYTE, peer, greetingTag, MPI_COMM_WORLD,
+                        &both.emplace_back()) == MPI_SUCCESS;
+        ok &= MPI_Isend(&none, 0, MPI_BYTE, peer, greetingTag, MPI_COMM_WORLD,
+                        &both.emplace_back()) == MPI_SUCCESS;
+      }
+      ok = ok && MPI_Waitall(static_cast<int>(both.size()), both.data(),
+                             MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+    }
+    return ok;
+  }
+
   /// Sends the messages several times before anybody asks for the first one.
   bool transferLate(const std::vector<Message> &sends, const std::byte *from,
                     const std::vector<Message> &receives, std::byte *to) noexcept {
     std::vector<MPI_Request> sent; // at load only
-    bool ok = true;
+    bool ok = greetPeers(sends, receives);
     for (const Message &m : sends)
       for (int i = repeats(m); i > 0; --i)
         ok &= MPI_Isend(from + m.offset, 1, m.type, m.peer, dataTag, MPI_COMM_WORLD,
@@ -315,6 +350,7 @@ private:
                              MPI_STATUSES_IGNORE) == MPI_SUCCESS;
   }
 
+  std::set<int> greeted; ///< the same pairs on both sides
   int self = 0, ranks = 1;
   bool aborted = false;
   std::map<std::pair<TaskKind, const int64_t *>, int> known;
