@@ -153,7 +153,7 @@ def memory_files():
             if name.startswith("partita-run-")}
 
 
-def main(partita, partita_run, rounds="60"):
+def main(partita, partita_run, rounds="40"):
     random.seed(3)
     rounds, failed, shared = int(rounds), 0, memory_files()
     with tempfile.TemporaryDirectory() as work:
@@ -163,7 +163,7 @@ def main(partita, partita_run, rounds="60"):
         run_memory.compile_bundle(partita, model, bundle, "tp=2", hints)
         files = set(os.listdir(bundle))
         weights = os.path.join(bundle, "weights.safetensors")
-        for transport, share in (("local", 1), ("mpi", 20)):
+        for transport, share in (("local", 1), ("mpi", 40)):
             runs, number = Runs(partita_run, transport), rounds // share
             damage_json(runs, bundle, inputs, 4 * number)
             damage_bytes(runs, os.path.join(bundle, "stage-0.so"), 1 << 40, number,
