@@ -144,7 +144,7 @@ def verdict(work, name, file, text, replacement):
         return f"the text occurs {original.count(text)} times in {file}"
     path.write_text(original.replace(text, replacement))
     try:
-        build = run(["ninja", "-C", "build/dev", *TARGETS], work)
+        build = run(["ninja", "-C", "build/dev", *TARGETS], work, limit=3600)
         if build.returncode:
             return "does not compile: " + build.stdout.strip().splitlines()[-1]
         for test in TESTS:
