@@ -23,6 +23,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
                   "--mesh dp=2,tp=2 --inputs-dir "
                   "test_data_set_0 --expect-dir test_data_set_0");
+  command->add_option("model", options->compile.model, "A bundle, or an ONNX file")
+      ->required();
   addModelOptions(*command, options->compile);
   command->add_option("--inputs-dir", options->verify.inputs,
                       "Folder with input_K.pb (default: random inputs)");
