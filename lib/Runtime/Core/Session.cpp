@@ -61,6 +61,7 @@ struct Session::State {
   /// MPI only: parts of each output by owner, and room for one part on rank 0.
   std::vector<std::vector<OutputPart>> parts;
   std::vector<std::byte> staging;
+  std::atomic<int> awaited{-1}; ///< the rank whose part is being received
 
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
@@ -152,6 +153,12 @@ bool Session::State::loadRank(size_t index) {
 Expected<void> Session::State::sendOutputs(size_t index) {
   Executor &executor = *executors[index];
   Transport &transport = *transports[index];
+  auto numTasks = static_cast<uint32_t>(table().numTasks());
+  // Every part is a step: whoever waits for one that does not come must be seen to.
+  auto step = [&](RankProgress::State state, int from) {
+    awaited.store(from);
+    progress[transport.rank()].step(state, numTasks);
+  };
   for (size_t k = 0; k < outputTensors.size(); ++k) {
     size_t tensor = outputTensors[k];
     if (local()) {
@@ -160,6 +167,7 @@ Expected<void> Session::State::sendOutputs(size_t index) {
       continue;
     }
     bool ok = true;
+    step(RankProgress::Waiting, -1);
     if (transport.rank() != 0 && executor.owns(tensor))
       ok = transport.sendToRoot(executor.local(tensor),
                                 static_cast<int64_t>(executor.localBytes(tensor)));
@@ -168,6 +176,7 @@ Expected<void> Session::State::sendOutputs(size_t index) {
         break;
       const std::byte *data = executor.local(tensor);
       if (part.rank != 0) {
+        step(RankProgress::Waiting, part.rank);
         ok &= transport.receiveFrom(part.rank, staging.data(),
                                     static_cast<int64_t>(part.slice.localBytes()));
         data = staging.data();
@@ -178,6 +187,8 @@ Expected<void> Session::State::sendOutputs(size_t index) {
       return makeError("rank " + std::to_string(transport.rank()) + ": sending output '" +
                        outputs[k].name + "' failed");
   }
+  if (!local())
+    step(RankProgress::Idle, -1);
   return {};
 }
 
@@ -267,6 +278,9 @@ std::optional<std::string> Session::State::watch() {
   if (stuck >= 0)
     return describePlace(&table(), stuck, progress[stuck]) + ": no progress for " +
            seconds + " s";
+  if (int from = awaited.load(); waiting >= 0 && from >= 0)
+    return "rank " + std::to_string(from) +
+           ": its part of the outputs did not come within " + seconds + " s";
   if (waiting >= 0)
     return describePlace(&table(), waiting, progress[waiting]) + ": waited more than " +
            seconds + " s for other ranks";
