@@ -1,16 +1,22 @@
 //===- CompileCommand.cpp - partita compile -------------------------------===//
 #include "Commands.h"
 
+#include "common/Interrupt.h"
+#include "partita/Base/Bundle.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 using namespace partita;
 
 static int compileCommand(const CompileOptions &options) {
+  std::optional<RemovedOnInterrupt> interrupt;
+  if (!options.output.empty())
+    interrupt.emplace(BundleWriter::temporaryOf(options.output));
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };
