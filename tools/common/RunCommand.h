@@ -57,7 +57,7 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "Give up on a rank without progress for this many seconds")
       ->capture_default_str();
   command.add_option("--threads", options.threads,
-                     "Threads per rank (default: what the bundle was compiled for)");
+                     "Threads per rank: as the bundle was compiled (default), or fewer");
   command.add_option("--entry", options.entry, "Which entry point of the bundle")
       ->capture_default_str();
 }
