@@ -24,7 +24,8 @@ ContractOp::evaluate(ArrayRef<const HostTensor *> operands) {
 /// The loops of convolution and its transpose, which differ in the channel dim of the
 /// filter that the group splits. A position of a transposed convolution reads every
 /// stride-th tap only, from where depends on the position, so that a window buffer does
-/// not say what a local op should compute: its spatial dims stay whole.
+/// not say what a local op should compute: its spatial dims stay whole, but where the
+/// filter is no larger than the stride and every element makes places of its own.
 static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                                        const reference::Window &window,
                                        const Shape &spatialResult, bool transposed) {
@@ -56,6 +57,9 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                    window.strides[d], window.dilations[d], window.pads[d]};
     if (!transposed || dim.pointwise()) {
       addSpatialDim(rule, dim, ReduceKind::Sum, in.back(), out.back());
+    } else if (dim.low == 0 && dim.reach() <= dim.stride &&
+               dim.output == dim.input * dim.stride) {
+      addStretchedDim(rule, dim.input, dim.stride, in.back(), out.back());
     } else {
       in.back() = factor(dim.input, FactorKind::Replicate);
       out.back() = factor(dim.output, FactorKind::Replicate);

@@ -249,45 +249,6 @@ CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
           : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(), getReverse()));
 }
 
-Expected<ShardingRule> ResizeOp::ruleWithResult() {
-  Shape from = shapeOf(getInput()), to = shapeOf(getResult());
-  if (from.size() != to.size() || getScales().size() != from.size())
-    return makeError("operand, result and scales must have one rank");
-  StringRef mode = getMode(), coordinates = getCoordinates();
-  if (mode != "nearest" && mode != "linear")
-    return makeError("mode \"" + mode.str() +
-                     "\" is not supported (known are nearest and linear)");
-  if (coordinates != "asymmetric" && coordinates != "half_pixel" &&
-      coordinates != "pytorch_half_pixel" && coordinates != "align_corners")
-    return makeError("coordinate transformation \"" + coordinates.str() +
-                     "\" is not supported");
-  ShardingRule rule;
-  TensorFactors in, out;
-  for (size_t d = 0; d < from.size(); ++d) {
-    in.emplace_back();
-    out.emplace_back();
-    bool same = from[d] == to[d] && getScales()[d] == 1;
-    if (from[d] != 1)
-      in.back().push_back(
-          rule.addFactor(from[d], same ? FactorKind::Parallel : FactorKind::Replicate));
-    if (same)
-      out.back() = in.back();
-    else if (to[d] != 1)
-      out.back().push_back(rule.addFactor(to[d], FactorKind::Replicate));
-  }
-  rule.operands = {in};
-  rule.results = {out};
-  // Nearest moves whole elements; weights are linear, but for rounding to integers.
-  if (mode == "nearest")
-    rule.linear = {{ReduceKind::Sum, {0}},
-                   {ReduceKind::Max, {0}},
-                   {ReduceKind::Min, {0}},
-                   {ReduceKind::Prod, {0}}};
-  else if (isa<FloatType>(getElementTypeOrSelf(getResult().getType())))
-    rule.linear = {{ReduceKind::Sum, {0}}};
-  return rule;
-}
-
 /// Where result element `i` of a dim falls in the operand's coordinates.
 static double sourceCoordinate(StringRef coordinates, int64_t i, double scale,
                                int64_t from, int64_t to) {
@@ -309,6 +270,63 @@ static int64_t roundNearest(StringRef rounding, double x) {
   if (rounding == "round_prefer_ceil")
     return static_cast<int64_t>(std::floor(x + 0.5));
   return static_cast<int64_t>(std::ceil(x - 0.5));
+}
+
+/// Whether every element of a dim is repeated `to` / `from` times, so that the elements
+/// of a block depend on no other block and on no extent of the whole.
+static bool repeats(ResizeOp op, size_t d, int64_t from, int64_t to) {
+  double scale = op.getScales()[d];
+  if (op.getMode() != "nearest" || op.getCoordinates() == "align_corners" || from == 0 ||
+      to % from != 0 || scale != static_cast<double>(to / from))
+    return false;
+  // The same for every element, so one is enough to look at.
+  int64_t times = to / from;
+  for (int64_t i = 0; i < times; ++i)
+    if (roundNearest(op.getRounding(), sourceCoordinate(op.getCoordinates(), times + i,
+                                                        scale, from, to)) != 1)
+      return false;
+  return true;
+}
+
+Expected<ShardingRule> ResizeOp::ruleWithResult() {
+  Shape from = shapeOf(getInput()), to = shapeOf(getResult());
+  if (from.size() != to.size() || getScales().size() != from.size())
+    return makeError("operand, result and scales must have one rank");
+  StringRef mode = getMode(), coordinates = getCoordinates();
+  if (mode != "nearest" && mode != "linear")
+    return makeError("mode \"" + mode.str() +
+                     "\" is not supported (known are nearest and linear)");
+  if (coordinates != "asymmetric" && coordinates != "half_pixel" &&
+      coordinates != "pytorch_half_pixel" && coordinates != "align_corners")
+    return makeError("coordinate transformation \"" + coordinates.str() +
+                     "\" is not supported");
+  ShardingRule rule;
+  TensorFactors in, out;
+  for (size_t d = 0; d < from.size(); ++d) {
+    in.emplace_back();
+    out.emplace_back();
+    if (getScales()[d] == 1 && from[d] == to[d]) {
+      addStretchedDim(rule, from[d], 1, in.back(), out.back());
+    } else if (repeats(*this, d, from[d], to[d])) {
+      addStretchedDim(rule, from[d], to[d] / from[d], in.back(), out.back());
+    } else {
+      if (from[d] != 1)
+        in.back().push_back(rule.addFactor(from[d], FactorKind::Replicate));
+      if (to[d] != 1)
+        out.back().push_back(rule.addFactor(to[d], FactorKind::Replicate));
+    }
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  // Nearest moves whole elements; weights are linear, but for rounding to integers.
+  if (mode == "nearest")
+    rule.linear = {{ReduceKind::Sum, {0}},
+                   {ReduceKind::Max, {0}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Prod, {0}}};
+  else if (isa<FloatType>(getElementTypeOrSelf(getResult().getType())))
+    rule.linear = {{ReduceKind::Sum, {0}}};
+  return rule;
 }
 
 Expected<std::vector<HostTensor>>

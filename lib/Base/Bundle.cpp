@@ -24,6 +24,7 @@ std::string Bundle::json() const {
     ordered_json stages = ordered_json::array();
     for (const BundleStage &stage : entry.stages)
       stages.push_back({{"library", stage.library},
+                        {"fingerprint", stage.fingerprint},
                         {"memory_per_rank",
                          {{"arena", stage.arenaBytes},
                           {"weights", stage.weightBytes},
@@ -100,10 +101,15 @@ static Expected<BundleStage> readStage(const JsonValue &value) {
   BundleStage stage;
   Fields fields(value);
   fields.read("library", stage.library);
+  fields.read("fingerprint", stage.fingerprint);
   if (fields.error)
     return tl::unexpected(*fields.error);
   if (auto ok = checkInside(value, stage.library); !ok)
     return tl::unexpected(ok.error());
+  bool isHex =
+      stage.fingerprint.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (stage.fingerprint.size() != 16 || !isHex)
+    return value.error("fingerprint: expected 16 hexadecimal digits");
   auto memory = value.at("memory_per_rank");
   if (!memory)
     return tl::unexpected(memory.error());
@@ -333,7 +339,14 @@ BundleWriter::~BundleWriter() {
     std::filesystem::remove_all(temporary, ignored);
 }
 
-Expected<void> BundleWriter::commit(const Bundle &bundle) {
+Expected<void> BundleWriter::commit(Bundle bundle) {
+  for (BundleEntry &entry : bundle.entries)
+    for (BundleStage &stage : entry.stages) {
+      auto library = MappedFile::open(path(stage.library));
+      if (!library)
+        return tl::unexpected(library.error());
+      stage.fingerprint = fingerprint((*library)->bytes());
+    }
   if (auto ok = writeFile(path("bundle.json"), bundle.json()); !ok)
     return ok;
   struct stat info;

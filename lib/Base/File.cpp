@@ -1,7 +1,9 @@
 //===- File.cpp - Reading, mapping and safely writing files ---------------===//
 #include "partita/Base/File.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,6 +23,21 @@ Expected<std::string> partita::readFile(const std::string &path) {
     return tl::unexpected(file.error());
   auto bytes = (*file)->bytes();
   return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+}
+
+std::string partita::fingerprint(std::span<const std::byte> bytes) {
+  // A multiplication spreads every bit upwards, the shift back down; the size tells apart
+  // what differs only in zeros at the end.
+  uint64_t state = bytes.size() + 0x9e3779b97f4a7c15;
+  for (size_t at = 0; at < bytes.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+    state = (state ^ word) * 0xff51afd7ed558ccd;
+    state ^= state >> 32;
+  }
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(state));
+  return text;
 }
 
 static bool writeAll(int fd, std::string_view bytes) {

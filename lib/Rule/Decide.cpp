@@ -16,25 +16,34 @@ static AxisList fitting(const FlowGraph &graph, const Atom &atom, const AxisList
   return canonical(digits);
 }
 
-/// Whether dim 0 of an argument reaches dim 0 of some result through linked factors that
-/// can be split: then it is a batch dim.
-static bool reachesResult(const FlowGraph &graph, int32_t start) {
+/// Whether `start`, through linked atoms of which each `passes`, is linked with one that
+/// is the `goal`.
+template <typename Passes, typename Goal>
+static bool reaches(const FlowGraph &graph, int32_t start, Passes passes, Goal goal) {
   std::set<int32_t> seen{start};
   std::vector<int32_t> open{start};
   while (!open.empty()) {
     const Atom &atom = graph.atoms[open.back()];
     open.pop_back();
-    FactorKind kind = graph.kindOf(atom);
-    if (kind != FactorKind::Parallel)
-      continue;
-    if (graph.ops[atom.op].kind == FlowKind::Sink)
+    if (goal(atom))
       return true;
+    if (!passes(atom))
+      continue;
     for (const Atom::Link &link : atom.links)
       if (graph.ops[graph.atoms[link.atom].op].kind != FlowKind::Source &&
           seen.insert(link.atom).second)
         open.push_back(link.atom);
   }
   return false;
+}
+
+/// Whether dim 0 of an argument reaches dim 0 of some result through linked factors that
+/// can be split: then it is a batch dim.
+static bool reachesResult(const FlowGraph &graph, int32_t start) {
+  auto parallel = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; };
+  return reaches(graph, start, parallel, [&](const Atom &a) {
+    return parallel(a) && graph.ops[a.op].kind == FlowKind::Sink;
+  });
 }
 
 /// Seeds that split the batch dim of every argument.
@@ -61,6 +70,28 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &axes
                        std::to_string(product(axes)) + "; the rest is replicated");
     if (!fit.empty())
       seeds.push_back({dim[0], fit, "data-parallel over " + graph.mesh.str(axes), 0});
+  }
+  return seeds;
+}
+
+/// Seeds that split the first dim of every argument that is read through windows (rows of
+/// pictures) and can be split so: none if there is no such argument.
+static std::vector<Seed> spatialSeeds(const FlowGraph &graph, const AxisList &axes) {
+  std::vector<Seed> seeds;
+  auto window = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Window; };
+  auto parallel = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; };
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Argument)
+      continue;
+    for (const std::vector<int32_t> &factors : op.rule.results[0]) {
+      auto dim = graph.dimAtoms(static_cast<int32_t>(i), factors);
+      if (dim.empty() || !canShard(graph, graph.atoms[dim[0]], axes) ||
+          !reaches(graph, dim[0], parallel, window))
+        continue;
+      seeds.push_back({dim[0], axes, "pictures split over " + graph.mesh.str(axes), 0});
+      break;
+    }
   }
   return seeds;
 }
@@ -167,13 +198,25 @@ private:
 };
 } // namespace
 
-/// The cheapest of: data-parallel over each subset of axes, weights over the rest.
+/// The cheapest of: data-parallel over each subset of axes, weights or pictures split
+/// over the rest.
 static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
   size_t n = graph.mesh.axes().size();
   if (graph.mesh.numRanks() == 1)
     return finish(graph, {});
   Expected<Decision> best = makeError("");
   std::string bestText;
+  int tried = 0;
+  auto offer = [&](Expected<Decision> decision, const AxisList &batch,
+                   const std::string &what, const AxisList &rest) {
+    ++tried;
+    if (!decision || (best && decision->price.score() >= best->price.score()))
+      return;
+    best = std::move(decision);
+    bestText = batch.empty() ? "" : "data-parallel over " + graph.mesh.str(batch);
+    if (!rest.empty())
+      bestText += (batch.empty() ? "" : ", ") + what + " over " + graph.mesh.str(rest);
+  };
   // Data-parallel over everything first, then with early axes for the batch, so that of
   // equally cheap plans the one that the axes' order suggests wins. Beyond 4 axes the
   // later ones go with the fourth.
@@ -184,18 +227,18 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
       (subset >> (free - 1 - std::min(a, free - 1)) & 1 ? batch : rest)
           .push_back(graph.mesh.whole(static_cast<int32_t>(a)));
     auto seeds = batchSeeds(graph, batch, nullptr);
-    auto decision =
-        rest.empty() ? finish(graph, seeds) : WeightSplitter(graph, rest).run(seeds);
-    if (!decision || (best && decision->price.score() >= best->price.score()))
+    if (rest.empty()) {
+      offer(finish(graph, seeds), batch, "", rest);
       continue;
-    best = std::move(decision);
-    bestText = batch.empty() ? "" : "data-parallel over " + graph.mesh.str(batch);
-    if (!rest.empty())
-      bestText += (bestText.empty() ? "" : ", ") + std::string("large weights over ") +
-                  graph.mesh.str(rest);
+    }
+    offer(WeightSplitter(graph, rest).run(seeds), batch, "large weights", rest);
+    auto pictures = spatialSeeds(graph, rest);
+    seeds.insert(seeds.end(), pictures.begin(), pictures.end());
+    if (!pictures.empty())
+      offer(finish(graph, seeds), batch, "pictures", rest);
   }
   if (best)
-    best->notes.push_back("auto: tried " + std::to_string(uint64_t(1) << free) +
+    best->notes.push_back("auto: tried " + std::to_string(tried) +
                           " seeds and kept the cheapest: " + bestText);
   return best;
 }

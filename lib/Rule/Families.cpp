@@ -334,6 +334,16 @@ void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKin
   operandDim = resultDim = {f};
 }
 
+void partita::addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
+                              std::vector<int32_t> &operandDim,
+                              std::vector<int32_t> &resultDim) {
+  if (size != 1)
+    operandDim = resultDim = {rule.addFactor(size)};
+  // A part of what one element makes is not what any local op could compute.
+  if (times != 1)
+    resultDim.push_back(rule.addFactor(times, FactorKind::Replicate));
+}
+
 Expected<std::vector<LinearSet>> partita::parseLinearSets(std::string_view text) {
   std::vector<LinearSet> sets;
   while (!text.empty()) {

@@ -89,10 +89,18 @@ private:
   }
 
   /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
+  /// What is minor to a cut but may not be split needs none: the others would be cut for
+  /// nothing, and a dim that is read through windows cannot follow.
   std::vector<int64_t> cutsOf(const Port &port) const {
     std::vector<int64_t> cuts;
     int64_t suffix = 1;
+    const auto &factors = graph.ops[port.op].rule.factors;
+    bool bare = true;
     for (size_t i = port.factors->size(); i-- > 0;) {
+      bool wasBare = bare;
+      bare &= factors[(*port.factors)[i]].kind == FactorKind::Replicate;
+      if (wasBare && !bare)
+        cuts.clear();
       const Pieces list = piecesAt(port, (*port.factors)[i]);
       for (size_t k = list.size(); k-- > 0;) {
         suffix *= list[k];
@@ -190,6 +198,9 @@ void FlowGraph::finalize() {
       std::vector<std::vector<Placed>> ends;
       for (const Port &port : Refiner::portsOf(*this, values[v], d))
         ends.push_back(place(*this, port));
+      auto canSplit = [&](const Placed &p) {
+        return kindOf(atoms[p.atom]) != FactorKind::Replicate;
+      };
       // Users see each other through the producer only where they are many, or where it
       // is a source, through which nothing spreads: pairs would be quadratic in layers.
       bool star = ends.size() > maxPairedEnds || ops[values[v].producer].isSource();
@@ -197,9 +208,17 @@ void FlowGraph::finalize() {
         for (const Placed &p : ends[a]) {
           atoms[p.atom].canPad &= p.major;
           for (size_t b = 0; b < (star && a != 0 ? 1 : ends.size()); ++b)
-            for (const Placed &q : ends[b])
-              if (a != b && p.low == q.low && p.size == q.size)
-                atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v)});
+            for (const Placed &q : ends[b]) {
+              if (a == b)
+                continue;
+              int64_t common = std::gcd(p.size, q.size);
+              if (p.low == q.low && p.size == q.size)
+                common = 0;
+              else if (!p.major || !q.major || !canSplit(p) || !canSplit(q) ||
+                       common == 1)
+                continue;
+              atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v), common});
+            }
         }
     }
   // Both are properties of the whole class of linked atoms.
@@ -212,7 +231,7 @@ void FlowGraph::finalize() {
       int32_t from = open.back();
       open.pop_back();
       for (const Atom::Link &link : atoms[from].links)
-        if (!holds(atoms[link.atom])) {
+        if (link.common == 0 && !holds(atoms[link.atom])) {
           set(atoms[link.atom]);
           open.push_back(link.atom);
         }

@@ -19,7 +19,8 @@ public:
     std::iota(parent.begin(), parent.end(), 0);
     for (size_t a = 0; a < graph.atoms.size(); ++a)
       for (const Atom::Link &link : graph.atoms[a].links)
-        parent[find(static_cast<int32_t>(a))] = find(link.atom);
+        if (link.common == 0)
+          parent[find(static_cast<int32_t>(a))] = find(link.atom);
   }
   int32_t find(int32_t a) {
     while (parent[a] != a)

@@ -184,7 +184,7 @@ private:
         bool isSource = graph.ops[from.op].isSource();
         if (forwardOnly && graph.values[link.value].producer != from.op)
           continue;
-        if (axes.empty() || (isSource && !fixed[link.atom]) ||
+        if (axes.empty() || !link.carries(axes) || (isSource && !fixed[link.atom]) ||
             graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes))
           continue;
         Proposal &p = merged[{a, axes}];

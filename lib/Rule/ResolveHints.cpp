@@ -142,7 +142,8 @@ private:
               return s.atom == a && s.origin == origin;
             });
             if (user.op == use.op && seed != seeds.end() && !seed->axes.empty() &&
-                canShard(graph, user, seed->axes) && !pinned(link.atom))
+                link.carries(seed->axes) && canShard(graph, user, seed->axes) &&
+                !pinned(link.atom))
               seeds.push_back({link.atom, seed->axes, origin, priority, seed->blocks});
           }
   }

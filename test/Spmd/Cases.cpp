@@ -141,6 +141,7 @@ static std::vector<OpCase> contractions() {
       conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "3xf32"}, 1, 1, 2, 0),
       conv("graph.conv_transpose", {"2x4x3xf32", "4x3x2xf32", "6xf32"}, 1, 2, 1, 0),
       conv("graph.conv_transpose", {"2x4x3xf32", "4x1x2xf32"}, 1, 4, 1, 0),
+      conv("graph.conv_transpose", {"1x2x5x4xf32", "2x2x3x3xf32", "2xf32"}, 2, 1, 3, 0),
   };
 }
 
@@ -305,12 +306,19 @@ static std::vector<OpCase> movements() {
   inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumsum", {"4x5xi32"}, "axis = 0, exclusive = true, reverse = true");
   auto resize = [&](const std::string &from, const std::string &to,
-                    const std::string &mode, const std::string &scales) {
+                    const std::string &mode, const std::string &scales,
+                    const std::string &coordinates = "half_pixel",
+                    const std::string &rounding = "floor") {
     shaped("graph.resize", from, to,
            "scales = array<f64: " + scales + ">, mode = \"" + mode +
-               "\", coordinates = \"half_pixel\", rounding = \"floor\"");
+               "\", coordinates = \"" + coordinates + "\", rounding = \"" + rounding +
+               "\"");
   };
   resize("2x3x4xf32", "2x3x8xf32", "nearest", "1.0, 1.0, 2.0");
+  // Every element repeated: blocks depend on nothing outside.
+  resize("2x5x4xf32", "2x15x8xf32", "nearest", "1.0, 3.0, 2.0", "asymmetric");
+  resize("1x2x4x3xf16", "1x2x8x6xf16", "nearest", "1.0, 1.0, 2.0, 2.0", "half_pixel",
+         "round_prefer_floor");
   resize("2x3x4x4xf32", "2x3x6x4xf32", "linear", "1.0, 1.0, 1.5, 1.0");
   return cases;
 }

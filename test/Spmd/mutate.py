@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages the sources, one line at a time, and expects unit-spmd (or unit-rule) to fail.
 
-    test/Spmd/mutate.py [--work DIR] [--only NAME] [--from N]
+    test/Spmd/mutate.py [--work DIR] [--only NAME] [--from N] [--check]
 
 Works on a copy of the tree and of its build folder, so the checkout is never touched.
 Each damage rebuilds one or two files; about a minute each on one core. The last run's
@@ -113,8 +113,8 @@ DAMAGES = [
      "return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();",
      "return Limits::has_infinity ? -Limits::infinity() : T(0);"),
     ("a block starts one place late", "lib/Base/Layout.cpp",
-     "  int64_t begin = mesh.coordinate(rank, major.axes) * block;",
-     "  int64_t begin = mesh.coordinate(rank, major.axes) * block + 1;"),
+     "int64_t first = factor.begin(mesh.coordinate(rank, factor.axes));",
+     "int64_t coordinate = mesh.coordinate(rank, factor.axes);\n    int64_t first = factor.begin(coordinate) + (coordinate > 0);"),
     ("padding of a split reduced dim is kept per class", "lib/Rule/PartialFlow.cpp",
      "unit = uneven[root] ? product(used[root]) : 1;", "unit = uneven[root] ? 2 : 1;"),
 ]
@@ -166,7 +166,14 @@ def main():
     parser.add_argument("--only", help="part of a damage's name")
     parser.add_argument("--from", dest="first", type=int, default=0,
                         help="number of the first damage")
+    parser.add_argument("--check", action="store_true",
+                        help="only see that every text still occurs once")
     options = parser.parse_args()
+    if options.check:
+        lost = [f"{name}: the text occurs {count} times in {file}"
+                for name, file, text, _ in DAMAGES
+                if (count := (ROOT / file).read_text().count(text)) != 1]
+        sys.exit("\n".join(lost) or None)
     work = pathlib.Path(options.work)
     if work.exists():
         shutil.rmtree(work)

@@ -70,8 +70,8 @@ inline int runCommand(runtime::RunOptions &options, std::vector<std::string> wor
     std::snprintf(path, sizeof(path), "partita-run");
   options.self = {path};
   options.self.insert(options.self.end(), words.begin(), words.end());
-  auto print = [](const std::string &line) {
-    std::printf("%s\n", line.c_str());
+  auto print = [](std::string_view line) {
+    std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
     std::fflush(stdout);
   };
   auto ok = runtime::runBundle(options, print);

@@ -24,7 +24,7 @@
 namespace partita {
 
 /// Of bundle.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t bundleFormat = 1;
+inline constexpr int64_t bundleFormat = 2;
 /// Of this build of Partita.
 std::string_view partitaVersion();
 
@@ -41,6 +41,8 @@ struct BundleStage {
   std::string library; ///< relative path of the .so
   /// Predicted bytes per rank.
   uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
+  /// Of the library; made when the bundle is written.
+  std::string fingerprint = {};
 };
 
 /// One compiled form of the model: the same weights for other input shapes, say.
@@ -94,7 +96,7 @@ public:
     return temporary + "/" + std::string(file);
   }
   /// Writes bundle.json and renames the folder; an error leaves nothing behind.
-  Expected<void> commit(const Bundle &bundle);
+  Expected<void> commit(Bundle bundle);
 
 private:
   BundleWriter() = default;

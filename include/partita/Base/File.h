@@ -16,6 +16,9 @@ namespace partita {
 /// The whole file as bytes.
 Expected<std::string> readFile(const std::string &path);
 
+/// Tells damaged bytes from whole ones: 16 hexadecimal digits. Not against intent.
+std::string fingerprint(std::span<const std::byte> bytes);
+
 /// Writes `bytes` to `path` through a temporary file beside it and a rename, so that a
 /// reader never sees half a file.
 Expected<void> writeFile(const std::string &path, std::string_view bytes);

@@ -71,6 +71,11 @@ struct SpatialDim {
 void addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
                    std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
 
+/// Adds a dim in which every element of the operand makes `times` neighbouring ones of
+/// the result and takes part in no others: blocks depend on nothing outside.
+void addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
+                     std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
+
 /// "sum 01, max 0": each entry a kind and the digits of the operands of one set.
 Expected<std::vector<LinearSet>> parseLinearSets(std::string_view text);
 

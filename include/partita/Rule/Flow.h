@@ -8,9 +8,9 @@
 // Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
 // sequence). Cut points are therefore refined over the whole program until both ends of
 // every value see the same pieces; such a piece of a factor is an *atom*. Where cut
-// points of two ends do not nest, pieces that do not match stay separate and nothing
-// flows across them. The refinement is a least fixpoint, so the order of ops does not
-// matter.
+// points of two ends do not nest, or one end is read through windows and cannot be cut,
+// only what splits the major-most pieces of both alike flows across. The refinement is a
+// least fixpoint, so the order of ops does not matter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_FLOW_H
@@ -64,9 +64,16 @@ struct Atom {
   /// Whether this atom or one it is linked to, however far, may not be split: the `3` of
   /// a fused query-key-value dim, whose thirds are sliced apart.
   bool refused = false;
-  /// Atoms of other ops that are the same piece of a value between them.
+  /// Atoms of other ops that are the same piece of a value between them, or where
+  /// `common` is given, the major-most pieces of a dim of the value that is cut
+  /// differently on the two sides: axes that divide both sizes split them at the same
+  /// places.
   struct Link {
     int32_t atom, value;
+    int64_t common = 0; ///< the greatest common divisor of the sizes; 0: the same piece
+    bool carries(const AxisList &axes) const {
+      return common == 0 || common % product(axes) == 0;
+    }
     bool operator==(const Link &) const = default;
   };
   std::vector<Link> links;

@@ -22,8 +22,10 @@ namespace partita::runtime {
 /// A loaded stage library with its checked task table; shared by the ranks of a process.
 class Stage {
 public:
-  /// Maps the library and resolves every kernel.
-  static Expected<std::shared_ptr<const Stage>> load(const std::string &path);
+  /// Maps the library and resolves every kernel. Where a fingerprint is given, the file
+  /// must have it: what a damaged library does when it is mapped cannot be foreseen.
+  static Expected<std::shared_ptr<const Stage>> load(const std::string &path,
+                                                     std::string_view fingerprint = {});
   /// From parts, for tests: `kernels` by index of the table.
   static std::shared_ptr<const Stage> fromParts(TaskTable table,
                                                 std::vector<partita_kernel_fn> kernels);
@@ -42,8 +44,9 @@ private:
 /// several ranks of it share because they hold the same slice.
 class WeightStore {
 public:
-  static Expected<std::shared_ptr<WeightStore>> open(const std::string &folder,
-                                                     const Bundle &bundle);
+  /// Every weight of `table` must be where the header of the bundle's own file says.
+  static Expected<std::shared_ptr<WeightStore>>
+  open(const std::string &folder, const Bundle &bundle, const TaskTable &table);
   explicit WeightStore(std::vector<std::shared_ptr<const MappedFile>> files)
       : files(std::move(files)) {}
   size_t numFiles() const { return files.size(); }
@@ -165,6 +168,7 @@ private:
   void drop(const Weight &weight);
   void fetchRead();
   std::vector<size_t> preparationOrder() const;
+  Expected<void> warmUp();
   Expected<void> prepareTask(size_t index);
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);

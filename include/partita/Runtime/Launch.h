@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct RunOptions {
 };
 
 /// Receives lines for the user, without a newline. May be called from a child process.
-using Print = std::function<void(const std::string &)>;
+using Print = std::function<void(std::string_view)>;
 
 /// An error is one sentence. Prints a line per request with its seconds, the outputs'
 /// names and shapes, and the profile if asked for.

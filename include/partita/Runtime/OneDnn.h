@@ -47,7 +47,14 @@ public:
   /// Fixes the addresses of all operands (null where absent) and of the packed weight
   /// (null if sizes().packed is 0). All are 64-byte aligned.
   virtual Expected<void> bind(std::span<void *const> operands, void *packed) = 0;
-  /// Runs on the bound addresses. False if the engine reports a failure.
+  /// Runs ahead of the first request what would allocate there, on the thread that will
+  /// run it, with its number of threads; what the operands hold changes. Twice for all
+  /// calls of a thread: first without keeping memory, as some primitives generate code
+  /// when they first run, out of a multitude of blocks; then keeping what every run
+  /// takes. False if the engine reports a failure.
+  virtual bool warmUp(bool keepsMemory) noexcept { return true; }
+  /// Runs on the bound addresses; allocates nothing after warmUp. False if the engine
+  /// reports a failure.
   virtual bool run() noexcept = 0;
   /// What runs, for reports: oneDNN's implementation name or "loops".
   virtual std::string implementation() const = 0;

@@ -4,6 +4,7 @@
 #include "partita/Base/Layout.h"
 
 #include <algorithm>
+#include <set>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -45,6 +46,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
   executor->fetchRead();
+  if (auto ok = executor->warmUp(); !ok)
+    return tl::unexpected(ok.error());
   executor->timing.resize(table.numTasks());
   options.progress->step(RankProgress::Idle, 0);
   return executor;
@@ -160,6 +163,28 @@ Expected<void> Executor::prepareTask(size_t index) {
   if (!handle)
     return tl::unexpected(handle.error());
   op.handle = *handle;
+  return {};
+}
+
+/// Of equal calls the first one is enough. The arena holds nothing yet.
+Expected<void> Executor::warmUp() {
+  for (bool keepsMemory : {false, true}) {
+    std::set<std::pair<TaskKind, const int64_t *>> seen;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      Op &op = ops[i];
+      bool collective = op.handle >= 0 && keepsMemory && transport.needsWarmUp();
+      // Parameter lists are de-duplicated in the table.
+      const int64_t *params = program->table().task(i).params.data();
+      if ((!op.call && !collective) || !seen.emplace(op.kind, params).second)
+        continue;
+      options.progress->step(collective ? RankProgress::Waiting : RankProgress::Loading,
+                             static_cast<uint32_t>(i));
+      if (collective && !transport.warmUp(op.handle, op.addresses[0], op.addresses[1]))
+        return makeError(where(i) + ": stopped because another rank failed");
+      if (op.call && !op.call->warmUp(keepsMemory))
+        return makeError(where(i) + ": the engine reported a failure");
+    }
+  }
   return {};
 }
 

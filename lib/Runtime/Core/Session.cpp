@@ -62,6 +62,7 @@ struct Session::State {
   std::vector<std::vector<OutputPart>> parts;
   std::vector<std::byte> staging;
   std::atomic<int> awaited{-1}; ///< the rank whose part is being received
+  uint64_t sent = 0;            ///< requests whose outputs went their way
 
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
@@ -91,6 +92,7 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
+  Expected<void> warmUpOutputs(size_t index);
   Expected<void> sendOutputs(size_t index);
   Expected<void> await();
   std::vector<Sighting> seen; ///< by rank of this process
@@ -140,14 +142,42 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stage, weights, transport, o);
-  if (executor) {
+  Expected<void> ok;
+  if (!executor) {
+    ok = tl::unexpected(executor.error());
+  } else {
     executors[index] = std::move(*executor);
-    return true;
+    if (transport.needsWarmUp())
+      ok = warmUpOutputs(index);
   }
-  fail(executor.error().message, false);
+  if (ok)
+    return true;
+  fail(ok.error().message, false);
   if (local())
     team->abort();
   return false;
+}
+
+Expected<void> Session::State::warmUpOutputs(size_t index) {
+  Transport &transport = *transports[index];
+  RankProgress &doing = progress[transport.rank()];
+  doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
+  if (!transport.warmUpBarrier())
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": meeting the other ranks failed");
+  for (size_t k = 0; k < parts.size(); ++k)
+    for (const OutputPart &part : parts[k]) {
+      if (part.rank == 0)
+        continue;
+      void *data = transport.rank() == 0 ? staging.data()
+                                         : executors[index]->local(outputTensors[k]);
+      if (!transport.warmUpToRoot(part.rank, data,
+                                  static_cast<int64_t>(part.slice.localBytes())))
+        return makeError("rank " + std::to_string(transport.rank()) +
+                         ": sending output '" + outputs[k].name + "' failed");
+    }
+  doing.step(RankProgress::Idle, 0);
+  return {};
 }
 
 Expected<void> Session::State::sendOutputs(size_t index) {
@@ -187,8 +217,16 @@ Expected<void> Session::State::sendOutputs(size_t index) {
       return makeError("rank " + std::to_string(transport.rank()) + ": sending output '" +
                        outputs[k].name + "' failed");
   }
-  if (!local())
-    step(RankProgress::Idle, -1);
+  if (local())
+    return {};
+  // Messages of a rank that is far ahead would pile up with one that is slow.
+  constexpr uint64_t mostAhead = 4;
+  step(RankProgress::Waiting, -1);
+  bool ok = ++sent % mostAhead != 0 || transport.barrier();
+  step(RankProgress::Idle, -1);
+  if (!ok)
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": meeting the other ranks failed");
   return {};
 }
 
@@ -374,14 +412,15 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (entry->stages.size() != 1)
     return makeError("'" + folder + "' has " + std::to_string(entry->stages.size()) +
                      " pipeline stages, this runtime runs one");
-  auto stage = Stage::load(folder + "/" + entry->stages[0].library);
+  auto stage =
+      Stage::load(folder + "/" + entry->stages[0].library, entry->stages[0].fingerprint);
   if (!stage)
     return tl::unexpected(stage.error());
   if (!((*stage)->table().mesh() == bundle->mesh))
     return makeError("'" + folder + "': the stage is for mesh " +
                      (*stage)->table().mesh().str() + ", the bundle for " +
                      bundle->mesh.str());
-  auto weights = WeightStore::open(folder, *bundle);
+  auto weights = WeightStore::open(folder, *bundle, (*stage)->table());
   if (!weights)
     return tl::unexpected(weights.error());
   SessionOptions resolved = options;

@@ -1,6 +1,8 @@
 //===- Stage.cpp - Stage libraries, weight files and slices ---------------===//
+#include "partita/Base/SafeTensors.h"
 #include "partita/Runtime/Executor.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <dlfcn.h>
@@ -12,7 +14,7 @@ using namespace partita::runtime;
 
 /// The dynamic loader maps segments without looking at the file's size; a truncated
 /// library would end the process by SIGBUS.
-static Expected<void> checkLibrary(const std::string &path) {
+static Expected<void> checkLibrary(const std::string &path, std::string_view expected) {
   auto file = MappedFile::open(path);
   if (!file)
     return tl::unexpected(file.error());
@@ -31,11 +33,16 @@ static Expected<void> checkLibrary(const std::string &path) {
         segment.p_filesz > bytes.size() - segment.p_offset)
       return makeError("'" + path + "' is truncated");
   }
+  if (std::string has = fingerprint(bytes); !expected.empty() && has != expected)
+    return makeError("'" + path + "' has the fingerprint " + has +
+                     ", the bundle was written with " + std::string(expected) +
+                     ": it is damaged or from another bundle; compile the model again");
   return {};
 }
 
-Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path) {
-  if (auto ok = checkLibrary(path); !ok)
+Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path,
+                                                   std::string_view fingerprint) {
+  if (auto ok = checkLibrary(path, fingerprint); !ok)
     return tl::unexpected(ok.error());
   // A path without a slash would be searched for in the system's folders.
   std::string exact = path.find('/') == std::string::npos ? "./" + path : path;
@@ -119,8 +126,32 @@ std::shared_ptr<WeightStore::Entry> WeightStore::find(const std::string &identit
   return entry;
 }
 
+/// Without this, a header that was overwritten would go unseen: ranks know the places of
+/// their weights from the task table.
+static Expected<void> checkHeader(const std::string &path, uint32_t file,
+                                  const TaskTable &table) {
+  auto header = readSafeTensors(path);
+  if (!header)
+    return tl::unexpected(header.error());
+  for (size_t i = 0; i < table.numTensors(); ++i) {
+    TensorView t = table.tensor(i);
+    if (t.role != Role::Weight || t.file != file)
+      continue;
+    const SafeTensorEntry *entry = header->find(t.name);
+    if (!entry || entry->type != t.type || entry->offset != t.fileOffset ||
+        !std::equal(entry->shape.begin(), entry->shape.end(), t.shape.begin(),
+                    t.shape.end()))
+      return makeError("weight file '" + path + "' " +
+                       (entry ? "has another place, type or shape for" : "lacks") +
+                       " weight '" + std::string(t.name) +
+                       "' than the bundle was compiled with; compile the model again");
+  }
+  return {};
+}
+
 Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &folder,
-                                                         const Bundle &bundle) {
+                                                         const Bundle &bundle,
+                                                         const TaskTable &table) {
   std::vector<std::shared_ptr<const MappedFile>> files;
   for (const WeightFile &file : bundle.weightFiles) {
     auto path = checkedPath(folder, file);
@@ -129,6 +160,10 @@ Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &fold
     auto mapped = MappedFile::open(*path);
     if (!mapped)
       return tl::unexpected(mapped.error());
+    // Others are the model's own external data.
+    if (file.path.ends_with(".safetensors") && file.path.front() != '/')
+      if (auto ok = checkHeader(*path, static_cast<uint32_t>(files.size()), table); !ok)
+        return tl::unexpected(ok.error());
     files.push_back(*mapped);
   }
   return std::make_shared<WeightStore>(std::move(files));

@@ -52,8 +52,12 @@ static Expected<void> runRequests(Session &session, const RunOptions &options,
       return ok;
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (session.isRoot())
-      print("request " + std::to_string(k) + ": " + format("%.6f", seconds) + " s");
+    if (!session.isRoot())
+      continue;
+    // Nothing is allocated between requests either.
+    char line[64];
+    int length = std::snprintf(line, sizeof(line), "request %d: %.6f s", k, seconds);
+    print({line, static_cast<size_t>(length)});
   }
   return {};
 }

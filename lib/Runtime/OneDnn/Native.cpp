@@ -177,7 +177,9 @@ public:
         src(imageStrides(p.src_format, p.in_channels,
                          extents(p.spatial, &task::SpatialDim::in))),
         dst(imageStrides(p.dst_format, p.out_channels,
-                         extents(p.spatial, &task::SpatialDim::out))) {
+                         extents(p.spatial, &task::SpatialDim::out))),
+        outBox(extents(p.spatial, &task::SpatialDim::out)),
+        kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {
     post.type = static_cast<DType>(p.dtype);
     post.dims = {p.batch, p.out_channels};
     post.strides = {dst.batch, dst.channel};
@@ -201,10 +203,9 @@ private:
   template <typename T> void loops() const {
     auto *target = static_cast<T *>(operands[task::ConvDst]);
     auto *bias = p.has_bias ? static_cast<const T *>(operands[task::ConvBias]) : nullptr;
-    auto box = extents(p.spatial, &task::SpatialDim::out);
     for (int64_t n = 0; n < p.batch; ++n)
       for (int64_t oc = 0; oc < p.out_channels; ++oc)
-        forBox(box, [&](const int64_t *out) {
+        forBox(outBox, [&](const int64_t *out) {
           Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
           sum += taps<T>(n, oc, out);
           target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
@@ -218,7 +219,6 @@ private:
     int64_t inPerGroup = p.in_channels / p.groups,
             outPerGroup = p.out_channels / p.groups;
     int64_t group = oc / outPerGroup;
-    auto kernelBox = extents(p.spatial, &task::SpatialDim::kernel);
     int64_t taps = elementCount(kernelBox);
     Sum<T> sum = 0;
     int64_t tap = 0;
@@ -242,6 +242,7 @@ private:
   task::Conv p;
   bool transposed;
   ImageStrides src, dst;
+  std::vector<int64_t> outBox, kernelBox;
 };
 
 class NativePool : public NativeCall {
@@ -250,7 +251,9 @@ public:
       : p(params), src(imageStrides(p.src_format, p.channels,
                                     extents(p.spatial, &task::SpatialDim::in))),
         dst(imageStrides(p.dst_format, p.channels,
-                         extents(p.spatial, &task::SpatialDim::out))) {}
+                         extents(p.spatial, &task::SpatialDim::out))),
+        outBox(extents(p.spatial, &task::SpatialDim::out)),
+        kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {}
 
   bool run() noexcept override {
     visitType(static_cast<DType>(p.dtype), [&]<typename T>() { loops<T>(); });
@@ -263,7 +266,7 @@ private:
     auto *target = static_cast<T *>(operands[task::PoolDst]);
     for (int64_t n = 0; n < p.batch; ++n)
       for (int64_t c = 0; c < p.channels; ++c)
-        forBox(extents(p.spatial, &task::SpatialDim::out), [&](const int64_t *out) {
+        forBox(outBox, [&](const int64_t *out) {
           target[n * dst.batch + c * dst.channel + offset(out, dst.spatial)] =
               window<T>(source + n * src.batch + c * src.channel, out);
         });
@@ -276,7 +279,7 @@ private:
                           ? -std::numeric_limits<Compute<T>>::infinity()
                           : std::numeric_limits<Compute<T>>::lowest();
     int64_t inside = 0;
-    forBox(extents(p.spatial, &task::SpatialDim::kernel), [&](const int64_t *kernel) {
+    forBox(kernelBox, [&](const int64_t *kernel) {
       int64_t in[3] = {0, 0, 0};
       if (!windowInput(p.spatial, out, kernel, in))
         return;
@@ -309,6 +312,7 @@ private:
 
   task::Pool p;
   ImageStrides src, dst;
+  std::vector<int64_t> outBox, kernelBox;
 };
 
 } // namespace

@@ -1,11 +1,17 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
+#include "EngineMemory.h"
+#include "KeptBlocks.h"
+
 #include <cstring>
 #include <dlfcn.h>
 
 using namespace partita;
 using namespace partita::onednn;
+
+/// Of the calls of this thread.
+static thread_local bool isParallel = false;
 
 void onednn::setThreads(int threads) {
   // oneDNN brings the OpenMP runtime it was built with; asking for the symbol at run
@@ -14,6 +20,9 @@ void onednn::setThreads(int threads) {
   static auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set)
     set(threads);
+  isParallel = threads > 1;
+  // From now on this thread is no worker of another one's calls.
+  kept::Scope once(false);
 }
 
 static dnnl_engine_t makeEngine() {
@@ -279,12 +288,26 @@ Expected<void> Program::bind(std::span<void *const> operands, void *packed) {
   return {};
 }
 
-bool Program::run() noexcept {
+bool Program::runSteps() noexcept {
   for (const Step &step : steps)
     if (dnnl_primitive_execute(step.primitive.get(), cpuStream(),
                                static_cast<int>(step.bound.size()),
                                step.bound.data()) != dnnl_success)
       return false;
+  return true;
+}
+
+bool Program::warmUp(bool keepsMemory) noexcept {
+  keepEngineMemory();
+  return keepsMemory ? run() : runSteps();
+}
+
+bool Program::run() noexcept {
+  {
+    kept::Scope scope(isParallel);
+    if (!runSteps())
+      return false;
+  }
   for (const NativePost &post : posts)
     post.run();
   return true;

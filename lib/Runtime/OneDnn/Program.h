@@ -104,10 +104,12 @@ public:
 
   Expected<void> pack(const void *raw, void *packed) override;
   Expected<void> bind(std::span<void *const> operands, void *packed) override;
+  bool warmUp(bool keepsMemory) noexcept override;
   bool run() noexcept override;
   std::string implementation() const override { return name; }
 
 private:
+  bool runSteps() noexcept;
   struct Step {
     Primitive primitive;
     std::vector<Argument> arguments;

@@ -121,6 +121,8 @@ public:
     return inner->bind(wideOperands, ownForm ? packed : nullptr);
   }
 
+  bool warmUp(bool keepsMemory) noexcept override { return inner->warmUp(keepsMemory); }
+
   bool run() noexcept override {
     // The result too: elements between its strides must come back unchanged.
     for (size_t i = 0; i < counts.size(); ++i)

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <unistd.h>
 
 using namespace partita;
@@ -141,6 +142,8 @@ TEST_CASE("a bundle is written aside, renamed, and read back") {
   CHECK(std::filesystem::is_empty(folder.path));
   auto writer = BundleWriter::create(out);
   REQUIRE(writer);
+  CHECK_THAT(writer->commit(bundle).error().message, Catch::Contains("stage-0.so"));
+  REQUIRE(writeFile(writer->path("stage-0.so"), "x"));
   REQUIRE(writer->commit(bundle));
   CHECK(BundleWriter::create(out).error().message ==
         "output '" + out + "' exists already");
@@ -148,8 +151,26 @@ TEST_CASE("a bundle is written aside, renamed, and read back") {
              Catch::Contains("cannot create output folder"));
   auto back = readBundle(out);
   REQUIRE(back);
+  std::string library = "x";
+  bundle.entries[0].stages[0].fingerprint =
+      fingerprint(std::as_bytes(std::span(library)));
   CHECK(back->json() == bundle.json());
   CHECK(back->numRanks() == 8);
+}
+
+TEST_CASE("a fingerprint sees every byte and the length") {
+  std::string text(100, '\0');
+  auto of = [](const std::string &bytes) {
+    return fingerprint(std::as_bytes(std::span(bytes)));
+  };
+  std::set<std::string> all = {of(text), of(text + '\0'), of("")};
+  for (size_t i = 0; i < text.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string other = text;
+      other[i] = static_cast<char>(1 << bit);
+      all.insert(of(other));
+    }
+  CHECK(all.size() == 3 + 800);
 }
 
 TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
@@ -165,10 +186,12 @@ TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
     REQUIRE(!result);
     return result.error().message;
   };
-  CHECK_THAT(message("\"format\": 1", "\"format\": 2"),
-             Catch::Contains("has format 2") &&
+  CHECK_THAT(message("\"format\": 2", "\"format\": 3"),
+             Catch::Contains("has format 3") &&
                  Catch::Contains("compile the model again"));
   CHECK_THAT(message("stage-0.so", "../evil.so"), Catch::Contains("leaves the bundle"));
+  CHECK_THAT(message("\"fingerprint\": \"", "\"fingerprint\": \"12"),
+             Catch::Contains("expected 16 hexadecimal digits"));
   CHECK_THAT(message("\"ranks\": 1", "\"ranks\": 3"),
              Catch::Contains("ranks is 3, the mesh has 1"));
   CHECK_THAT(readBundle(folder / "none").error().message,

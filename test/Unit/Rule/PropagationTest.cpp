@@ -48,6 +48,17 @@ public:
   void reshape(const std::string &name, const std::string &operand, const Shape &shape) {
     move(name, operand, *reshapeRule(shapes.at(operand), shape));
   }
+  /// Repeats each element of the last dim.
+  void stretch(const std::string &name, const std::string &operand, int64_t times) {
+    const Shape &shape = shapes.at(operand);
+    ShardingRule rule;
+    rule.operands.emplace_back(shape.size());
+    rule.results.emplace_back(shape.size());
+    for (size_t d = 0; d < shape.size(); ++d)
+      addStretchedDim(rule, shape[d], d + 1 == shape.size() ? times : 1,
+                      rule.operands[0][d], rule.results[0][d]);
+    move(name, operand, std::move(rule));
+  }
   void transpose(const std::string &name, const std::string &operand,
                  const std::vector<int64_t> &permutation) {
     move(name, operand, *transposeRule(shapes.at(operand), permutation));
@@ -362,6 +373,35 @@ TEST_CASE("a split spatial dim goes on through windows, in positions") {
   }
 }
 
+TEST_CASE("axes pass between a window and a dim that is cut, where they divide both") {
+  Program program;
+  program.argument("x", {2, 3, 12});
+  program.windows("before", "x", 3, 2, 1, 1); // 6 positions
+  program.elementwise("relu", {"before"});
+  program.stretch("twice", "relu", 2); // 12
+  program.elementwise("more", {"twice"});
+  program.windows("after", "more", 3, 1, 1, 1);
+  program.result("after");
+  FlowGraph even = program.build(*Mesh::parse("h=3"));
+  for (const char *hints : {R"({"nodes": {"before": {"out": [[null, null, "h"]]}}})",
+                            R"({"nodes": {"after": {"out": [[null, null, "h"]]}}})"}) {
+    Named found = decideByName(even, hints);
+    INFO(hints);
+    CHECK(found["before"] == "[{2}, {3}, {6: h}]");
+    CHECK(found["relu"] == "[{2}, {3}, {6: h}]");
+    CHECK(found["twice"] == "[{2}, {3}, {6: h}, {2}]");
+    // Nothing is cut that a window could not follow.
+    CHECK(found["more"] == "[{2}, {3}, {12: h}]");
+    CHECK(found["after"] == "[{2}, {3}, {12: h}]");
+  }
+  // 6 elements on 4 ranks are 2, 2, 2 and 0; their 12 results would be 4, 4, 4 and 0.
+  FlowGraph uneven = program.build(*Mesh::parse("h=4"));
+  Named found =
+      decideByName(uneven, R"({"nodes": {"before": {"out": [[null, null, "h"]]}}})");
+  CHECK(found["twice"] == "[{2}, {3}, {6/8: h}, {2}]");
+  CHECK(found["more"] == "[{2}, {3}, {12}]");
+}
+
 TEST_CASE("windows are priced by the most that one rank fetches") {
   Program program;
   program.argument("x", {2, 5, 16});
@@ -394,6 +434,25 @@ TEST_CASE("windows are priced by the most that one rank fetches") {
   CHECK(served[1].halo->before == served[0].layout);
   CHECK(haloElements(graph.mesh, *served[1].halo) == 2 * 5 * 2);
   CHECK(haloElements(graph.mesh, *served[2].halo) == 2 * 5 * 4);
+}
+
+TEST_CASE("one picture is split where it is read through windows") {
+  Program program;
+  program.argument("x", {3, 64, 64});
+  program.source("w", {3, 256});
+  program.windows("conv", "x", 3, 2, 1, 1);
+  program.elementwise("relu", {"conv"});
+  program.contract("mix", "relu", "w", "c h w, c o -> o h w");
+  program.result("mix");
+  FlowGraph graph = program.build(*Mesh::parse("tp=4"));
+  auto decision = decide(graph, ShardMode::Auto, Hints());
+  REQUIRE(decision);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].name == "mix")
+      CHECK(decision->strategies[i].str(graph.mesh) == "[{3}, {64}, {32: tp}, {256}]");
+  REQUIRE(decision->notes.size() == 1);
+  CHECK(decision->notes[0] ==
+        "auto: tried 3 seeds and kept the cheapest: pictures over {tp}");
 }
 
 TEST_CASE("the data-parallel default splits batches, never what windows run over") {

@@ -26,30 +26,34 @@ using Clock = std::chrono::steady_clock;
 //===----------------------------------------------------------------------===//
 
 static std::atomic<bool> counting{false};
-static std::atomic<uint64_t> allocations{0}, allocatedBytes{0}, mappings{0};
+static std::atomic<uint64_t> allocations{0}, mappings{0};
 
 // The sanitizers bring their own.
 #if !__has_feature(address_sanitizer)
 extern "C" void *__libc_malloc(size_t);
 extern "C" void *__libc_realloc(void *, size_t);
 extern "C" void *__libc_calloc(size_t, size_t);
-static void note(size_t size) {
-  if (counting.load(std::memory_order_relaxed)) {
+extern "C" void *__libc_memalign(size_t, size_t);
+static void note() {
+  if (counting.load(std::memory_order_relaxed))
     ++allocations;
-    allocatedBytes += size;
-  }
 }
 extern "C" void *malloc(size_t size) {
-  note(size);
+  note();
   return __libc_malloc(size);
 }
 extern "C" void *realloc(void *old, size_t size) {
-  note(size);
+  note();
   return __libc_realloc(old, size);
 }
 extern "C" void *calloc(size_t count, size_t size) {
-  note(count * size);
+  note();
   return __libc_calloc(count, size);
+}
+extern "C" int posix_memalign(void **out, size_t alignment, size_t size) {
+  note();
+  *out = __libc_memalign(alignment, size);
+  return *out ? 0 : ENOMEM;
 }
 
 extern "C" void *mmap(void *at, size_t size, int protection, int flags, int fd,
@@ -60,45 +64,6 @@ extern "C" void *mmap(void *at, size_t size, int protection, int flags, int fd,
       ::syscall(SYS_mmap, at, size, protection, flags, fd, offset));
 }
 #endif
-
-/// What oneDNN itself allocates for the engine calls of one rank and request.
-static uint64_t allocationsOfEngineCalls(const std::string &path) {
-  auto stage = Stage::load(path);
-  REQUIRE(stage);
-  const TaskTable &table = (*stage)->table();
-  auto arena = *WeightStore::allocate(table.arenaBytes());
-  auto weights = *WeightStore::allocate(table.weightBytes());
-  auto addressOf = [&](int64_t buffer) -> void * {
-    if (buffer < 0)
-      return nullptr;
-    const partita_buffer &b = table.buffers()[static_cast<size_t>(buffer)];
-    const auto &block = b.space == PARTITA_SPACE_ARENA ? arena : weights;
-    return static_cast<std::byte *>(WeightStore::address(*block)) + b.offset;
-  };
-  onednn::setThreads(1);
-  uint64_t total = 0;
-  for (size_t i = 0; i < table.numTasks(); ++i) {
-    TaskView view = table.task(i);
-    if (view.kind < TaskKind::MatMul || view.kind > TaskKind::Pool)
-      continue;
-    auto call = *onednn::Call::create(view.kind, view.params);
-    std::vector<void *> operands;
-    for (int64_t buffer : view.operands)
-      operands.push_back(addressOf(buffer));
-    auto packed = *WeightStore::allocate(call->sizes().packed);
-    if (call->sizes().packed != 0)
-      REQUIRE(call->pack(operands[onednn::Call::weightOperand(view.kind)],
-                         WeightStore::address(*packed)));
-    REQUIRE(call->bind(operands, WeightStore::address(*packed)));
-    REQUIRE(call->run());
-    allocations = 0;
-    counting = true;
-    (void)call->run();
-    counting = false;
-    total += allocations;
-  }
-  return total;
-}
 
 namespace {
 struct Folder {
@@ -170,7 +135,12 @@ TEST_CASE("a bundle runs on threads and equals the reference, requests do not al
     Fixture files(stage, mesh);
     SessionOptions options;
     options.profile = true;
+    counting = true;
     auto session = Session::load(files.bundle, options);
+    counting = false;
+#if !__has_feature(address_sanitizer)
+    CHECK(allocations > 100); // the counter counts
+#endif
     if (!session)
       FAIL(session.error().message);
     REQUIRE((*session)->inputs().size() == 2);
@@ -179,64 +149,22 @@ TEST_CASE("a bundle runs on threads and equals the reference, requests do not al
     auto y = HostTensor::zeros(DType::F32, {testmodel::rows, testmodel::width});
     const std::byte *inputs[] = {x.bytes.data(), mode.bytes.data()};
     std::byte *outputs[] = {y.bytes.data()};
-    REQUIRE((*session)->run(inputs, outputs));
-    CHECK(largestDifference(y, testmodel::expected()) < 1e-5);
-    // oneDNN allocates its argument lists inside each execute call and frees them again;
-    // nothing else may.
-    uint64_t perRank = allocationsOfEngineCalls(stage);
-    allocations = allocatedBytes = mappings = 0;
+    allocations = mappings = 0;
     counting = true;
+    bool good = true;
     for (int k = 0; k < 10; ++k)
-      (void)(*session)->run(inputs, outputs);
+      good &= (*session)->run(inputs, outputs).has_value();
     counting = false;
-    auto engineCalls = static_cast<uint64_t>(10 * 2 * (*session)->numRanks());
-    CHECK(allocations == perRank * engineCalls / 2);
-#if !__has_feature(address_sanitizer)
-    CHECK(allocations > 0); // the counter counts
-#endif
+    CHECK(good);
+    CHECK(allocations == 0);
     CHECK(mappings == 0);
-    std::printf("10 requests on %s: %llu allocations, %llu bytes, %llu engine calls\n",
-                mesh, static_cast<unsigned long long>(allocations),
-                static_cast<unsigned long long>(allocatedBytes),
-                static_cast<unsigned long long>(engineCalls));
+    CHECK(largestDifference(y, testmodel::expected()) < 1e-5);
     auto times = (*session)->profile();
     REQUIRE(times.size() == 4);
     CHECK(times[2].node == "fc2");
     CHECK(times[2].kinds == "matmul, all-reduce");
     CHECK(times[2].seconds > 0);
   }
-}
-
-// Run by test/E2E/run_memory.py on a compiled model.
-TEST_CASE("requests on the bundle in PARTITA_TEST_BUNDLE do not allocate", "[.bundle]") {
-  const char *folder = std::getenv("PARTITA_TEST_BUNDLE");
-  REQUIRE(folder);
-  auto session = Session::load(folder, {});
-  if (!session)
-    FAIL(session.error().message);
-  auto tensors = [](const std::vector<TensorInfo> &infos) {
-    std::vector<HostTensor> list;
-    for (const TensorInfo &info : infos)
-      list.push_back(HostTensor::zeros(info.type, info.shape));
-    return list;
-  };
-  std::vector<HostTensor> inputs = tensors((*session)->inputs()),
-                          outputs = tensors((*session)->outputs());
-  std::vector<const std::byte *> from;
-  std::vector<std::byte *> to;
-  for (const HostTensor &tensor : inputs)
-    from.push_back(tensor.bytes.data());
-  for (HostTensor &tensor : outputs)
-    to.push_back(tensor.bytes.data());
-  REQUIRE((*session)->run(from, to));
-  uint64_t perRank = allocationsOfEngineCalls(std::string(folder) + "/stage-0.so");
-  allocations = mappings = 0;
-  counting = true;
-  for (int k = 0; k < 3; ++k)
-    (void)(*session)->run(from, to);
-  counting = false;
-  CHECK(allocations == 3 * perRank * static_cast<uint64_t>((*session)->numRanks()));
-  CHECK(mappings == 0);
 }
 
 TEST_CASE("partita-run: local and mpi give the same outputs") {
@@ -385,7 +313,7 @@ TEST_CASE("a damaged bundle is one sentence") {
   std::filesystem::resize_file(weights, 100);
   CHECK_THAT(message(), Catch::Contains("has 100 bytes, the bundle was compiled with"));
   std::string json = *readFile(files / "bundle/bundle.json");
-  json.replace(json.find("\"format\": 1"), 11, "\"format\": 7");
+  json.replace(json.find("\"format\": 2"), 11, "\"format\": 7");
   REQUIRE(writeFile(files / "bundle/bundle.json", json));
   CHECK_THAT(message(), Catch::Contains("has format 7"));
   Fixture other;
