@@ -153,7 +153,8 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
     return makeError("expected a scalar fill value");
   StringRef mode = adaptor.getMode();
   if (mode != "constant" && mode != "edge" && mode != "reflect")
-    return makeError("unknown mode \"" + mode.str() + "\"");
+    return makeError("mode \"" + mode.str() +
+                     "\" is not supported (known are constant, edge and reflect)");
   ShardingRule rule;
   TensorFactors in, out;
   for (size_t d = 0; d < input.size(); ++d) {
@@ -293,10 +294,12 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
     return makeError("operand, result and scales must have one rank");
   StringRef mode = getMode(), coordinates = getCoordinates();
   if (mode != "nearest" && mode != "linear")
-    return makeError("unknown mode \"" + mode.str() + "\"");
+    return makeError("mode \"" + mode.str() +
+                     "\" is not supported (known are nearest and linear)");
   if (coordinates != "asymmetric" && coordinates != "half_pixel" &&
       coordinates != "pytorch_half_pixel" && coordinates != "align_corners")
-    return makeError("unknown coordinate transformation \"" + coordinates.str() + "\"");
+    return makeError("coordinate transformation \"" + coordinates.str() +
+                     "\" is not supported");
   ShardingRule rule;
   TensorFactors in, out;
   for (size_t d = 0; d < from.size(); ++d) {

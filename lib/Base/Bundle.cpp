@@ -300,16 +300,25 @@ std::string partita::missingCpuFeature(const std::vector<std::string> &features)
 // Writing
 //===----------------------------------------------------------------------===//
 
-Expected<BundleWriter> BundleWriter::create(const std::string &out) {
-  BundleWriter writer;
-  std::string path = out;
+/// Without slashes at the end.
+static std::string plainPath(std::string path) {
   while (path.size() > 1 && path.back() == '/')
     path.pop_back();
+  return path;
+}
+
+std::string BundleWriter::temporaryOf(const std::string &out) {
+  return plainPath(out) + ".tmp-" + std::to_string(::getpid());
+}
+
+Expected<BundleWriter> BundleWriter::create(const std::string &out) {
+  BundleWriter writer;
+  std::string path = plainPath(out);
   struct stat info;
   if (::lstat(path.c_str(), &info) == 0)
     return makeError("output '" + path + "' exists already");
   writer.out = path;
-  writer.temporary = path + ".tmp-" + std::to_string(::getpid());
+  writer.temporary = temporaryOf(path);
   if (::mkdir(writer.temporary.c_str(), 0755) != 0) {
     auto error =
         makeError("cannot create output folder '" + path + "': " + std::strerror(errno));

@@ -49,6 +49,9 @@ struct Binder {
   onnx::GraphProto &graph;
   /// Symbol to extent, and who said so.
   std::map<std::string, std::pair<int64_t, std::string>> symbols;
+  /// What is wrong with the first input that stays open, and the options that would bind
+  /// all of them.
+  std::string missing, examples;
 
   Expected<void> setSymbol(const std::string &symbol, int64_t extent,
                            const std::string &source);
@@ -154,27 +157,26 @@ Expected<void> Binder::resolve(onnx::ValueInfoProto &input) {
     return makeError(who + " has no shape: give one, as in --shape " + input.name() +
                      "=1,128");
   std::string example;
-  for (const auto &dim : type.shape().dim()) {
-    auto symbol = symbols.find(symbolOf(dim));
-    int64_t extent = !isOpen(dim)              ? dim.dim_value()
-                     : symbol != symbols.end() ? symbol->second.first
-                                               : 1;
-    example += (example.empty() ? "" : ",") + std::to_string(extent);
-  }
+  bool stays = false;
   int index = 0;
   for (auto &dim : *type.mutable_shape()->mutable_dim()) {
-    if (isOpen(dim)) {
-      auto symbol = symbols.find(symbolOf(dim));
-      if (symbol == symbols.end())
-        return makeError("dim " + std::to_string(index) + " of " + who + " is " +
-                         (symbolOf(dim).empty() ? std::string("open")
-                                                : "symbolic ('" + symbolOf(dim) + "')") +
-                         ": give the shape, as in --shape " + input.name() + "=" +
-                         example);
-      dim.set_dim_value(symbol->second.first);
+    std::string name = symbolOf(dim);
+    if (isOpen(dim) && !symbols.contains(name)) {
+      stays = true;
+      if (missing.empty())
+        missing = "dim " + std::to_string(index) + " of " + who + " is " +
+                  (name.empty() ? std::string("open") : "symbolic ('" + name + "')") +
+                  ": give the shape, as in";
+      // As in the example; what that binds need not be given again.
+      if (!name.empty())
+        symbols[name] = {1, ""};
     }
-    ++index;
+    if (isOpen(dim))
+      dim.set_dim_value(symbols.contains(name) ? symbols[name].first : 1);
+    example += (index++ ? "," : "") + std::to_string(dim.dim_value());
   }
+  if (stays)
+    examples += " --shape " + input.name() + "=" + example;
   return {};
 }
 
@@ -215,5 +217,7 @@ Expected<void> onnx_model::bindShapes(onnx::ModelProto &model,
   for (auto &input : *graph.mutable_input())
     if (auto resolved = binder.resolve(input); !resolved)
       return resolved;
+  if (!binder.missing.empty())
+    return makeError(binder.missing + binder.examples);
   return {};
 }

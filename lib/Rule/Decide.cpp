@@ -264,10 +264,11 @@ static void nameReplicated(const FlowGraph &graph, Decision &decision) {
   for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
     names += (i ? ", '" : "'") + whole[i].second + "'";
   int64_t percent = total == 0 ? 0 : 100 * undivided / total;
-  decision.notes.push_back(std::to_string(whole.size()) + " ops (" +
-                           std::to_string(percent) +
-                           "% of the work) run whole on every rank: " + names +
-                           (whole.size() > 3 ? ", …" : ""));
+  decision.notes.push_back(
+      std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
+      std::to_string(percent) +
+      (whole.size() == 1 ? "% of the work) runs" : "% of the work) run") +
+      " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
 }
 
 /// The first conflicts in full, the rest counted: one wrong hint meets many ops.
@@ -328,7 +329,7 @@ Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
     if (mode == ShardMode::DataParallel)
       for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes)) {
         // Hints win over the default.
-        seed.priority = 1;
+        seed.priority = NodeHint::lastPriority + 1;
         seeds->push_back(std::move(seed));
       }
     decision = finish(graph, *seeds);

@@ -123,7 +123,7 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
   if (auto ok = json.allowOnly({"in", "out", "priority"}); !ok)
     return tl::unexpected(ok.error());
   for (auto [key, into] : {std::pair("in", &hint.in), std::pair("out", &hint.out)}) {
-    if (!json.has(key))
+    if (!json.has(key) || json.at(key)->isNull())
       continue;
     auto tensors = parseTensors(*json.at(key));
     if (!tensors)
@@ -131,7 +131,7 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
     *into = std::move(*tensors);
   }
   if (json.has("priority")) {
-    auto priority = json.at("priority")->asInteger(0, 1000);
+    auto priority = json.at("priority")->asInteger(0, NodeHint::lastPriority);
     if (!priority)
       return tl::unexpected(priority.error());
     hint.priority = static_cast<int>(*priority);

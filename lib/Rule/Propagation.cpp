@@ -16,6 +16,33 @@ bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList 
   return atom.size % shards == 0 || (atom.canPad && shards <= atom.size);
 }
 
+/// Why the atoms of a dim cannot take the axes.
+static std::string refusal(const FlowGraph &graph, const std::vector<int32_t> &dim,
+                           const AxisList &axes) {
+  int64_t size = 1, shards = product(axes);
+  bool whole = true;
+  std::string cuts;
+  for (int32_t a : dim) {
+    const Atom &atom = graph.atoms[a];
+    size *= atom.size;
+    whole &= graph.kindOf(atom) == FactorKind::Replicate;
+    cuts += (cuts.empty() ? "" : " x ") + std::to_string(atom.size);
+  }
+  std::string why;
+  if (whole)
+    why =
+        "'" + graph.ops[graph.atoms[dim[0]].op].name + "' needs all of it on every rank";
+  else if (size < shards)
+    why = "it has fewer elements";
+  else if (dim.size() > 1)
+    why = "other ops cut it into " + cuts;
+  else
+    why = "it does not divide, and other ops leave no room for padding";
+  return "a dim of size " + std::to_string(size) + " cannot be split by " +
+         graph.mesh.str(canonical(axes)) + " (" + std::to_string(shards) +
+         " ways): " + why;
+}
+
 Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
                                                     const std::vector<int32_t> &dim,
                                                     const AxisList &axes, int first) {
@@ -37,14 +64,8 @@ Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
     left.erase(left.begin(), left.begin() + static_cast<int64_t>(taken.size()));
     result[at] = canonical(taken);
   }
-  if (!left.empty()) {
-    int64_t size = 1;
-    for (int32_t a : dim)
-      size *= graph.atoms[a].size;
-    return makeError("a dim of size " + std::to_string(size) + " cannot be split by " +
-                     graph.mesh.str(canonical(axes)) + " (" +
-                     std::to_string(product(axes)) + " ways)");
-  }
+  if (!left.empty())
+    return makeError(refusal(graph, dim, axes));
   return result;
 }
 
@@ -64,6 +85,7 @@ public:
     state.axes.resize(graph.atoms.size());
     state.origins.resize(graph.atoms.size());
     fixed.resize(graph.atoms.size(), false);
+    fixedAt.resize(graph.atoms.size(), 0);
   }
 
   Expected<void> seed(const std::vector<Seed> &seeds, int priority) {
@@ -75,24 +97,27 @@ public:
         return makeError(seed.origin + ": a dim of size " + std::to_string(atom.size) +
                          " of '" + graph.ops[atom.op].name + "' cannot be split by " +
                          graph.mesh.str(seed.axes));
-      // A lower user priority never overrides what a higher one has spread here.
-      if (!state.axes[seed.atom].empty() && !fixed[seed.atom])
+      int32_t rival = rivalOf(seed);
+      // A later priority never overrides what an earlier one has asked or spread here.
+      if (rival >= 0 && (!fixed[rival] || fixedAt[rival] < priority)) {
+        add({atom.op, state.axes[rival], seed.axes, state.origins[rival].text,
+             seed.origin});
         continue;
-      AxisList others;
-      for (int32_t a : graph.allAtoms(atom.op))
-        if (a != seed.atom)
-          others.insert(others.end(), state.axes[a].begin(), state.axes[a].end());
-      if (overlap(others, seed.axes))
+      }
+      if (rival == seed.atom)
+        return makeError(seed.origin + ": " + graph.mesh.str(seed.axes) +
+                         " on a dim of '" + graph.ops[atom.op].name + "' contradicts " +
+                         graph.mesh.str(state.axes[rival]) + " from " +
+                         state.origins[rival].text);
+      if (rival >= 0)
         return makeError(seed.origin + ": " + graph.mesh.str(seed.axes) +
                          " is already used by another dim of '" +
-                         graph.ops[atom.op].name + "'");
-      if (fixed[seed.atom] && state.axes[seed.atom] != seed.axes)
-        return makeError(seed.origin + ": " + graph.mesh.str(seed.axes) +
-                         " contradicts " + graph.mesh.str(state.axes[seed.atom]) +
-                         " from " + state.origins[seed.atom].text);
+                         graph.ops[atom.op].name + "' (" + state.origins[rival].text +
+                         ")");
       state.axes[seed.atom] = seed.axes;
       state.origins[seed.atom] = {seed.origin, -1};
       fixed[seed.atom] = true;
+      fixedAt[seed.atom] = priority;
     }
     return {};
   }
@@ -111,6 +136,18 @@ public:
   Propagated take() { return std::move(state); }
 
 private:
+  /// The atom of the seed's op whose axes do not go with the seed: its own, when it has
+  /// others, or one that uses the same; -1 if there is none.
+  int32_t rivalOf(const Seed &seed) const {
+    const AxisList &own = state.axes[seed.atom];
+    if (own != seed.axes && (fixed[seed.atom] || !own.empty()))
+      return seed.atom;
+    for (int32_t a : graph.allAtoms(graph.atoms[seed.atom].op))
+      if (a != seed.atom && overlap(state.axes[a], seed.axes))
+        return a;
+    return -1;
+  }
+
   /// Rounds over ops of priority ≤ level until nothing changes. After the first, only ops
   /// next to a change are asked: the others would propose what they did before.
   void settle(int level, bool forwardOnly) {
@@ -227,6 +264,7 @@ private:
   const FlowGraph &graph;
   Propagated state;
   std::vector<bool> fixed;
+  std::vector<int> fixedAt; ///< the priority of the seed that fixed an atom
   std::set<std::tuple<int32_t, std::string, std::string>> seen;
 };
 } // namespace

@@ -65,9 +65,13 @@ private:
   Expected<void> targetsOf(const NodeHint &hint, const std::string &node,
                            std::vector<Target> &targets) {
     std::vector<std::pair<int32_t, int32_t>> ins, outs;
-    auto inside = [&](int32_t op) { return op >= 0 && graph.ops[op].name == node; };
+    // An output of the program may be called like the nameless node that computes it.
+    auto inside = [&](int32_t op) {
+      return op >= 0 && graph.ops[op].kind == FlowKind::Compute &&
+             graph.ops[op].name == node;
+    };
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (!inside(static_cast<int32_t>(i)) || graph.ops[i].kind != FlowKind::Compute)
+      if (!inside(static_cast<int32_t>(i)))
         continue;
       const FlowOp &op = graph.ops[i];
       for (size_t o = 0; o < op.operands.size(); ++o)
@@ -217,6 +221,9 @@ private:
     if (atoms.size() != 1)
       return error(where + ": blocks cannot be given for a dim " +
                    (atoms.empty() ? "of size 1" : "that other ops cut into factors"));
+    if (static_cast<int64_t>(blocks.size()) != product(axes))
+      return error(where + ": " + std::to_string(blocks.size()) +
+                   " blocks are given for " + std::to_string(product(axes)) + " shards");
     const Atom &atom = graph.atoms[atoms[0]];
     if (graph.extent(atom, target.isOperand) != atom.size)
       return error(where + ": blocks cannot be given for a dim of size " +
@@ -267,6 +274,20 @@ private:
     return result;
   }
 
+  /// Seeds of one dim whose axes the hint names.
+  Expected<std::vector<Seed>> namedSeeds(const Target &target, size_t d,
+                                         const DimHint &hint, const std::string &origin,
+                                         int priority) const {
+    if (!hint.factors.empty())
+      return writtenSeeds(target, d, hint, origin, priority);
+    auto axes = parseAxes(hint.axes, target.what + ", dim " + std::to_string(d));
+    if (!axes)
+      return tl::unexpected(axes.error());
+    return hint.blocks.empty()
+               ? dimSeeds(target, d, *axes, origin, priority)
+               : blockSeeds(target, d, *axes, hint.blocks, origin, priority);
+  }
+
   Expected<void> seedTargets(const std::vector<Target> &targets,
                              const std::string &origin, int priority) {
     for (const Target &target : targets)
@@ -281,7 +302,8 @@ private:
       int64_t count;
     };
     std::vector<Counted> counted;
-    for (const Target &target : targets)
+    for (const Target &target : targets) {
+      AxisList here; // axes of the dims of this tensor
       for (size_t d = 0; d < target.dims->size(); ++d) {
         const DimHint &hint = (*target.dims)[d];
         if (hint.open)
@@ -290,23 +312,19 @@ private:
           counted.push_back({&target, d, hint.count});
           continue;
         }
-        if (!hint.factors.empty()) {
-          auto written = writtenSeeds(target, d, hint, origin, priority);
-          if (!written)
-            return tl::unexpected(written.error());
-          append(*written, taken);
-          continue;
-        }
-        auto axes = parseAxes(hint.axes, target.what + ", dim " + std::to_string(d));
-        if (!axes)
-          return tl::unexpected(axes.error());
-        auto list = hint.blocks.empty()
-                        ? dimSeeds(target, d, *axes, origin, priority)
-                        : blockSeeds(target, d, *axes, hint.blocks, origin, priority);
+        auto list = namedSeeds(target, d, hint, origin, priority);
         if (!list)
           return tl::unexpected(list.error());
+        for (const Seed &seed : *list)
+          if (overlap(here, seed.axes))
+            return error(target.what + ", dim " + std::to_string(d) + ": " +
+                         graph.mesh.str(seed.axes) +
+                         " is already used by this dim or one before it");
+          else
+            here.insert(here.end(), seed.axes.begin(), seed.axes.end());
         append(*list, taken);
       }
+    }
     for (const Counted &entry : counted)
       if (auto ok =
               seedCount(*entry.target, entry.dim, entry.count, origin, priority, taken);

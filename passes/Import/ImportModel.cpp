@@ -54,8 +54,11 @@ public:
       }
       // A node behind an unsupported one has no operands: that alone is no reason.
       if (!values.error().message.empty())
-        unsupported.push_back({node.opType, node.domain, node.origin,
-                               values.error().message, node.sinceVersion});
+        unsupported.push_back(
+            {node.opType, node.domain, node.origin,
+             values.error().message +
+                 (node.name == node.origin ? "" : " (part of this node)"),
+             versionOf(node)});
     }
     if (!unsupported.empty())
       return tl::unexpected(describe(model.path, unsupported));
@@ -63,6 +66,14 @@ public:
   }
 
 private:
+  /// Of an operator that nobody knows, the version of its domain that the file imports.
+  int versionOf(const Node &node) const {
+    auto it = model.opsets.find(node.domain);
+    return node.sinceVersion != 0 || it == model.opsets.end()
+               ? node.sinceVersion
+               : static_cast<int>(it->second);
+  }
+
   func::FuncOp begin() {
     auto name = [&](const std::string &text) {
       return NameLoc::get(builder.getStringAttr(text));

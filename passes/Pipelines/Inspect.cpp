@@ -4,6 +4,8 @@
 #include "partita/Onnx/Load.h"
 #include "passes/Import/Import.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 
 #include <algorithm>
@@ -23,7 +25,9 @@ static std::string typeText(DType type, const std::vector<int64_t> &shape) {
   return text + "]";
 }
 
-static std::string describe(const onnx_model::Model &model) {
+/// `outputs` are the shapes of the outputs, if they are known.
+static std::string describe(const onnx_model::Model &model,
+                            const std::vector<std::vector<int64_t>> &outputs) {
   std::string text = "IR " + std::to_string(model.irVersion);
   for (const auto &[domain, version] : model.opsets)
     text += ", opset " + (domain.empty() ? "" : domain + " ") + std::to_string(version);
@@ -32,7 +36,9 @@ static std::string describe(const onnx_model::Model &model) {
     text += "  input  " + cell(input.name, 32) + typeText(input.type, input.shape) + "\n";
   for (size_t i = 0; i < model.graph.outputs.size(); ++i)
     text += "  output " + cell(model.graph.outputs[i], 32) +
-            std::string(name(model.graph.outputTypes[i])) + "\n";
+            (outputs.empty() ? std::string(name(model.graph.outputTypes[i]))
+                             : typeText(model.graph.outputTypes[i], outputs[i])) +
+            "\n";
   int64_t elements = 0, bytes = 0;
   for (const auto &tensor : model.graph.initializers) {
     elements += elementCount(tensor.shape);
@@ -63,12 +69,17 @@ Expected<InspectResult> partita::inspectModel(const std::string &path,
   if (!model)
     return tl::unexpected(model.error());
   InspectResult result;
-  result.text = describe(*model);
   mlir::MLIRContext context;
   std::vector<UnsupportedNode> unsupported;
   auto imported = importModel(&context, *model, &unsupported);
   if (!imported && unsupported.empty())
     return tl::unexpected(imported.error());
+  std::vector<std::vector<int64_t>> outputs;
+  if (imported)
+    for (auto function : imported->module->getOps<mlir::func::FuncOp>())
+      for (mlir::Type type : function.getResultTypes())
+        outputs.push_back(llvm::cast<mlir::RankedTensorType>(type).getShape().vec());
+  result.text = describe(*model, outputs);
   result.supported = unsupported.empty();
   if (result.supported) {
     result.text += "  every node is supported\n";

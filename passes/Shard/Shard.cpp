@@ -18,20 +18,52 @@ namespace partita {
 using namespace mlir;
 using namespace partita;
 
-/// The chain of ops through which an axis arrived, nearest first.
+/// What kind of thing an explanation is about; ops are called by their name alone.
+static const char *kindText(FlowKind kind) {
+  switch (kind) {
+  case FlowKind::Argument:
+    return "input ";
+  case FlowKind::Source:
+    return "weight ";
+  case FlowKind::Sink:
+    return "output ";
+  case FlowKind::Compute:
+    return "";
+  }
+}
+
+/// The strategy of an op, where its axes came from, and what it did not take.
 static std::string explainOp(const FlowGraph &graph, const Decision &decision,
                              int32_t op) {
+  const FlowOp &it = graph.ops[op];
+  const Strategy &strategy = decision.strategies[op];
+  const AxisList axes = strategy.axes();
   std::string text =
-      "'" + graph.ops[op].name + "': " + decision.strategies[op].str(graph.mesh);
+      std::string(kindText(it.kind)) + "'" + it.name + "': " + strategy.str(graph.mesh);
+  bool told = false;
   for (int32_t a : graph.allAtoms(op)) {
-    if (decision.propagated.axes[a].empty())
+    // What a source was asked for is not what it has where its users read it otherwise.
+    if (!overlap(axes, decision.propagated.axes[a]))
       continue;
+    told = true;
     text += "; " + graph.mesh.str(decision.propagated.axes[a]) + " on a dim of " +
             std::to_string(graph.atoms[a].size) + " from " +
             decision.propagated.origins[a].text;
     if (int32_t via = decision.propagated.origins[a].via; via >= 0)
       text += " by way of '" + graph.ops[via].name + "'";
   }
+  for (const Passing &passing : strategy.passing)
+    text += "; partial values over " + graph.mesh.str(passing.axes) +
+            " pass through it unreduced";
+  if (graph.mesh.numRanks() > 1 && axes.empty())
+    text += "; whole on every rank";
+  else if (it.isSource() && !told)
+    text += "; as its users read it";
+  for (const Conflict &conflict : decision.propagated.conflicts)
+    if (conflict.op == op)
+      text += "; keeps " + graph.mesh.str(conflict.kept) + " (" + conflict.keptOrigin +
+              ") over " + graph.mesh.str(conflict.rejected) + " (" +
+              conflict.rejectedOrigin + ")";
   return text;
 }
 
@@ -111,7 +143,8 @@ private:
              << what;
     };
     if (stage.mesh != flow.graph.mesh.str())
-      return mismatch("its mesh is " + stage.mesh + ", not " + flow.graph.mesh.str());
+      return mismatch("its mesh is \"" + stage.mesh + "\", not \"" +
+                      flow.graph.mesh.str() + "\"");
     auto ops = llvm::map_to_vector(function.front().without_terminator(),
                                    [](Operation &op) { return &op; });
     auto differs = [&](size_t there, size_t here, const char *what) -> LogicalResult {

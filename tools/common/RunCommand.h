@@ -17,16 +17,25 @@
 
 namespace partita {
 
-/// Adds the options of `run` to a command.
-inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
+/// Adds the options of `run` to a command that users start as `program`.
+inline void addRunOptions(CLI::App &command, const std::string &program,
+                          runtime::RunOptions &options) {
+  command.footer("Examples:\n  " + program +
+                 " bundle --input x=x.npy --outputs-dir out\n  " + program +
+                 " bundle --inputs-dir test_data_set_0 --repeat 10 --profile\n  " +
+                 program +
+                 " bundle --inputs-dir test_data_set_0 --transport mpi\n"
+                 "  mpirun -n 4 partita-run bundle --inputs-dir test_data_set_0");
   // A script's unset variable must not be taken for an option that was not given.
   auto named = [](const std::string &folder) {
     return folder.empty() ? std::string("the folder has no name") : std::string();
   };
   command.add_option("bundle", options.bundle, "The folder that `partita compile` wrote")
       ->required();
-  command.add_option("--transport", options.transport,
-                     "How ranks talk: local (threads), mpi, or auto");
+  command
+      .add_option("--transport", options.transport,
+                  "How ranks talk: local (threads), mpi, or auto (mpi under mpirun)")
+      ->capture_default_str();
   command
       .add_option("--input", options.inputs,
                   "NAME=FILE: an input from a .npy or .pb file (repeatable)")
@@ -35,18 +44,22 @@ inline void addRunOptions(CLI::App &command, runtime::RunOptions &options) {
       .add_option("--inputs-dir", options.inputsDir,
                   "Read input_K.pb from this folder, in the order of the inputs")
       ->check(named);
-  command
-      .add_option("--outputs-dir", options.outputsDir,
-                  "Write output_K.pb into this folder")
-      ->check(named);
-  command.add_flag("--npy", options.npy, "Write output_K.npy too");
-  command.add_option("--repeat", options.repeat, "Run this many requests, timing each");
+  CLI::Option *outputs = command
+                             .add_option("--outputs-dir", options.outputsDir,
+                                         "Write output_K.pb into this folder")
+                             ->check(named);
+  command.add_flag("--npy", options.npy, "Write output_K.npy too")->needs(outputs);
+  command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
+      ->capture_default_str();
   command.add_flag("--profile", options.profile, "Print the seconds per source node");
-  command.add_option("--timeout", options.timeout,
-                     "Give up on a rank without progress for this many seconds");
+  command
+      .add_option("--timeout", options.timeout,
+                  "Give up on a rank without progress for this many seconds")
+      ->capture_default_str();
   command.add_option("--threads", options.threads,
-                     "Threads per rank (default: what the bundle was compiled for)");
-  command.add_option("--entry", options.entry, "Which entry point of the bundle");
+                     "Threads per rank: as the bundle was compiled (default), or fewer");
+  command.add_option("--entry", options.entry, "Which entry point of the bundle")
+      ->capture_default_str();
 }
 
 /// Runs and reports; `words` is how this program is started for `run`, e.g. {"run"}.

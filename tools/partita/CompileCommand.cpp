@@ -1,16 +1,22 @@
 //===- CompileCommand.cpp - partita compile -------------------------------===//
 #include "Commands.h"
 
+#include "common/Interrupt.h"
+#include "partita/Base/Bundle.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 using namespace partita;
 
 static int compileCommand(const CompileOptions &options) {
+  std::optional<RemovedOnInterrupt> interrupt;
+  if (!options.output.empty())
+    interrupt.emplace(BundleWriter::temporaryOf(options.output));
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };
@@ -40,13 +46,13 @@ static int compileCommand(const CompileOptions &options) {
 }
 
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
-  command.add_option("model", options.model, "The ONNX file")->required();
   command.add_option("--mesh", options.mesh,
                      "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
-  command.add_option("--hints", options.hints, "Hints file (docs/hints.md)");
+  command.add_option("--hints", options.hints,
+                     "Hints file (docs/hints.md); with it, auto is semi-auto");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
   command.add_flag("--no-all-to-all{false}", options.allToAll,
@@ -65,6 +71,7 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                   "--hints hints.json\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
                   "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2");
+  command->add_option("model", options->model, "The ONNX file")->required();
   addModelOptions(*command, *options);
   command->add_option("-o,--output", options->output, "The bundle, a new folder");
   command->add_option("--explain", options->explain,
@@ -78,8 +85,13 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       ->capture_default_str();
   static const std::map<std::string, Level> levels = {
       {"L0", Level::L0}, {"L2", Level::L2}, {"L3", Level::L3}, {"L5", Level::L5}};
-  command->add_option("--to", options->to, "Stop at this level")
-      ->transform(CLI::CheckedTransformer(levels));
+  command
+      ->add_option_function<std::string>(
+          "--to", [options](const std::string &level) { options->to = levels.at(level); },
+          "Stop at this level: L0 imported, L2 with strategies, L3 one rank's program, "
+          "L5 bundle")
+      ->check(CLI::IsMember({"L0", "L2", "L3", "L5"}))
+      ->default_str("L5");
   command->callback([options, &status] {
     if (options->output.empty() && options->to == Level::L5) {
       std::fprintf(stderr, "error: compile needs --output (or --to L3 to stop before "

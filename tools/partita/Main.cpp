@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
   partita::addReportCommand(app, status);
   partita::runtime::RunOptions run;
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
-  partita::addRunOptions(*runApp, run);
+  partita::addRunOptions(*runApp, "partita run", run);
   runApp->callback([&] { status = partita::runCommand(run, {"run"}); });
   app.failure_message([&](const CLI::App *, const CLI::Error &failure) {
     // The parser sees a wrong word only as the lack of a command.

@@ -12,6 +12,8 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   auto path = std::make_shared<std::string>();
   CLI::App *command =
       app.add_subcommand("report", "Say in text what a bundle or plan.json decided");
+  command->footer("Examples:\n  partita report gpt2.bundle\n"
+                  "  partita report gpt2.bundle/plan.json");
   command->add_option("plan", *path, "A bundle, or a plan.json")->required();
   command->callback([path, &status] {
     auto text = reportText(*path);

@@ -23,17 +23,33 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
                   "--mesh dp=2,tp=2 --inputs-dir "
                   "test_data_set_0 --expect-dir test_data_set_0");
+  command->add_option("model", options->compile.model, "A bundle, or an ONNX file")
+      ->required();
   addModelOptions(*command, options->compile);
-  command->add_option("--inputs-dir", options->verify.inputs,
-                      "Folder with input_K.pb (default: random inputs)");
-  command->add_option("--expect-dir", options->verify.expected,
-                      "Folder with output_K.pb that the model must give");
+  CLI::Option *inputs =
+      command->add_option("--inputs-dir", options->verify.inputs,
+                          "Folder with input_K.pb (default: random inputs)");
+  command
+      ->add_option("--expect-dir", options->verify.expected,
+                   "Folder with output_K.pb that the model must give for these inputs")
+      ->needs(inputs);
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--atol", options->verify.atol, "Absolute tolerance")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->callback([options, &status] {
+  command->callback([options, command, &status] {
     bool isBundle = std::filesystem::is_directory(options->compile.model);
+    for (const char *option :
+         {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all", "--shape"})
+      if (isBundle && command->count(option) != 0) {
+        std::fprintf(stderr,
+                     "error: %s is for a model; '%s' is a bundle, which has its own\n",
+                     option, options->compile.model.c_str());
+        status = 1;
+        return;
+      }
     auto lines = isBundle ? verifyBundle(options->compile.model, options->verify)
                           : verifyModel(options->compile, options->verify);
     if (!lines) {

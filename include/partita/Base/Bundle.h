@@ -83,6 +83,8 @@ std::string missingCpuFeature(const std::vector<std::string> &features);
 /// temporary folder is removed.
 class BundleWriter {
 public:
+  /// The folder that this process writes aside for OUT.
+  static std::string temporaryOf(const std::string &out);
   /// An error if OUT exists or its parent cannot be written.
   static Expected<BundleWriter> create(const std::string &out);
   BundleWriter(BundleWriter &&other) noexcept;

@@ -37,6 +37,7 @@ struct NodeHint {
   std::string glob;
   std::vector<TensorHint> in, out;
   int priority = 0;
+  static constexpr int lastPriority = 1000;
 };
 struct NamedTensorHint {
   std::string glob;

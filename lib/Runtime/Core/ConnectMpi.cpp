@@ -2,19 +2,24 @@
 #include "partita/Runtime/Transport.h"
 
 #include <dlfcn.h>
+#include <filesystem>
 #include <string>
 
 using namespace partita;
 using namespace partita::runtime;
 
-/// The folder of the object this code was linked into.
+/// The folder of the object this code was linked into, behind symbolic links.
 static std::string ownFolder() {
   Dl_info info;
   if (!::dladdr(reinterpret_cast<void *>(&ownFolder), &info) || !info.dli_fname)
     return ".";
   std::string path = info.dli_fname;
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
+  // A program that the shell found in PATH knows itself by the bare word.
+  if (path.find('/') == std::string::npos)
+    path = "/proc/self/exe";
+  std::error_code failed;
+  auto real = std::filesystem::canonical(path, failed);
+  return failed ? "." : real.parent_path().string();
 }
 
 Expected<std::unique_ptr<Transport>> runtime::connectMpi() {

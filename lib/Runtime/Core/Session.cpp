@@ -61,7 +61,8 @@ struct Session::State {
   /// MPI only: parts of each output by owner, and room for one part on rank 0.
   std::vector<std::vector<OutputPart>> parts;
   std::vector<std::byte> staging;
-  uint64_t sent = 0; ///< requests whose outputs went their way
+  std::atomic<int> awaited{-1}; ///< the rank whose part is being received
+  uint64_t sent = 0;            ///< requests whose outputs went their way
 
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
@@ -182,9 +183,12 @@ Expected<void> Session::State::warmUpOutputs(size_t index) {
 Expected<void> Session::State::sendOutputs(size_t index) {
   Executor &executor = *executors[index];
   Transport &transport = *transports[index];
-  RankProgress &doing = progress[transport.rank()];
-  if (!local())
-    doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
+  auto numTasks = static_cast<uint32_t>(table().numTasks());
+  // Every part is a step: whoever waits for one that does not come must be seen to.
+  auto step = [&](RankProgress::State state, int from) {
+    awaited.store(from);
+    progress[transport.rank()].step(state, numTasks);
+  };
   for (size_t k = 0; k < outputTensors.size(); ++k) {
     size_t tensor = outputTensors[k];
     if (local()) {
@@ -193,6 +197,7 @@ Expected<void> Session::State::sendOutputs(size_t index) {
       continue;
     }
     bool ok = true;
+    step(RankProgress::Waiting, -1);
     if (transport.rank() != 0 && executor.owns(tensor))
       ok = transport.sendToRoot(executor.local(tensor),
                                 static_cast<int64_t>(executor.localBytes(tensor)));
@@ -201,6 +206,7 @@ Expected<void> Session::State::sendOutputs(size_t index) {
         break;
       const std::byte *data = executor.local(tensor);
       if (part.rank != 0) {
+        step(RankProgress::Waiting, part.rank);
         ok &= transport.receiveFrom(part.rank, staging.data(),
                                     static_cast<int64_t>(part.slice.localBytes()));
         data = staging.data();
@@ -215,8 +221,9 @@ Expected<void> Session::State::sendOutputs(size_t index) {
     return {};
   // Messages of a rank that is far ahead would pile up with one that is slow.
   constexpr uint64_t mostAhead = 4;
+  step(RankProgress::Waiting, -1);
   bool ok = ++sent % mostAhead != 0 || transport.barrier();
-  doing.step(RankProgress::Idle, static_cast<uint32_t>(table().numTasks()));
+  step(RankProgress::Idle, -1);
   if (!ok)
     return makeError("rank " + std::to_string(transport.rank()) +
                      ": meeting the other ranks failed");
@@ -309,6 +316,9 @@ std::optional<std::string> Session::State::watch() {
   if (stuck >= 0)
     return describePlace(&table(), stuck, progress[stuck]) + ": no progress for " +
            seconds + " s";
+  if (int from = awaited.load(); waiting >= 0 && from >= 0)
+    return "rank " + std::to_string(from) +
+           ": its part of the outputs did not come within " + seconds + " s";
   if (waiting >= 0)
     return describePlace(&table(), waiting, progress[waiting]) + ": waited more than " +
            seconds + " s for other ranks";

@@ -49,7 +49,7 @@ static Expected<void> readNamed(const RunOptions &options,
                                 std::vector<std::string> &paths) {
   for (const std::string &item : options.inputs) {
     size_t equal = item.find('=');
-    if (equal == std::string::npos || equal == 0)
+    if (equal == std::string::npos || equal == 0 || equal + 1 == item.size())
       return makeError("--input " + item + ": expected NAME=FILE");
     std::string wanted = item.substr(0, equal);
     size_t k = 0;

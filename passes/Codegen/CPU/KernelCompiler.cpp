@@ -98,10 +98,13 @@ Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
     return makeError("no code generator for " + target.triple + ": " + error);
   bool isHost = cpu.empty() || cpu == "native";
   target.cpu = isHost ? llvm::sys::getHostCPUName().str() : cpu;
+  // Asked of no CPU in particular: LLVM prints a line of its own for one it does not
+  // know.
   std::unique_ptr<llvm::MCSubtargetInfo> info(
-      found->createMCSubtargetInfo(triple, target.cpu, ""));
+      found->createMCSubtargetInfo(triple, "", ""));
   if (!info || !info->isCPUStringValid(target.cpu))
     return makeError("unknown target CPU '" + target.cpu + "'");
+  info.reset(found->createMCSubtargetInfo(triple, target.cpu, ""));
   if (isHost) {
     // A virtual machine may hide features of its CPU.
     std::vector<std::string> features;

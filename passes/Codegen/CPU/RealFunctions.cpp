@@ -208,6 +208,21 @@ static Value inF64(OpBuilder &builder, Location location, ScalarOp function, Val
   }
 }
 
+/// MLIR's logarithm takes numbers below the smallest normal one for that; they are scaled
+/// into its range.
+static Value logInF32(OpBuilder &b, Location at, Value x) {
+  auto number = [&](float value) -> Value {
+    return arith::ConstantOp::create(b, at, b.getF32FloatAttr(value));
+  };
+  Value tiny =
+      arith::CmpFOp::create(b, at, arith::CmpFPredicate::OLT, x, number(0x1p-126f));
+  Value scaled = arith::SelectOp::create(
+      b, at, tiny, arith::MulFOp::create(b, at, x, number(0x1p24f)), x);
+  Value log = math::LogOp::create(b, at, scaled);
+  Value back = arith::SubFOp::create(b, at, log, number(24 * 0.693147181f));
+  return arith::SelectOp::create(b, at, tiny, back, log);
+}
+
 Value codegen::emitRealFunction(OpBuilder &builder, Location location, ScalarOp function,
                                 Value x) {
   if (x.getType().isF64())
@@ -216,7 +231,7 @@ Value codegen::emitRealFunction(OpBuilder &builder, Location location, ScalarOp 
   case ScalarOp::Exp:
     return math::ExpOp::create(builder, location, x);
   case ScalarOp::Log:
-    return math::LogOp::create(builder, location, x);
+    return logInF32(builder, location, x);
   case ScalarOp::Tanh:
     return math::TanhOp::create(builder, location, x);
   case ScalarOp::Erf:

@@ -10,15 +10,21 @@
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/large.json" 2>&1 | FileCheck %s --check-prefix=LARGE
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=sideways" 2>&1 | FileCheck %s --check-prefix=MODE
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/none.json" 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/clash.json" 2>&1 | FileCheck %s --check-prefix=CLASH
+// RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/whole.json" 2>&1 | FileCheck %s --check-prefix=WHOLE
+// RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/blocks.json" 2>&1 | FileCheck %s --check-prefix=BLOCKS
 
 // UNKNOWN: error: {{.*}}unknown.json: no node is named 'fc7'
-// TWICE: error: hint for node 'fc1': {tp} is already used by another dim of 'fc1'
+// TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by this dim or one before it
+// CLASH: error: sub-graph 'f*1': {dp, tp} is already used by another dim of 'fc1' (hint for tensor 'w')
+// WHOLE: error: {{.*}}whole.json: output 0 of 'norm', dim 1: a dim of size 3 cannot be split by {tp} (2 ways): 'norm' needs all of it on every rank
+// BLOCKS: error: {{.*}}blocks.json: tensor 'w', dim 0: 3 blocks are given for 2 shards
 // COUNT: error: {{.*}}input 0 of 'fc1', dim 0: no axes of the mesh dp=2,tp=2 that are still free split it 3 ways
 // AXIS: error: {{.*}}input 0 of 'fc1', dim 0: {{.*}}sp
 // RANK: error: {{.*}}input 0 of 'fc1' has 2 dims, the hint 3
 // MISSPELT: error: {{.*}}nodes/"fc1": unknown member "inn"; known are in, out, priority
 // TYPE: error: {{.*}}nodes/"fc1"/in[0][1]: expected an integer, got a number
-// LARGE: error: {{.*}}input 1 of 'fc1', dim 1: a dim of size 3 cannot be split by {dp, tp} (4 ways)
+// LARGE: error: {{.*}}input 1 of 'fc1', dim 1: a dim of size 3 cannot be split by {dp, tp} (4 ways): it has fewer elements
 // MODE: error: unknown mode "sideways"
 // NONE: error: cannot open '{{.*}}none.json'
 
@@ -27,9 +33,16 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x3xf32> {
     %w = graph.weight "w" : tensor<8x3xf32> loc("w")
     %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32> loc("fc1")
-    return %0 : tensor<4x3xf32>
+    %1 = graph.softmax %0 {axis = 1 : i64} : (tensor<4x3xf32>) -> tensor<4x3xf32> loc("norm")
+    return %1 : tensor<4x3xf32>
   }
 }
+//--- clash.json
+{"tensors": {"w": [null, ["tp"]]}, "subgraphs": {"f*1": "data-parallel"}}
+//--- whole.json
+{"nodes": {"norm": {"out": [[null, "tp"]]}}}
+//--- blocks.json
+{"tensors": {"w": [{"blocks": [2, 3, 3], "axes": ["tp"]}, null]}}
 //--- unknown.json
 {"nodes": {"fc7": {"in": [[2, 1]]}}}
 //--- twice.json

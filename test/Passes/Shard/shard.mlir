@@ -3,7 +3,11 @@
 // RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/column.json" | FileCheck %s --check-prefix=COLUMN
 // RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/counts.json" | FileCheck %s --check-prefix=COUNTS
 // RUN: partita-opt %t/mlp.mlir --partita-shard="mode=data-parallel" | FileCheck %s --check-prefix=DATA
-// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/column.json explain=fc2" 2>&1 >/dev/null | FileCheck %s --check-prefix=EXPLAIN
+// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/column.json explain=*" 2>&1 >/dev/null | FileCheck %s --check-prefix=EXPLAIN
+// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=data-parallel hints=%t/input.json explain=x" 2>&1 | FileCheck %s --check-prefix=INPUT
+// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=data-parallel hints=%t/whole.json" 2>&1 | FileCheck %s --check-prefix=WHOLE
+// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/later.json explain=fc2" 2>&1 | FileCheck %s --check-prefix=LATER
+// RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/output.json" 2>&1 | FileCheck %s --check-prefix=OUTPUT
 
 // COLUMN: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {12: tp}]"
 // COLUMN: graph.gelu {{.*}}dist.strategy = "[{4}, {12: tp}]"
@@ -15,14 +19,31 @@
 // COUNTS: graph.contract {{.*}}dist.strategy = "[{4: dp}, {8}, {12: tp}]"
 // COUNTS: graph.contract {{.*}}dist.strategy = "[{4: dp}, {12: tp}, {6}]"
 
-// DATA: func.func @main(%{{.*}}: tensor<4x8xf32> {dist.layout = "[{4: dp, tp}, {8}]"})
+// DATA: func.func @main(%{{.*}}: tensor<4x8xf32> {dist.layout = "[{4: dp, tp}, {8}]", graph.name = "x"})
 // DATA: graph.contract {{.*}}dist.strategy = "[{4: dp, tp}, {12}, {6}]"
 
+// EXPLAIN: remark: input 'x': [{4}, {8}]; whole on every rank
+// EXPLAIN: remark: weight 'w2': [{12: tp}, {6}]; as its users read it
 // EXPLAIN: remark: 'fc2': [{4}, {12: tp}, {6}]; {tp} on a dim of 12 from hint for tensor 'w' by way of 'act'
+// EXPLAIN: remark: 'fc2_bias': [{4}, {6}] pass 0 {tp}; partial values over {tp} pass through it unreduced
+
+// A hint for the input, or for it to stay whole, wins over the split of the batch.
+// INPUT: remark: 'x' keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// INPUT: remark: input 'x': [{4}, {8: dp, tp}]; {dp, tp} on a dim of 8 from hint for tensor 'x'; keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// INPUT: graph.contract {{.*}}dist.strategy = "[{4}, {8: dp, tp}, {12}]"
+// WHOLE: remark: 'x' keeps {} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// WHOLE: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {12}]"
+
+// A hint that comes later takes what an earlier one has left, also in the same node.
+// LATER: remark: 'fc2' keeps {tp} (hint for tensor 'w') over {tp} (hint for node 'fc2')
+// LATER: graph.contract {{.*}}dist.strategy = "[{4}, {12: tp}, {6}]"
+
+// The node and the output have the same name; null leaves all inputs open.
+// OUTPUT: graph.add {{.*}}dist.strategy = "[{4: tp}, {6}]"
 
 //--- mlp.mlir
 module attributes {dist.mesh = "dp=2,tp=2"} {
-  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x6xf32> {
+  func.func @main(%x: tensor<4x8xf32> {graph.name = "x"}) -> (tensor<4x6xf32> {graph.name = "fc2_bias"}) {
     %w = graph.weight "w" : tensor<8x12xf32> loc("w")
     %w2 = graph.weight "w2" : tensor<12x6xf32> loc("w2")
     %b2 = graph.weight "b2" : tensor<6xf32> loc("b2")
@@ -35,5 +56,13 @@ module attributes {dist.mesh = "dp=2,tp=2"} {
 }
 //--- column.json
 {"tensors": {"w": [null, "tp"]}}
+//--- input.json
+{"tensors": {"x": [null, ["dp", "tp"]]}}
+//--- whole.json
+{"tensors": {"x": [[], null]}}
+//--- later.json
+{"tensors": {"w": [null, "tp"]}, "nodes": {"fc2": {"out": [["tp", null]], "priority": 1}}}
+//--- output.json
+{"nodes": {"fc2_bias": {"in": null, "out": [["tp", null]]}}}
 //--- counts.json
 {"nodes": {"fc2": {"in": [["dp", 2], [2, 1]]}}}

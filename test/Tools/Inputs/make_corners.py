@@ -50,6 +50,11 @@ def main(folder):
     write(folder, "deconv", helper.make_node("ConvTranspose", ["x", "w"], ["y"],
                                              strides=[2, 2], output_shape=[10, 8]),
           {"x": x[None, None], "w": w[None, None]}, y[None, None])
+    # Numbers below the smallest normal one have a logarithm of their own.
+    x = np.array([0, 1e-45, 1e-40, 1.1754942e-38, 1.1754944e-38, 1, 3e38], np.float32)
+    with np.errstate(divide="ignore"):
+        y = np.log(x.astype(np.float64)).astype(np.float32)
+    write(folder, "log", helper.make_node("Log", ["x"], ["y"]), {"x": x}, y)
     # A product over no elements is zero.
     write(folder, "empty", helper.make_node("Gemm", ["a", "b", "c"], ["y"]),
           {"a": np.zeros((3, 0), np.float32), "b": np.zeros((0, 5), np.float32),

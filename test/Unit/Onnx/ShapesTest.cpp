@@ -53,6 +53,16 @@ TEST_CASE("shapes that are missing or do not fit are one sentence") {
   CHECK(failure({{"ids", {2, 7}}, {"ids", {2, 8}}}) == "two shapes are given for 'ids'");
 }
 
+TEST_CASE("all that is missing is said at once") {
+  auto model =
+      load(parse("g (float[batch,3] x, float[batch] m, float[2,steps] s, "
+                 "float[steps,batch] t) => (float[batch,3] y) { y = Relu (x) }"));
+  REQUIRE(!model);
+  CHECK(model.error().message ==
+        "dim 0 of input 'x' is symbolic ('batch'): give the shape, as in"
+        " --shape x=1,3 --shape s=2,1");
+}
+
 TEST_CASE("placeholders are not symbols, and an open dim says so") {
   auto proto = parse("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }");
   auto &shape = *proto.mutable_graph()

@@ -197,6 +197,12 @@ TEST_CASE("partita-run as an MPI program, and with the wrong number of ranks") {
   INFO(good.text);
   CHECK(good.status == 0);
   CHECK_THAT(good.text, Catch::Contains("output y"));
+  // As a word that the shell finds in PATH.
+  std::filesystem::path self = PARTITA_TEST_RUN;
+  auto word = shell("PATH=" + self.parent_path().string() + ":$PATH " + mpirun + "4 " +
+                    self.filename().string() + " " + files.arguments());
+  INFO(word.text);
+  CHECK(word.status == 0);
   auto bad = shell(mpirun + "2" + program);
   CHECK(bad.status != 0);
   CHECK_THAT(bad.text, Catch::Contains("the bundle is for 4 ranks, MPI started 2"));
