@@ -16,6 +16,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 
@@ -75,6 +76,14 @@ Expected<void> Compiler::import() {
 }
 
 Expected<void> Compiler::annotate() {
+  if (options.from >= Level::L2) {
+    auto ok = readLevel("02-annotated", [](PassManager &manager) {
+      manager.addPass(createVerifyAnnotatedPass());
+    });
+    if (ok)
+      recordPlan();
+    return ok;
+  }
   progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
            (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
   // The pass reads an empty option as "the module's own mesh".
@@ -124,17 +133,50 @@ void Compiler::recordPlan() {
 }
 
 Expected<void> Compiler::partition() {
-  progress("partitioning");
-  auto ok = runPasses("03-partitioned", [&](PassManager &manager) {
-    manager.addPass(createPartitionPass({options.allToAll}));
-    manager.addPass(createCSEPass());
-    manager.addPass(createVerifyPartitionedPass());
-  });
+  if (options.from < Level::L3)
+    progress("partitioning");
+  auto ok = options.from >= Level::L3
+                ? readLevel("03-partitioned",
+                            [](PassManager &manager) {
+                              manager.addPass(createVerifyPartitionedPass());
+                            })
+                : runPasses("03-partitioned", [&](PassManager &manager) {
+                    manager.addPass(createPartitionPass({options.allToAll}));
+                    manager.addPass(createCSEPass());
+                    manager.addPass(createVerifyPartitionedPass());
+                  });
   if (ok) {
     summarize();
     plan.stages[0].collectives = report.collectives;
   }
   return ok;
+}
+
+Expected<void> Compiler::readLevel(const std::string &dump,
+                                   const std::function<void(PassManager &)> &verifiers) {
+  std::string path = options.dumpDir + "/" + dump + ".mlir";
+  progress("reading " + path);
+  auto text = readFile(path);
+  if (!text)
+    return tl::unexpected(text.error());
+  auto fail = [&](const std::string &what) {
+    return makeError(path + ": " + (error.empty() ? what : error));
+  };
+  auto read = parseSourceString<ModuleOp>(*text, &context, path);
+  if (!read)
+    return fail("is no MLIR");
+  auto mesh = read->getOperation()->getAttrOfType<StringAttr>(dist::meshAttr);
+  auto wanted = Mesh::parse(options.mesh);
+  if (!mesh || !wanted || (!options.mesh.empty() && mesh.getValue() != wanted->str()))
+    return fail("the module is for mesh \"" + (mesh ? mesh.getValue().str() : "") +
+                "\", --mesh is " + options.mesh);
+  if (!read->lookupSymbol<func::FuncOp>("main"))
+    return fail("the module has no function 'main'");
+  module = std::move(read);
+  PassManager manager(&context);
+  verifiers(manager);
+  return failed(manager.run(*module)) ? fail("the module is not valid")
+                                      : Expected<void>();
 }
 
 Expected<void> Compiler::runPasses(const std::string &dump,
@@ -145,14 +187,15 @@ Expected<void> Compiler::runPasses(const std::string &dump,
   add(manager);
   if (failed(manager.run(*module)) || failed(mlir::verify(*module)))
     return makeError(error.empty() ? "the pipeline failed" : error);
-  if (options.dumpDir.empty())
+  if (options.dumpDir.empty() || options.from > Level::L0)
     return {};
   std::error_code code;
   std::filesystem::create_directories(options.dumpDir, code);
   std::string text;
   llvm::raw_string_ostream stream(text);
   OpPrintingFlags flags;
-  flags.enableDebugInfo(/*enable=*/true, /*prettyForm=*/false).elideLargeElementsAttrs();
+  // Constants in full, so that what is written can be read; weights are names only.
+  flags.enableDebugInfo(/*enable=*/true, /*prettyForm=*/false);
   module->print(stream, flags);
   return writeFile(options.dumpDir + "/" + dump + ".mlir", text + "\n");
 }

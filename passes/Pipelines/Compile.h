@@ -29,9 +29,12 @@ struct CompileOptions {
   std::vector<std::string> shapes; ///< NAME=1,128
   std::string explain;             ///< node name or glob
   std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
-  std::string targetCpu;           ///< LLVM name; empty: this host's
-  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
-  int threads = 1;      ///< per rank
+  /// The level to begin from: L2 and L3 are read from dumpDir, where an earlier run has
+  /// written them and a person or a tool may have changed them since.
+  Level from = Level::L0;
+  std::string targetCpu; ///< LLVM name; empty: this host's
+  bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;       ///< per rank
   Level to = Level::L5;
 };
 

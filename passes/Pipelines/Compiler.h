@@ -34,6 +34,9 @@ public:
   Plan plan; ///< filled by annotate() and partition()
 
 private:
+  /// Replaces the module by what an earlier run has written for a level, and verifies it.
+  Expected<void> readLevel(const std::string &dump,
+                           const std::function<void(mlir::PassManager &)> &verifiers);
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &add);
   void recordPlan();

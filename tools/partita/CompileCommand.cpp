@@ -87,12 +87,34 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       {"L0", Level::L0}, {"L2", Level::L2}, {"L3", Level::L3}, {"L5", Level::L5}};
   command
       ->add_option_function<std::string>(
+          "--from",
+          [options](const std::string &level) { options->from = levels.at(level); },
+          "Begin with what an earlier run with --dump-dir has written there (and you may "
+          "have changed): L2 keeps its strategies, L3 its program")
+      ->check(CLI::IsMember({"L0", "L2", "L3"}))
+      ->default_str("L0");
+  command
+      ->add_option_function<std::string>(
           "--to", [options](const std::string &level) { options->to = levels.at(level); },
           "Stop at this level: L0 imported, L2 with strategies, L3 one rank's program, "
           "L5 bundle")
       ->check(CLI::IsMember({"L0", "L2", "L3", "L5"}))
       ->default_str("L5");
   command->callback([options, &status] {
+    if (options->from > Level::L0 && options->dumpDir.empty()) {
+      std::fprintf(stderr, "error: --from needs --dump-dir, the folder of an earlier run "
+                           "whose files to begin with\n");
+      status = 1;
+      return;
+    }
+    if (options->from > Level::L0 &&
+        !(options->hints + options->plan + options->explain).empty()) {
+      std::fprintf(stderr, "error: --from %s takes its strategies from --dump-dir: "
+                           "--hints, --plan and --explain would have no effect\n",
+                   options->from == Level::L2 ? "L2" : "L3");
+      status = 1;
+      return;
+    }
     if (options->output.empty() && options->to == Level::L5) {
       std::fprintf(stderr, "error: compile needs --output (or --to L3 to stop before "
                            "code generation)\n");

@@ -15,7 +15,9 @@
 // ROWS: graph.pool {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6}]"
 // ROWS: graph.conv {{.*}}dist.strategy = "[{2}, {4}, {4}, {7/8: h}, {6}]"
 // ROWS: graph.reduce {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6}]"
-// ROWS: graph.conv_transpose {{.*}}dist.strategy = "[{2}, {4}, {3}, {7}, {14}, {2}, {6}, {12}, {2}]"
+// A filter no larger than the stride splits the dim, one that overlaps does not.
+// ROWS: graph.conv_transpose {{.*}}dist.strategy = "[{2}, {4}, {3}, {7/8: h}, {2}, {2}, {6}, {2}, {2}]"
+// ROWS: graph.conv_transpose {{.*}}dist.strategy = "[{2}, {4}, {3}, {7}, {14}, {3}, {6}, {12}, {3}]"
 
 // BOTH: graph.pool {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6: w}]"
 
@@ -27,21 +29,23 @@
 
 // CUT: error: {{.*}}output 0 of 'pool', dim 3: the factor 2 does not fall on the dim's own cuts
 // INPUT: error: {{.*}}input 0 of 'pool', dim 2: blocks cannot be given for a dim of size 13 that is read through 7 windows; give them for the output
-// TRANSPOSED: error: {{.*}}output 0 of 'up', dim 2: a dim of size 14 cannot be split by {h} (2 ways)
+// TRANSPOSED: error: {{.*}}output 0 of 'over', dim 2: a dim of size 14 cannot be split by {h} (2 ways)
 
 //--- net.mlir
 module attributes {dist.mesh = "h=2,w=2"} {
-  func.func @main(%x: tensor<2x3x13x12xf32>) -> (tensor<2x4xf32>, tensor<2x3x14x12xf32>) {
+  func.func @main(%x: tensor<2x3x13x12xf32>) -> (tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>) {
     %v = graph.weight "v" : tensor<4x3x3x3xf32>
     %p = graph.weight "p" : tensor<4x4x1x1xf32>
     %u = graph.weight "u" : tensor<4x3x2x2xf32>
+    %o = graph.weight "o" : tensor<4x3x3x3xf32>
     %0 = graph.conv %x, %v {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x3x13x12xf32>, tensor<4x3x3x3xf32>) -> tensor<2x4x13x12xf32> loc("conv")
     %1 = graph.relu %0 : (tensor<2x4x13x12xf32>) -> tensor<2x4x13x12xf32> loc("relu")
     %2 = graph.pool %1 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x13x12xf32>) -> tensor<2x4x7x6xf32> loc("pool")
     %3 = graph.conv %2, %p {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x4x1x1xf32>) -> tensor<2x4x7x6xf32> loc("point")
     %4 = graph.reduce %3 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<2x4x7x6xf32>) -> tensor<2x4xf32> loc("sum")
     %5 = graph.conv_transpose %3, %u {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, output_padding = array<i64: 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x3x2x2xf32>) -> tensor<2x3x14x12xf32> loc("up")
-    return %4, %5 : tensor<2x4xf32>, tensor<2x3x14x12xf32>
+    %6 = graph.conv_transpose %3, %o {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 1>} : (tensor<2x4x7x6xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x14x12xf32> loc("over")
+    return %4, %5, %6 : tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>
   }
 }
 //--- rows.json
@@ -55,4 +59,4 @@ module attributes {dist.mesh = "h=2,w=2"} {
 //--- input-blocks.json
 {"nodes": {"pool": {"in": [[null, null, {"blocks": [4, 9], "axes": ["h"]}, null]]}}}
 //--- transposed.json
-{"nodes": {"up": {"out": [[null, null, "h", null]]}}}
+{"nodes": {"over": {"out": [[null, null, "h", null]]}}}
