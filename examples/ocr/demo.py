@@ -58,6 +58,16 @@ def spread(partita, model, name, batch, out):
     say(f"compiling {os.path.basename(model)} for {MESH}, input {shape}")
     subprocess.run([partita, "compile", model, "-o", bundle, "--mesh", MESH, "--shape",
                     f"x={shape}"], check=True)
+    report = subprocess.run([partita, "report", bundle], check=True, text=True,
+                            stdout=subprocess.PIPE).stdout
+    say("what each rank holds (of a dim, the axes over which it is split):")
+    # After the slices of inputs and outputs come strategies and communication, which the
+    # compile has summed up.
+    for line in report.splitlines():
+        if line.startswith(("  input ", "  output ")):
+            say(line)
+    for line in report[report.index("memory per rank:"):].splitlines()[1:]:
+        say(line)
     say("running it on 4 ranks")
     subprocess.run([partita, "run", bundle, "--transport", "local", "--input",
                     f"x={feed}", "--outputs-dir", results, "--repeat", "3"], check=True)
