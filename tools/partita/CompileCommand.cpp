@@ -109,8 +109,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
     }
     if (options->from > Level::L0 &&
         !(options->hints + options->plan + options->explain).empty()) {
-      std::fprintf(stderr, "error: --from %s takes its strategies from --dump-dir: "
-                           "--hints, --plan and --explain would have no effect\n",
+      std::fprintf(stderr,
+                   "error: --from %s takes its strategies from --dump-dir: "
+                   "--hints, --plan and --explain would have no effect\n",
                    options->from == Level::L2 ? "L2" : "L3");
       status = 1;
       return;
