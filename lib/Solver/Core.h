@@ -189,6 +189,9 @@ private:
   std::vector<bool> queued;
 };
 
+/// Pairs of variables that take equal choices.
+using Ties = std::vector<std::pair<uint32_t, uint32_t>>;
+
 /// The core of a problem that passed `check`.
 struct Root {
   Core core;
@@ -196,7 +199,8 @@ struct Root {
   std::string infeasible;
   /// The problem's variables are the core's first ones.
 };
-Root buildCore(const Problem &problem);
+/// The problem without its classes, with these variables equal.
+Root buildCore(const Problem &problem, const Ties &ties);
 
 } // namespace partita::solver
 

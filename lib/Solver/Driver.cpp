@@ -20,32 +20,26 @@
 using namespace partita;
 using namespace partita::solver;
 
-Driver::Driver(const Problem &problem, const SolveOptions &options)
-    : problem(problem), options(options), start(Budget::Clock::now()) {
-  if (options.workLimit)
-    budget.workLimit = std::max<int64_t>(1, *options.workLimit) * 1024;
-  else
-    budget.deadline = start + std::chrono::duration_cast<Budget::Clock::duration>(
-                                  std::chrono::duration<double>(options.timeLimit));
-}
-
-double Driver::seconds() const {
-  return std::chrono::duration<double>(Budget::Clock::now() - start).count();
-}
+Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budget,
+               Question question)
+    : problem(problem), options(options), question(std::move(question)),
+      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
 
 void Driver::report() {
   if (!options.progress)
     return;
-  Progress progress{seconds(), work(), std::nullopt, std::max(0.0, bound)};
+  std::chrono::duration<double> seconds = Budget::Clock::now() - start;
+  Progress progress{seconds.count(), work() / 1024, std::nullopt, std::max(0.0, bound)};
   if (!isInfinite(cut.upper))
     progress.cost = cut.upper;
   options.progress(progress);
 }
 
-Outcome Driver::infeasible(const std::string &reason) {
+Outcome Driver::infeasible() {
   Outcome outcome;
   outcome.complete = true;
-  outcome.reason = "infeasible: " + reason;
+  if (question.explain)
+    outcome.reason = "infeasible: " + whyInfeasible();
   return outcome;
 }
 
@@ -58,7 +52,7 @@ Outcome Driver::finish(const Core &root, bool complete) {
     full.resize(problem.variables.size());
     outcome.choices.emplace(full.begin(), full.end());
   } else if (!complete) {
-    outcome.reason = "no answer found within the limit, and no proof that there is none";
+    outcome.reason = noAnswerInTime;
   }
   return outcome;
 }
@@ -70,7 +64,7 @@ bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
   std::vector<int> full = root.expand(choices);
   full.resize(problem.variables.size());
   Expected<Price> price =
-      verify(problem, std::vector<uint32_t>(full.begin(), full.end()));
+      verifyWithoutClasses(problem, std::vector<uint32_t>(full.begin(), full.end()));
   if (!price)
     return false;
   double cost = static_cast<double>(price->cost);
@@ -223,12 +217,12 @@ void Driver::startsPhase(Core &core) {
 }
 
 Outcome Driver::run() {
-  Root root = buildCore(problem);
+  Root root = buildCore(problem, question.ties);
   if (!root.infeasible.empty())
-    return infeasible(root.infeasible);
+    return infeasible();
   Core &core = root.core;
   if (!firstPhase(core) || !boundPhase(core))
-    return infeasible(whyInfeasible(buildCore(problem).core));
+    return infeasible();
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
@@ -257,9 +251,7 @@ Outcome Driver::run() {
     improvePhase(core, *best, rounds);
     tightenPhase(core, 100);
   }
-  if (!best)
-    return infeasible(whyInfeasible(buildCore(problem).core));
-  return finish(core, true);
+  return best ? finish(core, true) : infeasible();
 }
 
 /// "variable 3", "variables 3 and 5", "variables 3, 5, 8 and 20 more".
@@ -276,24 +268,31 @@ static std::string list(const std::vector<int> &variables) {
   return all ? text : text + " and " + std::to_string(variables.size() - named) + " more";
 }
 
-std::string Driver::whyInfeasible(const Core &core) const {
+std::string Driver::whyInfeasible() const {
+  Root root = buildCore(problem, question.ties);
+  if (!root.infeasible.empty())
+    return root.infeasible;
   // Bounded by work and by time of its own: the proof is there, only its reason is not.
   Budget part;
   part.workLimit = 200'000'000;
   if (budget.deadline)
     part.deadline = Budget::Clock::now() + std::chrono::seconds(2);
-  std::vector<int> clash = findClash(core, part);
+  std::vector<int> clash = findClash(root.core, part);
   bool single = clash.size() == 1;
+  std::string tied = question.ties.empty() ? "" : " where the classes tie copies";
   // Variables of the core beyond the problem's stand for pairs.
   std::erase_if(clash,
                 [&](int v) { return v >= static_cast<int>(problem.variables.size()); });
   if (single && clash.size() == 1)
     return "all choices of " + list(clash) + " are forbidden";
   if (!clash.empty())
-    return "the forbidden choices and pairs of " + list(clash) + " leave no answer";
+    return "the forbidden choices and pairs of " + list(clash) + " leave no answer" +
+           tied;
   if (!problem.memoryLimit)
-    return "the forbidden choices and pairs leave no answer";
-  return "no combination of choices that the forbidden pairs leave fits the memory "
+    return "the forbidden choices and pairs leave no answer" + tied;
+  return "no combination of choices that the forbidden pairs" +
+         std::string(tied.empty() ? "" : " and the classes") +
+         " leave fits the memory "
          "limit of " +
          std::to_string(*problem.memoryLimit) + " bytes";
 }

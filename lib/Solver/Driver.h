@@ -19,17 +19,31 @@ struct Outcome {
   std::string reason;
 };
 
+inline constexpr const char *noAnswerInTime =
+    "no answer found within the limit, and no proof that there is none";
+
+/// What is asked of a problem.
+struct Question {
+  /// Variables that take equal choices; the problem's classes are not looked at.
+  Ties ties;
+  /// Only answers that cost less are wanted.
+  double upper = infinite;
+  /// Whether to find out why there is no answer.
+  bool explain = true;
+};
+
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
 class Driver {
 public:
-  Driver(const Problem &problem, const SolveOptions &options);
+  Driver(const Problem &problem, const SolveOptions &options, Budget budget,
+         Question question);
   Outcome run();
-  double seconds() const;
-  int64_t work() const { return budget.work / 1024; }
+  /// Work so far, in table entries.
+  int64_t work() const { return budget.work; }
 
 private:
-  Outcome infeasible(const std::string &reason);
-  std::string whyInfeasible(const Core &core) const;
+  Outcome infeasible();
+  std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
   bool firstPhase(Core &core);
   bool boundPhase(Core &core);
@@ -44,6 +58,7 @@ private:
 
   const Problem &problem;
   const SolveOptions &options;
+  Question question;
   Budget::Clock::time_point start;
   Budget budget;
   Cut cut;

@@ -40,6 +40,12 @@ struct Cut {
 std::vector<double> excessOfRows(const Core &core, const std::vector<int> &choice,
                                  const std::vector<double> &lambda);
 
+/// Turns the direction of the multipliers' next step towards `change`, keeping `momentum`
+/// of what it was: damps the zigzag of subgradients. Gives the square of its length; 0
+/// when there is no step.
+double deflect(std::vector<double> &direction, const std::vector<double> &change,
+               const std::vector<double> &lambda, double momentum);
+
 class Dual {
 public:
   /// Tables of more entries than this in all are not copied edge by edge: 60 million are

@@ -214,15 +214,7 @@ bool TreeBound::step(Cut cut) {
   std::vector<double> over(use.size());
   for (size_t r = 0; r < use.size(); ++r)
     over[r] = static_cast<double>(use[r] - core.slack[r]);
-  if (direction.empty())
-    direction.assign(over.size(), 0);
-  double norm = 0;
-  for (size_t r = 0; r < over.size(); ++r) {
-    direction[r] = 0.4 * direction[r] + 0.6 * over[r];
-    if (core.lambda[r] <= 0 && direction[r] < 0)
-      direction[r] = 0;
-    norm += direction[r] * direction[r];
-  }
+  double norm = deflect(direction, over, core.lambda, 0.4);
   if (norm == 0)
     return false;
   double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;

@@ -105,7 +105,7 @@ TEST_CASE("errors name the place") {
         "1000000000000000000, got 0");
   CHECK(errorOf("usage_limit", "usage-limit") ==
         "p.json: problem/usage-limit: unknown member; known are name, nodes, edges, "
-        "usage_limit");
+        "usage_limit, classes");
   CHECK(errorOf("\"usage_limit\"", "\"name\"") ==
         "p.json: problem/name: the member appears twice");
   CHECK(errorOf("10}}", "10}} x").find("expected the end of the file") !=
