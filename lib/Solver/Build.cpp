@@ -162,6 +162,8 @@ void Builder::addMemory() {
         static_cast<int64_t>(std::max<Wide>(*problem.memoryLimit - now, -1)));
   }
   core.lambda.assign(core.slack.size(), 0);
+  for (size_t r = 0; r < core.slack.size(); ++r)
+    core.origin.push_back({static_cast<int>(r)});
   if (!times.empty() && most > *problem.memoryLimit)
     root.infeasible = "at time step " + std::to_string(times[worst]) +
                       " every answer needs at least " + toString(most) +

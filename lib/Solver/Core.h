@@ -78,6 +78,9 @@ public:
   /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
   std::vector<int64_t> slack;
   std::vector<double> lambda;
+  /// Which rows of the first core each one stands for, equal ones together; empty in
+  /// copies.
+  std::vector<std::vector<int>> origin;
   std::vector<TrailRecord> trail;
   /// The largest sum that costs were moved through: rounding errors are below 1e-11 of
   /// it.
@@ -161,6 +164,7 @@ private:
     return memo->put(std::move(key), compute(), inputs);
   }
   std::vector<size_t> bindingRows();
+  void dropRepeated(std::vector<size_t> &kept);
   void keepRows(const std::vector<size_t> &kept);
   bool reviseEdge(int edge, int var, bool &changed);
   bool compact();

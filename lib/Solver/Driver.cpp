@@ -47,6 +47,7 @@ Outcome Driver::finish(const Core &root, bool complete) {
   Outcome outcome;
   outcome.complete = complete;
   outcome.bound = bound;
+  outcome.multipliers = std::move(multipliers);
   if (best) {
     std::vector<int> full = root.expand(*best);
     full.resize(problem.variables.size());
@@ -129,18 +130,32 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
+/// Rows that became one share its multiplier: so it fits where they are apart again.
+void Driver::keepMultipliers(const Core &core) {
+  std::fill(multipliers.begin(), multipliers.end(), 0);
+  for (size_t r = 0; r < core.lambda.size(); ++r)
+    for (int row : core.origin[r])
+      multipliers[row] += core.lambda[r] / static_cast<double>(core.origin[r].size());
+}
+
 /// Raises the bound of the root and keeps the moved costs: everything after starts from
 /// them. Without a cut, so that the best answer never loses a choice.
 bool Driver::boundPhase(Core &core) {
   Budget part = budget.fraction(0.3);
   Dual dual(core, Cut(), &part);
+  // Good multipliers are not to be thrown about by the first steps.
+  if (!question.multipliers.empty())
+    dual.setStep(0.2);
+  dual.setGoal(question.upper);
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
   if (auto choices = construct(core, dual, budget))
     take(core, std::move(*choices), 0);
   size_t from = core.trail.size();
-  bool left = dual.settleInCore() && core.reduce();
+  bool left = dual.settleInCore();
+  keepMultipliers(core);
+  left = left && core.reduce();
   if (left && best)
     best = core.project(std::move(*best), from);
   budget.work += core.work;
@@ -221,6 +236,9 @@ Outcome Driver::run() {
   if (!root.infeasible.empty())
     return infeasible();
   Core &core = root.core;
+  multipliers.assign(core.slack.size(), 0);
+  if (question.multipliers.size() == core.lambda.size())
+    core.lambda = question.multipliers;
   if (!firstPhase(core) || !boundPhase(core))
     return infeasible();
   divePhase(core, 0.15);

@@ -17,6 +17,8 @@ struct Outcome {
   /// Nothing better exists than `choices`, or nothing at all without them.
   bool complete = false;
   std::string reason;
+  /// The multipliers of the root's bound, for every time step at which memory changes.
+  std::vector<double> multipliers;
 };
 
 inline constexpr const char *noAnswerInTime =
@@ -30,6 +32,8 @@ struct Question {
   double upper = infinite;
   /// Whether to find out why there is no answer.
   bool explain = true;
+  /// Multipliers to start from, from a question about the same problem; may be empty.
+  std::vector<double> multipliers;
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
@@ -55,6 +59,7 @@ private:
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
+  void keepMultipliers(const Core &core);
 
   const Problem &problem;
   const SolveOptions &options;
@@ -63,6 +68,7 @@ private:
   Budget budget;
   Cut cut;
   double bound = 0;
+  std::vector<double> multipliers;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

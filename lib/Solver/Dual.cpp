@@ -335,7 +335,9 @@ void Dual::stepMultipliers() {
   double norm = deflect(direction, change, lambda, 0.3);
   if (norm == 0)
     return;
-  double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
+  double goal = std::min(cut.upper, expected);
+  if (isInfinite(goal) || goal <= best)
+    goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
   double gap = std::max(goal - best, 1e-9 * std::abs(goal));
   // A step that overshot must not make the next one larger without end.
   double step = scale * std::clamp(goal - last, gap, 3 * gap) / norm;

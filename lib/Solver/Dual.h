@@ -85,6 +85,9 @@ public:
   void setCut(Cut c) { cut = c; }
   /// Size of the first multiplier steps; 1 by default, less where they already fit.
   void setStep(double step) { scale = step; }
+  /// Where the bound is expected to end, for the size of the steps alone; infinite for a
+  /// guess.
+  void setGoal(double cost) { expected = cost; }
 
 private:
   double *message(int edge, int var) {
@@ -113,7 +116,7 @@ private:
   std::vector<std::vector<double>> first, second;
   std::vector<double> lambda, bestLambda, direction;
   double constant = 0, best = -infinite, last = -infinite;
-  double scale = 1;
+  double scale = 1, expected = infinite;
   int stalled = 0;
   std::vector<int> choice;
   std::vector<double> scratch;

@@ -16,16 +16,17 @@ bool solver::hasRuns(const Problem &problem) {
   return std::any_of(problem.classes.begin(), problem.classes.end(), isOpen);
 }
 
-static void tie(const Class &tied, size_t copy, Ties &ties) {
+/// Ties a copy to the first of its run.
+static void tie(const Class &tied, size_t first, size_t copy, Ties &ties) {
   for (size_t j = 0; j < tied.copies[copy].size(); ++j)
-    ties.emplace_back(tied.copies[copy - 1][j], tied.copies[copy][j]);
+    ties.emplace_back(tied.copies[first][j], tied.copies[copy][j]);
 }
 
 Ties solver::hardTies(const Problem &problem) {
   Ties result;
   for (const Class &tied : problem.classes)
     for (size_t i = 1; i < tied.copies.size() && tied.runs == 1; ++i)
-      tie(tied, i, result);
+      tie(tied, 0, i, result);
   return result;
 }
 
@@ -50,7 +51,7 @@ RunSearch::Box RunSearch::everywhere() const {
   return box;
 }
 
-RunSearch::Box RunSearch::leaf(const std::vector<std::vector<int>> &breaks) const {
+RunSearch::Box RunSearch::leaf(const Breaks &breaks) const {
   Box box;
   for (const std::vector<int> &places : breaks) {
     std::vector<Range> &ranges = box.breaks.emplace_back();
@@ -98,9 +99,11 @@ Ties RunSearch::ties(const Box &box) const {
   Ties result;
   for (size_t c = 0; c < problem.classes.size(); ++c) {
     std::vector<bool> isFree = openCopies(box, c);
-    for (size_t i = 1; i < isFree.size(); ++i)
-      if (!isFree[i])
-        tie(problem.classes[c], i, result);
+    for (size_t i = 1, first = 0; i < isFree.size(); ++i)
+      if (isFree[i])
+        first = i;
+      else
+        tie(problem.classes[c], first, i, result);
   }
   return result;
 }
@@ -121,9 +124,8 @@ std::vector<int> RunSearch::changes(size_t c,
 
 /// Breaks that leave runs as alike as can be: of the places where the choices change,
 /// those with the most variables that change, spread evenly where there are too few.
-std::vector<std::vector<int>>
-RunSearch::breaksNear(const std::vector<uint32_t> &choices) const {
-  std::vector<std::vector<int>> result;
+RunSearch::Breaks RunSearch::breaksNear(const std::vector<uint32_t> &choices) const {
+  Breaks result;
   for (size_t c = 0; c < problem.classes.size(); ++c) {
     const Class &tied = problem.classes[c];
     std::vector<int> &breaks = result.emplace_back();
@@ -163,7 +165,10 @@ std::vector<RunSearch::Evaluation> RunSearch::evaluate(const std::vector<Box> &b
     Budget part = limit.part(boxes[i].share);
     part.workLimit -= part.work;
     part.work = 0;
-    Driver driver(problem, inner, part, {ties(boxes[i]), cut.upper, explain});
+    Question question{ties(boxes[i]), cut.upper, explain, {}};
+    if (boxes[i].multipliers)
+      question.multipliers = *boxes[i].multipliers;
+    Driver driver(problem, inner, part, std::move(question));
     result[i].outcome = driver.run();
     result[i].work = driver.work();
   };
@@ -243,6 +248,8 @@ void RunSearch::settle(Box box, const Evaluation &found) {
   if (outcome.complete && (!outcome.choices || isAnswer)) {
     return;
   }
+  if (outcome.bound > box.bound || !box.multipliers)
+    box.multipliers = std::make_shared<const Multipliers>(outcome.multipliers);
   box.bound = std::max(box.bound, outcome.bound);
   if (box.bound > cut.value(0))
     return;
@@ -255,22 +262,26 @@ void RunSearch::settle(Box box, const Evaluation &found) {
 }
 
 /// Solves problems with given breaks. True when one gave a better answer.
-bool RunSearch::tryLeaves(const std::vector<std::vector<std::vector<int>>> &all,
-                          const Budget &limit) {
+bool RunSearch::tryLeaves(const std::vector<Breaks> &all, const Budget &limit) {
   double before = cut.upper;
   std::vector<Box> batch;
   for (size_t i = 0; i < all.size(); ++i) {
     if (tried.insert(all[i]).second) {
       batch.push_back(leaf(all[i]));
       batch.back().share = firstShare;
+      batch.back().multipliers = rootMultipliers;
     }
     bool isFull = batch.size() == static_cast<size_t>(options.threads);
     if (!isFull && i + 1 < all.size())
       continue;
     if (limit.exhausted(budget.work - limit.work))
       break;
-    for (const Evaluation &e : evaluate(batch, limit))
+    for (const Evaluation &e : evaluate(batch, limit)) {
       take(e.outcome);
+      // The first problem is a small one: its multipliers settle quickly.
+      if (!rootMultipliers)
+        rootMultipliers = std::make_shared<const Multipliers>(e.outcome.multipliers);
+    }
     batch.clear();
   }
   report();
@@ -278,9 +289,8 @@ bool RunSearch::tryLeaves(const std::vector<std::vector<std::vector<int>>> &all,
 }
 
 /// Every break moved by so many copies either way, one at a time.
-std::vector<std::vector<std::vector<int>>>
-RunSearch::movedBy(const std::vector<std::vector<int>> &breaks, int step) const {
-  std::vector<std::vector<std::vector<int>>> result;
+std::vector<RunSearch::Breaks> RunSearch::movedBy(const Breaks &breaks, int step) const {
+  std::vector<Breaks> result;
   for (size_t c = 0; c < breaks.size(); ++c)
     for (size_t k = 0; k < breaks[c].size(); ++k)
       for (int by : {-step, step}) {
@@ -295,15 +305,36 @@ RunSearch::movedBy(const std::vector<std::vector<int>> &breaks, int step) const 
   return result;
 }
 
+/// Breaks of one or two places each class all over its copies, the other classes as
+/// given: which kind of copy comes first is not found by small steps.
+std::vector<RunSearch::Breaks> RunSearch::grid(const Breaks &breaks) const {
+  std::vector<Breaks> result;
+  for (size_t c = 0; c < breaks.size(); ++c) {
+    int copies = static_cast<int>(problem.classes[c].copies.size());
+    int parts = std::min(copies, breaks[c].size() == 1 ? 8 : 6);
+    for (int i = 1; i < parts && breaks[c].size() == 1; ++i) {
+      result.push_back(breaks);
+      result.back()[c] = {copies * i / parts};
+    }
+    for (int i = 1; i < parts && breaks[c].size() == 2; ++i)
+      for (int j = i + 1; j < parts; ++j) {
+        result.push_back(breaks);
+        result.back()[c] = {copies * i / parts, copies * j / parts};
+      }
+  }
+  return result;
+}
+
 /// Moves breaks by steps that become smaller while that helps. A good answer early makes
 /// most boxes end at their first bound.
-void RunSearch::improve(std::vector<std::vector<int>> breaks) {
+void RunSearch::improve(Breaks breaks) {
   Budget limit = budget.fraction(0.3);
   size_t copies = 0;
   for (size_t c = 0; c < breaks.size(); ++c)
     if (!breaks[c].empty())
       copies = std::max(copies, problem.classes[c].copies.size());
   tryLeaves({breaks}, limit);
+  tryLeaves(grid(breaks), limit);
   for (int step = static_cast<int>(copies) / 4; step > 0;) {
     auto moved = best ? movedBy(breaksNear(*best), step) : movedBy(breaks, step);
     if (limit.exhausted(budget.work - limit.work))
@@ -368,9 +399,11 @@ Outcome RunSearch::run() {
   // The smallest problem of all is the likeliest to give an answer in time.
   auto even = breaksNear(std::vector<uint32_t>(problem.variables.size()));
   tryLeaves({even}, budget.fraction(0.3));
+  root.multipliers = rootMultipliers;
   Evaluation first = evaluate({root}, budget, true)[0];
   if (first.outcome.complete && !first.outcome.choices && !best)
     return first.outcome;
+  rootMultipliers = std::make_shared<const Multipliers>(first.outcome.multipliers);
   settle(root, first);
   bound = openBound();
   report();

@@ -33,6 +33,9 @@ public:
   int64_t work() const { return budget.work; }
 
 private:
+  /// Per class the first copies of all runs but the first.
+  using Breaks = std::vector<std::vector<int>>;
+  using Multipliers = std::vector<double>;
   /// The copies low ≤ i ≤ high that may be the first of a run.
   struct Range {
     int low, high;
@@ -46,6 +49,8 @@ private:
     int64_t share = 0;
     /// Least bound first; among equals the one made last, which is the narrowest.
     int64_t serial = 0;
+    /// The multipliers of the box that it came from.
+    std::shared_ptr<const Multipliers> multipliers;
     bool operator<(const Box &other) const {
       return bound != other.bound ? bound < other.bound : serial > other.serial;
     }
@@ -55,24 +60,23 @@ private:
     int64_t work = 0;
   };
   Box everywhere() const;
-  Box leaf(const std::vector<std::vector<int>> &breaks) const;
+  Box leaf(const Breaks &breaks) const;
   bool narrow(Box &box) const;
   bool isExact(const Box &box) const;
   std::vector<bool> openCopies(const Box &box, size_t c) const;
   Ties ties(const Box &box) const;
   std::vector<int> changes(size_t c, const std::vector<uint32_t> &choices) const;
-  std::vector<std::vector<int>> breaksNear(const std::vector<uint32_t> &choices) const;
+  Breaks breaksNear(const std::vector<uint32_t> &choices) const;
   std::vector<Evaluation> evaluate(const std::vector<Box> &boxes, Budget limit,
                                    bool explain = false);
   bool take(const Outcome &outcome);
   void settle(Box box, const Evaluation &found);
   void split(const Box &box, const std::optional<std::vector<uint32_t>> &relaxed);
   void add(Box box, double bound);
-  bool tryLeaves(const std::vector<std::vector<std::vector<int>>> &all,
-                 const Budget &limit);
-  void improve(std::vector<std::vector<int>> breaks);
-  std::vector<std::vector<std::vector<int>>>
-  movedBy(const std::vector<std::vector<int>> &breaks, int step) const;
+  bool tryLeaves(const std::vector<Breaks> &all, const Budget &limit);
+  void improve(Breaks breaks);
+  std::vector<Breaks> movedBy(const Breaks &breaks, int step) const;
+  std::vector<Breaks> grid(const Breaks &breaks) const;
   double openBound() const;
   std::vector<Box> next();
   void report();
@@ -83,9 +87,10 @@ private:
   Budget::Clock::time_point start;
   Budget budget;
   int64_t firstShare, serials = 0;
+  std::shared_ptr<const Multipliers> rootMultipliers;
   std::set<Box> open;
   /// The breaks that were tried by themselves.
-  std::set<std::vector<std::vector<int>>> tried;
+  std::set<Breaks> tried;
   Cut cut;
   std::optional<std::vector<uint32_t>> best;
   double bound = 0;

@@ -33,7 +33,7 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
   auto [outcome, work] =
       hasRuns(problem)
           ? run(RunSearch(problem, options, budget))
-          : run(Driver(problem, options, budget, {hardTies(problem), infinite, true}));
+          : run(Driver(problem, options, budget, {hardTies(problem), infinite, true, {}}));
   Solution solution;
   solution.seconds = std::chrono::duration<double>(Budget::Clock::now() - start).count();
   solution.work = work / 1024;
