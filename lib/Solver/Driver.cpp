@@ -76,25 +76,36 @@ bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
   return std::abs(cost - claimed) < 0.5 + 1e-12 * cost;
 }
 
-/// Branch and bound on a copy; keeps its answer and bound. True when the search was
-/// complete.
-bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) {
-  std::vector<int> ids;
-  Core core = root.pack(ids);
-  Budget part = budget.part(workShare);
-  Search search(part, cut, nodeLimit);
-  Search::Result result = search.solve(core);
-  budget.work = part.work;
-  if (result.choices) {
-    std::vector<int> choices(root.vars.size());
-    for (size_t i = 0; i < ids.size(); ++i)
-      choices[ids[i]] = (*result.choices)[i];
-    if (!take(root, std::move(choices), search.upper()))
-      return false;
+/// Branch and bound below the best answer, from where it stopped before; keeps its answer
+/// and the least bound of its open nodes. True when the search was complete.
+bool Driver::exactPhase(const Core &root, int64_t workShare) {
+  if (!search) {
+    search = std::make_unique<Search>(searchBudget, cut);
+    search->begin(root.pack(searched));
   }
-  bound = std::max(bound, std::min(result.open, cut.upper));
-  report();
-  return isInfinite(result.open);
+  search->setCut(cut);
+  Search::Result result;
+  // In parts, so that the bound is seen rising.
+  for (int i = 0; i < 4 && !budget.exhausted(); ++i) {
+    searchBudget = budget.part(workShare / 4);
+    result = search->resume();
+    budget.work = searchBudget.work;
+    bool isBetter = search->upper() < cut.upper;
+    if (isBetter) {
+      std::vector<int> choices(root.vars.size());
+      for (size_t v = 0; v < searched.size(); ++v)
+        choices[searched[v]] = (*result.choices)[v];
+      if (!take(root, std::move(choices), search->upper())) {
+        search.reset();
+        return false;
+      }
+    }
+    bound = std::max(bound, std::min(result.open, cut.upper));
+    report();
+    if (isInfinite(result.open))
+      return true;
+  }
+  return false;
 }
 
 /// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
@@ -258,15 +269,19 @@ Outcome Driver::run() {
     if (budget.exhausted())
       return finish(core, false);
   }
-  for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
+  for (int rounds = 100; !exactPhase(core, share); rounds *= 2) {
     if (budget.exhausted())
       return finish(core, false);
     share = share * 3 / 2;
-    if (!best) {
+    double before = cut.upper;
+    if (best)
+      improvePhase(core, *best, rounds);
+    else
       divePhase(core, 0.02);
+    if (cut.upper >= before)
       continue;
-    }
-    improvePhase(core, *best, rounds);
+    // What the better answer takes off the root is worth more than the open nodes.
+    search.reset();
     tightenPhase(core, 100);
   }
   return best ? finish(core, true) : infeasible();

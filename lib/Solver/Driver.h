@@ -48,7 +48,7 @@ public:
 private:
   Outcome infeasible();
   std::string whyInfeasible() const;
-  bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
+  bool exactPhase(const Core &root, int64_t workShare);
   bool firstPhase(Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
@@ -69,6 +69,11 @@ private:
   Cut cut;
   double bound = 0;
   std::vector<double> multipliers;
+  /// Branch and bound over the root as it is now, with its variables in the root. It ends
+  /// where the root changes.
+  std::unique_ptr<Search> search;
+  std::vector<int> searched;
+  Budget searchBudget;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

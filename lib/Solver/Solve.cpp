@@ -30,10 +30,10 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
     Outcome outcome = search.run();
     return std::pair(std::move(outcome), search.work());
   };
-  auto [outcome, work] =
-      hasRuns(problem)
-          ? run(RunSearch(problem, options, budget))
-          : run(Driver(problem, options, budget, {hardTies(problem), infinite, true, {}}));
+  auto [outcome, work] = hasRuns(problem)
+                             ? run(RunSearch(problem, options, budget))
+                             : run(Driver(problem, options, budget,
+                                          {hardTies(problem), infinite, true, {}}));
   Solution solution;
   solution.seconds = std::chrono::duration<double>(Budget::Clock::now() - start).count();
   solution.work = work / 1024;

@@ -146,6 +146,53 @@ TEST_CASE("a work limit gives the same answer every time") {
   }
 }
 
+/// Variables joined to the three before them, each alive for ten steps.
+static Problem banded(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Problem p;
+  for (uint32_t v = 0; v < 36; ++v) {
+    std::vector<int64_t> costs, bytes;
+    for (int s = 0; s < 4; ++s) {
+      costs.push_back(static_cast<int64_t>(random() % 1000));
+      bytes.push_back(1000 - costs.back() + static_cast<int64_t>(random() % 100));
+    }
+    p.variables.push_back(variable(costs, bytes, v, v + 10));
+    for (uint32_t u = v < 3 ? 0 : v - 3; u < v; ++u) {
+      Edge e{u, v, {}, {}};
+      for (int i = 0; i < 16; ++i)
+        e.costs.push_back(static_cast<int64_t>(random() % 1000));
+      p.edges.push_back(e);
+    }
+  }
+  p.memoryLimit = 4600;
+  return p;
+}
+
+TEST_CASE("the bound of a search that is cut short is that of its open nodes") {
+  int rose = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Problem p = banded(seed);
+    auto whole = solve(p);
+    REQUIRE(whole->status == Status::Optimal);
+    for (int64_t part = 2; part <= 7; ++part) {
+      SolveOptions options;
+      options.workLimit = whole->work * part / 8;
+      std::vector<double> bounds;
+      options.progress = [&](const Progress &now) { bounds.push_back(now.lowerBound); };
+      auto cut = solve(p, options);
+      INFO("seed " << seed << ", part " << part);
+      CHECK(cut->lowerBound <= whole->cost);
+      REQUIRE(!bounds.empty());
+      CHECK(std::is_sorted(bounds.begin(), bounds.end()));
+      CHECK(bounds.back() <= static_cast<double>(whole->cost) + 1e-6);
+      // Progress is reported after the root's bounds, and then during the search.
+      if (cut->status != Status::Optimal && bounds.size() > 4)
+        rose += bounds.back() > bounds[3];
+    }
+  }
+  CHECK(rose > 6);
+}
+
 TEST_CASE("check refuses problems that break the contract") {
   Problem p;
   CHECK(!check(p));
