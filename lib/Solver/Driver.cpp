@@ -81,6 +81,7 @@ bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
 bool Driver::exactPhase(const Core &root, int64_t workShare) {
   if (!search) {
     search = std::make_unique<Search>(searchBudget, cut);
+    search->setRounding(isSecond);
     search->begin(root.pack(searched));
   }
   search->setCut(cut);
@@ -278,11 +279,13 @@ Outcome Driver::run() {
       improvePhase(core, *best, rounds);
     else
       divePhase(core, 0.02);
-    if (cut.upper >= before)
+    if (cut.upper >= before && isSecond)
       continue;
     // What the better answer takes off the root is worth more than the open nodes.
     search.reset();
-    tightenPhase(core, 100);
+    isSecond = true;
+    if (best)
+      tightenPhase(core, 100);
   }
   return best ? finish(core, true) : infeasible();
 }

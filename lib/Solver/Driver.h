@@ -74,6 +74,8 @@ private:
   std::unique_ptr<Search> search;
   std::vector<int> searched;
   Budget searchBudget;
+  /// Most problems end in the first search; what takes longer is for those that do not.
+  bool isSecond = false;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

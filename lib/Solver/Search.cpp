@@ -7,6 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "Search.h"
 
+#include "Cuts.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -315,9 +317,47 @@ bool Search::tryTree(Node &node) {
   });
   count(node.core);
   double gap = isInfinite(cut.upper) ? 0.02 * std::abs(bound) : cut.upper - bound;
+  if (rounding)
+    addRows(node, tree);
   preferTree = tree.bound() > bound + 0.1 * gap;
   node.bound = std::max(bound, tree.bound());
   return preferTree;
+}
+
+/// Where memory is all that is between the bound and the answers, rows that integrality
+/// implies close some of it; those that end up priced stay for all nodes.
+void Search::addRows(Node &node, TreeBound &tree) {
+  Core &core = node.core;
+  size_t rows = core.slack.size();
+  double gain = infinite;
+  tree.takeMeans();
+  // No longer than half of what all that came before took.
+  Budget part = budget.part(budget.work / 2);
+  for (int round = 0; round < 40 && !part.exhausted(core.work); ++round) {
+    double before = tree.bound();
+    Mixture mixture(core);
+    double weight = 1;
+    tree.run(round == 0 ? 150 : 60, part, cut, [&](const std::vector<int> &choices) {
+      accept(node, choices);
+      mixture.add(choices, std::max(weight, 0.05));
+      weight /= 1 + weight;
+      return cut;
+    });
+    double gap = cut.value(core.noise) - tree.bound();
+    gain = std::max(tree.bound() - before, gain / 2);
+    if (gap < 0 || (round > 6 && gain < 0.003 * gap))
+      break;
+    tree.restoreBest();
+    std::vector<bool> dropped(core.slack.size());
+    for (size_t r = rows; r < dropped.size(); ++r)
+      dropped[r] = core.lambda[r] <= 0;
+    core.dropRows(dropped);
+    if (addCuts(core, mixture, static_cast<int>(rows), 20) == 0)
+      break;
+    tree.restart();
+  }
+  tree.restoreBest();
+  count(core);
 }
 
 Search::Fate Search::look(Node &node) {

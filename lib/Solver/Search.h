@@ -20,6 +20,9 @@ public:
 
   /// Nodes whose elimination tables have more entries in all are left to message passing.
   void setTreeEntries(int64_t most) { treeEntries = most; }
+  /// Whether to look for rows that integrality implies, which takes as long as hundreds
+  /// of nodes.
+  void setRounding(bool on) { rounding = on; }
   /// A better answer from elsewhere.
   void setCut(Cut c) { cut = c.upper < cut.upper ? c : cut; }
 
@@ -81,6 +84,7 @@ private:
   Fate lookOnce(Node &node, int round);
   Fate treeRound(Node &node, TreeBound &tree, int round);
   bool tryTree(Node &node);
+  void addRows(Node &node, TreeBound &tree);
   void branch(Node node, const Branch &at);
   Node take();
   void put(Node node);
@@ -109,7 +113,7 @@ private:
   /// The side of the last branch to look at next.
   std::optional<Node> next;
   std::optional<std::vector<int>> best;
-  bool treeTried = false, preferTree = false, treeStarted = false;
+  bool rounding = false, treeTried = false, preferTree = false, treeStarted = false;
 };
 
 /// The core that is left when all variables but `free` keep their choices.
