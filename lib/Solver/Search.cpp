@@ -271,10 +271,14 @@ Search::Fate Search::treeRound(Node &node, TreeBound &tree, int round) {
   // The multipliers of the first round serve all nodes below.
   bool first = treeTried && !treeStarted;
   treeStarted = true;
+  if (rounding)
+    tree.takeMeans(treeStep);
   tree.run(first ? 300 : 10, budget, cut, [&](const std::vector<int> &choices) {
     accept(node, choices);
     return cut;
   });
+  if (first)
+    treeStep = std::max(0.05, tree.stepScale());
   node.bound = std::max(node.bound, tree.bound());
   double room = cut.value(core.noise) - tree.bound();
   // Without memory the first minimum is an answer, and nothing is below it.

@@ -102,6 +102,8 @@ private:
   /// Branches tried on both sides before one is taken; 1 takes the likeliest unseen.
   size_t probes;
   int64_t treeEntries = 16'000'000;
+  /// The size of steps at which the first node's multipliers settled.
+  double treeStep = 1;
   /// The nodes that wait, the least bound first; entries in their tables in all.
   struct ByBound {
     bool operator()(const Node &a, const Node &b) const {

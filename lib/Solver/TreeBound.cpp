@@ -39,6 +39,14 @@ TreeBound::TreeBound(Core &core, int64_t mostEntries)
     bags[next].children.push_back(std::move(child));
   }
   bestLambda = core.lambda;
+  countPriced();
+}
+
+void TreeBound::countPriced() {
+  priced = 0;
+  for (const Bag &bag : bags)
+    priced += static_cast<int64_t>(core.vars[bag.var].members.size() *
+                                   core.vars[bag.var].cost.size());
 }
 
 /// Eliminates the variable with the smallest table first. False when a table is too
@@ -176,7 +184,7 @@ double TreeBound::evaluate() {
     if (bag.scope.size() == 1)
       total += bag.least[0];
   }
-  core.work += entries * 2;
+  core.work += entries * 2 + priced;
   for (size_t b = bags.size(); b-- > 0;) {
     const Bag &bag = bags[b];
     size_t row = 0;

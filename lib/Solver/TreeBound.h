@@ -35,11 +35,16 @@ public:
   double bound() const { return best; }
   /// Steps along the mean excess of many minima in place of the last few: slower at
   /// first, but they go on where the others stall.
-  void takeMeans() { means = true; }
+  void takeMeans(double step = 1) {
+    means = true;
+    scale = step;
+  }
+  double stepScale() const { return scale; }
   /// Puts the best multipliers into the core, where rows may be added or dropped then.
   void restoreBest() { core.lambda = bestLambda; }
   /// Goes on from the core's rows and multipliers as they are now.
   void restart() {
+    countPriced();
     bestLambda = core.lambda;
     direction.clear();
     stalled = steps = 0;
@@ -70,6 +75,7 @@ private:
   };
   bool order(int64_t mostEntries);
   void fill(Bag &bag);
+  void countPriced();
   double evaluate();
   void eliminate(Bag &bag, const std::vector<double> &prices);
   bool deflectedStep(Cut cut);
@@ -79,7 +85,8 @@ private:
 
   Core &core;
   bool isSmall = false, means = false;
-  int64_t entries = 0;
+  /// Entries of all tables, and of what memory adds to them.
+  int64_t entries = 0, priced = 0;
   std::vector<Bag> bags;
   std::vector<int> choice;
   std::vector<double> bestLambda, direction;

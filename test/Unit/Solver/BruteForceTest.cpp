@@ -145,3 +145,71 @@ TEST_CASE("a search cut short gives bounds that hold") {
       REQUIRE(solution->cost >= truth.cost);
   }
 }
+
+namespace {
+/// Variables without edges under one row: costs fall nearly as bytes rise, so that the
+/// priced row alone leaves a gap everywhere.
+struct Knapsack {
+  Problem problem;
+  Wide optimum = 0;
+
+  explicit Knapsack(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    int64_t low = 0, high = 0;
+    for (int v = 0; v < 40; ++v) {
+      Variable variable;
+      Usage use{0, 1, {}};
+      for (int s = 0; s < 4; ++s) {
+        use.bytes.push_back(20 + static_cast<int64_t>(random() % 200));
+        variable.costs.push_back(300 - use.bytes.back() + (s == 0 ? 0 : 17) +
+                                 static_cast<int64_t>(random() % 5));
+      }
+      low += *std::min_element(use.bytes.begin(), use.bytes.end());
+      high += *std::max_element(use.bytes.begin(), use.bytes.end());
+      variable.usages.push_back(use);
+      problem.variables.push_back(variable);
+    }
+    problem.memoryLimit = (low + high) / 2;
+    optimum = least();
+  }
+
+  /// Dynamic programming over the bytes used so far.
+  int64_t least() const {
+    size_t limit = static_cast<size_t>(*problem.memoryLimit);
+    std::vector<int64_t> now(limit + 1, forbidden);
+    now[0] = 0;
+    for (const Variable &v : problem.variables) {
+      std::vector<int64_t> next(limit + 1, forbidden);
+      for (size_t used = 0; used <= limit; ++used)
+        for (size_t s = 0; s < v.costs.size() && now[used] < forbidden; ++s) {
+          size_t sum = used + static_cast<size_t>(v.usages[0].bytes[s]);
+          if (sum <= limit)
+            next[sum] = std::min(next[sum], now[used] + v.costs[s]);
+        }
+      now = std::move(next);
+    }
+    return *std::min_element(now.begin(), now.end());
+  }
+};
+} // namespace
+
+TEST_CASE("knapsacks end at the optimum, with bounds that never exceed it") {
+  int proved = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Knapsack knapsack(seed);
+    SolveOptions options;
+    options.workLimit = 400'000;
+    double highest = 0;
+    options.progress = [&](const Progress &p) {
+      highest = std::max(highest, p.lowerBound);
+    };
+    auto solution = solve(knapsack.problem, options);
+    INFO("seed " << seed);
+    REQUIRE(!solution->choices.empty());
+    REQUIRE(solution->cost >= knapsack.optimum);
+    REQUIRE(solution->lowerBound <= knapsack.optimum);
+    REQUIRE(highest <= static_cast<double>(knapsack.optimum) + 1e-6);
+    proved += solution->status == Status::Optimal;
+  }
+  CHECK(proved >= 15);
+}
