@@ -125,6 +125,21 @@ TEST_CASE("a search for runs cut short gives bounds that hold, and never lower o
   CHECK(open > 50);
 }
 
+TEST_CASE("a search for runs gives the same answer for the same work") {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Problem problem = test::LayeredProblem(seed).make();
+    SolveOptions options;
+    options.threads = 2;
+    options.workLimit = 3 + static_cast<int64_t>(seed % 5);
+    auto a = solve(problem, options), b = solve(problem, options);
+    INFO("seed " << seed);
+    REQUIRE(a->status == b->status);
+    REQUIRE(a->choices == b->choices);
+    REQUIRE(a->lowerBound == b->lowerBound);
+    REQUIRE(a->work == b->work);
+  }
+}
+
 TEST_CASE("a search cut short gives bounds that hold") {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Problem problem = test::SmallProblem(seed).make();
