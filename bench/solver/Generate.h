@@ -208,6 +208,87 @@ private:
   std::mt19937_64 random;
 };
 
+/// A stack of equal layers whose parameters live all the time, planned as one class that
+/// may be split into runs. Cheap choices keep more parameters on a device, of which
+/// `share` of what the cheapest choices want is there: some layers have to take others.
+/// Activations add to that while their layer is at work.
+class Stack {
+public:
+  Stack(int copies, int perCopy, int choices, int runs, double share)
+      : copies(copies), perCopy(perCopy), choices(choices), runs(runs), share(share) {}
+
+  Problem make() {
+    Problem problem;
+    Class layers;
+    layers.runs = static_cast<uint32_t>(runs);
+    for (int i = 0; i < copies; ++i) {
+      random.seed(5);
+      std::vector<uint32_t> &copy = layers.copies.emplace_back();
+      int base = i * perCopy;
+      for (int j = 0; j < perCopy; ++j) {
+        copy.push_back(static_cast<uint32_t>(base + j));
+        problem.variables.push_back(variable(base + j));
+        if (base + j > 0)
+          join(problem, base + j - 1, base + j);
+        if (j >= 4 && j % 4 == 0)
+          join(problem, base + j - 4, base + j);
+      }
+    }
+    problem.classes.push_back(std::move(layers));
+    problem.memoryLimit = limit(problem);
+    return problem;
+  }
+
+private:
+  /// A choice splits the parameters 1, 2, 4 … ways and pays for gathering them.
+  Variable variable(int time) {
+    Variable v;
+    int64_t parameters = static_cast<int64_t>(random() % 4) * 3000 + 1000;
+    int64_t activations = static_cast<int64_t>(random() % 4000) + 100;
+    Usage always{0, static_cast<int64_t>(copies) * perCopy, {}};
+    Usage now{time, time + 3, {}};
+    for (int s = 0; s < choices; ++s) {
+      int64_t split = int64_t(1) << s % 4;
+      v.costs.push_back(parameters * (split - 1) / split / 10 +
+                        static_cast<int64_t>(random() % 200));
+      always.bytes.push_back(parameters / split);
+      now.bytes.push_back(activations >> s / 4);
+    }
+    v.usages = {always, now};
+    return v;
+  }
+
+  void join(Problem &problem, int a, int b) {
+    // Choices are layouts over two axes; each axis that changes is paid for.
+    int64_t first = static_cast<int64_t>(random() % 600);
+    int64_t second = static_cast<int64_t>(random() % 600);
+    std::vector<int64_t> costs;
+    for (int s = 0; s < choices; ++s)
+      for (int t = 0; t < choices; ++t)
+        costs.push_back((s % 4 != t % 4 ? first : 0) + (s / 4 != t / 4 ? second : 0));
+    problem.edges.push_back({static_cast<uint32_t>(a),
+                             static_cast<uint32_t>(b),
+                             tables.add(std::move(costs)),
+                             {}});
+  }
+
+  int64_t limit(const Problem &problem) const {
+    int64_t low = 0, high = 0;
+    for (const Variable &v : problem.variables) {
+      const std::vector<int64_t> &bytes = v.usages[0].bytes;
+      low += *std::min_element(bytes.begin(), bytes.end());
+      high += bytes[static_cast<size_t>(std::min_element(v.costs.begin(), v.costs.end()) -
+                                        v.costs.begin())];
+    }
+    return low + static_cast<int64_t>(static_cast<double>(high - low) * share);
+  }
+
+  int copies, perCopy, choices, runs;
+  double share;
+  TablePool tables;
+  std::mt19937_64 random;
+};
+
 } // namespace partita::solver::bench
 
 #endif // PARTITA_BENCH_SOLVER_GENERATE_H

@@ -3,6 +3,9 @@
 //   bench-solver header                        the head of the table
 //   bench-solver instances FOLDER [seconds…]   every *.json and *.json.gz in the folder
 //   bench-solver blocks                        chains of 8, 64, 1,024 equal blocks
+//   bench-solver runs                          stacks of 8, 96, 1,024 equal layers, tied
+//   in
+//                                              1, 2, 3 runs or not at all
 //   bench-solver large SPEC SECONDS            one generated problem, without the head
 //   bench-solver write SPEC FILE               the same as a problem file
 //
@@ -107,6 +110,17 @@ static int blocks() {
   return 0;
 }
 
+static int runs() {
+  header();
+  for (int copies : {8, 96, 1024})
+    for (int runs : {1, 2, 3, copies})
+      row(std::to_string(copies) + " layers of 12 x 8, " +
+              (runs == copies ? "not tied"
+                              : std::to_string(runs) + (runs == 1 ? " run" : " runs")),
+          bench::Stack(copies, 12, 8, runs, 0.6).make(), 30);
+  return 0;
+}
+
 /// Writes a problem whose variables have one usage each as the reader takes it.
 static int write(const Problem &problem, const std::string &path) {
   std::FILE *file = std::fopen(path.c_str(), "w");
@@ -208,11 +222,13 @@ int main(int argc, char **argv) {
   }
   if (argc == 2 && std::strcmp(argv[1], "blocks") == 0)
     return blocks();
+  if (argc == 2 && std::strcmp(argv[1], "runs") == 0)
+    return runs();
   if (argc == 4 && std::strcmp(argv[1], "large") == 0)
     return large(argv[2], std::atof(argv[3]));
   if (argc == 4 && std::strcmp(argv[1], "write") == 0)
     return write(generate(argv[2]), argv[3]);
   std::fprintf(stderr, "usage: bench-solver header | instances FOLDER [seconds...] | "
-                       "blocks | large SPEC SECONDS | write SPEC FILE\n");
+                       "blocks | runs | large SPEC SECONDS | write SPEC FILE\n");
   return 2;
 }

@@ -253,7 +253,7 @@ bool Kind::solve(Budget &budget) {
       Budget part = budget.part(mostWorkPerPair);
       core.limit = &part;
       Search search(part, Cut());
-      Search::Result result = search.solve(core);
+      Search::Result result = search.solve(std::move(core));
       budget.work = part.work;
       if (!isInfinite(result.open))
         return false;

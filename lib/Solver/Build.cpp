@@ -23,7 +23,7 @@ struct Builder {
 
   void addEdges();
   void addPairVariable(const Edge &edge);
-  void addClasses();
+  void addTies(const Ties &ties);
   void addMemory();
   Table table(const CostTable &costs);
 
@@ -103,17 +103,20 @@ void Builder::addEdges() {
   }
 }
 
-void Builder::addClasses() {
-  Core &core = root.core;
-  for (const auto &members : problem.classes)
-    for (size_t i = 1; i < members.size(); ++i) {
-      size_t k = core.vars[members[i]].cost.size();
+/// Equal variables are joined by tables that reductions contract.
+void Builder::addTies(const Ties &ties) {
+  std::map<size_t, Table> tables;
+  for (auto [a, b] : ties) {
+    size_t k = root.core.vars[a].cost.size();
+    Table &table = tables[k];
+    if (table.size() == 0) {
       std::vector<double> equal(k * k, infinite);
       for (size_t s = 0; s < k; ++s)
         equal[s * k + s] = 0;
-      core.addTable(static_cast<int>(members[i - 1]), static_cast<int>(members[i]),
-                    Table(std::move(equal)));
+      table = Table(std::move(equal));
     }
+    root.core.addTable(static_cast<int>(a), static_cast<int>(b), table);
+  }
 }
 
 /// Turns time steps into rows: one per stretch between two interval ends, with what every
@@ -159,13 +162,15 @@ void Builder::addMemory() {
         static_cast<int64_t>(std::max<Wide>(*problem.memoryLimit - now, -1)));
   }
   core.lambda.assign(core.slack.size(), 0);
+  for (size_t r = 0; r < core.slack.size(); ++r)
+    core.origin.push_back({static_cast<int>(r)});
   if (!times.empty() && most > *problem.memoryLimit)
     root.infeasible = "at time step " + std::to_string(times[worst]) +
                       " every answer needs at least " + toString(most) +
                       " bytes, the limit is " + std::to_string(*problem.memoryLimit);
 }
 
-Root solver::buildCore(const Problem &problem) {
+Root solver::buildCore(const Problem &problem, const Ties &ties) {
   Builder builder{problem, {}, {}, {}};
   Core &core = builder.root.core;
   core.vars.resize(problem.variables.size());
@@ -176,7 +181,7 @@ Root solver::buildCore(const Problem &problem) {
         builder.pending.push_back({static_cast<int>(v), &usage});
   }
   builder.addEdges();
-  builder.addClasses();
+  builder.addTies(ties);
   if (problem.memoryLimit)
     builder.addMemory();
   core.repeats = builder.converted.size() < 0.8 * static_cast<double>(core.edges.size());

@@ -78,6 +78,9 @@ public:
   /// Bytes left in each row, and a multiplier for each (a hint; any value is valid).
   std::vector<int64_t> slack;
   std::vector<double> lambda;
+  /// Which rows of the first core each one stands for, equal ones together; empty in
+  /// copies.
+  std::vector<std::vector<int>> origin;
   std::vector<TrailRecord> trail;
   /// The largest sum that costs were moved through: rounding errors are below 1e-11 of
   /// it.
@@ -161,6 +164,7 @@ private:
     return memo->put(std::move(key), compute(), inputs);
   }
   std::vector<size_t> bindingRows();
+  void dropRepeated(std::vector<size_t> &kept);
   void keepRows(const std::vector<size_t> &kept);
   bool reviseEdge(int edge, int var, bool &changed);
   bool compact();
@@ -189,6 +193,9 @@ private:
   std::vector<bool> queued;
 };
 
+/// Pairs of variables that take equal choices.
+using Ties = std::vector<std::pair<uint32_t, uint32_t>>;
+
 /// The core of a problem that passed `check`.
 struct Root {
   Core core;
@@ -196,7 +203,8 @@ struct Root {
   std::string infeasible;
   /// The problem's variables are the core's first ones.
 };
-Root buildCore(const Problem &problem);
+/// The problem without its classes, with these variables equal.
+Root buildCore(const Problem &problem, const Ties &ties);
 
 } // namespace partita::solver
 

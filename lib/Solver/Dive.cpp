@@ -96,11 +96,13 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
   }
 }
 
-std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
+std::optional<std::vector<int>> Search::dive(Core from, double fraction) {
+  Node node;
+  node.core = std::move(from);
+  Core &core = node.core;
   // Answers are given in the variables of the core as it came.
   core.trail.clear();
   core.limit = &budget;
-  std::optional<std::vector<int>> best;
   Budget leisure = budget.fraction(0.4);
   while (!budget.exhausted()) {
     // A rough answer in time is worth more than a good one too late.
@@ -111,7 +113,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     if (!feasible)
       return best;
     if (core.aliveVars() == 0) {
-      accept(core, std::vector<int>(core.vars.size()), best);
+      accept(node, std::vector<int>(core.vars.size()));
       return best;
     }
     Dual dual(core, cut, &budget);
@@ -122,7 +124,7 @@ std::optional<std::vector<int>> Search::dive(Core core, double fraction) {
     double share = hurry ? 0.6 : entries > 5'000'000 ? 0.3 : fraction;
     if (!dual.run(static_cast<int>(sweeps), 1e-5))
       return best;
-    accept(core, dual.decoded(), best);
+    accept(node, dual.decoded());
     dual.setCut(cut);
     std::vector<Certain> certain = byCertainty(core, dual);
     if (!dual.settleInCore())

@@ -20,32 +20,26 @@
 using namespace partita;
 using namespace partita::solver;
 
-Driver::Driver(const Problem &problem, const SolveOptions &options)
-    : problem(problem), options(options), start(Budget::Clock::now()) {
-  if (options.workLimit)
-    budget.workLimit = std::max<int64_t>(1, *options.workLimit) * 1024;
-  else
-    budget.deadline = start + std::chrono::duration_cast<Budget::Clock::duration>(
-                                  std::chrono::duration<double>(options.timeLimit));
-}
-
-double Driver::seconds() const {
-  return std::chrono::duration<double>(Budget::Clock::now() - start).count();
-}
+Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budget,
+               Question question)
+    : problem(problem), options(options), question(std::move(question)),
+      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
 
 void Driver::report() {
   if (!options.progress)
     return;
-  Progress progress{seconds(), work(), std::nullopt, std::max(0.0, bound)};
+  std::chrono::duration<double> seconds = Budget::Clock::now() - start;
+  Progress progress{seconds.count(), work() / 1024, std::nullopt, std::max(0.0, bound)};
   if (!isInfinite(cut.upper))
     progress.cost = cut.upper;
   options.progress(progress);
 }
 
-Outcome Driver::infeasible(const std::string &reason) {
+Outcome Driver::infeasible() {
   Outcome outcome;
   outcome.complete = true;
-  outcome.reason = "infeasible: " + reason;
+  if (question.explain)
+    outcome.reason = "infeasible: " + whyInfeasible();
   return outcome;
 }
 
@@ -53,12 +47,13 @@ Outcome Driver::finish(const Core &root, bool complete) {
   Outcome outcome;
   outcome.complete = complete;
   outcome.bound = bound;
+  outcome.multipliers = std::move(multipliers);
   if (best) {
     std::vector<int> full = root.expand(*best);
     full.resize(problem.variables.size());
     outcome.choices.emplace(full.begin(), full.end());
   } else if (!complete) {
-    outcome.reason = "no answer found within the limit, and no proof that there is none";
+    outcome.reason = noAnswerInTime;
   }
   return outcome;
 }
@@ -70,7 +65,7 @@ bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
   std::vector<int> full = root.expand(choices);
   full.resize(problem.variables.size());
   Expected<Price> price =
-      verify(problem, std::vector<uint32_t>(full.begin(), full.end()));
+      verifyWithoutClasses(problem, std::vector<uint32_t>(full.begin(), full.end()));
   if (!price)
     return false;
   double cost = static_cast<double>(price->cost);
@@ -81,25 +76,37 @@ bool Driver::take(const Core &root, std::vector<int> choices, double claimed) {
   return std::abs(cost - claimed) < 0.5 + 1e-12 * cost;
 }
 
-/// Branch and bound on a copy; keeps its answer and bound. True when the search was
-/// complete.
-bool Driver::exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit) {
-  std::vector<int> ids;
-  Core core = root.pack(ids);
-  Budget part = budget.part(workShare);
-  Search search(part, cut, nodeLimit);
-  Search::Result result = search.solve(core);
-  budget.work = part.work;
-  if (result.choices) {
-    std::vector<int> choices(root.vars.size());
-    for (size_t i = 0; i < ids.size(); ++i)
-      choices[ids[i]] = (*result.choices)[i];
-    if (!take(root, std::move(choices), search.upper()))
-      return false;
+/// Branch and bound below the best answer, from where it stopped before; keeps its answer
+/// and the least bound of its open nodes. True when the search was complete.
+bool Driver::exactPhase(const Core &root, int64_t workShare) {
+  if (!search) {
+    search = std::make_unique<Search>(searchBudget, cut);
+    search->setRounding(isSecond);
+    search->begin(root.pack(searched));
   }
-  bound = std::max(bound, std::min(result.open, cut.upper));
-  report();
-  return isInfinite(result.open);
+  search->setCut(cut);
+  Search::Result result;
+  // In parts, so that the bound is seen rising.
+  for (int i = 0; i < 4 && !budget.exhausted(); ++i) {
+    searchBudget = budget.part(workShare / 4);
+    result = search->resume();
+    budget.work = searchBudget.work;
+    bool isBetter = search->upper() < cut.upper;
+    if (isBetter) {
+      std::vector<int> choices(root.vars.size());
+      for (size_t v = 0; v < searched.size(); ++v)
+        choices[searched[v]] = (*result.choices)[v];
+      if (!take(root, std::move(choices), search->upper())) {
+        search.reset();
+        return false;
+      }
+    }
+    bound = std::max(bound, std::min(result.open, cut.upper));
+    report();
+    if (isInfinite(result.open))
+      return true;
+  }
+  return false;
 }
 
 /// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
@@ -135,18 +142,32 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
+/// Rows that became one share its multiplier: so it fits where they are apart again.
+void Driver::keepMultipliers(const Core &core) {
+  std::fill(multipliers.begin(), multipliers.end(), 0);
+  for (size_t r = 0; r < core.lambda.size(); ++r)
+    for (int row : core.origin[r])
+      multipliers[row] += core.lambda[r] / static_cast<double>(core.origin[r].size());
+}
+
 /// Raises the bound of the root and keeps the moved costs: everything after starts from
 /// them. Without a cut, so that the best answer never loses a choice.
 bool Driver::boundPhase(Core &core) {
   Budget part = budget.fraction(0.3);
   Dual dual(core, Cut(), &part);
+  // Good multipliers are not to be thrown about by the first steps.
+  if (!question.multipliers.empty())
+    dual.setStep(0.2);
+  dual.setGoal(question.upper);
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
   if (auto choices = construct(core, dual, budget))
     take(core, std::move(*choices), 0);
   size_t from = core.trail.size();
-  bool left = dual.settleInCore() && core.reduce();
+  bool left = dual.settleInCore();
+  keepMultipliers(core);
+  left = left && core.reduce();
   if (left && best)
     best = core.project(std::move(*best), from);
   budget.work += core.work;
@@ -223,12 +244,15 @@ void Driver::startsPhase(Core &core) {
 }
 
 Outcome Driver::run() {
-  Root root = buildCore(problem);
+  Root root = buildCore(problem, question.ties);
   if (!root.infeasible.empty())
-    return infeasible(root.infeasible);
+    return infeasible();
   Core &core = root.core;
+  multipliers.assign(core.slack.size(), 0);
+  if (question.multipliers.size() == core.lambda.size())
+    core.lambda = question.multipliers;
   if (!firstPhase(core) || !boundPhase(core))
-    return infeasible(whyInfeasible(buildCore(problem).core));
+    return infeasible();
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
@@ -246,20 +270,24 @@ Outcome Driver::run() {
     if (budget.exhausted())
       return finish(core, false);
   }
-  for (int rounds = 100; !exactPhase(core, share, INT64_MAX); rounds *= 2) {
+  for (int rounds = 100; !exactPhase(core, share); rounds *= 2) {
     if (budget.exhausted())
       return finish(core, false);
     share = share * 3 / 2;
-    if (!best) {
+    double before = cut.upper;
+    if (best)
+      improvePhase(core, *best, rounds);
+    else
       divePhase(core, 0.02);
+    if (cut.upper >= before && isSecond)
       continue;
-    }
-    improvePhase(core, *best, rounds);
-    tightenPhase(core, 100);
+    // What the better answer takes off the root is worth more than the open nodes.
+    search.reset();
+    isSecond = true;
+    if (best)
+      tightenPhase(core, 100);
   }
-  if (!best)
-    return infeasible(whyInfeasible(buildCore(problem).core));
-  return finish(core, true);
+  return best ? finish(core, true) : infeasible();
 }
 
 /// "variable 3", "variables 3 and 5", "variables 3, 5, 8 and 20 more".
@@ -276,24 +304,31 @@ static std::string list(const std::vector<int> &variables) {
   return all ? text : text + " and " + std::to_string(variables.size() - named) + " more";
 }
 
-std::string Driver::whyInfeasible(const Core &core) const {
+std::string Driver::whyInfeasible() const {
+  Root root = buildCore(problem, question.ties);
+  if (!root.infeasible.empty())
+    return root.infeasible;
   // Bounded by work and by time of its own: the proof is there, only its reason is not.
   Budget part;
   part.workLimit = 200'000'000;
   if (budget.deadline)
     part.deadline = Budget::Clock::now() + std::chrono::seconds(2);
-  std::vector<int> clash = findClash(core, part);
+  std::vector<int> clash = findClash(root.core, part);
   bool single = clash.size() == 1;
+  std::string tied = question.ties.empty() ? "" : " where the classes tie copies";
   // Variables of the core beyond the problem's stand for pairs.
   std::erase_if(clash,
                 [&](int v) { return v >= static_cast<int>(problem.variables.size()); });
   if (single && clash.size() == 1)
     return "all choices of " + list(clash) + " are forbidden";
   if (!clash.empty())
-    return "the forbidden choices and pairs of " + list(clash) + " leave no answer";
+    return "the forbidden choices and pairs of " + list(clash) + " leave no answer" +
+           tied;
   if (!problem.memoryLimit)
-    return "the forbidden choices and pairs leave no answer";
-  return "no combination of choices that the forbidden pairs leave fits the memory "
+    return "the forbidden choices and pairs leave no answer" + tied;
+  return "no combination of choices that the forbidden pairs" +
+         std::string(tied.empty() ? "" : " and the classes") +
+         " leave fits the memory "
          "limit of " +
          std::to_string(*problem.memoryLimit) + " bytes";
 }

@@ -17,20 +17,38 @@ struct Outcome {
   /// Nothing better exists than `choices`, or nothing at all without them.
   bool complete = false;
   std::string reason;
+  /// The multipliers of the root's bound, for every time step at which memory changes.
+  std::vector<double> multipliers;
+};
+
+inline constexpr const char *noAnswerInTime =
+    "no answer found within the limit, and no proof that there is none";
+
+/// What is asked of a problem.
+struct Question {
+  /// Variables that take equal choices; the problem's classes are not looked at.
+  Ties ties;
+  /// Only answers that cost less are wanted.
+  double upper = infinite;
+  /// Whether to find out why there is no answer.
+  bool explain = true;
+  /// Multipliers to start from, from a question about the same problem; may be empty.
+  std::vector<double> multipliers;
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
 class Driver {
 public:
-  Driver(const Problem &problem, const SolveOptions &options);
+  Driver(const Problem &problem, const SolveOptions &options, Budget budget,
+         Question question);
   Outcome run();
-  double seconds() const;
-  int64_t work() const { return budget.work / 1024; }
+  /// Work so far, in table entries.
+  int64_t work() const { return budget.work; }
 
 private:
-  Outcome infeasible(const std::string &reason);
-  std::string whyInfeasible(const Core &core) const;
-  bool exactPhase(const Core &root, int64_t workShare, int64_t nodeLimit);
+  Outcome infeasible();
+  std::string whyInfeasible() const;
+  bool exactPhase(const Core &root, int64_t workShare);
   bool firstPhase(Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
@@ -41,13 +59,23 @@ private:
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
+  void keepMultipliers(const Core &core);
 
   const Problem &problem;
   const SolveOptions &options;
+  Question question;
   Budget::Clock::time_point start;
   Budget budget;
   Cut cut;
   double bound = 0;
+  std::vector<double> multipliers;
+  /// Branch and bound over the root as it is now, with its variables in the root. It ends
+  /// where the root changes.
+  std::unique_ptr<Search> search;
+  std::vector<int> searched;
+  Budget searchBudget;
+  /// Most problems end in the first search; what takes longer is for those that do not.
+  bool isSecond = false;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

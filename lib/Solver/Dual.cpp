@@ -271,9 +271,6 @@ bool Dual::sweep() {
   return true;
 }
 
-/// How much of the last direction a step keeps; damps the zigzag of subgradients.
-static constexpr double momentum = 0.3;
-
 std::vector<double> solver::excessOfRows(const Core &core, const std::vector<int> &choice,
                                          const std::vector<double> &lambda) {
   std::vector<Wide> use = core.rowUse(choice);
@@ -299,6 +296,35 @@ std::vector<double> solver::excessOfRows(const Core &core, const std::vector<int
   return change;
 }
 
+/// Multipliers are not moved below 0. The square of the length that is left.
+static double project(std::vector<double> &direction, const std::vector<double> &lambda) {
+  double norm = 0;
+  for (size_t r = 0; r < direction.size(); ++r) {
+    if (lambda[r] <= 0 && direction[r] < 0)
+      direction[r] = 0;
+    norm += direction[r] * direction[r];
+  }
+  return norm;
+}
+
+double solver::deflect(std::vector<double> &direction, const std::vector<double> &change,
+                       const std::vector<double> &lambda, double momentum) {
+  if (direction.empty())
+    direction = change;
+  double square = 0;
+  for (size_t r = 0; r < change.size(); ++r) {
+    direction[r] = momentum * direction[r] + (1 - momentum) * change[r];
+    square += change[r] * change[r];
+  }
+  double norm = project(direction, lambda);
+  // Steps are as long as the direction is short: one that is what rounding left of two
+  // opposite ones would move the multipliers out of all proportion.
+  if (norm >= 1e-4 * square)
+    return norm;
+  direction = change;
+  return project(direction, lambda);
+}
+
 void Dual::stepMultipliers() {
   if (core.slack.empty())
     return;
@@ -306,18 +332,12 @@ void Dual::stepMultipliers() {
   size_t rows = change.size();
   if (std::all_of(change.begin(), change.end(), [](double c) { return c == 0; }))
     return;
-  double norm = 0;
-  if (direction.empty())
-    direction = change;
-  for (size_t r = 0; r < rows; ++r) {
-    direction[r] = momentum * direction[r] + (1 - momentum) * change[r];
-    if (lambda[r] <= 0 && direction[r] < 0)
-      direction[r] = 0;
-    norm += direction[r] * direction[r];
-  }
+  double norm = deflect(direction, change, lambda, 0.3);
   if (norm == 0)
     return;
-  double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
+  double goal = std::min(cut.upper, expected);
+  if (isInfinite(goal) || goal <= best)
+    goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
   double gap = std::max(goal - best, 1e-9 * std::abs(goal));
   // A step that overshot must not make the next one larger without end.
   double step = scale * std::clamp(goal - last, gap, 3 * gap) / norm;

@@ -40,6 +40,12 @@ struct Cut {
 std::vector<double> excessOfRows(const Core &core, const std::vector<int> &choice,
                                  const std::vector<double> &lambda);
 
+/// Turns the direction of the multipliers' next step towards `change`, keeping `momentum`
+/// of what it was: damps the zigzag of subgradients. Gives the square of its length; 0
+/// when there is no step.
+double deflect(std::vector<double> &direction, const std::vector<double> &change,
+               const std::vector<double> &lambda, double momentum);
+
 class Dual {
 public:
   /// Tables of more entries than this in all are not copied edge by edge: 60 million are
@@ -79,6 +85,9 @@ public:
   void setCut(Cut c) { cut = c; }
   /// Size of the first multiplier steps; 1 by default, less where they already fit.
   void setStep(double step) { scale = step; }
+  /// Where the bound is expected to end, for the size of the steps alone; infinite for a
+  /// guess.
+  void setGoal(double cost) { expected = cost; }
 
 private:
   double *message(int edge, int var) {
@@ -107,7 +116,7 @@ private:
   std::vector<std::vector<double>> first, second;
   std::vector<double> lambda, bestLambda, direction;
   double constant = 0, best = -infinite, last = -infinite;
-  double scale = 1;
+  double scale = 1, expected = infinite;
   int stalled = 0;
   std::vector<int> choice;
   std::vector<double> scratch;

@@ -65,7 +65,7 @@ void Neighbourhood::solvePiece(Attempt &attempt, Budget part) const {
   Search search(part, Cut{attempt.before}, 40, 1);
   // A piece's work is for many nodes.
   search.setTreeEntries(200'000);
-  Search::Result result = search.solve(sub);
+  Search::Result result = search.solve(std::move(sub));
   attempt.work = part.work;
   attempt.after = search.upper();
   attempt.complete = isInfinite(result.open);

@@ -87,21 +87,45 @@ static Expected<void> checkEdge(const Problem &problem, size_t e,
   return checkUsages(edge.usages, edge.costs.size(), owner);
 }
 
+static Expected<void> checkClass(const Problem &problem, size_t c,
+                                 std::vector<bool> &seen) {
+  const Class &tied = problem.classes[c];
+  std::string owner = "class " + number(c);
+  if (tied.copies.empty())
+    return makeError(owner + ": has no copies");
+  if (tied.runs == 0)
+    return makeError(owner + ": may be split into 0 runs, expected at least 1");
+  const std::vector<uint32_t> &model = tied.copies.front();
+  for (size_t i = 0; i < tied.copies.size(); ++i) {
+    const std::vector<uint32_t> &copy = tied.copies[i];
+    std::string place = owner + ", copy " + number(i);
+    if (copy.size() != model.size())
+      return makeError(place + ": " + number(copy.size()) + " variables, expected " +
+                       number(model.size()) + " as in copy 0");
+    for (size_t j = 0; j < copy.size(); ++j) {
+      uint32_t v = copy[j];
+      if (v >= problem.variables.size())
+        return makeError(place + ": there is no variable " + number(v) + ", only " +
+                         number(problem.variables.size()));
+      if (seen[v])
+        return makeError(place + ": variable " + number(v) + " is in a class already");
+      seen[v] = true;
+      size_t choices = problem.variables[v].costs.size();
+      size_t expected = problem.variables[model[j]].costs.size();
+      if (choices != expected)
+        return makeError(place + ": variable " + number(v) + " has " + number(choices) +
+                         " choices, expected " + number(expected) + " as variable " +
+                         number(model[j]) + " of copy 0 has");
+    }
+  }
+  return {};
+}
+
 static Expected<void> checkClasses(const Problem &problem) {
   std::vector<bool> seen(problem.variables.size());
   for (size_t c = 0; c < problem.classes.size(); ++c)
-    for (uint32_t v : problem.classes[c]) {
-      std::string owner = "class " + number(c);
-      if (v >= problem.variables.size())
-        return makeError(owner + ": there is no variable " + number(v));
-      if (seen[v])
-        return makeError(owner + ": variable " + number(v) + " is in a class already");
-      seen[v] = true;
-      if (problem.variables[v].costs.size() !=
-          problem.variables[problem.classes[c].front()].costs.size())
-        return makeError(owner + ": variable " + number(v) +
-                         " has another number of choices than the class");
-    }
+    if (auto ok = checkClass(problem, c, seen); !ok)
+      return ok;
   return {};
 }
 
@@ -161,8 +185,8 @@ static void findPeak(std::vector<Step> &steps, Price &price) {
   }
 }
 
-Expected<Price> solver::verify(const Problem &problem,
-                               const std::vector<uint32_t> &choices) {
+Expected<Price> solver::verifyWithoutClasses(const Problem &problem,
+                                             const std::vector<uint32_t> &choices) {
   if (choices.size() != problem.variables.size())
     return makeError("the answer has " + number(choices.size()) + " choices for " +
                      number(problem.variables.size()) + " variables");
@@ -190,15 +214,41 @@ Expected<Price> solver::verify(const Problem &problem,
     price.cost += edge.costs[entry];
     addUsages(steps, edge.usages, entry);
   }
-  for (const auto &members : problem.classes)
-    for (uint32_t v : members)
-      if (choices[v] != choices[members.front()])
-        return makeError("variables " + number(members.front()) + " and " + number(v) +
-                         " are of one class but take different choices");
   findPeak(steps, price);
   if (problem.memoryLimit && price.peakBytes > *problem.memoryLimit)
     return makeError("at time step " + std::to_string(price.peakTime) +
                      " the answer uses " + toString(price.peakBytes) +
                      " bytes, the limit is " + std::to_string(*problem.memoryLimit));
+  return price;
+}
+
+/// An error where a class falls into more runs than it may.
+static Expected<void> verifyRuns(const Class &tied, size_t c,
+                                 const std::vector<uint32_t> &choices) {
+  uint32_t runs = 1;
+  for (size_t i = 1; i < tied.copies.size(); ++i) {
+    const std::vector<uint32_t> &before = tied.copies[i - 1], &copy = tied.copies[i];
+    size_t j = 0;
+    while (j < copy.size() && choices[copy[j]] == choices[before[j]])
+      ++j;
+    if (j == copy.size() || ++runs <= tied.runs)
+      continue;
+    return makeError("class " + number(c) + ": copy " + number(i) + " begins run " +
+                     number(runs) + " of at most " + number(tied.runs) + ": variable " +
+                     number(copy[j]) + " takes choice " + number(choices[copy[j]]) +
+                     ", variable " + number(before[j]) +
+                     " of the copy before takes choice " + number(choices[before[j]]));
+  }
+  return {};
+}
+
+Expected<Price> solver::verify(const Problem &problem,
+                               const std::vector<uint32_t> &choices) {
+  Expected<Price> price = verifyWithoutClasses(problem, choices);
+  if (!price)
+    return price;
+  for (size_t c = 0; c < problem.classes.size(); ++c)
+    if (auto ok = verifyRuns(problem.classes[c], c, choices); !ok)
+      return tl::unexpected(ok.error());
   return price;
 }

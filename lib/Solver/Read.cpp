@@ -19,6 +19,7 @@ struct Raw {
   std::optional<Lists> intervals, costs, usages, edgeNodes;
   std::optional<std::vector<CostTable>> edgeCosts;
   std::optional<int64_t> limit;
+  std::vector<Class> classes;
   bool sawNodes = false, sawEdges = false;
 };
 } // namespace
@@ -112,6 +113,41 @@ static Expected<void> readEdges(JsonStream &json, Raw &raw) {
   });
 }
 
+static Expected<void> readClass(JsonStream &json, Class &tied) {
+  std::optional<Lists> copies;
+  auto read = [&](const std::string &key) -> Expected<bool> {
+    if (key == "runs") {
+      Expected<int64_t> runs = json.readInteger(1, UINT32_MAX);
+      if (!runs)
+        return tl::unexpected(runs.error());
+      tied.runs = static_cast<uint32_t>(*runs);
+      return true;
+    }
+    return key == "copies" ? known(readLists(json, UINT32_MAX, 0, copies)) : false;
+  };
+  if (auto done = readMembers(json, "copies, runs", read); !done)
+    return done;
+  if (!copies)
+    return json.error("the member \"copies\" is missing");
+  for (const std::vector<int64_t> &copy : *copies)
+    tied.copies.emplace_back(copy.begin(), copy.end());
+  return {};
+}
+
+static Expected<void> readClasses(JsonStream &json, std::vector<Class> &out) {
+  if (auto begun = json.beginArray(); !begun)
+    return begun;
+  for (;;) {
+    Expected<bool> more = json.nextElement();
+    if (!more)
+      return tl::unexpected(more.error());
+    if (!*more)
+      return {};
+    if (auto read = readClass(json, out.emplace_back()); !read)
+      return read;
+  }
+}
+
 static Expected<bool> readProblemMember(JsonStream &json, const std::string &key,
                                         Raw &raw) {
   if (key == "name") {
@@ -135,6 +171,8 @@ static Expected<bool> readProblemMember(JsonStream &json, const std::string &key
     raw.limit = *limit;
     return true;
   }
+  if (key == "classes")
+    return known(readClasses(json, raw.classes));
   return false;
 }
 
@@ -162,6 +200,7 @@ static Expected<Problem> assemble(Raw &raw, const std::string &file) {
     return sizes("problem/edges/costs", raw.edgeCosts->size(), raw.edgeNodes->size());
   Problem problem;
   problem.memoryLimit = raw.limit;
+  problem.classes = std::move(raw.classes);
   problem.variables.resize(count);
   for (size_t v = 0; v < count; ++v) {
     Variable &variable = problem.variables[v];
@@ -190,10 +229,9 @@ static Expected<Problem> readFrom(JsonStream::Source source, const std::string &
     if (key != "problem")
       return false;
     sawProblem = true;
-    return known(
-        readMembers(json, "name, nodes, edges, usage_limit", [&](const std::string &k) {
-          return readProblemMember(json, k, raw);
-        }));
+    return known(readMembers(
+        json, "name, nodes, edges, usage_limit, classes",
+        [&](const std::string &k) { return readProblemMember(json, k, raw); }));
   };
   if (auto read = readMembers(json, "problem", readTop); !read)
     return tl::unexpected(read.error());

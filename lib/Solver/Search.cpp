@@ -7,6 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "Search.h"
 
+#include "Cuts.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -18,13 +20,18 @@ static double exactCost(double cost) {
   return std::abs(cost) < 4e15 ? std::round(cost) : cost;
 }
 
-bool Search::accept(const Core &core, const std::vector<int> &choices,
-                    std::optional<std::vector<int>> &best) {
-  double cost = exactCost(core.price(choices));
-  if (isInfinite(cost) || cost >= cut.upper || !core.fits(choices))
+bool Search::accept(const Node &node, const std::vector<int> &choices) {
+  double cost = exactCost(node.core.price(choices));
+  if (isInfinite(cost) || cost >= cut.upper || !node.core.fits(choices))
     return false;
   cut.upper = cost;
-  best = core.expand(choices);
+  best = node.core.expand(choices);
+  for (const Origin *at = node.origin.get(); at; at = at->up.get()) {
+    std::vector<int> above(at->parentVars);
+    for (size_t i = 0; i < at->ids.size(); ++i)
+      above[at->ids[i]] = (*best)[i];
+    best = at->parent.expand(std::move(above));
+  }
   return true;
 }
 
@@ -131,23 +138,79 @@ Search::Branch Search::choose(Core &core, const std::vector<Branch> &candidates,
   return best;
 }
 
-Search::Result Search::branch(Core &core, Branch at, double bound, int depth) {
-  Result result;
-  for (int first = 0; first < 2; ++first) {
-    std::vector<int> ids;
-    Core child;
-    if (!side(core, at, first == 0, child, ids))
-      continue;
-    Result below = solve(child, depth + 1);
-    if (below.choices) {
-      std::vector<int> choices(core.vars.size());
-      for (size_t i = 0; i < ids.size(); ++i)
-        choices[ids[i]] = (*below.choices)[i];
-      result.choices = core.expand(std::move(choices));
-    }
-    result.open = std::min(result.open, std::max(below.open, bound));
+/// Both sides of a branch: the first is looked at next, the other waits.
+void Search::branch(Node node, const Branch &at) {
+  Node sides[2];
+  bool left[2];
+  auto origin = std::make_shared<Origin>();
+  for (int i = 0; i < 2; ++i) {
+    left[i] = side(node.core, at, i == 0, sides[i].core, origin->ids);
+    sides[i].bound = node.bound;
+    sides[i].depth = node.depth + 1;
+    sides[i].origin = origin;
   }
-  return result;
+  origin->up = std::move(node.origin);
+  origin->parentVars = node.core.vars.size();
+  origin->parent.trail = std::move(node.core.trail);
+  if (left[1])
+    put(std::move(sides[1]));
+  if (left[0])
+    next = std::move(sides[0]);
+}
+
+void Search::put(Node node) {
+  node.serial = ++serials;
+  node.entries = node.core.tableEntries();
+  openEntries += node.entries;
+  open.insert(std::move(node));
+}
+
+/// Nodes that wait have tables of their own: above this many entries in all, the one made
+/// last is taken, which keeps them from becoming more.
+static constexpr int64_t mostOpenEntries = 60'000'000;
+
+Search::Node Search::take() {
+  if (next) {
+    Node node = std::move(*next);
+    next.reset();
+    return node;
+  }
+  auto at = open.begin();
+  if (openEntries > mostOpenEntries)
+    at = std::max_element(open.begin(), open.end(), [](const Node &a, const Node &b) {
+      return a.serial < b.serial;
+    });
+  Node node = std::move(open.extract(at).value());
+  openEntries -= node.entries;
+  return node;
+}
+
+void Search::begin(Core core) {
+  open.clear();
+  next.emplace();
+  next->core = std::move(core);
+}
+
+Search::Result Search::resume() {
+  while (next || !open.empty()) {
+    if (!next && open.begin()->bound > cut.value(0)) {
+      open.clear();
+      openEntries = 0;
+      break;
+    }
+    Node node = take();
+    ++nodes;
+    --nodesLeft;
+    Fate fate = look(node);
+    if (fate.kind == Fate::Branched) {
+      branch(std::move(node), fate.at);
+    } else if (fate.kind == Fate::Stopped) {
+      put(std::move(node));
+      break;
+    }
+  }
+  double least = open.empty() ? infinite : open.begin()->bound;
+  return {best, next ? std::min(least, next->bound) : least};
 }
 
 /// What the choices of a variable pay for memory.
@@ -202,21 +265,26 @@ static Search::Branch splitByMemory(const Core &core,
   return best;
 }
 
-std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int depth,
-                                                int round, Result &result) {
+/// A round of a node whose width is small.
+Search::Fate Search::treeRound(Node &node, TreeBound &tree, int round) {
+  Core &core = node.core;
   // The multipliers of the first round serve all nodes below.
   bool first = treeTried && !treeStarted;
   treeStarted = true;
+  if (rounding)
+    tree.takeMeans(treeStep);
   tree.run(first ? 300 : 10, budget, cut, [&](const std::vector<int> &choices) {
-    accept(core, choices, result.choices);
+    accept(node, choices);
     return cut;
   });
-  double bound = tree.bound();
-  double room = cut.value(core.noise) - bound;
+  if (first)
+    treeStep = std::max(0.05, tree.stepScale());
+  node.bound = std::max(node.bound, tree.bound());
+  double room = cut.value(core.noise) - tree.bound();
   // Without memory the first minimum is an answer, and nothing is below it.
   if (room < 0 || core.slack.empty()) {
     count(core);
-    return result;
+    return {};
   }
   std::vector<std::vector<double>> excess = tree.marginals();
   int64_t before = 0, after = 0;
@@ -229,97 +297,120 @@ std::optional<Search::Result> Search::treeRound(Core &core, TreeBound &tree, int
         after += !isInfinite(core.vars[v].cost[s]);
       }
   count(core);
-  if (nodesLeft <= 0 || budget.exhausted()) {
-    result.open = bound;
-    return result;
-  }
+  if (nodesLeft <= 0 || budget.exhausted())
+    return {Fate::Stopped};
   if (round < 8 && after < before * 9 / 10)
-    return std::nullopt;
+    return {Fate::Again};
   Branch at = splitByMemory(core, excess, room);
-  if (at.var < 0)
-    return std::nullopt;
-  Result deeper = branch(core, at, bound, depth);
-  if (deeper.choices)
-    result.choices = std::move(deeper.choices);
-  result.open = deeper.open;
-  return result;
+  return at.var < 0 ? Fate{Fate::Again} : Fate{Fate::Branched, at};
 }
 
 /// Message passing and its probes are quicker where they reach the same bound: at the
 /// root, both are compared. True when exact minima close more of the gap.
-bool Search::tryTree(Core &core, double bound, Result &result) {
+bool Search::tryTree(Node &node) {
   if (treeTried)
     return false;
   treeTried = true;
-  TreeBound tree(core, treeEntries);
+  TreeBound tree(node.core, treeEntries);
   if (!tree.fits())
     return false;
+  double bound = node.bound;
   tree.run(60, budget, cut, [&](const std::vector<int> &choices) {
-    accept(core, choices, result.choices);
+    accept(node, choices);
     return cut;
   });
-  count(core);
+  count(node.core);
   double gap = isInfinite(cut.upper) ? 0.02 * std::abs(bound) : cut.upper - bound;
+  if (rounding)
+    addRows(node, tree);
   preferTree = tree.bound() > bound + 0.1 * gap;
+  node.bound = std::max(bound, tree.bound());
   return preferTree;
 }
 
-Search::Result Search::solve(Core &core, int depth) {
-  Result result;
-  double bound = -infinite;
-  ++nodes;
-  --nodesLeft;
-  for (int round = 0;; ++round) {
-    bool feasible = core.reduce();
-    count(core);
-    if (!feasible)
-      return result;
-    if (core.aliveVars() == 0) {
-      accept(core, std::vector<int>(core.vars.size()), result.choices);
-      return result;
-    }
-    if (preferTree)
-      if (TreeBound tree(core, treeEntries); tree.fits()) {
-        if (auto done = treeRound(core, tree, depth, round, result))
-          return *done;
-        continue;
-      }
-    Dual dual(core, cut, &budget);
-    bool below = dual.run(depth == 0 && round == 0 ? 160 : 32, 1e-6);
-    if (!below) {
-      count(core);
-      return result;
-    }
-    bound = std::max(bound, dual.bound());
-    if (accept(core, dual.decoded(), result.choices))
-      dual.setCut(cut);
-    std::vector<Branch> likely =
-        candidates(core, dual, depth < 8 ? std::max<size_t>(probes, 4) : 4);
-    int64_t before = core.tableEntries();
-    below = dual.bake();
-    count(core);
-    if (!below || bound > cut.value(core.noise))
-      return result;
-    if (nodesLeft <= 0 || budget.exhausted()) {
-      result.open = bound;
-      return result;
-    }
-    int64_t left = 0;
-    for (const CoreEdge &e : core.edges)
-      if (e.alive)
-        left += std::count_if(e.table.begin(), e.table.end(),
-                              [](double c) { return !isInfinite(c); });
-    if (round < 8 && left < before * 9 / 10)
-      continue;
-    if (depth == 0 && !preferTree && tryTree(core, bound, result))
-      continue;
-    Branch at = choose(core, likely, bound);
-    if (at.var < 0)
-      continue;
-    Result deeper = branch(core, at, bound, depth);
-    if (deeper.choices)
-      result.choices = std::move(deeper.choices);
-    result.open = deeper.open;
-    return result;
+/// Where memory is all that is between the bound and the answers, rows that integrality
+/// implies close some of it; those that end up priced stay for all nodes.
+void Search::addRows(Node &node, TreeBound &tree) {
+  Core &core = node.core;
+  size_t rows = core.slack.size();
+  double gain = infinite;
+  tree.takeMeans();
+  // No longer than half of what all that came before took.
+  Budget part = budget.part(budget.work / 2);
+  for (int round = 0; round < 40 && !part.exhausted(core.work); ++round) {
+    double before = tree.bound();
+    Mixture mixture(core);
+    double weight = 1;
+    tree.run(round == 0 ? 150 : 60, part, cut, [&](const std::vector<int> &choices) {
+      accept(node, choices);
+      mixture.add(choices, std::max(weight, 0.05));
+      weight /= 1 + weight;
+      return cut;
+    });
+    double gap = cut.value(core.noise) - tree.bound();
+    gain = std::max(tree.bound() - before, gain / 2);
+    if (gap < 0 || (round > 6 && gain < 0.003 * gap))
+      break;
+    tree.restoreBest();
+    std::vector<bool> dropped(core.slack.size());
+    for (size_t r = rows; r < dropped.size(); ++r)
+      dropped[r] = core.lambda[r] <= 0;
+    core.dropRows(dropped);
+    if (addCuts(core, mixture, static_cast<int>(rows), 20) == 0)
+      break;
+    tree.restart();
   }
+  tree.restoreBest();
+  count(core);
+}
+
+Search::Fate Search::look(Node &node) {
+  for (int round = 0;; ++round)
+    if (Fate fate = lookOnce(node, round); fate.kind != Fate::Again)
+      return fate;
+}
+
+Search::Fate Search::lookOnce(Node &node, int round) {
+  Core &core = node.core;
+  bool feasible = core.reduce();
+  count(core);
+  if (!feasible)
+    return {};
+  if (core.aliveVars() == 0) {
+    accept(node, std::vector<int>(core.vars.size()));
+    return {};
+  }
+  if (preferTree)
+    if (TreeBound tree(core, treeEntries); tree.fits())
+      return treeRound(node, tree, round);
+  bool isRoot = node.depth == 0;
+  Dual dual(core, cut, &budget);
+  bool below = dual.run(isRoot && round == 0 ? 160 : 32, 1e-6);
+  if (!below) {
+    count(core);
+    return {};
+  }
+  node.bound = std::max(node.bound, dual.bound());
+  if (accept(node, dual.decoded()))
+    dual.setCut(cut);
+  std::vector<Branch> likely =
+      candidates(core, dual, node.depth < 8 ? std::max<size_t>(probes, 4) : 4);
+  int64_t before = core.tableEntries();
+  below = dual.bake();
+  count(core);
+  if (!below || node.bound > cut.value(core.noise))
+    return {};
+  if (nodesLeft <= 0 || budget.exhausted())
+    return {Fate::Stopped};
+  int64_t left = 0;
+  for (const CoreEdge &e : core.edges)
+    if (e.alive)
+      left += std::count_if(e.table.begin(), e.table.end(),
+                            [](double c) { return !isInfinite(c); });
+  if (round < 8 && left < before * 9 / 10)
+    return {Fate::Again};
+  if (isRoot && !preferTree && tryTree(node))
+    return {Fate::Again};
+  Branch at = choose(core, likely, node.bound);
+  return at.var < 0 ? Fate{Fate::Again} : Fate{Fate::Branched, at};
 }

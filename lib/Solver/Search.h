@@ -4,7 +4,9 @@
 
 #include "TreeBound.h"
 
+#include <memory>
 #include <optional>
+#include <set>
 
 namespace partita::solver {
 
@@ -18,19 +20,31 @@ public:
 
   /// Nodes whose elimination tables have more entries in all are left to message passing.
   void setTreeEntries(int64_t most) { treeEntries = most; }
+  /// Whether to look for rows that integrality implies, which takes as long as hundreds
+  /// of nodes.
+  void setRounding(bool on) { rounding = on; }
+  /// A better answer from elsewhere.
+  void setCut(Cut c) { cut = c.upper < cut.upper ? c : cut; }
 
-  /// What a subtree gave: choices (as the given core's variables were on entry) if an
-  /// answer below the cut was found, and a bound on everything in the subtree that is
-  /// below the final cut (infinite when the subtree was searched completely).
+  /// What the search gave so far: choices (as the given core's variables were on entry)
+  /// if an answer below the cut was found, and a bound on all answers that are below the
+  /// final cut, the least over the open nodes (infinite when none is left).
   struct Result {
     std::optional<std::vector<int>> choices;
     double open = infinite;
   };
 
-  /// Exact depth-first branch and bound, until nodes or budget run out.
-  Result solve(Core &core, int depth = 0);
+  /// Exact branch and bound, until nodes or budget run out.
+  Result solve(Core core) {
+    begin(std::move(core));
+    return resume();
+  }
+  /// The same in two steps: resume may be called again when the budget has been raised,
+  /// and goes on where it stopped.
+  void begin(Core core);
+  Result resume();
   /// Fixes the most certain variables in a few steps: a quick first answer.
-  std::optional<std::vector<int>> dive(Core core, double fraction);
+  std::optional<std::vector<int>> dive(Core from, double fraction);
 
   double upper() const { return cut.upper; }
   int64_t nodes = 0;
@@ -44,17 +58,39 @@ public:
   };
 
 private:
-  bool accept(const Core &core, const std::vector<int> &choices,
-              std::optional<std::vector<int>> &best);
+  /// How choices of a node's core become choices of the core that it was cut out of.
+  struct Origin {
+    std::shared_ptr<const Origin> up;
+    /// Only its trail.
+    Core parent;
+    std::vector<int> ids;
+    size_t parentVars = 0;
+  };
+  struct Node {
+    Core core;
+    std::shared_ptr<const Origin> origin;
+    double bound = -infinite;
+    int depth = 0;
+    int64_t serial = 0, entries = 0;
+  };
+  /// What became of a node: nothing below the cut is left in it; the budget ended; or it
+  /// is to be branched on. Again: its core has shrunk, and another look may close it.
+  struct Fate {
+    enum Kind { Closed, Stopped, Branched, Again } kind = Closed;
+    Branch at{};
+  };
+  bool accept(const Node &node, const std::vector<int> &choices);
+  Fate look(Node &node);
+  Fate lookOnce(Node &node, int round);
+  Fate treeRound(Node &node, TreeBound &tree, int round);
+  bool tryTree(Node &node);
+  void addRows(Node &node, TreeBound &tree);
+  void branch(Node node, const Branch &at);
+  Node take();
+  void put(Node node);
   std::vector<Branch> candidates(const Core &core, const Dual &dual, size_t count) const;
   double probe(Core &core, Branch at, bool fixed);
   Branch choose(Core &core, const std::vector<Branch> &candidates, double bound);
-  /// A round of a node whose width is small. Nothing: the core has shrunk, go round
-  /// again.
-  std::optional<Result> treeRound(Core &core, TreeBound &tree, int depth, int round,
-                                  Result &result);
-  bool tryTree(Core &core, double bound, Result &result);
-  Result branch(Core &core, Branch at, double bound, int depth);
   void count(Core &core) {
     budget.work += core.work;
     core.work = 0;
@@ -66,7 +102,20 @@ private:
   /// Branches tried on both sides before one is taken; 1 takes the likeliest unseen.
   size_t probes;
   int64_t treeEntries = 16'000'000;
-  bool treeTried = false, preferTree = false, treeStarted = false;
+  /// The size of steps at which the first node's multipliers settled.
+  double treeStep = 1;
+  /// The nodes that wait, the least bound first; entries in their tables in all.
+  struct ByBound {
+    bool operator()(const Node &a, const Node &b) const {
+      return a.bound != b.bound ? a.bound < b.bound : a.serial > b.serial;
+    }
+  };
+  std::set<Node, ByBound> open;
+  int64_t openEntries = 0, serials = 0;
+  /// The side of the last branch to look at next.
+  std::optional<Node> next;
+  std::optional<std::vector<int>> best;
+  bool rounding = false, treeTried = false, preferTree = false, treeStarted = false;
 };
 
 /// The core that is left when all variables but `free` keep their choices.

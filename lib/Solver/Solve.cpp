@@ -1,7 +1,7 @@
 //===- Solve.cpp - From a problem to a verified answer --------------------===//
 #include "partita/Solver/Solve.h"
 
-#include "Driver.h"
+#include "Runs.h"
 
 #include <cmath>
 
@@ -19,11 +19,24 @@ static Wide roundUp(double bound) {
 Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &options) {
   if (auto ok = check(problem); !ok)
     return tl::unexpected(ok.error());
-  Driver driver(problem, options);
-  Outcome outcome = driver.run();
+  auto start = Budget::Clock::now();
+  Budget budget;
+  if (options.workLimit)
+    budget.workLimit = std::max<int64_t>(1, *options.workLimit) * 1024;
+  else
+    budget.deadline = start + std::chrono::duration_cast<Budget::Clock::duration>(
+                                  std::chrono::duration<double>(options.timeLimit));
+  auto run = [&](auto &&search) {
+    Outcome outcome = search.run();
+    return std::pair(std::move(outcome), search.work());
+  };
+  auto [outcome, work] = hasRuns(problem)
+                             ? run(RunSearch(problem, options, budget))
+                             : run(Driver(problem, options, budget,
+                                          {hardTies(problem), infinite, true, {}}));
   Solution solution;
-  solution.seconds = driver.seconds();
-  solution.work = driver.work();
+  solution.seconds = std::chrono::duration<double>(Budget::Clock::now() - start).count();
+  solution.work = work / 1024;
   solution.reason = std::move(outcome.reason);
   solution.lowerBound = roundUp(outcome.bound);
   if (!outcome.choices) {

@@ -39,6 +39,14 @@ TreeBound::TreeBound(Core &core, int64_t mostEntries)
     bags[next].children.push_back(std::move(child));
   }
   bestLambda = core.lambda;
+  countPriced();
+}
+
+void TreeBound::countPriced() {
+  priced = 0;
+  for (const Bag &bag : bags)
+    priced += static_cast<int64_t>(core.vars[bag.var].members.size() *
+                                   core.vars[bag.var].cost.size());
 }
 
 /// Eliminates the variable with the smallest table first. False when a table is too
@@ -176,7 +184,7 @@ double TreeBound::evaluate() {
     if (bag.scope.size() == 1)
       total += bag.least[0];
   }
-  core.work += entries * 2;
+  core.work += entries * 2 + priced;
   for (size_t b = bags.size(); b-- > 0;) {
     const Bag &bag = bags[b];
     size_t row = 0;
@@ -199,7 +207,7 @@ double TreeBound::evaluate() {
 
 /// A step along the rows' excess, deflected by the steps before, as long as the distance
 /// to the best answer allows. False when the steps have become too small.
-bool TreeBound::step(Cut cut) {
+bool TreeBound::deflectedStep(Cut cut) {
   if (stalled >= 5) {
     scale *= 0.5;
     stalled = 0;
@@ -214,15 +222,7 @@ bool TreeBound::step(Cut cut) {
   std::vector<double> over(use.size());
   for (size_t r = 0; r < use.size(); ++r)
     over[r] = static_cast<double>(use[r] - core.slack[r]);
-  if (direction.empty())
-    direction.assign(over.size(), 0);
-  double norm = 0;
-  for (size_t r = 0; r < over.size(); ++r) {
-    direction[r] = 0.4 * direction[r] + 0.6 * over[r];
-    if (core.lambda[r] <= 0 && direction[r] < 0)
-      direction[r] = 0;
-    norm += direction[r] * direction[r];
-  }
+  double norm = deflect(direction, over, core.lambda, 0.4);
   if (norm == 0)
     return false;
   double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
@@ -230,6 +230,43 @@ bool TreeBound::step(Cut cut) {
   double length = scale * std::clamp(goal - last, gap, 2 * gap) / norm;
   for (size_t r = 0; r < over.size(); ++r)
     core.lambda[r] = std::max(0.0, core.lambda[r] + length * direction[r]);
+  return true;
+}
+
+/// A step from the best multipliers along the mean excess of the rows over the last
+/// minima (the volume algorithm: Barahona and Anbil, 2000). Where many answers have the
+/// least cost, the excess of one alone says little about the way up. False when the steps
+/// have become too small.
+bool TreeBound::meanStep(Cut cut) {
+  std::vector<Wide> use = core.rowUse(choice);
+  std::vector<double> over(use.size());
+  double along = 0, norm = 0;
+  for (size_t r = 0; r < use.size(); ++r)
+    over[r] = static_cast<double>(use[r] - core.slack[r]);
+  if (direction.size() != over.size())
+    direction = over;
+  double weight = std::max(0.1, 1.0 / ++steps);
+  for (size_t r = 0; r < over.size(); ++r) {
+    along += direction[r] * over[r];
+    direction[r] += weight * (over[r] - direction[r]);
+  }
+  if (stalled == 0 && along > 0)
+    scale = std::min(1.5, scale * 1.2);
+  if (stalled >= 8) {
+    scale *= 0.6;
+    stalled = 1;
+    if (scale < 0.005)
+      return false;
+  }
+  for (size_t r = 0; r < over.size(); ++r)
+    if (bestLambda[r] > 0 || direction[r] > 0)
+      norm += direction[r] * direction[r];
+  if (norm == 0)
+    return false;
+  double goal = isInfinite(cut.upper) ? best + std::abs(best) * 0.02 + 1 : cut.upper;
+  double length = scale * std::max(goal - best, 1e-9 * std::abs(goal)) / norm;
+  for (size_t r = 0; r < over.size(); ++r)
+    core.lambda[r] = std::max(0.0, bestLambda[r] + length * direction[r]);
   return true;
 }
 

@@ -28,11 +28,28 @@ public:
       evaluate();
       cut = visit(choice);
       if (best > cut.value(core.noise) || core.slack.empty() ||
-          budget.exhausted(core.work) || !step(cut))
+          budget.exhausted(core.work) || !(means ? meanStep(cut) : deflectedStep(cut)))
         break;
     }
   }
   double bound() const { return best; }
+  /// Steps along the mean excess of many minima in place of the last few: slower at
+  /// first, but they go on where the others stall.
+  void takeMeans(double step = 1) {
+    means = true;
+    scale = step;
+  }
+  double stepScale() const { return scale; }
+  /// Puts the best multipliers into the core, where rows may be added or dropped then.
+  void restoreBest() { core.lambda = bestLambda; }
+  /// Goes on from the core's rows and multipliers as they are now.
+  void restart() {
+    countPriced();
+    bestLambda = core.lambda;
+    direction.clear();
+    stalled = steps = 0;
+    scale = std::max(scale, 0.5);
+  }
   /// At the best multipliers: for every choice the least cost of an answer with it, above
   /// the bound.
   std::vector<std::vector<double>> marginals();
@@ -58,20 +75,23 @@ private:
   };
   bool order(int64_t mostEntries);
   void fill(Bag &bag);
+  void countPriced();
   double evaluate();
   void eliminate(Bag &bag, const std::vector<double> &prices);
-  bool step(Cut cut);
+  bool deflectedStep(Cut cut);
+  bool meanStep(Cut cut);
   template <typename Fn>
   static void walk(const Bag &bag, const std::vector<size_t> &strides, Fn body);
 
   Core &core;
-  bool isSmall = false;
-  int64_t entries = 0;
+  bool isSmall = false, means = false;
+  /// Entries of all tables, and of what memory adds to them.
+  int64_t entries = 0, priced = 0;
   std::vector<Bag> bags;
   std::vector<int> choice;
   std::vector<double> bestLambda, direction;
   double best = -infinite, last = -infinite, scale = 1;
-  int stalled = 0;
+  int stalled = 0, steps = 0;
 };
 
 } // namespace partita::solver

@@ -46,6 +46,19 @@ problem "[0, 1, 1]" 8
 expect "sizes" 1 'edge 0: 3 costs, expected 2 x 2'
 problem "[0, 1, 1, 0]" 0
 expect "limit 0" 1 'usage_limit: expected an integer from 1'
+# Two copies of one node; both in their large choice do not fit.
+classes() {
+  printf '{"problem": {"nodes": {"intervals": [[0, 2], [0, 2]], "costs": [[1, 5], [1, 5]],
+    "usages": [[6, 1], [6, 1]]}, "usage_limit": %s, "classes": [%s]}}' "$1" "$2" > "$folder/p.json"
+}
+classes 8 '{"copies": [[0], [1]]}'
+expect "one run" 0 '"solution": \[1, 1\], "cost": 10, "lower_bound": 10, "proved": true'
+classes 8 '{"copies": [[0], [1]], "runs": 2}'
+expect "two runs" 0 '"cost": 6, "lower_bound": 6, "proved": true'
+classes 1 '{"copies": [[0], [1]]}'
+expect "tied and too little memory" 1 'infeasible: at time step 0 every answer needs at least 2 bytes'
+classes 8 '{"copies": [[0], [1, 0]]}'
+expect "unlike copies" 1 'class 0, copy 1: 2 variables, expected 1 as in copy 0$'
 echo '{"problem": ' > "$folder/p.json"
 expect "cut short" 1 'not valid JSON: the file ends in line 2'
 echo 'hello' > "$folder/p.json"

@@ -109,12 +109,21 @@ struct Edge {
   std::vector<Usage> usages;
 };
 
+/// Copies of one layer that are planned together, in the order in which they follow each
+/// other. The copies fall into at most `runs` runs of consecutive ones; inside a run all
+/// copies take the same choices, position by position. One run ties all copies; as many
+/// runs as copies tie none.
+struct Class {
+  /// Per copy its variables: equally many in each, with equally many choices at equal
+  /// positions. A variable is in at most one copy of one class.
+  std::vector<std::vector<uint32_t>> copies;
+  uint32_t runs = 1;
+};
+
 struct Problem {
   std::vector<Variable> variables;
   std::vector<Edge> edges;
-  /// Variables of one class take the same choice (copies of a layer that are planned as
-  /// one). They must have equally many choices. A variable is in at most one class.
-  std::vector<std::vector<uint32_t>> classes;
+  std::vector<Class> classes;
   /// Absent: memory is unlimited.
   std::optional<int64_t> memoryLimit;
 };
@@ -132,9 +141,14 @@ struct Price {
 };
 
 /// Prices `choices` (one per variable) from the problem alone. An error, naming the
-/// place, if the answer has the wrong size, takes a forbidden choice or pair, splits a
-/// class or exceeds the memory limit. The problem must pass `check`.
+/// place, if the answer has the wrong size, takes a forbidden choice or pair, exceeds the
+/// memory limit or splits a class into more runs than it may have. The problem must pass
+/// `check`.
 Expected<Price> verify(const Problem &problem, const std::vector<uint32_t> &choices);
+
+/// As `verify`, but whatever the classes say.
+Expected<Price> verifyWithoutClasses(const Problem &problem,
+                                     const std::vector<uint32_t> &choices);
 
 /// Decimal text of a wide integer.
 std::string toString(Wide value);

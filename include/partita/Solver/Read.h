@@ -11,6 +11,9 @@ namespace partita::solver {
 ///   {"problem": {"name": …,
 ///     "nodes": {"intervals": [[begin, end], …], "costs": [[…], …], "usages": [[…], …]},
 ///     "edges": {"nodes": [[u, v], …], "costs": [[…], …]}, "usage_limit": …}}
+/// and, beyond that format, the optional member
+///     "classes": [{"copies": [[node, …], …], "runs": 1}, …]
+/// of "problem"; "runs" may be left out.
 /// The result passes `check`. Every error is one sentence that names the file and the
 /// place in it.
 Expected<Problem> readProblem(const std::string &path);

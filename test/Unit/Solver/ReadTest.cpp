@@ -105,12 +105,59 @@ TEST_CASE("errors name the place") {
         "1000000000000000000, got 0");
   CHECK(errorOf("usage_limit", "usage-limit") ==
         "p.json: problem/usage-limit: unknown member; known are name, nodes, edges, "
-        "usage_limit");
+        "usage_limit, classes");
   CHECK(errorOf("\"usage_limit\"", "\"name\"") ==
         "p.json: problem/name: the member appears twice");
   CHECK(errorOf("10}}", "10}} x").find("expected the end of the file") !=
         std::string::npos);
   CHECK(errorOf("[7]", "[]").find("variable 2: has no choices") != std::string::npos);
+}
+
+TEST_CASE("classes are read from a file, and bad ones refused") {
+  // Two layers of two nodes each.
+  std::string text = R"({"problem": {
+    "nodes": {"intervals": [[0, 4], [0, 4], [0, 4], [0, 4]],
+              "costs": [[1, 9], [3, 4], [1, 9], [3, 4]],
+              "usages": [[8, 1], [6, 2], [8, 1], [6, 2]]},
+    "usage_limit": 24, "classes": [{"copies": [[0, 1], [2, 3]], "runs": 2}]}})";
+  auto with = [&](const std::string &from, const std::string &to) {
+    std::string changed = text;
+    size_t at = changed.find(from);
+    REQUIRE(at != std::string::npos);
+    return parseProblem(changed.replace(at, from.size(), to), "p.json");
+  };
+  auto apart = with("limit", "limit");
+  REQUIRE(apart);
+  REQUIRE(apart->classes.size() == 1);
+  CHECK(apart->classes[0].copies == std::vector<std::vector<uint32_t>>{{0, 1}, {2, 3}});
+  CHECK(apart->classes[0].runs == 2);
+  // One of the second nodes takes its small choice.
+  CHECK(toString(solve(*apart)->cost) == "9");
+  auto tied = with(", \"runs\": 2", "");
+  REQUIRE(tied);
+  CHECK(tied->classes[0].runs == 1);
+  CHECK(toString(solve(*tied)->cost) == "10");
+  auto message = [&](const std::string &from, const std::string &to) {
+    auto problem = with(from, to);
+    return problem ? "no error" : problem.error().message;
+  };
+  CHECK(
+      message("\"runs\": 2", "\"runs\": 0") ==
+      "p.json: problem/classes[0]/runs: expected an integer from 1 to 4294967295, got 0");
+  CHECK(message("[2, 3]]", "[2, 4]]") ==
+        "p.json: class 0, copy 1: there is no variable 4, only 4");
+  CHECK(message("[2, 3]]", "[2]]") ==
+        "p.json: class 0, copy 1: 1 variables, expected 2 as in copy 0");
+  CHECK(message("[2, 3]]", "[2, -3]]") ==
+        "p.json: problem/classes[0]/copies[1][1]: expected an integer from 0 to "
+        "4294967295, got -3");
+  CHECK(message("[[0, 1], [2, 3]]", "[]") == "p.json: class 0: has no copies");
+  CHECK(message("\"copies\": [[0, 1], [2, 3]], ", "") ==
+        "p.json: problem/classes[0]: the member \"copies\" is missing");
+  CHECK(message("\"runs\"", "\"split\"") ==
+        "p.json: problem/classes[0]/split: unknown member; known are copies, runs");
+  CHECK(message("[{\"copies\": [[0, 1], [2, 3]], \"runs\": 2}]", "[[0, 1]]")
+            .rfind("p.json: problem/classes[0]: expected an object", 0) == 0);
 }
 
 TEST_CASE("an empty problem is an error") {

@@ -32,9 +32,14 @@ TEST_CASE("verify refuses what breaks the problem") {
   p.memoryLimit = 7;
   CHECK(verify(p, {0, 0}).error().message ==
         "at time step 0 the answer uses 8 bytes, the limit is 7");
-  p.classes = {{0, 1}};
-  CHECK(verify(p, {1, 0}).error().message ==
-        "variables 0 and 1 are of one class but take different choices");
+  p.classes = {{{{0}, {1}}, 1}};
+  CHECK(
+      verify(p, {1, 0}).error().message ==
+      "class 0: copy 1 begins run 2 of at most 1: variable 1 takes choice 0, variable 0 "
+      "of the copy before takes choice 1");
+  CHECK(verifyWithoutClasses(p, {1, 0}));
+  p.classes[0].runs = 2;
+  CHECK(verify(p, {1, 0}));
 }
 
 TEST_CASE("infeasible problems say why") {
@@ -141,6 +146,53 @@ TEST_CASE("a work limit gives the same answer every time") {
   }
 }
 
+/// Variables joined to the three before them, each alive for ten steps.
+static Problem banded(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Problem p;
+  for (uint32_t v = 0; v < 36; ++v) {
+    std::vector<int64_t> costs, bytes;
+    for (int s = 0; s < 4; ++s) {
+      costs.push_back(static_cast<int64_t>(random() % 1000));
+      bytes.push_back(1000 - costs.back() + static_cast<int64_t>(random() % 100));
+    }
+    p.variables.push_back(variable(costs, bytes, v, v + 10));
+    for (uint32_t u = v < 3 ? 0 : v - 3; u < v; ++u) {
+      Edge e{u, v, {}, {}};
+      for (int i = 0; i < 16; ++i)
+        e.costs.push_back(static_cast<int64_t>(random() % 1000));
+      p.edges.push_back(e);
+    }
+  }
+  p.memoryLimit = 4600;
+  return p;
+}
+
+TEST_CASE("the bound of a search that is cut short is that of its open nodes") {
+  int rose = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Problem p = banded(seed);
+    auto whole = solve(p);
+    REQUIRE(whole->status == Status::Optimal);
+    for (int64_t part = 2; part <= 7; ++part) {
+      SolveOptions options;
+      options.workLimit = whole->work * part / 8;
+      std::vector<double> bounds;
+      options.progress = [&](const Progress &now) { bounds.push_back(now.lowerBound); };
+      auto cut = solve(p, options);
+      INFO("seed " << seed << ", part " << part);
+      CHECK(cut->lowerBound <= whole->cost);
+      REQUIRE(!bounds.empty());
+      CHECK(std::is_sorted(bounds.begin(), bounds.end()));
+      CHECK(bounds.back() <= static_cast<double>(whole->cost) + 1e-6);
+      // Progress is reported after the root's bounds, and then during the search.
+      if (cut->status != Status::Optimal && bounds.size() > 4)
+        rose += bounds.back() > bounds[3];
+    }
+  }
+  CHECK(rose > 6);
+}
+
 TEST_CASE("check refuses problems that break the contract") {
   Problem p;
   CHECK(!check(p));
@@ -154,8 +206,33 @@ TEST_CASE("check refuses problems that break the contract") {
   p.variables[0].costs[0] = forbidden + 1;
   CHECK(!check(p));
   p.variables[0].costs[0] = 1;
-  p.classes = {{0, 0}};
-  CHECK(!check(p));
-  p.classes = {{1}};
-  CHECK(!check(p));
+}
+
+/// What `check` says about a problem of five variables, the last of other choices.
+static std::string classError(std::vector<Class> classes) {
+  Problem p;
+  for (int v = 0; v < 5; ++v)
+    p.variables.push_back(variable({1, 2}, {1, 1}));
+  p.variables.push_back(variable({1}, {1}));
+  p.classes = std::move(classes);
+  auto ok = check(p);
+  return ok ? "" : ok.error().message;
+}
+
+TEST_CASE("classes that do not fit together are refused, naming class and copy") {
+  CHECK(classError({{{{0, 1}, {2, 3}}, 2}, {{{4}}, 1}}) == "");
+  CHECK(classError({{{}, 1}}) == "class 0: has no copies");
+  CHECK(classError({{{{0}, {1}}, 0}}) ==
+        "class 0: may be split into 0 runs, expected at least 1");
+  CHECK(classError({{{{0, 1}, {2}}, 1}}) ==
+        "class 0, copy 1: 1 variables, expected 2 as in copy 0");
+  CHECK(classError({{{{0}, {6}}, 1}}) ==
+        "class 0, copy 1: there is no variable 6, only 6");
+  CHECK(classError({{{{0}, {1}}, 1}, {{{2}, {1}}, 1}}) ==
+        "class 1, copy 1: variable 1 is in a class already");
+  CHECK(classError({{{{0}, {0}}, 1}}) ==
+        "class 0, copy 1: variable 0 is in a class already");
+  CHECK(classError({{{{0, 1}, {2, 5}}, 1}}) ==
+        "class 0, copy 1: variable 5 has 1 choices, expected 2 as variable 1 of copy 0 "
+        "has");
 }
