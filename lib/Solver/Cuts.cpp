@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace partita;
 using namespace partita::solver;
@@ -197,11 +198,13 @@ int solver::addCuts(Core &core, const Mixture &mixture, int rows, int most) {
       found.push_back(std::move(rounding));
     core.work += static_cast<int64_t>(core.vars.size());
   }
-  std::stable_sort(found.begin(), found.end(), [](const Rounding &a, const Rounding &b) {
-    return a.efficacy() > b.efficacy();
+  std::vector<size_t> order(found.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(-found[a].efficacy(), a) < std::pair(-found[b].efficacy(), b);
   });
   int count = std::min(most, static_cast<int>(found.size()));
   for (int i = 0; i < count; ++i)
-    found[i].append(core);
+    found[order[i]].append(core);
   return count;
 }
