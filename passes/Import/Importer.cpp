@@ -13,8 +13,6 @@ using onnx_model::Node;
 /// Folding stops here: larger results are computed when the model runs (or absorbed by
 /// their user, like the transpose of a weight).
 static constexpr int64_t maxFoldedElements = 1 << 22;
-/// Larger constants that differ by element go to the weights.
-static constexpr int64_t maxInlineElements = 64;
 
 Value Importer::input(const Node &node, size_t i) const {
   return node.hasInput(i) ? lookup(node.inputs[i]) : Value();
@@ -88,8 +86,12 @@ Expected<Value> Importer::reshape(Value value, const Shape &shape) {
 
 Value Importer::constant(const HostTensor &tensor, const std::string &name) {
   auto attr = graph::toAttribute(builder.getContext(), tensor);
-  if (tensor.size() <= maxInlineElements || attr.isSplat())
+  if (tensor.size() <= maxConstantElements || attr.isSplat())
     return graph::ConstantOp::create(builder, location, attr);
+  return weight(tensor, name);
+}
+
+Value Importer::weight(const HostTensor &tensor, const std::string &name) {
   std::string unique = name;
   for (int i = 2; weights.count(unique); ++i)
     unique = name + "_" + std::to_string(i);

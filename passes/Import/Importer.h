@@ -23,6 +23,9 @@ namespace partita::import {
 
 using Values = std::vector<mlir::Value>;
 
+/// Larger constants that differ by element go to the weights.
+inline constexpr int64_t maxConstantElements = 64;
+
 class Importer {
 public:
   Importer(mlir::OpBuilder &builder, WeightTable &weights)
@@ -50,6 +53,8 @@ public:
 
   /// A constant op for small or uniform tensors, a weight otherwise.
   mlir::Value constant(const HostTensor &tensor, const std::string &name);
+  /// A new weight; a number is added to a name that is taken.
+  mlir::Value weight(const HostTensor &tensor, const std::string &name);
   mlir::Value scalar(mlir::Type elementType, double value);
 
   /// The value of a constant or weight; nullopt for anything computed.

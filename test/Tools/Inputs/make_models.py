@@ -27,6 +27,24 @@ def mlp(batch=4):
                              opset_imports=[helper.make_opsetid("", 18)])
 
 
+def uniform():
+    """x[4, 8] times a matrix and plus a row that the model fills itself."""
+    fill = lambda output, size: helper.make_node(
+        "ConstantOfShape", [size], [output], name=output,
+        value=helper.make_tensor("value", TensorProto.FLOAT, [1], [0.5]))
+    nodes = [fill("w", "w.shape"), fill("b", "b.shape"),
+             helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
+             helper.make_node("Add", ["h", "b"], ["y"], name="add")]
+    value = lambda name, *shape: helper.make_tensor_value_info(
+        name, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        nodes, "uniform", [value("x", 4, 8)], [value("y", 4, 96)],
+        [numpy_helper.from_array(np.array(shape, np.int64), name)
+         for name, shape in [("w.shape", [8, 96]), ("b.shape", [96])]])
+    return helper.make_model(graph, ir_version=10,
+                             opset_imports=[helper.make_opsetid("", 18)])
+
+
 def external(model, folder, location, size):
     """The model with its weights in a file of the given name and size."""
     offset = 0
@@ -48,6 +66,7 @@ def main(folder):
     save = lambda model, name: onnx.save(model, os.path.join(folder, name))
     good = mlp()
     save(good, "mlp.onnx")
+    save(uniform(), "uniform.onnx")
     data = good.SerializeToString()
     with open(os.path.join(folder, "truncated.onnx"), "wb") as file:
         file.write(data[: len(data) // 2])
