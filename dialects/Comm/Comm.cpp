@@ -208,13 +208,21 @@ Value comm::emitHalo(OpBuilder &builder, Location location, const Mesh &mesh,
                         name(halo.fill), haloElements(mesh, halo));
 }
 
-LogicalResult MaskOp::verify() {
-  auto mesh = dist::meshOf(*this);
+/// A layout that an op names, on the mesh of its module.
+static FailureOr<Layout> parsedLayout(Operation *op, StringRef text) {
+  auto mesh = dist::meshOf(op);
   if (!mesh)
-    return emitOpError(mesh.error().message);
-  auto layout = Layout::parse(getLayout().str(), *mesh);
+    return op->emitOpError(mesh.error().message);
+  auto layout = Layout::parse(text.str(), *mesh);
   if (!layout)
-    return emitOpError("has a bad layout: ") << layout.error().message;
+    return op->emitOpError("has a bad layout: ") << layout.error().message;
+  return *layout;
+}
+
+LogicalResult MaskOp::verify() {
+  FailureOr<Layout> layout = parsedLayout(*this, getLayout());
+  if (failed(layout))
+    return failure();
   if (layout->localShape() != shapeOf(getInput()))
     return emitOpError("expected an operand of local shape [")
            << ArrayRef(layout->localShape()) << "], got " << getInput().getType();
@@ -228,12 +236,9 @@ LogicalResult MaskOp::verify() {
 }
 
 LogicalResult LocalIndexOp::verify() {
-  auto mesh = dist::meshOf(*this);
-  if (!mesh)
-    return emitOpError(mesh.error().message);
-  auto layout = Layout::parse(getLayout().str(), *mesh);
-  if (!layout)
-    return emitOpError("has a bad layout: ") << layout.error().message;
+  FailureOr<Layout> layout = parsedLayout(*this, getLayout());
+  if (failed(layout))
+    return failure();
   if (layout->rank() != 1 || !layout->partial.empty())
     return emitOpError("expected the layout of one dim without partial axes, got ")
            << getLayout();

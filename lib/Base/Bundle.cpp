@@ -23,7 +23,7 @@ std::string Bundle::json() const {
   for (const BundleEntry &entry : entries) {
     ordered_json stages = ordered_json::array();
     for (const BundleStage &stage : entry.stages)
-      stages.push_back({{"library", stage.library},
+      stages.push_back({{"library", stage.file},
                         {"fingerprint", stage.fingerprint},
                         {"memory_per_rank",
                          {{"arena", stage.arenaBytes},
@@ -100,11 +100,11 @@ static Expected<void> checkInside(const JsonValue &where, const std::string &pat
 static Expected<BundleStage> readStage(const JsonValue &value) {
   BundleStage stage;
   Fields fields(value);
-  fields.read("library", stage.library);
+  fields.read("library", stage.file);
   fields.read("fingerprint", stage.fingerprint);
   if (fields.error)
     return tl::unexpected(*fields.error);
-  if (auto ok = checkInside(value, stage.library); !ok)
+  if (auto ok = checkInside(value, stage.file); !ok)
     return tl::unexpected(ok.error());
   bool isHex =
       stage.fingerprint.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -342,7 +342,7 @@ BundleWriter::~BundleWriter() {
 Expected<void> BundleWriter::commit(Bundle bundle) {
   for (BundleEntry &entry : bundle.entries)
     for (BundleStage &stage : entry.stages) {
-      auto library = MappedFile::open(path(stage.library));
+      auto library = MappedFile::open(path(stage.file));
       if (!library)
         return tl::unexpected(library.error());
       stage.fingerprint = fingerprint((*library)->bytes());

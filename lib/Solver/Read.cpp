@@ -24,27 +24,8 @@ struct Raw {
 };
 } // namespace
 
-static Expected<void> readTables(JsonStream &json,
-                                 std::optional<std::vector<CostTable>> &out) {
-  out.emplace();
-  if (auto begun = json.beginArray(); !begun)
-    return begun;
-  TablePool tables;
-  for (std::vector<int64_t> costs;; costs.clear()) {
-    Expected<bool> more = json.nextElement();
-    if (!more)
-      return tl::unexpected(more.error());
-    if (!*more)
-      return {};
-    if (auto read = json.readIntegers(0, forbidden, costs); !read)
-      return read;
-    out->push_back(tables.add(std::move(costs)));
-  }
-}
-
-static Expected<void> readLists(JsonStream &json, int64_t high, int64_t length,
-                                std::optional<Lists> &out) {
-  out.emplace();
+/// Calls `read` for each element of the array that starts here.
+template <typename Read> static Expected<void> readElements(JsonStream &json, Read read) {
   if (auto begun = json.beginArray(); !begun)
     return begun;
   for (;;) {
@@ -53,14 +34,38 @@ static Expected<void> readLists(JsonStream &json, int64_t high, int64_t length,
       return tl::unexpected(more.error());
     if (!*more)
       return {};
+    if (Expected<void> ok = read(); !ok)
+      return ok;
+  }
+}
+
+static Expected<void> readTables(JsonStream &json,
+                                 std::optional<std::vector<CostTable>> &out) {
+  out.emplace();
+  TablePool tables;
+  std::vector<int64_t> costs;
+  return readElements(json, [&]() -> Expected<void> {
+    costs.clear();
+    if (auto ok = json.readIntegers(0, forbidden, costs); !ok)
+      return ok;
+    out->push_back(tables.add(std::move(costs)));
+    return {};
+  });
+}
+
+static Expected<void> readLists(JsonStream &json, int64_t high, int64_t length,
+                                std::optional<Lists> &out) {
+  out.emplace();
+  return readElements(json, [&]() -> Expected<void> {
     std::vector<int64_t> &list = out->emplace_back();
-    if (auto read = json.readIntegers(0, high, list); !read)
-      return read;
+    if (auto ok = json.readIntegers(0, high, list); !ok)
+      return ok;
     if (length != 0 && static_cast<int64_t>(list.size()) != length)
       return json.error("expected " + std::to_string(length) + " integers, got " +
                         std::to_string(list.size()));
     list.shrink_to_fit();
-  }
+    return {};
+  });
 }
 
 /// Calls `read` for each member of the object that starts here; `read` gives false for a
@@ -135,17 +140,7 @@ static Expected<void> readClass(JsonStream &json, Class &tied) {
 }
 
 static Expected<void> readClasses(JsonStream &json, std::vector<Class> &out) {
-  if (auto begun = json.beginArray(); !begun)
-    return begun;
-  for (;;) {
-    Expected<bool> more = json.nextElement();
-    if (!more)
-      return tl::unexpected(more.error());
-    if (!*more)
-      return {};
-    if (auto read = readClass(json, out.emplace_back()); !read)
-      return read;
-  }
+  return readElements(json, [&] { return readClass(json, out.emplace_back()); });
 }
 
 static Expected<bool> readProblemMember(JsonStream &json, const std::string &key,

@@ -38,10 +38,10 @@ struct WeightFile {
 };
 
 struct BundleStage {
-  std::string library; ///< relative path of the .so
+  std::string file; ///< of its shared object, a relative path
   /// Predicted bytes per rank.
   uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
-  /// Of the library; made when the bundle is written.
+  /// Of that file; made when the bundle is written.
   std::string fingerprint = {};
 };
 

@@ -413,7 +413,7 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
     return makeError("'" + folder + "' has " + std::to_string(entry->stages.size()) +
                      " pipeline stages, this runtime runs one");
   auto stage =
-      Stage::load(folder + "/" + entry->stages[0].library, entry->stages[0].fingerprint);
+      Stage::load(folder + "/" + entry->stages[0].file, entry->stages[0].fingerprint);
   if (!stage)
     return tl::unexpected(stage.error());
   if (!((*stage)->table().mesh() == bundle->mesh))

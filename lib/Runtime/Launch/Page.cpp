@@ -163,7 +163,7 @@ std::string runtime::placeOf(const RunOptions &options, const Bundle &bundle, Pa
   std::shared_ptr<const Stage> stage;
   for (const BundleEntry &entry : bundle.entries)
     if (entry.name == options.entry)
-      if (auto loaded = Stage::load(options.bundle + "/" + entry.stages[0].library,
+      if (auto loaded = Stage::load(options.bundle + "/" + entry.stages[0].file,
                                     entry.stages[0].fingerprint))
         stage = *loaded;
   return describePlace(stage ? &stage->table() : nullptr, rank, page.progress()[rank]);

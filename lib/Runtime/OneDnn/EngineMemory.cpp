@@ -243,7 +243,8 @@ static bool redirectAll() {
       redirect("_ZdlPv", destroy, giveNew),
   };
   LoadedObject object;
-  // Data of oneDNN: a function's address may be this object's stub of it.
+  // Data of oneDNN, as the address of a function may be that of an entry in this
+  // object's own linkage table.
   if (!object.open(::dnnl_version()) ||
       object.holds(reinterpret_cast<uintptr_t>(&redirectAll)) ||
       !findOriginals(object, list))
