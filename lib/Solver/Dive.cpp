@@ -21,7 +21,7 @@ static std::vector<Certain> byCertainty(const Core &core, const Dual &dual) {
   for (size_t v = 0; v < core.vars.size(); ++v) {
     if (!core.vars[v].alive)
       continue;
-    const std::vector<double> &excess = dual.excess(static_cast<int>(v));
+    std::span<const double> excess = dual.excess(static_cast<int>(v));
     int chosen = dual.decoded()[v];
     double second = infinite;
     for (size_t s = 0; s < excess.size(); ++s)

@@ -23,7 +23,9 @@ using namespace partita::solver;
 Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budget,
                Question question)
     : problem(problem), options(options), question(std::move(question)),
-      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
+      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {
+  this->budget.threads = options.threads;
+}
 
 void Driver::report() {
   if (!options.progress)

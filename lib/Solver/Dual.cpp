@@ -9,65 +9,102 @@ using namespace partita::solver;
 
 Dual::Dual(Core &core, Cut cut, const Budget *budget)
     : core(core), cut(cut), budget(budget) {
-  theta.resize(core.vars.size());
-  first.resize(core.edges.size());
-  second.resize(core.edges.size());
   choice.assign(core.vars.size(), 0);
-  size_t widest = 0;
-  for (size_t v = 0; v < core.vars.size(); ++v)
-    if (core.vars[v].alive) {
-      order.push_back(static_cast<int>(v));
-      theta[v] = core.vars[v].cost;
-      widest = std::max(widest, theta[v].size());
-    }
-  for (size_t e = 0; e < core.edges.size(); ++e)
-    if (core.edges[e].alive) {
-      first[e].assign(core.vars[core.edges[e].first].cost.size(), 0);
-      second[e].assign(core.vars[core.edges[e].second].cost.size(), 0);
-    }
-  scratch.resize(widest);
+  costsAt.reserve(core.vars.size() + 1);
+  for (const CoreVar &var : core.vars) {
+    costsAt.push_back(costs.size());
+    if (var.alive)
+      costs.insert(costs.end(), var.cost.begin(), var.cost.end());
+  }
+  costsAt.push_back(costs.size());
+  size_t all = 0;
+  for (const CoreEdge &e : core.edges) {
+    movedAt.emplace_back(all, all + (e.alive ? core.vars[e.first].cost.size() : 0));
+    if (e.alive)
+      all += core.vars[e.first].cost.size() + core.vars[e.second].cost.size();
+  }
+  messages.resize(all);
+  arrange();
   lambda = core.lambda;
   constant = core.constant;
   penalties(lambda, 1);
-  for (size_t e = 0; e < core.edges.size(); ++e) {
-    if (!core.edges[e].movedFirst.empty()) {
+  for (size_t e = 0; e < core.edges.size(); ++e)
+    if (core.edges[e].alive && !core.edges[e].movedFirst.empty())
       loadHints(static_cast<int>(e));
-      continue;
-    }
-    // No table of a problem has negative costs, and only such are shared.
-    const Table &table = core.edges[e].table;
-    if (!core.repeats &&
-        std::any_of(table.begin(), table.end(), [](double c) { return c < 0; }))
-      pull(static_cast<int>(e), core.edges[e].first);
-  }
+  if (!core.repeats)
+    liftNegative();
+  markForbidden();
   level();
+}
+
+/// Lays the variables out in the order of the visits, each with its edges.
+void Dual::arrange() {
+  int widest = 0;
+  for (size_t i = 0; i < core.vars.size(); ++i) {
+    const CoreVar &var = core.vars[i];
+    if (!var.alive)
+      continue;
+    int v = static_cast<int>(i);
+    Stop stop{v, var.size(), own(v).data(), arcs.size(), 0, 0};
+    for (bool before : {true, false}) {
+      for (int e : var.edges)
+        if (int o = core.other(e, v); (o < v) == before)
+          arcs.push_back({core.edges[e].table.data(), moved(e, v), moved(e, o), o,
+                          core.vars[o].size(), core.edges[e].first == v});
+      (before ? stop.ahead : stop.end) = arcs.size();
+    }
+    stops.push_back(stop);
+    widest = std::max(widest, stop.size);
+  }
+  scratch.resize(widest);
 }
 
 /// Starts from what an earlier dual moved.
 void Dual::loadHints(int edge) {
   const CoreEdge &e = core.edges[edge];
-  first[edge] = e.movedFirst;
-  second[edge] = e.movedSecond;
-  auto add = [](std::vector<double> &cost, const std::vector<double> &moved) {
+  auto add = [&](int var, const std::vector<double> &hints) {
+    std::span<double> cost = own(var);
+    std::copy(hints.begin(), hints.end(), moved(edge, var));
     for (size_t s = 0; s < cost.size(); ++s)
       if (!isInfinite(cost[s]))
-        cost[s] += moved[s];
+        cost[s] += hints[s];
   };
-  add(theta[e.first], first[edge]);
-  add(theta[e.second], second[edge]);
+  add(e.first, e.movedFirst);
+  add(e.second, e.movedSecond);
+}
+
+/// Earlier duals leave negative costs in tables, which must not stay there. No table of a
+/// problem has any, and only such are shared.
+void Dual::liftNegative() {
+  for (const Stop &stop : stops)
+    for (size_t a = stop.arcs; a < stop.end; ++a) {
+      const Arc &arc = arcs[a];
+      const double *end = arc.table + static_cast<ptrdiff_t>(stop.size) * arc.otherSize;
+      if (arc.isFirst && std::any_of(arc.table, end, [](double c) { return c < 0; }))
+        pull(stop, arc);
+    }
+}
+
+/// A forbidden choice looks infinitely expensive from every edge, or from none.
+void Dual::markForbidden() {
+  for (const Stop &stop : stops)
+    for (int s = 0; s < stop.size; ++s)
+      if (isInfinite(stop.cost[s]))
+        for (size_t a = stop.arcs; a < stop.end; ++a)
+          arcs[a].mine[s] = -infinite;
 }
 
 /// Takes every variable's minimum out, so that the constant is a bound again: after the
 /// multipliers moved, costs may be negative. Pruning relies on nothing being so.
 void Dual::level() {
-  for (int v : order) {
-    double least = *std::min_element(theta[v].begin(), theta[v].end());
+  for (const Stop &stop : stops) {
+    double least = *std::min_element(stop.cost, stop.cost + stop.size);
     if (isInfinite(least))
       continue;
     constant += least;
-    for (double &c : theta[v])
-      if (!isInfinite(c))
-        c -= least;
+    for (int s = 0; s < stop.size; ++s)
+      if (!isInfinite(stop.cost[s]))
+        stop.cost[s] -= least;
   }
 }
 
@@ -82,193 +119,15 @@ void Dual::penalties(const std::vector<double> &change, double sign) {
   }
   if (!any)
     return;
-  for (int v : order)
-    for (const Member &m : core.vars[v].members) {
+  for (const Stop &stop : stops)
+    for (const Member &m : core.vars[stop.var].members) {
       double price = sign * (sum[m.end] - sum[m.begin]);
       if (price == 0)
         continue;
-      for (size_t s = 0; s < theta[v].size(); ++s)
-        if (!isInfinite(theta[v][s]))
-          theta[v][s] += price * static_cast<double>(m.bytes[s]);
+      for (int s = 0; s < stop.size; ++s)
+        if (!isInfinite(stop.cost[s]))
+          stop.cost[s] += price * static_cast<double>(m.bytes[s]);
     }
-}
-
-// Wider vectors where the machine has them; the sums are the same either way, because
-// minimum and subtraction do not depend on the order.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-#define PARTITA_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define PARTITA_WIDE
-#endif
-
-/// min over t of row[t] − given[t].
-PARTITA_WIDE static double leastOfRow(const double *row, const double *given,
-                                      size_t size) {
-  double least[8];
-  for (double &l : least)
-    l = infinite;
-  size_t t = 0;
-  for (; t + 8 <= size; t += 8)
-    for (int j = 0; j < 8; ++j) {
-      double c = row[t + j] - given[t + j];
-      least[j] = c < least[j] ? c : least[j];
-    }
-  for (; t < size; ++t) {
-    double c = row[t] - given[t];
-    least[0] = c < least[0] ? c : least[0];
-  }
-  for (int j = 1; j < 8; ++j)
-    least[0] = least[j] < least[0] ? least[j] : least[0];
-  return least[0];
-}
-
-/// least[t] = min over s of table[s][t] − given[s].
-PARTITA_WIDE static void leastOfColumns(const double *table, const double *given,
-                                        size_t rows, size_t columns,
-                                        double *__restrict least) {
-  for (size_t t = 0; t < columns; ++t)
-    least[t] = infinite;
-  for (size_t s = 0; s < rows; ++s) {
-    const double *row = table + s * columns;
-    double g = given[s];
-    for (size_t t = 0; t < columns; ++t) {
-      double c = row[t] - g;
-      least[t] = c < least[t] ? c : least[t];
-    }
-  }
-}
-
-/// Takes from an edge all it can spare for each choice of var.
-void Dual::pull(int edge, int var) {
-  const CoreEdge &e = core.edges[edge];
-  size_t k = first[edge].size(), l = second[edge].size();
-  core.work += static_cast<int64_t>(k * l);
-  bool isFirst = e.first == var;
-  double *mine = isFirst ? first[edge].data() : second[edge].data();
-  const double *theirs = isFirst ? second[edge].data() : first[edge].data();
-  double *out = theta[var].data();
-  double *least = scratch.data();
-  if (isFirst)
-    for (size_t s = 0; s < k; ++s)
-      least[s] = leastOfRow(e.table.data() + s * l, theirs, l);
-  else
-    leastOfColumns(e.table.data(), theirs, k, l, least);
-  for (size_t s = 0; s < theta[var].size(); ++s) {
-    if (isInfinite(out[s]))
-      continue;
-    if (isInfinite(least[s])) {
-      out[s] = infinite;
-      continue;
-    }
-    double spare = least[s] - mine[s];
-    mine[s] += spare;
-    out[s] += spare;
-  }
-}
-
-void Dual::push(int edge, int var, double share) {
-  double *given = message(edge, var);
-  for (size_t s = 0; s < theta[var].size(); ++s)
-    if (!isInfinite(theta[var][s]))
-      given[s] -= share * theta[var][s];
-}
-
-/// Takes the minimum out of var's costs and drops what lies above the cut. A dropped
-/// choice looks infinitely expensive from every edge.
-bool Dual::settle(int var) {
-  std::vector<double> &cost = theta[var];
-  double least = *std::min_element(cost.begin(), cost.end());
-  if (isInfinite(least))
-    return false;
-  constant += least;
-  double room = cut.value(core.noise) - constant;
-  for (size_t s = 0; s < cost.size(); ++s) {
-    if (!isInfinite(cost[s])) {
-      cost[s] -= least;
-      if (cost[s] <= room)
-        continue;
-      cost[s] = infinite;
-    }
-    for (int e : core.vars[var].edges)
-      message(e, var)[s] = -infinite;
-  }
-  return room >= 0;
-}
-
-/// Picks the choice that is cheapest with the neighbours picked before. Edges only add,
-/// so most choices are out by their own cost, before any table is read.
-void Dual::decode(int var) {
-  const std::vector<double> &cost = theta[var];
-  double least = 2 * infinite;
-  auto consider = [&](size_t s) {
-    double sum = cost[s];
-    for (int e : core.vars[var].edges) {
-      if (sum >= least)
-        return;
-      int o = core.other(e, var);
-      if (o < var)
-        sum += core.entry(e, var, static_cast<int>(s), choice[o]) - message(e, var)[s] -
-               message(e, o)[choice[o]];
-    }
-    if (sum < least) {
-      least = sum;
-      choice[var] = static_cast<int>(s);
-    }
-  };
-  consider(
-      static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin()));
-  for (size_t s = 0; s < cost.size(); ++s)
-    if (cost[s] < least)
-      consider(s);
-}
-
-bool Dual::visit(int var, bool forward) {
-  int ahead = 0, behind = 0;
-  for (int e : core.vars[var].edges) {
-    if ((core.other(e, var) < var) == forward) {
-      ++behind;
-      pull(e, var);
-    } else {
-      ++ahead;
-    }
-  }
-  if (!settle(var))
-    return false;
-  if (forward)
-    decode(var);
-  if (ahead == 0)
-    return true;
-  double share = 1.0 / std::max(ahead, behind);
-  for (int e : core.vars[var].edges)
-    if ((core.other(e, var) < var) != forward)
-      push(e, var, share);
-  double left = std::max(0.0, 1 - share * ahead);
-  for (double &c : theta[var])
-    if (!isInfinite(c))
-      c *= left;
-  return true;
-}
-
-bool Dual::sweep() {
-  size_t visits = 0;
-  bool stopped = false;
-  for (auto v = order.begin(); v != order.end() && !stopped; ++v) {
-    if (!visit(*v, true))
-      return false;
-    stopped = isCutShort(++visits);
-  }
-  for (auto v = order.rbegin(); v != order.rend() && !stopped; ++v) {
-    if (!visit(*v, false))
-      return false;
-    stopped = isCutShort(++visits);
-  }
-  last = constant;
-  core.noise = std::max(core.noise, std::abs(constant));
-  if (last > best || best <= -infinite) {
-    best = last;
-    bestLambda = lambda;
-  }
-  return true;
 }
 
 std::vector<double> solver::excessOfRows(const Core &core, const std::vector<int> &choice,
@@ -405,17 +264,20 @@ bool Dual::settleInCore() { return core.tableEntries() > mostBaked ? keep() : ba
 bool Dual::keep() {
   double room = cut.value(core.noise) - constant;
   for (size_t e = 0; e < core.edges.size(); ++e)
-    if (core.edges[e].alive) {
-      core.edges[e].movedFirst = first[e];
-      core.edges[e].movedSecond = second[e];
+    if (CoreEdge &edge = core.edges[e]; edge.alive) {
+      const double *first = moved(static_cast<int>(e), edge.first);
+      const double *second = moved(static_cast<int>(e), edge.second);
+      edge.movedFirst.assign(first, first + core.vars[edge.first].size());
+      edge.movedSecond.assign(second, second + core.vars[edge.second].size());
     }
   core.lambda = lambda;
-  for (int v : order) {
+  for (const Stop &stop : stops) {
     bool any = false;
-    for (size_t s = 0; s < theta[v].size(); ++s) {
-      if (isInfinite(theta[v][s]) || theta[v][s] > room)
-        core.vars[v].cost[s] = infinite;
-      any |= !isInfinite(core.vars[v].cost[s]);
+    for (int s = 0; s < stop.size; ++s) {
+      double &cost = core.vars[stop.var].cost[s];
+      if (isInfinite(stop.cost[s]) || stop.cost[s] > room)
+        cost = infinite;
+      any |= !isInfinite(cost);
     }
     if (!any)
       return false;
@@ -430,35 +292,30 @@ bool Dual::bake() {
     CoreEdge &edge = core.edges[e];
     if (!edge.alive)
       continue;
-    size_t k = first[e].size(), l = second[e].size();
-    core.work += static_cast<int64_t>(k * l);
-    const auto &a = theta[edge.first], &b = theta[edge.second];
+    std::span<double> a = own(edge.first), b = own(edge.second);
+    const double *first = moved(static_cast<int>(e), edge.first);
+    const double *second = moved(static_cast<int>(e), edge.second);
+    core.work += static_cast<int64_t>(a.size() * b.size());
     edge.movedFirst = edge.movedSecond = {};
     std::vector<double> &table = edge.table.edit();
-    for (size_t s = 0; s < k; ++s)
-      for (size_t t = 0; t < l; ++t) {
-        double &c = table[s * l + t];
-        double moved = c - first[e][s] - second[e][t];
-        c = isInfinite(c) || isInfinite(moved) || moved + a[s] + b[t] > room ? infinite
-                                                                             : moved;
+    for (size_t s = 0; s < a.size(); ++s)
+      for (size_t t = 0; t < b.size(); ++t) {
+        double &c = table[s * b.size() + t];
+        double left = c - first[s] - second[t];
+        c = isInfinite(c) || isInfinite(left) || left + a[s] + b[t] > room ? infinite
+                                                                           : left;
       }
   }
-  core.constant = constant;
-  std::vector<double> kept = lambda;
-  for (size_t v : order)
-    core.vars[v].cost.swap(theta[v]);
-  // The core's costs are true costs: take the multipliers' part out again.
-  for (size_t v : order)
-    theta[v] = core.vars[v].cost;
+  // The core's costs are true costs: the multipliers' part is taken out again.
   double dual = constant;
-  penalties(kept, -1);
+  penalties(lambda, -1);
   core.constant = constant;
   constant = dual;
-  for (size_t v : order) {
-    core.vars[v].cost = theta[v];
-    if (std::all_of(theta[v].begin(), theta[v].end(), isInfinite))
+  core.lambda = lambda;
+  for (const Stop &stop : stops) {
+    core.vars[stop.var].cost.assign(stop.cost, stop.cost + stop.size);
+    if (std::all_of(stop.cost, stop.cost + stop.size, isInfinite))
       return false;
   }
-  core.lambda = kept;
   return true;
 }

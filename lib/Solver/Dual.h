@@ -19,6 +19,7 @@
 #include "Core.h"
 
 #include <algorithm>
+#include <span>
 
 namespace partita::solver {
 
@@ -75,12 +76,15 @@ public:
   double bound() const { return best; }
   /// Choices read off during the last forward pass; may break rows and pairs.
   const std::vector<int> &decoded() const { return choice; }
-  /// Cost of a choice above the bound, with multipliers, as moved so far.
-  const std::vector<double> &excess(int var) const { return theta[var]; }
+  /// Costs of a variable's choices above the bound, with multipliers, as moved so far;
+  /// none where the core has no such variable any more.
+  std::span<const double> excess(int var) const {
+    return {costs.data() + costsAt[var], costsAt[var + 1] - costsAt[var]};
+  }
   /// The cost of a pair as moved so far.
   double pairExcess(int edge, int var, int choice, int otherChoice) {
-    return core.entry(edge, var, choice, otherChoice) - message(edge, var)[choice] -
-           message(edge, core.other(edge, var))[otherChoice];
+    return core.entry(edge, var, choice, otherChoice) - moved(edge, var)[choice] -
+           moved(edge, core.other(edge, var))[otherChoice];
   }
   void setCut(Cut c) { cut = c; }
   /// Size of the first multiplier steps; 1 by default, less where they already fit.
@@ -90,30 +94,51 @@ public:
   void setGoal(double cost) { expected = cost; }
 
 private:
-  double *message(int edge, int var) {
-    return core.edges[edge].first == var ? first[edge].data() : second[edge].data();
+  /// An edge as one of its ends sees it. All that a visit reads lies close together: on
+  /// large cores most of its time would go into finding it otherwise.
+  struct Arc {
+    const double *table;
+    /// What was moved off the table for each choice of this end, and of the other.
+    double *mine, *theirs;
+    int other, otherSize;
+    bool isFirst;
+  };
+  /// A variable of the order. Its arcs to those before it come first.
+  struct Stop {
+    int var, size;
+    double *cost;
+    size_t arcs, ahead, end;
+  };
+  void arrange();
+  void liftNegative();
+  void markForbidden();
+  std::span<double> own(int var) {
+    return {costs.data() + costsAt[var], costsAt[var + 1] - costsAt[var]};
   }
-  bool visit(int var, bool forward);
-  bool settle(int var);
-  void pull(int edge, int var);
-  void push(int edge, int var, double share);
-  void decode(int var);
+  double *moved(int edge, int var) {
+    return messages.data() +
+           (core.edges[edge].first == var ? movedAt[edge].first : movedAt[edge].second);
+  }
+  bool visit(const Stop &stop, bool forward);
+  bool settle(const Stop &stop);
+  void pull(const Stop &stop, const Arc &arc);
+  void decode(const Stop &stop);
   double gapAbove() const;
   void level();
   void moveTo(std::vector<double> target);
 
   void penalties(const std::vector<double> &change, double sign);
   void loadHints(int edge);
-  bool isCutShort(size_t visits) const {
-    return visits % 64 == 0 && budget && budget->exhausted(core.work);
-  }
 
   Core &core;
   Cut cut;
   const Budget *budget;
-  std::vector<int> order;
-  std::vector<std::vector<double>> theta;
-  std::vector<std::vector<double>> first, second;
+  std::vector<Stop> stops;
+  std::vector<Arc> arcs;
+  /// Costs of all choices, one variable after the other; what was moved off the tables.
+  std::vector<double> costs, messages;
+  std::vector<size_t> costsAt;
+  std::vector<std::pair<size_t, size_t>> movedAt;
   std::vector<double> lambda, bestLambda, direction;
   double constant = 0, best = -infinite, last = -infinite;
   double scale = 1, expected = infinite;

@@ -92,7 +92,8 @@ void Construction::addScarcity(int var, std::vector<double> &cost) const {
 /// Takes for one variable the cheapest choice that leaves something for the others.
 bool Construction::fixCheapest(int var) {
   const CoreVar &v = core.vars[var];
-  std::vector<double> cost(dual.excess(var));
+  std::span<const double> excess = dual.excess(var);
+  std::vector<double> cost(excess.begin(), excess.end());
   std::vector<int> order;
   for (int s = 0; s < v.size(); ++s) {
     if (isInfinite(v.cost[s]))

@@ -48,7 +48,7 @@ std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dua
     const CoreVar &var = core.vars[v];
     if (!var.alive || var.size() < 2)
       continue;
-    const std::vector<double> &excess = dual.excess(static_cast<int>(v));
+    std::span<const double> excess = dual.excess(static_cast<int>(v));
     int least =
         static_cast<int>(std::min_element(excess.begin(), excess.end()) - excess.begin());
     double weight =
