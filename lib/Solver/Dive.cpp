@@ -1,4 +1,5 @@
 //===- Dive.cpp - Quick answers and neighbourhoods ------------------------===//
+#include "Construct.h"
 #include "Fixer.h"
 #include "Search.h"
 
@@ -99,22 +100,35 @@ static bool fixApart(Core &core, const std::vector<Certain> &certain, double sha
 std::optional<std::vector<int>> Search::dive(Core from, double fraction) {
   Node node;
   node.core = std::move(from);
-  Core &core = node.core;
   // Answers are given in the variables of the core as it came.
-  core.trail.clear();
-  core.limit = &budget;
-  Budget leisure = budget.fraction(0.4);
-  while (!budget.exhausted()) {
-    // A rough answer in time is worth more than a good one too late.
+  node.core.trail.clear();
+  node.core.limit = &budget;
+  Rough rough;
+  plunge(node, fraction, rough);
+  if (rough.cost < cut.upper) {
+    cut.upper = rough.cost;
+    best = std::move(rough.choices);
+  }
+  return best;
+}
+
+/// Fixes step by step until an answer is found or nothing is left.
+void Search::plunge(Node &node, double fraction, Rough &rough) {
+  Core &core = node.core;
+  // A rough answer in time is worth more than a good one too late: what is fixed in a
+  // hurry is seldom good, and where memory is scarce often no answer at all.
+  Budget leisure = budget.fraction(0.4), last = budget;
+  for (bool hurry = false; !last.exhausted(); last.work = budget.work) {
     leisure.work = budget.work;
-    bool hurry = leisure.exhausted();
+    bool isNew = !hurry && leisure.exhausted();
+    hurry |= isNew;
     bool feasible = core.reduce(core.tableEntries() < 500'000);
     count(core);
     if (!feasible)
-      return best;
+      return;
     if (core.aliveVars() == 0) {
       accept(node, std::vector<int>(core.vars.size()));
-      return best;
+      return;
     }
     Dual dual(core, cut, &budget);
     dual.setStep(0.05);
@@ -123,17 +137,23 @@ std::optional<std::vector<int>> Search::dive(Core from, double fraction) {
     int64_t sweeps = hurry ? 2 : std::clamp<int64_t>(50'000'000 / entries, 3, 24);
     double share = hurry ? 0.6 : entries > 5'000'000 ? 0.3 : fraction;
     if (!dual.run(static_cast<int>(sweeps), 1e-5))
-      return best;
+      return;
     accept(node, dual.decoded());
     dual.setCut(cut);
     std::vector<Certain> certain = byCertainty(core, dual);
+    count(core);
+    if (isNew)
+      if (auto found = construct(core, dual, budget)) {
+        // Not as a cut: what only ends below it is often not found at all.
+        rough = {core.price(*found), core.expand(*found)};
+        last = budget.fraction(0.3);
+      }
     if (!dual.settleInCore())
-      return best;
+      return;
     if (!(hurry ? fixApart(core, certain, share) : fixTogether(core, certain, share)))
-      return best;
+      return;
     count(core);
   }
-  return best;
 }
 
 Core solver::condition(const Core &core, const std::vector<int> &choices,

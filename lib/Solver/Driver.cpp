@@ -11,11 +11,12 @@
 
 #include "Blocks.h"
 #include "Clash.h"
-#include "Fixer.h"
+#include "Construct.h"
 #include "Neighbourhood.h"
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 using namespace partita;
 using namespace partita::solver;
@@ -111,6 +112,13 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
   return false;
 }
 
+/// The quickest answer from where a dual is.
+void Driver::constructPhase(Core &core, Dual &dual) {
+  budget.work += std::exchange(core.work, 0);
+  if (auto choices = construct(core, dual, budget))
+    take(core, std::move(*choices), 0);
+}
+
 /// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
 /// all else may come too late.
 bool Driver::firstPhase(Core &core) {
@@ -133,8 +141,7 @@ bool Driver::firstPhase(Core &core) {
   Dual dual(core, Cut(), &part);
   left = dual.run(6, 0);
   bound = std::max(bound, dual.bound());
-  if (auto choices = construct(core, dual, budget))
-    take(core, std::move(*choices), 0);
+  constructPhase(core, dual);
   // Where there is time for more, a fresh start ends higher than these first steps.
   if (core.tableEntries() > Dual::mostBaked)
     left = left && dual.keep();
@@ -164,8 +171,7 @@ bool Driver::boundPhase(Core &core) {
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
-  if (auto choices = construct(core, dual, budget))
-    take(core, std::move(*choices), 0);
+  constructPhase(core, dual);
   size_t from = core.trail.size();
   bool left = dual.settleInCore();
   keepMultipliers(core);

@@ -49,6 +49,7 @@ private:
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
+  void constructPhase(Core &core, Dual &dual);
   bool firstPhase(Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);

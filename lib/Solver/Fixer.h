@@ -4,11 +4,9 @@
 
 #include "Core.h"
 
-#include <optional>
+#include <vector>
 
 namespace partita::solver {
-
-class Dual;
 
 /// Fixes variables one by one, taking back what leaves a variable without choices or a
 /// row without room.
@@ -23,6 +21,8 @@ public:
   bool fix(int var, int choice);
   /// The least that is left in the rows begin ≤ r < end when all take their least.
   int64_t roomIn(int begin, int end) const;
+  /// The rows that had no room for what `fix` refused since the last call, in order.
+  std::vector<int> takeOverflown();
   /// What a variable's member is charged with so far.
   int64_t charged(int var, size_t member) const { return least[var][member]; }
 
@@ -38,15 +38,8 @@ private:
   /// What each member needs at least, as far as it is taken off the rows.
   std::vector<std::vector<int64_t>> least;
   std::vector<Charge> charges;
+  std::vector<int> overflown;
 };
-
-/// The quickest answer: every variable in order takes the choice that is cheapest by the
-/// dual's costs with what was chosen before it, where pairs and memory leave room for the
-/// rest. Where that ends with a variable without choices, it starts again with a higher
-/// price for the memory that is scarce. Nothing when that does not help, or when the
-/// budget is used up.
-std::optional<std::vector<int>> construct(const Core &core, Dual &dual,
-                                          const Budget &budget);
 
 } // namespace partita::solver
 

@@ -79,7 +79,13 @@ private:
     enum Kind { Closed, Stopped, Branched, Again } kind = Closed;
     Branch at{};
   };
+  /// An answer beside the search.
+  struct Rough {
+    double cost = infinite;
+    std::vector<int> choices{};
+  };
   bool accept(const Node &node, const std::vector<int> &choices);
+  void plunge(Node &node, double fraction, Rough &rough);
   Fate look(Node &node);
   Fate lookOnce(Node &node, int round);
   Fate treeRound(Node &node, TreeBound &tree, int round);

@@ -135,8 +135,9 @@ std::vector<size_t> Executor::preparationOrder() const {
     if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
       bytes[i] = table.buffers()[static_cast<size_t>(buffer)].bytes;
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return bytes[a] != bytes[b] ? bytes[a] > bytes[b] : a < b;
+  });
   return order;
 }
 
