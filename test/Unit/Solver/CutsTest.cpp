@@ -28,7 +28,7 @@ static Core randomCore(std::mt19937_64 &random) {
     var.members.push_back(std::move(m));
   }
   for (int64_t bytes : most)
-    core.slack.push_back(bytes * static_cast<int64_t>(20 + random() % 60) / 100);
+    core.slack.push_back(static_cast<int64_t>(Wide{bytes} * (20 + random() % 60) / 100));
   core.lambda.assign(3, 0);
   return core;
 }
