@@ -15,8 +15,6 @@ struct Budget {
   std::optional<Clock::time_point> deadline;
   int64_t workLimit = INT64_MAX;
   int64_t work = 0;
-  /// How many threads may be at work at once.
-  int threads = 1;
 
   /// Whether to stop, counting work that has not been added yet.
   bool exhausted(int64_t pending = 0) const {

@@ -106,15 +106,21 @@ bool Try::fixCheapest(int var) {
   addPrices(var, cost);
   std::sort(order.begin(), order.end(),
             [&](int a, int b) { return cost[a] != cost[b] ? cost[a] < cost[b] : a < b; });
-  double lost = infinite;
-  for (int s : order)
+  Regret regret{infinite, {}};
+  std::vector<int> &rows = regret.rows;
+  for (int s : order) {
     if (fixer.fix(var, s)) {
       choices[var] = s;
-      lost = cost[s] - cost[order.front()];
+      regret.cost = cost[s] - cost[order.front()];
       break;
     }
-  if (std::vector<int> rows = fixer.takeOverflown(); !rows.empty())
-    regrets.push_back({lost, std::move(rows)});
+    const std::vector<int> &full = fixer.withoutRoom();
+    rows.insert(rows.end(), full.begin(), full.end());
+  }
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  if (!rows.empty())
+    regrets.push_back(std::move(regret));
   return choices[var] >= 0;
 }
 

@@ -112,7 +112,7 @@ std::optional<std::vector<int>> Search::dive(Core from, double fraction) {
   return best;
 }
 
-/// Fixes step by step until an answer is found or nothing is left.
+/// Fixes step by step until an answer is found, or nothing or no time is left.
 void Search::plunge(Node &node, double fraction, Rough &rough) {
   Core &core = node.core;
   // A rough answer in time is worth more than a good one too late: what is fixed in a

@@ -24,9 +24,7 @@ using namespace partita::solver;
 Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budget,
                Question question)
     : problem(problem), options(options), question(std::move(question)),
-      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {
-  this->budget.threads = options.threads;
-}
+      start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
 
 void Driver::report() {
   if (!options.progress)

@@ -2,7 +2,6 @@
 #include "Fixer.h"
 
 #include <algorithm>
-#include <utility>
 
 using namespace partita;
 using namespace partita::solver;
@@ -37,6 +36,7 @@ bool Fixer::fix(int var, int choice) {
   bool fits = core.fix(var, choice);
   core.undo = nullptr;
   charges.clear();
+  overflown.clear();
   int previous = -1;
   for (size_t i = 0; i < forbidden.size() && fits; ++i)
     if (forbidden[i].var != previous)
@@ -56,10 +56,4 @@ bool Fixer::fix(int var, int choice) {
 
 int64_t Fixer::roomIn(int begin, int end) const {
   return *std::min_element(room.begin() + begin, room.begin() + end);
-}
-
-std::vector<int> Fixer::takeOverflown() {
-  std::sort(overflown.begin(), overflown.end());
-  overflown.erase(std::unique(overflown.begin(), overflown.end()), overflown.end());
-  return std::exchange(overflown, {});
 }

@@ -21,8 +21,8 @@ public:
   bool fix(int var, int choice);
   /// The least that is left in the rows begin ≤ r < end when all take their least.
   int64_t roomIn(int begin, int end) const;
-  /// The rows that had no room for what `fix` refused since the last call, in order.
-  std::vector<int> takeOverflown();
+  /// The rows that had no room for what the last `fix` refused; some more than once.
+  const std::vector<int> &withoutRoom() const { return overflown; }
   /// What a variable's member is charged with so far.
   int64_t charged(int var, size_t member) const { return least[var][member]; }
 

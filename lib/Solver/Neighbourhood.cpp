@@ -139,7 +139,6 @@ bool Neighbourhood::round(Budget &budget, int threads) {
   Budget part = budget.part(20'000'000);
   part.workLimit -= part.work;
   part.work = 0;
-  part.threads = 1;
   std::vector<std::thread> others;
   for (int t = 1; t < threads; ++t)
     others.emplace_back([&, t] { solvePiece(attempts[t], part); });
