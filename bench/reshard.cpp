@@ -5,7 +5,7 @@
 // pair of strategies along an edge, so this is a hot path.
 //
 //===----------------------------------------------------------------------===//
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include <chrono>
 #include <cstdio>

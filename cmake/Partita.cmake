@@ -1,12 +1,17 @@
 # The build vocabulary of the project: one function per kind of target, so that a
 # folder's CMakeLists.txt only says its name and what it may link.
 
-# partita_library(<Name> [LINK <libs>...] [EXCEPTIONS])
-# A static library Partita<Name> from every .cpp of the current folder.
+# partita_library(<Name> [LINK <libs>...] [ROOMS <folders>...] [EXCEPTIONS])
+# A static library Partita<Name> from every .cpp of the current folder and of the named
+# folders in it.
 # Exceptions are off unless the folder is one of the three that may use them.
 function(partita_library name)
-  cmake_parse_arguments(ARG "EXCEPTIONS" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "EXCEPTIONS" "" "LINK;ROOMS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(room IN LISTS ARG_ROOMS)
+    file(GLOB inRoom CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${room}/*.cpp)
+    list(APPEND sources ${inRoom})
+  endforeach()
   add_library(Partita${name} STATIC ${sources})
   target_include_directories(Partita${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(Partita${name} PUBLIC ${ARG_LINK})

@@ -3,7 +3,7 @@
 #define PARTITA_DIALECTS_COMM_COMM_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Base/Halo.h"
+#include "partita/Base/Layout/Halo.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"

@@ -14,7 +14,7 @@ def Comm_Dialect : Dialect {
     other ranks or at the rank's own coordinates. They name mesh axes, never ranks, so one
     program serves all.
 
-    Each op is one step of the reshard planner (partita/Base/Reshard.h) and carries that
+    Each op is one step of the reshard planner (partita/Base/Layout/Reshard.h) and carries that
     step's layouts: `from` is where the operand's elements live, `to` where the result's
     do. Types are local shapes of those layouts, which the verifier checks. `place` is
     [dim, factor, toDim, toFactor], the place the axes leave or enter; `received` the
@@ -112,7 +112,7 @@ def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, Pure]> {
     `strides[i]` elements apart, cover `reach[i]` elements, and of which the first begins
     `low[i]` elements before the dim. A rank with B positions gets (B − 1) · stride + reach
     elements, beginning at those of its first position; where there are none (pads,
-    padding), the neutral element of `kind`. See partita/Base/Halo.h.
+    padding), the neutral element of `kind`. See partita/Base/Layout/Halo.h.
 
     The rows of a convolution 3×3 with pads of 1, 8 rows on 2 ranks: each gets its 4 rows,
     one of the other rank, and a row of zeros.

@@ -1,8 +1,8 @@
 //===- ProgramFlow.cpp - A function as a flow graph -----------------------===//
 #include "dialects/Dist/ProgramFlow.h"
 
-#include "partita/Rule/Families.h"
-#include "partita/Rule/Propagation.h"
+#include "partita/Rule/Sharding/Families.h"
+#include "partita/Rule/Sharding/Propagation.h"
 
 #include <numeric>
 

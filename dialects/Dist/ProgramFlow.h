@@ -8,7 +8,7 @@
 #define PARTITA_DIALECTS_DIST_PROGRAMFLOW_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Rule/Flow.h"
+#include "partita/Rule/Sharding/Flow.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"

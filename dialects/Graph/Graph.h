@@ -3,8 +3,8 @@
 #define PARTITA_DIALECTS_GRAPH_GRAPH_H
 
 #include "dialects/Interfaces/OpInterfaces.h"
-#include "partita/Rule/Families.h"
-#include "partita/Rule/Payload.h"
+#include "partita/Rule/Scalar/Payload.h"
+#include "partita/Rule/Sharding/Families.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"

@@ -110,7 +110,7 @@ class Graph_ShapedOp<string mnemonic, list<Trait> traits = []>
   let extraClassDeclaration = shaped;
 }
 
-/// One result element per loop point, by a scalar payload (partita/Rule/Payload.h).
+/// One result element per loop point, by a scalar payload (partita/Rule/Scalar/Payload.h).
 class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string sets>
     : Graph_Op<mnemonic, [InferTypeOpInterface, PayloadOpInterface]> {
   let onnx = onnxName;

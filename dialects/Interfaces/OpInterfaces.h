@@ -3,7 +3,7 @@
 #define PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H
 
 #include "partita/Base/DType.h"
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"

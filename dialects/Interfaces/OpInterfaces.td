@@ -13,7 +13,7 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
   let cppNamespace = "::partita";
   let description = [{
     The loop nest of the op: which factors make up each dim of each operand and result
-    (see partita/Rule/ShardingRule.h). The verifier checks that the rule's result shapes
+    (see partita/Rule/Sharding/ShardingRule.h). The verifier checks that the rule's result shapes
     are the op's.
   }];
   let methods = [

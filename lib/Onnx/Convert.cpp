@@ -1,7 +1,7 @@
 //===- Convert.cpp - Proto nodes to plain structs -------------------------===//
 #include "Internal.h"
 
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <onnx/defs/schema.h>
 

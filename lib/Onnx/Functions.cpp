@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "Internal.h"
 
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <onnx/defs/schema.h>
 #include <onnx/shape_inference/attribute_binder.h>

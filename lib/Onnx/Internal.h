@@ -6,7 +6,7 @@
 #ifndef PARTITA_LIB_ONNX_INTERNAL_H
 #define PARTITA_LIB_ONNX_INTERNAL_H
 
-#include "partita/Base/File.h"
+#include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
 
 #include <onnx/onnx_pb.h>

@@ -1,7 +1,7 @@
 //===- ReadProto.cpp - From a file to a checked ModelProto ----------------===//
 #include "Internal.h"
 
-#include "partita/Base/ProtoWire.h"
+#include "partita/Base/Files/ProtoWire.h"
 
 #include <climits>
 

@@ -1,7 +1,7 @@
 //===- Shapes.cpp - Static shapes for the inputs --------------------------===//
 #include "Internal.h"
 
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <charconv>
 #include <unordered_set>

@@ -1,7 +1,7 @@
 //===- Tensors.cpp - Constants: in memory, in the model, external ---------===//
 #include "Internal.h"
 
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <charconv>
 #include <cstring>

@@ -2,7 +2,7 @@
 #include "partita/Onnx/Write.h"
 
 #include "Internal.h"
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <onnx/onnx_pb.h>
 

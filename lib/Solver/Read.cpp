@@ -1,8 +1,8 @@
 //===- Read.cpp - Reading problems from IOPDDL JSON files -----------------===//
 #include "partita/Solver/Read.h"
 
-#include "partita/Base/File.h"
-#include "partita/Base/JsonStream.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Base/Files/JsonStream.h"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Reference/Kernels.h"
-#include "partita/Rule/Propagation.h"
+#include "partita/Rule/Sharding/Propagation.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -7,8 +7,8 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILE_H
 #define PARTITA_PASSES_PIPELINES_COMPILE_H
 
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/Plan.h"
 
 #include <functional>
 #include <string>

@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILER_H
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
-#include "partita/Base/Plan.h"
+#include "partita/Base/Bundle/Plan.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 

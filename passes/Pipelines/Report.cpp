@@ -1,7 +1,7 @@
 //===- Report.cpp - A plan for a person to read ---------------------------===//
 #include "passes/Pipelines/Report.h"
 
-#include "partita/Base/Plan.h"
+#include "partita/Base/Bundle/Plan.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <filesystem>

@@ -2,7 +2,7 @@
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Graph/Graph.h"
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/RunBundle.h"

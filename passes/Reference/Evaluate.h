@@ -9,7 +9,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 

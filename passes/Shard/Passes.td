@@ -7,7 +7,7 @@ include "mlir/Pass/PassBase.td"
 def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
   let summary = "Give every op a strategy";
   let description = [{
-    Decides by mode and hints (partita/Rule/Hints.h) and writes `dist.mesh`,
+    Decides by mode and hints (partita/Rule/Decide/Hints.h) and writes `dist.mesh`,
     `dist.strategy` and `dist.layout`. What the user should know (conflicts, what stays
     whole, which seed won) is emitted as remarks.
   }];

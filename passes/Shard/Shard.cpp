@@ -2,8 +2,8 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
-#include "partita/Base/Plan.h"
-#include "partita/Rule/Hints.h"
+#include "partita/Base/Bundle/Plan.h"
+#include "partita/Rule/Decide/Hints.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -26,33 +26,38 @@ def sources(root):
                     yield os.path.relpath(os.path.join(folder, name), root)
 
 
+def place(layer, folders):
+    """(layer, sub-folder, room): `room` is the folder in the sub-folder, if any."""
+    return layer, folders[0] if folders else "", folders[1] if len(folders) > 1 else ""
+
+
 def home(path):
-    """(layer, sub-folder) of a file."""
+    """The place of a file; lib/Base/Layout and include/partita/Base/Layout are one."""
     parts = path.split("/")
     if parts[0] == "include":
-        return "lib", parts[2]
-    return parts[0], parts[1] if len(parts) > 2 else ""
+        return place("lib", parts[2:-1])
+    return place(parts[0], parts[1:-1])
 
 
 def target(include):
-    """(layer, sub-folder) an include leads to, None if it leaves the project."""
+    """The place an include leads to, None if it leaves the project."""
     parts = include.split("/")
     if parts[0] == "partita" and len(parts) > 2:
-        return "lib", parts[1]
+        return place("lib", parts[1:-1])
     if parts[0] in LAYERS and len(parts) > 2:
-        return parts[0], parts[1]
+        return place(parts[0], parts[1:-1])
     return None
 
 
 def check_includes(root):
-    errors, edges = [], {}
+    errors, edges, folders = [], {}, {}
     for path in sources(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             text = file.read()
         limit = MAX_LINES[os.path.splitext(path)[1]]
         if text.count("\n") > limit:
             errors.append(f"{path}: {text.count(chr(10))} lines, more than {limit}")
-        layer, sub = home(path)
+        layer, sub, _ = home(path)
         for include in INCLUDE.findall(text):
             if layer == "lib" and re.match(r"(mlir|llvm)/", include):
                 errors.append(f"{path}: lib/ includes {include}")
@@ -66,9 +71,11 @@ def check_includes(root):
             if layer == "passes" and to[0] == "passes" and sub not in ("Pipelines", to[1]):
                 if not (sub == "Codegen" and to[1] == "Codegen"):
                     errors.append(f"{path}: stage {sub} includes stage {to[1]}")
-            if to != (layer, sub):
-                edges.setdefault((layer, sub), set()).add(to)
-    return errors + find_cycles(edges)
+            if to != home(path):
+                edges.setdefault(home(path), set()).add(to)
+            if to[:2] != (layer, sub):
+                folders.setdefault((layer, sub), set()).add(to[:2])
+    return errors + find_cycles(edges) + find_cycles(folders)
 
 
 def find_cycles(edges):
@@ -77,7 +84,7 @@ def find_cycles(edges):
     def visit(node, trail):
         if node in trail:
             loop = trail[trail.index(node):] + [node]
-            errors.append("cycle: " + " -> ".join("/".join(n) for n in loop))
+            errors.append("cycle: " + " -> ".join("/".join(n).rstrip("/") for n in loop))
             return
         if node in done:
             return
@@ -112,7 +119,7 @@ def self_test(folder):
         "lib/Rule/B.cpp": ('#include "mlir/IR/Value.h"\n', "lib/ includes mlir"),
         "dialects/Graph/C.cpp": ('#include "passes/Shard/Passes.h"\n', "dialects/ includes"),
         "passes/Shard/D.cpp": ('#include "passes/Partition/Passes.h"\n', "stage Shard"),
-        "lib/Runtime/E.cpp": ('#include "partita/Rule/Flow.h"\n', "lib/Runtime includes"),
+        "lib/Runtime/E.cpp": ('#include "partita/Rule/Sharding/Flow.h"\n', "lib/Runtime includes"),
         "lib/Base/F.cpp": ("\n" * 900, "900 lines"),
     }
     for path, (text, expected) in cases.items():
@@ -125,8 +132,8 @@ def self_test(folder):
         if not any(expected in error for error in found):
             return [f"self-test: {path} was not found: {found}"]
     tree = os.path.join(folder, "cycle")
-    for path, include in [("include/partita/A/A.h", "partita/B/B.h"),
-                          ("include/partita/B/B.h", "partita/A/A.h")]:
+    for path, include in [("include/partita/A/X/A.h", "partita/A/Y/B.h"),
+                          ("include/partita/A/Y/B.h", "partita/A/X/A.h")]:
         full = os.path.join(tree, path)
         os.makedirs(os.path.dirname(full), exist_ok=True)
         with open(full, "w") as file:

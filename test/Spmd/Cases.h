@@ -10,7 +10,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

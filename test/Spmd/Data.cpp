@@ -1,7 +1,7 @@
 //===- Data.cpp - Random tensors, and tensors split into partial ones -----===//
 #include "Cases.h"
 
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
 
 #include <algorithm>

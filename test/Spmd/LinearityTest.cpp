@@ -8,7 +8,7 @@
 #include "Runner.h"
 
 #include "dialects/Graph/Graph.h"
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
 
 #include <catch2/catch.hpp>

@@ -2,7 +2,7 @@
 #ifndef PARTITA_TEST_SPMD_STRATEGIES_H
 #define PARTITA_TEST_SPMD_STRATEGIES_H
 
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <vector>
 

@@ -2,7 +2,7 @@
 #include "Commands.h"
 
 #include "common/Interrupt.h"
-#include "partita/Base/Bundle.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <CLI/CLI.hpp>

@@ -13,7 +13,7 @@
 |* records refer to each other by index, to strings by byte offset into the string
 |* section (NUL-terminated), to lists by a range of the int64 section. Little endian,
 |* every section 8-byte aligned. This header is plain C with no dependency; the C++
-|* builder and the checked reader are in partita/Base/TaskTable.h.
+|* builder and the checked reader are in partita/Base/Bundle/TaskTable.h.
 |*
 |* Values of all enumerations are written into bundles: append only, and raise
 |* PARTITA_TABLE_VERSION when the meaning of a record changes.
@@ -356,7 +356,7 @@ enum partita_post_op {
  * a rank fetches what it lacks from the nearest holder. */
 #define PARTITA_EXCHANGE_FIELDS(X) X(dtype) X(before) X(after)
 
-/* Windows of a tensor, see partita/Base/Halo.h: `before` and `positions` are layouts as
+/* Windows of a tensor, see partita/Base/Layout/Halo.h: `before` and `positions` are layouts as
  * strings; a rank fetches what its windows cover from the nearest holders, and where
  * nothing is, the target becomes `bits`. Tail: per window: dim, stride, reach, low. */
 #define PARTITA_HALO_FIELDS(X) X(dtype) X(before) X(positions) X(bits) X(num_windows)

@@ -10,9 +10,9 @@
 #define PARTITA_REFERENCE_KERNELS_H
 
 #include "partita/Base/DType.h"
-#include "partita/Rule/Families.h"
-#include "partita/Rule/Payload.h"
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Scalar/Payload.h"
+#include "partita/Rule/Sharding/Families.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <functional>
 

@@ -2,10 +2,10 @@
 #ifndef PARTITA_RUNTIME_EXECUTOR_H
 #define PARTITA_RUNTIME_EXECUTOR_H
 
-#include "partita/Base/Bundle.h"
-#include "partita/Base/File.h"
-#include "partita/Base/SliceCopy.h"
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Bundle/TaskTable.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Base/Layout/SliceCopy.h"
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Transport.h"
 

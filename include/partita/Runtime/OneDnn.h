@@ -11,8 +11,8 @@
 #ifndef PARTITA_RUNTIME_ONEDNN_H
 #define PARTITA_RUNTIME_ONEDNN_H
 
+#include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/TaskTable.h"
 
 #include <memory>
 #include <span>

@@ -9,7 +9,7 @@
 #ifndef PARTITA_RUNTIME_SESSION_H
 #define PARTITA_RUNTIME_SESSION_H
 
-#include "partita/Base/Bundle.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/DType.h"
 #include "partita/Runtime/Executor.h"
 

@@ -13,9 +13,9 @@
 #ifndef PARTITA_RUNTIME_TRANSPORT_H
 #define PARTITA_RUNTIME_TRANSPORT_H
 
+#include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/Layout.h"
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include <memory>
 #include <vector>

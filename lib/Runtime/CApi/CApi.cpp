@@ -1,5 +1,5 @@
 //===- CApi.cpp - The runtime for C callers -------------------------------===//
-#include "partita/Base/Bundle.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Runtime/Session.h"
 #include "partita/Runtime/partita_runtime.h"
 

@@ -1,5 +1,5 @@
 //===- Collective.cpp - Collectives as lists of pieces --------------------===//
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 #include "partita/Runtime/Transport.h"
 
 #include <algorithm>

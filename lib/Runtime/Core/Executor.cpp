@@ -1,7 +1,7 @@
 //===- Executor.cpp - Preparing one rank of a stage -----------------------===//
 #include "ExecutorOp.h"
 
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
 #include <set>

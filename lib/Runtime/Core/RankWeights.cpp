@@ -1,7 +1,7 @@
 //===- RankWeights.cpp - The weights that one rank owns -------------------===//
 #include "ExecutorOp.h"
 
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
 #include <cstring>

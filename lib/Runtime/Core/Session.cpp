@@ -1,7 +1,7 @@
 //===- Session.cpp - A loaded bundle, ready for requests ------------------===//
 #include "partita/Runtime/Session.h"
 
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
 #include <chrono>

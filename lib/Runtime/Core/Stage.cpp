@@ -1,5 +1,5 @@
 //===- Stage.cpp - Stage libraries, weight files and slices ---------------===//
-#include "partita/Base/SafeTensors.h"
+#include "partita/Base/Files/SafeTensors.h"
 #include "partita/Runtime/Executor.h"
 
 #include <algorithm>

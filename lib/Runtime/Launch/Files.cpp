@@ -1,8 +1,8 @@
 //===- Files.cpp - Inputs and outputs of a run ----------------------------===//
 #include "Internal.h"
 
-#include "partita/Base/Npy.h"
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/TensorProto.h"
 
 #include <cerrno>
 #include <cstring>

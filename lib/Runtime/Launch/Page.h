@@ -10,7 +10,7 @@
 
 #include "Internal.h"
 
-#include "partita/Base/Bundle.h"
+#include "partita/Base/Bundle/Bundle.h"
 
 #include <chrono>
 #include <memory>

@@ -2,7 +2,7 @@
 #ifndef PARTITA_LIB_RUNTIME_ONEDNN_NATIVEPOST_H
 #define PARTITA_LIB_RUNTIME_ONEDNN_NATIVEPOST_H
 
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
 
 #include <vector>
 

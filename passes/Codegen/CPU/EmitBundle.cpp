@@ -3,9 +3,9 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
-#include "partita/Base/Bundle.h"
-#include "partita/Base/File.h"
-#include "partita/Base/SafeTensors.h"
+#include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Base/Files/SafeTensors.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
 #include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/Common/Memory.h"

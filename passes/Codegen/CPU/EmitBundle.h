@@ -2,9 +2,9 @@
 #ifndef PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
 #define PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
 
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
-#include "partita/Base/Plan.h"
 
 #include "mlir/IR/BuiltinOps.h"
 

@@ -1,5 +1,5 @@
 //===- Link.cpp - A shared library without an outside linker --------------===//
-#include "partita/Base/File.h"
+#include "partita/Base/Files/File.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
 
 #include "lld/Common/Driver.h"

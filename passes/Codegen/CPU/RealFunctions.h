@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_CPU_REALFUNCTIONS_H
 #define PARTITA_PASSES_CODEGEN_CPU_REALFUNCTIONS_H
 
-#include "partita/Rule/Payload.h"
+#include "partita/Rule/Scalar/Payload.h"
 
 #include "mlir/IR/Builders.h"
 

@@ -15,7 +15,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_FUSION_H
 #define PARTITA_PASSES_CODEGEN_COMMON_FUSION_H
 
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

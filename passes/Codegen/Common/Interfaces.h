@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_INTERFACES_H
 #define PARTITA_PASSES_CODEGEN_COMMON_INTERFACES_H
 
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/IR/OpDefinition.h"

@@ -9,7 +9,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_MATMULLOOPS_H
 #define PARTITA_PASSES_CODEGEN_COMMON_MATMULLOOPS_H
 
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 #include "passes/Codegen/Common/View.h"
 
 namespace partita::codegen {

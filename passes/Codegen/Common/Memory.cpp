@@ -1,7 +1,7 @@
 //===- Memory.cpp - Places of a program's storages ------------------------===//
 #include "passes/Codegen/Common/Memory.h"
 
-#include "partita/Base/SliceCopy.h"
+#include "partita/Base/Layout/SliceCopy.h"
 #include "passes/Codegen/Common/BufferPlan.h"
 
 #include <algorithm>

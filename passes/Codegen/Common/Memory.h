@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_MEMORY_H
 #define PARTITA_PASSES_CODEGEN_COMMON_MEMORY_H
 
-#include "partita/Base/Plan.h"
+#include "partita/Base/Bundle/Plan.h"
 #include "passes/Codegen/Common/Program.h"
 
 namespace partita::codegen {

@@ -8,8 +8,8 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
 #define PARTITA_PASSES_CODEGEN_COMMON_PROGRAM_H
 
-#include "partita/Base/Layout.h"
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
+#include "partita/Base/Layout/Layout.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/IR/Operation.h"

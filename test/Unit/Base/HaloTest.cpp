@@ -1,5 +1,5 @@
 //===- HaloTest.cpp - Window buffers against their definition -------------===//
-#include "partita/Base/Halo.h"
+#include "partita/Base/Layout/Halo.h"
 
 #include <catch2/catch.hpp>
 

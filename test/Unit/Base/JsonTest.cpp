@@ -1,5 +1,5 @@
 //===- JsonTest.cpp - The checked reader names the place of every error ---===//
-#include "partita/Base/Json.h"
+#include "partita/Base/Files/Json.h"
 
 #include <catch2/catch.hpp>
 

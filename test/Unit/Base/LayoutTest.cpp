@@ -1,5 +1,5 @@
 //===- LayoutTest.cpp - Layouts: text, canonical form, slices -------------===//
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>

@@ -1,5 +1,5 @@
 //===- MeshTest.cpp - Axes, sub-axes, groups ------------------------------===//
-#include "partita/Base/Mesh.h"
+#include "partita/Base/Layout/Mesh.h"
 
 #include <catch2/catch.hpp>
 

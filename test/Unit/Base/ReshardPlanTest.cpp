@@ -1,5 +1,5 @@
 //===- ReshardPlanTest.cpp - Chosen plans, mutations, errors --------------===//
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include <catch2/catch.hpp>
 #include <functional>

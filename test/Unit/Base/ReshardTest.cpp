@@ -6,7 +6,7 @@
 // element with what the definition of Layout says each rank holds.
 //
 //===----------------------------------------------------------------------===//
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include <algorithm>
 #include <array>

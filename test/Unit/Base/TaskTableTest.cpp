@@ -1,5 +1,5 @@
 //===- TaskTableTest.cpp - Task tables survive a round trip and any damage ===//
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
 
 #include <catch2/catch.hpp>
 

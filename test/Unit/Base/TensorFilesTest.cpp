@@ -1,8 +1,8 @@
 //===- TensorFilesTest.cpp - npy, safetensors and bundle files ------------===//
-#include "partita/Base/Bundle.h"
-#include "partita/Base/File.h"
-#include "partita/Base/Npy.h"
-#include "partita/Base/SafeTensors.h"
+#include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/SafeTensors.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,6 +1,6 @@
 //===- TensorProtoTest.cpp - ONNX tensor files, read and written ----------===//
-#include "partita/Base/TensorProto.h"
-#include "partita/Base/ProtoWire.h"
+#include "partita/Base/Files/TensorProto.h"
+#include "partita/Base/Files/ProtoWire.h"
 
 #include <catch2/catch.hpp>
 

@@ -2,7 +2,7 @@
 #ifndef PARTITA_TEST_UNIT_ONNX_TESTMODEL_H
 #define PARTITA_TEST_UNIT_ONNX_TESTMODEL_H
 
-#include "partita/Base/File.h"
+#include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
 
 #include <onnx/defs/parser.h>

@@ -1,5 +1,5 @@
 //===- FamiliesTest.cpp - Rules built from shapes -------------------------===//
-#include "partita/Rule/Families.h"
+#include "partita/Rule/Sharding/Families.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 //===- PayloadTest.cpp - Payload text is parsed and evaluated -------------===//
-#include "partita/Rule/Payload.h"
+#include "partita/Rule/Scalar/Payload.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

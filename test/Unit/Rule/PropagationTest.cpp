@@ -1,7 +1,7 @@
 //===- PropagationTest.cpp - From a few hints to strategies ---------------===//
-#include "partita/Base/Reshard.h"
-#include "partita/Rule/Families.h"
-#include "partita/Rule/Hints.h"
+#include "partita/Base/Layout/Reshard.h"
+#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Sharding/Families.h"
 
 #include <catch2/catch.hpp>
 

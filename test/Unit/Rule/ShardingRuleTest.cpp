@@ -1,5 +1,5 @@
 //===- ShardingRuleTest.cpp - Rules give shapes and layouts ---------------===//
-#include "partita/Rule/ShardingRule.h"
+#include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <catch2/catch.hpp>
 

@@ -8,7 +8,7 @@
 #ifndef PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H
 #define PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H
 
-#include "partita/Base/Layout.h"
+#include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Scalar.h"
 #include "partita/Runtime/Transport.h"
 

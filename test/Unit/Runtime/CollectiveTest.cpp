@@ -1,7 +1,7 @@
 //===- CollectiveTest.cpp - Collectives between threads -------------------===//
 #include "CollectiveCases.h"
 
-#include "partita/Base/Reshard.h"
+#include "partita/Base/Layout/Reshard.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,8 +1,8 @@
 //===- SessionTest.cpp - Bundles run, and fail, as promised ---------------===//
 #include "../RuntimeStage/Model.h"
 
-#include "partita/Base/Npy.h"
-#include "partita/Base/TensorProto.h"
+#include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/TensorProto.h"
 #include "partita/Runtime/Session.h"
 
 #include <catch2/catch.hpp>

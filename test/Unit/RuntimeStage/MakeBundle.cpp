@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Model.h"
 
-#include "partita/Base/Npy.h"
+#include "partita/Base/Files/Npy.h"
 
 #include <cstdio>
 

@@ -8,9 +8,9 @@
 #ifndef PARTITA_TEST_UNIT_RUNTIMESTAGE_MODEL_H
 #define PARTITA_TEST_UNIT_RUNTIMESTAGE_MODEL_H
 
-#include "partita/Base/Bundle.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/DType.h"
-#include "partita/Base/File.h"
+#include "partita/Base/Files/File.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Model.h"
 
-#include "partita/Base/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Runtime/OneDnn.h"
 
 #include <csignal>

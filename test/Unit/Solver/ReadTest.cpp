@@ -1,6 +1,6 @@
 //===- ReadTest.cpp - Problem files, good and bad -------------------------===//
 #include "partita/Solver/Read.h"
-#include "partita/Base/File.h"
+#include "partita/Base/Files/File.h"
 #include "partita/Solver/Solve.h"
 
 #include <catch2/catch.hpp>

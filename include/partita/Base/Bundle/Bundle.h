@@ -1,0 +1,108 @@
+//===- Bundle.h - The output folder of a compile ----------------*- C++ -*-===//
+//
+// A bundle is a folder:
+//   bundle.json          what this header describes
+//   plan.json            the plan, for reports; the runtime does not read it
+//   stage-K.so           kernels and the task table of stage K
+//   weights.safetensors  unless the weights stay in the model's external data files
+//
+// It is written aside (OUT.tmp-PID) and renamed at the end, so that a reader never sees
+// half of one. The same compile writes the same bytes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_BASE_BUNDLE_BUNDLE_H
+#define PARTITA_BASE_BUNDLE_BUNDLE_H
+
+#include "partita/Base/Error.h"
+#include "partita/Base/Layout/Mesh.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace partita {
+
+/// Of bundle.json; raised when an older reader could misread a newer file.
+inline constexpr int64_t bundleFormat = 2;
+/// Of this build of Partita.
+std::string_view partitaVersion();
+
+/// A file that task tables refer to by its index.
+struct WeightFile {
+  std::string path; ///< relative to the bundle, or absolute
+  uint64_t size = 0;
+  /// Modification time in ns since the epoch, 0 when not recorded. Absolute files are
+  /// checked against size and time at load.
+  int64_t modified = 0;
+};
+
+struct BundleStage {
+  std::string file; ///< of its shared object, a relative path
+  /// Predicted bytes per rank.
+  uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
+  /// Of that file; made when the bundle is written.
+  std::string fingerprint = {};
+};
+
+/// One compiled form of the model: the same weights for other input shapes, say.
+struct BundleEntry {
+  std::string name = "main";
+  std::vector<BundleStage> stages;
+};
+
+struct Bundle {
+  std::string target = "cpu";
+  std::string targetCpu;                ///< LLVM's CPU name
+  std::vector<std::string> cpuFeatures; ///< what the kernels need, e.g. "avx2"
+  int64_t threads = 1;                  ///< per rank
+  Mesh mesh;
+  std::vector<BundleEntry> entries;
+  std::vector<WeightFile> weightFiles;
+  std::string model; ///< file name of the source model, for messages
+
+  int64_t numRanks() const { return mesh.numRanks(); }
+  /// The text of bundle.json.
+  std::string json() const;
+};
+
+/// Reads and checks FOLDER/bundle.json: format, versions, paths that leave the folder.
+Expected<Bundle> readBundle(const std::string &folder);
+
+/// Size and modification time of a file, for a reference to the model's own data.
+Expected<WeightFile> referTo(const std::string &path);
+/// The path of a weight file, after checking that it is the file the bundle was compiled
+/// from.
+Expected<std::string> checkedPath(const std::string &folder, const WeightFile &file);
+
+/// The first of `features` that this host's CPU lacks, or empty. Names as in LLVM; a
+/// name unknown to this function counts as present.
+std::string missingCpuFeature(const std::vector<std::string> &features);
+
+/// Creates OUT.tmp-PID; `commit` renames it to OUT. Destroyed without commit, the
+/// temporary folder is removed.
+class BundleWriter {
+public:
+  /// The folder that this process writes aside for OUT.
+  static std::string temporaryOf(const std::string &out);
+  /// An error if OUT exists or its parent cannot be written.
+  static Expected<BundleWriter> create(const std::string &out);
+  BundleWriter(BundleWriter &&other) noexcept;
+  BundleWriter &operator=(BundleWriter &&) = delete;
+  ~BundleWriter();
+
+  /// Where a file of the bundle is to be written.
+  std::string path(std::string_view file) const {
+    return temporary + "/" + std::string(file);
+  }
+  /// Writes bundle.json and renames the folder; an error leaves nothing behind.
+  Expected<void> commit(Bundle bundle);
+
+private:
+  BundleWriter() = default;
+  std::string out, temporary;
+};
+
+} // namespace partita
+
+#endif // PARTITA_BASE_BUNDLE_BUNDLE_H

@@ -1,0 +1,75 @@
+//===- Plan.h - Everything that was decided, as a file ----------*- C++ -*-===//
+//
+// plan.json says how a model is spread: per stage the mesh and, for every op in program
+// order, its strategy, and the layouts of arguments and results. It is written into every
+// bundle, read by reports and by verification, and accepted by a later compile
+// (`--plan FILE`) instead of deciding anew.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_BASE_BUNDLE_PLAN_H
+#define PARTITA_BASE_BUNDLE_PLAN_H
+
+#include "partita/Base/Error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// Of plan.json; raised when an older reader could misread a newer file.
+inline constexpr int64_t planFormat = 1;
+
+struct PlanNode {
+  std::string name;     ///< the ONNX node it came from
+  std::string op;       ///< e.g. "graph.contract"
+  std::string strategy; ///< Strategy::str
+};
+struct PlanTensor {
+  std::string name, layout; ///< Layout::str
+};
+struct PlanCollective {
+  std::string op, axes, node;
+  int64_t bytes = 0; ///< that one rank receives, at most
+};
+
+/// Bytes that a stage has in memory while requests run: of one rank, and of a process.
+/// What the runtime itself takes (its code, stacks, the transport) comes on top.
+struct PlanMemory {
+  int64_t arena = 0;
+  int64_t weights = 0; ///< those that some task reads as they are stored
+  int64_t packed = 0;  ///< weights in the form an engine wants, instead of the stored one
+  int64_t inputs = 0, outputs = 0; ///< whole tensors, held by the caller of a request
+  /// A process of its own, at most: arena, weights, packed, inputs; of the first rank,
+  /// which collects the outputs, those too and room for the largest part of one.
+  int64_t rank = 0;
+  /// All ranks as threads of one process, where ranks share packed weights and mapped
+  /// files as far as they hold the same elements.
+  int64_t process = 0;
+};
+
+struct PlanStage {
+  std::string mesh;            ///< Mesh::str
+  std::vector<PlanNode> nodes; ///< in program order
+  std::vector<PlanTensor> arguments, results;
+  std::vector<PlanCollective> collectives;
+  std::optional<PlanMemory> memory; ///< of a bundle's plan
+};
+
+struct Plan {
+  std::string model;               ///< absolute path of the ONNX file
+  std::vector<std::string> shapes; ///< NAME=1,128 as given
+  std::string mode;
+  std::vector<std::string> notes; ///< what the user was told
+  std::vector<PlanStage> stages;
+
+  std::string json() const;
+};
+
+/// Reads and checks a plan; the error names the file and the place in it.
+Expected<Plan> readPlan(const std::string &path);
+
+} // namespace partita
+
+#endif // PARTITA_BASE_BUNDLE_PLAN_H

@@ -1,0 +1,47 @@
+//===- File.h - Reading, mapping and safely writing files -------*- C++ -*-===//
+#ifndef PARTITA_BASE_FILES_FILE_H
+#define PARTITA_BASE_FILES_FILE_H
+
+#include "partita/Base/Error.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace partita {
+
+/// The whole file as bytes.
+Expected<std::string> readFile(const std::string &path);
+
+/// Tells damaged bytes from whole ones: 16 hexadecimal digits. Not against intent.
+std::string fingerprint(std::span<const std::byte> bytes);
+
+/// Writes `bytes` to `path` through a temporary file beside it and a rename, so that a
+/// reader never sees half a file.
+Expected<void> writeFile(const std::string &path, std::string_view bytes);
+
+/// A read-only mapping of a file; unmapped when the last copy of the pointer goes.
+class MappedFile {
+public:
+  /// Maps the whole file. `followLinks` false refuses a symbolic link as the last
+  /// component (used for external data, which must not leave the model's folder).
+  static Expected<std::shared_ptr<const MappedFile>> open(const std::string &path,
+                                                          bool followLinks = true);
+  ~MappedFile();
+  MappedFile(const MappedFile &) = delete;
+  MappedFile &operator=(const MappedFile &) = delete;
+
+  std::span<const std::byte> bytes() const { return {data, size}; }
+
+private:
+  MappedFile(const std::byte *data, size_t size) : data(data), size(size) {}
+  const std::byte *data;
+  size_t size;
+};
+
+} // namespace partita
+
+#endif // PARTITA_BASE_FILES_FILE_H

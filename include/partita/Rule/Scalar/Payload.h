@@ -1,0 +1,106 @@
+//===- Payload.h - The scalar body of a structured op -----------*- C++ -*-===//
+//
+// A structured op computes each result element by one scalar expression of the operand
+// elements at the same loop index. The expression is written once, as text, in the op's
+// definition:
+//
+//     "x * 0.5 * (1 + erf(x * 0.7071067811865476))"
+//
+// and everything else is derived from the parsed form: the reference evaluator runs it,
+// code generation emits it as arith and math ops, differentiation is symbolic.
+//
+// Operands are x, y, z, w; other identifiers are float attributes of the op. Functions:
+// exp log sqrt erf tanh sin cos abs floor ceil round sign pow min max isnan select(c, a,
+// b). Comparisons and && || ! give 0 or 1. Integer division truncates toward zero;
+// integer payloads may not use transcendental functions.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_SCALAR_PAYLOAD_H
+#define PARTITA_RULE_SCALAR_PAYLOAD_H
+
+#include "partita/Base/Error.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace partita {
+
+enum class ScalarOp : uint8_t {
+  Operand,   ///< index
+  Attribute, ///< name
+  Constant,  ///< value
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Neg,
+  Less,
+  LessEqual,
+  Greater,
+  GreaterEqual,
+  Equal,
+  NotEqual,
+  And,
+  Or,
+  Not,
+  Exp,
+  Log,
+  Sqrt,
+  Erf,
+  Tanh,
+  Sin,
+  Cos,
+  Abs,
+  Floor,
+  Ceil,
+  Round,
+  Sign,
+  IsNaN,
+  Pow,
+  Min,
+  Max,
+  Mod,
+  Select,
+};
+
+/// One node of the expression; `args` index earlier nodes, so that evaluation is one
+/// pass.
+struct ScalarNode {
+  ScalarOp op;
+  std::vector<int32_t> args;
+  int32_t operand = 0; ///< Operand: its index; Attribute: its place in attributeNames()
+  double value = 0;
+  std::string attribute;
+};
+
+/// A parsed payload: nodes in evaluation order, the last is the result.
+class Payload {
+public:
+  static Expected<Payload> parse(std::string_view text);
+
+  const std::vector<ScalarNode> &nodes() const { return list; }
+  int32_t numOperands() const;
+  /// Arithmetic operations per element, each function counted once.
+  int64_t flops() const;
+  /// Whether the op maps booleans or compares: the result type is bool.
+  bool resultIsBool() const;
+
+  /// Evaluates one element. T is double or int64_t; `attributes` in the order of
+  /// attributeNames(); `scratch` is reused between elements.
+  template <typename T>
+  T evaluate(const T *operands, const std::vector<T> &attributes,
+             std::vector<T> &scratch) const;
+  /// Names of the attributes, in the order `evaluate` expects their values.
+  std::vector<std::string> attributeNames() const;
+
+private:
+  friend class PayloadParser;
+  std::vector<ScalarNode> list;
+};
+
+} // namespace partita
+
+#endif // PARTITA_RULE_SCALAR_PAYLOAD_H

@@ -1,0 +1,125 @@
+//===- Flow.h - A program as ops, values and loops --------------*- C++ -*-===//
+//
+// The IR-free view of a program on which strategies are decided: every op with its rule,
+// every value with its producer and users. Function arguments, weights and constants are
+// ops without operands (*sources*: they can be produced in any layout at no cost, each
+// rank reads its slices), function results are ops without results (*sinks*).
+//
+// Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
+// sequence). Cut points are therefore refined over the whole program until both ends of
+// every value see the same pieces; such a piece of a factor is an *atom*. Where cut
+// points of two ends do not nest, or one end is read through windows and cannot be cut,
+// only what splits the major-most pieces of both alike flows across. The refinement is a
+// least fixpoint, so the order of ops does not matter.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_SHARDING_FLOW_H
+#define PARTITA_RULE_SHARDING_FLOW_H
+
+#include "partita/Rule/Sharding/ShardingRule.h"
+
+#include <ranges>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+enum class FlowKind : uint8_t { Compute, Argument, Source, Sink };
+
+struct FlowOp {
+  std::string name; ///< for messages and hints: the ONNX node name
+  FlowKind kind = FlowKind::Compute;
+  ShardingRule rule;
+  int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
+  int64_t flops = 0; ///< of the whole op
+  std::vector<int32_t> operands, results; ///< value numbers
+
+  /// An argument, weight or constant.
+  bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
+};
+
+struct FlowUse {
+  int32_t op, operand;
+  bool operator==(const FlowUse &) const = default;
+};
+
+struct FlowValue {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t elementBytes = 4;
+  int32_t producer = -1, result = 0;
+  std::vector<FlowUse> uses;
+
+  int64_t bytes() const;
+};
+
+/// A piece of one factor of one op. A Window factor is one piece: both sides of it are
+/// split over the same axes, so that a split spatial dim goes on through convolutions.
+struct Atom {
+  int32_t op, factor;
+  int64_t size; ///< for a Window factor the positions
+  /// Whether every dim that any linked atom is part of has it as its major-most piece, so
+  /// that it may be padded.
+  bool canPad = false;
+  /// Whether this atom or one it is linked to, however far, may not be split: the `3` of
+  /// a fused query-key-value dim, whose thirds are sliced apart.
+  bool refused = false;
+  /// Atoms of other ops that are the same piece of a value between them, or where
+  /// `common` is given, the major-most pieces of a dim of the value that is cut
+  /// differently on the two sides: axes that divide both sizes split them at the same
+  /// places.
+  struct Link {
+    int32_t atom, value;
+    int64_t common = 0; ///< the greatest common divisor of the sizes; 0: the same piece
+    bool carries(const AxisList &axes) const {
+      return common == 0 || common % product(axes) == 0;
+    }
+    bool operator==(const Link &) const = default;
+  };
+  std::vector<Link> links;
+};
+
+class FlowGraph {
+public:
+  explicit FlowGraph(Mesh mesh) : mesh(std::move(mesh)) {}
+
+  /// Adds a value of the given shape; its producer is set when an op lists it as result.
+  int32_t addValue(std::string name, std::vector<int64_t> shape, int64_t elementBytes);
+  /// Adds an op after all producers of its operands.
+  int32_t addOp(FlowOp op);
+  /// Refines factors to atoms and links them. Call once, after the last addOp.
+  void finalize();
+
+  const Mesh mesh;
+  std::vector<FlowOp> ops;
+  std::vector<FlowValue> values;
+
+  // After finalize():
+  std::vector<Atom> atoms;
+  /// Atom numbers of (op, factor), major to minor.
+  const std::vector<int32_t> &atomsOf(int32_t op, int32_t factor) const {
+    return opAtoms[op][factor];
+  }
+  /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
+  std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
+  /// Every atom of an op.
+  std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
+    return {firstAtom[op], firstAtom[op + 1]};
+  }
+  /// Elements of an atom in a dim of an operand of its op, or of a result.
+  int64_t extent(const Atom &atom, bool ofOperand) const {
+    const Factor &factor = ops[atom.op].rule.factors[atom.factor];
+    return factor.kind == FactorKind::Window ? factor.extent(ofOperand) : atom.size;
+  }
+  FactorKind kindOf(const Atom &atom) const {
+    return ops[atom.op].rule.factors[atom.factor].kind;
+  }
+
+private:
+  std::vector<std::vector<std::vector<int32_t>>> opAtoms;
+  std::vector<int32_t> firstAtom; ///< per op, and the end of the last
+};
+
+} // namespace partita
+
+#endif // PARTITA_RULE_SHARDING_FLOW_H

@@ -1,0 +1,165 @@
+//===- ShardingRule.h - How an op's dims relate -----------------*- C++ -*-===//
+//
+// An op is a perfect loop nest. Its loops are called *factors*; the rule says which
+// factors, major to minor, make up each dim of each operand and result, and what kind
+// each factor is. Matrix multiplication is
+//
+//     b m k, b k n -> b m n        b, m, n parallel; k reduction (sum)
+//
+// From the rule everything follows: result shapes, which strategies are legal, what a
+// strategy asks of each operand, FLOPs and bytes, propagation.
+//
+// The decision of a plan for an op is the axes that each *factor* gets (a Strategy), not
+// a layout per tensor: operand and result layouts follow from it, so an illegal
+// combination cannot be written down.
+//
+// Factor kinds
+//   Parallel   any axes; every tensor that has the factor is split.
+//   Reduction  any axes; results become partial with the factor's reduction kind. The
+//              dim that an embedding looks up is one: each rank has the rows of its
+//              block and zero for the others.
+//   Window     a spatial dim of convolution or pooling. Its loop runs over the positions
+//              of the result's dim; the operand's dim is read through windows and has
+//              another size. Any axes, in blocks of positions: the operand is split over
+//              the same axes, and each rank fetches the elements of its windows that lie
+//              in other blocks (partita/Base/Layout/Halo.h).
+//   Replicate  may not be split: the op mixes its elements (sort, softmax axis).
+//   Blocked    may be split, but propagation does not cross it: the two sides of the
+//              dim have the same size without being the same index (gather's data dim).
+//
+// Linearity. f is linear in a set S of operands for a reduction kind when reducing f's
+// results over ranks equals f of the reduced operands, provided the operands in S are
+// partial together and the others replicated: add, sum: {{0,1}}; matmul, sum: {{0},{1}};
+// max, max: {{0},{1},{0,1}}. Each set is a way for partial values to pass through.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_SHARDING_SHARDINGRULE_H
+#define PARTITA_RULE_SHARDING_SHARDINGRULE_H
+
+#include "partita/Base/Layout/Halo.h"
+#include "partita/Base/Layout/Layout.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+enum class FactorKind : uint8_t { Parallel, Reduction, Window, Replicate, Blocked };
+std::string_view name(FactorKind kind);
+
+/// How operands read a Window factor: position i reads the elements [i·stride − low,
+/// i·stride − low + reach) of a dim of `input` elements.
+struct WindowFactor {
+  int64_t input = 1, stride = 1, reach = 1, low = 0;
+  bool operator==(const WindowFactor &) const = default;
+};
+
+struct Factor {
+  int64_t size = 1;
+  FactorKind kind = FactorKind::Parallel;
+  /// For Reduction; for Window the kind whose neutral element stands outside the operand.
+  ReduceKind reduce = ReduceKind::Sum;
+  /// For Reduction: operands that are added to the sum (a bias). When the factor is split
+  /// they must be partial along its axes, or every rank would add them.
+  std::vector<int32_t> addends = {};
+  WindowFactor window = {}; ///< for Window
+  /// For Reduction: the operand whose elements are indices of the factor (gather), or -1.
+  /// Only what they name is read, so padding need not be neutral; where the factor is
+  /// split, the operand is turned into places in the rank's block, -1 for those that lie
+  /// in another one (comm.local_index), which the local op must take for zero.
+  int32_t index = -1;
+
+  /// Elements of the factor in a dim of an operand, or of a result.
+  int64_t extent(bool ofOperand) const {
+    return ofOperand && kind == FactorKind::Window ? window.input : size;
+  }
+};
+
+/// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
+/// that belongs to no loop (a broadcast dim).
+using TensorFactors = std::vector<std::vector<int32_t>>;
+
+/// Operands that must be partial together for `kind` to pass through the op.
+struct LinearSet {
+  ReduceKind kind = ReduceKind::Sum;
+  std::vector<int32_t> operands; ///< ascending
+  bool operator==(const LinearSet &) const = default;
+};
+
+struct ShardingRule {
+  std::vector<Factor> factors;
+  std::vector<TensorFactors> operands;
+  std::vector<TensorFactors> results;
+  std::vector<LinearSet> linear;
+
+  int32_t addFactor(int64_t size, FactorKind kind = FactorKind::Parallel,
+                    ReduceKind reduce = ReduceKind::Sum);
+  /// The shape of a result: each dim is the product of its factors.
+  std::vector<int64_t> shape(const TensorFactors &result) const;
+
+  /// "b m k, b k n -> b m n": one letter or word per dim, (a b) for a dim of two factors,
+  /// 1 for a broadcast dim. Sizes of factors come from the operand shapes; a factor that
+  /// no result has is Reduction. Errors name operand, dim and sizes that disagree.
+  static Expected<ShardingRule> parse(std::string_view text,
+                                      const std::vector<std::vector<int64_t>> &operands);
+
+  /// Structural invariants (indices in range, every factor used, kinds consistent).
+  Expected<void> verify() const;
+  std::string str() const;
+};
+
+/// Partial axes that enter through one linear set and leave on every result.
+struct Passing {
+  int32_t set = 0; ///< index into ShardingRule::linear
+  AxisList axes;
+  bool operator==(const Passing &) const = default;
+};
+
+/// What a plan decides for one op: axes per factor. A factor may itself be cut into
+/// sub-factors ({3}*{768: tp}), so each entry is a DimLayout.
+struct Strategy {
+  std::vector<DimLayout> factors;
+  std::vector<Passing> passing;
+
+  static Strategy replicated(const ShardingRule &rule);
+  /// "[{2: dp}, {3}*{768: tp}] pass 0 {tp}": one entry per factor in the form of
+  /// Layout::str, then the passing sets.
+  std::string str(const Mesh &mesh) const;
+  /// The inverse; an error names the place. Does not check against the rule beyond the
+  /// number of factors (see verifyStrategy).
+  static Expected<Strategy> parse(std::string_view text, const Mesh &mesh,
+                                  const ShardingRule &rule);
+  /// Axes used by any factor or passing entry.
+  AxisList axes() const;
+  bool operator==(const Strategy &) const = default;
+};
+
+/// Whether partial values may enter by `set` beside what the strategy lets pass: where
+/// one operand is partial by max and another by min, ranks without elements would combine
+/// -inf and inf (their sum is NaN).
+bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
+
+/// Checks a strategy: sizes agree, no axis twice, Replicate factors bare and unpadded,
+/// Window factors in one piece, linear sets exist and can pass together, and the layouts
+/// of all operands and results are valid (only the major-most factor of a dim may be
+/// padded).
+Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
+                              const Strategy &strategy);
+
+/// The layout that `strategy` asks of operand `i`. A dim that is read through windows is
+/// split over the axes of the positions, like them if they are as many, else in equal
+/// blocks of the least padded extent.
+Layout operandLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
+/// The windows through which operand `i` is read, from operandLayout, if a dim of it
+/// belongs to a Window factor that is split; else the op pads by itself.
+std::optional<Halo> operandHalo(const ShardingRule &rule, const Strategy &strategy,
+                                size_t i);
+/// The layout in which result `i` appears: partial along the axes of reduction factors
+/// and passing sets.
+Layout resultLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
+
+} // namespace partita
+
+#endif // PARTITA_RULE_SHARDING_SHARDINGRULE_H

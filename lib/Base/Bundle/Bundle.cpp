@@ -1,0 +1,361 @@
+//===- Bundle.cpp - The output folder of a compile ------------------------===//
+#include "partita/Base/Bundle/Bundle.h"
+
+#include "partita/Base/Files/File.h"
+#include "partita/Base/Files/Json.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace partita;
+using nlohmann::ordered_json;
+
+std::string_view partita::partitaVersion() { return PARTITA_VERSION; }
+
+std::string Bundle::json() const {
+  ordered_json entryList = ordered_json::array();
+  for (const BundleEntry &entry : entries) {
+    ordered_json stages = ordered_json::array();
+    for (const BundleStage &stage : entry.stages)
+      stages.push_back({{"library", stage.file},
+                        {"fingerprint", stage.fingerprint},
+                        {"memory_per_rank",
+                         {{"arena", stage.arenaBytes},
+                          {"weights", stage.weightBytes},
+                          {"packed_weights", stage.packedBytes}}}});
+    entryList.push_back({{"name", entry.name}, {"stages", stages}});
+  }
+  ordered_json files = ordered_json::array();
+  for (const WeightFile &file : weightFiles)
+    files.push_back(
+        {{"path", file.path}, {"size", file.size}, {"modified_ns", file.modified}});
+  ordered_json root = {{"format", bundleFormat},   {"partita", partitaVersion()},
+                       {"model", model},           {"target", target},
+                       {"target_cpu", targetCpu},  {"cpu_features", cpuFeatures},
+                       {"threads", threads},       {"mesh", mesh.str()},
+                       {"ranks", mesh.numRanks()}, {"entries", entryList},
+                       {"weight_files", files}};
+  return root.dump(2) + "\n";
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Reads members one after the other; the first error is kept and the rest are skipped.
+class Fields {
+public:
+  explicit Fields(const JsonValue &value) : value(value) {}
+
+  template <typename T, typename Read> void read(std::string_view key, T &out, Read get) {
+    if (error)
+      return;
+    auto member = value.at(key);
+    if (!member)
+      return fail(member.error());
+    auto result = get(*member);
+    if (!result)
+      return fail(result.error());
+    out = static_cast<T>(std::move(*result));
+  }
+  void read(std::string_view key, std::string &out) {
+    read(key, out, [](const JsonValue &v) { return v.asString(); });
+  }
+  void read(std::string_view key, std::vector<std::string> &out) {
+    read(key, out, [](const JsonValue &v) { return v.asStrings(); });
+  }
+  void read(std::string_view key, uint64_t &out) {
+    read(key, out, [](const JsonValue &v) { return v.asInteger(0, INT64_MAX); });
+  }
+  void read(std::string_view key, int64_t &out) {
+    read(key, out, [](const JsonValue &v) { return v.asInteger(); });
+  }
+  void fail(Error e) { error = std::move(e); }
+
+  std::optional<Error> error;
+
+private:
+  const JsonValue &value;
+};
+} // namespace
+
+/// A path inside the bundle: relative, and no component is "..".
+static Expected<void> checkInside(const JsonValue &where, const std::string &path) {
+  std::filesystem::path p(path);
+  bool escapes = p.empty() || p.is_absolute();
+  for (const auto &part : p)
+    escapes |= part == "..";
+  if (escapes)
+    return where.error("the path '" + path + "' leaves the bundle");
+  return {};
+}
+
+static Expected<BundleStage> readStage(const JsonValue &value) {
+  BundleStage stage;
+  Fields fields(value);
+  fields.read("library", stage.file);
+  fields.read("fingerprint", stage.fingerprint);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  if (auto ok = checkInside(value, stage.file); !ok)
+    return tl::unexpected(ok.error());
+  bool isHex =
+      stage.fingerprint.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (stage.fingerprint.size() != 16 || !isHex)
+    return value.error("fingerprint: expected 16 hexadecimal digits");
+  auto memory = value.at("memory_per_rank");
+  if (!memory)
+    return tl::unexpected(memory.error());
+  Fields sizes(*memory);
+  sizes.read("arena", stage.arenaBytes);
+  sizes.read("weights", stage.weightBytes);
+  sizes.read("packed_weights", stage.packedBytes);
+  if (sizes.error)
+    return tl::unexpected(*sizes.error);
+  return stage;
+}
+
+template <typename T, typename Read>
+static Expected<std::vector<T>> readList(const JsonValue &parent, const char *key,
+                                         Read read) {
+  auto member = parent.at(key);
+  if (!member)
+    return tl::unexpected(member.error());
+  auto items = member->elements();
+  if (!items)
+    return tl::unexpected(items.error());
+  std::vector<T> out;
+  for (const JsonValue &item : *items) {
+    Expected<T> one = read(item);
+    if (!one)
+      return tl::unexpected(one.error());
+    out.push_back(std::move(*one));
+  }
+  return out;
+}
+
+static Expected<BundleEntry> readEntry(const JsonValue &value) {
+  BundleEntry entry;
+  Fields fields(value);
+  fields.read("name", entry.name);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  auto stages = readList<BundleStage>(value, "stages", readStage);
+  if (!stages)
+    return tl::unexpected(stages.error());
+  if (stages->empty())
+    return value.error("an entry point needs a stage");
+  entry.stages = std::move(*stages);
+  return entry;
+}
+
+static Expected<WeightFile> readWeightFile(const JsonValue &value) {
+  WeightFile file;
+  Fields fields(value);
+  fields.read("path", file.path);
+  fields.read("size", file.size);
+  fields.read("modified_ns", file.modified);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  if (file.path.empty() || file.path.front() != '/')
+    if (auto ok = checkInside(value, file.path); !ok)
+      return tl::unexpected(ok.error());
+  return file;
+}
+
+/// Format and version first: a bundle of another version is told apart from a damaged
+/// one.
+static Expected<void> checkVersions(const JsonValue &root) {
+  int64_t format = 0;
+  std::string version;
+  Fields fields(root);
+  fields.read("format", format);
+  fields.read("partita", version);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  if (format != bundleFormat)
+    return makeError(root.where() + ": the bundle has format " + std::to_string(format) +
+                     " (written by Partita " + version + "), this is Partita " +
+                     std::string(partitaVersion()) + " and reads format " +
+                     std::to_string(bundleFormat) + "; compile the model again");
+  return {};
+}
+
+Expected<Bundle> partita::readBundle(const std::string &folder) {
+  struct stat info;
+  if (::stat(folder.c_str(), &info) != 0)
+    return makeError("cannot open bundle '" + folder + "': " + std::strerror(errno));
+  if (!S_ISDIR(info.st_mode))
+    return makeError("'" + folder + "' is not a bundle: it is not a folder");
+  auto root = readJsonFile(folder + "/bundle.json");
+  if (!root)
+    return tl::unexpected(root.error());
+  if (auto ok = checkVersions(*root); !ok)
+    return tl::unexpected(ok.error());
+  Bundle bundle;
+  std::string mesh;
+  int64_t ranks = 0;
+  Fields fields(*root);
+  fields.read("model", bundle.model);
+  fields.read("target", bundle.target);
+  fields.read("target_cpu", bundle.targetCpu);
+  fields.read("cpu_features", bundle.cpuFeatures);
+  fields.read("threads", bundle.threads,
+              [](const JsonValue &v) { return v.asInteger(1, 4096); });
+  fields.read("mesh", mesh);
+  fields.read("ranks", ranks);
+  if (fields.error)
+    return tl::unexpected(*fields.error);
+  Expected<Mesh> parsed = Mesh::parse(mesh);
+  if (!parsed)
+    return root->error("mesh: " + parsed.error().message);
+  bundle.mesh = std::move(*parsed);
+  if (bundle.numRanks() != ranks)
+    return root->error("ranks is " + std::to_string(ranks) + ", the mesh has " +
+                       std::to_string(bundle.numRanks()));
+  auto entries = readList<BundleEntry>(*root, "entries", readEntry);
+  if (!entries)
+    return tl::unexpected(entries.error());
+  if (entries->empty())
+    return root->error("the bundle has no entry point");
+  auto files = readList<WeightFile>(*root, "weight_files", readWeightFile);
+  if (!files)
+    return tl::unexpected(files.error());
+  bundle.entries = std::move(*entries);
+  bundle.weightFiles = std::move(*files);
+  return bundle;
+}
+
+static int64_t modifiedTime(const struct stat &info) {
+  return info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec;
+}
+
+Expected<WeightFile> partita::referTo(const std::string &path) {
+  std::error_code failure;
+  std::string absolute = std::filesystem::absolute(path, failure).lexically_normal();
+  struct stat info;
+  if (failure || ::stat(absolute.c_str(), &info) != 0)
+    return makeError("cannot open '" + path + "': " + std::strerror(errno));
+  return WeightFile{absolute, static_cast<uint64_t>(info.st_size), modifiedTime(info)};
+}
+
+Expected<std::string> partita::checkedPath(const std::string &folder,
+                                           const WeightFile &file) {
+  bool inside = file.path.front() != '/';
+  std::string path = inside ? folder + "/" + file.path : file.path;
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0)
+    return makeError("cannot open weight file '" + path + "': " + std::strerror(errno));
+  if (static_cast<uint64_t>(info.st_size) != file.size)
+    return makeError("weight file '" + path + "' has " + std::to_string(info.st_size) +
+                     " bytes, the bundle was compiled with " + std::to_string(file.size));
+  // Inside a bundle the time says nothing: copying the folder changes it.
+  if (!inside && file.modified != 0 && modifiedTime(info) != file.modified)
+    return makeError("weight file '" + path +
+                     "' was changed after the bundle was compiled; compile again");
+  return path;
+}
+
+std::string partita::missingCpuFeature(const std::vector<std::string> &features) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#define PARTITA_FEATURE(NAME)                                                            \
+  if (feature == NAME && !__builtin_cpu_supports(NAME))                                  \
+    return feature;
+  for (const std::string &feature : features) {
+    PARTITA_FEATURE("sse4.2")
+    PARTITA_FEATURE("avx")
+    PARTITA_FEATURE("avx2")
+    PARTITA_FEATURE("fma")
+    PARTITA_FEATURE("f16c")
+    PARTITA_FEATURE("bmi2")
+    PARTITA_FEATURE("avx512f")
+    PARTITA_FEATURE("avx512bw")
+    PARTITA_FEATURE("avx512dq")
+    PARTITA_FEATURE("avx512vl")
+    PARTITA_FEATURE("avx512cd")
+    PARTITA_FEATURE("avx512vnni")
+    PARTITA_FEATURE("avx512bf16")
+    PARTITA_FEATURE("avx512ifma")
+    PARTITA_FEATURE("avx512vbmi")
+    PARTITA_FEATURE("avx512vbmi2")
+    PARTITA_FEATURE("avx512vpopcntdq")
+    PARTITA_FEATURE("avx512bitalg")
+    PARTITA_FEATURE("gfni")
+    PARTITA_FEATURE("vpclmulqdq")
+  }
+#undef PARTITA_FEATURE
+#endif
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+/// Without slashes at the end.
+static std::string plainPath(std::string path) {
+  while (path.size() > 1 && path.back() == '/')
+    path.pop_back();
+  return path;
+}
+
+std::string BundleWriter::temporaryOf(const std::string &out) {
+  return plainPath(out) + ".tmp-" + std::to_string(::getpid());
+}
+
+Expected<BundleWriter> BundleWriter::create(const std::string &out) {
+  BundleWriter writer;
+  std::string path = plainPath(out);
+  struct stat info;
+  if (::lstat(path.c_str(), &info) == 0)
+    return makeError("output '" + path + "' exists already");
+  writer.out = path;
+  writer.temporary = temporaryOf(path);
+  if (::mkdir(writer.temporary.c_str(), 0755) != 0) {
+    auto error =
+        makeError("cannot create output folder '" + path + "': " + std::strerror(errno));
+    writer.temporary.clear();
+    return error;
+  }
+  return writer;
+}
+
+BundleWriter::BundleWriter(BundleWriter &&other) noexcept
+    : out(std::move(other.out)), temporary(std::move(other.temporary)) {
+  other.temporary.clear();
+}
+
+BundleWriter::~BundleWriter() {
+  std::error_code ignored;
+  if (!temporary.empty())
+    std::filesystem::remove_all(temporary, ignored);
+}
+
+Expected<void> BundleWriter::commit(Bundle bundle) {
+  for (BundleEntry &entry : bundle.entries)
+    for (BundleStage &stage : entry.stages) {
+      auto library = MappedFile::open(path(stage.file));
+      if (!library)
+        return tl::unexpected(library.error());
+      stage.fingerprint = fingerprint((*library)->bytes());
+    }
+  if (auto ok = writeFile(path("bundle.json"), bundle.json()); !ok)
+    return ok;
+  struct stat info;
+  // rename() would replace an empty folder that appeared meanwhile.
+  if (::lstat(out.c_str(), &info) == 0)
+    return makeError("output '" + out + "' exists already");
+  if (::rename(temporary.c_str(), out.c_str()) != 0)
+    return makeError("cannot create output folder '" + out +
+                     "': " + std::strerror(errno));
+  temporary.clear();
+  return {};
+}

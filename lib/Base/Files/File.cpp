@@ -1,0 +1,102 @@
+//===- File.cpp - Reading, mapping and safely writing files ---------------===//
+#include "partita/Base/Files/File.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace partita;
+
+static tl::unexpected<Error> systemError(const std::string &what,
+                                         const std::string &path) {
+  return makeError(what + " '" + path + "': " + std::strerror(errno));
+}
+
+Expected<std::string> partita::readFile(const std::string &path) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto bytes = (*file)->bytes();
+  return std::string(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+}
+
+std::string partita::fingerprint(std::span<const std::byte> bytes) {
+  // A multiplication spreads every bit upwards, the shift back down; the size tells apart
+  // what differs only in zeros at the end.
+  uint64_t state = bytes.size() + 0x9e3779b97f4a7c15;
+  for (size_t at = 0; at < bytes.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+    state = (state ^ word) * 0xff51afd7ed558ccd;
+    state ^= state >> 32;
+  }
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(state));
+  return text;
+}
+
+static bool writeAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+Expected<void> partita::writeFile(const std::string &path, std::string_view bytes) {
+  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0)
+    return systemError("cannot write", path);
+  bool written = writeAll(fd, bytes);
+  int writeErrno = errno;
+  if (::close(fd) != 0 && written) {
+    written = false;
+    writeErrno = errno;
+  }
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0)
+    return {};
+  if (!written)
+    errno = writeErrno;
+  auto error = systemError("cannot write", path);
+  ::unlink(temporary.c_str());
+  return error;
+}
+
+Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path,
+                                                             bool followLinks) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (followLinks ? 0 : O_NOFOLLOW));
+  if (fd < 0)
+    return systemError("cannot open", path);
+  struct stat info;
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return makeError("'" + path + "' is not a regular file");
+  }
+  size_t size = static_cast<size_t>(info.st_size);
+  void *data = nullptr;
+  if (size != 0) {
+    data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      ::close(fd);
+      return systemError("cannot map", path);
+    }
+  }
+  ::close(fd);
+  return std::shared_ptr<const MappedFile>(
+      new MappedFile(static_cast<const std::byte *>(data), size));
+}
+
+MappedFile::~MappedFile() {
+  if (size != 0)
+    ::munmap(const_cast<std::byte *>(data), size);
+}

@@ -1,0 +1,192 @@
+//===- Halo.cpp - Windows that reach into other ranks' blocks -------------===//
+#include "partita/Base/Layout/Halo.h"
+
+#include "ReshardRefine.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace partita;
+
+static const HaloWindow *windowOf(const Halo &halo, size_t dim) {
+  for (const HaloWindow &window : halo.windows)
+    if (window.dim == static_cast<int32_t>(dim))
+      return &window;
+  return nullptr;
+}
+
+std::vector<int64_t> Halo::shape() const {
+  std::vector<int64_t> shape = positions.localShape();
+  for (const HaloWindow &window : windows)
+    shape[static_cast<size_t>(window.dim)] =
+        window.extent(shape[static_cast<size_t>(window.dim)]);
+  return shape;
+}
+
+/// Beyond this, products of the numbers of one window could leave 64 bits.
+static constexpr int64_t mostElements = int64_t(1) << 30;
+
+static Expected<void> verifyWindow(const Halo &halo, const HaloWindow &window) {
+  std::string where = "window of dim " + std::to_string(window.dim);
+  if (window.dim < 0 || window.dim >= halo.positions.rank())
+    return makeError(where + ": the tensor has " + std::to_string(halo.positions.rank()) +
+                     " dims");
+  if (window.stride < 1 || window.stride > mostElements || window.reach < 1 ||
+      window.reach > mostElements || window.low < -mostElements ||
+      window.low > mostElements)
+    return makeError(where + ": stride " + std::to_string(window.stride) + ", reach " +
+                     std::to_string(window.reach) + " and low " +
+                     std::to_string(window.low) + " are out of range");
+  const DimLayout &dim = halo.positions.dims[static_cast<size_t>(window.dim)];
+  if (dim.factors.size() != 1)
+    return makeError(where + ": its positions have " +
+                     std::to_string(dim.factors.size()) + " factors instead of one");
+  if (dim.padded() < 1 || dim.padded() > mostElements)
+    return makeError(where + ": " + std::to_string(dim.padded()) +
+                     " positions are out of range");
+  return {};
+}
+
+Expected<void> Halo::verify(const Mesh &mesh) const {
+  if (auto ok = before.verify(mesh); !ok)
+    return makeError("the source, " + ok.error().message);
+  if (auto ok = positions.verify(mesh); !ok)
+    return makeError("the positions, " + ok.error().message);
+  if (before.rank() != positions.rank())
+    return makeError("the source has " + std::to_string(before.rank()) +
+                     " dims, the positions " + std::to_string(positions.rank()));
+  if (before.partial != positions.partial)
+    return makeError("the source and the positions have different partial axes");
+  if (windows.empty())
+    return makeError("there is no window");
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (auto ok = verifyWindow(*this, windows[i]); !ok)
+      return ok;
+    if (i != 0 && windows[i - 1].dim >= windows[i].dim)
+      return makeError("window of dim " + std::to_string(windows[i].dim) +
+                       ": the dims do not ascend");
+  }
+  for (size_t d = 0; d < before.dims.size(); ++d)
+    if (!windowOf(*this, d) && before.dims[d].size() != positions.dims[d].size())
+      return makeError("dim " + std::to_string(d) + " has size " +
+                       std::to_string(before.dims[d].size()) + " in the source and " +
+                       std::to_string(positions.dims[d].size()) + " in the result");
+  constexpr int64_t mostInBuffer = int64_t(1) << 40;
+  int64_t count = 1;
+  for (int64_t extent : shape()) {
+    if (extent > mostInBuffer / std::max<int64_t>(count, 1))
+      return makeError("the window buffer has more than 2^40 elements");
+    count *= extent;
+  }
+  return {};
+}
+
+AxisList Halo::axes(const Mesh &mesh) const {
+  AxisList result;
+  for (size_t d = 0; d < before.dims.size(); ++d) {
+    if (before.dims[d] == positions.dims[d] && !windowOf(*this, d))
+      continue;
+    for (const DimLayout *dim : {&positions.dims[d], &before.dims[d]})
+      for (const DimFactor &factor : dim->factors)
+        for (const AxisRef &axis : reshard::without(factor.axes, result))
+          result.push_back(axis);
+  }
+  // Of parts whose cuts do not nest, the axis as a whole.
+  for (size_t i = 0; i < result.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (overlap(result[i], result[j])) {
+        int32_t axis = result[i].axis;
+        std::erase_if(result, [&](const AxisRef &ref) { return ref.axis == axis; });
+        result.push_back(mesh.whole(axis));
+        i = j = 0;
+      }
+  return canonical(result);
+}
+
+std::vector<DimRun> partita::haloRuns(const Mesh &mesh, const Halo &halo, size_t d,
+                                      int64_t rank) {
+  const HaloWindow *window = windowOf(halo, d);
+  if (!window)
+    return dimRuns(mesh, halo.positions.dims[d], rank);
+  const DimFactor &positions = halo.positions.dims[d].factors[0];
+  int64_t begin =
+      positions.begin(mesh.coordinate(rank, positions.axes)) * window->stride -
+      window->low;
+  int64_t first = std::max<int64_t>(begin, 0);
+  int64_t end =
+      std::min(begin + window->extent(positions.local()), halo.before.dims[d].size());
+  if (first >= end)
+    return {};
+  return {{first, first - begin, end - first}};
+}
+
+std::vector<ExchangeBlock> partita::haloBlocks(const Mesh &mesh, const Halo &halo,
+                                               int64_t rank) {
+  std::vector<std::vector<DimRun>> needed;
+  for (size_t d = 0; d < halo.before.dims.size(); ++d)
+    needed.push_back(haloRuns(mesh, halo, d, rank));
+  return reshard::blocksOf(mesh, halo.before, needed, rank);
+}
+
+namespace {
+/// Counts along one dim, each computed once per pair of coordinates.
+struct DimCounts {
+  AxisList before, positions;
+  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> known;
+};
+} // namespace
+
+static AxisList axesOf(const DimLayout &dim) {
+  AxisList axes;
+  for (const DimFactor &factor : dim.factors)
+    axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
+  return axes;
+}
+
+int64_t partita::haloElements(const Mesh &mesh, const Halo &halo) {
+  std::vector<DimCounts> dims;
+  AxisList axes;
+  for (size_t d = 0; d < halo.before.dims.size(); ++d) {
+    dims.push_back({axesOf(halo.before.dims[d]), axesOf(halo.positions.dims[d]), {}});
+    for (const AxisList &list : {dims.back().before, dims.back().positions})
+      for (const AxisRef &axis : list)
+        axes.push_back(mesh.whole(axis.axis));
+  }
+  std::sort(axes.begin(), axes.end());
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  int64_t most = 0;
+  for (int64_t rank : mesh.group(0, axes)) {
+    int64_t needed = 1, held = 1;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      auto [it, added] =
+          dims[d].known.try_emplace({mesh.coordinate(rank, dims[d].before),
+                                     mesh.coordinate(rank, dims[d].positions)});
+      if (added) {
+        std::vector<DimRun> runs = haloRuns(mesh, halo, d, rank);
+        for (const DimRun &run : runs)
+          it->second.first += run.length;
+        for (const ExchangeRun &run :
+             reshard::intersect(dimRuns(mesh, halo.before.dims[d], rank), runs))
+          it->second.second += run.length;
+      }
+      needed *= it->second.first;
+      held *= it->second.second;
+    }
+    most = std::max(most, needed - held);
+  }
+  return most;
+}
+
+std::vector<HostTensor> partita::executeHalo(const Mesh &mesh, const Halo &halo,
+                                             const std::vector<HostTensor> &locals) {
+  std::vector<HostTensor> result;
+  std::vector<int64_t> source = halo.before.localShape(), target = halo.shape();
+  for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
+    result.push_back(HostTensor::zeros(locals[0].type, target));
+    fillNeutral(result.back(), halo.fill);
+    for (const ExchangeBlock &block : haloBlocks(mesh, halo, rank))
+      reshard::copyBlock(block, source, target, locals[static_cast<size_t>(block.peer)],
+                         result.back());
+  }
+  return result;
+}

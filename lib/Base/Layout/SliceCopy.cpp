@@ -1,0 +1,89 @@
+//===- SliceCopy.cpp - Between a global tensor and one rank's part --------===//
+#include "partita/Base/Layout/SliceCopy.h"
+
+#include <cstring>
+
+using namespace partita;
+
+SliceCopy::SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width)
+    : width(width) {
+  size_t rankOf = layout.dims.size();
+  globalStride.resize(rankOf);
+  localStride.resize(rankOf);
+  uint64_t global = width, local = width;
+  uint64_t valid = 1;
+  for (size_t d = rankOf; d-- > 0;) {
+    globalStride[d] = global;
+    localStride[d] = local;
+    global *= static_cast<uint64_t>(layout.dims[d].size());
+    local *= static_cast<uint64_t>(layout.dims[d].local());
+  }
+  total = local;
+  for (const DimLayout &dim : layout.dims) {
+    runs.push_back(dimRuns(mesh, dim, rank));
+    uint64_t held = 0;
+    for (const DimRun &run : runs.back())
+      held += static_cast<uint64_t>(run.length);
+    valid *= held;
+  }
+  hasPadding = valid * width != total;
+  // Trailing dims held whole are one run with the dim above them.
+  while (runs.size() > 1 && runs.back().size() == 1 &&
+         static_cast<uint64_t>(runs.back()[0].length) * globalStride.back() ==
+             globalStride[runs.size() - 2] &&
+         static_cast<uint64_t>(runs.back()[0].length) * localStride.back() ==
+             localStride[runs.size() - 2]) {
+    runs.pop_back();
+    globalStride.pop_back();
+    localStride.pop_back();
+  }
+}
+
+template <typename Copy>
+void SliceCopy::walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const {
+  if (runs.empty())
+    return copy(global, local, width); // a scalar
+  bool last = dim + 1 == runs.size();
+  for (const DimRun &run : runs[dim]) {
+    uint64_t g = global + static_cast<uint64_t>(run.global) * globalStride[dim];
+    uint64_t l = local + static_cast<uint64_t>(run.local) * localStride[dim];
+    if (last) {
+      copy(g, l, static_cast<uint64_t>(run.length) * globalStride[dim]);
+      continue;
+    }
+    for (int64_t i = 0; i < run.length;
+         ++i, g += globalStride[dim], l += localStride[dim])
+      walk(dim + 1, g, l, copy);
+  }
+}
+
+void SliceCopy::toLocal(const std::byte *global, std::byte *local) const {
+  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
+    std::memcpy(local + l, global + g, bytes);
+  });
+}
+
+void SliceCopy::forEachRun(
+    const std::function<void(uint64_t, uint64_t, uint64_t)> &visit) const {
+  walk(0, 0, 0, visit);
+}
+
+void SliceCopy::toGlobal(const std::byte *local, std::byte *global) const {
+  walk(0, 0, 0, [&](uint64_t g, uint64_t l, uint64_t bytes) {
+    std::memcpy(global + g, local + l, bytes);
+  });
+}
+
+std::optional<uint64_t> SliceCopy::contiguous() const {
+  std::optional<uint64_t> first;
+  uint64_t next = 0;
+  bool one = !hasPadding && total != 0;
+  if (one)
+    walk(0, 0, 0, [&](uint64_t g, uint64_t, uint64_t bytes) {
+      one &= !first || g == next;
+      if (!first)
+        first = g;
+      next = g + bytes;
+    });
+  return one ? first : std::nullopt;
+}

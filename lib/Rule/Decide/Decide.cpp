@@ -1,0 +1,343 @@
+//===- Decide.cpp - Modes: hints, data-parallel, the cheapest seed --------===//
+#include "partita/Rule/Decide/Hints.h"
+
+#include <algorithm>
+#include <fnmatch.h>
+#include <map>
+#include <set>
+
+using namespace partita;
+
+/// The longest leading part of `axes` (digit by digit) that the atom can be split by.
+static AxisList fitting(const FlowGraph &graph, const Atom &atom, const AxisList &axes) {
+  AxisList digits = primes(axes);
+  while (!digits.empty() && !canShard(graph, atom, digits))
+    digits.pop_back();
+  return canonical(digits);
+}
+
+/// Whether `start`, through linked atoms of which each `passes`, is linked with one that
+/// is the `goal`.
+template <typename Passes, typename Goal>
+static bool reaches(const FlowGraph &graph, int32_t start, Passes passes, Goal goal) {
+  std::set<int32_t> seen{start};
+  std::vector<int32_t> open{start};
+  while (!open.empty()) {
+    const Atom &atom = graph.atoms[open.back()];
+    open.pop_back();
+    if (goal(atom))
+      return true;
+    if (!passes(atom))
+      continue;
+    for (const Atom::Link &link : atom.links)
+      if (graph.ops[graph.atoms[link.atom].op].kind != FlowKind::Source &&
+          seen.insert(link.atom).second)
+        open.push_back(link.atom);
+  }
+  return false;
+}
+
+/// Whether dim 0 of an argument reaches dim 0 of some result through linked factors that
+/// can be split: then it is a batch dim.
+static bool reachesResult(const FlowGraph &graph, int32_t start) {
+  auto parallel = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; };
+  return reaches(graph, start, parallel, [&](const Atom &a) {
+    return parallel(a) && graph.ops[a.op].kind == FlowKind::Sink;
+  });
+}
+
+/// Seeds that split the batch dim of every argument.
+static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &axes,
+                                    std::vector<std::string> *notes) {
+  std::vector<Seed> seeds;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Argument || op.rule.results[0].empty())
+      continue;
+    auto dim = graph.dimAtoms(static_cast<int32_t>(i), op.rule.results[0][0]);
+    const auto &shape = graph.values[op.results[0]].shape;
+    if (dim.empty() || !reachesResult(graph, dim[0])) {
+      if (notes)
+        notes->push_back("input '" + op.name + "' has no batch dim to split (dim 0 of " +
+                         "size " + std::to_string(shape[0]) + "); it is replicated");
+      continue;
+    }
+    AxisList fit = fitting(graph, graph.atoms[dim[0]], axes);
+    if (notes && product(fit) != product(axes))
+      notes->push_back("the batch dim of '" + op.name + "', of size " +
+                       std::to_string(shape[0]) + ", is split " +
+                       std::to_string(product(fit)) + " ways of " +
+                       std::to_string(product(axes)) + "; the rest is replicated");
+    if (!fit.empty())
+      seeds.push_back({dim[0], fit, "data-parallel over " + graph.mesh.str(axes), 0});
+  }
+  return seeds;
+}
+
+/// Seeds that split the first dim of every argument that is read through windows (rows of
+/// pictures) and can be split so: none if there is no such argument.
+static std::vector<Seed> spatialSeeds(const FlowGraph &graph, const AxisList &axes) {
+  std::vector<Seed> seeds;
+  auto window = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Window; };
+  auto parallel = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; };
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Argument)
+      continue;
+    for (const std::vector<int32_t> &factors : op.rule.results[0]) {
+      auto dim = graph.dimAtoms(static_cast<int32_t>(i), factors);
+      if (dim.empty() || !canShard(graph, graph.atoms[dim[0]], axes) ||
+          !reaches(graph, dim[0], parallel, window))
+        continue;
+      seeds.push_back({dim[0], axes, "pictures split over " + graph.mesh.str(axes), 0});
+      break;
+    }
+  }
+  return seeds;
+}
+
+static Expected<Decision> finish(const FlowGraph &graph, const std::vector<Seed> &seeds) {
+  auto spread = propagate(graph, seeds);
+  if (!spread)
+    return tl::unexpected(spread.error());
+  Decision decision;
+  decision.strategies = strategiesOf(graph, spread->axes, seeds);
+  decision.propagated = std::move(*spread);
+  decision.price = price(graph, decision.strategies);
+  return decision;
+}
+
+namespace {
+/// Finds good splits of the largest weights over some axes, one class of equal shapes at
+/// a time: none, or any one dim, whichever prices lowest.
+class WeightSplitter {
+public:
+  WeightSplitter(const FlowGraph &graph, AxisList axes) : graph(graph), axes(axes) {}
+
+  Expected<Decision> run(std::vector<Seed> seeds) {
+    auto best = finish(graph, seeds);
+    if (!best)
+      return best;
+    size_t tried = 0;
+    for (const auto &[key, sources] : classes()) {
+      if (++tried > maxClasses)
+        break;
+      if (alreadySplit(*best, sources))
+        continue;
+      std::vector<Seed> kept = seeds;
+      for (size_t d = 0; d < key.second.size(); ++d) {
+        std::vector<Seed> trial = seeds;
+        for (int32_t op : sources)
+          addSeeds(trial, op, d);
+        if (trial.size() == seeds.size())
+          continue;
+        auto decision = finish(graph, trial);
+        if (decision && decision->price.score() < best->price.score()) {
+          best = std::move(decision);
+          kept = std::move(trial);
+        }
+      }
+      seeds = std::move(kept);
+    }
+    return best;
+  }
+
+private:
+  static constexpr size_t maxClasses = 8;
+  /// Largest first, then by shape: independent of the order of ops.
+  using Key = std::pair<int64_t, std::vector<int64_t>>;
+
+  std::map<Key, std::vector<int32_t>, std::greater<>> classes() const {
+    std::map<Key, std::vector<int32_t>, std::greater<>> result;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].kind != FlowKind::Source)
+        continue;
+      const FlowValue &value = graph.values[graph.ops[i].results[0]];
+      if (value.shape.size() >= 2)
+        result[{value.bytes(), value.shape}].push_back(static_cast<int32_t>(i));
+    }
+    return result;
+  }
+
+  /// Whether most users of these weights already read only parts over the axes.
+  bool alreadySplit(const Decision &decision, const std::vector<int32_t> &sources) const {
+    size_t split = 0;
+    for (int32_t op : sources) {
+      const FlowValue &value = graph.values[graph.ops[op].results[0]];
+      for (const FlowUse &use : value.uses)
+        if (overlap(operandLayout(graph.ops[use.op].rule, decision.strategies[use.op],
+                                  use.operand)
+                        .shardingAxes(),
+                    axes)) {
+          ++split;
+          break;
+        }
+    }
+    return 2 * split > sources.size();
+  }
+
+  /// Seeds the users of a weight rather than the weight: the plan decides for a loop.
+  void addSeeds(std::vector<Seed> &seeds, int32_t op, size_t d) const {
+    const FlowValue &value = graph.values[graph.ops[op].results[0]];
+    for (const FlowUse &use : value.uses) {
+      const FlowOp &user = graph.ops[use.op];
+      auto dim = graph.dimAtoms(use.op, user.rule.operands[use.operand][d]);
+      auto lists = dim.empty() ? Expected<std::vector<AxisList>>(makeError(""))
+                               : distribute(graph, dim, axes);
+      if (!lists)
+        continue;
+      for (size_t i = 0; i < dim.size(); ++i)
+        if (!(*lists)[i].empty())
+          seeds.push_back({dim[i], (*lists)[i],
+                           "large weights split over " + graph.mesh.str(axes), 0});
+    }
+  }
+
+  const FlowGraph &graph;
+  AxisList axes;
+};
+} // namespace
+
+/// The cheapest of: data-parallel over each subset of axes, weights or pictures split
+/// over the rest.
+static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
+  size_t n = graph.mesh.axes().size();
+  if (graph.mesh.numRanks() == 1)
+    return finish(graph, {});
+  Expected<Decision> best = makeError("");
+  std::string bestText;
+  int tried = 0;
+  auto offer = [&](Expected<Decision> decision, const AxisList &batch,
+                   const std::string &what, const AxisList &rest) {
+    ++tried;
+    if (!decision || (best && decision->price.score() >= best->price.score()))
+      return;
+    best = std::move(decision);
+    bestText = batch.empty() ? "" : "data-parallel over " + graph.mesh.str(batch);
+    if (!rest.empty())
+      bestText += (batch.empty() ? "" : ", ") + what + " over " + graph.mesh.str(rest);
+  };
+  // Data-parallel over everything first, then with early axes for the batch, so that of
+  // equally cheap plans the one that the axes' order suggests wins. Beyond 4 axes the
+  // later ones go with the fourth.
+  size_t free = std::min<size_t>(n, 4);
+  for (uint64_t subset = uint64_t(1) << free; subset-- > 0;) {
+    AxisList batch, rest;
+    for (size_t a = 0; a < n; ++a)
+      (subset >> (free - 1 - std::min(a, free - 1)) & 1 ? batch : rest)
+          .push_back(graph.mesh.whole(static_cast<int32_t>(a)));
+    auto seeds = batchSeeds(graph, batch, nullptr);
+    if (rest.empty()) {
+      offer(finish(graph, seeds), batch, "", rest);
+      continue;
+    }
+    offer(WeightSplitter(graph, rest).run(seeds), batch, "large weights", rest);
+    auto pictures = spatialSeeds(graph, rest);
+    seeds.insert(seeds.end(), pictures.begin(), pictures.end());
+    if (!pictures.empty())
+      offer(finish(graph, seeds), batch, "pictures", rest);
+  }
+  if (best)
+    best->notes.push_back("auto: tried " + std::to_string(tried) +
+                          " seeds and kept the cheapest: " + bestText);
+  return best;
+}
+
+/// Ops that stay unsplit although the mesh has ranks to share: named, most work first.
+static void nameReplicated(const FlowGraph &graph, Decision &decision) {
+  if (graph.mesh.numRanks() == 1)
+    return;
+  std::vector<std::pair<int64_t, std::string>> whole;
+  int64_t total = 0, undivided = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    total += op.flops;
+    if (op.kind != FlowKind::Compute || !decision.strategies[i].axes().empty())
+      continue;
+    undivided += op.flops;
+    whole.emplace_back(-op.flops, op.name);
+  }
+  if (whole.empty())
+    return;
+  std::sort(whole.begin(), whole.end());
+  std::string names;
+  for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
+    names += (i ? ", '" : "'") + whole[i].second + "'";
+  int64_t percent = total == 0 ? 0 : 100 * undivided / total;
+  decision.notes.push_back(
+      std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
+      std::to_string(percent) +
+      (whole.size() == 1 ? "% of the work) runs" : "% of the work) run") +
+      " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
+}
+
+/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
+static void noteConflicts(const FlowGraph &graph, Decision &decision) {
+  constexpr size_t shown = 6;
+  const auto &conflicts = decision.propagated.conflicts;
+  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
+    decision.notes.push_back(
+        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
+        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
+        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
+  if (conflicts.size() > shown)
+    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
+                             " more such conflicts; --explain NODE tells of one");
+}
+
+/// Pins every op of the sub-graphs that ask for data-parallel to what batch seeds alone
+/// give it.
+static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
+                                   std::vector<Seed> &seeds) {
+  bool any = false;
+  for (const SubgraphHint &hint : hints.subgraphs)
+    any |= hint.mode == ShardMode::DataParallel;
+  auto batch = propagate(graph, any ? batchSeeds(graph, graph.mesh.all(), nullptr)
+                                    : std::vector<Seed>{});
+  if (!batch)
+    return tl::unexpected(batch.error());
+  for (const SubgraphHint &hint : hints.subgraphs) {
+    bool found = false;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Compute ||
+          ::fnmatch(hint.glob.c_str(), op.name.c_str(), 0) != 0)
+        continue;
+      found = true;
+      if (hint.mode == ShardMode::DataParallel)
+        for (int32_t a : graph.allAtoms(static_cast<int32_t>(i)))
+          seeds.push_back({a, batch->axes[a], "sub-graph '" + hint.glob + "'", 0});
+    }
+    if (!found)
+      return makeError(hints.file + ": no node is named '" + hint.glob + "'");
+  }
+  return {};
+}
+
+Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
+                                   const Hints &hints) {
+  Expected<Decision> decision = makeError("");
+  std::vector<std::string> notes;
+  if (mode == ShardMode::Auto && hints.empty()) {
+    decision = cheapestSeed(graph);
+  } else {
+    auto seeds = resolveHints(graph, hints);
+    if (!seeds)
+      return tl::unexpected(seeds.error());
+    if (auto ok = pinSubgraphs(graph, hints, *seeds); !ok)
+      return tl::unexpected(ok.error());
+    if (mode == ShardMode::DataParallel)
+      for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes)) {
+        // Hints win over the default.
+        seed.priority = NodeHint::lastPriority + 1;
+        seeds->push_back(std::move(seed));
+      }
+    decision = finish(graph, *seeds);
+  }
+  if (!decision)
+    return decision;
+  decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
+  noteConflicts(graph, *decision);
+  nameReplicated(graph, *decision);
+  return decision;
+}

@@ -1,0 +1,365 @@
+//===- Payload.cpp - Parsing and evaluating scalar payloads ---------------===//
+#include "partita/Rule/Scalar/Payload.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+using namespace partita;
+
+namespace {
+struct FunctionInfo {
+  std::string_view name;
+  ScalarOp op;
+  size_t arity;
+};
+} // namespace
+
+static constexpr FunctionInfo functions[] = {
+    {"exp", ScalarOp::Exp, 1},     {"log", ScalarOp::Log, 1},
+    {"sqrt", ScalarOp::Sqrt, 1},   {"erf", ScalarOp::Erf, 1},
+    {"tanh", ScalarOp::Tanh, 1},   {"sin", ScalarOp::Sin, 1},
+    {"cos", ScalarOp::Cos, 1},     {"abs", ScalarOp::Abs, 1},
+    {"floor", ScalarOp::Floor, 1}, {"ceil", ScalarOp::Ceil, 1},
+    {"round", ScalarOp::Round, 1}, {"sign", ScalarOp::Sign, 1},
+    {"isnan", ScalarOp::IsNaN, 1}, {"pow", ScalarOp::Pow, 2},
+    {"min", ScalarOp::Min, 2},     {"max", ScalarOp::Max, 2},
+    {"mod", ScalarOp::Mod, 2},     {"select", ScalarOp::Select, 3},
+};
+
+namespace partita {
+/// Recursive descent over the usual precedence levels.
+class PayloadParser {
+public:
+  explicit PayloadParser(std::string_view text) : text(text) {}
+
+  Expected<Payload> run() {
+    std::optional<int32_t> root = binary(0);
+    skip();
+    if (root && at != text.size())
+      fail("unexpected '" + std::string(text.substr(at, 1)) + "'");
+    if (!problem.empty())
+      return makeError("payload \"" + std::string(text) + "\": " + problem);
+    // The root must be last: evaluation returns the last node.
+    if (*root != static_cast<int32_t>(payload.list.size()) - 1)
+      payload.list.push_back(payload.list[*root]);
+    return std::move(payload);
+  }
+
+private:
+  struct BinaryInfo {
+    std::string_view token;
+    ScalarOp op;
+    int level;
+  };
+  static constexpr BinaryInfo binaries[] = {
+      {"||", ScalarOp::Or, 0},        {"&&", ScalarOp::And, 1},
+      {"==", ScalarOp::Equal, 2},     {"!=", ScalarOp::NotEqual, 2},
+      {"<=", ScalarOp::LessEqual, 3}, {">=", ScalarOp::GreaterEqual, 3},
+      {"<", ScalarOp::Less, 3},       {">", ScalarOp::Greater, 3},
+      {"+", ScalarOp::Add, 4},        {"-", ScalarOp::Sub, 4},
+      {"*", ScalarOp::Mul, 5},        {"/", ScalarOp::Div, 5},
+  };
+  static constexpr int unaryLevel = 6;
+
+  void skip() {
+    while (at < text.size() && text[at] == ' ')
+      ++at;
+  }
+  bool accept(std::string_view token) {
+    skip();
+    if (text.substr(at, token.size()) != token)
+      return false;
+    at += token.size();
+    return true;
+  }
+  std::optional<int32_t> fail(std::string message) {
+    if (problem.empty())
+      problem = std::move(message);
+    return std::nullopt;
+  }
+  int32_t add(ScalarNode node) {
+    payload.list.push_back(std::move(node));
+    return static_cast<int32_t>(payload.list.size()) - 1;
+  }
+
+  std::optional<int32_t> binary(int level) {
+    if (level == unaryLevel)
+      return unary();
+    std::optional<int32_t> left = binary(level + 1);
+    while (left) {
+      const BinaryInfo *match = nullptr;
+      for (const BinaryInfo &info : binaries)
+        if (info.level == level && accept(info.token)) {
+          match = &info;
+          break;
+        }
+      if (!match)
+        return left;
+      std::optional<int32_t> right = binary(level + 1);
+      if (!right)
+        return std::nullopt;
+      left = add({match->op, {*left, *right}, 0, 0, {}});
+    }
+    return left;
+  }
+
+  std::optional<int32_t> unary() {
+    if (accept("-")) {
+      auto inner = unary();
+      return inner ? std::optional(add({ScalarOp::Neg, {*inner}, 0, 0, {}})) : inner;
+    }
+    if (accept("!")) {
+      auto inner = unary();
+      return inner ? std::optional(add({ScalarOp::Not, {*inner}, 0, 0, {}})) : inner;
+    }
+    return primary();
+  }
+
+  std::optional<int32_t> primary() {
+    skip();
+    if (at == text.size())
+      return fail("unexpected end");
+    if (accept("(")) {
+      auto inner = binary(0);
+      return inner && !accept(")") ? fail("expected ')'") : inner;
+    }
+    char c = text[at];
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') {
+      std::string copy(text.substr(at));
+      char *end = nullptr;
+      double value = std::strtod(copy.c_str(), &end);
+      at += static_cast<size_t>(end - copy.c_str());
+      return add({ScalarOp::Constant, {}, 0, value, {}});
+    }
+    if (std::isalpha(static_cast<unsigned char>(c)) || c == '_')
+      return identifier();
+    return fail("unexpected '" + std::string(1, c) + "'");
+  }
+
+  std::optional<int32_t> identifier() {
+    size_t begin = at;
+    while (at < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_'))
+      ++at;
+    std::string_view word = text.substr(begin, at - begin);
+    if (accept("("))
+      return call(word);
+    static constexpr std::string_view operandNames = "xyzw";
+    if (size_t i = operandNames.find(word); word.size() == 1 && i != word.npos)
+      return add({ScalarOp::Operand, {}, static_cast<int32_t>(i), 0, {}});
+    return add({ScalarOp::Attribute, {}, attributeIndex(word), 0, std::string(word)});
+  }
+
+  /// Position of the attribute among the distinct ones, in order of appearance.
+  int32_t attributeIndex(std::string_view word) const {
+    std::vector<std::string> names = payload.attributeNames();
+    auto it = std::find(names.begin(), names.end(), word);
+    return static_cast<int32_t>(it - names.begin());
+  }
+
+  std::optional<int32_t> call(std::string_view word) {
+    for (const FunctionInfo &info : functions) {
+      if (info.name != word)
+        continue;
+      std::vector<int32_t> args;
+      for (size_t i = 0; i < info.arity; ++i) {
+        if (i != 0 && !accept(","))
+          return fail("'" + std::string(word) + "' takes " + std::to_string(info.arity) +
+                      " arguments");
+        auto arg = binary(0);
+        if (!arg)
+          return std::nullopt;
+        args.push_back(*arg);
+      }
+      if (!accept(")"))
+        return fail("expected ')' after the arguments of '" + std::string(word) + "'");
+      return add({info.op, std::move(args), 0, 0, {}});
+    }
+    return fail("unknown function '" + std::string(word) + "'");
+  }
+
+  std::string_view text;
+  size_t at = 0;
+  std::string problem;
+  Payload payload;
+};
+} // namespace partita
+
+Expected<Payload> Payload::parse(std::string_view text) {
+  return PayloadParser(text).run();
+}
+
+int32_t Payload::numOperands() const {
+  int32_t count = 0;
+  for (const ScalarNode &n : list)
+    if (n.op == ScalarOp::Operand)
+      count = std::max(count, n.operand + 1);
+  return count;
+}
+
+int64_t Payload::flops() const {
+  return std::count_if(list.begin(), list.end(),
+                       [](const ScalarNode &n) { return n.op > ScalarOp::Constant; });
+}
+
+bool Payload::resultIsBool() const {
+  ScalarOp op = list.back().op;
+  return (op >= ScalarOp::Less && op <= ScalarOp::Not) || op == ScalarOp::IsNaN;
+}
+
+std::vector<std::string> Payload::attributeNames() const {
+  std::vector<std::string> names;
+  for (const ScalarNode &n : list)
+    if (n.op == ScalarOp::Attribute &&
+        std::find(names.begin(), names.end(), n.attribute) == names.end())
+      names.push_back(n.attribute);
+  return names;
+}
+
+/// NaN-propagating minimum and maximum, as ONNX and numpy have them.
+template <typename T> static T propagatingMin(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(a) || std::isnan(b))
+      return std::numeric_limits<T>::quiet_NaN();
+  return a < b ? a : b;
+}
+template <typename T> static T propagatingMax(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(a) || std::isnan(b))
+      return std::numeric_limits<T>::quiet_NaN();
+  return a > b ? a : b;
+}
+
+static double power(double base, double exponent) { return std::pow(base, exponent); }
+
+static int64_t power(int64_t base, int64_t exponent) {
+  if (exponent < 0)
+    return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+  uint64_t result = 1, square = static_cast<uint64_t>(base);
+  for (auto e = static_cast<uint64_t>(exponent); e != 0; e >>= 1, square *= square)
+    if (e & 1)
+      result *= square;
+  return static_cast<int64_t>(result);
+}
+
+/// Integers wrap (unsigned arithmetic) and division by zero gives 0, so that no input of
+/// a test can be undefined behaviour.
+template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
+  constexpr bool isFloat = std::is_floating_point_v<T>;
+  auto wrap = [](auto f, T a, T b) {
+    if constexpr (isFloat)
+      return f(a, b);
+    else
+      return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+  };
+  auto real = [](double value) { return static_cast<T>(value); };
+  switch (op) {
+  case ScalarOp::Add:
+    return wrap([](auto x, auto y) { return x + y; }, a, b);
+  case ScalarOp::Sub:
+    return wrap([](auto x, auto y) { return x - y; }, a, b);
+  case ScalarOp::Mul:
+    return wrap([](auto x, auto y) { return x * y; }, a, b);
+  case ScalarOp::Div:
+    if constexpr (isFloat)
+      return a / b;
+    else
+      return b == 0    ? 0
+             : b == -1 ? wrap([](auto x, auto y) { return y - x; }, a, T(0))
+                       : a / b;
+  case ScalarOp::Mod:
+    if constexpr (isFloat)
+      return std::fmod(a, b);
+    else if (b == 0 || b == -1)
+      return 0;
+    else
+      return (a % b + b) % b;
+  case ScalarOp::Neg:
+    return wrap([](auto x, auto y) { return y - x; }, a, T(0));
+  case ScalarOp::Less:
+    return a < b;
+  case ScalarOp::LessEqual:
+    return a <= b;
+  case ScalarOp::Greater:
+    return a > b;
+  case ScalarOp::GreaterEqual:
+    return a >= b;
+  case ScalarOp::Equal:
+    return a == b;
+  case ScalarOp::NotEqual:
+    return a != b;
+  case ScalarOp::And:
+    return a != 0 && b != 0;
+  case ScalarOp::Or:
+    return a != 0 || b != 0;
+  case ScalarOp::Not:
+    return a == 0;
+  case ScalarOp::Exp:
+    return real(std::exp(static_cast<double>(a)));
+  case ScalarOp::Log:
+    return real(std::log(static_cast<double>(a)));
+  case ScalarOp::Sqrt:
+    return real(std::sqrt(static_cast<double>(a)));
+  case ScalarOp::Erf:
+    return real(std::erf(static_cast<double>(a)));
+  case ScalarOp::Tanh:
+    return real(std::tanh(static_cast<double>(a)));
+  case ScalarOp::Sin:
+    return real(std::sin(static_cast<double>(a)));
+  case ScalarOp::Cos:
+    return real(std::cos(static_cast<double>(a)));
+  case ScalarOp::Floor:
+    return isFloat ? real(std::floor(static_cast<double>(a))) : a;
+  case ScalarOp::Ceil:
+    return isFloat ? real(std::ceil(static_cast<double>(a))) : a;
+  case ScalarOp::Round:
+    return isFloat ? real(std::nearbyint(static_cast<double>(a))) : a;
+  case ScalarOp::Abs:
+    return a < 0 ? apply<T>(ScalarOp::Neg, a, 0, 0) : a;
+  case ScalarOp::Sign:
+    return a > 0 ? 1 : a < 0 ? T(-1) : a;
+  case ScalarOp::IsNaN:
+    return a != a;
+  case ScalarOp::Pow:
+    return power(a, b);
+  case ScalarOp::Min:
+    return propagatingMin(a, b);
+  case ScalarOp::Max:
+    return propagatingMax(a, b);
+  case ScalarOp::Select:
+    return a != 0 ? b : c;
+  case ScalarOp::Operand:
+  case ScalarOp::Attribute:
+  case ScalarOp::Constant:
+    break;
+  }
+  return a;
+}
+
+template <typename T>
+T Payload::evaluate(const T *operands, const std::vector<T> &attributes,
+                    std::vector<T> &scratch) const {
+  scratch.resize(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const ScalarNode &n = list[i];
+    if (n.op == ScalarOp::Operand) {
+      scratch[i] = operands[n.operand];
+    } else if (n.op == ScalarOp::Constant) {
+      scratch[i] = static_cast<T>(n.value);
+    } else if (n.op == ScalarOp::Attribute) {
+      scratch[i] = attributes[n.operand];
+    } else {
+      auto arg = [&](size_t k) { return k < n.args.size() ? scratch[n.args[k]] : T(0); };
+      scratch[i] = apply<T>(n.op, arg(0), arg(1), arg(2));
+    }
+  }
+  return scratch.back();
+}
+
+template double Payload::evaluate(const double *, const std::vector<double> &,
+                                  std::vector<double> &) const;
+template int64_t Payload::evaluate(const int64_t *, const std::vector<int64_t> &,
+                                   std::vector<int64_t> &) const;

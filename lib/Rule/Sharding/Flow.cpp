@@ -1,0 +1,242 @@
+//===- Flow.cpp - A program as ops, values and loops ----------------------===//
+#include "partita/Rule/Sharding/Flow.h"
+
+#include "partita/Base/DType.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+using namespace partita;
+
+int64_t FlowValue::bytes() const { return elementCount(shape) * elementBytes; }
+
+int32_t FlowGraph::addValue(std::string name, std::vector<int64_t> shape,
+                            int64_t elementBytes) {
+  values.push_back({std::move(name), std::move(shape), elementBytes, -1, 0, {}});
+  return static_cast<int32_t>(values.size()) - 1;
+}
+
+int32_t FlowGraph::addOp(FlowOp op) {
+  auto number = static_cast<int32_t>(ops.size());
+  for (size_t i = 0; i < op.operands.size(); ++i)
+    values[op.operands[i]].uses.push_back({number, static_cast<int32_t>(i)});
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    values[op.results[i]].producer = number;
+    values[op.results[i]].result = static_cast<int32_t>(i);
+  }
+  ops.push_back(std::move(op));
+  return number;
+}
+
+std::vector<int32_t> FlowGraph::dimAtoms(int32_t op,
+                                         const std::vector<int32_t> &factors) const {
+  std::vector<int32_t> result;
+  for (int32_t f : factors)
+    result.insert(result.end(), opAtoms[op][f].begin(), opAtoms[op][f].end());
+  return result;
+}
+
+namespace {
+/// Cut points of a factor: sizes of its pieces, major to minor.
+using Pieces = std::vector<int64_t>;
+
+/// One end of a value's dim: the factors of an op that make it up.
+struct Port {
+  int32_t op;
+  const std::vector<int32_t> *factors;
+  bool isOperand;
+};
+
+class Refiner {
+public:
+  explicit Refiner(const FlowGraph &graph) : graph(graph) {
+    for (const FlowOp &op : graph.ops) {
+      pieces.emplace_back();
+      for (const Factor &factor : op.rule.factors)
+        pieces.back().push_back({factor.size});
+    }
+  }
+
+  std::vector<std::vector<Pieces>> run() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const FlowValue &value : graph.values)
+        for (size_t d = 0; d < value.shape.size(); ++d)
+          changed |= refineDim(portsOf(graph, value, d));
+    }
+    return std::move(pieces);
+  }
+
+  static std::vector<Port> portsOf(const FlowGraph &graph, const FlowValue &value,
+                                   size_t dim) {
+    std::vector<Port> ports;
+    if (value.producer >= 0)
+      ports.push_back({value.producer,
+                       &graph.ops[value.producer].rule.results[value.result][dim],
+                       false});
+    for (const FlowUse &use : value.uses)
+      ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim], true});
+    return ports;
+  }
+
+private:
+  /// The pieces of one factor as the port's dim has them.
+  Pieces piecesAt(const Port &port, int32_t f) const {
+    const Factor &factor = graph.ops[port.op].rule.factors[f];
+    return factor.kind == FactorKind::Window ? Pieces{factor.extent(port.isOperand)}
+                                             : pieces[port.op][f];
+  }
+
+  /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
+  /// What is minor to a cut but may not be split needs none: the others would be cut for
+  /// nothing, and a dim that is read through windows cannot follow.
+  std::vector<int64_t> cutsOf(const Port &port) const {
+    std::vector<int64_t> cuts;
+    int64_t suffix = 1;
+    const auto &factors = graph.ops[port.op].rule.factors;
+    bool bare = true;
+    for (size_t i = port.factors->size(); i-- > 0;) {
+      bool wasBare = bare;
+      bare &= factors[(*port.factors)[i]].kind == FactorKind::Replicate;
+      if (wasBare && !bare)
+        cuts.clear();
+      const Pieces list = piecesAt(port, (*port.factors)[i]);
+      for (size_t k = list.size(); k-- > 0;) {
+        suffix *= list[k];
+        cuts.push_back(suffix);
+      }
+    }
+    if (!cuts.empty())
+      cuts.pop_back();
+    return cuts;
+  }
+
+  bool refineDim(const std::vector<Port> &ports) {
+    std::vector<int64_t> cuts;
+    for (const Port &port : ports)
+      for (int64_t cut : cutsOf(port))
+        cuts.push_back(cut);
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    bool changed = false;
+    for (const Port &port : ports)
+      for (int64_t cut : cuts)
+        changed |= tryCut(port, cut);
+    return changed;
+  }
+
+  /// Cuts the piece of a port's dim that `cut` falls into, if it divides there. Windows
+  /// overlap, so that a dim which is read through them has no pieces.
+  bool tryCut(const Port &port, int64_t cut) {
+    int64_t suffix = 1;
+    for (size_t i = port.factors->size(); i-- > 0;) {
+      int32_t f = (*port.factors)[i];
+      if (graph.ops[port.op].rule.factors[f].kind == FactorKind::Window)
+        return false;
+      Pieces &list = pieces[port.op][f];
+      for (size_t k = list.size(); k-- > 0;) {
+        int64_t piece = list[k];
+        if (cut > suffix && cut < suffix * piece) {
+          if (cut % suffix != 0 || piece % (cut / suffix) != 0)
+            return false;
+          list[k] = piece / (cut / suffix);
+          list.insert(list.begin() + static_cast<int64_t>(k) + 1, cut / suffix);
+          return true;
+        }
+        suffix *= piece;
+      }
+    }
+    return false;
+  }
+
+  const FlowGraph &graph;
+  std::vector<std::vector<Pieces>> pieces;
+};
+
+/// An atom of a port with its place: [low, low * size) in suffix products.
+struct Placed {
+  int32_t atom;
+  int64_t low, size;
+  bool major;
+};
+} // namespace
+
+/// The producer and this many users at most are linked pair by pair.
+static constexpr size_t maxPairedEnds = 6;
+
+static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
+  std::vector<int32_t> list = graph.dimAtoms(port.op, *port.factors);
+  std::vector<Placed> result;
+  int64_t suffix = 1;
+  for (size_t i = list.size(); i-- > 0;) {
+    int64_t size = graph.extent(graph.atoms[list[i]], port.isOperand);
+    result.push_back({list[i], suffix, size, i == 0});
+    suffix *= size;
+  }
+  return result;
+}
+
+void FlowGraph::finalize() {
+  auto pieces = Refiner(*this).run();
+  for (size_t op = 0; op < ops.size(); ++op) {
+    firstAtom.push_back(static_cast<int32_t>(atoms.size()));
+    opAtoms.emplace_back();
+    for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
+      opAtoms.back().emplace_back();
+      bool bare = ops[op].rule.factors[f].kind == FactorKind::Replicate;
+      for (int64_t size : pieces[op][f]) {
+        opAtoms.back().back().push_back(static_cast<int32_t>(atoms.size()));
+        atoms.push_back(
+            {static_cast<int32_t>(op), static_cast<int32_t>(f), size, true, bare, {}});
+      }
+    }
+  }
+  firstAtom.push_back(static_cast<int32_t>(atoms.size()));
+  for (size_t v = 0; v < values.size(); ++v)
+    for (size_t d = 0; d < values[v].shape.size(); ++d) {
+      std::vector<std::vector<Placed>> ends;
+      for (const Port &port : Refiner::portsOf(*this, values[v], d))
+        ends.push_back(place(*this, port));
+      auto canSplit = [&](const Placed &p) {
+        return kindOf(atoms[p.atom]) != FactorKind::Replicate;
+      };
+      // Users see each other through the producer only where they are many, or where it
+      // is a source, through which nothing spreads: pairs would be quadratic in layers.
+      bool star = ends.size() > maxPairedEnds || ops[values[v].producer].isSource();
+      for (size_t a = 0; a < ends.size(); ++a)
+        for (const Placed &p : ends[a]) {
+          atoms[p.atom].canPad &= p.major;
+          for (size_t b = 0; b < (star && a != 0 ? 1 : ends.size()); ++b)
+            for (const Placed &q : ends[b]) {
+              if (a == b)
+                continue;
+              int64_t common = std::gcd(p.size, q.size);
+              if (p.low == q.low && p.size == q.size)
+                common = 0;
+              else if (!p.major || !q.major || !canSplit(p) || !canSplit(q) ||
+                       common == 1)
+                continue;
+              atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v), common});
+            }
+        }
+    }
+  // Both are properties of the whole class of linked atoms.
+  std::vector<int32_t> open;
+  auto spread = [&](auto holds, auto set) {
+    for (size_t a = 0; a < atoms.size(); ++a)
+      if (holds(atoms[a]))
+        open.push_back(static_cast<int32_t>(a));
+    while (!open.empty()) {
+      int32_t from = open.back();
+      open.pop_back();
+      for (const Atom::Link &link : atoms[from].links)
+        if (link.common == 0 && !holds(atoms[link.atom])) {
+          set(atoms[link.atom]);
+          open.push_back(link.atom);
+        }
+    }
+  };
+  spread([](const Atom &a) { return !a.canPad; }, [](Atom &a) { a.canPad = false; });
+  spread([](const Atom &a) { return a.refused; }, [](Atom &a) { a.refused = true; });
+}

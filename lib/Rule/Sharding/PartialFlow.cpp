@@ -1,0 +1,453 @@
+//===- PartialFlow.cpp - Padding, delayed partial sums, serving users -----===//
+#include "partita/Rule/Sharding/Propagation.h"
+
+#include "partita/Base/Layout/Reshard.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+using namespace partita;
+
+//===-- Padded extents ----------------------------------------------------===//
+
+namespace {
+/// Union-find over atoms that are pieces of the same thing.
+class Classes {
+public:
+  explicit Classes(const FlowGraph &graph) : parent(graph.atoms.size()) {
+    std::iota(parent.begin(), parent.end(), 0);
+    for (size_t a = 0; a < graph.atoms.size(); ++a)
+      for (const Atom::Link &link : graph.atoms[a].links)
+        if (link.common == 0)
+          parent[find(static_cast<int32_t>(a))] = find(link.atom);
+  }
+  int32_t find(int32_t a) {
+    while (parent[a] != a)
+      a = parent[a] = parent[parent[a]];
+    return a;
+  }
+
+private:
+  std::vector<int32_t> parent;
+};
+} // namespace
+
+/// Per atom the one padded extent of its class: a multiple of the product of all distinct
+/// axes that any layout of the class uses, so that every nesting of them cuts at the same
+/// places.
+static std::vector<int64_t> paddedExtents(const FlowGraph &graph,
+                                          const std::vector<AxisList> &axes) {
+  Classes classes(graph);
+  std::vector<AxisList> used(graph.atoms.size());
+  std::vector<bool> uneven(graph.atoms.size(), false);
+  for (size_t a = 0; a < graph.atoms.size(); ++a) {
+    int32_t root = classes.find(static_cast<int32_t>(a));
+    for (const AxisRef &digit : primes(axes[a]))
+      if (std::find(used[root].begin(), used[root].end(), digit) == used[root].end())
+        used[root].push_back(digit);
+    if (graph.atoms[a].size % product(axes[a]) != 0)
+      uneven[root] = true;
+  }
+  std::vector<int64_t> result;
+  for (size_t a = 0; a < graph.atoms.size(); ++a) {
+    int32_t root = classes.find(static_cast<int32_t>(a));
+    int64_t size = graph.atoms[a].size, unit = uneven[root] ? product(used[root]) : 1;
+    result.push_back((size + unit - 1) / unit * unit);
+  }
+  return result;
+}
+
+//===-- Delaying partial values -------------------------------------------===//
+
+namespace {
+/// Decides, from the arguments on, which values stay partial. A value stays partial if
+/// every user can let it pass and none of their results is larger than the value.
+class Delayer {
+public:
+  Delayer(const FlowGraph &graph, std::vector<Strategy> &strategies)
+      : graph(graph), strategies(strategies), kept(graph.values.size()) {}
+
+  /// Ops of equal depth together, so that the result does not depend on their order.
+  void run() {
+    std::map<int64_t, std::vector<int32_t>> levels;
+    std::vector<int64_t> depth(graph.ops.size(), 0);
+    for (size_t op = 0; op < graph.ops.size(); ++op) {
+      for (int32_t value : graph.ops[op].operands)
+        if (int32_t producer = graph.values[value].producer; producer >= 0)
+          depth[op] = std::max(depth[op], depth[producer] + 1);
+      levels[depth[op]].push_back(static_cast<int32_t>(op));
+    }
+    for (const auto &[level, ops] : levels) {
+      for (int32_t op : ops)
+        enter(op);
+      for (int32_t op : ops)
+        for (size_t i = 0; i < graph.ops[op].results.size(); ++i)
+          leave(op, i);
+    }
+  }
+
+private:
+  Layout producedLayout(int32_t value) const {
+    const FlowValue &v = graph.values[value];
+    return resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
+  }
+
+  /// The linear set through which `kind` on `axes` may enter `op` at `operand`, or -1.
+  int32_t setFor(const FlowUse &use, ReduceKind kind, const AxisList &axes) const {
+    const FlowOp &op = graph.ops[use.op];
+    if (op.kind != FlowKind::Compute || overlap(strategies[use.op].axes(), axes))
+      return -1;
+    for (size_t s = 0; s < op.rule.linear.size(); ++s) {
+      const LinearSet &set = op.rule.linear[s];
+      if (set.kind != kind || !contains(set, use.operand) ||
+          !canPass(op.rule, strategies[use.op], static_cast<int32_t>(s)))
+        continue;
+      if (othersFit(op, set, use.operand, axes))
+        return static_cast<int32_t>(s);
+    }
+    return -1;
+  }
+
+  static bool contains(const LinearSet &set, int32_t operand) {
+    return std::find(set.operands.begin(), set.operands.end(), operand) !=
+           set.operands.end();
+  }
+
+  /// The other operands of the set can become partial for free: they do not use the axes
+  /// in their dims. Operands outside the set are required replicated along the axes by
+  /// the op's own strategy.
+  bool othersFit(const FlowOp &op, const LinearSet &set, int32_t operand,
+                 const AxisList &axes) const {
+    for (size_t o = 0; o < op.operands.size(); ++o) {
+      if (static_cast<int32_t>(o) == operand)
+        continue;
+      int32_t value = op.operands[o];
+      int32_t producer = graph.values[value].producer;
+      if (producer < 0 || graph.ops[producer].isSource())
+        continue;
+      // The same value twice: both uses must be in the set.
+      if (value == op.operands[operand] && !contains(set, static_cast<int32_t>(o)))
+        return false;
+      if (producer < static_cast<int32_t>(&op - graph.ops.data())) {
+        Layout layout = producedLayout(value);
+        if (overlap(layout.shardingAxes(), axes))
+          return false;
+        // Outside the set a partial operand would have to be reduced here: no gain.
+        if (!contains(set, static_cast<int32_t>(o)) && !layout.partial.empty())
+          return false;
+      }
+    }
+    return true;
+  }
+
+  /// Most ops have none, and a layout takes longer to build than this to look at.
+  static bool hasPartialResults(const ShardingRule &rule, const Strategy &strategy) {
+    if (!strategy.passing.empty())
+      return true;
+    for (size_t f = 0; f < rule.factors.size(); ++f)
+      if (rule.factors[f].kind == FactorKind::Reduction && strategy.factors[f].sharded())
+        return true;
+    return false;
+  }
+
+  /// Result `i` of `op` has appeared: keep it partial if every user lets it pass.
+  void leave(int32_t op, size_t i) {
+    if (!hasPartialResults(graph.ops[op].rule, strategies[op]))
+      return;
+    int32_t value = graph.ops[op].results[i];
+    Layout layout = producedLayout(value);
+    if (layout.partial.size() != 1 || graph.values[value].uses.empty())
+      return;
+    const PartialAxes &partial = layout.partial[0];
+    int64_t bytes = layout.localElements() * graph.values[value].elementBytes;
+    for (const FlowUse &use : graph.values[value].uses) {
+      if (setFor(use, partial.kind, partial.axes) < 0)
+        return;
+      const FlowOp &user = graph.ops[use.op];
+      int64_t after = 0;
+      for (size_t r = 0; r < user.results.size(); ++r)
+        after += resultLayout(user.rule, strategies[use.op], r).localElements() *
+                 graph.values[user.results[r]].elementBytes;
+      if (after > bytes)
+        return;
+    }
+    kept[value] = partial;
+  }
+
+  /// `op` is reached: let kept operands pass through it.
+  void enter(int32_t op) {
+    const FlowOp &flow = graph.ops[op];
+    for (size_t o = 0; o < flow.operands.size(); ++o) {
+      const PartialAxes &partial = kept[flow.operands[o]];
+      if (partial.axes.empty())
+        continue;
+      // What already passes needs no second entry.
+      AxisList fresh;
+      for (const AxisRef &digit : primes(partial.axes))
+        if (!overlap(strategies[op].axes(), {digit}))
+          fresh.push_back(digit);
+      FlowUse use{op, static_cast<int32_t>(o)};
+      int32_t set = setFor(use, partial.kind, canonical(fresh));
+      if (fresh.empty() || set < 0)
+        continue;
+      auto &passing = strategies[op].passing;
+      auto same = std::find_if(passing.begin(), passing.end(),
+                               [&](const Passing &p) { return p.set == set; });
+      if (same == passing.end())
+        same = passing.insert(passing.end(), Passing{set, {}});
+      same->axes.insert(same->axes.end(), fresh.begin(), fresh.end());
+      std::sort(same->axes.begin(), same->axes.end());
+      same->axes = canonical(same->axes);
+    }
+  }
+
+  const FlowGraph &graph;
+  std::vector<Strategy> &strategies;
+  std::vector<PartialAxes> kept;
+};
+} // namespace
+
+/// Per atom the given blocks of its class, those of its own seed first; empty: none.
+static std::vector<std::vector<int64_t>> givenBlocks(const FlowGraph &graph,
+                                                     const std::vector<AxisList> &axes,
+                                                     const std::vector<Seed> &seeds) {
+  std::vector<std::vector<int64_t>> result(graph.atoms.size());
+  if (std::none_of(seeds.begin(), seeds.end(),
+                   [](const Seed &seed) { return !seed.blocks.empty(); }))
+    return result;
+  Classes classes(graph);
+  for (size_t a = 0; a < graph.atoms.size(); ++a) {
+    int32_t root = classes.find(static_cast<int32_t>(a));
+    for (const Seed &seed : seeds) {
+      bool own = seed.atom == static_cast<int32_t>(a);
+      if (seed.blocks.empty() || classes.find(seed.atom) != root ||
+          graph.atoms[seed.atom].size != graph.atoms[a].size ||
+          canonical(seed.axes) != canonical(axes[a]))
+        continue;
+      if (own || result[a].empty())
+        result[a] = seed.blocks;
+      if (own)
+        break;
+    }
+  }
+  return result;
+}
+
+/// The strategy of `op` before partial values are delayed; without given blocks if they
+/// are not to be used or the op does not allow them.
+static Strategy strategyOf(const FlowGraph &graph, int32_t op,
+                           const std::vector<AxisList> &axes,
+                           const std::vector<int64_t> &padded,
+                           const std::vector<std::vector<int64_t>> &blocks, bool given) {
+  Strategy strategy;
+  bool any = false;
+  const ShardingRule &rule = graph.ops[op].rule;
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    DimLayout layout;
+    // Padding exists only where a dim is split: whole dims have their true size, so
+    // that softmax, outputs and the like never see it.
+    for (int32_t a : graph.atomsOf(op, static_cast<int32_t>(f))) {
+      DimFactor factor{graph.atoms[a].size,
+                       axes[a].empty() ? graph.atoms[a].size : padded[a], axes[a]};
+      if (given && !blocks[a].empty()) {
+        any = true;
+        factor.blocks = blocks[a];
+        factor.padded =
+            factor.shards() * *std::max_element(blocks[a].begin(), blocks[a].end());
+      }
+      layout.factors.push_back(std::move(factor));
+    }
+    strategy.factors.push_back(std::move(layout));
+  }
+  if (any && !verifyStrategy(graph.mesh, rule, strategy))
+    return strategyOf(graph, op, axes, padded, blocks, false);
+  return strategy;
+}
+
+std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
+                                            const std::vector<AxisList> &axes,
+                                            const std::vector<Seed> &seeds) {
+  std::vector<int64_t> padded = paddedExtents(graph, axes);
+  std::vector<std::vector<int64_t>> blocks = givenBlocks(graph, axes, seeds);
+  std::vector<Strategy> result;
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    result.push_back(
+        strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
+  Delayer(graph, result).run();
+  return result;
+}
+
+//===-- Serving users -----------------------------------------------------===//
+
+static int64_t moved(const Mesh &mesh, const Layout &from, const Layout &to) {
+  if (from == to)
+    return 0;
+  auto plan = planReshard(mesh, from, to);
+  return plan ? plan->receivedElements : INT64_MAX / 4;
+}
+
+/// The entry of `layout` without windows, added if there is none.
+static void addPlain(std::vector<ServedLayout> &served, const Layout &layout) {
+  if (std::none_of(served.begin(), served.end(),
+                   [&](const ServedLayout &s) { return s.layout == layout; }))
+    served.push_back({layout, -1, {}});
+}
+
+/// Reduce once: from the produced layout to one of the wanted ones, the rest from there
+/// unless going back to the producer is cheaper.
+static void reduceOnce(const Mesh &mesh, const Layout &produced,
+                       std::vector<ServedLayout> &served) {
+  size_t best = 0;
+  int64_t bestCost = INT64_MAX;
+  std::vector<std::vector<int32_t>> from(served.size());
+  for (size_t first = 0; first < served.size(); ++first) {
+    if (!served[first].layout.partial.empty())
+      continue;
+    int64_t cost = moved(mesh, produced, served[first].layout);
+    from[first].assign(served.size(), -1);
+    for (size_t other = 0; other < served.size(); ++other) {
+      if (other == first)
+        continue;
+      int64_t direct = moved(mesh, produced, served[other].layout);
+      int64_t through = moved(mesh, served[first].layout, served[other].layout);
+      cost += std::min(direct, through);
+      if (through < direct)
+        from[first][other] = 0;
+    }
+    if (cost < bestCost) {
+      bestCost = cost;
+      best = first;
+    }
+  }
+  if (bestCost == INT64_MAX)
+    return;
+  for (size_t other = 0; other < served.size(); ++other)
+    served[other].from = from[best][other];
+  // Entries may only refer to earlier ones.
+  std::rotate(served.begin(), served.begin() + static_cast<int64_t>(best),
+              served.begin() + static_cast<int64_t>(best) + 1);
+}
+
+/// Where a halo's dims are split over the axes of the produced layout, it is in the
+/// blocks of that: the step from one to the other then is a plain reduction.
+static Layout paddedLike(Layout layout, const Halo &halo, const Layout &produced) {
+  for (const HaloWindow &window : halo.windows) {
+    const DimLayout &from = produced.dims[window.dim];
+    DimLayout &to = layout.dims[window.dim];
+    if (from.factors.size() == 1 && from.size() == to.size() &&
+        from.factors[0].axes == to.factors[0].axes)
+      to = from;
+  }
+  return layout;
+}
+
+/// The source of a halo: of the produced layout and those served from it, the one from
+/// which the fewest elements move.
+static void chooseSource(const Mesh &mesh, const Layout &produced,
+                         const std::vector<ServedLayout> &served, ServedLayout &entry) {
+  int64_t bestElements = -1;
+  auto consider = [&](const Layout &layout, int32_t from) {
+    if (layout.partial != entry.halo->positions.partial)
+      return;
+    Halo halo = *entry.halo;
+    halo.before = layout;
+    int64_t elements = haloElements(mesh, halo);
+    if (bestElements >= 0 && elements >= bestElements)
+      return;
+    bestElements = elements;
+    entry.halo = std::move(halo);
+    entry.from = from;
+  };
+  consider(produced, -1);
+  for (size_t i = 0; i < served.size(); ++i)
+    consider(served[i].layout, static_cast<int32_t>(i));
+}
+
+/// A source is read where it is needed: dims that windows read whole.
+static void readWhole(ServedLayout &entry) {
+  for (const HaloWindow &window : entry.halo->windows) {
+    DimFactor &input = entry.layout.dims[window.dim].factors[0];
+    input = {input.size, input.size, {}};
+  }
+  entry.halo->before = entry.layout;
+}
+
+std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
+                                             const std::vector<Strategy> &strategies,
+                                             int32_t value) {
+  const FlowValue &v = graph.values[value];
+  std::vector<ServedLayout> served, halos;
+  served.reserve(v.uses.size());
+  for (const FlowUse &use : v.uses) {
+    const ShardingRule &rule = graph.ops[use.op].rule;
+    ServedLayout wanted{operandLayout(rule, strategies[use.op], use.operand),
+                        -1,
+                        {},
+                        operandHalo(rule, strategies[use.op], use.operand)};
+    std::vector<ServedLayout> &list = wanted.halo ? halos : served;
+    auto same = std::find_if(list.begin(), list.end(), [&](const ServedLayout &s) {
+      return s.layout == wanted.layout && s.halo == wanted.halo;
+    });
+    if (same == list.end())
+      same = list.insert(list.end(), std::move(wanted));
+    same->uses.push_back(use);
+  }
+  if (halos.empty() && served.size() < 2) // the common case
+    return served;
+  if (v.producer >= 0 && graph.ops[v.producer].kind == FlowKind::Source) {
+    for (ServedLayout &entry : halos)
+      readWhole(entry);
+  } else if (v.producer >= 0) {
+    Layout produced =
+        resultLayout(graph.ops[v.producer].rule, strategies[v.producer], v.result);
+    // What must be reduced, or made partial, is so before windows are read.
+    for (ServedLayout &entry : halos)
+      if (entry.halo->positions.partial != produced.partial) {
+        entry.layout = paddedLike(entry.layout, *entry.halo, produced);
+        addPlain(served, entry.layout);
+      }
+    if (!produced.partial.empty() && served.size() > 1)
+      reduceOnce(graph.mesh, produced, served);
+    for (ServedLayout &entry : halos)
+      chooseSource(graph.mesh, produced, served, entry);
+  }
+  for (ServedLayout &entry : halos)
+    served.push_back(std::move(entry));
+  return served;
+}
+
+//===-- Pricing -----------------------------------------------------------===//
+
+Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies) {
+  Price price;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const FlowValue &value = graph.values[v];
+    if (value.producer < 0)
+      continue;
+    auto served = serveUses(graph, strategies, static_cast<int32_t>(v));
+    const FlowOp &producer = graph.ops[value.producer];
+    if (producer.isSource()) {
+      if (producer.kind == FlowKind::Source)
+        for (const ServedLayout &s : served)
+          price.weightBytes += s.layout.localElements() * value.elementBytes;
+      continue;
+    }
+    Layout produced =
+        resultLayout(producer.rule, strategies[value.producer], value.result);
+    for (const ServedLayout &s : served)
+      price.receivedBytes +=
+          (s.halo ? haloElements(graph.mesh, *s.halo)
+                  : moved(graph.mesh, s.from < 0 ? produced : served[s.from].layout,
+                          s.layout)) *
+          value.elementBytes;
+  }
+  for (size_t op = 0; op < graph.ops.size(); ++op) {
+    int64_t shards = 1;
+    for (const DimLayout &factor : strategies[op].factors)
+      for (const DimFactor &sub : factor.factors)
+        shards *= sub.shards();
+    price.flops += graph.ops[op].flops / shards;
+  }
+  return price;
+}
