@@ -12,25 +12,6 @@
 using namespace partita;
 using namespace partita::reshard;
 
-/// What `kind` makes a rank receive, from the local elements before the step.
-static int64_t receivedBy(StepKind kind, int64_t local, int64_t count) {
-  switch (kind) {
-  case StepKind::AllGather:
-    return (count - 1) * local;
-  case StepKind::AllToAll:
-  case StepKind::ReduceScatter:
-    return (count - 1) * (local / count);
-  case StepKind::AllReduce:
-    // 2·(count-1)/count·local, rounded up, without leaving 64 bits.
-    return 2 * (count - 1) * (local / count) +
-           (2 * (count - 1) * (local % count) + count - 1) / count;
-  case StepKind::Permute:
-    return local;
-  default:
-    return 0;
-  }
-}
-
 namespace {
 /// Plans between two layouts whose cuts nest, by moving digits between atoms.
 class DigitPlanner {
@@ -113,7 +94,7 @@ bool DigitPlanner::apply(StepKind kind, State next, const std::vector<int> &digi
   step.axes = canonical(step.axes);
   place(step, factorOf, atom, toAtom);
   step.receivedElements =
-      receivedBy(kind, step.before.localElements(), product(step.axes));
+      elementsReceived(kind, step.before.localElements(), product(step.axes));
   appendView(plan, last, step.before);
   last = step.after;
   append(plan, std::move(step));

@@ -101,6 +101,11 @@ void copyBlock(const ExchangeBlock &block, const std::vector<int64_t> &source,
                const std::vector<int64_t> &target, const HostTensor &from,
                HostTensor &to);
 
+/// What a collective makes a rank receive, from the local elements before it and the
+/// number of ranks in its group; 0 for kinds that move nothing and for Exchange, whose
+/// volume depends on the layouts.
+int64_t elementsReceived(StepKind kind, int64_t local, int64_t count);
+
 /// Building blocks of plans. append keeps the sums; appendView adds nothing for equal
 /// layouts.
 Step makeStep(StepKind kind, const Layout &before, const Layout &after);

@@ -80,6 +80,14 @@ struct Step {
   int64_t receivedElements = 0;
 };
 
+/// The step of this kind that leads from one layout to the other: its group, place,
+/// reduction and volume all follow from the three. An error says why the kind does not
+/// lead there, e.g. "an all-gather takes axes from one place, and dim 0 gains {tp}".
+/// View also takes layouts whose factors are cut differently; every other kind but Repad,
+/// Exchange and Permute wants the same dim factors on both sides.
+Expected<Step> stepBetween(const Mesh &mesh, StepKind kind, const Layout &before,
+                           const Layout &after);
+
 struct ReshardOptions {
   /// False forbids AllToAll, Permute and Exchange: only slices, gathers and reductions.
   /// Given blocks are still gathered and sliced by Exchange, as their lengths differ.
