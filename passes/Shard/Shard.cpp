@@ -39,7 +39,7 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
   const Strategy &strategy = decision.strategies[op];
   const AxisList axes = strategy.axes();
   std::string text =
-      std::string(kindText(it.kind)) + "'" + it.name + "': " + strategy.str(graph.mesh);
+      std::string(kindText(it.kind)) + "'" + it.name + "': " + strategy.str(graph.mesh, it.rule);
   bool told = false;
   for (int32_t a : graph.allAtoms(op)) {
     // What a source was asked for is not what it has where its users read it otherwise.

@@ -56,6 +56,20 @@ bool LayoutReader::atDigit() {
   return at < text.size() && text[at] >= '0' && text[at] <= '9';
 }
 
+bool LayoutReader::atBrace() {
+  skipSpace();
+  return at < text.size() && text[at] == '{';
+}
+
+bool LayoutReader::atSizedFactor() {
+  if (!atBrace())
+    return false;
+  size_t begin = at++;
+  bool sized = atDigit();
+  at = begin;
+  return sized;
+}
+
 bool LayoutReader::atEnd() {
   skipSpace();
   return at == text.size();

@@ -150,8 +150,10 @@ ShardingRule::parse(std::string_view text,
         if ((*sizes)[factor] == 1)
           continue;
         auto [it, added] = index.try_emplace(factor, -1);
-        if (added)
+        if (added) {
           it->second = rule.addFactor((*sizes)[factor]);
+          rule.factors.back().name = factor;
+        }
         result.back().push_back(it->second);
       }
     }
@@ -208,49 +210,4 @@ Expected<void> ShardingRule::verify() const {
       if (o < 0 || o >= static_cast<int32_t>(operands.size()))
         return makeError("a linear set names operand " + std::to_string(o));
   return {};
-}
-
-std::string ShardingRule::str() const {
-  auto factorName = [](int32_t f) {
-    std::string text(1, static_cast<char>('a' + f % 26));
-    return f < 26 ? text : text + std::to_string(f / 26);
-  };
-  auto tensorText = [&](const TensorFactors &tensor) {
-    std::string text;
-    for (const auto &dim : tensor) {
-      text += text.empty() ? "" : " ";
-      std::string inner;
-      for (int32_t f : dim)
-        inner += (inner.empty() ? "" : " ") + factorName(f);
-      text += dim.empty() ? "1" : dim.size() == 1 ? inner : "(" + inner + ")";
-    }
-    return text;
-  };
-  auto join = [&](const std::vector<TensorFactors> &tensors) {
-    std::string text;
-    for (size_t i = 0; i < tensors.size(); ++i)
-      text += (i ? ", " : "") + tensorText(tensors[i]);
-    return text;
-  };
-  auto windowText = [](const WindowFactor &w) {
-    std::string text = " of " + std::to_string(w.input);
-    for (auto [label, value, plain] : {std::tuple("stride", w.stride, int64_t(1)),
-                                       {"reach", w.reach, 0},
-                                       {"low", w.low, 0}})
-      if (value != plain)
-        text += std::string(" ") + label + " " + std::to_string(value);
-    return text;
-  };
-  std::string text = join(operands) + " -> " + join(results) + " {";
-  for (size_t f = 0; f < factors.size(); ++f) {
-    text += (f ? ", " : "") + factorName(static_cast<int32_t>(f)) + "=" +
-            std::to_string(factors[f].size);
-    if (factors[f].kind == FactorKind::Reduction)
-      text += " " + std::string(partita::name(factors[f].reduce));
-    else if (factors[f].kind != FactorKind::Parallel)
-      text += " " + std::string(partita::name(factors[f].kind));
-    if (factors[f].kind == FactorKind::Window)
-      text += windowText(factors[f].window);
-  }
-  return text + "}";
 }

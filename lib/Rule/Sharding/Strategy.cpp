@@ -12,44 +12,6 @@ Strategy Strategy::replicated(const ShardingRule &rule) {
   return strategy;
 }
 
-std::string Strategy::str(const Mesh &mesh) const {
-  Layout layout;
-  layout.dims = factors;
-  std::string text = layout.str(mesh);
-  for (const Passing &p : passing)
-    text += " pass " + std::to_string(p.set) + " " + mesh.str(p.axes);
-  return text;
-}
-
-Expected<Strategy> Strategy::parse(std::string_view text, const Mesh &mesh,
-                                   const ShardingRule &rule) {
-  constexpr std::string_view marker = " pass ";
-  size_t next = text.find(marker);
-  auto layout = Layout::parse(text.substr(0, next), mesh);
-  if (!layout)
-    return tl::unexpected(layout.error());
-  if (layout->dims.size() != rule.factors.size())
-    return makeError("expected " + std::to_string(rule.factors.size()) +
-                     " factors, got " + std::to_string(layout->dims.size()));
-  Strategy strategy;
-  strategy.factors = std::move(layout->dims);
-  while (next != text.npos) {
-    text.remove_prefix(next + marker.size());
-    next = text.find(marker);
-    std::string entry(text.substr(0, next));
-    size_t brace = entry.find(" {");
-    if (brace == entry.npos || entry.back() != '}' ||
-        entry.find_first_not_of("0123456789") != brace || brace > 6)
-      return makeError("expected \"pass <set> {axes}\", got \"pass " + entry + "\"");
-    // The axes are read as those of a partial layout, which checks them.
-    auto axes = Layout::parse("[] partial sum" + entry.substr(brace), mesh);
-    if (!axes || axes->partial.empty())
-      return makeError("bad axes in \"pass " + entry + "\"");
-    strategy.passing.push_back({std::stoi(entry), axes->partial[0].axes});
-  }
-  return strategy;
-}
-
 AxisList Strategy::axes() const {
   AxisList result;
   for (const DimLayout &factor : factors)

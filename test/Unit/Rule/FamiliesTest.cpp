@@ -16,7 +16,7 @@ TEST_CASE("reshape shares factors wherever cut points nest") {
   CHECK(show(reshapeRule({24, 192}, {2, 12, 3, 8, 8})) ==
         "(e d) (c b a) -> e d c b a {a=8, b=8, c=3, d=12, e=2}");
   CHECK(show(reshapeRule({1, 6, 1}, {2, 1, 3})) == "1 (b a) 1 -> b 1 a {a=3, b=2}");
-  CHECK(show(reshapeRule({}, {1})) == " -> 1 {}");
+  CHECK(show(reshapeRule({}, {1})) == "-> 1 {}");
 }
 
 TEST_CASE("reshape replicates a span whose cuts do not nest, and only that") {
@@ -60,11 +60,11 @@ TEST_CASE("a spatial dim is a window, point-wise, or whole") {
     return show(rule);
   };
   CHECK(spatial({13, 7, 3, 2, 1, 1}) ==
-        "a -> a {a=7 window of 13 stride 2 reach 3 low 1}");
-  CHECK(spatial({9, 5, 3, 1, 2, 0}) == "a -> a {a=5 window of 9 reach 5}");
+        "a -> a {a=7 window max of 13 stride 2 reach 3 low 1}");
+  CHECK(spatial({9, 5, 3, 1, 2, 0}) == "a -> a {a=5 window max of 9 reach 5}");
   CHECK(spatial({9, 9, 1, 1, 1, 0}) == "a -> a {a=9}");
   // Shifted by a pad on one side and a cut on the other, it is a window of one element.
-  CHECK(spatial({9, 9, 1, 1, 1, 1}) == "a -> a {a=9 window of 9 reach 1 low 1}");
+  CHECK(spatial({9, 9, 1, 1, 1, 1}) == "a -> a {a=9 window max of 9 reach 1 low 1}");
   CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> 1 {a=7 replicate}");
   CHECK(spatial({1, 3, 1, 1, 1, 1}) == "1 -> a {a=3 replicate}");
 }

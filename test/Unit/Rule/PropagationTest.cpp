@@ -12,6 +12,16 @@
 
 using namespace partita;
 
+/// Every loop of a strategy in the rule's order, whole ones too.
+static std::string byNumber(const Mesh &mesh, const Strategy &strategy) {
+  Layout layout;
+  layout.dims = strategy.factors;
+  std::string text = layout.str(mesh);
+  for (const Passing &p : strategy.passing)
+    text += " pass " + std::to_string(p.set) + " " + mesh.str(p.axes);
+  return text;
+}
+
 namespace {
 /// A program by names, built into a flow graph in any order that its data flow allows.
 class Program {
@@ -167,7 +177,7 @@ Named decideByName(const FlowGraph &graph, const std::string &hints) {
   REQUIRE(decision);
   Named result;
   for (size_t i = 0; i < graph.ops.size(); ++i)
-    result[graph.ops[i].name] = decision->strategies[i].str(graph.mesh);
+    result[graph.ops[i].name] = byNumber(graph.mesh, decision->strategies[i]);
   return result;
 }
 
@@ -449,7 +459,8 @@ TEST_CASE("one picture is split where it is read through windows") {
   REQUIRE(decision);
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (graph.ops[i].name == "mix")
-      CHECK(decision->strategies[i].str(graph.mesh) == "[{3}, {64}, {32: tp}, {256}]");
+      CHECK(byNumber(graph.mesh, decision->strategies[i]) ==
+            "[{3}, {64}, {32: tp}, {256}]");
   REQUIRE(decision->notes.size() == 1);
   CHECK(decision->notes[0] ==
         "auto: tried 3 seeds and kept the cheapest: pictures over {tp}");
@@ -468,9 +479,9 @@ TEST_CASE("the data-parallel default splits batches, never what windows run over
   REQUIRE(decision);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].name == "a")
-      CHECK(decision->strategies[i].str(graph.mesh) == "[{8: dp, tp}, {3}, {32}]");
+      CHECK(byNumber(graph.mesh, decision->strategies[i]) == "[{8: dp, tp}, {3}, {32}]");
     if (graph.ops[i].name == "b")
-      CHECK(decision->strategies[i].str(graph.mesh) == "[{32}]");
+      CHECK(byNumber(graph.mesh, decision->strategies[i]) == "[{32}]");
   }
   // Nor does the compiler's own choice while the batch moves nothing.
   decision = decide(graph, ShardMode::Auto, Hints());

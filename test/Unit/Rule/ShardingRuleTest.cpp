@@ -10,7 +10,7 @@ TEST_CASE("matmul: sizes, kinds and layouts follow from the text") {
   REQUIRE(rule);
   CHECK(rule->verify());
   CHECK(rule->shape(rule->results[0]) == std::vector<int64_t>{2, 3, 6});
-  CHECK(rule->str() == "a b c, c d -> a b d {a=2, b=3, c=4 sum, d=6}");
+  CHECK(rule->str() == "b m k, k n -> b m n {b=2, m=3, k=4 sum, n=6}");
 
   Mesh mesh = *Mesh::parse("dp=2,tp=2");
   Strategy strategy = Strategy::replicated(*rule);
@@ -46,16 +46,54 @@ TEST_CASE("a strategy's text is read back") {
   auto rule = ShardingRule::parse("m k, k n -> m n", {{4, 3}, {3, 12}});
   rule->linear = {{ReduceKind::Sum, {0}}};
   for (const char *text :
-       {"[{4: dp}, {3}, {12}]", "[{4}, {3}, {2}*{6: tp}]", "[{4: dp}, {3/6: tp}, {12}]",
-        "[{4}, {3}, {12: dp}] pass 0 {tp:(1)2}"}) {
+       {"{}", "{m: dp}", "{m: {dp, tp:(1)2}}", "{n: {2}*{6: tp}}",
+        "{m: dp, k: {3/6: tp}}", "{m: {4=1+3: dp}}", "{n: dp} pass sum(0) {tp:(1)2}"}) {
     auto strategy = Strategy::parse(text, mesh, *rule);
     REQUIRE(strategy);
-    CHECK(strategy->str(mesh) == text);
+    CHECK(strategy->str(mesh, *rule) == text);
     CHECK(verifyStrategy(mesh, *rule, *strategy));
   }
-  CHECK(!Strategy::parse("[{4}]", mesh, *rule));
-  CHECK(!Strategy::parse("[{4}, {3}, {12}] pass x {tp}", mesh, *rule));
-  CHECK(!Strategy::parse("[{4}, {3}, {12}] pass 0 {zz}", mesh, *rule));
+  // A cut that splits nothing says nothing.
+  CHECK(Strategy::parse("{n: {2}*{6}}", mesh, *rule)->str(mesh, *rule) == "{}");
+  auto message = [&](const char *text) {
+    return Strategy::parse(text, mesh, *rule).error().message;
+  };
+  CHECK(message("{q: dp}") ==
+        "the op has no loop 'q' (its rule is m k, k n -> m n {m=4, k=3 sum, n=12} linear "
+        "sum(0))");
+  CHECK(message("{m: dp, m: tp}") == "loop 'm' is there twice");
+  CHECK(message("{m: zz}") ==
+        "in the strategy \"{m: zz}\": the mesh \"dp=2,tp=6\" has no axis \"zz\"");
+  CHECK(message("{m: dp") == "in the strategy \"{m: dp\": expected } at column 5");
+  CHECK(message("{} pass max(0) {tp}") ==
+        "the op lets no partial max pass by these operands (its rule is m k, k n -> m n "
+        "{m=4, k=3 sum, n=12} linear sum(0))");
+  CHECK(message("{} pass sum 0 {tp}") ==
+        "in the strategy \"{} pass sum 0 {tp}\": expected ( at column 13");
+}
+
+TEST_CASE("a rule's text says all of it") {
+  for (const char *text : {"-> {}", "n -> n {n=3}",
+                           "m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)",
+                           "m k, k n, 1 n -> m n {m=4, k=8 sum addends(2), n=6}",
+                           "v d, i -> i d {v=9 sum index(1), d=2, i=4} linear sum(0)",
+                           "(n c) h -> n c h {n=2 replicate, c=3 blocked, h=4 window max "
+                           "of 9 stride 2 reach "
+                           "3 low 1}",
+                           "a -> a, 1 {a=3} linear max(0), min(0)"}) {
+    auto rule = ShardingRule::read(text);
+    INFO((rule ? text : rule.error().message));
+    REQUIRE(rule);
+    CHECK(rule->str() == text);
+    CHECK(*ShardingRule::read(rule->str()) == *rule);
+  }
+  auto message = [&](const char *text) {
+    return ShardingRule::read(text).error().message;
+  };
+  CHECK(message("m -> n {m=3}") ==
+        "in the rule \"m -> n {m=3}\": loop n has no size at column 13");
+  CHECK(message("m -> m {m=3, m=4}").find("loop m is there twice") != std::string::npos);
+  CHECK(message("m -> m {m=3} linear sum(4)") == "a linear set names operand 4");
 }
 
 TEST_CASE("a split window asks for the operand over the same axes, and for its buffer") {
@@ -68,7 +106,7 @@ TEST_CASE("a split window asks for the operand over the same axes, and for its b
   rule.results = {{{c}, {y}}};
   REQUIRE(rule.verify());
   CHECK(rule.shape(rule.results[0]) == std::vector<int64_t>{6, 7});
-  Strategy strategy = *Strategy::parse("[{6: tp}, {7/8: h}]", mesh, rule);
+  Strategy strategy = *Strategy::parse("{a: tp, b: {7/8: h}}", mesh, rule);
   REQUIRE(verifyStrategy(mesh, rule, strategy));
   CHECK(operandLayout(rule, strategy, 0).str(mesh) == "[{6: tp}, {13/16: h}]");
   CHECK(resultLayout(rule, strategy, 0).str(mesh) == "[{6: tp}, {7/8: h}]");
@@ -78,10 +116,10 @@ TEST_CASE("a split window asks for the operand over the same axes, and for its b
   CHECK(halo->windows == std::vector<HaloWindow>{{1, 2, 3, 1}});
   CHECK(halo->fill == ReduceKind::Max);
   // Where positions stay together the op pads by itself.
-  CHECK(!operandHalo(rule, *Strategy::parse("[{6: tp}, {7}]", mesh, rule), 0));
+  CHECK(!operandHalo(rule, *Strategy::parse("{a: tp}", mesh, rule), 0));
   // Windows overlap: their positions are not a product of anything.
   rule.factors[y].size = 8;
-  CHECK(verifyStrategy(mesh, rule, *Strategy::parse("[{6}, {4: h}*{2}]", mesh, rule))
+  CHECK(verifyStrategy(mesh, rule, *Strategy::parse("{b: {4: h}*{2}}", mesh, rule))
             .error()
             .message.find("sub-factors") != std::string::npos);
   rule.operands[0] = {{c, y}};

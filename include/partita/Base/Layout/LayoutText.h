@@ -30,6 +30,9 @@ public:
   bool eat(std::string_view token);
   /// Whether a digit comes next.
   bool atDigit();
+  /// Whether '{' comes next, and whether a digit follows it.
+  bool atBrace();
+  bool atSizedFactor();
   bool atEnd();
   tl::unexpected<Error> fail(const std::string &problem) const;
 

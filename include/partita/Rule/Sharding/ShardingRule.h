@@ -70,11 +70,14 @@ struct Factor {
   /// split, the operand is turned into places in the rank's block, -1 for those that lie
   /// in another one (comm.local_index), which the local op must take for zero.
   int32_t index = -1;
+  /// What texts call the loop; empty: a letter by its number, see ShardingRule::loopName.
+  std::string name = {};
 
   /// Elements of the factor in a dim of an operand, or of a result.
   int64_t extent(bool ofOperand) const {
     return ofOperand && kind == FactorKind::Window ? window.input : size;
   }
+  bool operator==(const Factor &) const = default;
 };
 
 /// The factors of one tensor: per dim, major to minor. An empty list is a dim of size 1
@@ -107,7 +110,17 @@ struct ShardingRule {
 
   /// Structural invariants (indices in range, every factor used, kinds consistent).
   Expected<void> verify() const;
+
+  /// What strategies call a loop: the name in the op's equation, else a letter: a, b, …
+  std::string loopName(size_t factor) const;
+  /// Everything the rule says, loops by name:
+  ///   m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)
+  ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 reach 3 low 1}
+  /// A reduction may add `addends(2)` and `index(1)`.
   std::string str() const;
+  /// The inverse; the result is verified.
+  static Expected<ShardingRule> read(std::string_view text);
+  bool operator==(const ShardingRule &) const = default;
 };
 
 /// Partial axes that enter through one linear set and leave on every result.
@@ -124,16 +137,47 @@ struct Strategy {
   std::vector<Passing> passing;
 
   static Strategy replicated(const ShardingRule &rule);
-  /// "[{2: dp}, {3}*{768: tp}] pass 0 {tp}": one entry per factor in the form of
-  /// Layout::str, then the passing sets.
-  std::string str(const Mesh &mesh) const;
-  /// The inverse; an error names the place. Does not check against the rule beyond the
-  /// number of factors (see verifyStrategy).
+  /// Loops by name, see NamedStrategy::str.
+  std::string str(const Mesh &mesh, const ShardingRule &rule) const;
+  /// The inverse; an error names the place. Does not check what verifyStrategy checks.
   static Expected<Strategy> parse(std::string_view text, const Mesh &mesh,
                                   const ShardingRule &rule);
   /// Axes used by any factor or passing entry.
   AxisList axes() const;
   bool operator==(const Strategy &) const = default;
+};
+
+/// A strategy with its loops by name, as texts and attributes have it: it can be read,
+/// printed and compared without the rule.
+///
+///   {m: dp, k: {9/10: tp}, n: {3}*{256: sp}} pass sum(0, 1) {ep}
+///
+/// `m: dp` (or `m: {dp, tp}`) splits a loop of whatever size in one piece; the other two
+/// are written out as Layout::str does a dim, for loops that are padded, cut or have
+/// given blocks. Loops that are whole are not named.
+struct NamedStrategy {
+  struct Loop {
+    std::string name;
+    /// Size 0 in the only factor: that of the loop.
+    DimLayout split;
+    bool operator==(const Loop &) const = default;
+  };
+  struct Pass {
+    LinearSet set;
+    AxisList axes;
+    bool operator==(const Pass &) const = default;
+  };
+  std::vector<Loop> loops; ///< in the rule's order when made by `of`
+  std::vector<Pass> passes;
+
+  /// The names of a strategy of this rule; splits are canonical.
+  static NamedStrategy of(const ShardingRule &rule, const Strategy &strategy);
+  /// The strategy for a rule. An error names a loop or a linear set that the rule does
+  /// not have, or a loop named twice.
+  Expected<Strategy> resolve(const ShardingRule &rule) const;
+  std::string str(const Mesh &mesh) const;
+  static Expected<NamedStrategy> parse(std::string_view text, const Mesh &mesh);
+  bool operator==(const NamedStrategy &) const = default;
 };
 
 /// Whether partial values may enter by `set` beside what the strategy lets pass: where
