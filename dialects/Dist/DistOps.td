@@ -20,7 +20,8 @@ def Dist_ReshardOp : Dist_ConversionOp<"reshard"> {
   let description = [{
     Each conversion of a plan stands where it happens, and serves whoever uses its result.
     Of a weight or constant it means that the tensor is read so, each rank its slices,
-    without communication; such a layout has no partial axes. Two conversions of one value
+    without communication; with partial axes, that one rank along them keeps what it reads
+    and the others have the neutral element. Two conversions of one value
     that must stay apart (a weight gathered again for the backward pass) have different
     epochs.
 

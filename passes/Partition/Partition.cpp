@@ -124,13 +124,14 @@ private:
     auto constant = input.getDefiningOp<graph::ConstantOp>();
     // A small constant that differs by element stays whole and is sliced.
     bool sliced = constant && !constant.getValue().isSplat();
+    Part from;
     if (isSource(input) && !sliced) {
-      if (!to.partial.empty())
-        return op.emitOpError("reads a weight or constant in a layout with partial axes");
-      parts[op.getResult()] = {readSource(builder, input.getDefiningOp(), to), to};
-      return success();
+      from.layout = to;
+      from.layout.partial.clear();
+      from.value = readSource(builder, input.getDefiningOp(), from.layout);
+    } else {
+      from = part(builder, input);
     }
-    Part from = part(builder, input);
     auto plan = planReshard(mesh.getMesh(), from.layout, to, options);
     if (!plan)
       return op.emitOpError("cannot be lowered: ") << plan.error().message;

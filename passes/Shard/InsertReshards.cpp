@@ -105,15 +105,11 @@ private:
     return at == wanted.layout ? from : reshard(builder, made, from, wanted.layout);
   }
 
-  /// A source is read in the layout without partial axes, which are made from that.
+  /// A source is read whole unless a reshard says otherwise.
   Value readSource(OpBuilder &builder, Cache &made, Value source,
                    const ServedLayout &wanted) {
-    Layout read = wanted.layout;
-    read.partial.clear();
     Value now = source;
-    if (read != Layout::replicated(read.globalShape()))
-      now = reshard(builder, made, now, read);
-    if (read != wanted.layout)
+    if (wanted.layout != Layout::replicated(wanted.layout.globalShape()))
       now = reshard(builder, made, now, wanted.layout);
     return wanted.halo ? window(builder, made, now, *wanted.halo) : now;
   }
@@ -156,6 +152,29 @@ private:
   int64_t count = 0;
 };
 
+/// What nothing is said of, an op, argument or result, is whole on every rank.
+void writeWhole(func::FuncOp function, dist::MeshAttr mesh, const dist::ProgramFlow &flow,
+                const std::vector<Strategy> &strategies) {
+  auto attribute = [&](const Layout &layout) {
+    return dist::LayoutAttr::get(function.getContext(), mesh, layout.canonicalized());
+  };
+  for (size_t i = 0; i < flow.graph.ops.size(); ++i)
+    if (Operation *op = flow.operations[i];
+        op && op->getNumOperands() != 0 && !dist::strategyAttrOf(op))
+      dist::setStrategy(mesh, op, flow.graph.ops[i].rule, strategies[i]);
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (!dist::argumentLayout(function, i))
+      function.setArgAttr(
+          i, dist::layoutAttr,
+          attribute(resultLayout(flow.graph.ops[i].rule, strategies[i], 0)));
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (size_t sink = static_cast<size_t>(flow.firstSink) + i;
+        !dist::resultLayout(function, i))
+      function.setResultAttr(
+          i, dist::layoutAttr,
+          attribute(operandLayout(flow.graph.ops[sink].rule, strategies[sink], 0)));
+}
+
 struct InsertReshardsPass : partita::impl::InsertReshardsPassBase<InsertReshardsPass> {
   using InsertReshardsPassBase::InsertReshardsPassBase;
 
@@ -179,6 +198,7 @@ private:
     auto strategies = dist::readStrategies(function, **flow);
     if (failed(strategies))
       return failure();
+    writeWhole(function, mesh, **flow, *strategies);
     numConversions +=
         static_cast<unsigned>(Inserter(function, mesh, **flow, *strategies).run());
     return success();

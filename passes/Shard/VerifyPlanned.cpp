@@ -20,7 +20,6 @@ namespace {
 struct Held {
   Layout layout; ///< canonical
   dist::WindowsAttr windows;
-  bool isSource = false;
 };
 
 class Checker {
@@ -64,7 +63,7 @@ private:
       return op.emitOpError("has no sharding rule, so that it cannot be planned");
     if (op.getNumOperands() == 0) {
       for (Value result : op.getResults())
-        held[result] = {Layout::replicated(shapeOf(result)), {}, true};
+        held[result] = {Layout::replicated(shapeOf(result)), {}};
       return success();
     }
     if (!dist::strategyAttrOf(&op))
@@ -131,11 +130,6 @@ private:
     if (now.windows)
       return note(op.emitOpError("cannot reshard a window buffer"), op.getInput());
     Layout to = op.getLayout().getLayout().canonicalized();
-    if (now.isSource && !to.partial.empty())
-      return note(op.emitOpError("reads a weight or constant in a layout with partial "
-                                 "axes, ")
-                      << op.getLayout().str(),
-                  op.getInput());
     if (now.layout == to)
       return note(op.emitOpError("leads to the layout that the value has, ")
                       << op.getLayout().str(),

@@ -13,6 +13,7 @@
 #include "dialects/Graph/Graph.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Reference/Evaluate.h"
+#include "passes/Shard/Passes.h"
 
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -34,162 +35,177 @@ struct Source {
 /// Each in a module with the mesh and a function @main.
 constexpr Source sources[] = {
     {"two matmuls, split like a transformer's feed-forward block", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
-  func.func @main(%x: tensor<4x8xf32> {dist.layout = "[{4: dp}, {8}]"})
-      -> (tensor<4x8xf32> {dist.layout = "[{4: dp}, {8}]"}) {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @main(%x: tensor<4x8xf32> {dist.layout = #dist.layout<#mesh, [{4: dp}, {8}]>})
+      -> (tensor<4x8xf32> {dist.layout = #dist.layout<#mesh, [{4: dp}, {8}]>}) {
     %w1 = graph.weight "w1" : tensor<8x6xf32>
     %w2 = graph.weight "w2" : tensor<6x8xf32>
-    %0 = graph.contract %x, %w1 {equation = "m k, k n -> m n", dist.strategy = "[{4: dp}, {8}, {6: tp}]"}
+    %0 = graph.contract %x, %w1 {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: dp, n: tp}>}
       : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
-    %1 = graph.gelu %0 {dist.strategy = "[{4: dp}, {6: tp}]"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
-    %2 = graph.contract %1, %w2 {equation = "m k, k n -> m n", dist.strategy = "[{4: dp}, {6: tp}, {8}]"}
+    %1 = graph.gelu %0 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    %2 = graph.contract %1, %w2 {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: dp, k: tp}>}
       : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
 })"},
     {"a reduced dim of 5 on 3, weights and activations padded", R"(
-module attributes {dist.mesh = "tp=3"} {
+#mesh = #dist.mesh<tp=3>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x5xf32>) -> tensor<4x6xf32> {
     %w = graph.weight "w" : tensor<5x6xf32>
-    %0 = graph.relu %x {dist.strategy = "[{4}, {5/6: tp}]"} : (tensor<4x5xf32>) -> tensor<4x5xf32>
-    %1 = graph.contract %0, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {5/6: tp}, {6}]"}
+    %0 = graph.relu %x {dist.strategy = #dist.strategy<#mesh, {b: {5/6: tp}}>} : (tensor<4x5xf32>) -> tensor<4x5xf32>
+    %1 = graph.contract %0, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: {5/6: tp}}>}
       : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
     return %1 : tensor<4x6xf32>
   }
 })"},
     {"reduce-scatter over two axes, then gathered", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<8x8xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
-    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = "[{8}, {8: dp, tp}, {4}]"}
+    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>}
       : (tensor<8x8xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
-    %1 = graph.tanh %0 {dist.strategy = "[{8: tp, dp}, {4}]"} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: {tp, dp}}>} : (tensor<8x4xf32>) -> tensor<8x4xf32>
     return %1 : tensor<8x4xf32>
   }
 })"},
     {"axes move between dims", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
-    %0 = graph.tanh %x {dist.strategy = "[{4: dp, tp}, {8}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-    %1 = graph.tanh %0 {dist.strategy = "[{4: dp}, {8: tp}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
-    %2 = graph.tanh %1 {dist.strategy = "[{4: tp}, {8: dp}]"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %0 = graph.tanh %x {dist.strategy = #dist.strategy<#mesh, {a: {dp, tp}}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    %2 = graph.tanh %1 {dist.strategy = #dist.strategy<#mesh, {a: tp, b: dp}>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
 })"},
     {"two axes move to another dim at once", R"(
-module attributes {dist.mesh = "dp=2,tp=3"} {
+#mesh = #dist.mesh<dp=2,tp=3>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<6x12xf32>) -> tensor<6x12xf32> {
-    %0 = graph.tanh %x {dist.strategy = "[{6: dp, tp}, {12}]"} : (tensor<6x12xf32>) -> tensor<6x12xf32>
-    %1 = graph.tanh %0 {dist.strategy = "[{6}, {12: dp, tp}]"} : (tensor<6x12xf32>) -> tensor<6x12xf32>
+    %0 = graph.tanh %x {dist.strategy = #dist.strategy<#mesh, {a: {dp, tp}}>} : (tensor<6x12xf32>) -> tensor<6x12xf32>
+    %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {b: {dp, tp}}>} : (tensor<6x12xf32>) -> tensor<6x12xf32>
     return %1 : tensor<6x12xf32>
   }
 })"},
     {"cuts that do not nest, another padded extent", R"(
-module attributes {dist.mesh = "tp=2"} {
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<5x4xf32>) -> tensor<5x4xf32> {
-    %0 = graph.tanh %x {dist.strategy = "[{5/6: tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
-    %1 = graph.tanh %0 {dist.strategy = "[{5/8: tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %0 = graph.tanh %x {dist.strategy = #dist.strategy<#mesh, {a: {5/6: tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: {5/8: tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
     return %1 : tensor<5x4xf32>
   }
 })"},
     {"one value in several layouts, partial and whole", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x4xf32> {
     %w = graph.weight "w" : tensor<8x4xf32>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {8: tp}, {4}]"}
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>}
       : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
-    %1 = graph.tanh %0 {dist.strategy = "[{4: tp}, {4: dp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-    %2 = graph.tanh %0 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-    %3 = graph.neg %0 {dist.strategy = "[{4}, {4}] pass 0 {tp}"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-    %4 = graph.add %1, %2 {dist.strategy = "[{4: dp}, {4: tp}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
-    %5 = graph.add %4, %3 {dist.strategy = "[{4: dp}, {4}]"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: tp, b: dp}>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %2 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %3 = graph.neg %0 {dist.strategy = #dist.strategy<#mesh, {} pass sum(0) {tp}>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    %4 = graph.add %1, %2 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+    %5 = graph.add %4, %3 {dist.strategy = #dist.strategy<#mesh, {a: dp}>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
     return %5 : tensor<4x4xf32>
   }
 })"},
     {"a whole value joins a partial one", R"(
-module attributes {dist.mesh = "tp=2"} {
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x6xf32>, %b: tensor<3xf32>) -> tensor<4x3xf32> {
     %w = graph.weight "w" : tensor<6x3xf32>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = "[{4}, {6: tp}, {3}]"}
+    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>}
       : (tensor<4x6xf32>, tensor<6x3xf32>) -> tensor<4x3xf32>
-    %1 = graph.add %0, %b {dist.strategy = "[{4}, {3}] pass 0 {tp}"} : (tensor<4x3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
+    %1 = graph.add %0, %b {dist.strategy = #dist.strategy<#mesh, {} pass sum(0, 1) {tp}>} : (tensor<4x3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
     return %1 : tensor<4x3xf32>
   }
 })"},
     {"maximum over 5 on 4, of negative numbers, then a product", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<5x4xf32>) -> tensor<f32> {
-    %0 = graph.exp %x {dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
-    %1 = graph.neg %0 {dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<5x4xf32>
-    %2 = graph.reduce %1 {kind = "max", axes = array<i64: 0>, dist.strategy = "[{5/8: dp, tp}, {4}]"} : (tensor<5x4xf32>) -> tensor<4xf32>
-    %3 = graph.reduce %2 {kind = "prod", axes = array<i64: 0>, dist.strategy = "[{4: tp}]"} : (tensor<4xf32>) -> tensor<f32>
+    %0 = graph.exp %x {dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %1 = graph.neg %0 {dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
+    %2 = graph.reduce %1 {kind = "max", axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<4xf32>
+    %3 = graph.reduce %2 {kind = "prod", axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: tp}>} : (tensor<4xf32>) -> tensor<f32>
     return %3 : tensor<f32>
   }
 })"},
     {"13 indices on 8 ranks: garbage would point outside the table", R"(
-module attributes {dist.mesh = "dp=2,tp=4"} {
+#mesh = #dist.mesh<dp=2,tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%i: tensor<13xi64>) -> tensor<13x2xf32> {
     %t = graph.weight "table" : tensor<7x2xf32>
-    %0 = graph.max %i, %i {dist.strategy = "[{13/16: dp, tp}]"} : (tensor<13xi64>, tensor<13xi64>) -> tensor<13xi64>
-    %1 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{13/16: dp, tp}, {7}, {2}]"} : (tensor<7x2xf32>, tensor<13xi64>) -> tensor<13x2xf32>
+    %0 = graph.max %i, %i {dist.strategy = #dist.strategy<#mesh, {a: {13/16: dp, tp}}>} : (tensor<13xi64>, tensor<13xi64>) -> tensor<13xi64>
+    %1 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = #dist.strategy<#mesh, {a: {13/16: dp, tp}}>} : (tensor<7x2xf32>, tensor<13xi64>) -> tensor<13x2xf32>
     return %1 : tensor<13x2xf32>
   }
 })"},
     {"a vocabulary of 50257 on 4: every rank has a row, indices of both signs", R"(
-module attributes {dist.mesh = "dp=2,tp=4"} {
-  func.func @main(%i: tensor<32xi64> {dist.layout = "[{32: dp}]"}) -> tensor<32x2xf32> {
+#mesh = #dist.mesh<dp=2,tp=4>
+module attributes {dist.mesh = #mesh} {
+  func.func @main(%i: tensor<32xi64> {dist.layout = #dist.layout<#mesh, [{32: dp}]>}) -> tensor<32x2xf32> {
     %t = graph.weight "table" : tensor<50257x2xf32>
     %stride = graph.constant dense<16752> : tensor<32xi64>
     %size = graph.constant dense<50257> : tensor<32xi64>
-    %0 = graph.mul %i, %stride {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
-    %1 = graph.sub %0, %size {dist.strategy = "[{32: dp}]"} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
-    %2 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = "[{32: dp}, {50257/50264: tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
-    %3 = graph.gather %t, %1 {axis = 0 : i64, dist.strategy = "[{32}, {50257/50264: dp, tp}, {2}]"} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
-    %4 = graph.sub %2, %3 {dist.strategy = "[{32: dp}, {2}] pass 0 {tp}"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
-    %5 = graph.add %2, %4 {dist.strategy = "[{32: dp}, {2}]"} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    %0 = graph.mul %i, %stride {dist.strategy = #dist.strategy<#mesh, {a: dp}>} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %1 = graph.sub %0, %size {dist.strategy = #dist.strategy<#mesh, {a: dp}>} : (tensor<32xi64>, tensor<32xi64>) -> tensor<32xi64>
+    %2 = graph.gather %t, %0 {axis = 0 : i64, dist.strategy = #dist.strategy<#mesh, {a: dp, b: {50257/50264: tp}}>} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %3 = graph.gather %t, %1 {axis = 0 : i64, dist.strategy = #dist.strategy<#mesh, {b: {50257/50264: dp, tp}}>} : (tensor<50257x2xf32>, tensor<32xi64>) -> tensor<32x2xf32>
+    %4 = graph.sub %2, %3 {dist.strategy = #dist.strategy<#mesh, {a: dp} pass sum(0, 1) {tp}>} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
+    %5 = graph.add %2, %4 {dist.strategy = #dist.strategy<#mesh, {a: dp}>} : (tensor<32x2xf32>, tensor<32x2xf32>) -> tensor<32x2xf32>
     return %5 : tensor<32x2xf32>
   }
 })"},
     {"thirds of a fused projection, joined in another order", R"(
-module attributes {dist.mesh = "tp=2"} {
-  func.func @main(%x: tensor<3x12xf32> {dist.layout = "[{3}, {3}*{4: tp}]"}) -> tensor<3x8xf32> {
-    %0 = graph.slice %x {starts = array<i64: 0, 4>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
-    %1 = graph.slice %x {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>, dist.strategy = "[{3}, {3}, {4: tp}]"} : (tensor<3x12xf32>) -> tensor<3x4xf32>
-    %2 = graph.concat %1, %0 {axis = 1 : i64, dist.strategy = "[{3}, {2}, {4: tp}]"} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x8xf32>
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @main(%x: tensor<3x12xf32> {dist.layout = #dist.layout<#mesh, [{3}, {3}*{4: tp}]>}) -> tensor<3x8xf32> {
+    %0 = graph.slice %x {starts = array<i64: 0, 4>, steps = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: tp}>} : (tensor<3x12xf32>) -> tensor<3x4xf32>
+    %1 = graph.slice %x {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: tp}>} : (tensor<3x12xf32>) -> tensor<3x4xf32>
+    %2 = graph.concat %1, %0 {axis = 1 : i64, dist.strategy = #dist.strategy<#mesh, {c: tp}>} : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x8xf32>
     return %2 : tensor<3x8xf32>
   }
 })"},
     {"a convolution split in groups and in input channels, with a bias", R"(
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<2x8x5xf32>) -> tensor<2x4x3xf32> {
     %w = graph.weight "filter" : tensor<4x4x3xf32>
     %b = graph.weight "bias" : tensor<4xf32>
     %0 = graph.conv %x, %w, %b {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>, group = 2 : i64,
-      dist.strategy = "[{2}, {2: tp}, {4: dp}, {2}, {3}, {3}]"} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
+      dist.strategy = #dist.strategy<#mesh, {b: tp, c: dp}>} : (tensor<2x8x5xf32>, tensor<4x4x3xf32>, tensor<4xf32>) -> tensor<2x4x3xf32>
     return %0 : tensor<2x4x3xf32>
   }
 })"},
     {"windows: rows of a convolution on 4, uneven behind a stride, then a maximum", R"(
-module attributes {dist.mesh = "sp=4"} {
-  func.func @main(%x: tensor<1x2x13x5xf32> {dist.layout = "[{1}, {2}, {13/16: sp}, {5}]"}) -> tensor<1x3x4x5xf32> {
+#mesh = #dist.mesh<sp=4>
+module attributes {dist.mesh = #mesh} {
+  func.func @main(%x: tensor<1x2x13x5xf32> {dist.layout = #dist.layout<#mesh, [{1}, {2}, {13/16: sp}, {5}]>}) -> tensor<1x3x4x5xf32> {
     %w = graph.weight "filter" : tensor<3x2x3x3xf32>
     %0 = graph.conv %x, %w {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
-      dist.strategy = "[{2}, {3}, {7/8: sp}, {3}, {5}, {3}]"} : (tensor<1x2x13x5xf32>, tensor<3x2x3x3xf32>) -> tensor<1x3x7x5xf32>
-    %1 = graph.neg %0 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
-    %2 = graph.exp %1 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
-    %3 = graph.neg %2 {dist.strategy = "[{3}, {7/8: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+      dist.strategy = #dist.strategy<#mesh, {c: {7/8: sp}}>} : (tensor<1x2x13x5xf32>, tensor<3x2x3x3xf32>) -> tensor<1x3x7x5xf32>
+    %1 = graph.neg %0 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %2 = graph.exp %1 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
+    %3 = graph.neg %2 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
     %4 = graph.pool %3 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
-      dist.strategy = "[{3}, {4: sp}, {5}]"} : (tensor<1x3x7x5xf32>) -> tensor<1x3x4x5xf32>
+      dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x4x5xf32>
     return %4 : tensor<1x3x4x5xf32>
   }
 })"},
     {"windows of rows and columns, of a partial sum, averaged inside the image", R"(
-module attributes {dist.mesh = "dp=2,tp=2,cp=2"} {
-  func.func @main(%x: tensor<1x4x6x6xf32> {dist.layout = "[{1}, {4: cp}, {6: dp}, {6: tp}]"}) -> tensor<1x2x6x6xf32> {
+#mesh = #dist.mesh<dp=2,tp=2,cp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @main(%x: tensor<1x4x6x6xf32> {dist.layout = #dist.layout<#mesh, [{1}, {4: cp}, {6: dp}, {6: tp}]>}) -> tensor<1x2x6x6xf32> {
     %w1 = graph.weight "point" : tensor<2x4x1x1xf32>
     %0 = graph.conv %x, %w1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>,
-      dist.strategy = "[{4: cp}, {2}, {6: dp}, {6: tp}]"} : (tensor<1x4x6x6xf32>, tensor<2x4x1x1xf32>) -> tensor<1x2x6x6xf32>
+      dist.strategy = #dist.strategy<#mesh, {a: cp, c: dp, d: tp}>} : (tensor<1x4x6x6xf32>, tensor<2x4x1x1xf32>) -> tensor<1x2x6x6xf32>
     %1 = graph.pool %0 {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
-      dist.strategy = "[{2}, {6: dp}, {6: tp}]"} : (tensor<1x2x6x6xf32>) -> tensor<1x2x6x6xf32>
+      dist.strategy = #dist.strategy<#mesh, {b: dp, c: tp}>} : (tensor<1x2x6x6xf32>) -> tensor<1x2x6x6xf32>
     return %1 : tensor<1x2x6x6xf32>
   }
 })"},
@@ -209,57 +225,100 @@ bool drop(Operation *op) {
   return droppable;
 }
 
+dist::LayoutAttr with(dist::LayoutAttr old, const Layout &layout) {
+  return dist::LayoutAttr::get(old.getContext(), old.getMesh(), layout);
+}
+
 /// Each rank takes its own part of what should be reduced first.
 bool sliceOnly(Operation *op) {
   auto scatter = dyn_cast<comm::ReduceScatterOp>(op);
   if (!scatter)
     return false;
   OpBuilder builder(op);
-  auto slice = comm::SliceOp::create(
-      builder, op->getLoc(), scatter.getType(), scatter.getInput(), scatter.getAxes(),
-      scatter.getFrom(), scatter.getTo(), scatter.getPlace(), 0);
+  Layout from = scatter.getFrom().getLayout();
+  from.partial = scatter.getTo().getLayout().partial;
+  auto slice =
+      comm::SliceOp::create(builder, op->getLoc(), scatter.getType(), scatter.getInput(),
+                            with(scatter.getFrom(), from), scatter.getTo());
   scatter.getResult().replaceAllUsesWith(slice.getResult());
   return true;
 }
 
-bool reverseAxes(Operation *op) {
-  if (!isa<comm::StepOpInterface>(op))
+/// Applies `change` to both layouts of a step; false if neither changes or the op is not
+/// valid then.
+bool changeLayouts(Operation *op, llvm::function_ref<void(Layout &)> change) {
+  auto step = dyn_cast<comm::StepOpInterface>(op);
+  if (!step)
     return false;
-  auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
-  SmallVector<Attribute> reversed(llvm::reverse(axes.getValue()));
-  op->setAttr("axes", ArrayAttr::get(op->getContext(), reversed));
-  return axes.size() > 1;
+  Layout from = step.getFrom().getLayout(), to = step.getTo().getLayout();
+  change(from);
+  change(to);
+  if (from == step.getFrom().getLayout() && to == step.getTo().getLayout())
+    return false;
+  if (!verifyStep(step.getDevices(), step.getStepKind(), from, to))
+    return false;
+  op->setAttr("from", with(step.getFrom(), from));
+  op->setAttr("to", with(step.getTo(), to));
+  return true;
+}
+
+bool reverseAxes(Operation *op) {
+  return changeLayouts(op, [](Layout &layout) {
+    for (DimLayout &dim : layout.dims)
+      for (DimFactor &factor : dim.factors)
+        std::reverse(factor.axes.begin(), factor.axes.end());
+  });
 }
 
 bool firstAxisOnly(Operation *op) {
   if (!isa<comm::AllReduceOp>(op))
     return false;
-  auto axes = cast<ArrayAttr>(*op->getInherentAttr("axes"));
-  op->setAttr("axes", ArrayAttr::get(op->getContext(), axes.getValue().take_front()));
-  return axes.size() > 1;
+  return changeLayouts(op, [](Layout &layout) {
+    for (PartialAxes &entry : layout.partial)
+      entry.axes.resize(1);
+  });
 }
 
 /// The groups of another axis of equal size.
 bool otherAxis(Operation *op) {
-  auto mesh = dist::meshOf(op);
-  if (!isa<comm::StepOpInterface>(op) || !mesh || mesh->axes().size() < 2 ||
-      mesh->axes()[0].size != mesh->axes()[1].size)
+  auto step = dyn_cast<comm::StepOpInterface>(op);
+  if (!step)
     return false;
-  SmallVector<Attribute> axes;
-  for (Attribute axis : cast<ArrayAttr>(*op->getInherentAttr("axes"))) {
-    StringRef name = cast<StringAttr>(axis).getValue();
-    axes.push_back(StringAttr::get(op->getContext(), name == "dp" ? "tp" : "dp"));
-  }
-  op->setAttr("axes", ArrayAttr::get(op->getContext(), axes));
-  return !axes.empty();
+  const auto &axes = step.getDevices().axes();
+  if (axes.size() < 2 || axes[0].size != axes[1].size)
+    return false;
+  AxisList before = step.getAxes();
+  bool changed = changeLayouts(op, [](Layout &layout) {
+    auto swap = [](AxisList &list) {
+      for (AxisRef &axis : list)
+        axis.axis = axis.axis < 2 ? 1 - axis.axis : axis.axis;
+    };
+    for (DimLayout &dim : layout.dims)
+      for (DimFactor &factor : dim.factors)
+        swap(factor.axes);
+    for (PartialAxes &entry : layout.partial) {
+      swap(entry.axes);
+      llvm::sort(entry.axes);
+    }
+  });
+  // Where only other dims change their names, the step moves what it did.
+  return changed && step.getAxes() != before;
 }
 
 bool otherKind(Operation *op) {
-  if (!isa<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp, comm::MaskOp>(op))
+  if (auto mask = dyn_cast<comm::MaskOp>(op)) {
+    bool isSum = mask.getKind().getValue() == ReduceKind::Sum;
+    mask.setKindAttr(
+        dist::KindAttr::get(op->getContext(), isSum ? ReduceKind::Max : ReduceKind::Sum));
+    return true;
+  }
+  if (!isa<comm::AllReduceOp, comm::ReduceScatterOp, comm::ToPartialOp>(op))
     return false;
-  StringRef kind = cast<StringAttr>(*op->getInherentAttr("kind")).getValue();
-  op->setAttr("kind", StringAttr::get(op->getContext(), kind == "sum" ? "max" : "sum"));
-  return true;
+  return changeLayouts(op, [](Layout &layout) {
+    if (layout.partial.size() == 1)
+      layout.partial[0].kind =
+          layout.partial[0].kind == ReduceKind::Sum ? ReduceKind::Max : ReduceKind::Sum;
+  });
 }
 
 bool otherDim(Operation *op) {
@@ -270,16 +329,19 @@ bool otherDim(Operation *op) {
   SmallVector<int64_t> dims;
   for (int64_t dim : mask.getDims())
     dims.push_back((dim + 1) % rank);
+  llvm::sort(dims);
   mask.setDims(dims);
   return true;
 }
 
+/// An all-to-all that moves the axes the other way, where shapes allow it.
 bool swapPlaces(Operation *op) {
   auto move = dyn_cast<comm::AllToAllOp>(op);
-  if (!move)
+  if (!move || move.getInput().getType() != move.getResult().getType())
     return false;
-  ArrayRef<int64_t> at = move.getPlace();
-  move.setPlace({at[2], at[3], at[0], at[1]});
+  dist::LayoutAttr from = move.getFrom();
+  move.setFromAttr(move.getTo());
+  move.setToAttr(from);
   return true;
 }
 
@@ -308,13 +370,14 @@ bool noHalo(Operation *op) {
   auto from = cast<RankedTensorType>(halo.getInput().getType());
   auto to = cast<RankedTensorType>(halo.getResult().getType());
   SmallVector<int64_t> low(from.getRank(), 0), high(from.getRank(), 0);
-  for (auto [dim, pad] : llvm::zip_equal(halo.getDims(), halo.getLow())) {
-    low[dim] = pad;
-    high[dim] = to.getDimSize(dim) - from.getDimSize(dim) - pad;
+  for (const HaloWindow &window : halo.getTo().getWindows()) {
+    low[window.dim] = window.low;
+    high[window.dim] =
+        to.getDimSize(window.dim) - from.getDimSize(window.dim) - window.low;
   }
   OpBuilder builder(op);
   HostTensor fill = HostTensor::zeros(DType::F32, {});
-  fillNeutral(fill, *reduceKindFromName(halo.getKind().str()));
+  fillNeutral(fill, halo.getTo().getFill());
   Value value = graph::ConstantOp::create(builder, op->getLoc(),
                                           graph::toAttribute(op->getContext(), fill));
   auto pad = graph::createInferred(
@@ -327,10 +390,18 @@ bool noHalo(Operation *op) {
   return true;
 }
 
+void setWindows(comm::HaloOp halo, std::vector<HaloWindow> windows, ReduceKind fill) {
+  dist::WindowsAttr old = halo.getTo();
+  halo.setToAttr(dist::WindowsAttr::get(halo.getContext(), old.getPositions(),
+                                        std::move(windows), fill));
+}
+
 bool otherFill(Operation *op) {
   auto halo = dyn_cast<comm::HaloOp>(op);
   if (halo)
-    halo.setKind(halo.getKind() == "sum" ? "max" : "sum");
+    setWindows(halo, halo.getTo().getWindows(),
+               halo.getTo().getFill() == ReduceKind::Sum ? ReduceKind::Max
+                                                         : ReduceKind::Sum);
   return static_cast<bool>(halo);
 }
 
@@ -339,9 +410,9 @@ bool earlyWindow(Operation *op) {
   auto halo = dyn_cast<comm::HaloOp>(op);
   if (!halo)
     return false;
-  SmallVector<int64_t> low(halo.getLow());
-  ++low[0];
-  halo.setLow(low);
+  std::vector<HaloWindow> windows = halo.getTo().getWindows();
+  ++windows[0].low;
+  setWindows(halo, windows, halo.getTo().getFill());
   return true;
 }
 
@@ -350,14 +421,16 @@ bool otherStride(Operation *op) {
   if (!halo)
     return false;
   // The extent is kept, so that only where blocks begin is wrong.
-  SmallVector<int64_t> strides(halo.getStrides()), reach(halo.getReach());
-  int64_t extent = halo.getResult().getType().getDimSize(halo.getDims()[0]);
-  ++strides[0];
-  Layout positions = *Layout::parse(halo.getPositions().str(), *dist::meshOf(op));
-  reach[0] = extent - (positions.dims[halo.getDims()[0]].local() - 1) * strides[0];
-  halo.setStrides(strides);
-  halo.setReach(reach);
-  return reach[0] > 0;
+  std::vector<HaloWindow> windows = halo.getTo().getWindows();
+  HaloWindow &first = windows[0];
+  int64_t extent = halo.getResult().getType().getDimSize(first.dim);
+  ++first.stride;
+  const Layout &positions = halo.getTo().getPositions().getLayout();
+  first.reach = extent - (positions.dims[first.dim].local() - 1) * first.stride;
+  if (first.reach <= 0)
+    return false;
+  setWindows(halo, windows, halo.getTo().getFill());
+  return true;
 }
 
 /// An average divided as if its windows lay inside the image.
@@ -378,31 +451,38 @@ bool globalGroups(Operation *op) {
 
 /// A weight whose slices are those of another axis.
 bool otherSlices(Operation *op) {
-  auto text = op->getAttrOfType<StringAttr>(dist::layoutAttr);
-  if (!isa<graph::WeightOp>(op) || !text ||
-      text.getValue().find(": tp}") == StringRef::npos)
+  dist::LayoutAttr layout = dist::sourceLayout(op);
+  if (!isa<graph::WeightOp>(op) || !layout)
     return false;
-  auto mesh = dist::meshOf(op);
-  if (mesh->find("dp") < 0 || text.getValue().contains("dp"))
+  const Mesh &mesh = layout.devices();
+  int32_t dp = mesh.find("dp"), tp = mesh.find("tp");
+  AxisList axes = layout.getLayout().shardingAxes();
+  if (dp < 0 || tp < 0 || axes != AxisList{mesh.whole(tp)} ||
+      mesh.axes()[dp].size != mesh.axes()[tp].size)
     return false;
-  std::string other = text.getValue().str();
-  other.replace(other.find(": tp}"), 5, ": dp}");
-  op->setAttr(dist::layoutAttr, StringAttr::get(op->getContext(), other));
+  Layout other = layout.getLayout();
+  for (DimLayout &dim : other.dims)
+    for (DimFactor &factor : dim.factors)
+      for (AxisRef &axis : factor.axes)
+        axis.axis = dp;
+  op->setAttr(dist::layoutAttr, with(layout, other));
   return true;
 }
 
-/// Indices relative to the block of another axis' coordinate.
+/// Indices relative to the block of another coordinate.
 bool otherBlock(Operation *op) {
   auto index = dyn_cast<comm::LocalIndexOp>(op);
   if (!index)
     return false;
-  std::string layout = index.getLayout().str();
-  size_t at = layout.find("dp, tp");
-  if (at != std::string::npos)
-    layout.replace(at, 6, "tp, dp");
+  Layout other = index.getLayout().getLayout();
+  AxisList &axes = other.dims[0].factors[0].axes;
+  if (axes.size() > 1)
+    std::swap(axes[0], axes[1]);
   else
-    layout.replace(layout.find(": tp"), 4, ": tp:(1)2");
-  index.setLayout(layout);
+    axes = {primes(axes)[0]};
+  if (!other.verify(index.getLayout().devices()))
+    return false;
+  index.setLayoutAttr(with(index.getLayout(), other));
   return true;
 }
 
@@ -464,6 +544,8 @@ public:
     REQUIRE(global);
     local = global->clone();
     PassManager manager(&context);
+    manager.addPass(createInsertReshardsPass());
+    manager.addPass(createVerifyPlannedPass());
     manager.addPass(createPartitionPass());
     manager.addPass(createVerifyPartitionedPass());
     REQUIRE(succeeded(manager.run(*local)));

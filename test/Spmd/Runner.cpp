@@ -7,6 +7,7 @@
 #include "partita/Reference/Kernels.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Reference/Evaluate.h"
+#include "passes/Shard/Passes.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "mlir/Pass/PassManager.h"
@@ -78,16 +79,17 @@ Runner::partition(const Mesh &mesh, const std::vector<Strategy> &strategies, Fee
   OpBuilder builder(context);
   Location location = builder.getUnknownLoc();
   OwningOpRef<ModuleOp> module = ModuleOp::create(location);
-  (*module)->setAttr(dist::meshAttr, builder.getStringAttr(mesh.str()));
+  auto meshAttr = dist::MeshAttr::get(context, mesh);
+  (*module)->setAttr(dist::meshAttr, meshAttr);
   auto layoutAttr = [&](const Layout &layout) {
-    return builder.getStringAttr(withoutPartial(layout).str(mesh));
+    return dist::LayoutAttr::get(context, meshAttr, withoutPartial(layout));
   };
   for (size_t s = 0; s < strategies.size(); ++s) {
     builder.setInsertionPointToEnd(module->getBody());
     auto function = cast<func::FuncOp>(builder.clone(*program.function));
     function.setName("s" + std::to_string(s));
     Operation &op = function.front().front();
-    dist::setStrategy(mesh, &op, strategies[s]);
+    dist::setStrategy(meshAttr, &op, program.rule, strategies[s]);
     if (feed == Feed::Direct) {
       for (unsigned i = 0; i < function.getNumArguments(); ++i)
         function.setArgAttr(i, dist::layoutAttr,
@@ -111,6 +113,8 @@ Runner::partition(const Mesh &mesh, const std::vector<Strategy> &strategies, Fee
     return success();
   });
   PassManager manager(context);
+  manager.addPass(createInsertReshardsPass());
+  manager.addPass(createVerifyPlannedPass());
   manager.addPass(createPartitionPass());
   manager.addPass(createVerifyPartitionedPass());
   if (failed(manager.run(*module)))
@@ -195,8 +199,8 @@ Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &
                              size_t number, Feed feed) {
   auto function = module.lookupSymbol<func::FuncOp>("s" + std::to_string(number));
   auto fail = [&](const std::string &what) {
-    return makeError(opCase.name() + " on " + mesh.str() + " by " + strategy.str(mesh) +
-                     ": " + what);
+    return makeError(opCase.name() + " on " + mesh.str() + " by " +
+                     strategy.str(mesh, program.rule) + ": " + what);
   };
   Expected<Tensors> result = makeError("");
   // The condition of a sum of parts: what they lose by rounding is in proportion to the

@@ -1,188 +1,333 @@
 // A collective whose types are not its layouts' local shapes is refused.
 // RUN: partita-opt %s --split-input-file --verify-diagnostics
 
-module attributes {dist.mesh = "tp=4"} {
+#mesh = #dist.mesh<tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @shape(%x: tensor<8xf32>) {
     // expected-error@+1 {{expected a result of local shape [2] for layout [{8: tp}], got 'tensor<4xf32>'}}
-    %0 = comm.slice %x {axes = ["tp"], from = "[{8}]", place = array<i64: 0, 0, -1, -1>, received = 0 : i64, to = "[{8: tp}]"} : (tensor<8xf32>) -> tensor<4xf32>
+    %0 = comm.slice %x from <#mesh, [{8}]> to <#mesh, [{8: tp}]> : (tensor<8xf32>) -> tensor<4xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=4"} {
+#mesh = #dist.mesh<tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @axis(%x: tensor<8xf32>) {
-    // expected-error@+1 {{has bad axes}}
-    %0 = comm.all_reduce %x {axes = ["dp"], from = "[{8}]", kind = "sum", place = array<i64: -1, -1, -1, -1>, received = 0 : i64, to = "[{8}]"} : (tensor<8xf32>) -> tensor<8xf32>
+    // expected-error@+1 {{is not possible: no all-reduce leads from [{8}] to [{8}]: no partial axes change}}
+    %0 = comm.all_reduce %x from <#mesh, [{8}]> to <#mesh, [{8}]> : (tensor<8xf32>) -> tensor<8xf32>
     return
   }
 }
 
 // -----
 
-func.func @mesh(%x: tensor<8xf32>) {
-  // expected-error@+1 {{no enclosing op has a dist.mesh attribute}}
-  %0 = comm.all_reduce %x {axes = ["tp"], from = "[{8}]", kind = "sum", place = array<i64: -1, -1, -1, -1>, received = 0 : i64, to = "[{8}]"} : (tensor<8xf32>) -> tensor<8xf32>
-  return
-}
-
-// -----
-
-module attributes {dist.mesh = "tp=4"} {
-  func.func @place(%x: tensor<8xf32>) {
-    // expected-error@+1 {{has a place outside its layouts}}
-    %0 = comm.slice %x {axes = ["tp"], from = "[{8}]", place = array<i64: 3, 0, -1, -1>, received = 0 : i64, to = "[{8: tp}]"} : (tensor<8xf32>) -> tensor<2xf32>
+#here = #dist.mesh<tp=4>
+#there = #dist.mesh<dp=4>
+module attributes {dist.mesh = #here} {
+  func.func @mesh_0(%x: tensor<8xf32>) {
+    // expected-error@+1 {{is for mesh "dp=4", the program is for "tp=4"}}
+    %0 = comm.slice %x from <#there, [{8}]> to <#there, [{8: dp}]> : (tensor<8xf32>) -> tensor<2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#here = #dist.mesh<tp=4>
+#there = #dist.mesh<dp=4>
+module attributes {dist.mesh = #here} {
+  func.func @mesh_1(%x: tensor<8xf32>) {
+    // expected-error@+1 {{leads from mesh "tp=4" to mesh "dp=4"}}
+    %0 = comm.slice %x from <#here, [{8}]> to <#there, [{8: dp}]> : (tensor<8xf32>) -> tensor<2xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_buffer(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{expected a result of shape [6, 2] for the windows of [{8: sp}, {2}], got 'tensor<4x2xf32>'}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<4x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<4x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_operand(%x: tensor<8x2xf32>) {
     // expected-error@+1 {{expected an operand of local shape [4, 2] for layout [{8: sp}, {2}], got 'tensor<8x2xf32>'}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<8x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
-  func.func @halo_lengths(%x: tensor<4x2xf32>) {
-    // expected-error@+1 {{has 'strides', 'reach' and 'low' of other lengths than 'dims', which has 1 entries}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1, 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
-    return
-  }
-}
-
-// -----
-
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_dim(%x: tensor<4x2xf32>) {
-    // expected-error@+1 {{has a window of dim 2 of a tensor of rank 2}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 2>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    // expected-error@+1 {{is inconsistent: window of dim 2: the tensor has 2 dims}}
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 2 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_reach(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 0: stride 1, reach 0 and low 1 are out of range}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 0>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 0 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_none(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: there is no window}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64>, strides = array<i64>, reach = array<i64>, low = array<i64>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_cut(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 0: its positions have 2 factors instead of one}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{2: sp}*{4}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{2: sp}*{4}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_sizes(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: dim 1 has size 2 in the source and 3 in the result}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {3}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {3}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_partial(%x: tensor<8x2xf32>) {
     // expected-error@+1 {{is inconsistent: the source and the positions have different partial axes}}
-    %0 = comm.halo %x {from = "[{8}, {2}] partial sum {sp}", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<8x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8}, {2}] partial sum {sp}> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_layout(%x: tensor<4x2xf32>) {
-    // expected-error@+1 {{has bad 'positions': }}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: tp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    // expected-error@+1 {{the mesh "sp=2" has no axis "tp"}}
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: tp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_kind(%x: tensor<4x2xf32>) {
-    // expected-error@+1 {{has unknown kind "mean"}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "mean", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    // expected-error@+1 {{expected sum, max, min or prod, got mean}}
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill mean> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "sp=2"} {
+#mesh = #dist.mesh<sp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @halo_type(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{changes the element type}}
-    %0 = comm.halo %x {from = "[{8: sp}, {2}]", positions = "[{8: sp}, {2}]", dims = array<i64: 0>, strides = array<i64: 1>, reach = array<i64: 3>, low = array<i64: 1>, kind = "sum", received = 0 : i64} : (tensor<4x2xf32>) -> tensor<6x2xf16>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf16>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=4"} {
+#mesh = #dist.mesh<tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @dims(%x: tensor<8xi64>) {
     // expected-error@+1 {{expected the layout of one dim without partial axes, got [{8: tp}, {4}]}}
-    %0 = comm.local_index %x {layout = "[{8: tp}, {4}]"} : tensor<8xi64>
+    %0 = comm.local_index %x in <#mesh, [{8: tp}, {4}]> : tensor<8xi64>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=4"} {
+#mesh = #dist.mesh<tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @padding(%x: tensor<8xi64>) {
-    // expected-error@+1 {{has a bad layout}}
-    %0 = comm.local_index %x {layout = "[{7: tp}]"} : tensor<8xi64>
+    // expected-error@+1 {{the extent 7 is not a multiple of its 4 shards}}
+    %0 = comm.local_index %x in <#mesh, [{7: tp}]> : tensor<8xi64>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=4"} {
+#mesh = #dist.mesh<tp=4>
+module attributes {dist.mesh = #mesh} {
   func.func @element(%x: tensor<8xf32>) {
     // expected-error@+1 {{expected integer indices, got 'tensor<8xf32>'}}
-    %0 = comm.local_index %x {layout = "[{8: tp}]"} : tensor<8xf32>
+    %0 = comm.local_index %x in <#mesh, [{8: tp}]> : tensor<8xf32>
+    return
+  }
+}
+
+// -----
+
+// Each kind of step makes one kind of change.
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_0(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{no all-gather leads from [{4}, {8}] to [{4}, {8}]: no place loses axes}}
+    %0 = comm.all_gather %x from <#mesh, [{4}, {8}]> to <#mesh, [{4}, {8}]> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_1(%z: tensor<2x8xf32>) {
+    // expected-error@+1 {{more than one place changes}}
+    %0 = comm.all_gather %z from <#mesh, [{4: dp}, {16: tp}]> to <#mesh, [{4}, {16}]> : (tensor<2x8xf32>) -> tensor<4x16xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_2(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{the sum is over {tp}, the place gains {dp}}}
+    %0 = comm.reduce_scatter %x from <#mesh, [{4}, {8}] partial sum {tp}> to <#mesh, [{4: dp}, {8}]> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_3(%y: tensor<4x4xf32>) {
+    // expected-error@+1 {{one place loses {tp}, the other gains {dp}}}
+    %0 = comm.all_to_all %y from <#mesh, [{4}, {8: tp}]> to <#mesh, [{4: dp}, {8}]> : (tensor<4x4xf32>) -> tensor<2x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_4(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{sum is reduced before max, which nests in it}}
+    %0 = comm.all_reduce %x from <#mesh, [{4}, {8}] partial sum {dp}, max {tp}> to <#mesh, [{4}, {8}] partial max {tp}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_5(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{partial axes change}}
+    %0 = comm.slice %x from <#mesh, [{4}, {8}] partial sum {tp}> to <#mesh, [{4: dp}, {8}]> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_6(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{the global shapes differ}}
+    %0 = comm.repad %x from <#mesh, [{4}, {8}]> to <#mesh, [{4}, {7/8}]> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_7(%z: tensor<2x8xf32>) {
+    // expected-error@+1 {{dim 0 is split 2 ways before and 1 after}}
+    %0 = comm.permute %z from <#mesh, [{4: dp}, {8}]> to <#mesh, [{4}, {8: tp}]> : (tensor<2x8xf32>) -> tensor<4x4xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_8(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{the partial axes differ}}
+    %0 = comm.exchange %x from <#mesh, [{4}, {8}] partial sum {tp}> to <#mesh, [{4: dp}, {8}]> : (tensor<4x8xf32>) -> tensor<2x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_9(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{expected one or more dims in ascending order}}
+    %0 = comm.mask %x dims [] with <sum> in <#mesh, [{4}, {8}]> : tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_10(%x: tensor<4x8xf32>) {
+    // expected-error@+1 {{names dim 2 of a tensor of rank 2}}
+    %0 = comm.mask %x dims [2] with <sum> in <#mesh, [{4}, {8}]> : tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<dp=2, tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @kinds_11() {
+    // expected-error@+1 {{the mesh "dp=2,tp=2" has no axis "sp"}}
+    %0 = comm.coordinate "sp" of #mesh : index
     return
   }
 }

@@ -1,36 +1,122 @@
 // Strategies and layouts are checked against the op they stand on.
 // RUN: partita-opt %s --split-input-file --verify-diagnostics
 
-// expected-error@+1 {{has a bad dist.mesh}}
-module attributes {dist.mesh = "tp=0"} {
+// expected-error@+1 {{sizes are at least 1}}
+#mesh = #dist.mesh<tp=0>
+module attributes {dist.mesh = #mesh} {
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=2"} {
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @twice(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{axis tp is used twice}}
-    %0 = graph.relu %x {dist.strategy = "[{4: tp}, {6: tp}]"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    %0 = graph.relu %x {dist.strategy = #dist.strategy<#mesh, {a: tp, b: tp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=2"} {
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @replicate(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{factor 1 (replicate) may not be split}}
-    %0 = graph.softmax %x {axis = 1 : i64, dist.strategy = "[{4}, {6: tp}]"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    %0 = graph.softmax %x {axis = 1 : i64, dist.strategy = #dist.strategy<#mesh, {b: tp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return
   }
 }
 
 // -----
 
-module attributes {dist.mesh = "tp=2"} {
-  func.func @factors(%x: tensor<4x6xf32>) {
-    // expected-error@+1 {{expected 2 factors, got 1}}
-    %0 = graph.relu %x {dist.strategy = "[{4}]"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @loop(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{has a bad dist.strategy: the op has no loop 'q' (its rule is a b -> a b {a=4, b=6} linear max(0), min(0))}}
+    %0 = graph.relu %x {dist.strategy = #dist.strategy<#mesh, {q: tp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @text(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{expected "dist.strategy" to be a #dist.strategy attribute, got "tp"}}
+    %0 = graph.relu %x {dist.strategy = "tp"} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+#other = #dist.mesh<dp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @mesh(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{has a dist.strategy for mesh "dp=2", the program is for "tp=2"}}
+    %0 = graph.relu %x {dist.strategy = #dist.strategy<#other, {a: dp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  // expected-error@+1 {{has a dist.layout on argument 0, [{8: tp}], that is not one of type 'tensor<6xf32>'}}
+  func.func @shape(%x: tensor<6xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}]>}) {
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @conversions(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{expected a layout of shape [4, 6], got [{4: tp}, {8}]}}
+    %0 = dist.reshard %x to <#mesh, [{4: tp}, {8}]> : tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @window(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{is inconsistent: window of dim 2: the tensor has 2 dims}}
+    %1 = dist.window %x to <#dist.layout<#mesh, [{4: tp}, {6}]>, dim 2 stride 1 reach 3 low 1, fill sum> : tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+// expected-error@+1 {{axis tp is used twice}}
+#bad = #dist.layout<#mesh, [{4: tp}, {6: tp}]>
+
+// -----
+
+// expected-error@+1 {{expected }}
+#bad = #dist.mesh<tp=2, dp>
+
+// -----
+
+// expected-error@+1 {{loop n has no size}}
+#bad = #dist.rule<"m -> n {m=3}">
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @rule(%x: tensor<4x6xf32>) {
+    // expected-error@+1 {{has a dist.rule but no dist.strategy}}
+    %0 = graph.relu %x {dist.rule = #dist.rule<"a b -> a b {a=4, b=6}">} : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return
   }
 }

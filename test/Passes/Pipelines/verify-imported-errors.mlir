@@ -11,6 +11,7 @@ module {
 
 // -----
 
+#mesh = #dist.mesh<tp=2>
 // expected-error@+1 {{carries "dist.mesh" in an imported program}}
-module attributes {dist.mesh = "tp=2"} {
+module attributes {dist.mesh = #mesh} {
 }

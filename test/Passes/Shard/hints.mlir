@@ -7,17 +7,18 @@
 // RUN: partita-opt %t/fused.mlir --partita-shard="mode=semi-auto hints=%t/conflict.json" --partita-check-spmd 2>&1 | FileCheck %s --check-prefix=CONFLICT
 
 // The columns of a fused weight are split inside each third, asked for or found.
-// FACTORS: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {3}*{8: tp}]"
-// FACTORS: graph.slice {{.*}}dist.strategy = "[{4}, {3}, {8: tp}]"
+// FACTORS: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {n: {3}*{8: tp}}>
+// FACTORS: graph.slice {{.*}}dist.strategy = #dist.strategy<#mesh, {c: tp}>
 
-// SUB: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {3}*{8: tp}]"
-// SUB: graph.slice {{.*}}dist.strategy = "[{4}, {3}, {8: tp}]"
-// SUB: graph.tanh {{.*}}dist.strategy = "[{4: tp}, {8}]"
+// SUB: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {n: {3}*{8: tp}}>
+// SUB: graph.slice {{.*}}dist.strategy = #dist.strategy<#mesh, {c: tp}>
+// SUB: graph.tanh {{.*}}dist.strategy = #dist.strategy<#mesh, {a: tp}>
 
 // CONFLICT: remark: 'act' keeps {tp} (hint for node '{{(qkv|out)}}') over {tp} (hint for node '{{(qkv|out)}}')
 
 //--- fused.mlir
-module attributes {dist.mesh = "tp=2"} {
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
     %w = graph.weight "qkv" : tensor<8x24xf32> loc("w")
     %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32> loc("qkv")

@@ -29,7 +29,8 @@
 // NONE: error: cannot open '{{.*}}none.json'
 
 //--- mlp.mlir
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x3xf32> {
     %w = graph.weight "w" : tensor<8x3xf32> loc("w")
     %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32> loc("fc1")

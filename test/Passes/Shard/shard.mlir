@@ -9,40 +9,41 @@
 // RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/later.json explain=fc2" 2>&1 | FileCheck %s --check-prefix=LATER
 // RUN: partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/output.json" 2>&1 | FileCheck %s --check-prefix=OUTPUT
 
-// COLUMN: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {12: tp}]"
-// COLUMN: graph.gelu {{.*}}dist.strategy = "[{4}, {12: tp}]"
+// COLUMN: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {n: tp}>
+// COLUMN: graph.gelu {{.*}}dist.strategy = #dist.strategy<#mesh, {b: tp}>
 // The second contraction follows along its reduction; the bias passes the partial sum on.
-// COLUMN: graph.contract {{.*}}dist.strategy = "[{4}, {12: tp}, {6}]"
-// COLUMN: graph.add {{.*}}dist.strategy = "[{4}, {6}] pass 0 {tp}"
+// COLUMN: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: tp}>
+// COLUMN: graph.add {{.*}}dist.strategy = #dist.strategy<#mesh, {} pass sum(0, 1) {tp}>
 
 // A count takes axes that make it up, the same in every operand.
-// COUNTS: graph.contract {{.*}}dist.strategy = "[{4: dp}, {8}, {12: tp}]"
-// COUNTS: graph.contract {{.*}}dist.strategy = "[{4: dp}, {12: tp}, {6}]"
+// COUNTS: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {m: dp, n: tp}>
+// COUNTS: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {m: dp, k: tp}>
 
-// DATA: func.func @main(%{{.*}}: tensor<4x8xf32> {dist.layout = "[{4: dp, tp}, {8}]", graph.name = "x"})
-// DATA: graph.contract {{.*}}dist.strategy = "[{4: dp, tp}, {12}, {6}]"
+// DATA: func.func @main(%{{.*}}: tensor<4x8xf32> {dist.layout = #dist.layout<#mesh, [{4: dp, tp}, {8}]>, graph.name = "x"})
+// DATA: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {m: {dp, tp}}>
 
-// EXPLAIN: remark: input 'x': [{4}, {8}]; whole on every rank
-// EXPLAIN: remark: weight 'w2': [{12: tp}, {6}]; as its users read it
-// EXPLAIN: remark: 'fc2': [{4}, {12: tp}, {6}]; {tp} on a dim of 12 from hint for tensor 'w' by way of 'act'
-// EXPLAIN: remark: 'fc2_bias': [{4}, {6}] pass 0 {tp}; partial values over {tp} pass through it unreduced
+// EXPLAIN: remark: input 'x': {}; whole on every rank
+// EXPLAIN: remark: weight 'w2': {a: tp}; as its users read it
+// EXPLAIN: remark: 'fc2': {k: tp}; {tp} on a dim of 12 from hint for tensor 'w' by way of 'act'
+// EXPLAIN: remark: 'fc2_bias': {} pass sum(0, 1) {tp}; partial values over {tp} pass through it unreduced
 
 // A hint for the input, or for it to stay whole, wins over the split of the batch.
 // INPUT: remark: 'x' keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
-// INPUT: remark: input 'x': [{4}, {8: dp, tp}]; {dp, tp} on a dim of 8 from hint for tensor 'x'; keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
-// INPUT: graph.contract {{.*}}dist.strategy = "[{4}, {8: dp, tp}, {12}]"
+// INPUT: remark: input 'x': {b: {dp, tp}}; {dp, tp} on a dim of 8 from hint for tensor 'x'; keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// INPUT: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>
 // WHOLE: remark: 'x' keeps {} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
-// WHOLE: graph.contract {{.*}}dist.strategy = "[{4}, {8}, {12}]"
+// WHOLE: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {}>
 
 // A hint that comes later takes what an earlier one has left, also in the same node.
 // LATER: remark: 'fc2' keeps {tp} (hint for tensor 'w') over {tp} (hint for node 'fc2')
-// LATER: graph.contract {{.*}}dist.strategy = "[{4}, {12: tp}, {6}]"
+// LATER: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: tp}>
 
 // The node and the output have the same name; null leaves all inputs open.
-// OUTPUT: graph.add {{.*}}dist.strategy = "[{4: tp}, {6}]"
+// OUTPUT: graph.add {{.*}}dist.strategy = #dist.strategy<#mesh, {a: tp}>
 
 //--- mlp.mlir
-module attributes {dist.mesh = "dp=2,tp=2"} {
+#mesh = #dist.mesh<dp=2,tp=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32> {graph.name = "x"}) -> (tensor<4x6xf32> {graph.name = "fc2_bias"}) {
     %w = graph.weight "w" : tensor<8x12xf32> loc("w")
     %w2 = graph.weight "w2" : tensor<12x6xf32> loc("w2")

@@ -10,29 +10,30 @@
 // RUN: not partita-opt %t/net.mlir --partita-shard="mode=semi-auto hints=%t/transposed.json" 2>&1 | FileCheck %s --check-prefix=TRANSPOSED
 
 // Through a stride, point-wise kernels and elementwise ops; the sum over rows is partial.
-// ROWS: graph.conv {{.*}}dist.strategy = "[{2}, {3}, {4}, {13/14: h}, {3}, {12}, {3}]"
-// ROWS: graph.relu {{.*}}dist.strategy = "[{2}, {4}, {13/14: h}, {12}]"
-// ROWS: graph.pool {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6}]"
-// ROWS: graph.conv {{.*}}dist.strategy = "[{2}, {4}, {4}, {7/8: h}, {6}]"
-// ROWS: graph.reduce {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6}]"
+// ROWS: graph.conv {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {13/14: h}}>
+// ROWS: graph.relu {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {13/14: h}}>
+// ROWS: graph.pool {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}}>
+// ROWS: graph.conv {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {7/8: h}}>
+// ROWS: graph.reduce {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}}>
 // A filter no larger than the stride splits the dim, one that overlaps does not.
-// ROWS: graph.conv_transpose {{.*}}dist.strategy = "[{2}, {4}, {3}, {7/8: h}, {2}, {2}, {6}, {2}, {2}]"
-// ROWS: graph.conv_transpose {{.*}}dist.strategy = "[{2}, {4}, {3}, {7}, {14}, {3}, {6}, {12}, {3}]"
+// ROWS: graph.conv_transpose {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {7/8: h}}>
+// ROWS: graph.conv_transpose {{.*}}dist.strategy = #dist.strategy<#mesh, {}>
 
-// BOTH: graph.pool {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6: w}]"
+// BOTH: graph.pool {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}, d: w}>
 
 // Blocks of positions where the hint is, equal ones behind the stride.
-// BLOCKS: graph.conv {{.*}}dist.strategy = "[{2}, {3}, {4}, {13=4+9: h}, {3}, {12}, {3}]"
-// BLOCKS: graph.pool {{.*}}dist.strategy = "[{2}, {4}, {7/8: h}, {6}]"
+// BLOCKS: graph.conv {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {13=4+9: h}}>
+// BLOCKS: graph.pool {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}}>
 
-// DATA: graph.conv {{.*}}dist.strategy = "[{2: {{[hw]}}}, {3}, {4}, {13}, {3}, {12}, {3}]"
+// DATA: graph.conv {{.*}}dist.strategy = #dist.strategy<#mesh, {a: {{[hw]}}}>
 
 // CUT: error: {{.*}}output 0 of 'pool', dim 3: the factor 2 does not fall on the dim's own cuts
 // INPUT: error: {{.*}}input 0 of 'pool', dim 2: blocks cannot be given for a dim of size 13 that is read through 7 windows; give them for the output
 // TRANSPOSED: error: {{.*}}output 0 of 'over', dim 2: a dim of size 14 cannot be split by {h} (2 ways)
 
 //--- net.mlir
-module attributes {dist.mesh = "h=2,w=2"} {
+#mesh = #dist.mesh<h=2,w=2>
+module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<2x3x13x12xf32>) -> (tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>) {
     %v = graph.weight "v" : tensor<4x3x3x3xf32>
     %p = graph.weight "p" : tensor<4x4x1x1xf32>
