@@ -133,6 +133,12 @@ Expected<void> sortGraph(Graph &graph);
 /// Brings every node to its canonical form.
 Expected<void> normalizeGraph(Graph &graph, Types types);
 
+//===-- Widen.cpp ---------------------------------------------------------===//
+
+/// Makes every narrower float type f64: inputs, constants, casts and outputs. The values
+/// of constants stay what the file says.
+void widenFloats(Graph &graph);
+
 } // namespace partita::onnx_model
 
 #endif // PARTITA_LIB_ONNX_INTERNAL_H

@@ -51,6 +51,8 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   // The normaliser leaves constants behind that nothing uses any more.
   if (auto sorted = sortGraph(*graph); !sorted)
     return fail(sorted.error());
+  if (options.wide)
+    widenFloats(*graph);
 
   Model model;
   model.path = path;

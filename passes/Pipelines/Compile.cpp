@@ -49,6 +49,7 @@ Compiler::Compiler(const CompileOptions &options, Progress progress)
 Expected<void> Compiler::import() {
   progress("reading " + options.model);
   onnx_model::LoadOptions load;
+  load.wide = options.wide;
   for (const std::string &text : options.shapes) {
     auto binding = onnx_model::parseShapeBinding(text);
     if (!binding)

@@ -36,6 +36,7 @@ struct CompileOptions {
   bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only
   int threads = 1;       ///< per rank
   Level to = Level::L5;
+  bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
 };
 
 /// What a compile did, for the command's summary.

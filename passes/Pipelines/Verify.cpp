@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
@@ -10,13 +11,20 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 using namespace mlir;
 using namespace partita;
 
-/// input_K.pb (or output_K.pb) of a folder, checked against the types.
+static HostTensor toF64(const HostTensor &tensor) {
+  return reference::tensor<double>(DType::F64, tensor.shape,
+                                   reference::values<double>(tensor));
+}
+
+/// input_K.pb (or output_K.pb) of a folder, checked against the types. With `wide`, the
+/// types are those of the program in f64 and the tensors become so.
 static Expected<Tensors> readTensors(const std::string &folder, const std::string &stem,
-                                     TypeRange types) {
+                                     TypeRange types, bool wide = false) {
   Tensors result;
   for (size_t i = 0; i < types.size(); ++i) {
     std::string path = folder + "/" + stem + "_" + std::to_string(i) + ".pb";
@@ -24,6 +32,8 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
     if (!named)
       return tl::unexpected(named.error());
     auto type = cast<RankedTensorType>(types[i]);
+    if (wide && isFloat(named->tensor.type))
+      named->tensor = toF64(named->tensor);
     if (named->tensor.shape != type.getShape().vec() ||
         named->tensor.type != dtypeOf(type.getElementType()))
       return makeError("'" + path + "' does not have the model's type for " + stem + " " +
@@ -46,7 +56,10 @@ namespace {
 class Verifier {
 public:
   Verifier(const CompileOptions &compile, const VerifyOptions &options)
-      : options(options), compiler(compile, [](const std::string &) {}) {}
+      : compile(compile), options(options),
+        compiler(this->compile, [](const std::string &) {}) {
+    this->compile.wide = !options.f64.empty();
+  }
 
   Expected<std::vector<std::string>> run() {
     if (auto ok = compiler.import(); !ok)
@@ -59,6 +72,8 @@ public:
     auto expected = evaluate(original, *inputs, weights);
     if (!expected)
       return tl::unexpected(expected.error());
+    if (compile.wide)
+      return write(*expected);
     std::vector<std::string> lines;
     if (!options.expected.empty()) {
       auto outside = readTensors(options.expected, "output", original.getResultTypes());
@@ -90,7 +105,8 @@ public:
 private:
   Expected<Tensors> readInputs(func::FuncOp function) const {
     if (!options.inputs.empty())
-      return readTensors(options.inputs, "input", function.getArgumentTypes());
+      return readTensors(options.inputs, "input", function.getArgumentTypes(),
+                         compile.wide);
     Tensors random;
     for (Type type : function.getArgumentTypes()) {
       auto tensor = cast<RankedTensorType>(type);
@@ -98,6 +114,18 @@ private:
                                     tensor.getShape().vec(), random.size()));
     }
     return random;
+  }
+
+  Expected<std::vector<std::string>> write(const Tensors &outputs) const {
+    std::error_code code;
+    std::filesystem::create_directories(options.f64, code);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      std::string path = options.f64 + "/output_" + std::to_string(i) + ".npy";
+      if (auto ok = writeNpy(path, outputs[i]); !ok)
+        return tl::unexpected(ok.error());
+    }
+    return std::vector<std::string>{"wrote " + std::to_string(outputs.size()) +
+                                    " outputs as f64 gives them"};
   }
 
   Expected<HostTensor> weight(StringRef name) const {
@@ -127,6 +155,7 @@ private:
     return {};
   }
 
+  CompileOptions compile;
   const VerifyOptions &options;
   Compiler compiler;
 };

@@ -13,6 +13,9 @@ struct VerifyOptions {
   std::string expected;
   /// A bundle of the model, run on its ranks as threads too; empty: none.
   std::string bundle;
+  /// Folder for output_K.npy of the original with every float type as f64: what it gives
+  /// but for rounding. If it is not empty, nothing else is done.
+  std::string f64;
   double rtol = 1e-4, atol = 1e-5;
 };
 

@@ -33,6 +33,11 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->add_option("--expect-dir", options->verify.expected,
                    "Folder with output_K.pb that the model must give for these inputs")
       ->needs(inputs);
+  command
+      ->add_option("--f64-dir", options->verify.f64,
+                   "Only evaluate the model with every float type as f64, and write "
+                   "output_K.npy into this folder")
+      ->needs(inputs);
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -59,6 +64,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
     }
     for (const std::string &line : *lines)
       std::printf("%s\n", line.c_str());
-    std::printf("verified\n");
+    if (options->verify.f64.empty())
+      std::printf("verified\n");
   });
 }

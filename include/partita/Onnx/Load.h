@@ -32,6 +32,9 @@ struct LoadOptions {
   std::set<std::string> kept = defaultKeptOps();
   /// False: a missing external data file is no error; its tensors have no bytes.
   bool weights = true;
+  /// True: every float type becomes f64, so that what is computed from the model shows
+  /// what rounding did to other computations of it.
+  bool wide = false;
 };
 
 /// Reads IR 3 to 13, opset 7 to 27. Inlines model-local functions, takes the branch of
