@@ -174,9 +174,12 @@ def main():
         case = json.load(file)
     failed = 0
     cases = CASES + (SPATIAL_CASES if arguments.model in SPATIAL_MODELS else [])
+    if arguments.meshes is not None:
+        unknown = set(arguments.meshes) - {mesh for mesh, _ in cases}
+        if unknown:
+            parser.error(f"there is no case of mesh {', '.join(sorted(unknown))}")
+        cases = [case for case in cases if case[0] in arguments.meshes]
     for mesh, how in cases:
-        if arguments.meshes is not None and mesh not in arguments.meshes:
-            continue
         if how == "vocabulary" and "input_ids" not in case["inputs"]:
             continue
         work = tempfile.mkdtemp(prefix="partita-e2e-")
