@@ -94,6 +94,9 @@ struct TypeInfo {
 };
 using Types = std::unordered_map<std::string, TypeInfo>;
 
+/// The same in ONNX's own words.
+using ProtoTypes = std::unordered_map<std::string, onnx::TypeProto>;
+
 struct ExpandedGraph {
   std::vector<PendingNode> nodes;
   Types types;
@@ -103,6 +106,12 @@ struct ExpandedGraph {
 /// branches that were taken are added to the model's.
 Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
                                         const std::set<std::string> &kept);
+
+//===-- CheckTypes.cpp ----------------------------------------------------===//
+
+/// An error that names node, input and types, where an operand's element type is none
+/// that the operator's definition takes, or differs from another that has to be the same.
+Expected<void> checkTypes(const std::vector<PendingNode> &nodes, const ProtoTypes &types);
 
 /// Gives out names that are unique in the graph.
 class UniqueNames {

@@ -159,8 +159,16 @@ private:
 
   Expected<ImportedModel> finish(func::FuncOp function) {
     SmallVector<Value> results;
-    for (const std::string &output : model.graph.outputs)
-      results.push_back(importer.lookup(output));
+    for (auto [name, declared] :
+         llvm::zip_equal(model.graph.outputs, model.graph.outputTypes)) {
+      Value value = importer.lookup(name);
+      DType computed = *dtypeOf(getElementTypeOrSelf(value.getType()));
+      if (computed != declared)
+        return makeError("'" + model.path + "': output '" + name + "' is declared as " +
+                         std::string(partita::name(declared)) + ", but computed as " +
+                         std::string(partita::name(computed)));
+      results.push_back(value);
+    }
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
     storeMultiplied(function);

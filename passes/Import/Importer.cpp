@@ -1,6 +1,7 @@
 //===- Importer.cpp - What op imports work with ---------------------------===//
 #include "passes/Import/Importer.h"
 
+#include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 
 #include <cstring>
@@ -26,8 +27,22 @@ static bool isTransposeOfShared(Operation *op) {
          !op->getOperand(0).hasOneUse();
 }
 
+Expected<void> import::checkSize(RankedTensorType type) {
+  auto bytes = byteCount(*dtypeOf(type.getElementType()), type.getShape().vec(), "");
+  if (bytes && *bytes <= uint64_t(1) << 60)
+    return {};
+  std::string text;
+  for (int64_t extent : type.getShape())
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return makeError("its result of shape [" + text + "] has more than 2^60 bytes");
+}
+
 Expected<Value> Importer::foldOrKeep(Operation *op) {
   Value result = op->getResult(0);
+  if (auto ok = checkSize(cast<RankedTensorType>(result.getType())); !ok) {
+    op->erase();
+    return tl::unexpected(ok.error());
+  }
   auto type = cast<RankedTensorType>(result.getType());
   int64_t elements = type.getNumElements();
   bool foldable = true;
@@ -110,7 +125,9 @@ Value Importer::scalar(Type elementType, double value) {
 std::optional<HostTensor> Importer::constantValue(Value value) const {
   Operation *op = value ? value.getDefiningOp() : nullptr;
   if (auto constant = dyn_cast_or_null<graph::ConstantOp>(op))
-    return graph::toHostTensor(constant.getValue());
+    return constant.getValue().getNumElements() > maxFoldedElements
+               ? std::nullopt // uniform, and too many to write out
+               : std::optional(graph::toHostTensor(constant.getValue()));
   auto weight = dyn_cast_or_null<graph::WeightOp>(op);
   if (!weight)
     return std::nullopt;

@@ -86,6 +86,9 @@ private:
 using Handler = Expected<Values> (*)(Importer &, const onnx_model::Node &);
 using HandlerTable = llvm::StringMap<Handler>;
 
+/// Sizes are computed in 64 bits behind import: an error where a result cannot be.
+Expected<void> checkSize(mlir::RankedTensorType type);
+
 // One table per family file.
 void addElementwise(HandlerTable &table);
 void addContractions(HandlerTable &table);

@@ -49,8 +49,10 @@ static Expected<Values> importConstantOfShape(Importer &importer, const Node &no
   auto type = tensorType(importer.builder.getContext(), one.type, *shape);
   auto splat =
       cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
-  if (elementCount(*shape) == 0)
+  if (llvm::is_contained(*shape, 0))
     return makeError("a tensor without elements");
+  if (auto ok = checkSize(type); !ok)
+    return tl::unexpected(ok.error());
   return Values{graph::ConstantOp::create(importer.builder, importer.location,
                                           splat.resizeSplat(type))};
 }

@@ -118,7 +118,9 @@ def run_case(arguments, folder, case, mesh, how, work):
     model = os.path.join(folder, "model.onnx")
     shapes = list(shape_arguments(case))
     bundle = os.path.join(work, "bundle")
-    command = [arguments.partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes]
+    command = [arguments.partita, "compile", model, "-o", bundle, *shapes]
+    if mesh:
+        command += ["--mesh", mesh]
     if arguments.target_cpu:
         command += ["--target-cpu", arguments.target_cpu]
     if how == "data":

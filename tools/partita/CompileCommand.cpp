@@ -46,8 +46,14 @@ static int compileCommand(const CompileOptions &options) {
 }
 
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
-  command.add_option("--mesh", options.mesh,
-                     "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+  command
+      .add_option("--mesh", options.mesh,
+                  "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)")
+      ->check([](const std::string &mesh) -> std::string {
+        // A variable of a script that was never set would otherwise mean one rank.
+        bool isBlank = mesh.find_first_not_of(" \t\n") == std::string::npos;
+        return isBlank ? "the mesh is empty; leave --mesh out for one rank" : "";
+      });
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
