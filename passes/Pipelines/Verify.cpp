@@ -1,4 +1,4 @@
-//===- Verify.cpp - Proving a model's partitioning ------------------------===//
+//===- Verify.cpp - Checking a model's partitioning -----------------------===//
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Graph/Graph.h"
@@ -7,7 +7,7 @@
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/RunBundle.h"
-#include "passes/Reference/Evaluate.h"
+#include "passes/Reference/Inputs.h"
 
 #include <cmath>
 #include <cstring>
@@ -74,7 +74,8 @@ public:
       return tl::unexpected(expected.error());
     if (compile.wide)
       return write(*expected);
-    std::vector<std::string> lines;
+    std::vector<std::string> lines =
+        options.inputs.empty() ? describeInputs(original) : std::vector<std::string>();
     if (!options.expected.empty()) {
       auto outside = readTensors(options.expected, "output", original.getResultTypes());
       if (!outside)
@@ -107,13 +108,25 @@ private:
     if (!options.inputs.empty())
       return readTensors(options.inputs, "input", function.getArgumentTypes(),
                          compile.wide);
-    Tensors random;
-    for (Type type : function.getArgumentTypes()) {
-      auto tensor = cast<RankedTensorType>(type);
-      random.push_back(randomTensor(*dtypeOf(tensor.getElementType()),
-                                    tensor.getShape().vec(), random.size()));
+    return drawInputs(function, /*seed=*/0);
+  }
+
+  /// What was drawn for the integer inputs: whoever reads "equal" can see for which.
+  static std::vector<std::string> describeInputs(func::FuncOp function) {
+    std::vector<std::string> lines;
+    for (BlockArgument argument : function.getArguments()) {
+      Type element = getElementTypeOrSelf(argument.getType());
+      if (!element.isInteger() || element.isInteger(1))
+        continue;
+      InputRange range = inputRange(argument);
+      auto name =
+          function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name");
+      lines.push_back("random input '" + (name ? name.getValue().str() : "") +
+                      "': " + std::to_string(range.low) + " to " +
+                      std::to_string(range.high - 1) +
+                      (range.isIndex ? ", an index" : ""));
     }
-    return random;
+    return lines;
   }
 
   Expected<std::vector<std::string>> write(const Tensors &outputs) const {

@@ -1,4 +1,4 @@
-//===- Verify.h - Proving a model's partitioning ----------------*- C++ -*-===//
+//===- Verify.h - Checking a model's partitioning ---------------*- C++ -*-===//
 #ifndef PARTITA_PASSES_PIPELINES_VERIFY_H
 #define PARTITA_PASSES_PIPELINES_VERIFY_H
 
@@ -7,7 +7,8 @@
 namespace partita {
 
 struct VerifyOptions {
-  /// Folder with input_K.pb in the order of the model's inputs; empty: random inputs.
+  /// Folder with input_K.pb in the order of the model's inputs; empty: random inputs
+  /// that reach what they index (passes/Reference/Inputs.h).
   std::string inputs;
   /// Folder with output_K.pb that the original must give too; empty: none.
   std::string expected;

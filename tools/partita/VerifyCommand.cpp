@@ -18,7 +18,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   };
   auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand(
-      "verify", "Prove that a bundle, or a model partitioned for a mesh, equals the "
+      "verify", "Check that a bundle, or a model partitioned for a mesh, equals the "
                 "original: on virtual ranks, and for a bundle on real ones");
   command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
                   "--mesh dp=2,tp=2 --inputs-dir "
@@ -28,7 +28,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   addModelOptions(*command, options->compile);
   CLI::Option *inputs =
       command->add_option("--inputs-dir", options->verify.inputs,
-                          "Folder with input_K.pb (default: random inputs)");
+                          "Folder with input_K.pb (default: random inputs; indices "
+                          "over all that they index, masks of 0 and 1)");
   command
       ->add_option("--expect-dir", options->verify.expected,
                    "Folder with output_K.pb that the model must give for these inputs")
@@ -65,6 +66,6 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
     for (const std::string &line : *lines)
       std::printf("%s\n", line.c_str());
     if (options->verify.f64.empty())
-      std::printf("verified\n");
+      std::printf("checked: equal\n");
   });
 }
