@@ -27,11 +27,6 @@ static bool hasImport(const Node &node) {
          (handlers().contains(node.opType) || isPayloadOp(node.opType));
 }
 
-static int64_t bytesOf(DenseElementsAttr value) {
-  return value.getNumElements() *
-         static_cast<int64_t>(byteWidth(*dtypeOf(value.getElementType())));
-}
-
 static Error describe(const std::string &path,
                       const std::vector<UnsupportedNode> &nodes) {
   std::string text = "'" + path + "': " + std::to_string(nodes.size()) +
@@ -104,30 +99,6 @@ private:
     return function;
   }
 
-  /// Uniform tensors are constants, which cost nothing to store. One that a contraction
-  /// multiplies with is better a weight: engines repack those at load, where a constant
-  /// would be written and repacked in every request. Up to what a model file could hold.
-  void storeMultiplied(func::FuncOp function) {
-    function.walk([&](graph::ConstantOp constant) {
-      bool isMultiplied = llvm::any_of(constant->getUses(), [](OpOperand &use) {
-        return use.getOperandNumber() < 2 &&
-               isa<graph::ContractOp, graph::ConvOp, graph::ConvTransposeOp>(
-                   use.getOwner());
-      });
-      auto value = cast<DenseElementsAttr>(constant.getValue());
-      if (!isMultiplied || value.getNumElements() <= maxConstantElements ||
-          bytesOf(value) > (int64_t(1) << 31))
-        return;
-      OpBuilder::InsertionGuard guard(builder);
-      builder.setInsertionPoint(constant);
-      importer.location = constant.getLoc();
-      auto name = dyn_cast<NameLoc>(constant.getLoc());
-      constant.replaceAllUsesWith(importer.weight(
-          graph::toHostTensor(value), name ? name.getName().str() : "uniform"));
-      constant.erase();
-    });
-  }
-
   /// Small tensors become constants (folding looks at them), large ones weights.
   Value importInitializer(const onnx_model::Tensor &tensor) {
     if (elementCount(tensor.shape) <= maxConstantElements && !tensor.bytes.empty()) {
@@ -171,7 +142,6 @@ private:
     }
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
-    storeMultiplied(function);
     function.setType(builder.getFunctionType(function.getArgumentTypes(),
                                              ValueRange(results).getTypes()));
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))
