@@ -94,23 +94,10 @@ private:
     }
     for (const onnx_model::Tensor &tensor : model.graph.initializers) {
       importer.location = name(tensor.name);
-      importer.define(tensor.name, importInitializer(tensor));
+      bool isExternal = !tensor.file.empty() && tensor.file != model.path;
+      importer.define(tensor.name, importer.initializer(tensor, isExternal));
     }
     return function;
-  }
-
-  /// Small tensors become constants (folding looks at them), large ones weights.
-  Value importInitializer(const onnx_model::Tensor &tensor) {
-    if (elementCount(tensor.shape) <= maxConstantElements && !tensor.bytes.empty()) {
-      HostTensor host{tensor.type, tensor.shape, {}};
-      host.bytes.assign(tensor.bytes.begin(), tensor.bytes.end());
-      return importer.constant(host, tensor.name);
-    }
-    result.weights.emplace(tensor.name, tensor);
-    return graph::WeightOp::create(
-        builder, importer.location,
-        tensorType(builder.getContext(), tensor.type, tensor.shape),
-        builder.getStringAttr(tensor.name));
   }
 
   /// An empty error message: an operand is missing because of an earlier failure.

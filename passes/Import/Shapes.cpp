@@ -58,11 +58,11 @@ static Expected<Values> importConstantOfShape(Importer &importer, const Node &no
 }
 
 static Expected<Values> importRange(Importer &importer, const Node &node) {
-  auto start = importer.constantValue(importer.input(node, 0));
-  auto limit = importer.constantValue(importer.input(node, 1));
-  auto step = importer.constantValue(importer.input(node, 2));
-  if (!start || !limit || !step)
-    return makeError("Range must be known at compile time");
+  auto start = importer.requiredValue(node, 0), limit = importer.requiredValue(node, 1),
+       step = importer.requiredValue(node, 2);
+  for (const auto *operand : {&start, &limit, &step})
+    if (!*operand)
+      return tl::unexpected(operand->error());
   auto number = [](const HostTensor &t) { return reference::values<double>(t)[0]; };
   double from = number(*start), by = number(*step);
   if (by == 0)

@@ -50,6 +50,8 @@ Expected<void> Compiler::import() {
   progress("reading " + options.model);
   onnx_model::LoadOptions load;
   load.wide = options.wide;
+  // Only code generation needs the values of weights.
+  load.weights = options.to == Level::L5;
   for (const std::string &text : options.shapes) {
     auto binding = onnx_model::parseShapeBinding(text);
     if (!binding)
