@@ -69,6 +69,13 @@ private:
 /// A tensor in memory with the given name.
 Tensor memoryTensor(std::string name, HostTensor values);
 
+//===-- Constants.cpp -----------------------------------------------------===//
+
+/// Gives inputs their values as initializers. Extents of symbolic dims that they share
+/// with other inputs are added to `shapes`, unless those say them.
+Expected<void> bindConstants(ModelFile &file, const std::vector<ConstBinding> &bindings,
+                             std::vector<ShapeBinding> &shapes);
+
 //===-- Shapes.cpp --------------------------------------------------------===//
 
 /// Makes every input of the graph static, in place, by the bindings; drops inputs that

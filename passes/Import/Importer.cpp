@@ -4,6 +4,8 @@
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
 #include <cstring>
 
 using namespace mlir;
@@ -191,6 +193,37 @@ std::optional<HostTensor> Importer::constantValue(Value value) const {
   return result;
 }
 
+/// How a value that depends on inputs could become a constant: the first of them,
+/// integers before all others, for tensors of numbers do not say how a program looks.
+static std::string boundBy(Value value) {
+  SmallVector<Value> work = {value};
+  llvm::SmallDenseSet<Value> seen;
+  BlockArgument found;
+  auto rank = [](BlockArgument argument) {
+    bool isFloat = isa<FloatType>(getElementTypeOrSelf(argument.getType()));
+    return std::pair(isFloat, argument.getArgNumber());
+  };
+  while (!work.empty()) {
+    Value at = work.pop_back_val();
+    if (!at || !seen.insert(at).second)
+      continue;
+    auto argument = dyn_cast<BlockArgument>(at);
+    if (argument && (!found || rank(argument) < rank(found)))
+      found = argument;
+    if (Operation *op = at.getDefiningOp())
+      llvm::append_range(work, op->getOperands());
+  }
+  if (!found)
+    return "";
+  auto function = cast<func::FuncOp>(found.getOwner()->getParentOp());
+  std::string name =
+      function.getArgAttrOfType<StringAttr>(found.getArgNumber(), "graph.name")
+          .getValue()
+          .str();
+  return "; it depends on the model's input '" + name + "', which --const " + name +
+         "=FILE.npy binds";
+}
+
 Expected<HostTensor> Importer::requiredValue(const Node &node, size_t i) const {
   Value operand = input(node, i);
   if (auto value = constantValue(operand))
@@ -200,7 +233,7 @@ Expected<HostTensor> Importer::requiredValue(const Node &node, size_t i) const {
   if (operand && isExternal(operand))
     return makeError(what + " must be known at compile time, and its external data is"
                             " not there");
-  return makeError(what + " must be known at compile time");
+  return makeError(what + " must be known at compile time" + boundBy(operand));
 }
 
 Expected<std::vector<int64_t>> Importer::constantIntegers(const Node &node,

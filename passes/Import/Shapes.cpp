@@ -366,9 +366,11 @@ static Expected<Values> importResize(Importer &importer, const Node &node) {
   if (intAttr(node, "antialias", 0) != 0 ||
       stringAttr(node, "keep_aspect_ratio_policy", "stretch") != "stretch")
     return makeError("Resize with antialias or an aspect ratio policy");
-  auto given = importer.constantValue(importer.input(node, node.hasInput(2) ? 2 : 3));
-  if (!given || given->size() != static_cast<int64_t>(axes.size()))
-    return makeError("scales or sizes must be known at compile time, one per axis");
+  auto given = importer.requiredValue(node, node.hasInput(2) ? 2 : 3);
+  if (!given)
+    return tl::unexpected(given.error());
+  if (given->size() != static_cast<int64_t>(axes.size()))
+    return makeError("expected one scale or size per axis");
   std::vector<double> values = reference::values<double>(*given);
   for (size_t i = 0; i < axes.size(); ++i) {
     auto axis = normalizeAxis(axes[i], from.size());

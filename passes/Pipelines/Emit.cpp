@@ -45,6 +45,7 @@ Expected<void> Compiler::emit() {
   emit.out = options.output;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
+  emit.inputs = inputNames;
   emit.model = std::filesystem::path(options.model).filename().string();
   auto source = [&](const std::string &name) -> Expected<codegen::WeightData> {
     auto found = weights.find(name);

@@ -22,22 +22,23 @@ static HostTensor toF64(const HostTensor &tensor) {
 }
 
 /// input_K.pb (or output_K.pb) of a folder, checked against the types. With `wide`, the
-/// types are those of the program in f64 and the tensors become so.
+/// types are those of the program in f64 and the tensors become so. `numbers` are the K.
 static Expected<Tensors> readTensors(const std::string &folder, const std::string &stem,
-                                     TypeRange types, bool wide = false) {
+                                     TypeRange types, ArrayRef<int64_t> numbers,
+                                     bool wide = false) {
   Tensors result;
-  for (size_t i = 0; i < types.size(); ++i) {
-    std::string path = folder + "/" + stem + "_" + std::to_string(i) + ".pb";
+  for (auto [type, number] : llvm::zip_equal(types, numbers)) {
+    std::string path = folder + "/" + stem + "_" + std::to_string(number) + ".pb";
     auto named = readTensorProto(path);
     if (!named)
       return tl::unexpected(named.error());
-    auto type = cast<RankedTensorType>(types[i]);
+    auto tensor = cast<RankedTensorType>(type);
     if (wide && isFloat(named->tensor.type))
       named->tensor = toF64(named->tensor);
-    if (named->tensor.shape != type.getShape().vec() ||
-        named->tensor.type != dtypeOf(type.getElementType()))
+    if (named->tensor.shape != tensor.getShape().vec() ||
+        named->tensor.type != dtypeOf(tensor.getElementType()))
       return makeError("'" + path + "' does not have the model's type for " + stem + " " +
-                       std::to_string(i));
+                       std::to_string(number));
     result.push_back(std::move(named->tensor));
   }
   return result;
@@ -77,7 +78,9 @@ public:
     std::vector<std::string> lines =
         options.inputs.empty() ? describeInputs(original) : std::vector<std::string>();
     if (!options.expected.empty()) {
-      auto outside = readTensors(options.expected, "output", original.getResultTypes());
+      auto outside =
+          readTensors(options.expected, "output", original.getResultTypes(),
+                      llvm::to_vector(llvm::seq<int64_t>(0, original.getNumResults())));
       if (!outside)
         return tl::unexpected(outside.error());
       if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
@@ -105,10 +108,17 @@ public:
 
 private:
   Expected<Tensors> readInputs(func::FuncOp function) const {
-    if (!options.inputs.empty())
-      return readTensors(options.inputs, "input", function.getArgumentTypes(),
-                         compile.wide);
-    return drawInputs(function, /*seed=*/0);
+    if (options.inputs.empty())
+      return drawInputs(function, /*seed=*/0);
+    // Inputs that are bound at compile time are counted, and not read.
+    SmallVector<int64_t> numbers;
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      auto name = function.getArgAttrOfType<StringAttr>(i, "graph.name");
+      numbers.push_back(llvm::find(compiler.inputNames, name.getValue()) -
+                        compiler.inputNames.begin());
+    }
+    return readTensors(options.inputs, "input", function.getArgumentTypes(), numbers,
+                       compile.wide);
   }
 
   /// What was drawn for the integer inputs: whoever reads "equal" can see for which.
@@ -187,6 +197,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   CompileOptions compile;
   compile.model = plan->model;
   compile.shapes = plan->shapes;
+  compile.constants = plan->constants;
   compile.mesh = plan->stages[0].mesh;
   compile.plan = bundle + "/plan.json";
   options.bundle = bundle;

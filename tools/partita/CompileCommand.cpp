@@ -45,6 +45,15 @@ static int compileCommand(const CompileOptions &options) {
   return 0;
 }
 
+void partita::addBindingOptions(CLI::App &command, CompileOptions &options) {
+  command.add_option("--shape", options.shapes,
+                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  command.add_option(
+      "--const", options.constants,
+      "NAME=FILE: bind an input to the value in a .npy or .pb file; it is no "
+      "input of the program any more");
+}
+
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command
       .add_option("--mesh", options.mesh,
@@ -63,8 +72,7 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
                      "Use the strategies of this plan.json instead of deciding");
   command.add_flag("--no-all-to-all{false}", options.allToAll,
                    "Reshard by slices, gathers and reductions only");
-  command.add_option("--shape", options.shapes,
-                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  addBindingOptions(command, options);
 }
 
 void partita::addCompileCommand(CLI::App &app, int &status) {

@@ -47,8 +47,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->capture_default_str();
   command->callback([options, command, &status] {
     bool isBundle = std::filesystem::is_directory(options->compile.model);
-    for (const char *option :
-         {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all", "--shape"})
+    for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
+                               "--shape", "--const"})
       if (isBundle && command->count(option) != 0) {
         std::fprintf(stderr,
                      "error: %s is for a model; '%s' is a bundle, which has its own\n",

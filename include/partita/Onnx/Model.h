@@ -106,6 +106,9 @@ struct Model {
   int64_t irVersion = 0;
   /// Domain to version; the standard operators under "".
   std::map<std::string, int64_t> opsets;
+  /// The file's inputs without a default value, in its order; those that were bound at
+  /// compile time are among them, but not among the graph's.
+  std::vector<std::string> inputNames;
   Graph graph;
 };
 
