@@ -1,6 +1,7 @@
 //===- ImportModel.cpp - From an ONNX model to the graph dialect ----------===//
 #include "passes/Import/Import.h"
 
+#include "dialects/Interfaces/ValueNames.h"
 #include "passes/Import/Importer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -49,7 +50,7 @@ public:
       auto values = importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
-          importer.define(node.outputs[i], (*values)[i]);
+          define(node.outputs[i], (*values)[i]);
         continue;
       }
       // A node behind an unsupported one has no operands: that alone is no reason.
@@ -72,6 +73,16 @@ private:
     return node.sinceVersion != 0 || it == model.opsets.end()
                ? node.sinceVersion
                : static_cast<int>(it->second);
+  }
+
+  /// A value that an earlier node computed has another name now.
+  void define(const std::string &name, Value value) {
+    importer.define(name, value);
+    Operation *op = value.getDefiningOp();
+    if (!op || name.empty())
+      return;
+    bool isOfThisNode = op->getLoc() == importer.location;
+    isOfThisNode ? setValueName(op, name) : addValueName(op, name);
   }
 
   func::FuncOp begin() {
@@ -127,6 +138,9 @@ private:
                          std::string(partita::name(computed)));
       results.push_back(value);
     }
+    for (const auto &[name, source] : model.graph.aliases)
+      if (Value value = importer.lookup(source); value && value.getDefiningOp())
+        addValueName(value.getDefiningOp(), name);
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
     function.setType(builder.getFunctionType(function.getArgumentTypes(),

@@ -96,6 +96,9 @@ struct Graph {
   /// Without those that have a default value: the default is a constant here.
   std::vector<ValueInfo> inputs;
   std::vector<std::string> outputs;
+  /// Names of the file that stand for a value of another name, as an Identity makes them:
+  /// the name, and that of the value.
+  std::vector<std::pair<std::string, std::string>> aliases;
   /// The element types that the file states for them; every ONNX file has to.
   std::vector<DType> outputTypes;
 };
