@@ -23,7 +23,8 @@ import sparse_gpt2  # noqa: E402
 def compile_once(partita, model, mesh, shapes, work):
     bundle = os.path.join(work, "bundle")
     subprocess.run(["rm", "-rf", bundle], check=True)
-    text = subprocess.run([partita, "compile", model, "-o", bundle, "--mesh", mesh, *shapes],
+    text = subprocess.run([partita, "compile", model, "-o", bundle, *shapes,
+                           *(["--mesh", mesh] if mesh else [])],
                           check=True, capture_output=True, text=True).stdout
     stages = dict(re.findall(r"^  (\w+) +([\d.]+) s$", text, re.M))
     total = float(re.search(r"in ([\d.]+) s", text).group(1))

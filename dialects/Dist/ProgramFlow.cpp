@@ -1,6 +1,7 @@
 //===- ProgramFlow.cpp - A function as a flow graph -----------------------===//
 #include "dialects/Dist/ProgramFlow.h"
 
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Sharding/Families.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Propagation.h"
@@ -71,8 +72,11 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     entry.rule = std::move(*rule);
     for (Value operand : op.getOperands())
       entry.operands.push_back(flow->valueOf.lookup(operand));
+    // Tensors are called by their ONNX value name, ops by their node's.
+    SmallVector<StringRef> names = valueNames(&op);
     for (Value result : op.getResults())
-      entry.results.push_back(addValue(*flow, result, entry.name));
+      entry.results.push_back(
+          addValue(*flow, result, names.empty() ? entry.name : names.front().str()));
     flow->graph.addOp(std::move(entry));
     flow->operations.push_back(&op);
   }

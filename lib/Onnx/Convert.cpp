@@ -77,6 +77,15 @@ static std::optional<Tensor> constantValue(const Node &node) {
 /// The first line of what the library has to say.
 static std::string firstLine(std::string text) { return text.substr(0, text.find('\n')); }
 
+/// The opset in which an operator first came.
+static int firstVersion(const onnx::OpSchema &newest) {
+  int first = newest.since_version();
+  for (int version = 1; version < first; ++version)
+    if (onnx::OpSchemaRegistry::Schema(newest.Name(), version, newest.domain()))
+      first = version;
+  return first;
+}
+
 static Expected<Node> convertNode(PendingNode &pending, TensorReader &reader) {
   onnx::NodeProto &proto = pending.proto;
   Node node;
@@ -98,6 +107,11 @@ static Expected<Node> convertNode(PendingNode &pending, TensorReader &reader) {
           ? nullptr
           : onnx::OpSchemaRegistry::Schema(node.opType, static_cast<int>(version->second),
                                            node.domain);
+  if (!schema && node.domain.empty() && version != pending.opsets->end())
+    if (const auto *newer = onnx::OpSchemaRegistry::Schema(node.opType, ""))
+      return makeError(describe(pending) + ": opset " + std::to_string(version->second) +
+                       " does not have this operator, which came with opset " +
+                       std::to_string(firstVersion(*newer)));
   if (schema) {
     node.sinceVersion = schema->since_version();
     try {
@@ -147,6 +161,9 @@ Expected<Graph> onnx_model::convertGraph(const ModelFile &file, ExpandedGraph &&
     ValueInfo info{input.name(), *dtypeFromOnnx(type.elem_type()), {}};
     for (const auto &dim : type.shape().dim())
       info.shape.push_back(dim.dim_value());
+    if (auto bytes = byteCount(info.type, info.shape, "input '" + info.name + "'");
+        !bytes)
+      return tl::unexpected(bytes.error());
     graph.inputs.push_back(std::move(info));
   }
   for (const auto &output : proto.output()) {

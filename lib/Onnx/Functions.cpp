@@ -62,7 +62,7 @@ private:
   static constexpr size_t mostExpanded = 250'000, mostNested = 200;
   size_t expanded = 0;
   std::vector<PendingNode> pending;
-  std::unordered_map<std::string, onnx::TypeProto> protoTypes;
+  ProtoTypes protoTypes;
   UniqueNames nodeNames, valueNames;
 };
 } // namespace
@@ -417,6 +417,8 @@ Expected<ExpandedGraph> Expander::run() {
     if (changed)
       inferTypes(nodes);
   }
+  if (auto ok = checkTypes(nodes, protoTypes); !ok)
+    return tl::unexpected(ok.error());
   ExpandedGraph result{std::move(nodes), {}};
   for (const auto &[name, proto] : protoTypes)
     if (auto type = plainType(proto))

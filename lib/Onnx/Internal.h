@@ -69,6 +69,13 @@ private:
 /// A tensor in memory with the given name.
 Tensor memoryTensor(std::string name, HostTensor values);
 
+//===-- Constants.cpp -----------------------------------------------------===//
+
+/// Gives inputs their values as initializers. Extents of symbolic dims that they share
+/// with other inputs are added to `shapes`, unless those say them.
+Expected<void> bindConstants(ModelFile &file, const std::vector<ConstBinding> &bindings,
+                             std::vector<ShapeBinding> &shapes);
+
 //===-- Shapes.cpp --------------------------------------------------------===//
 
 /// Makes every input of the graph static, in place, by the bindings; drops inputs that
@@ -94,6 +101,9 @@ struct TypeInfo {
 };
 using Types = std::unordered_map<std::string, TypeInfo>;
 
+/// The same in ONNX's own words.
+using ProtoTypes = std::unordered_map<std::string, onnx::TypeProto>;
+
 struct ExpandedGraph {
   std::vector<PendingNode> nodes;
   Types types;
@@ -103,6 +113,12 @@ struct ExpandedGraph {
 /// branches that were taken are added to the model's.
 Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
                                         const std::set<std::string> &kept);
+
+//===-- CheckTypes.cpp ----------------------------------------------------===//
+
+/// An error that names node, input and types, where an operand's element type is none
+/// that the operator's definition takes, or differs from another that has to be the same.
+Expected<void> checkTypes(const std::vector<PendingNode> &nodes, const ProtoTypes &types);
 
 /// Gives out names that are unique in the graph.
 class UniqueNames {
@@ -132,6 +148,12 @@ Expected<void> sortGraph(Graph &graph);
 
 /// Brings every node to its canonical form.
 Expected<void> normalizeGraph(Graph &graph, Types types);
+
+//===-- Widen.cpp ---------------------------------------------------------===//
+
+/// Makes every narrower float type f64: inputs, constants, casts and outputs. The values
+/// of constants stay what the file says.
+void widenFloats(Graph &graph);
 
 } // namespace partita::onnx_model
 

@@ -21,6 +21,18 @@ std::set<std::string> onnx_model::defaultKeptOps() {
   // clang-format on
 }
 
+/// Those without a default value.
+static std::vector<std::string> namesOfInputs(const onnx::GraphProto &graph) {
+  std::set<std::string> defaults;
+  for (const auto &tensor : graph.initializer())
+    defaults.insert(tensor.name());
+  std::vector<std::string> names;
+  for (const auto &input : graph.input())
+    if (!defaults.contains(input.name()))
+      names.push_back(input.name());
+  return names;
+}
+
 static Expected<Model> load(const std::string &path, const LoadOptions &options) {
   auto file = readModelFile(path);
   if (!file)
@@ -34,7 +46,11 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
     return makeError(saysFile ? error.message : "'" + path + "': " + error.message);
   };
   onnx::ModelProto &proto = (*file)->proto;
-  if (auto bound = bindShapes(proto, options.shapes); !bound)
+  std::vector<std::string> inputNames = namesOfInputs(proto.graph());
+  std::vector<ShapeBinding> shapes = options.shapes;
+  if (auto bound = bindConstants(**file, options.constants, shapes); !bound)
+    return fail(bound.error());
+  if (auto bound = bindShapes(proto, shapes); !bound)
     return fail(bound.error());
   auto expanded = expandFunctions(proto, *opsets, options.kept);
   if (!expanded)
@@ -51,6 +67,8 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   // The normaliser leaves constants behind that nothing uses any more.
   if (auto sorted = sortGraph(*graph); !sorted)
     return fail(sorted.error());
+  if (options.wide)
+    widenFloats(*graph);
 
   Model model;
   model.path = path;
@@ -59,6 +77,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
     model.producer += " " + proto.producer_version();
   model.irVersion = proto.ir_version();
   model.opsets = std::move(*opsets);
+  model.inputNames = std::move(inputNames);
   model.graph = std::move(*graph);
   return model;
 }

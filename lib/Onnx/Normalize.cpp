@@ -106,6 +106,7 @@ void Normalizer::removeIdentities() {
         outputs.contains(node.outputs[0]))
       return false;
     source[node.outputs[0]] = node.inputs[0];
+    graph.aliases.emplace_back(node.outputs[0], node.inputs[0]);
     return true;
   });
 }

@@ -204,7 +204,7 @@ Expected<void> onnx_model::bindShapes(onnx::ModelProto &model,
     if (output.type().has_tensor_type())
       output.mutable_type()->mutable_tensor_type()->clear_shape();
 
-  Binder binder{graph, {}};
+  Binder binder{graph, {}, {}, {}};
   std::set<std::string> seen;
   for (const ShapeBinding &binding : bindings) {
     if (!seen.insert(binding.name).second)

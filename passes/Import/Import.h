@@ -30,7 +30,8 @@ struct UnsupportedNode {
 };
 
 /// Builds `func @main` of graph ops (level L0). Arguments and results carry their ONNX
-/// names as `graph.name`, every op its node's name as a NameLoc. Shape arithmetic and
+/// names as `graph.name`, every op its node's name as a NameLoc, with the names of values
+/// beside it (dialects/Interfaces/ValueNames.h). Shape arithmetic and
 /// everything else that depends on constants only is folded away.
 ///
 /// If any node has no import, all of them are reported in `unsupported` and the error

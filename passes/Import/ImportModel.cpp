@@ -1,6 +1,7 @@
 //===- ImportModel.cpp - From an ONNX model to the graph dialect ----------===//
 #include "passes/Import/Import.h"
 
+#include "dialects/Interfaces/ValueNames.h"
 #include "passes/Import/Importer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -27,11 +28,6 @@ static bool hasImport(const Node &node) {
          (handlers().contains(node.opType) || isPayloadOp(node.opType));
 }
 
-static int64_t bytesOf(DenseElementsAttr value) {
-  return value.getNumElements() *
-         static_cast<int64_t>(byteWidth(*dtypeOf(value.getElementType())));
-}
-
 static Error describe(const std::string &path,
                       const std::vector<UnsupportedNode> &nodes) {
   std::string text = "'" + path + "': " + std::to_string(nodes.size()) +
@@ -54,7 +50,7 @@ public:
       auto values = importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
-          importer.define(node.outputs[i], (*values)[i]);
+          define(node.outputs[i], (*values)[i]);
         continue;
       }
       // A node behind an unsupported one has no operands: that alone is no reason.
@@ -79,6 +75,16 @@ private:
                : static_cast<int>(it->second);
   }
 
+  /// A value that an earlier node computed has another name now.
+  void define(const std::string &name, Value value) {
+    importer.define(name, value);
+    Operation *op = value.getDefiningOp();
+    if (!op || name.empty())
+      return;
+    bool isOfThisNode = op->getLoc() == importer.location;
+    isOfThisNode ? setValueName(op, name) : addValueName(op, name);
+  }
+
   func::FuncOp begin() {
     auto name = [&](const std::string &text) {
       return NameLoc::get(builder.getStringAttr(text));
@@ -99,47 +105,10 @@ private:
     }
     for (const onnx_model::Tensor &tensor : model.graph.initializers) {
       importer.location = name(tensor.name);
-      importer.define(tensor.name, importInitializer(tensor));
+      bool isExternal = !tensor.file.empty() && tensor.file != model.path;
+      importer.define(tensor.name, importer.initializer(tensor, isExternal));
     }
     return function;
-  }
-
-  /// Uniform tensors are constants, which cost nothing to store. One that a contraction
-  /// multiplies with is better a weight: engines repack those at load, where a constant
-  /// would be written and repacked in every request. Up to what a model file could hold.
-  void storeMultiplied(func::FuncOp function) {
-    function.walk([&](graph::ConstantOp constant) {
-      bool isMultiplied = llvm::any_of(constant->getUses(), [](OpOperand &use) {
-        return use.getOperandNumber() < 2 &&
-               isa<graph::ContractOp, graph::ConvOp, graph::ConvTransposeOp>(
-                   use.getOwner());
-      });
-      auto value = cast<DenseElementsAttr>(constant.getValue());
-      if (!isMultiplied || value.getNumElements() <= maxConstantElements ||
-          bytesOf(value) > (int64_t(1) << 31))
-        return;
-      OpBuilder::InsertionGuard guard(builder);
-      builder.setInsertionPoint(constant);
-      importer.location = constant.getLoc();
-      auto name = dyn_cast<NameLoc>(constant.getLoc());
-      constant.replaceAllUsesWith(importer.weight(
-          graph::toHostTensor(value), name ? name.getName().str() : "uniform"));
-      constant.erase();
-    });
-  }
-
-  /// Small tensors become constants (folding looks at them), large ones weights.
-  Value importInitializer(const onnx_model::Tensor &tensor) {
-    if (elementCount(tensor.shape) <= maxConstantElements && !tensor.bytes.empty()) {
-      HostTensor host{tensor.type, tensor.shape, {}};
-      host.bytes.assign(tensor.bytes.begin(), tensor.bytes.end());
-      return importer.constant(host, tensor.name);
-    }
-    result.weights.emplace(tensor.name, tensor);
-    return graph::WeightOp::create(
-        builder, importer.location,
-        tensorType(builder.getContext(), tensor.type, tensor.shape),
-        builder.getStringAttr(tensor.name));
   }
 
   /// An empty error message: an operand is missing because of an earlier failure.
@@ -159,11 +128,21 @@ private:
 
   Expected<ImportedModel> finish(func::FuncOp function) {
     SmallVector<Value> results;
-    for (const std::string &output : model.graph.outputs)
-      results.push_back(importer.lookup(output));
+    for (auto [name, declared] :
+         llvm::zip_equal(model.graph.outputs, model.graph.outputTypes)) {
+      Value value = importer.lookup(name);
+      DType computed = *dtypeOf(getElementTypeOrSelf(value.getType()));
+      if (computed != declared)
+        return makeError("'" + model.path + "': output '" + name + "' is declared as " +
+                         std::string(partita::name(declared)) + ", but computed as " +
+                         std::string(partita::name(computed)));
+      results.push_back(value);
+    }
+    for (const auto &[name, source] : model.graph.aliases)
+      if (Value value = importer.lookup(source); value && value.getDefiningOp())
+        addValueName(value.getDefiningOp(), name);
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
-    storeMultiplied(function);
     function.setType(builder.getFunctionType(function.getArgumentTypes(),
                                              ValueRange(results).getTypes()));
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))

@@ -1,7 +1,10 @@
 //===- Importer.cpp - What op imports work with ---------------------------===//
 #include "passes/Import/Importer.h"
 
+#include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <cstring>
 
@@ -26,8 +29,22 @@ static bool isTransposeOfShared(Operation *op) {
          !op->getOperand(0).hasOneUse();
 }
 
+Expected<void> import::checkSize(RankedTensorType type) {
+  auto bytes = byteCount(*dtypeOf(type.getElementType()), type.getShape().vec(), "");
+  if (bytes && *bytes <= uint64_t(1) << 60)
+    return {};
+  std::string text;
+  for (int64_t extent : type.getShape())
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return makeError("its result of shape [" + text + "] has more than 2^60 bytes");
+}
+
 Expected<Value> Importer::foldOrKeep(Operation *op) {
   Value result = op->getResult(0);
+  if (auto ok = checkSize(cast<RankedTensorType>(result.getType())); !ok) {
+    op->erase();
+    return tl::unexpected(ok.error());
+  }
   auto type = cast<RankedTensorType>(result.getType());
   int64_t elements = type.getNumElements();
   bool foldable = true;
@@ -39,6 +56,8 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
   }
   if (!foldable || elements > maxFoldedElements || isTransposeOfShared(op))
     return result;
+  if (llvm::any_of(op->getOperands(), [&](Value v) { return isExternal(v); }))
+    return foldExternal(op);
   std::vector<HostTensor> tensors;
   for (Value operand : op->getOperands()) {
     auto value = constantValue(operand);
@@ -54,6 +73,39 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
     return tl::unexpected(folded.error());
   op->erase();
   return constant((*folded)[0], nodeName + "/folded");
+}
+
+bool Importer::isExternal(Value value) const {
+  auto weight = value.getDefiningOp<graph::WeightOp>();
+  return weight && external.contains(weight.getName());
+}
+
+/// The result is a weight, whatever its values would be: what the program is must not
+/// depend on whether they are at hand.
+Expected<Value> Importer::foldExternal(Operation *op) {
+  auto type = cast<RankedTensorType>(op->getResult(0).getType());
+  std::vector<HostTensor> tensors;
+  std::vector<const HostTensor *> operands;
+  for (Value operand : op->getOperands())
+    if (auto value = constantValue(operand))
+      tensors.push_back(std::move(*value));
+  for (const HostTensor &tensor : tensors)
+    operands.push_back(&tensor);
+  onnx_model::Tensor entry;
+  entry.type = *dtypeOf(type.getElementType());
+  entry.shape = type.getShape().vec();
+  if (operands.size() == op->getNumOperands()) {
+    auto folded = cast<EvaluateOpInterface>(op).evaluate(operands);
+    if (!folded)
+      return tl::unexpected(folded.error());
+    auto owner = std::make_shared<std::vector<std::byte>>(std::move((*folded)[0].bytes));
+    entry.bytes = *owner;
+    entry.owner = owner;
+  }
+  op->erase();
+  Value weight = addWeight(std::move(entry), nodeName + "/folded");
+  external.insert(weight.getDefiningOp<graph::WeightOp>().getName());
+  return weight;
 }
 
 Expected<Value> Importer::emit(StringRef op, ValueRange operands,
@@ -92,15 +144,29 @@ Value Importer::constant(const HostTensor &tensor, const std::string &name) {
 }
 
 Value Importer::weight(const HostTensor &tensor, const std::string &name) {
+  auto owner = std::make_shared<std::vector<std::byte>>(tensor.bytes);
+  return addWeight({"", tensor.type, tensor.shape, "", 0, *owner, owner}, name);
+}
+
+Value Importer::addWeight(onnx_model::Tensor tensor, const std::string &name) {
   std::string unique = name;
   for (int i = 2; weights.count(unique); ++i)
     unique = name + "_" + std::to_string(i);
-  auto owner = std::make_shared<std::vector<std::byte>>(tensor.bytes);
-  onnx_model::Tensor entry{unique, tensor.type, tensor.shape, "", 0, *owner, owner};
-  weights.emplace(unique, std::move(entry));
-  return graph::WeightOp::create(
-      builder, location, tensorType(builder.getContext(), tensor.type, tensor.shape),
-      builder.getStringAttr(unique));
+  tensor.name = unique;
+  Type type = tensorType(builder.getContext(), tensor.type, tensor.shape);
+  weights.emplace(unique, std::move(tensor));
+  return graph::WeightOp::create(builder, location, type, builder.getStringAttr(unique));
+}
+
+Value Importer::initializer(const onnx_model::Tensor &tensor, bool isExternal) {
+  if (elementCount(tensor.shape) <= maxConstantElements && !isExternal) {
+    HostTensor host{tensor.type, tensor.shape, {}};
+    host.bytes.assign(tensor.bytes.begin(), tensor.bytes.end());
+    return constant(host, tensor.name);
+  }
+  if (isExternal)
+    external.insert(tensor.name);
+  return addWeight(tensor, tensor.name);
 }
 
 Value Importer::scalar(Type elementType, double value) {
@@ -110,7 +176,9 @@ Value Importer::scalar(Type elementType, double value) {
 std::optional<HostTensor> Importer::constantValue(Value value) const {
   Operation *op = value ? value.getDefiningOp() : nullptr;
   if (auto constant = dyn_cast_or_null<graph::ConstantOp>(op))
-    return graph::toHostTensor(constant.getValue());
+    return constant.getValue().getNumElements() > maxFoldedElements
+               ? std::nullopt // uniform, and too many to write out
+               : std::optional(graph::toHostTensor(constant.getValue()));
   auto weight = dyn_cast_or_null<graph::WeightOp>(op);
   if (!weight)
     return std::nullopt;
@@ -125,11 +193,54 @@ std::optional<HostTensor> Importer::constantValue(Value value) const {
   return result;
 }
 
+/// How a value that depends on inputs could become a constant: the first of them,
+/// integers before all others, for tensors of numbers do not say how a program looks.
+static std::string boundBy(Value value) {
+  SmallVector<Value> work = {value};
+  llvm::SmallDenseSet<Value> seen;
+  BlockArgument found;
+  auto rank = [](BlockArgument argument) {
+    bool isFloat = isa<FloatType>(getElementTypeOrSelf(argument.getType()));
+    return std::pair(isFloat, argument.getArgNumber());
+  };
+  while (!work.empty()) {
+    Value at = work.pop_back_val();
+    if (!at || !seen.insert(at).second)
+      continue;
+    auto argument = dyn_cast<BlockArgument>(at);
+    if (argument && (!found || rank(argument) < rank(found)))
+      found = argument;
+    if (Operation *op = at.getDefiningOp())
+      llvm::append_range(work, op->getOperands());
+  }
+  if (!found)
+    return "";
+  auto function = cast<func::FuncOp>(found.getOwner()->getParentOp());
+  std::string name =
+      function.getArgAttrOfType<StringAttr>(found.getArgNumber(), "graph.name")
+          .getValue()
+          .str();
+  return "; it depends on the model's input '" + name + "', which --const " + name +
+         "=FILE.npy binds";
+}
+
+Expected<HostTensor> Importer::requiredValue(const Node &node, size_t i) const {
+  Value operand = input(node, i);
+  if (auto value = constantValue(operand))
+    return std::move(*value);
+  std::string what = "input " + std::to_string(i) + " '" +
+                     (i < node.inputs.size() ? node.inputs[i] : "") + "'";
+  if (operand && isExternal(operand))
+    return makeError(what + " must be known at compile time, and its external data is"
+                            " not there");
+  return makeError(what + " must be known at compile time" + boundBy(operand));
+}
+
 Expected<std::vector<int64_t>> Importer::constantIntegers(const Node &node,
                                                           size_t i) const {
-  auto value = constantValue(input(node, i));
+  auto value = requiredValue(node, i);
   if (!value)
-    return makeError("input " + std::to_string(i) + " must be known at compile time");
+    return tl::unexpected(value.error());
   return reference::values<int64_t>(*value);
 }
 

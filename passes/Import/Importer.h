@@ -15,6 +15,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <functional>
 #include <optional>
@@ -55,11 +56,17 @@ public:
   mlir::Value constant(const HostTensor &tensor, const std::string &name);
   /// A new weight; a number is added to a name that is taken.
   mlir::Value weight(const HostTensor &tensor, const std::string &name);
+  /// A tensor of the file: a constant if it is small, a weight otherwise. `isExternal`:
+  /// its values lie in another file, which may be absent. Then it is a weight, and so is
+  /// whatever is folded of it: the program is the same with and without the values.
+  mlir::Value initializer(const onnx_model::Tensor &tensor, bool isExternal);
   mlir::Value scalar(mlir::Type elementType, double value);
 
   /// The value of a constant or weight; nullopt for anything computed.
   std::optional<HostTensor> constantValue(mlir::Value value) const;
-  /// Integers of input `i`; an error that names the input if it is not constant.
+  /// The value of input `i`; an error that names the input if it is not constant.
+  Expected<HostTensor> requiredValue(const onnx_model::Node &node, size_t i) const;
+  /// The same as integers.
   Expected<std::vector<int64_t>> constantIntegers(const onnx_model::Node &node,
                                                   size_t i) const;
 
@@ -78,13 +85,21 @@ public:
 
 private:
   Expected<mlir::Value> foldOrKeep(mlir::Operation *op);
+  Expected<mlir::Value> foldExternal(mlir::Operation *op);
+  bool isExternal(mlir::Value value) const;
+  mlir::Value addWeight(onnx_model::Tensor tensor, const std::string &name);
 
+  /// Names of weights whose values may be absent.
+  llvm::StringSet<> external;
   llvm::StringMap<mlir::Value> values;
   WeightTable &weights;
 };
 
 using Handler = Expected<Values> (*)(Importer &, const onnx_model::Node &);
 using HandlerTable = llvm::StringMap<Handler>;
+
+/// Sizes are computed in 64 bits behind import: an error where a result cannot be.
+Expected<void> checkSize(mlir::RankedTensorType type);
 
 // One table per family file.
 void addElementwise(HandlerTable &table);

@@ -49,18 +49,20 @@ static Expected<Values> importConstantOfShape(Importer &importer, const Node &no
   auto type = tensorType(importer.builder.getContext(), one.type, *shape);
   auto splat =
       cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
-  if (elementCount(*shape) == 0)
+  if (llvm::is_contained(*shape, 0))
     return makeError("a tensor without elements");
+  if (auto ok = checkSize(type); !ok)
+    return tl::unexpected(ok.error());
   return Values{graph::ConstantOp::create(importer.builder, importer.location,
                                           splat.resizeSplat(type))};
 }
 
 static Expected<Values> importRange(Importer &importer, const Node &node) {
-  auto start = importer.constantValue(importer.input(node, 0));
-  auto limit = importer.constantValue(importer.input(node, 1));
-  auto step = importer.constantValue(importer.input(node, 2));
-  if (!start || !limit || !step)
-    return makeError("Range must be known at compile time");
+  auto start = importer.requiredValue(node, 0), limit = importer.requiredValue(node, 1),
+       step = importer.requiredValue(node, 2);
+  for (const auto *operand : {&start, &limit, &step})
+    if (!*operand)
+      return tl::unexpected(operand->error());
   auto number = [](const HostTensor &t) { return reference::values<double>(t)[0]; };
   double from = number(*start), by = number(*step);
   if (by == 0)
@@ -364,9 +366,11 @@ static Expected<Values> importResize(Importer &importer, const Node &node) {
   if (intAttr(node, "antialias", 0) != 0 ||
       stringAttr(node, "keep_aspect_ratio_policy", "stretch") != "stretch")
     return makeError("Resize with antialias or an aspect ratio policy");
-  auto given = importer.constantValue(importer.input(node, node.hasInput(2) ? 2 : 3));
-  if (!given || given->size() != static_cast<int64_t>(axes.size()))
-    return makeError("scales or sizes must be known at compile time, one per axis");
+  auto given = importer.requiredValue(node, node.hasInput(2) ? 2 : 3);
+  if (!given)
+    return tl::unexpected(given.error());
+  if (given->size() != static_cast<int64_t>(axes.size()))
+    return makeError("expected one scale or size per axis");
   std::vector<double> values = reference::values<double>(*given);
   for (size_t i = 0; i < axes.size(); ++i) {
     auto axis = normalizeAxis(axes[i], from.size());

@@ -43,21 +43,36 @@ Compiler::Compiler(const CompileOptions &options, Progress progress)
   });
 }
 
-Expected<void> Compiler::import() {
-  progress("reading " + options.model);
+Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
+                                               bool weights) {
   onnx_model::LoadOptions load;
+  load.weights = weights;
+  load.wide = options.wide;
   for (const std::string &text : options.shapes) {
     auto binding = onnx_model::parseShapeBinding(text);
     if (!binding)
       return tl::unexpected(binding.error());
     load.shapes.push_back(std::move(*binding));
   }
-  auto model = onnx_model::loadModel(options.model, load);
+  for (const std::string &text : options.constants) {
+    auto binding = onnx_model::readConstBinding(text);
+    if (!binding)
+      return tl::unexpected(binding.error());
+    load.constants.push_back(std::move(*binding));
+  }
+  return onnx_model::loadModel(options.model, load);
+}
+
+Expected<void> Compiler::import() {
+  progress("reading " + options.model);
+  // Only code generation needs the values of weights.
+  auto model = readModel(options, /*weights=*/options.to == Level::L5);
   if (!model)
     return tl::unexpected(model.error());
   auto imported = importModel(&context, *model);
   if (!imported)
     return tl::unexpected(imported.error());
+  inputNames = model->inputNames;
   module = std::move(imported->module);
   weights = std::move(imported->weights);
   auto ok = runPasses("00-imported", buildImportedPipeline);
@@ -99,6 +114,12 @@ Expected<void> Compiler::annotate() {
 void Compiler::recordPlan() {
   plan.model = std::filesystem::absolute(options.model).string();
   plan.shapes = options.shapes;
+  for (const std::string &text : options.constants) {
+    size_t file = text.find('=') + 1;
+    plan.constants.push_back(
+        text.substr(0, file) +
+        std::filesystem::absolute(text.substr(file)).lexically_normal().string());
+  }
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.notes = report.notes;
   PlanStage stage;

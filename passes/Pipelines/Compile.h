@@ -9,6 +9,7 @@
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Error.h"
+#include "partita/Onnx/Model.h"
 
 #include <functional>
 #include <string>
@@ -26,9 +27,10 @@ struct CompileOptions {
   std::string mode = "auto";
   std::string hints; ///< path, empty: none
   std::string plan;  ///< path of a plan.json that replaces deciding; empty: none
-  std::vector<std::string> shapes; ///< NAME=1,128
-  std::string explain;             ///< node name or glob
-  std::string dumpDir;             ///< receives 00-imported.mlir, …; empty: none
+  std::vector<std::string> shapes;    ///< NAME=1,128
+  std::vector<std::string> constants; ///< NAME=FILE: inputs bound at compile time
+  std::string explain;                ///< node name or glob
+  std::string dumpDir;                ///< receives 00-imported.mlir, …; empty: none
   /// The level to begin from: L2 and L3 are read from dumpDir, where an earlier run has
   /// written them and a person or a tool may have changed them since.
   Level from = Level::L0;
@@ -36,6 +38,7 @@ struct CompileOptions {
   bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only
   int threads = 1;       ///< per rank
   Level to = Level::L5;
+  bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
 };
 
 /// What a compile did, for the command's summary.
@@ -52,6 +55,9 @@ struct CompileReport {
 
 /// Receives progress: one short line per stage as it begins.
 using Progress = std::function<void(const std::string &)>;
+
+/// Reads the model with the given shapes and constants; `weights` as in LoadOptions.
+Expected<onnx_model::Model> readModel(const CompileOptions &options, bool weights);
 
 Expected<CompileReport> compileModel(const CompileOptions &options,
                                      const Progress &progress);

@@ -31,6 +31,8 @@ public:
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   WeightTable weights;
+  /// The model's inputs in its order, those bound at compile time among them.
+  std::vector<std::string> inputNames;
   CompileReport report;
   Plan plan;   ///< filled by annotate() and partition()
   Price price; ///< of the plan, before it is partitioned

@@ -1,20 +1,51 @@
 //===- Emit.cpp - The last stage of a compile -----------------------------===//
 #include "passes/Pipelines/Compiler.h"
 
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "partita/Base/Files/TensorProto.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
 
 #include <filesystem>
 
+using namespace mlir;
 using namespace partita;
+
+/// What no machine can hold is no program, whatever the machine that it is compiled for:
+/// the first value of a rank with more than 16 TiB.
+static Expected<void> checkValues(ModuleOp module) {
+  std::string message;
+  module.walk([&](Operation *op) {
+    for (Type type : op->getResultTypes()) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      if (!tensor)
+        continue;
+      auto bytes = byteCount(*dtypeOf(tensor.getElementType()), tensor.getShape().vec(),
+                             "node '" + dist::nodeName(op) + "'");
+      if (bytes && *bytes <= uint64_t(1) << 44)
+        continue;
+      message = bytes ? "node '" + dist::nodeName(op) + "' gives a tensor of " +
+                            std::to_string(*bytes) +
+                            " bytes on each rank, more than any machine holds"
+                      : bytes.error().message;
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return message.empty() ? Expected<void>() : makeError(message);
+}
 
 /// External data stays where it is; tensors inside the model file are copied, so that the
 /// bundle does not need the model.
 Expected<void> Compiler::emit() {
+  if (auto ok = checkValues(*module); !ok)
+    return ok;
   progress("generating code");
   codegen::EmitOptions emit;
   emit.out = options.output;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
+  emit.inputs = inputNames;
   emit.model = std::filesystem::path(options.model).filename().string();
   auto source = [&](const std::string &name) -> Expected<codegen::WeightData> {
     auto found = weights.find(name);

@@ -1,7 +1,6 @@
 //===- Inspect.cpp - What a model contains --------------------------------===//
 #include "passes/Pipelines/Inspect.h"
 
-#include "partita/Onnx/Load.h"
 #include "passes/Import/Import.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -55,17 +54,8 @@ static std::string describe(const onnx_model::Model &model,
   return text;
 }
 
-Expected<InspectResult> partita::inspectModel(const std::string &path,
-                                              const std::vector<std::string> &shapes) {
-  onnx_model::LoadOptions load;
-  load.weights = false;
-  for (const std::string &text : shapes) {
-    auto binding = onnx_model::parseShapeBinding(text);
-    if (!binding)
-      return tl::unexpected(binding.error());
-    load.shapes.push_back(std::move(*binding));
-  }
-  auto model = onnx_model::loadModel(path, load);
+Expected<InspectResult> partita::inspectModel(const CompileOptions &options) {
+  auto model = readModel(options, /*weights=*/false);
   if (!model)
     return tl::unexpected(model.error());
   InspectResult result;

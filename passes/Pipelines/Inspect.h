@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_PIPELINES_INSPECT_H
 
 #include "partita/Base/Error.h"
+#include "passes/Pipelines/Compile.h"
 
 #include <string>
 #include <vector>
@@ -16,8 +17,8 @@ struct InspectResult {
 
 /// Inputs, outputs, operators with counts, parameters; every node without an import as a
 /// row with domain, version, name and reason.
-Expected<InspectResult> inspectModel(const std::string &path,
-                                     const std::vector<std::string> &shapes);
+/// Of `options`, the model, its shapes and its constants count.
+Expected<InspectResult> inspectModel(const CompileOptions &options);
 
 } // namespace partita
 

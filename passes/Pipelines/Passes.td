@@ -5,7 +5,7 @@
 include "mlir/Pass/PassBase.td"
 
 def CheckSpmdPass : Pass<"partita-check-spmd", "::mlir::ModuleOp"> {
-  let summary = "Prove on virtual ranks that the partitioned program equals the original";
+  let summary = "Check on virtual ranks that the partitioned program equals the original";
   let description = [{
     Plans (where that is not done) and partitions a copy of every function with strategies, evaluates both on the same random
     inputs and weights, on as many virtual ranks as the mesh has, with garbage in all
@@ -19,7 +19,7 @@ def CheckSpmdPass : Pass<"partita-check-spmd", "::mlir::ModuleOp"> {
 }
 
 def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
-  let summary = "Prove by running it that the compiled program equals the original";
+  let summary = "Check by running it that the compiled program equals the original";
   let description = [{
     Partitions a copy of the module if it has a mesh, compiles every function into a bundle
     in a temporary folder, runs it on as many ranks as the mesh has (threads of this

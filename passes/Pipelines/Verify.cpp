@@ -1,33 +1,44 @@
-//===- Verify.cpp - Proving a model's partitioning ------------------------===//
+//===- Verify.cpp - Checking a model's partitioning -----------------------===//
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/RunBundle.h"
-#include "passes/Reference/Evaluate.h"
+#include "passes/Reference/Inputs.h"
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 using namespace mlir;
 using namespace partita;
 
-/// input_K.pb (or output_K.pb) of a folder, checked against the types.
+static HostTensor toF64(const HostTensor &tensor) {
+  return reference::tensor<double>(DType::F64, tensor.shape,
+                                   reference::values<double>(tensor));
+}
+
+/// input_K.pb (or output_K.pb) of a folder, checked against the types. With `wide`, the
+/// types are those of the program in f64 and the tensors become so. `numbers` are the K.
 static Expected<Tensors> readTensors(const std::string &folder, const std::string &stem,
-                                     TypeRange types) {
+                                     TypeRange types, ArrayRef<int64_t> numbers,
+                                     bool wide = false) {
   Tensors result;
-  for (size_t i = 0; i < types.size(); ++i) {
-    std::string path = folder + "/" + stem + "_" + std::to_string(i) + ".pb";
+  for (auto [type, number] : llvm::zip_equal(types, numbers)) {
+    std::string path = folder + "/" + stem + "_" + std::to_string(number) + ".pb";
     auto named = readTensorProto(path);
     if (!named)
       return tl::unexpected(named.error());
-    auto type = cast<RankedTensorType>(types[i]);
-    if (named->tensor.shape != type.getShape().vec() ||
-        named->tensor.type != dtypeOf(type.getElementType()))
+    auto tensor = cast<RankedTensorType>(type);
+    if (wide && isFloat(named->tensor.type))
+      named->tensor = toF64(named->tensor);
+    if (named->tensor.shape != tensor.getShape().vec() ||
+        named->tensor.type != dtypeOf(tensor.getElementType()))
       return makeError("'" + path + "' does not have the model's type for " + stem + " " +
-                       std::to_string(i));
+                       std::to_string(number));
     result.push_back(std::move(named->tensor));
   }
   return result;
@@ -46,7 +57,10 @@ namespace {
 class Verifier {
 public:
   Verifier(const CompileOptions &compile, const VerifyOptions &options)
-      : options(options), compiler(compile, [](const std::string &) {}) {}
+      : compile(compile), options(options),
+        compiler(this->compile, [](const std::string &) {}) {
+    this->compile.wide = !options.f64.empty();
+  }
 
   Expected<std::vector<std::string>> run() {
     if (auto ok = compiler.import(); !ok)
@@ -59,9 +73,14 @@ public:
     auto expected = evaluate(original, *inputs, weights);
     if (!expected)
       return tl::unexpected(expected.error());
-    std::vector<std::string> lines;
+    if (compile.wide)
+      return write(*expected);
+    std::vector<std::string> lines =
+        options.inputs.empty() ? describeInputs(original) : std::vector<std::string>();
     if (!options.expected.empty()) {
-      auto outside = readTensors(options.expected, "output", original.getResultTypes());
+      auto outside =
+          readTensors(options.expected, "output", original.getResultTypes(),
+                      llvm::to_vector(llvm::seq<int64_t>(0, original.getNumResults())));
       if (!outside)
         return tl::unexpected(outside.error());
       if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
@@ -89,15 +108,47 @@ public:
 
 private:
   Expected<Tensors> readInputs(func::FuncOp function) const {
-    if (!options.inputs.empty())
-      return readTensors(options.inputs, "input", function.getArgumentTypes());
-    Tensors random;
-    for (Type type : function.getArgumentTypes()) {
-      auto tensor = cast<RankedTensorType>(type);
-      random.push_back(randomTensor(*dtypeOf(tensor.getElementType()),
-                                    tensor.getShape().vec(), random.size()));
+    if (options.inputs.empty())
+      return drawInputs(function, /*seed=*/0);
+    // Inputs that are bound at compile time are counted, and not read.
+    SmallVector<int64_t> numbers;
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      auto name = function.getArgAttrOfType<StringAttr>(i, "graph.name");
+      numbers.push_back(llvm::find(compiler.inputNames, name.getValue()) -
+                        compiler.inputNames.begin());
     }
-    return random;
+    return readTensors(options.inputs, "input", function.getArgumentTypes(), numbers,
+                       compile.wide);
+  }
+
+  /// What was drawn for the integer inputs: whoever reads "equal" can see for which.
+  static std::vector<std::string> describeInputs(func::FuncOp function) {
+    std::vector<std::string> lines;
+    for (BlockArgument argument : function.getArguments()) {
+      Type element = getElementTypeOrSelf(argument.getType());
+      if (!element.isInteger() || element.isInteger(1))
+        continue;
+      InputRange range = inputRange(argument);
+      auto name =
+          function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name");
+      lines.push_back("random input '" + (name ? name.getValue().str() : "") +
+                      "': " + std::to_string(range.low) + " to " +
+                      std::to_string(range.high - 1) +
+                      (range.isIndex ? ", an index" : ""));
+    }
+    return lines;
+  }
+
+  Expected<std::vector<std::string>> write(const Tensors &outputs) const {
+    std::error_code code;
+    std::filesystem::create_directories(options.f64, code);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      std::string path = options.f64 + "/output_" + std::to_string(i) + ".npy";
+      if (auto ok = writeNpy(path, outputs[i]); !ok)
+        return tl::unexpected(ok.error());
+    }
+    return std::vector<std::string>{"wrote " + std::to_string(outputs.size()) +
+                                    " outputs as f64 gives them"};
   }
 
   Expected<HostTensor> weight(StringRef name) const {
@@ -127,6 +178,7 @@ private:
     return {};
   }
 
+  CompileOptions compile;
   const VerifyOptions &options;
   Compiler compiler;
 };
@@ -145,6 +197,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   CompileOptions compile;
   compile.model = plan->model;
   compile.shapes = plan->shapes;
+  compile.constants = plan->constants;
   compile.mesh = plan->stages[0].mesh;
   compile.plan = bundle + "/plan.json";
   options.bundle = bundle;

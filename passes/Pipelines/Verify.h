@@ -1,4 +1,4 @@
-//===- Verify.h - Proving a model's partitioning ----------------*- C++ -*-===//
+//===- Verify.h - Checking a model's partitioning ---------------*- C++ -*-===//
 #ifndef PARTITA_PASSES_PIPELINES_VERIFY_H
 #define PARTITA_PASSES_PIPELINES_VERIFY_H
 
@@ -7,12 +7,16 @@
 namespace partita {
 
 struct VerifyOptions {
-  /// Folder with input_K.pb in the order of the model's inputs; empty: random inputs.
+  /// Folder with input_K.pb in the order of the model's inputs; empty: random inputs
+  /// that reach what they index (passes/Reference/Inputs.h).
   std::string inputs;
   /// Folder with output_K.pb that the original must give too; empty: none.
   std::string expected;
   /// A bundle of the model, run on its ranks as threads too; empty: none.
   std::string bundle;
+  /// Folder for output_K.npy of the original with every float type as f64: what it gives
+  /// but for rounding. If it is not empty, nothing else is done.
+  std::string f64;
   double rtol = 1e-4, atol = 1e-5;
 };
 

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <random>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace partita;
@@ -72,8 +73,30 @@ public:
   }
 
 private:
+  /// A sentence instead of a process that the system ends for its memory.
+  Expected<void> checkSize(Operation &op) const {
+    auto memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                  static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+    double bytes = 0;
+    for (Value result : op.getResults()) {
+      auto type = dyn_cast<RankedTensorType>(result.getType());
+      if (!type)
+        continue;
+      bytes += static_cast<double>(type.getNumElements()) *
+               static_cast<double>(byteWidth(*dtypeOf(type.getElementType()))) *
+               static_cast<double>(ranks);
+    }
+    if (bytes <= memory)
+      return {};
+    return makeError("its results take " + std::to_string(static_cast<int64_t>(bytes)) +
+                     " bytes on all ranks, and this machine has " +
+                     std::to_string(static_cast<int64_t>(memory)));
+  }
+
   Expected<void> step(Operation &op) {
-    Expected<void> done;
+    Expected<void> done = checkSize(op);
+    if (!done)
+      return done;
     if (auto communicate = dyn_cast<comm::StepOpInterface>(op))
       done = exchange(communicate);
     else if (auto halo = dyn_cast<comm::HaloOp>(op))

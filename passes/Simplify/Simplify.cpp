@@ -2,6 +2,7 @@
 #include "passes/Simplify/Passes.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
@@ -22,6 +23,13 @@ static SmallVector<StringRef> dimsOf(StringRef operand) {
   SmallVector<StringRef> dims;
   operand.split(dims, ' ', -1, /*KeepEmpty=*/false);
   return dims;
+}
+
+/// Replaces an op that changes nothing by its operand, which gets its names.
+static void drop(Operation *op, Value operand, PatternRewriter &rewriter) {
+  if (Operation *from = operand.getDefiningOp())
+    takeValueNames(from, op);
+  rewriter.replaceOp(op, operand);
 }
 
 namespace {
@@ -60,7 +68,7 @@ struct MergeReshapes : OpRewritePattern<ReshapeOp> {
 
   LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
     if (op.getInput().getType() == op.getType()) {
-      rewriter.replaceOp(op, op.getInput());
+      drop(op, op.getInput(), rewriter);
       return success();
     }
     auto inner = op.getInput().getDefiningOp<ReshapeOp>();
@@ -79,7 +87,7 @@ struct DropIdentityTranspose : OpRewritePattern<TransposeOp> {
     for (auto [i, d] : llvm::enumerate(op.getPermutation()))
       if (static_cast<int64_t>(i) != d)
         return failure();
-    rewriter.replaceOp(op, op.getInput());
+    drop(op, op.getInput(), rewriter);
     return success();
   }
 };
@@ -97,7 +105,7 @@ template <typename Op, int neutral> struct DropNeutral : OpRewritePattern<Op> {
     if (value.type != DType::F32 || value.size() == 0 ||
         value.data<float>()[0] != static_cast<float>(neutral))
       return failure();
-    rewriter.replaceOp(op, op.getLhs());
+    drop(op, op.getLhs(), rewriter);
     return success();
   }
 };

@@ -55,8 +55,8 @@ def compile_bundle(partita, model, bundle, mesh, hints, arguments=()):
         mode = ["--mode", "semi-auto", "--hints", bundle + "-hints.json"]
         with open(mode[-1], "w") as file:
             json.dump({"tensors": hints}, file)
-    subprocess.run([partita, "compile", model, "-o", bundle, "--mesh", mesh, *mode,
-                    *arguments], check=True, capture_output=True)
+    subprocess.run([partita, "compile", model, "-o", bundle, *mode, *arguments,
+                    *(["--mesh", mesh] if mesh else [])], check=True, capture_output=True)
 
 
 def compile_model(partita, work, name, sizes, mesh, hints):

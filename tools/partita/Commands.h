@@ -10,6 +10,8 @@ namespace partita {
 
 struct CompileOptions;
 
+/// What is said of the model's inputs: --shape and --const.
+void addBindingOptions(CLI::App &command, CompileOptions &options);
 /// Model, mesh, mode, hints and shapes: what compile and verify have in common.
 void addModelOptions(CLI::App &command, CompileOptions &options);
 

@@ -45,9 +45,24 @@ static int compileCommand(const CompileOptions &options) {
   return 0;
 }
 
+void partita::addBindingOptions(CLI::App &command, CompileOptions &options) {
+  command.add_option("--shape", options.shapes,
+                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  command.add_option(
+      "--const", options.constants,
+      "NAME=FILE: bind an input to the value in a .npy or .pb file; it is no "
+      "input of the program any more");
+}
+
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
-  command.add_option("--mesh", options.mesh,
-                     "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)");
+  command
+      .add_option("--mesh", options.mesh,
+                  "Named axes and their sizes, e.g. dp=2,tp=4 (default: one rank)")
+      ->check([](const std::string &mesh) -> std::string {
+        // A variable of a script that was never set would otherwise mean one rank.
+        bool isBlank = mesh.find_first_not_of(" \t\n") == std::string::npos;
+        return isBlank ? "the mesh is empty; leave --mesh out for one rank" : "";
+      });
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
@@ -57,8 +72,7 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
                      "Use the strategies of this plan.json instead of deciding");
   command.add_flag("--no-all-to-all{false}", options.allToAll,
                    "Reshard by slices, gathers and reductions only");
-  command.add_option("--shape", options.shapes,
-                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  addBindingOptions(command, options);
 }
 
 void partita::addCompileCommand(CLI::App &app, int &status) {

@@ -11,21 +11,16 @@
 using namespace partita;
 
 void partita::addInspectCommand(CLI::App &app, int &status) {
-  struct Options {
-    std::string model;
-    std::vector<std::string> shapes;
-  };
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompileOptions>();
   CLI::App *command = app.add_subcommand(
       "inspect", "Show a model's inputs, operators, parameters and what is unsupported");
   command->footer("Examples:\n  partita inspect gpt2.onnx\n"
                   "  partita inspect det.onnx --shape x=1,3,640,640\n"
                   "  partita inspect bert.onnx --shape batch=1 --shape sequence=128");
   command->add_option("model", options->model, "The ONNX file")->required();
-  command->add_option("--shape", options->shapes,
-                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  addBindingOptions(*command, *options);
   command->callback([options, &status] {
-    auto result = inspectModel(options->model, options->shapes);
+    auto result = inspectModel(*options);
     if (!result) {
       std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
       status = 1;

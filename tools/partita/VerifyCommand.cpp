@@ -18,7 +18,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   };
   auto options = std::make_shared<Options>();
   CLI::App *command = app.add_subcommand(
-      "verify", "Prove that a bundle, or a model partitioned for a mesh, equals the "
+      "verify", "Check that a bundle, or a model partitioned for a mesh, equals the "
                 "original: on virtual ranks, and for a bundle on real ones");
   command->footer("Examples:\n  partita verify gpt2.bundle\n  partita verify gpt2.onnx "
                   "--mesh dp=2,tp=2 --inputs-dir "
@@ -28,10 +28,16 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   addModelOptions(*command, options->compile);
   CLI::Option *inputs =
       command->add_option("--inputs-dir", options->verify.inputs,
-                          "Folder with input_K.pb (default: random inputs)");
+                          "Folder with input_K.pb (default: random inputs; indices "
+                          "over all that they index, masks of 0 and 1)");
   command
       ->add_option("--expect-dir", options->verify.expected,
                    "Folder with output_K.pb that the model must give for these inputs")
+      ->needs(inputs);
+  command
+      ->add_option("--f64-dir", options->verify.f64,
+                   "Only evaluate the model with every float type as f64, and write "
+                   "output_K.npy into this folder")
       ->needs(inputs);
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
       ->check(CLI::NonNegativeNumber)
@@ -41,8 +47,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->capture_default_str();
   command->callback([options, command, &status] {
     bool isBundle = std::filesystem::is_directory(options->compile.model);
-    for (const char *option :
-         {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all", "--shape"})
+    for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
+                               "--shape", "--const"})
       if (isBundle && command->count(option) != 0) {
         std::fprintf(stderr,
                      "error: %s is for a model; '%s' is a bundle, which has its own\n",
@@ -59,6 +65,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
     }
     for (const std::string &line : *lines)
       std::printf("%s\n", line.c_str());
-    std::printf("verified\n");
+    if (options->verify.f64.empty())
+      std::printf("checked: equal\n");
   });
 }

@@ -22,16 +22,29 @@ struct ShapeBinding {
 
 Expected<ShapeBinding> parseShapeBinding(std::string_view text);
 
+/// An input of the model that is a constant from here on.
+struct ConstBinding {
+  std::string name;
+  HostTensor value;
+};
+
+/// "NAME=FILE", with the value in a .npy or, as a TensorProto, in a .pb file.
+Expected<ConstBinding> readConstBinding(std::string_view text);
+
 /// Operators that have a function body but are better kept whole: the graph dialect has
 /// them as ops.
 std::set<std::string> defaultKeptOps();
 
 struct LoadOptions {
   std::vector<ShapeBinding> shapes;
+  std::vector<ConstBinding> constants;
   /// Standard operators that are not expanded although ONNX defines them by a function.
   std::set<std::string> kept = defaultKeptOps();
   /// False: a missing external data file is no error; its tensors have no bytes.
   bool weights = true;
+  /// True: every float type becomes f64, so that what is computed from the model shows
+  /// what rounding did to other computations of it.
+  bool wide = false;
 };
 
 /// Reads IR 3 to 13, opset 7 to 27. Inlines model-local functions, takes the branch of

@@ -96,6 +96,9 @@ struct Graph {
   /// Without those that have a default value: the default is a constant here.
   std::vector<ValueInfo> inputs;
   std::vector<std::string> outputs;
+  /// Names of the file that stand for a value of another name, as an Identity makes them:
+  /// the name, and that of the value.
+  std::vector<std::pair<std::string, std::string>> aliases;
   /// The element types that the file states for them; every ONNX file has to.
   std::vector<DType> outputTypes;
 };
@@ -106,6 +109,9 @@ struct Model {
   int64_t irVersion = 0;
   /// Domain to version; the standard operators under "".
   std::map<std::string, int64_t> opsets;
+  /// The file's inputs without a default value, in its order; those that were bound at
+  /// compile time are among them, but not among the graph's.
+  std::vector<std::string> inputNames;
   Graph graph;
 };
 

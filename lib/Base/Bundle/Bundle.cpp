@@ -40,7 +40,7 @@ std::string Bundle::json() const {
                        {"target_cpu", targetCpu},  {"cpu_features", cpuFeatures},
                        {"threads", threads},       {"mesh", mesh.str()},
                        {"ranks", mesh.numRanks()}, {"entries", entryList},
-                       {"weight_files", files}};
+                       {"inputs", inputs},         {"weight_files", files}};
   return root.dump(2) + "\n";
 }
 
@@ -211,6 +211,7 @@ Expected<Bundle> partita::readBundle(const std::string &folder) {
               [](const JsonValue &v) { return v.asInteger(1, 4096); });
   fields.read("mesh", mesh);
   fields.read("ranks", ranks);
+  fields.read("inputs", bundle.inputs);
   if (fields.error)
     return tl::unexpected(*fields.error);
   Expected<Mesh> parsed = Mesh::parse(mesh);

@@ -68,6 +68,7 @@ std::string Plan::json() const {
   out.member("format", planFormat);
   out.member("model", std::string_view(model));
   out.member("shapes", std::span(shapes));
+  out.member("constants", std::span(constants));
   out.member("mode", std::string_view(mode));
   out.member("notes", std::span(notes));
   out.key("stages");
@@ -163,6 +164,7 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   Plan plan;
   plan.model = reader.text(*root, "model");
   plan.shapes = reader.texts(*root, "shapes");
+  plan.constants = reader.texts(*root, "constants");
   plan.mode = reader.text(*root, "mode");
   plan.notes = reader.texts(*root, "notes");
   for (const JsonValue &stage : reader.list(*root, "stages"))

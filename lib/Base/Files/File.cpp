@@ -74,7 +74,10 @@ Expected<void> partita::writeFile(const std::string &path, std::string_view byte
 
 Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path,
                                                              bool followLinks) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (followLinks ? 0 : O_NOFOLLOW));
+  // Not blocking: a pipe that nobody writes to would hang here, before it is seen that
+  // it is no file. Regular files do not care.
+  int fd = ::open(path.c_str(),
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK | (followLinks ? 0 : O_NOFOLLOW));
   if (fd < 0)
     return systemError("cannot open", path);
   struct stat info;

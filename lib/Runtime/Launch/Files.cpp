@@ -1,9 +1,11 @@
 //===- Files.cpp - Inputs and outputs of a run ----------------------------===//
 #include "Internal.h"
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/stat.h>
@@ -68,25 +70,38 @@ static Expected<void> readNamed(const RunOptions &options,
   return {};
 }
 
-/// A folder made for another model has more files, and may fit by chance in the others.
-static Expected<void> checkCount(const RunOptions &options,
-                                 const std::vector<TensorInfo> &expected) {
-  std::string surplus =
-      options.inputsDir + "/input_" + std::to_string(expected.size()) + ".pb";
-  if (!options.inputsDir.empty() && ::access(surplus.c_str(), F_OK) == 0)
-    return makeError("'" + surplus + "' is there, but the bundle has only " +
-                     std::to_string(expected.size()) + " inputs");
+/// The files of a folder are numbered as the model's inputs are, some of which may be
+/// bound at compile time. A folder made for another model has more files, and may fit by
+/// chance in the others.
+static Expected<void> readNumbered(const RunOptions &options,
+                                   const std::vector<TensorInfo> &expected,
+                                   std::vector<std::string> &paths) {
+  if (options.inputsDir.empty())
+    return {};
+  auto bundle = readBundle(options.bundle);
+  if (!bundle)
+    return tl::unexpected(bundle.error());
+  std::vector<std::string> names = std::move(bundle->inputs);
+  if (names.empty())
+    for (const TensorInfo &info : expected)
+      names.push_back(info.name);
+  auto path = [&](size_t number) {
+    return options.inputsDir + "/input_" + std::to_string(number) + ".pb";
+  };
+  if (std::string surplus = path(names.size()); ::access(surplus.c_str(), F_OK) == 0)
+    return makeError("'" + surplus + "' is there, but the model has only " +
+                     std::to_string(names.size()) + " inputs");
+  for (size_t k = 0; k < paths.size(); ++k)
+    paths[k] = path(static_cast<size_t>(
+        std::find(names.begin(), names.end(), expected[k].name) - names.begin()));
   return {};
 }
 
 Expected<std::vector<HostTensor>>
 runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &expected) {
   std::vector<std::string> paths(expected.size());
-  if (auto ok = checkCount(options, expected); !ok)
+  if (auto ok = readNumbered(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
-  if (!options.inputsDir.empty())
-    for (size_t k = 0; k < paths.size(); ++k)
-      paths[k] = options.inputsDir + "/input_" + std::to_string(k) + ".pb";
   if (auto ok = readNamed(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
   std::vector<HostTensor> out;

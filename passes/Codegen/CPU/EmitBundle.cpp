@@ -179,6 +179,7 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   bundle.threads = options.threads;
   bundle.mesh = program->mesh;
   bundle.model = options.model;
+  bundle.inputs = options.inputs;
   if (auto ok = weightWriter.write(*writer, bundle); !ok)
     return tl::unexpected(ok.error());
   Memory memory = placeStorages(*program);

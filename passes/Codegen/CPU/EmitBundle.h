@@ -35,6 +35,9 @@ struct EmitOptions {
   std::string targetCpu; ///< LLVM's name; empty: this host
   int threads = 1;       ///< per rank
   std::string model;     ///< file name of the source model, for messages
+  /// The model's inputs in its order, those bound at compile time among them; empty: the
+  /// program's.
+  std::vector<std::string> inputs;
   std::string function = "main";
   /// The text of plan.json, given what the stage needs; null: the bundle has none.
   std::function<std::string(const PlanMemory &)> plan;

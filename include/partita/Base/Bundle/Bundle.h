@@ -60,6 +60,9 @@ struct Bundle {
   std::vector<BundleEntry> entries;
   std::vector<WeightFile> weightFiles;
   std::string model; ///< file name of the source model, for messages
+  /// The model's inputs in its order: where files are numbered, these are counted,
+  /// although some may be bound at compile time. Empty: the entry's own.
+  std::vector<std::string> inputs;
 
   int64_t numRanks() const { return mesh.numRanks(); }
   /// The text of bundle.json.

@@ -58,8 +58,9 @@ struct PlanStage {
 };
 
 struct Plan {
-  std::string model;               ///< absolute path of the ONNX file
-  std::vector<std::string> shapes; ///< NAME=1,128 as given
+  std::string model;                  ///< absolute path of the ONNX file
+  std::vector<std::string> shapes;    ///< NAME=1,128 as given
+  std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::string mode;
   std::vector<std::string> notes; ///< what the user was told
   std::vector<PlanStage> stages;

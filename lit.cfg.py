@@ -1,5 +1,5 @@
-# Configuration of the lit suite. Run it with `lit test`; PARTITA_BUILD names the build
-# folder (default: build/dev).
+# Configuration of the lit suite. Run it from here with `.venv/bin/lit test`, or with one
+# of the test's folders or files; PARTITA_BUILD names the build folder (default: build/dev).
 import os
 import lit.formats
 import lit.util
@@ -7,11 +7,12 @@ import lit.util
 config.name = "Partita"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".test"]
-config.test_source_root = os.path.dirname(__file__)
-root = os.path.dirname(config.test_source_root)
+root = os.path.dirname(os.path.abspath(__file__))
+config.test_source_root = root
 build = os.path.abspath(os.environ.get("PARTITA_BUILD", os.path.join(root, "build", "dev")))
 config.test_exec_root = os.path.join(build, "lit")
-config.excludes = ["Inputs", "Unit", "E2E", "Spmd"]
+# The suites of ctest, and what is no source, in case the whole tree is asked for.
+config.excludes = ["Inputs", "Unit", "E2E", "Spmd", "build", ".venv"]
 
 llvm = os.environ.get("PARTITA_LLVM", "/usr/lib/llvm-22/bin")
 config.environment["PATH"] = os.pathsep.join(

@@ -1,0 +1,32 @@
+//===- ValueNames.h - What the model's file calls a value -------*- C++ -*-===//
+//
+// An op is called by the ONNX node that it comes from: a NameLoc. The ONNX names of its
+// result stand beside that, as the NameLoc's child: `loc("fc1"("hidden"))`, or several
+// where the file has several names for what is one value here (an Identity, a product
+// with 1), `loc("fc1"(fused["hidden", "hidden.copy"]))`. Without a child the value is
+// called as the node, as nameless nodes are called by their output. Locations survive
+// rewriting and printing, and no pass has to know of them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_DIALECTS_INTERFACES_VALUENAMES_H
+#define PARTITA_DIALECTS_INTERFACES_VALUENAMES_H
+
+#include "mlir/IR/Operation.h"
+
+namespace partita {
+
+/// The names of the op's result, its own first; empty if it has the node's alone.
+llvm::SmallVector<llvm::StringRef> valueNames(mlir::Operation *op);
+
+/// Says that the result of `op`, which has a node's name, is what the file calls `name`.
+void setValueName(mlir::Operation *op, llvm::StringRef name);
+
+/// Gives the op's result another name of the file; its own stays the first.
+void addValueName(mlir::Operation *op, llvm::StringRef name);
+
+/// The op's result takes the place of the result of `gone`, with all its names.
+void takeValueNames(mlir::Operation *op, mlir::Operation *gone);
+
+} // namespace partita
+
+#endif // PARTITA_DIALECTS_INTERFACES_VALUENAMES_H

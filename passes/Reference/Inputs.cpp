@@ -1,0 +1,126 @@
+//===- Inputs.cpp - Inputs that reach all of a program --------------------===//
+#include "passes/Reference/Inputs.h"
+
+#include "dialects/Graph/Graph.h"
+#include "partita/Reference/Kernels.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+#include <random>
+
+using namespace mlir;
+using namespace partita;
+
+/// The size of the dim that `use` indexes, 0 if it is no index there.
+static int64_t indexedSize(OpOperand &use) {
+  Operation *op = use.getOwner();
+  unsigned operand = use.getOperandNumber();
+  if (auto gather = dyn_cast<graph::GatherOp>(op)) {
+    Shape data = shapeOf(gather.getData());
+    return operand == 1 ? data[*normalizeAxis(gather.getAxis(), data.size())] : 0;
+  }
+  if (auto gather = dyn_cast<graph::GatherNDOp>(op); gather && operand == 1) {
+    Shape data = shapeOf(op->getOperand(0));
+    auto first = data.begin() + static_cast<int64_t>(gather.getBatchDims());
+    return *std::min_element(first, first + shapeOf(use.get()).back());
+  }
+  auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+  auto rule = shardable ? shardable.inferShardingRule() : makeError("");
+  if (!rule)
+    return 0;
+  for (const Factor &factor : rule->factors)
+    if (factor.index == static_cast<int32_t>(operand))
+      return factor.size;
+  return 0;
+}
+
+/// Whether the op's result has elements of this operand as they are.
+static bool passesElements(OpOperand &use) {
+  Operation *op = use.getOwner();
+  unsigned operand = use.getOperandNumber();
+  if (isa<graph::WhereOp>(op))
+    return operand > 0;
+  if (isa<graph::GatherOp, graph::GatherNDOp, graph::PadOp>(op))
+    return operand == 0;
+  if (auto cast = dyn_cast<graph::CastOp>(op))
+    return cast.getTo().isInteger() && !cast.getTo().isInteger(1);
+  return isa<graph::ReshapeOp, graph::TransposeOp, graph::BroadcastOp, graph::SliceOp,
+             graph::ConcatOp>(op);
+}
+
+/// What an addition or subtraction of one constant adds to this operand.
+static std::optional<int64_t> addedConstant(OpOperand &use) {
+  Operation *op = use.getOwner();
+  bool isSub = isa<graph::SubOp>(op) && use.getOperandNumber() == 0;
+  if (!isSub && !isa<graph::AddOp>(op))
+    return std::nullopt;
+  auto constant =
+      op->getOperand(1 - use.getOperandNumber()).getDefiningOp<graph::ConstantOp>();
+  if (!constant || !constant.getValue().isSplat())
+    return std::nullopt;
+  int64_t value =
+      cast<DenseElementsAttr>(constant.getValue()).getSplatValue<APInt>().getSExtValue();
+  return isSub ? -value : value;
+}
+
+InputRange partita::inputRange(BlockArgument argument) {
+  InputRange range;
+  bool isMask = false, isPlain = false;
+  // A value and what was added to the argument on the way to it.
+  SmallVector<std::pair<Value, int64_t>> work = {{argument, 0}};
+  llvm::DenseSet<Value> seen = {argument};
+  auto follow = [&](Operation *op, int64_t added) {
+    if (seen.insert(op->getResult(0)).second)
+      work.emplace_back(op->getResult(0), added);
+  };
+  while (!work.empty()) {
+    auto [value, added] = work.pop_back_val();
+    for (OpOperand &use : value.getUses()) {
+      Operation *op = use.getOwner();
+      if (int64_t size = indexedSize(use)) {
+        int64_t low = -added, high = size - added;
+        range = range.isIndex ? InputRange{std::max(range.low, low),
+                                           std::min(range.high, high), true}
+                              : InputRange{low, high, true};
+      } else if (passesElements(use)) {
+        follow(op, added);
+      } else if (auto constant = addedConstant(use)) {
+        follow(op, added + *constant);
+      } else if (op->getNumResults() == 1) {
+        Type result = getElementTypeOrSelf(op->getResult(0).getType());
+        bool counts = isa<graph::CumSumOp, graph::ReduceOp>(op);
+        (counts || result.isInteger(1) || isa<FloatType>(result) ? isMask : isPlain) =
+            true;
+      }
+    }
+  }
+  // Two uses that no value can serve: an empty range would hide which fails.
+  if (range.isIndex && range.low < range.high)
+    return range;
+  return {0, isMask && !isPlain ? 2 : 4, false};
+}
+
+Tensors partita::drawInputs(func::FuncOp function, uint64_t seed) {
+  Tensors inputs;
+  for (BlockArgument argument : function.getArguments()) {
+    auto tensor = cast<RankedTensorType>(argument.getType());
+    DType type = *dtypeOf(tensor.getElementType());
+    uint64_t own = seed + inputs.size();
+    if (isFloat(type) || type == DType::Bool) {
+      inputs.push_back(randomTensor(type, tensor.getShape().vec(), own));
+      continue;
+    }
+    InputRange range = inputRange(argument);
+    std::mt19937_64 random(own * 0x9e3779b97f4a7c15u + 1);
+    std::vector<int64_t> values(static_cast<size_t>(tensor.getNumElements()));
+    for (int64_t &value : values)
+      value = range.low + static_cast<int64_t>(
+                              random() % static_cast<uint64_t>(range.high - range.low));
+    if (range.isIndex && values.size() > 1) {
+      values.front() = range.high - 1;
+      values.back() = range.low;
+    }
+    inputs.push_back(reference::tensor<int64_t>(type, tensor.getShape().vec(), values));
+  }
+  return inputs;
+}
