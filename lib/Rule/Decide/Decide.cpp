@@ -314,25 +314,26 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
   return {};
 }
 
-Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
-                                   const Hints &hints) {
+Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints &hints) {
   Expected<Decision> decision = makeError("");
   std::vector<std::string> notes;
   if (mode == ShardMode::Auto && hints.empty()) {
     decision = cheapestSeed(graph);
   } else {
-    auto seeds = resolveHints(graph, hints);
-    if (!seeds)
-      return tl::unexpected(seeds.error());
-    if (auto ok = pinSubgraphs(graph, hints, *seeds); !ok)
+    auto resolved = resolveHints(graph, hints);
+    if (!resolved)
+      return tl::unexpected(resolved.error());
+    std::vector<Seed> &seeds = resolved->seeds;
+    notes = std::move(resolved->notes);
+    if (auto ok = pinSubgraphs(graph, hints, seeds); !ok)
       return tl::unexpected(ok.error());
     if (mode == ShardMode::DataParallel)
       for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes)) {
         // Hints win over the default.
         seed.priority = NodeHint::lastPriority + 1;
-        seeds->push_back(std::move(seed));
+        seeds.push_back(std::move(seed));
       }
-    decision = finish(graph, *seeds);
+    decision = finish(graph, seeds);
   }
   if (!decision)
     return decision;

@@ -2,7 +2,7 @@
 //
 // The hints file (schema in docs/hints.md) read into plain structs, and resolved against
 // a program into seeds for propagation. Nothing is ignored: an unknown name, a count that
-// does not fit, an axis used twice is an error that names the node, dim and value.
+// no node can do, an axis used twice is an error that names the node, dim and value.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_DECIDE_HINTS_H
@@ -59,9 +59,20 @@ struct Hints {
   static Expected<Hints> parse(const JsonValue &json);
 };
 
+struct ResolvedHints {
+  std::vector<Seed> seeds;
+  std::vector<std::string> notes; ///< hints without effect, one sentence each
+};
+
 /// Seeds for every hinted atom. Counts become axes so that one factor has the same axes
 /// in every operand; among several ways the one with the lowest price, then mesh order.
-Expected<std::vector<Seed>> resolveHints(const FlowGraph &graph, const Hints &hints);
+///
+/// What a node alone can do is accepted: where its neighbours cut a loop so that the hint
+/// does not fit, or leave no room for padding, the loop is detached and `graph` finalized
+/// anew. Errors are what the node cannot do: to split a loop that it needs whole, more
+/// ways than it has elements, or unevenly where it is not major; one loop in two ways;
+/// one axis twice.
+Expected<ResolvedHints> resolveHints(FlowGraph &graph, const Hints &hints);
 
 struct Decision {
   std::vector<Strategy> strategies;
@@ -76,8 +87,9 @@ struct Decision {
 ///   Auto          with hints: SemiAuto; without: the cheapest of a handful of seeds
 ///                 (data-parallel over each subset of axes, the largest weights split
 ///                 over the rest), and a note says so
-/// What cannot be split stays replicated and is named in a note.
-Expected<Decision> decide(const FlowGraph &graph, ShardMode mode, const Hints &hints);
+/// What cannot be split stays replicated and is named in a note. The graph is finalized;
+/// resolveHints may do so anew.
+Expected<Decision> decide(FlowGraph &graph, ShardMode mode, const Hints &hints);
 
 } // namespace partita
 

@@ -38,6 +38,9 @@ struct FlowOp {
   int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
   int64_t flops = 0; ///< of the whole op
   std::vector<int32_t> operands, results; ///< value numbers
+  /// Per operand, where the node of the model has its dims in another order: dim d there
+  /// is dim operandOrder[operand][d] here. Empty, or an empty entry: as here.
+  std::vector<std::vector<int32_t>> operandOrder = {};
 
   /// An argument, weight or constant.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }

@@ -1,0 +1,159 @@
+//===- FlowProgram.h - Small programs for tests of flow graphs --*- C++ -*-===//
+#ifndef PARTITA_TEST_UNIT_RULE_FLOWPROGRAM_H
+#define PARTITA_TEST_UNIT_RULE_FLOWPROGRAM_H
+
+#include "partita/Rule/Sharding/Families.h"
+#include "partita/Rule/Sharding/Flow.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// A program by names, built into a flow graph in any order that its data flow allows.
+class Program {
+public:
+  void source(const std::string &name, Shape shape, FlowKind kind = FlowKind::Source) {
+    ShardingRule rule = identity(shape);
+    rule.operands.clear();
+    add(name, kind, std::move(rule), {}, 0);
+  }
+  void argument(const std::string &name, Shape shape) {
+    source(name, std::move(shape), FlowKind::Argument);
+  }
+  void result(const std::string &operand) {
+    ShardingRule rule = identity(shapes.at(operand));
+    rule.results.clear();
+    add("result of " + operand, FlowKind::Sink, std::move(rule), {operand}, 0);
+  }
+  /// As graph.contract, with its linear sets.
+  void contract(const std::string &name, const std::string &a, const std::string &b,
+                const std::string &equation) {
+    ShardingRule rule = *ShardingRule::parse(equation, {shapes.at(a), shapes.at(b)});
+    rule.linear = *parseLinearSets("sum 0, sum 1");
+    add(name, FlowKind::Compute, std::move(rule), {a, b}, 1);
+  }
+  void elementwise(const std::string &name, const std::vector<std::string> &operands,
+                   const std::string &linear = "") {
+    std::vector<Shape> all;
+    for (const std::string &operand : operands)
+      all.push_back(shapes.at(operand));
+    ShardingRule rule = *broadcastRule(all);
+    rule.linear = *parseLinearSets(linear);
+    add(name, FlowKind::Compute, std::move(rule), operands, 0);
+  }
+  void reshape(const std::string &name, const std::string &operand, const Shape &shape) {
+    move(name, operand, *reshapeRule(shapes.at(operand), shape));
+  }
+  /// Repeats each element of the last dim.
+  void stretch(const std::string &name, const std::string &operand, int64_t times) {
+    const Shape &shape = shapes.at(operand);
+    ShardingRule rule;
+    rule.operands.emplace_back(shape.size());
+    rule.results.emplace_back(shape.size());
+    for (size_t d = 0; d < shape.size(); ++d)
+      addStretchedDim(rule, shape[d], d + 1 == shape.size() ? times : 1,
+                      rule.operands[0][d], rule.results[0][d]);
+    move(name, operand, std::move(rule));
+  }
+  void transpose(const std::string &name, const std::string &operand,
+                 const std::vector<int64_t> &permutation) {
+    move(name, operand, *transposeRule(shapes.at(operand), permutation));
+  }
+  void slice(const std::string &name, const std::string &operand, const Shape &shape,
+             const std::vector<int64_t> &starts) {
+    move(name, operand,
+         *sliceRule(shapes.at(operand), shape, starts,
+                    std::vector<int64_t>(shape.size(), 1)));
+  }
+  /// A maximum over windows of the last dim.
+  void windows(const std::string &name, const std::string &operand, int64_t kernel,
+               int64_t stride, int64_t low, int64_t high) {
+    const Shape &shape = shapes.at(operand);
+    ShardingRule rule;
+    rule.operands.emplace_back();
+    rule.results.emplace_back();
+    for (size_t d = 0; d + 1 < shape.size(); ++d) {
+      rule.operands[0].push_back({rule.addFactor(shape[d])});
+      rule.results[0].push_back(rule.operands[0].back());
+    }
+    SpatialDim dim{shape.back(),
+                   (shape.back() + low + high - kernel) / stride + 1,
+                   kernel,
+                   stride,
+                   1,
+                   low};
+    rule.operands[0].emplace_back();
+    rule.results[0].emplace_back();
+    addSpatialDim(rule, dim, ReduceKind::Max, rule.operands[0].back(),
+                  rule.results[0].back());
+    rule.linear = *parseLinearSets("max 0");
+    add(name, FlowKind::Compute, std::move(rule), {operand}, 1);
+  }
+  /// Softmax or normalization of the last dim.
+  void rows(const std::string &name, const std::string &operand) {
+    add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
+  }
+
+  /// The flow graph with ops in the given order of preference, data flow first.
+  FlowGraph build(const Mesh &mesh, std::mt19937 *shuffle = nullptr) const {
+    FlowGraph graph(mesh);
+    std::map<std::string, int32_t> values;
+    std::vector<bool> done(ops.size(), false);
+    std::vector<size_t> order(ops.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t built = 0; built < ops.size(); ++built) {
+      if (shuffle)
+        std::shuffle(order.begin(), order.end(), *shuffle);
+      size_t next = *std::find_if(order.begin(), order.end(), [&](size_t i) {
+        return !done[i] && std::all_of(ops[i].inputs.begin(), ops[i].inputs.end(),
+                                       [&](const auto &v) { return values.count(v); });
+      });
+      done[next] = true;
+      FlowOp op = ops[next].op;
+      for (const std::string &input : ops[next].inputs)
+        op.operands.push_back(values.at(input));
+      if (op.kind != FlowKind::Sink) {
+        values[op.name] = graph.addValue(op.name, shapes.at(op.name), 4);
+        op.results = {values[op.name]};
+      }
+      graph.addOp(std::move(op));
+    }
+    graph.finalize();
+    return graph;
+  }
+
+private:
+  struct Entry {
+    FlowOp op;
+    std::vector<std::string> inputs;
+  };
+
+  static ShardingRule identity(const Shape &shape) {
+    std::vector<int64_t> order(shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    return *transposeRule(shape, order);
+  }
+  void move(const std::string &name, const std::string &operand, ShardingRule rule) {
+    rule.linear = *parseLinearSets("sum 0, max 0, min 0, prod 0");
+    add(name, FlowKind::Compute, std::move(rule), {operand}, 0);
+  }
+  void add(const std::string &name, FlowKind kind, ShardingRule rule,
+           std::vector<std::string> inputs, int priority) {
+    if (kind != FlowKind::Sink)
+      shapes[name] = rule.shape(rule.results[0]);
+    FlowOp op{name, kind, std::move(rule), priority, 1, {}, {}};
+    ops.push_back({std::move(op), std::move(inputs)});
+  }
+
+  std::vector<Entry> ops;
+  std::map<std::string, Shape> shapes;
+};
+
+} // namespace partita
+
+#endif // PARTITA_TEST_UNIT_RULE_FLOWPROGRAM_H
