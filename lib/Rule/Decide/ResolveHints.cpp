@@ -150,7 +150,7 @@ private:
   }
 
   /// All ways to write `count` as a list of whole mesh axes not in `taken`, in mesh
-  /// order; if there is none, a leading part of the first axis that divides.
+  /// order; if there is none, the major-most free part of the first axis that has one.
   std::vector<AxisList> waysToSplit(int64_t count, const AxisList &taken) const {
     std::vector<AxisList> ways;
     size_t n = graph.mesh.axes().size();
@@ -162,11 +162,15 @@ private:
       if (product(axes) == count && canonical(axes) == axes && !overlap(axes, taken))
         ways.push_back(std::move(axes));
     }
-    for (size_t a = 0; ways.empty() && a < n; ++a) {
-      AxisRef part{static_cast<int32_t>(a), 1, count};
-      if (graph.mesh.axes()[a].size % count == 0 && !overlap(taken, {part}))
-        ways.push_back({part});
-    }
+    for (size_t a = 0; ways.empty() && a < n; ++a)
+      for (int64_t pre = 1, size = graph.mesh.axes()[a].size; pre * count <= size;
+           ++pre) {
+        AxisRef part{static_cast<int32_t>(a), pre, count};
+        if (size % (pre * count) == 0 && !overlap(taken, {part})) {
+          ways.push_back({part});
+          break;
+        }
+      }
     return ways;
   }
 

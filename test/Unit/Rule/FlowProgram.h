@@ -99,6 +99,17 @@ public:
     add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
   }
 
+  /// The op that computes `value` is part of a node of another name.
+  void partOf(const std::string &node, const std::string &value) {
+    entry(value).op.name = node;
+  }
+  /// The node that computes `value` has dim d of an operand where the op has order[d].
+  void reorder(const std::string &value, size_t operand, std::vector<int32_t> order) {
+    FlowOp &op = entry(value).op;
+    op.operandOrder.resize(op.rule.operands.size());
+    op.operandOrder[operand] = std::move(order);
+  }
+
   /// The flow graph with ops in the given order of preference, data flow first.
   FlowGraph build(const Mesh &mesh, std::mt19937 *shuffle = nullptr) const {
     FlowGraph graph(mesh);
@@ -118,8 +129,9 @@ public:
       for (const std::string &input : ops[next].inputs)
         op.operands.push_back(values.at(input));
       if (op.kind != FlowKind::Sink) {
-        values[op.name] = graph.addValue(op.name, shapes.at(op.name), 4);
-        op.results = {values[op.name]};
+        const std::string &value = ops[next].value;
+        values[value] = graph.addValue(value, shapes.at(value), 4);
+        op.results = {values[value]};
       }
       graph.addOp(std::move(op));
     }
@@ -131,7 +143,12 @@ private:
   struct Entry {
     FlowOp op;
     std::vector<std::string> inputs;
+    std::string value; ///< what it computes; its name unless it is part of a node
   };
+  Entry &entry(const std::string &value) {
+    return *std::find_if(ops.begin(), ops.end(),
+                         [&](const Entry &e) { return e.value == value; });
+  }
 
   static ShardingRule identity(const Shape &shape) {
     std::vector<int64_t> order(shape.size());
@@ -147,7 +164,7 @@ private:
     if (kind != FlowKind::Sink)
       shapes[name] = rule.shape(rule.results[0]);
     FlowOp op{name, kind, std::move(rule), priority, 1, {}, {}};
-    ops.push_back({std::move(op), std::move(inputs)});
+    ops.push_back({std::move(op), std::move(inputs), name});
   }
 
   std::vector<Entry> ops;

@@ -1,0 +1,328 @@
+//===- HintsTest.cpp - What hints ask is done, or is an error -------------===//
+#include "FlowProgram.h"
+
+#include "partita/Base/Layout/Reshard.h"
+#include "partita/Rule/Decide/Hints.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+
+namespace {
+/// A program decided by hints.
+struct Decided {
+  FlowGraph graph;
+  Expected<Decision> decision;
+
+  Decided(const Program &program, const std::string &mesh, const std::string &hints)
+      : graph(program.build(*Mesh::parse(mesh))),
+        decision(decide(graph, ShardMode::SemiAuto,
+                        *Hints::parse(*parseJson(hints, "hints")))) {}
+
+  std::string error() const { return decision ? "" : decision.error().message; }
+  int32_t producerOf(const std::string &value) const {
+    for (const FlowValue &it : graph.values)
+      if (it.name == value)
+        return it.producer;
+    return -1;
+  }
+  /// The strategy of the op that computes a value.
+  std::string of(const std::string &value) const {
+    if (!decision)
+      return error();
+    int32_t op = producerOf(value);
+    Layout layout;
+    layout.dims = decision->strategies[op].factors;
+    return layout.str(graph.mesh);
+  }
+  /// Every strategy is legal, and every value gets to its users.
+  std::string fault() const {
+    if (!decision)
+      return error();
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (auto ok =
+              verifyStrategy(graph.mesh, graph.ops[op].rule, decision->strategies[op]);
+          !ok)
+        return graph.ops[op].name + ": " + ok.error().message;
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      int32_t producer = graph.values[v].producer;
+      Layout produced =
+          resultLayout(graph.ops[producer].rule, decision->strategies[producer], 0);
+      auto served = serveUses(graph, decision->strategies, static_cast<int32_t>(v));
+      for (const ServedLayout &entry : served) {
+        auto plan =
+            planReshard(graph.mesh, entry.from < 0 ? produced : served[entry.from].layout,
+                        entry.halo ? entry.halo->before : entry.layout);
+        if (!plan)
+          return graph.values[v].name + ": " + plan.error().message;
+      }
+    }
+    return "";
+  }
+};
+
+/// x · wᵀ + b as one node, with the activations on both sides of it.
+Program gemm(int64_t rows = 4, int64_t from = 8, int64_t to = 6) {
+  Program p;
+  p.argument("x", {rows, from});
+  p.source("w", {to, from});
+  p.source("b", {to});
+  p.elementwise("before", {"x"});
+  p.contract("product", "before", "w", "m k, n k -> m n");
+  p.elementwise("fc", {"product", "b"}, "sum 01");
+  p.partOf("fc", "product");
+  p.elementwise("after", {"fc"});
+  p.result("after");
+  return p;
+}
+
+/// Columns that attention cuts into heads, with an op before that knows nothing of them.
+Program heads(int64_t count = 4, int64_t width = 16) {
+  Program p;
+  p.argument("x", {8, 6});
+  p.source("w", {6, count * width});
+  p.contract("proj", "x", "w", "m k, k n -> m n");
+  p.elementwise("act", {"proj"});
+  p.reshape("heads", "act", {8, count, width});
+  p.elementwise("scaled", {"heads"});
+  p.result("scaled");
+  return p;
+}
+} // namespace
+
+TEST_CASE("hints: the bias of a node that became two ops is named by a count") {
+  Decided d(gemm(), "tp=2", R"({"nodes": {"fc": {"in": [[1, 1], [2, 1], [2]]}}})");
+  CHECK(d.of("product") == "[{4}, {8}, {6: tp}]");
+  CHECK(d.of("fc") == "[{4}, {6: tp}]");
+  CHECK(d.fault().empty());
+  // The result as well, and the weight by its column.
+  Decided all(gemm(), "dp=2,tp=2",
+              R"({"nodes": {"fc": {"in": [[2, 1], [2, 1], [2]], "out": [[2, 2]]}}})");
+  CHECK(all.of("product") == "[{4: dp}, {8}, {6: tp}]");
+  CHECK(all.of("fc") == "[{4: dp}, {6: tp}]");
+  // Two ops of a node can use one axis for two loops: the sum is scattered.
+  Decided scattered(gemm(), "tp=2",
+                    R"({"nodes": {"fc": {"in": [[1, 2], [null, 2]], "out": [[1, 2]]}}})");
+  CHECK(scattered.of("product") == "[{4}, {8: tp}, {6}]");
+  CHECK(scattered.of("fc") == "[{4}, {6: tp}]");
+  CHECK(scattered.fault().empty());
+}
+
+TEST_CASE("hints: dims are those of the node, however the program has them") {
+  // A head tied to the table of the embedding: ONNX has its transpose.
+  Program p;
+  p.argument("x", {1, 4, 8});
+  p.source("table", {10, 8});
+  p.contract("head", "x", "table", "b m k, n k -> b m n");
+  p.reorder("head", 1, {1, 0});
+  p.result("head");
+  Decided d(p, "tp=2",
+            R"({"nodes": {"head": {"in": [[1, 1, 1], [1, 2]], "out": [[1, 1, 2]]}}})");
+  CHECK(d.of("head") == "[{4}, {8}, {10: tp}]");
+  Decided alone(p, "tp=2", R"({"nodes": {"head": {"in": [null, [2, 1]]}}})");
+  CHECK(alone.of("head") == "[{4}, {8: tp}, {10}]");
+}
+
+TEST_CASE("hints: what neighbours cut otherwise is detached, and resharded") {
+  for (const char *hint : {R"({"nodes": {"act": {"out": [[null, 6]]}}})",
+                           R"({"nodes": {"act": {"in": [[null, "tp"]]}}})",
+                           R"({"tensors": {"act": [null, "tp"]}})"}) {
+    INFO(hint);
+    Decided d(heads(), "tp=6", hint);
+    CHECK(d.of("act") == "[{8}, {64/66: tp}]");
+    // Its other loop is linked as ever, and the neighbours are whole.
+    CHECK(d.of("proj") == "[{8}, {6}, {64}]");
+    CHECK(d.of("heads") == "[{16}, {4}, {8}]");
+    CHECK(d.fault().empty());
+  }
+  Decided rows(heads(), "dp=2,tp=6", R"({"nodes": {"act": {"out": [["dp", "tp"]]}}})");
+  CHECK(rows.of("proj") == "[{8: dp}, {6}, {64}]");
+  CHECK(rows.of("act") == "[{8: dp}, {64/66: tp}]");
+  CHECK(rows.of("scaled") == "[{8: dp}, {4}, {16}]");
+  // 3 ways on two heads of 16, which 3 does not divide.
+  Decided kv(heads(2), "tp=3", R"({"tensors": {"w": [null, 3]}})");
+  CHECK(kv.of("proj") == "[{8}, {6}, {32/33: tp}]");
+  CHECK(kv.fault().empty());
+  // Whatever fits the cuts is not detached.
+  Decided fits(heads(), "tp=8", R"({"tensors": {"w": [null, 8]}})");
+  CHECK(fits.of("proj") == "[{8}, {6}, {4: tp:(1)4}*{16: tp:(4)2}]");
+  CHECK(fits.of("scaled") == "[{8}, {4: tp:(1)4}, {16: tp:(4)2}]");
+}
+
+TEST_CASE("hints: a node stays one where its loop is detached") {
+  Program p = gemm(4, 8, 64);
+  p.reshape("heads", "after", {4, 4, 16});
+  p.result("heads");
+  Decided d(p, "tp=6", R"({"nodes": {"fc": {"in": [null, [6, null]]}}})");
+  CHECK(d.of("product") == "[{4}, {8}, {64/66: tp}]");
+  CHECK(d.of("fc") == "[{4}, {64/66: tp}]");
+  CHECK(d.of("after") == "[{4}, {4}*{16}]");
+  CHECK(d.fault().empty());
+}
+
+TEST_CASE("hints: what does not divide is padded, where need be detached") {
+  Program p;
+  p.argument("x", {14, 3});
+  p.elementwise("flat", {"x"});
+  p.reshape("apart", "flat", {2, 7, 3});
+  p.elementwise("rows", {"apart"});
+  p.rows("norm", "rows");
+  p.result("norm");
+  // The 7 is minor in the 14: no room for padding there.
+  Decided d(p, "tp=2", R"({"nodes": {"rows": {"out": [[1, 2, 1]]}}})");
+  CHECK(d.of("rows") == "[{2}, {7/8: tp}, {3}]");
+  CHECK(d.of("apart") == "[{3}, {7}, {2}]");
+  CHECK(d.fault().empty());
+  // The reshape itself has the 7 inside the 14.
+  Decided inside(p, "tp=2", R"({"nodes": {"apart": {"out": [[null, 2, null]]}}})");
+  CHECK(inside.error() ==
+        "hints: output 0 of 'apart', dim 1: a dim of size 7 cannot be split by {tp} (2 "
+        "ways): it does not divide, and is inside another dim of 'apart', where there is "
+        "no room for padding");
+  Decided both(p, "tp=3", R"({"nodes": {"apart": {"in": [[3, null]]}}})");
+  CHECK(both.error() == "hints: input 0 of 'apart', dim 0: a dim of size 14 cannot be "
+                        "split by {tp} (3 ways): 'apart' cuts it into 2 x 7");
+}
+
+TEST_CASE("hints: what a node cannot do is an error") {
+  Program p = gemm();
+  p.rows("norm", "after");
+  p.result("norm");
+  auto error = [&](const char *mesh, const char *hints) {
+    return Decided(p, mesh, hints).error();
+  };
+  CHECK(error("tp=2", R"({"nodes": {"norm": {"out": [[null, 2]]}}})") ==
+        "hints: output 0 of 'norm', dim 1: a dim of size 6 cannot be split by {tp} (2 "
+        "ways): 'norm' needs all of it on every rank");
+  CHECK(error("tp=5", R"({"nodes": {"fc": {"out": [[5, null]]}}})") ==
+        "hints: output 0 of 'fc', dim 0: a dim of size 4 cannot be split by {tp} (5 "
+        "ways): it has fewer elements");
+  CHECK(error("tp=2", R"({"nodes": {"fc": {"in": [null, [2, 1], [1]]}}})") ==
+        "hints: input 1 of 'fc', dim 0: 2 shards asked, but no split by input 2 of 'fc', "
+        "dim 0, which is the same loop");
+  CHECK(error("tp=4,dp=2",
+              R"({"nodes": {"fc": {"in": [null, [2, 1]], "out": [[1, 4]]}}})") ==
+        "hints: output 0 of 'fc', dim 1: 4 shards asked, but {dp} (2 shards) by input 1 "
+        "of 'fc', dim 0, which is the same loop");
+  CHECK(error("tp=2,dp=2", R"({"nodes": {"fc": {"in": [null, ["tp", 1]],
+                                               "out": [[1, "dp"]]}}})") ==
+        "hints: output 0 of 'fc', dim 1: {dp} (2 shards) asked, but {tp} (2 shards) by "
+        "input 1 of 'fc', dim 0, which is the same loop");
+}
+
+TEST_CASE("hints: an axis used twice is an error, even one of size 1") {
+  for (const char *mesh : {"tp=2,one=1", "one=1"}) {
+    Decided d(gemm(), mesh, R"({"nodes": {"after": {"out": [["one", "one"]]}}})");
+    CHECK(d.error() == "hints: output 0 of 'after', dim 1: axis one is already used by "
+                       "output 0 of 'after', dim 0");
+    Decided list(gemm(), mesh,
+                 R"({"nodes": {"after": {"out": [[["one", "one"], null]]}}})");
+    CHECK(list.error() == "hints: output 0 of 'after', dim 0: axis one is used twice");
+    // Two hints that meet in one op.
+    Decided two(gemm(), mesh, R"({"nodes": {"after": {"out": [["one", null]]}},
+                                  "tensors": {"after": [null, "one"]}})");
+    CHECK(two.error() == "hints: tensor 'after', dim 1: axis one is already used by "
+                         "output 0 of 'after', dim 0");
+    // One loop in two tensors of a node is no such thing.
+    Decided same(gemm(), mesh, R"({"nodes": {"fc": {"in": [["one", null]],
+                                                    "out": [["one", null]]}}})");
+    CHECK(same.error().empty());
+  }
+  Decided d(gemm(), "tp=2", R"({"nodes": {"fc": {"in": [["tp", "tp"]]}}})");
+  CHECK(d.error() == "hints: input 0 of 'fc', dim 1: axis tp is already used by input 0 "
+                     "of 'fc', dim 0");
+}
+
+TEST_CASE("hints: inputs of a node are values from outside, each once") {
+  // As a function body comes: x is read twice, and a scalar belongs to the node.
+  Program p;
+  p.argument("x", {4, 6});
+  p.source("y", {6});
+  p.source("scale", {});
+  p.elementwise("scaled", {"x", "scale"});
+  p.elementwise("mixed", {"scaled", "x", "y"});
+  for (const char *value : {"scale", "scaled", "mixed"})
+    p.partOf("node", value);
+  p.result("mixed");
+  Decided d(p, "dp=2,tp=2", R"({"nodes": {"node": {"in": [["dp", 1], ["tp"]]}}})");
+  CHECK(d.error() == "hints: input 1 of 'node', dim 0: {tp} (2 shards) asked, but no "
+                     "split by input 0 of 'node', dim 1, which is the same loop");
+  Decided good(p, "dp=2,tp=2", R"({"nodes": {"node": {"in": [["dp", null], ["tp"]]}}})");
+  CHECK(good.of("mixed") == "[{4: dp}, {6: tp}]");
+  CHECK(good.of("scaled") == "[{4: dp}, {6: tp}]");
+}
+
+TEST_CASE("hints: a tensor is called by its own name or by its node's") {
+  Program p = gemm();
+  p.partOf("node of after", "after");
+  for (const char *name : {"after", "node of after", "*after"}) {
+    Decided d(p, "tp=2", R"({"tensors": {")" + std::string(name) + R"(": ["tp", 1]}})");
+    INFO(name);
+    CHECK(d.of("after") == "[{4: tp}, {6}]");
+  }
+  // A step inside a node has a name only where the model gives it one.
+  Decided step(p, "tp=2", R"({"tensors": {"product": [null, "tp"]}})");
+  CHECK(step.of("product") == "[{4}, {8}, {6: tp}]");
+  Decided none(p, "tp=2", R"({"tensors": {"produkt": [null, "tp"]}})");
+  CHECK(none.error() == "hints: no tensor is named 'produkt'");
+}
+
+TEST_CASE("hints: factors may be written out where nothing cuts the dim") {
+  Program p = gemm(4, 8, 12);
+  Decided d(
+      p, "tp=2",
+      R"({"nodes": {"fc": {"out": [[null, {"factors": [3, 4], "axes": [[], ["tp"]]}]]}}})");
+  CHECK(d.of("fc") == "[{4}, {3}*{4: tp}]");
+  CHECK(d.of("product") == "[{4}, {8}, {3}*{4: tp}]");
+  CHECK(d.of("after") == "[{4}, {12}]");
+  CHECK(d.fault().empty());
+  Decided bad(
+      p, "tp=2",
+      R"({"nodes": {"fc": {"out": [[null, {"factors": [5, 2], "axes": [[], ["tp"]]}]]}}})");
+  CHECK(bad.error() == "hints: output 0 of 'fc', dim 1: the factors do not fall on its "
+                       "loops, of which 'fc' has one of 12 there");
+}
+
+TEST_CASE("hints: given blocks of a dim that other ops cut") {
+  Decided d(heads(2, 4), "tp=2",
+            R"({"tensors": {"act": [null, {"blocks": [3, 5], "axes": ["tp"]}]}})");
+  CHECK(d.of("act") == "[{8}, {8=3+5: tp}]");
+  CHECK(d.of("proj") == "[{8}, {6}, {8}]");
+  CHECK(d.fault().empty());
+}
+
+TEST_CASE("hints: a dim of several loops takes what single ones leave") {
+  Program p;
+  p.argument("x", {8, 3});
+  p.elementwise("flat", {"x"});
+  p.reshape("apart", "flat", {2, 4, 3});
+  p.result("apart");
+  Decided d(p, "tp=2",
+            R"({"nodes": {"apart": {"in": [[2, null]], "out": [[1, 2, null]]}}})");
+  CHECK(d.of("apart") == "[{3}, {4: tp}, {2}]");
+  Decided both(p, "tp=4",
+               R"({"nodes": {"apart": {"in": [[4, 1]], "out": [[2, 2, 1]]}}})");
+  CHECK(both.of("apart") == "[{3}, {4: tp:(2)2}, {2: tp:(1)2}]");
+  Decided bad(p, "tp=2",
+              R"({"nodes": {"apart": {"in": [[2, null]], "out": [[1, 1, null]]}}})");
+  CHECK(bad.error() ==
+        "hints: input 0 of 'apart', dim 0: 2 shards asked, but no split by "
+        "output 0 of 'apart', dim 1, which is the same loop");
+}
+
+TEST_CASE("hints: a weight that no user can split so is told") {
+  Program p;
+  p.argument("x", {4, 6});
+  p.source("w", {6});
+  p.elementwise("sum", {"x", "w"});
+  p.rows("norm", "x");
+  p.source("v", {3, 5});
+  p.rows("softmax", "v");
+  p.result("sum");
+  p.result("softmax");
+  Decided d(p, "tp=2", R"({"tensors": {"v": [null, "tp"], "w": ["tp"]}})");
+  REQUIRE(d.decision);
+  CHECK(d.of("sum") == "[{4}, {6: tp}]");
+  CHECK(d.decision->notes[0] == "the hint for tensor 'v' has no effect: no op that reads "
+                                "it can be split so");
+}
