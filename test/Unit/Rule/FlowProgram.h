@@ -171,6 +171,49 @@ private:
   std::map<std::string, Shape> shapes;
 };
 
+/// One GPT-2 layer as exporters write it: rows flattened for each matmul, QKV fused.
+inline Program gpt2Layer(int64_t batch = 2, int64_t length = 4, int64_t heads = 4,
+                         int64_t width = 4) {
+  int64_t hidden = heads * width, rows = batch * length;
+  Shape model{batch, length, hidden};
+  Program p;
+  p.argument("tokens", model);
+  p.elementwise("x", {"tokens"});
+  auto linear = [&](const std::string &name, const std::string &in, int64_t from,
+                    int64_t to) {
+    p.source(name + ".w", {from, to});
+    p.source(name + ".b", {to});
+    p.reshape(name + "/flatten", in, {rows, from});
+    p.contract(name, name + "/flatten", name + ".w", "m k, k n -> m n");
+    p.elementwise(name + "/bias", {name, name + ".b"}, "sum 01");
+    p.reshape(name + "/out", name + "/bias", {batch, length, to});
+  };
+  p.rows("ln_1", "x");
+  linear("c_attn", "ln_1", hidden, 3 * hidden);
+  for (int64_t i = 0; i < 3; ++i) {
+    std::string part(1, "qkv"[i]);
+    p.slice(part, "c_attn/out", model, {0, 0, i * hidden});
+    p.reshape(part + "/heads", part, {batch, length, heads, width});
+    p.transpose(part + "/turned", part + "/heads",
+                part == "k" ? std::vector<int64_t>{0, 2, 3, 1}
+                            : std::vector<int64_t>{0, 2, 1, 3});
+  }
+  p.contract("scores", "q/turned", "k/turned", "b h s d, b h d t -> b h s t");
+  p.rows("softmax", "scores");
+  p.contract("mixed", "softmax", "v/turned", "b h s t, b h t d -> b h s d");
+  p.transpose("merge/turned", "mixed", {0, 2, 1, 3});
+  p.reshape("merge", "merge/turned", model);
+  linear("c_proj", "merge", hidden, hidden);
+  p.elementwise("residual_1", {"x", "c_proj/out"}, "sum 01");
+  p.rows("ln_2", "residual_1");
+  linear("c_fc", "ln_2", hidden, 4 * hidden);
+  p.elementwise("gelu", {"c_fc/out"});
+  linear("mlp_proj", "gelu", 4 * hidden, hidden);
+  p.elementwise("residual_2", {"residual_1", "mlp_proj/out"}, "sum 01");
+  p.result("residual_2");
+  return p;
+}
+
 } // namespace partita
 
 #endif // PARTITA_TEST_UNIT_RULE_FLOWPROGRAM_H

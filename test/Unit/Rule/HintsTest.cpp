@@ -326,3 +326,134 @@ TEST_CASE("hints: a weight that no user can split so is told") {
   CHECK(d.decision->notes[0] == "the hint for tensor 'v' has no effect: no op that reads "
                                 "it can be split so");
 }
+
+//===-- Every hint that a node alone can do -------------------------------===//
+
+namespace {
+/// A picture through windows with and without strides, and a dim that is read whole.
+Program picture() {
+  Program p;
+  p.argument("x", {2, 3, 27});
+  p.windows("conv", "x", 3, 2, 1, 1);
+  p.elementwise("relu", {"conv"});
+  p.windows("pool", "relu", 3, 2, 1, 0);
+  p.windows("point", "pool", 1, 1, 0, 0);
+  p.stretch("larger", "point", 2);
+  p.windows("global", "larger", 14, 1, 0, 0);
+  p.reshape("flat", "global", {6});
+  p.result("flat");
+  return p;
+}
+
+/// Whether the loop is the major one in every dim that it is part of: then it can be
+/// padded.
+bool isMajor(const ShardingRule &rule, int32_t loop) {
+  for (const auto *tensors : {&rule.operands, &rule.results})
+    for (const TensorFactors &tensor : *tensors)
+      for (const std::vector<int32_t> &dim : tensor)
+        if (std::find(dim.begin(), dim.end(), loop) > dim.begin() &&
+            std::find(dim.begin(), dim.end(), loop) != dim.end())
+          return false;
+  return true;
+}
+
+/// Counts of what the generator tried.
+struct Tried {
+  int done = 0, fewer = 0, inside = 0;
+};
+
+/// Hints for one dim of one tensor of a program, in every form, 2 to 6 ways.
+class DimTrial {
+public:
+  DimTrial(const Program &program, const FlowGraph &graph, int32_t op, bool isOperand,
+           size_t tensor, size_t dim)
+      : program(program), it(graph.ops[op]), op(op), isOperand(isOperand),
+        tensor(tensor) {
+    const TensorFactors &factors =
+        isOperand ? it.rule.operands[tensor] : it.rule.results[tensor];
+    rank = factors.size();
+    this->dim = dim;
+    loop = factors[dim].size() == 1 ? factors[dim][0] : -1;
+    value = graph.values[isOperand ? it.operands[tensor] : it.results[tensor]].name;
+  }
+
+  void run(Tried &tried) const {
+    if (loop < 0 || it.rule.factors[loop].kind == FactorKind::Replicate)
+      return;
+    for (int64_t ways = 2; ways <= 6; ++ways)
+      for (const std::string &entry : {std::to_string(ways), std::string("\"tp\"")})
+        for (bool byNode : {true, false})
+          if (byNode || !isOperand)
+            check(ways, hint(entry, byNode), tried);
+  }
+
+private:
+  std::string hint(const std::string &entry, bool byNode) const {
+    std::string dims;
+    for (size_t d = 0; d < rank; ++d)
+      dims += (d ? ", " : "") + (d == dim ? entry : "null");
+    if (!byNode)
+      return R"({"tensors": {")" + value + R"(": [)" + dims + "]}}";
+    std::string before;
+    for (size_t i = 0; i < tensor; ++i)
+      before += "null, ";
+    return R"({"nodes": {")" + it.name + R"(": {")" + (isOperand ? "in" : "out") +
+           R"(": [)" + before + "[" + dims + "]]}}}";
+  }
+
+  void check(int64_t ways, const std::string &hint, Tried &tried) const {
+    Decided d(program, "tp=" + std::to_string(ways), hint);
+    INFO(hint << " " << ways << " ways");
+    const Factor &factor = it.rule.factors[loop];
+    if (factor.size < ways) {
+      ++tried.fewer;
+      CHECK(d.error().find("it has fewer elements") != std::string::npos);
+      return;
+    }
+    if (factor.size % ways != 0 && !isMajor(it.rule, loop)) {
+      ++tried.inside;
+      CHECK(d.error().find("no room for padding") != std::string::npos);
+      return;
+    }
+    ++tried.done;
+    REQUIRE(d.error() == "");
+    CHECK(d.fault() == "");
+    int64_t shards = 1;
+    for (const DimFactor &sub : d.decision->strategies[op].factors[loop].factors)
+      shards *= sub.shards();
+    CHECK(shards == ways);
+  }
+
+  const Program &program;
+  const FlowOp &it;
+  int32_t op, loop;
+  bool isOperand;
+  size_t tensor, rank, dim;
+  std::string value;
+};
+} // namespace
+
+TEST_CASE("hints: every loop of every op, 2 to 6 ways, by count, axis and value") {
+  Tried tried;
+  for (const Program &program :
+       {gemm(), gemm(7, 5, 10), heads(), heads(2, 16), picture(), gpt2Layer(2, 4, 4, 4),
+        gpt2Layer(1, 7, 2, 16), gpt2Layer(3, 5, 6, 4)}) {
+    FlowGraph graph = program.build(*Mesh::parse("tp=2"));
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      // The first op of a node has all of its inputs that the second has not.
+      if (op.kind != FlowKind::Compute || op.name == "fc")
+        continue;
+      for (bool isOperand : {true, false}) {
+        const auto &tensors = isOperand ? op.rule.operands : op.rule.results;
+        for (size_t t = 0; t < tensors.size(); ++t)
+          for (size_t d = 0; d < tensors[t].size(); ++d)
+            DimTrial(program, graph, static_cast<int32_t>(i), isOperand, t, d).run(tried);
+      }
+    }
+  }
+  WARN(tried.done << " hints done; refused: " << tried.fewer
+                  << " ask for more ways than elements, " << tried.inside
+                  << " do not divide a loop inside a dim of its own op");
+  CHECK(tried.done > 5000);
+}
