@@ -265,7 +265,7 @@ public:
   Expected<bool> run(const std::vector<HintGroup> &groups) {
     bool again = false;
     for (const HintGroup &group : groups) {
-      auto done = GroupResolver(graph, group, detached, named, result.seeds).run();
+      auto done = GroupResolver(graph, group, detached, named, result).run();
       if (!done)
         return done;
       again |= !*done;
@@ -275,7 +275,7 @@ public:
     return !again;
   }
 
-  ResolvedHints result;
+  std::vector<Seed> result;
 
 private:
   /// A hint for a weight is meant for the ops that use it: they are pinned like the
@@ -286,52 +286,35 @@ private:
     const FlowOp &source = graph.ops[value.producer];
     if (!source.isSource())
       return true;
-    bool again = false, any = false, asked = false;
+    bool again = false;
     for (size_t d = 0; d < value.shape.size(); ++d) {
       std::vector<int32_t> atoms =
           graph.dimAtoms(value.producer, source.rule.results[0][d]);
-      std::vector<const Seed *> seeds;
+      std::vector<Seed> wanted;
       bool isDetached = false;
       for (int32_t a : atoms) {
         isDetached |= graph.atoms[a].detached;
-        for (const Seed &seed : result.seeds)
+        for (const Seed &seed : result)
           if (seed.atom == a && seed.origin == group.origin && !seed.axes.empty())
-            seeds.push_back(&seed);
+            wanted.push_back(seed);
       }
-      if (seeds.empty() || (source.kind == FlowKind::Argument && !isDetached))
+      if (wanted.empty() || (source.kind == FlowKind::Argument && !isDetached))
         continue;
-      asked = true;
-      std::vector<Seed> wanted;
-      for (const Seed *seed : seeds)
-        wanted.push_back(*seed);
       for (const FlowUse &use : value.uses)
-        switch (pinUse(use, d, atoms, wanted)) {
-        case Pin::Again:
-          again = true;
-          break;
-        case Pin::Done:
-          any = true;
-          break;
-        case Pin::Cannot:
-          break;
-        }
+        again |= !pinUse(use, d, atoms, wanted);
     }
-    if (asked && !any && !again)
-      result.notes.push_back("the " + group.origin +
-                             " has no effect: no op that reads it can be split so");
     return !again;
   }
 
-  enum class Pin { Done, Again, Cannot };
-
-  /// Pins one dim of one user as `wanted` says of the source's atoms.
-  Pin pinUse(const FlowUse &use, size_t d, const std::vector<int32_t> &sourceAtoms,
-             const std::vector<Seed> &wanted) {
+  /// Pins one dim of one user as `wanted` says of the source's atoms, if it can be. False
+  /// if its loops were detached for that.
+  bool pinUse(const FlowUse &use, size_t d, const std::vector<int32_t> &sourceAtoms,
+              const std::vector<Seed> &wanted) {
     const ShardingRule &rule = graph.ops[use.op].rule;
     const std::vector<int32_t> &dim = rule.operands[use.operand][d];
     std::vector<int32_t> atoms = graph.dimAtoms(use.op, dim);
     if (std::any_of(atoms.begin(), atoms.end(), [&](int32_t a) { return pinned(a); }))
-      return Pin::Done;
+      return true;
     AxisList axes;
     for (const Seed &seed : wanted)
       axes.insert(axes.end(), seed.axes.begin(), seed.axes.end());
@@ -348,27 +331,27 @@ private:
     if (!alike) {
       auto spread = distribute(graph, atoms, axes);
       if (!spread)
-        return detachUse(use, dim);
+        return !detachUse(use, dim);
       lists = std::move(*spread);
     }
     for (size_t i = 0; i < atoms.size(); ++i)
       if (!lists[i].empty())
-        result.seeds.push_back({atoms[i], lists[i], wanted[0].origin, wanted[0].priority,
-                                alike ? wanted[0].blocks : std::vector<int64_t>()});
-    return Pin::Done;
+        result.push_back({atoms[i], lists[i], wanted[0].origin, wanted[0].priority,
+                          alike ? wanted[0].blocks : std::vector<int64_t>()});
+    return true;
   }
 
-  /// Only loops that may be split gain anything by it.
-  Pin detachUse(const FlowUse &use, const std::vector<int32_t> &dim) {
+  /// Only loops that may be split gain anything by it. False if they all are already.
+  bool detachUse(const FlowUse &use, const std::vector<int32_t> &dim) {
     bool again = false;
     for (int32_t f : dim)
       if (graph.ops[use.op].rule.factors[f].kind != FactorKind::Replicate)
         again |= detached.try_emplace({use.op, f}).second;
-    return again ? Pin::Again : Pin::Cannot;
+    return again;
   }
 
   bool pinned(int32_t atom) const {
-    return std::any_of(result.seeds.begin(), result.seeds.end(),
+    return std::any_of(result.begin(), result.end(),
                        [&](const Seed &s) { return s.atom == atom; });
   }
 
@@ -378,7 +361,7 @@ private:
 };
 } // namespace
 
-Expected<ResolvedHints> partita::resolveHints(FlowGraph &graph, const Hints &hints) {
+Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints &hints) {
   auto groups = findTargets(graph, hints);
   if (!groups)
     return tl::unexpected(groups.error());

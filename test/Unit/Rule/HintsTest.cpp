@@ -323,8 +323,58 @@ TEST_CASE("hints: a weight that no user can split so is told") {
   Decided d(p, "tp=2", R"({"tensors": {"v": [null, "tp"], "w": ["tp"]}})");
   REQUIRE(d.decision);
   CHECK(d.of("sum") == "[{4}, {6: tp}]");
-  CHECK(d.decision->notes[0] == "the hint for tensor 'v' has no effect: no op that reads "
-                                "it can be split so");
+  CHECK(d.decision->notes[0] ==
+        "the hint for tensor 'v' has no effect: 'softmax' reads it as [{3}, {5}]");
+}
+
+TEST_CASE("hints: an input that loses to what reads it is told") {
+  Decided d(gemm(), "tp=2", R"({"tensors": {"x": ["tp", null]},
+                                "nodes": {"before": {"in": [[1, "tp"]]}}})");
+  REQUIRE(d.decision);
+  CHECK(d.of("before") == "[{4}, {8: tp}]");
+  CHECK(d.decision->notes[0] ==
+        "the hint for tensor 'x' has no effect: 'before' reads it as [{4}, {8: tp}]");
+  Program p = gemm();
+  p.elementwise("other", {"x"});
+  p.result("other");
+  Decided two(p, "tp=2", R"({"tensors": {"x": ["tp", null]},
+                             "nodes": {"before": {"in": [[1, "tp"]]}}})");
+  REQUIRE(two.decision);
+  CHECK(two.decision->notes[0] ==
+        "the hint for tensor 'x' has no effect: it is read in 2 "
+        "layouts, so that it is whole on every rank");
+  Decided kept(gemm(), "tp=2", R"({"tensors": {"x": ["tp", null]}})");
+  REQUIRE(kept.decision);
+  CHECK(kept.of("x") == "[{4: tp}, {8}]");
+  CHECK(kept.decision->notes.empty());
+}
+
+TEST_CASE("hints: data-parallel takes the axes that they leave free, per sub-graph") {
+  Program p = gemm();
+  p.argument("y", {8, 3});
+  p.elementwise("apart", {"y"});
+  p.result("apart");
+  FlowGraph graph = p.build(*Mesh::parse("dp=2,tp=2"));
+  auto decision =
+      decide(graph, ShardMode::DataParallel,
+             *Hints::parse(*parseJson(R"({"tensors": {"w": ["tp", null]}})", "hints")));
+  REQUIRE(decision);
+  std::map<std::string, std::string> found;
+  for (size_t op = 0; op < graph.ops.size(); ++op) {
+    Layout layout;
+    layout.dims = decision->strategies[op].factors;
+    for (int32_t value : graph.ops[op].results)
+      found[graph.values[value].name] = layout.str(graph.mesh);
+  }
+  // By both axes, rows would be gathered over tp before the product.
+  CHECK(found["before"] == "[{4: dp}, {8}]");
+  CHECK(found["product"] == "[{4: dp}, {8}, {6: tp}]");
+  CHECK(found["after"] == "[{4: dp}, {6: tp}]");
+  CHECK(found["apart"] == "[{8: dp, tp}, {3}]");
+  CHECK(decision->price.receivedBytes == 0);
+  REQUIRE(decision->notes.size() == 1);
+  CHECK(decision->notes[0] ==
+        "the batch dim of 'x' is split by {dp}: hints use the other axes");
 }
 
 //===-- Every hint that a node alone can do -------------------------------===//

@@ -59,11 +59,6 @@ struct Hints {
   static Expected<Hints> parse(const JsonValue &json);
 };
 
-struct ResolvedHints {
-  std::vector<Seed> seeds;
-  std::vector<std::string> notes; ///< hints without effect, one sentence each
-};
-
 /// Seeds for every hinted atom. Counts become axes so that one factor has the same axes
 /// in every operand; among several ways the one with the lowest price, then mesh order.
 ///
@@ -72,7 +67,7 @@ struct ResolvedHints {
 /// anew. Errors are what the node cannot do: to split a loop that it needs whole, more
 /// ways than it has elements, or unevenly where it is not major; one loop in two ways;
 /// one axis twice.
-Expected<ResolvedHints> resolveHints(FlowGraph &graph, const Hints &hints);
+Expected<std::vector<Seed>> resolveHints(FlowGraph &graph, const Hints &hints);
 
 struct Decision {
   std::vector<Strategy> strategies;
@@ -83,12 +78,14 @@ struct Decision {
 
 /// Decides a strategy for every op.
 ///   SemiAuto      hints and propagation
-///   DataParallel  the batch dim of every argument over all axes, then propagation
+///   DataParallel  the batch dim of every argument over all axes, or those that hints
+///                 leave free in all that it reaches, then propagation
 ///   Auto          with hints: SemiAuto; without: the cheapest of a handful of seeds
 ///                 (data-parallel over each subset of axes, the largest weights split
 ///                 over the rest), and a note says so
-/// What cannot be split stays replicated and is named in a note. The graph is finalized;
-/// resolveHints may do so anew.
+/// What cannot be split stays replicated and is named in a note, as is a hint for an
+/// input or a weight that nothing reads so. The graph is finalized; resolveHints may do
+/// so anew.
 Expected<Decision> decide(FlowGraph &graph, ShardMode mode, const Hints &hints);
 
 } // namespace partita
