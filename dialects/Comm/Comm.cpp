@@ -3,7 +3,6 @@
 
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
-#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace partita;
@@ -22,229 +21,106 @@ void CommDialect::initialize() {
       >();
 }
 
-static StringRef text(Operation *op, StringRef name) {
-  return cast<StringAttr>(*op->getInherentAttr(name)).getValue();
+/// Where the program says its mesh, the op must be for that one.
+static LogicalResult verifyMesh(Operation *op, dist::MeshAttr mesh) {
+  dist::MeshAttr around = dist::findMesh(op);
+  if (!around || around == mesh)
+    return success();
+  return op->emitOpError("is for mesh \"")
+         << mesh.getMesh().str() << "\", the program is for \"" << around.getMesh().str()
+         << "\"";
 }
 
-static Expected<AxisList> parseAxes(const Mesh &mesh, ArrayAttr names) {
-  AxisList axes;
-  for (Attribute name : names) {
-    auto axis = mesh.parseAxis(cast<StringAttr>(name).getValue().str());
-    if (!axis)
-      return tl::unexpected(axis.error());
-    axes.push_back(*axis);
-  }
-  return axes;
+static LogicalResult verifyLocalShape(Operation *op, StringRef what,
+                                      dist::LayoutAttr layout, Value value) {
+  std::vector<int64_t> local = layout.getLayout().localShape();
+  if (local == shapeOf(value))
+    return success();
+  return op->emitOpError("expected ")
+         << what << " of local shape [" << ArrayRef(local) << "] for layout "
+         << layout.str() << ", got " << value.getType();
 }
 
-static Expected<Layout> readLayout(Operation *op, StringRef name, const Mesh &mesh) {
-  auto layout = Layout::parse(text(op, name).str(), mesh);
-  if (!layout)
-    return makeError("bad '" + name.str() + "': " + layout.error().message);
-  if (auto ok = layout->verify(mesh); !ok)
-    return makeError("bad '" + name.str() + "': " + ok.error().message);
-  return layout;
+static LogicalResult verifySameElements(Operation *op) {
+  if (getElementTypeOrSelf(op->getOperand(0).getType()) ==
+      getElementTypeOrSelf(op->getResult(0).getType()))
+    return success();
+  return op->emitOpError("changes the element type");
 }
 
-/// Reads every part of the step, with an error for each that does not parse.
-static Expected<Step> readStep(Operation *op, StepKind kind, const Mesh &mesh) {
-  Step step;
-  step.kind = kind;
-  auto axes = parseAxes(mesh, cast<ArrayAttr>(*op->getInherentAttr("axes")));
-  if (!axes)
-    return makeError("bad axes: " + axes.error().message);
-  step.axes = *axes;
-  auto before = readLayout(op, "from", mesh), after = readLayout(op, "to", mesh);
-  if (!before || !after)
-    return tl::unexpected(!before ? before.error() : after.error());
-  step.before = std::move(*before);
-  step.after = std::move(*after);
-  auto place = cast<DenseI64ArrayAttr>(*op->getInherentAttr("place")).asArrayRef();
-  if (place.size() != 4)
-    return makeError("expected 'place' to have 4 entries");
-  step.dim = static_cast<int32_t>(place[0]);
-  step.factor = static_cast<int32_t>(place[1]);
-  step.toDim = static_cast<int32_t>(place[2]);
-  step.toFactor = static_cast<int32_t>(place[3]);
-  if (auto reduce = op->getInherentAttr("kind"); reduce && *reduce) {
-    auto parsed = reduceKindFromName(cast<StringAttr>(*reduce).getValue().str());
-    if (!parsed)
-      return makeError("unknown reduction kind \"" + text(op, "kind").str() + "\"");
-    step.reduce = *parsed;
-  }
-  return step;
-}
-
-Step comm::detail::stepOf(Operation *op, StepKind kind, const Mesh &mesh) {
-  auto step = readStep(op, kind, mesh);
-  step->receivedElements = cast<CommOpInterface>(op).getReceivedElements();
-  return *step;
-}
-
-/// A place must exist in the layouts before anything indexes it.
-static bool placeExists(const Layout &layout, int32_t dim, int32_t factor) {
-  return dim >= 0 && dim < layout.rank() && factor >= 0 &&
-         factor < static_cast<int32_t>(layout.dims[dim].factors.size());
+Step comm::detail::stepOf(Operation *op) {
+  auto step = cast<StepOpInterface>(op);
+  auto derived = stepBetween(step.getFrom().devices(), step.getStepKind(),
+                             step.getFrom().getLayout(), step.getTo().getLayout());
+  assert(derived && "the op has been verified");
+  return std::move(*derived);
 }
 
 LogicalResult comm::detail::verifyStep(Operation *op) {
-  auto mesh = dist::meshOf(op);
-  if (!mesh)
-    return op->emitOpError(mesh.error().message);
-  StepKind kind = StepKind::View;
-  llvm::TypeSwitch<Operation *>(op)
-      .Case<AllReduceOp, ReduceScatterOp, ToPartialOp, AllGatherOp, SliceOp, AllToAllOp,
-            PermuteOp, ExchangeOp, RepadOp>([&](auto step) { kind = step.kStep; });
-  auto step = readStep(op, kind, *mesh);
-  if (!step)
-    return op->emitOpError("has ") << step.error().message;
-  auto check = [&](StringRef what, const Layout &layout, Value value) -> LogicalResult {
-    std::vector<int64_t> local = layout.localShape();
-    if (local == shapeOf(value))
-      return success();
-    return op->emitOpError("expected ")
-           << what << " of local shape [" << ArrayRef(local) << "] for layout "
-           << layout.str(*mesh) << ", got " << value.getType();
-  };
-  if (failed(check("an operand", step->before, op->getOperand(0))) ||
-      failed(check("a result", step->after, op->getResult(0))))
+  auto step = cast<StepOpInterface>(op);
+  dist::LayoutAttr from = step.getFrom(), to = step.getTo();
+  if (from.getMesh() != to.getMesh())
+    return op->emitOpError("leads from mesh \"")
+           << from.devices().str() << "\" to mesh \"" << to.devices().str() << "\"";
+  if (failed(verifyMesh(op, from.getMesh())) ||
+      failed(verifyLocalShape(op, "an operand", from, op->getOperand(0))) ||
+      failed(verifyLocalShape(op, "a result", to, op->getResult(0))) ||
+      failed(verifySameElements(op)))
     return failure();
-  if (step->before.globalShape() != step->after.globalShape())
-    return op->emitOpError("has layouts of different global shapes");
-  bool placed = kind == StepKind::AllGather || kind == StepKind::Slice ||
-                kind == StepKind::ReduceScatter || kind == StepKind::AllToAll ||
-                kind == StepKind::Repad;
-  if (placed && !placeExists(step->before, step->dim, step->factor))
-    return op->emitOpError("has a place outside its layouts");
-  if (kind == StepKind::AllToAll &&
-      !placeExists(step->before, step->toDim, step->toFactor))
-    return op->emitOpError("has a place outside its layouts");
+  if (auto ok = partita::verifyStep(from.devices(), step.getStepKind(), from.getLayout(),
+                                    to.getLayout());
+      !ok)
+    return op->emitOpError("is not possible: ") << ok.error().message;
   return success();
-}
-
-SmallVector<std::string> comm::detail::axisNames(ArrayAttr axes) {
-  SmallVector<std::string> names;
-  for (Attribute axis : axes)
-    names.push_back(cast<StringAttr>(axis).getValue().str());
-  return names;
-}
-
-//===-- Halo --------------------------------------------------------------===//
-
-/// Reads every part of the halo, with an error for each that does not parse.
-static Expected<Halo> readHalo(HaloOp op, const Mesh &mesh) {
-  auto before = readLayout(op, "from", mesh);
-  auto positions = readLayout(op, "positions", mesh);
-  if (!before || !positions)
-    return tl::unexpected(!before ? before.error() : positions.error());
-  Halo halo;
-  halo.before = std::move(*before);
-  halo.positions = std::move(*positions);
-  size_t count = op.getDims().size();
-  if (op.getStrides().size() != count || op.getReach().size() != count ||
-      op.getLow().size() != count)
-    return makeError("'strides', 'reach' and 'low' of other lengths than 'dims', which "
-                     "has " +
-                     std::to_string(count) + " entries");
-  for (size_t i = 0; i < count; ++i) {
-    if (op.getDims()[i] < 0 || op.getDims()[i] >= halo.positions.rank())
-      return makeError("a window of dim " + std::to_string(op.getDims()[i]) +
-                       " of a tensor of rank " + std::to_string(halo.positions.rank()));
-    halo.windows.push_back({static_cast<int32_t>(op.getDims()[i]), op.getStrides()[i],
-                            op.getReach()[i], op.getLow()[i]});
-  }
-  auto kind = reduceKindFromName(op.getKind().str());
-  if (!kind)
-    return makeError("unknown kind \"" + op.getKind().str() + "\"");
-  halo.fill = *kind;
-  return halo;
-}
-
-Halo HaloOp::getHalo(const Mesh &mesh) { return *readHalo(*this, mesh); }
-
-SmallVector<std::string> HaloOp::getAxisNames() {
-  Mesh mesh = *dist::meshOf(*this);
-  SmallVector<std::string> names;
-  for (const AxisRef &axis : getHalo(mesh).axes(mesh))
-    names.push_back(mesh.str(axis));
-  return names;
 }
 
 LogicalResult HaloOp::verify() {
-  auto mesh = dist::meshOf(*this);
-  if (!mesh)
-    return emitOpError(mesh.error().message);
-  auto halo = readHalo(*this, *mesh);
-  if (!halo)
-    return emitOpError("has ") << halo.error().message;
-  if (auto ok = halo->verify(*mesh); !ok)
+  if (getFrom().getMesh() != getTo().getPositions().getMesh())
+    return emitOpError("leads from mesh \"")
+           << getFrom().devices().str() << "\" to mesh \"" << getTo().devices().str()
+           << "\"";
+  Halo halo = getHalo();
+  if (auto ok = halo.verify(getDevices()); !ok)
     return emitOpError("is inconsistent: ") << ok.error().message;
-  if (halo->before.localShape() != shapeOf(getInput()))
-    return emitOpError("expected an operand of local shape [")
-           << ArrayRef(halo->before.localShape()) << "] for layout "
-           << halo->before.str(*mesh) << ", got " << getInput().getType();
-  if (halo->shape() != shapeOf(getResult()))
+  if (failed(verifyMesh(*this, getFrom().getMesh())) ||
+      failed(verifyLocalShape(*this, "an operand", getFrom(), getInput())))
+    return failure();
+  if (halo.shape() != shapeOf(getResult()))
     return emitOpError("expected a result of shape [")
-           << ArrayRef(halo->shape()) << "] for the windows of "
-           << halo->positions.str(*mesh) << ", got " << getResult().getType();
-  if (getElementTypeOrSelf(getInput().getType()) !=
-      getElementTypeOrSelf(getResult().getType()))
-    return emitOpError("changes the element type");
-  return success();
-}
-
-Value comm::emitHalo(OpBuilder &builder, Location location, const Mesh &mesh,
-                     const Halo &halo, Value input) {
-  SmallVector<int64_t> dims, strides, reach, low;
-  for (const HaloWindow &window : halo.windows) {
-    dims.push_back(window.dim);
-    strides.push_back(window.stride);
-    reach.push_back(window.reach);
-    low.push_back(window.low);
-  }
-  auto type = RankedTensorType::get(halo.shape(), getElementTypeOrSelf(input.getType()));
-  return HaloOp::create(builder, location, type, input, halo.before.str(mesh),
-                        halo.positions.str(mesh), dims, strides, reach, low,
-                        name(halo.fill), haloElements(mesh, halo));
-}
-
-/// A layout that an op names, on the mesh of its module.
-static FailureOr<Layout> parsedLayout(Operation *op, StringRef text) {
-  auto mesh = dist::meshOf(op);
-  if (!mesh)
-    return op->emitOpError(mesh.error().message);
-  auto layout = Layout::parse(text.str(), *mesh);
-  if (!layout)
-    return op->emitOpError("has a bad layout: ") << layout.error().message;
-  return *layout;
+           << ArrayRef(halo.shape()) << "] for the windows of "
+           << getTo().getPositions().str() << ", got " << getResult().getType();
+  return verifySameElements(*this);
 }
 
 LogicalResult MaskOp::verify() {
-  FailureOr<Layout> layout = parsedLayout(*this, getLayout());
-  if (failed(layout))
+  const Layout &layout = getLayout().getLayout();
+  if (failed(verifyMesh(*this, getLayout().getMesh())) ||
+      failed(verifyLocalShape(*this, "an operand", getLayout(), getInput())))
     return failure();
-  if (layout->localShape() != shapeOf(getInput()))
-    return emitOpError("expected an operand of local shape [")
-           << ArrayRef(layout->localShape()) << "], got " << getInput().getType();
+  if (!llvm::is_sorted(getDims()) || getDims().empty())
+    return emitOpError("expected one or more dims in ascending order");
   for (int64_t dim : getDims())
-    if (dim < 0 || dim >= layout->rank())
-      return emitOpError("names dim ")
-             << dim << " of a tensor of rank " << layout->rank();
-  if (!reduceKindFromName(getKind().str()))
-    return emitOpError("has an unknown kind \"") << getKind() << "\"";
+    if (dim < 0 || dim >= layout.rank())
+      return emitOpError("names dim ") << dim << " of a tensor of rank " << layout.rank();
   return success();
 }
 
 LogicalResult LocalIndexOp::verify() {
-  FailureOr<Layout> layout = parsedLayout(*this, getLayout());
-  if (failed(layout))
+  const Layout &layout = getLayout().getLayout();
+  if (failed(verifyMesh(*this, getLayout().getMesh())))
     return failure();
-  if (layout->rank() != 1 || !layout->partial.empty())
+  if (layout.rank() != 1 || !layout.partial.empty())
     return emitOpError("expected the layout of one dim without partial axes, got ")
-           << getLayout();
+           << getLayout().str();
   if (!getElementTypeOrSelf(getIndices().getType()).isSignlessInteger())
     return emitOpError("expected integer indices, got ") << getIndices().getType();
   return success();
+}
+
+LogicalResult CoordinateOp::verify() {
+  if (auto axis = getMesh().getMesh().parseAxis(std::string_view(getAxis())); !axis)
+    return emitOpError(axis.error().message);
+  return verifyMesh(*this, getMesh());
 }
 
 static StringRef opName(StepKind kind) {
@@ -273,28 +149,25 @@ static StringRef opName(StepKind kind) {
   llvm_unreachable("a view has no op");
 }
 
-Value comm::emitStep(OpBuilder &builder, Location location, const Mesh &mesh,
+Value comm::emitStep(OpBuilder &builder, Location location, dist::MeshAttr mesh,
                      const Step &step, Value input) {
   if (step.kind == StepKind::View)
     return input;
-  SmallVector<Attribute> axes;
-  for (const AxisRef &axis : step.axes)
-    axes.push_back(builder.getStringAttr(mesh.str(axis)));
+  MLIRContext *context = builder.getContext();
   NamedAttrList attributes;
-  attributes.set("axes", builder.getArrayAttr(axes));
-  attributes.set("from", builder.getStringAttr(step.before.str(mesh)));
-  attributes.set("to", builder.getStringAttr(step.after.str(mesh)));
-  attributes.set("place", builder.getDenseI64ArrayAttr(
-                              {step.dim, step.factor, step.toDim, step.toFactor}));
-  attributes.set("received", builder.getI64IntegerAttr(step.receivedElements));
-  bool reducing = step.kind == StepKind::AllReduce ||
-                  step.kind == StepKind::ReduceScatter ||
-                  step.kind == StepKind::ToPartial;
-  if (reducing)
-    attributes.set("kind", builder.getStringAttr(name(step.reduce)));
-  Type element = cast<RankedTensorType>(input.getType()).getElementType();
+  attributes.set("from", dist::LayoutAttr::get(context, mesh, step.before));
+  attributes.set("to", dist::LayoutAttr::get(context, mesh, step.after));
   OperationState state(location, opName(step.kind), input,
-                       RankedTensorType::get(step.after.localShape(), element),
+                       RankedTensorType::get(step.after.localShape(),
+                                             getElementTypeOrSelf(input.getType())),
                        attributes.getAttrs());
   return builder.create(state)->getResult(0);
+}
+
+Value comm::emitHalo(OpBuilder &builder, Location location, dist::MeshAttr mesh,
+                     const Halo &halo, Value input) {
+  auto type = RankedTensorType::get(halo.shape(), getElementTypeOrSelf(input.getType()));
+  return HaloOp::create(builder, location, type, input,
+                        dist::LayoutAttr::get(builder.getContext(), mesh, halo.before),
+                        dist::WindowsAttr::of(mesh, halo));
 }

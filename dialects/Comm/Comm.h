@@ -3,17 +3,14 @@
 #define PARTITA_DIALECTS_COMM_COMM_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Base/Layout/Halo.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace partita::comm::detail {
-/// Reads the common attributes; the op has been verified.
-partita::Step stepOf(mlir::Operation *op, StepKind kind, const Mesh &mesh);
+partita::Step stepOf(mlir::Operation *op);
 llvm::LogicalResult verifyStep(mlir::Operation *op);
-llvm::SmallVector<std::string> axisNames(mlir::ArrayAttr axes);
 } // namespace partita::comm::detail
 
 #include "dialects/Comm/CommInterfaces.h.inc"
@@ -27,12 +24,12 @@ namespace partita::comm {
 
 /// Emits the op for one planned step, on a value of the step's `before` local shape. A
 /// View emits nothing.
-mlir::Value emitStep(mlir::OpBuilder &builder, mlir::Location location, const Mesh &mesh,
-                     const Step &step, mlir::Value input);
+mlir::Value emitStep(mlir::OpBuilder &builder, mlir::Location location,
+                     dist::MeshAttr mesh, const Step &step, mlir::Value input);
 
 /// Emits the op for a halo, on a value of the halo's `before` local shape.
-mlir::Value emitHalo(mlir::OpBuilder &builder, mlir::Location location, const Mesh &mesh,
-                     const Halo &halo, mlir::Value input);
+mlir::Value emitHalo(mlir::OpBuilder &builder, mlir::Location location,
+                     dist::MeshAttr mesh, const Halo &halo, mlir::Value input);
 
 } // namespace partita::comm
 

@@ -2,6 +2,7 @@
 #ifndef PARTITA_DIALECTS_COMM_COMMOPS
 #define PARTITA_DIALECTS_COMM_COMMOPS
 
+include "dialects/Dist/DistBase.td"
 include "mlir/IR/OpBase.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
@@ -14,18 +15,16 @@ def Comm_Dialect : Dialect {
     other ranks or at the rank's own coordinates. They name mesh axes, never ranks, so one
     program serves all.
 
-    Each op is one step of the reshard planner (partita/Base/Layout/Reshard.h) and carries that
-    step's layouts: `from` is where the operand's elements live, `to` where the result's
-    do. Types are local shapes of those layouts, which the verifier checks. `place` is
-    [dim, factor, toDim, toFactor], the place the axes leave or enter; `received` the
-    elements that one rank receives at most.
+    Most ops are one step of the reshard planner (partita/Base/Layout/Reshard.h): `from`
+    is where the operand's elements live, `to` where the result's do. Everything else (the
+    group, the place that axes leave or enter, the reduction, the volume) follows from the
+    kind of the op and the two, and the verifier refuses an op that does not lead from the
+    one to the other. Types are local shapes of the layouts.
 
-    A halo is the exception: its result is no layout of the tensor, but a buffer that
-    overlaps with those of other ranks.
-
-    An all-reduce over tp of a matrix whose layout is replicated afterwards has
-    `axes = ["tp"]`, `kind = "sum"`, and layouts that differ in `partial sum {tp}` only.
+    The ops have no memory effect, are not speculatable, and are the same on every rank:
+    equal ones may merge and unused ones go, nothing moves out of a region.
   }];
+  let dependentDialects = ["::partita::dist::DistDialect"];
 }
 
 def Comm_Tensor : StaticShapeTensorOf<[AnyType]>;
@@ -34,10 +33,10 @@ def CommOpInterface : OpInterface<"CommOpInterface"> {
   let cppNamespace = "::partita::comm";
   let description = [{ An op by which ranks receive from each other. }];
   let methods = [
-    InterfaceMethod<"The axes over which it works.",
-                    "::llvm::SmallVector<std::string>", "getAxisNames">,
+    InterfaceMethod<"The axes over which it works.", "::partita::AxisList", "getAxes">,
     InterfaceMethod<"Elements that one rank receives, at most.", "int64_t",
-                    "getReceivedElements", (ins), "", [{ return $_op.getReceived(); }]>,
+                    "getReceivedElements">,
+    InterfaceMethod<"The mesh of its ranks.", "const ::partita::Mesh &", "getDevices">,
   ];
 }
 
@@ -45,43 +44,48 @@ def StepOpInterface : OpInterface<"StepOpInterface", [CommOpInterface]> {
   let cppNamespace = "::partita::comm";
   let description = [{ One step of a reshard plan. }];
   let methods = [
-    InterfaceMethod<"The step this op performs.", "::partita::Step", "getStep",
-                    (ins "const ::partita::Mesh &":$mesh)>,
+    InterfaceMethod<"The kind of step.", "::partita::StepKind", "getStepKind">,
+    InterfaceMethod<"Where the operand's elements live.", "::partita::dist::LayoutAttr",
+                    "getFrom">,
+    InterfaceMethod<"Where the result's elements live.", "::partita::dist::LayoutAttr",
+                    "getTo">,
+    InterfaceMethod<"The step this op performs; the op has been verified.",
+                    "::partita::Step", "getStep">,
   ];
   let verify = [{ return ::partita::comm::detail::verifyStep($_op); }];
 }
 
-/// Collectives are not Pure: merging or removing one on some ranks only would deadlock
-/// the others. Inside one program that all ranks run, a rewrite is the same everywhere,
-/// so equal collectives may merge and unused ones go.
-class Comm_StepOp<string mnemonic, string stepKind, dag extra = (ins)>
-    : Op<Comm_Dialect, mnemonic, [CommOpInterface, StepOpInterface, Pure]> {
-  let arguments = !con((ins Comm_Tensor:$input, StrArrayAttr:$axes, StrAttr:$from,
-                            StrAttr:$to, DenseI64ArrayAttr:$place, I64Attr:$received),
-                       extra);
+class Comm_StepOp<string mnemonic, string stepKind>
+    : Op<Comm_Dialect, mnemonic, [CommOpInterface, StepOpInterface, NoMemoryEffect]> {
+  /// Steps of conversions of different epochs are never merged.
+  let arguments = (ins Comm_Tensor:$input, Dist_LayoutAttr:$from, Dist_LayoutAttr:$to,
+                       DefaultValuedAttr<I64Attr, "0">:$epoch);
   let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$input attr-dict `:` functional-type($input, $result)";
+  let assemblyFormat = "$input `from` $from `to` $to (`epoch` $epoch^)? attr-dict `:` "
+                       "functional-type($input, $result)";
   let extraClassDeclaration = [{
     static constexpr ::partita::StepKind kStep = ::partita::StepKind::}] # stepKind # [{;
-    ::partita::Step getStep(const ::partita::Mesh &mesh) {
-      return ::partita::comm::detail::stepOf(*this, kStep, mesh);
-    }
-    ::llvm::SmallVector<std::string> getAxisNames() {
-      return ::partita::comm::detail::axisNames(getAxes());
-    }
+    ::partita::StepKind getStepKind() { return kStep; }
+    ::partita::Step getStep() { return ::partita::comm::detail::stepOf(*this); }
+    ::partita::AxisList getAxes() { return getStep().axes; }
+    int64_t getReceivedElements() { return getStep().receivedElements; }
+    const ::partita::Mesh &getDevices() { return getFrom().devices(); }
   }];
 }
 
-class Comm_ReducingOp<string mnemonic, string stepKind>
-    : Comm_StepOp<mnemonic, stepKind, (ins StrAttr:$kind)>;
-
-def Comm_AllReduceOp : Comm_ReducingOp<"all_reduce", "AllReduce"> {
+def Comm_AllReduceOp : Comm_StepOp<"all_reduce", "AllReduce"> {
   let summary = "Partial becomes replicated along the axes";
+  let description = [{
+    ```mlir
+    %1 = comm.all_reduce %0 from <#mesh, [{8}, {6} ] partial sum {tp}>
+                            to <#mesh, [{8}, {6} ]> : (tensor<8x6xf32>) -> tensor<8x6xf32>
+    ```
+  }];
 }
-def Comm_ReduceScatterOp : Comm_ReducingOp<"reduce_scatter", "ReduceScatter"> {
+def Comm_ReduceScatterOp : Comm_StepOp<"reduce_scatter", "ReduceScatter"> {
   let summary = "Partial becomes sharded along the axes";
 }
-def Comm_ToPartialOp : Comm_ReducingOp<"to_partial", "ToPartial"> {
+def Comm_ToPartialOp : Comm_StepOp<"to_partial", "ToPartial"> {
   let summary = "Replicated becomes partial: coordinate 0 keeps, others hold the neutral "
                 "element; no communication";
 }
@@ -104,66 +108,82 @@ def Comm_RepadOp : Comm_StepOp<"repad", "Repad"> {
   let summary = "Changes the padded extent of an unsharded dim; no communication";
 }
 
-def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, Pure]> {
+def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, NoMemoryEffect]> {
   let summary = "The elements that a rank's windows cover, from whoever holds them";
   let description = [{
-    `from` is where the operand's elements live. `positions` is a layout of the windows'
-    positions: as one of the operand, but dim `dims[i]` counts windows, which begin
-    `strides[i]` elements apart, cover `reach[i]` elements, and of which the first begins
-    `low[i]` elements before the dim. A rank with B positions gets (B − 1) · stride + reach
-    elements, beginning at those of its first position; where there are none (pads,
-    padding), the neutral element of `kind`. See partita/Base/Layout/Halo.h.
-
-    The rows of a convolution 3×3 with pads of 1, 8 rows on 2 ranks: each gets its 4 rows,
-    one of the other rank, and a row of zeros.
+    `from` is where the operand's elements live, `to` which buffers the ranks get; see
+    `#dist.windows`. The rows of a convolution 3×3 with pads of 1, 8 rows on 2 ranks: each
+    gets its 4 rows, one of the other rank, and a row of zeros.
 
     ```mlir
-    %0 = comm.halo %x {from = "}] # "[{1}, {4}, {8: sp}, {8}]" # [{",
-                       positions = "}] # "[{1}, {4}, {8: sp}, {8}]" # [{",
-                       dims = array<i64: 2>, strides = array<i64: 1>,
-                       reach = array<i64: 3>, low = array<i64: 1>,
-                       kind = "sum", received = 32 : i64}
+    %0 = comm.halo %x from <#mesh, [{1}, {4}, {8: sp}, {8} ]>
+           to <#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
+               dim 2 stride 1 reach 3 low 1, fill sum>
          : (tensor<1x4x4x8xf32>) -> tensor<1x4x6x8xf32>
     ```
   }];
-  let arguments = (ins Comm_Tensor:$input, StrAttr:$from, StrAttr:$positions,
-                       DenseI64ArrayAttr:$dims, DenseI64ArrayAttr:$strides,
-                       DenseI64ArrayAttr:$reach, DenseI64ArrayAttr:$low, StrAttr:$kind,
-                       I64Attr:$received);
+  let arguments = (ins Comm_Tensor:$input, Dist_LayoutAttr:$from, Dist_WindowsAttr:$to);
   let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$input attr-dict `:` functional-type($input, $result)";
+  let assemblyFormat =
+      "$input `from` $from `to` $to attr-dict `:` functional-type($input, $result)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The halo in the terms of lib/; the op has been verified.
-    ::partita::Halo getHalo(const ::partita::Mesh &mesh);
-    ::llvm::SmallVector<std::string> getAxisNames();
+    /// The halo in the terms of lib/.
+    ::partita::Halo getHalo() { return getTo().from(getFrom().getLayout()); }
+    ::partita::AxisList getAxes() { return getHalo().axes(getDevices()); }
+    int64_t getReceivedElements() {
+      return ::partita::haloElements(getDevices(), getHalo());
+    }
+    const ::partita::Mesh &getDevices() { return getFrom().devices(); }
   }];
 }
 
-def Comm_MaskOp : Op<Comm_Dialect, "mask", [Pure, AllTypesMatch<["input", "result"]>]> {
+def Comm_MaskOp : Op<Comm_Dialect, "mask",
+                     [NoMemoryEffect, AllTypesMatch<["input", "result"]>]> {
   let summary = "Overwrites the padding of `dims` with the neutral element of `kind`";
   let description = [{
     `layout` says which elements of the local tensor are padding on which rank. Ops that
     reduce over a padded dim need the padding neutral: 0 · NaN is NaN.
+
+    ```mlir
+    %1 = comm.mask %0 dims [1] with <sum> in <#mesh, [{8}, {9/10: tp} ]> : tensor<8x5xf32>
+    ```
   }];
-  let arguments = (ins Comm_Tensor:$input, StrAttr:$layout, DenseI64ArrayAttr:$dims,
-                       StrAttr:$kind);
+  let arguments = (ins Comm_Tensor:$input, DenseI64ArrayAttr:$dims, Dist_KindAttr:$kind,
+                       Dist_LayoutAttr:$layout);
   let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$input attr-dict `:` type($input)";
+  let assemblyFormat =
+      "$input `dims` $dims `with` $kind `in` $layout attr-dict `:` type($input)";
   let hasVerifier = 1;
 }
 
 def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
-                           [Pure, AllTypesMatch<["indices", "result"]>]> {
+                           [NoMemoryEffect, AllTypesMatch<["indices", "result"]>]> {
   let summary = "Indices of a split dim become places in the rank's block";
   let description = [{
     `layout` is that of the dim, as of a tensor of one dim. The result is, per index of the
-    whole dim, where the element lies in this rank's part, or -1 if another rank has it. Negative indices count from the end of the whole dim; one
-    outside it is treated as `graph.gather` does.
+    whole dim, where the element lies in this rank's part, or -1 if another rank has it.
+    Negative indices count from the end of the whole dim; one outside it is treated as
+    `graph.gather` does.
+
+    ```mlir
+    %1 = comm.local_index %0 in <#mesh, [{50257/50258: tp} ]> : tensor<8x128xi64>
+    ```
   }];
-  let arguments = (ins Comm_Tensor:$indices, StrAttr:$layout);
+  let arguments = (ins Comm_Tensor:$indices, Dist_LayoutAttr:$layout);
   let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$indices attr-dict `:` type($indices)";
+  let assemblyFormat = "$indices `in` $layout attr-dict `:` type($indices)";
+  let hasVerifier = 1;
+}
+
+def Comm_CoordinateOp : Op<Comm_Dialect, "coordinate", [NoMemoryEffect]> {
+  let summary = "The rank's place along an axis";
+  let description = [{
+    For programs written per rank: `comm.coordinate "tp" of #mesh : index` is 0 … size − 1.
+  }];
+  let arguments = (ins StrAttr:$axis, Dist_MeshAttr:$mesh);
+  let results = (outs Index:$result);
+  let assemblyFormat = "$axis `of` $mesh attr-dict `:` type($result)";
   let hasVerifier = 1;
 }
 

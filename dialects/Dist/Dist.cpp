@@ -1,8 +1,8 @@
-//===- Dist.cpp - Meshes, strategies and layouts in IR --------------------===//
+//===- Dist.cpp - The dist dialect ----------------------------------------===//
 #include "dialects/Dist/Dist.h"
 
-#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/PatternMatch.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
 using namespace mlir;
@@ -11,94 +11,175 @@ using namespace partita::dist;
 
 #include "dialects/Dist/DistDialect.cpp.inc"
 
-void DistDialect::initialize() {}
+#define GET_OP_CLASSES
+#include "dialects/Dist/DistOps.cpp.inc"
+
+namespace {
+/// Meshes and rules stand once at the top of a file.
+struct AliasInterface : OpAsmDialectInterface {
+  using OpAsmDialectInterface::OpAsmDialectInterface;
+  AliasResult getAlias(Attribute attr, raw_ostream &os) const override {
+    if (!isa<MeshAttr, RuleAttr>(attr))
+      return AliasResult::NoAlias;
+    os << (isa<MeshAttr>(attr) ? "mesh" : "rule");
+    return AliasResult::FinalAlias;
+  }
+};
+} // namespace
+
+void DistDialect::initialize() {
+  registerAttributes();
+  addOperations<
+#define GET_OP_LIST
+#include "dialects/Dist/DistOps.cpp.inc"
+      >();
+  addInterfaces<AliasInterface>();
+}
+
+//===-- Reading attributes ------------------------------------------------===//
+
+MeshAttr dist::findMesh(Operation *op) {
+  for (Operation *at = op; at; at = at->getParentOp())
+    if (auto mesh = at->getAttrOfType<MeshAttr>(meshAttr))
+      return mesh;
+  return {};
+}
 
 Expected<Mesh> dist::meshOf(Operation *op) {
-  for (Operation *at = op; at; at = at->getParentOp())
-    if (auto text = at->getAttrOfType<StringAttr>(meshAttr))
-      return Mesh::parse(text.getValue().str());
+  if (MeshAttr mesh = findMesh(op))
+    return mesh.getMesh();
   return makeError("no enclosing op has a dist.mesh attribute");
 }
 
-Expected<Strategy> dist::strategyOf(const Mesh &mesh, Operation *op,
-                                    const ShardingRule &rule) {
-  auto text = op->getAttrOfType<StringAttr>(strategyAttr);
-  if (!text)
-    return Strategy::replicated(rule);
-  auto strategy = Strategy::parse(text.getValue().str(), mesh, rule);
-  if (!strategy)
-    return strategy;
-  if (auto ok = verifyStrategy(mesh, rule, *strategy); !ok)
-    return tl::unexpected(ok.error());
-  return strategy;
+ReshardOptions dist::reshardOptionsOf(Operation *op) {
+  for (Operation *at = op; at; at = at->getParentOp())
+    if (at->hasAttr(noAllToAllAttr))
+      return {.allToAll = false};
+  return {};
 }
 
-void dist::setStrategy(const Mesh &mesh, Operation *op, const Strategy &strategy) {
-  op->setAttr(strategyAttr, StringAttr::get(op->getContext(), strategy.str(mesh)));
+StrategyAttr dist::strategyAttrOf(Operation *op) {
+  return op->getAttrOfType<StrategyAttr>(strategyAttr);
 }
 
-/// On an op of a partitioned program: the layout its local result has.
-static LogicalResult verifySourceLayout(Operation *op, StringAttr text) {
-  auto mesh = meshOf(op);
-  if (!mesh)
-    return op->emitOpError("has a dist.layout, but ") << mesh.error().message;
-  auto layout = Layout::parse(text.getValue().str(), *mesh);
-  if (!layout)
-    return op->emitOpError("has a bad dist.layout: ") << layout.error().message;
-  if (layout->localShape() != shapeOf(op->getResult(0)))
+Expected<Strategy> dist::strategyOf(Operation *op, const ShardingRule &rule) {
+  StrategyAttr strategy = strategyAttrOf(op);
+  return strategy ? strategy.resolve(rule) : Strategy::replicated(rule);
+}
+
+void dist::setStrategy(MeshAttr mesh, Operation *op, const ShardingRule &rule,
+                       const Strategy &strategy) {
+  op->setAttr(strategyAttr, StrategyAttr::get(op->getContext(), mesh,
+                                              NamedStrategy::of(rule, strategy)));
+}
+
+LayoutAttr dist::argumentLayout(Operation *function, unsigned argument) {
+  return cast<FunctionOpInterface>(function).getArgAttrOfType<LayoutAttr>(argument,
+                                                                          layoutAttr);
+}
+
+LayoutAttr dist::resultLayout(Operation *function, unsigned result) {
+  return cast<FunctionOpInterface>(function).getResultAttrOfType<LayoutAttr>(result,
+                                                                             layoutAttr);
+}
+
+LayoutAttr dist::sourceLayout(Operation *op) {
+  return op->getAttrOfType<LayoutAttr>(layoutAttr);
+}
+
+//===-- Attributes on ops -------------------------------------------------===//
+
+/// A layout or strategy is for the mesh of its program.
+static LogicalResult verifyMesh(Operation *op, StringRef what, MeshAttr mesh) {
+  MeshAttr around = findMesh(op);
+  if (!around)
+    return op->emitOpError("has a ")
+           << what << ", but no enclosing op has a dist.mesh attribute";
+  if (around != mesh)
+    return op->emitOpError("has a ")
+           << what << " for mesh \"" << mesh.getMesh().str()
+           << "\", the program is for \"" << around.getMesh().str() << "\"";
+  return success();
+}
+
+template <typename Attr>
+static FailureOr<Attr> expectAttr(Operation *op, NamedAttribute attr, StringRef form) {
+  if (auto typed = dyn_cast<Attr>(attr.getValue()))
+    return typed;
+  return op->emitOpError("expected ") << attr.getName() << " to be a " << form
+                                      << " attribute, got " << attr.getValue();
+}
+
+/// On a source of a partitioned program: the layout its local result has.
+static LogicalResult verifySourceLayout(Operation *op, LayoutAttr layout) {
+  if (failed(verifyMesh(op, layoutAttr, layout.getMesh())))
+    return failure();
+  if (op->getNumResults() != 1 || op->getNumOperands() != 0)
+    return op->emitOpError("has a dist.layout, but is no source of one tensor");
+  if (layout.getLayout().localShape() != shapeOf(op->getResult(0)))
     return op->emitOpError("has a dist.layout of local shape [")
-           << ArrayRef(layout->localShape()) << "], but a result of type "
+           << ArrayRef(layout.getLayout().localShape()) << "], but a result of type "
            << op->getResult(0).getType();
   return success();
 }
 
-LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
-  auto text = dyn_cast<StringAttr>(attr.getValue());
-  if (!text)
-    return op->emitOpError("expected ") << attr.getName() << " to be a string";
-  if (attr.getName() == meshAttr) {
-    auto mesh = Mesh::parse(text.getValue().str());
-    if (!mesh)
-      return op->emitOpError("has a bad dist.mesh: ") << mesh.error().message;
-    return success();
-  }
-  if (attr.getName() == layoutAttr && op->getNumResults() == 1)
-    return verifySourceLayout(op, text);
-  if (attr.getName() != strategyAttr)
-    return op->emitOpError("has an unknown attribute ") << attr.getName();
+static LogicalResult verifyStrategyAttr(Operation *op, StrategyAttr strategy) {
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
   if (!shardable)
     return op->emitOpError("has a dist.strategy but no sharding rule");
-  auto mesh = meshOf(op);
-  if (!mesh)
-    return op->emitOpError("has a dist.strategy, but ") << mesh.error().message;
+  if (failed(verifyMesh(op, strategyAttr, strategy.getMesh())))
+    return failure();
+  auto global = op->getAttrOfType<RuleAttr>(ruleAttr);
   // Broken operand types are the op verifier's to report.
-  auto rule = shardable.inferShardingRule();
+  auto rule =
+      global ? Expected<ShardingRule>(global.getRule()) : shardable.inferShardingRule();
   if (!rule)
     return success();
-  auto strategy = strategyOf(*mesh, op, *rule);
-  if (!strategy)
-    return op->emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+  if (auto resolved = strategy.resolve(*rule); !resolved)
+    return op->emitOpError("has a bad dist.strategy: ") << resolved.error().message;
   return success();
 }
 
-static LogicalResult verifyLayoutText(Operation *op, NamedAttribute attr, Type type,
-                                      const Twine &what) {
-  auto text = dyn_cast<StringAttr>(attr.getValue());
+LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
+  StringRef name = attr.getName();
+  if (name == meshAttr)
+    return expectAttr<MeshAttr>(op, attr, "#dist.mesh");
+  if (name == noAllToAllAttr)
+    return expectAttr<UnitAttr>(op, attr, "unit");
+  if (name == layoutAttr) {
+    auto layout = expectAttr<LayoutAttr>(op, attr, "#dist.layout");
+    return failed(layout) ? failure() : verifySourceLayout(op, *layout);
+  }
+  if (name == strategyAttr) {
+    auto strategy = expectAttr<StrategyAttr>(op, attr, "#dist.strategy");
+    return failed(strategy) ? failure() : verifyStrategyAttr(op, *strategy);
+  }
+  if (name == ruleAttr) {
+    if (!strategyAttrOf(op))
+      return op->emitOpError("has a dist.rule but no dist.strategy");
+    return expectAttr<RuleAttr>(op, attr, "#dist.rule");
+  }
+  return op->emitOpError("has an unknown attribute ") << attr.getName();
+}
+
+static LogicalResult verifyEndLayout(Operation *op, NamedAttribute attr, Type type,
+                                     const Twine &what) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  if (attr.getName() != layoutAttr || !text || !tensor)
+  if (attr.getName() != layoutAttr || !tensor)
     return op->emitOpError("has an unknown or misplaced attribute ")
            << attr.getName() << " on " << what;
-  auto mesh = meshOf(op);
-  if (!mesh)
-    return op->emitOpError("has a dist.layout, but ") << mesh.error().message;
-  auto layout = Layout::parse(text.getValue().str(), *mesh);
+  auto layout = dyn_cast<LayoutAttr>(attr.getValue());
   if (!layout)
-    return op->emitOpError("has a bad dist.layout on ")
-           << what << ": " << layout.error().message;
-  if (auto ok = layout->verify(*mesh); !ok)
-    return op->emitOpError("has a bad dist.layout on ")
-           << what << ": " << ok.error().message;
+    return op->emitOpError("expected dist.layout on ")
+           << what << " to be a #dist.layout attribute, got " << attr.getValue();
+  if (failed(verifyMesh(op, layoutAttr, layout.getMesh())))
+    return failure();
+  // Global shapes before partitioning, local ones after it.
+  std::vector<int64_t> shape = tensor.getShape().vec();
+  if (layout.getLayout().globalShape() != shape &&
+      layout.getLayout().localShape() != shape)
+    return op->emitOpError("has a dist.layout on ")
+           << what << ", " << layout.str() << ", that is not one of type " << type;
   return success();
 }
 
@@ -106,7 +187,7 @@ LogicalResult DistDialect::verifyRegionArgAttribute(Operation *op, unsigned regi
                                                     unsigned argument,
                                                     NamedAttribute attr) {
   Type type = op->getRegion(region).getArgument(argument).getType();
-  return verifyLayoutText(op, attr, type, "argument " + Twine(argument));
+  return verifyEndLayout(op, attr, type, "argument " + Twine(argument));
 }
 
 LogicalResult DistDialect::verifyRegionResultAttribute(Operation *op, unsigned,
@@ -115,6 +196,48 @@ LogicalResult DistDialect::verifyRegionResultAttribute(Operation *op, unsigned,
   auto function = dyn_cast<FunctionOpInterface>(op);
   if (!function)
     return op->emitOpError("has a dist attribute on a result but is not a function");
-  return verifyLayoutText(op, attr, function.getResultTypes()[result],
-                          "result " + Twine(result));
+  return verifyEndLayout(op, attr, function.getResultTypes()[result],
+                         "result " + Twine(result));
+}
+
+//===-- Conversions -------------------------------------------------------===//
+
+LogicalResult ReshardOp::verify() {
+  if (failed(verifyMesh(*this, "layout", getLayout().getMesh())))
+    return failure();
+  if (getLayout().getLayout().globalShape() != shapeOf(getInput()))
+    return emitOpError("expected a layout of shape [")
+           << ArrayRef(shapeOf(getInput())) << "], got " << getLayout().str();
+  return success();
+}
+
+LogicalResult WindowOp::verify() {
+  WindowsAttr windows = getWindows();
+  if (failed(verifyMesh(*this, "window", windows.getPositions().getMesh())))
+    return failure();
+  Layout whole = Layout::replicated(shapeOf(getInput()));
+  whole.partial = windows.getPositions().getLayout().partial;
+  if (auto ok = windows.from(whole).verify(windows.devices()); !ok)
+    return emitOpError("is inconsistent: ") << ok.error().message;
+  return success();
+}
+
+namespace {
+/// A conversion of a conversion to the layout that this one leads to says nothing.
+struct DropRepeated : OpRewritePattern<ReshardOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReshardOp op, PatternRewriter &rewriter) const override {
+    auto before = op.getInput().getDefiningOp<ReshardOp>();
+    if (!before || before.getLayout().canonical() != op.getLayout().canonical() ||
+        op.getEpoch() != before.getEpoch())
+      return failure();
+    rewriter.replaceOp(op, before.getResult());
+    return success();
+  }
+};
+} // namespace
+
+void ReshardOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
+                                            MLIRContext *context) {
+  patterns.add<DropRepeated>(context);
 }

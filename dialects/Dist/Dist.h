@@ -1,26 +1,51 @@
-//===- Dist.h - Meshes, strategies and layouts in IR ------------*- C++ -*-===//
+//===- Dist.h - Meshes, strategies, layouts, conversions in IR --*- C++ -*-===//
 #ifndef PARTITA_DIALECTS_DIST_DIST_H
 #define PARTITA_DIALECTS_DIST_DIST_H
 
 #include "dialects/Interfaces/OpInterfaces.h"
+#include "partita/Base/Layout/Halo.h"
 
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Dialect.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include "dialects/Dist/DistDialect.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Dist/DistAttrs.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Dist/DistOps.h.inc"
 
 namespace partita::dist {
 
 inline constexpr llvm::StringLiteral meshAttr = "dist.mesh";
 inline constexpr llvm::StringLiteral strategyAttr = "dist.strategy";
+inline constexpr llvm::StringLiteral ruleAttr = "dist.rule";
 inline constexpr llvm::StringLiteral layoutAttr = "dist.layout";
+/// On the module: reshard by slices, gathers and reductions only.
+inline constexpr llvm::StringLiteral noAllToAllAttr = "dist.no_all_to_all";
 
-/// The mesh of the closest enclosing op that has one; an error if there is none.
+/// The mesh of the closest enclosing op that has one; null if there is none.
+MeshAttr findMesh(mlir::Operation *op);
+/// As findMesh, with an error in its place.
 Expected<Mesh> meshOf(mlir::Operation *op);
+/// How the conversions of a program are planned.
+ReshardOptions reshardOptionsOf(mlir::Operation *op);
 
-/// The op's strategy, parsed and checked against its rule; replicated if it has none.
-Expected<Strategy> strategyOf(const Mesh &mesh, mlir::Operation *op,
-                              const ShardingRule &rule);
-void setStrategy(const Mesh &mesh, mlir::Operation *op, const Strategy &strategy);
+StrategyAttr strategyAttrOf(mlir::Operation *op);
+/// The op's strategy for `rule`, checked against it; replicated if it has none.
+Expected<Strategy> strategyOf(mlir::Operation *op, const ShardingRule &rule);
+void setStrategy(MeshAttr mesh, mlir::Operation *op, const ShardingRule &rule,
+                 const Strategy &strategy);
+
+/// The `dist.layout` of an argument or result of a function, or of a source op; null if
+/// it has none.
+LayoutAttr argumentLayout(mlir::Operation *function, unsigned argument);
+LayoutAttr resultLayout(mlir::Operation *function, unsigned result);
+LayoutAttr sourceLayout(mlir::Operation *op);
 
 } // namespace partita::dist
 

@@ -2,6 +2,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 
 #include "partita/Rule/Sharding/Families.h"
+#include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Propagation.h"
 
 #include <numeric>
@@ -34,10 +35,7 @@ static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
 }
 
 static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
-  auto type = cast<RankedTensorType>(value.getType());
-  auto dtype = dtypeOf(type.getElementType());
-  int64_t bytes = dtype ? static_cast<int64_t>(byteWidth(*dtype)) : 4;
-  int32_t number = flow.graph.addValue(name, shapeOf(value), bytes);
+  int32_t number = flow.graph.addValue(name, shapeOf(value), elementBytesOf(value));
   flow.valueOf[value] = number;
   return number;
 }
@@ -96,26 +94,14 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
   return flow;
 }
 
-/// The strategy of a source or sink that has `layout`: the dims are its factors, size-1
-/// dims have none.
-static Strategy endStrategy(const ShardingRule &rule, const TensorFactors &tensor,
-                            const Layout &layout) {
-  Strategy strategy = Strategy::replicated(rule);
-  for (size_t d = 0; d < tensor.size(); ++d)
-    for (int32_t f : tensor[d])
-      strategy.factors[f] = layout.dims[d];
-  return strategy;
-}
-
 FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface function,
                                                       const ProgramFlow &flow) {
-  const Mesh &mesh = flow.graph.mesh;
   std::vector<Strategy> strategies;
   for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
     const FlowOp &entry = flow.graph.ops[i];
     auto number = static_cast<int32_t>(i);
     if (Operation *op = flow.operations[i]) {
-      auto strategy = strategyOf(mesh, op, entry.rule);
+      auto strategy = strategyOf(op, entry.rule);
       if (!strategy)
         return op->emitOpError("has a bad dist.strategy: ") << strategy.error().message;
       strategies.push_back(std::move(*strategy));
@@ -123,40 +109,36 @@ FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface functi
     }
     bool isArgument = number < flow.numArguments;
     auto index = static_cast<unsigned>(isArgument ? number : number - flow.firstSink);
-    auto text = isArgument ? function.getArgAttrOfType<StringAttr>(index, layoutAttr)
-                           : function.getResultAttrOfType<StringAttr>(index, layoutAttr);
-    if (!text) {
-      strategies.push_back(Strategy::replicated(entry.rule));
-      continue;
-    }
-    auto layout = Layout::parse(text.getValue().str(), mesh);
+    LayoutAttr layout =
+        isArgument ? argumentLayout(function, index) : resultLayout(function, index);
     const TensorFactors &tensor =
         isArgument ? entry.rule.results[0] : entry.rule.operands[0];
-    if (!layout || layout->dims.size() != tensor.size())
+    if (layout && layout.getLayout().dims.size() != tensor.size())
       return function.emitOpError("has a dist.layout that does not fit ")
              << (isArgument ? "argument " : "result ") << index;
-    strategies.push_back(endStrategy(entry.rule, tensor, *layout));
+    strategies.push_back(layout
+                             ? strategyForLayout(entry.rule, tensor, layout.getLayout())
+                             : Strategy::replicated(entry.rule));
   }
   return strategies;
 }
 
 void dist::writeStrategies(FunctionOpInterface function, const ProgramFlow &flow,
                            const std::vector<Strategy> &strategies) {
-  const Mesh &mesh = flow.graph.mesh;
-  auto text = [&](const Layout &layout) {
-    return StringAttr::get(function.getContext(), layout.str(mesh));
+  MeshAttr mesh = findMesh(function);
+  auto attribute = [&](const Layout &layout) {
+    return LayoutAttr::get(function.getContext(), mesh, layout.canonicalized());
   };
   for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
     const FlowOp &entry = flow.graph.ops[i];
     auto number = static_cast<int32_t>(i);
-    if (number >= flow.firstSink) {
+    if (number >= flow.firstSink)
       function.setResultAttr(static_cast<unsigned>(number - flow.firstSink), layoutAttr,
-                             text(operandLayout(entry.rule, strategies[i], 0)));
-    } else if (number < flow.numArguments) {
+                             attribute(operandLayout(entry.rule, strategies[i], 0)));
+    else if (number < flow.numArguments)
       function.setArgAttr(static_cast<unsigned>(number), layoutAttr,
-                          text(resultLayout(entry.rule, strategies[i], 0)));
-    } else {
-      setStrategy(mesh, flow.operations[i], strategies[i]);
-    }
+                          attribute(partita::resultLayout(entry.rule, strategies[i], 0)));
+    else if (entry.kind != FlowKind::Source)
+      setStrategy(mesh, flow.operations[i], entry.rule, strategies[i]);
   }
 }

@@ -9,6 +9,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Price.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
@@ -38,9 +39,13 @@ buildFlow(mlir::FunctionOpInterface function, const Mesh &mesh);
 /// flow op.
 mlir::FailureOr<std::vector<Strategy>> readStrategies(mlir::FunctionOpInterface function,
                                                       const ProgramFlow &flow);
-/// Writes them.
+/// Writes them; sources have none, see dist.reshard.
 void writeStrategies(mlir::FunctionOpInterface function, const ProgramFlow &flow,
                      const std::vector<Strategy> &strategies);
+
+/// What the conversions of a planned function cost one rank per run. `flops` and
+/// `weightBytes` are not filled in.
+Price priceOfConversions(mlir::FunctionOpInterface function);
 
 /// The ONNX node name an op came from, or its op name with a number-free fallback.
 std::string nodeName(mlir::Operation *op);

@@ -86,6 +86,10 @@ Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule
     rule->linear.insert(rule->linear.end(), parsed->begin(), parsed->end());
   }
   llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
+  auto shardable = cast<ShardingRuleOpInterface>(op);
+  for (unsigned i = 0; i < op->getNumOperands(); ++i)
+    if (auto kind = shardable.getPaddingFill(i))
+      rule->fills.push_back({*kind, static_cast<int32_t>(i)});
   return rule;
 }
 

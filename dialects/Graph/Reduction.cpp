@@ -211,25 +211,50 @@ Operation *PoolOp::materializeLocal(OpBuilder &builder, ValueRange operands,
   return local;
 }
 
-/// An average that does not count padding divides by the elements inside the image; of a
-/// window buffer, whose pads are elements, by all taps.
-std::vector<double> PoolOp::getWindowScale(unsigned dim) {
-  if (getKind() == "max" || getCountPadding())
-    return {};
-  size_t d = dim - 2;
-  int64_t input = shapeOf(getInput())[dim], taps = getWindow()[d];
+/// By what an average over all taps must be multiplied, per position of spatial dim `d`,
+/// to be the average over the taps inside the image. Empty: by nothing.
+static std::vector<double> insideScale(PoolOp op, size_t d) {
+  int64_t input = shapeOf(op.getInput())[d + 2], taps = op.getWindow()[d];
   std::vector<double> scale;
   bool plain = true;
-  for (int64_t i = 0; i < shapeOf(getResult())[dim]; ++i) {
+  for (int64_t i = 0; i < shapeOf(op.getResult())[d + 2]; ++i) {
     int64_t inside = 0;
     for (int64_t k = 0; k < taps; ++k) {
-      int64_t at = i * getStrides()[d] - getPads()[d] + k * getDilations()[d];
+      int64_t at = i * op.getStrides()[d] - op.getPads()[d] + k * op.getDilations()[d];
       inside += at >= 0 && at < input;
     }
     plain &= inside == taps;
     scale.push_back(static_cast<double>(taps) / static_cast<double>(inside));
   }
   return plain ? std::vector<double>{} : scale;
+}
+
+/// A window buffer has its pads as elements, so that an average which does not count pads
+/// would count them. It becomes the average that counts them, scaled per position.
+Value PoolOp::rewriteForSplit(OpBuilder &builder, const Strategy &strategy) {
+  ShardingRule rule = *inferShardingRule();
+  if (getKind() == "max" || getCountPadding() || !operandHalo(rule, strategy, 0))
+    return {};
+  builder.setInsertionPointAfter(*this);
+  DType dtype = *dtypeOf(getElementTypeOrSelf(getResult().getType()));
+  size_t rank = getWindow().size() + 2;
+  Value result = getResult();
+  for (size_t d = 2; d < rank; ++d) {
+    std::vector<double> scale = insideScale(*this, d - 2);
+    if (scale.empty())
+      continue;
+    Shape shape(rank, 1);
+    shape[d] = static_cast<int64_t>(scale.size());
+    Value factor =
+        ConstantOp::create(builder, getLoc(),
+                           toAttribute(builder.getContext(),
+                                       reference::tensor<double>(dtype, shape, scale)));
+    result = MulOp::create(builder, getLoc(), result.getType(), result, factor);
+  }
+  if (result == getResult())
+    return {};
+  setCountPadding(true);
+  return result;
 }
 
 Expected<std::vector<HostTensor>>

@@ -18,6 +18,11 @@ std::vector<std::vector<int64_t>> partita::shapesOf(ValueRange values) {
   return shapes;
 }
 
+int64_t partita::elementBytesOf(Value value) {
+  auto type = dtypeOf(cast<ShapedType>(value.getType()).getElementType());
+  return type ? static_cast<int64_t>(byteWidth(*type)) : 4;
+}
+
 std::optional<DType> partita::dtypeOf(Type type) {
   if (type.isF32())
     return DType::F32;

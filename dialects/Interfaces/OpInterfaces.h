@@ -14,6 +14,8 @@ namespace partita {
 /// The static shape of a ranked tensor value.
 std::vector<int64_t> shapeOf(mlir::Value value);
 std::vector<std::vector<int64_t>> shapesOf(mlir::ValueRange values);
+/// Bytes of one element of a tensor; 4 for types outside DType.
+int64_t elementBytesOf(mlir::Value value);
 
 /// Between builtin element types and DType; nullopt for a type outside DType.
 std::optional<DType> dtypeOf(mlir::Type elementType);

@@ -39,10 +39,13 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
     }], "std::optional<::partita::ReduceKind>", "getPaddingFill",
       (ins "unsigned":$operand), "", [{ return std::nullopt; }]>,
     InterfaceMethod<[{
-      By what the local result must be multiplied along result dim `dim`, per global
-      position, where that dim's windows are split and pads therefore are elements that
-      the op does not tell from others. Empty: by nothing.
-    }], "std::vector<double>", "getWindowScale", (ins "unsigned":$dim), "",
+      Where the local op of this strategy would compute something else than the op on
+      whole tensors: builds, behind the op, global ops of which that is not true, and
+      returns the value that takes the place of its result; it may change the op itself.
+      What it builds are sources and elementwise ops on the result's dims. Null: the local
+      op is exact.
+    }], "::mlir::Value", "rewriteForSplit",
+      (ins "::mlir::OpBuilder &":$builder, "const ::partita::Strategy &":$strategy), "",
       [{ return {}; }]>,
     InterfaceMethod<[{
       How freely shardings flow through the op: 0 for ops that only rename or combine

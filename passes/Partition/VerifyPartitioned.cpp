@@ -3,6 +3,7 @@
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -16,25 +17,279 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
+/// What is known of a value of one rank's program.
+struct State {
+  bool known = false;
+  Layout layout;             ///< canonical; of window buffers that of their operand
+  dist::WindowsAttr windows; ///< the value is this buffer
+  /// Per dim the neutral element that stands in its padding.
+  std::vector<std::optional<ReduceKind>> padding;
+  /// The elements are places in a block of this dim.
+  std::optional<DimLayout> localIndex;
+
+  static State of(const Layout &layout) {
+    State state;
+    state.known = true;
+    state.layout = layout.canonicalized();
+    state.padding.resize(layout.dims.size());
+    return state;
+  }
+};
+
+/// Follows the state of every value through one function.
+class Checker {
+public:
+  Checker(func::FuncOp function, dist::MeshAttr mesh)
+      : function(function), mesh(mesh.getMesh()) {}
+
+  LogicalResult run() {
+    for (BlockArgument argument : function.getArguments())
+      if (auto layout = dist::argumentLayout(function, argument.getArgNumber())) {
+        if (failed(checkLocal(function, "argument", argument.getArgNumber(),
+                              layout.getLayout(), argument)))
+          return failure();
+        states[argument] = State::of(layout.getLayout());
+      }
+    for (Operation &op : function.front().without_terminator())
+      if (failed(check(op)))
+        return failure();
+    return checkResults();
+  }
+
+private:
+  LogicalResult check(Operation &op) {
+    if (auto step = dyn_cast<comm::StepOpInterface>(op))
+      return checkStep(step);
+    if (auto halo = dyn_cast<comm::HaloOp>(op))
+      return checkHalo(halo);
+    if (auto mask = dyn_cast<comm::MaskOp>(op))
+      return checkMask(mask);
+    if (auto index = dyn_cast<comm::LocalIndexOp>(op))
+      return checkLocalIndex(index);
+    if (isa<dist::ReshardOp, dist::WindowOp>(op))
+      return op.emitOpError("does not belong in a partitioned program");
+    if (!isa_and_nonnull<graph::GraphDialect>(op.getDialect()) &&
+        !dist::strategyAttrOf(&op))
+      return success(); // of another dialect: nothing is known of what it makes
+    return op.getNumOperands() == 0 ? checkSource(op) : checkOp(op);
+  }
+
+  InFlightDiagnostic note(InFlightDiagnostic diagnostic, Value value) const {
+    diagnostic.attachNote(value.getLoc()) << "the value comes from here";
+    return diagnostic;
+  }
+
+  std::string describe(const State &state) const {
+    if (!state.known)
+      return "a value of unknown layout";
+    if (state.windows)
+      return "a window buffer";
+    if (state.localIndex)
+      return "indices that are places in a block";
+    return "layout " + state.layout.str(mesh);
+  }
+
+  LogicalResult checkLocal(Operation *op, StringRef what, unsigned number,
+                           const Layout &layout, Value value) {
+    if (layout.localShape() == shapeOf(value))
+      return success();
+    return op->emitOpError() << what << " " << number << " of type " << value.getType()
+                             << " is not the local part of layout " << layout.str(mesh);
+  }
+
+  /// The operand is a plain tensor in this layout. A value of unknown layout is taken at
+  /// the op's word, for programs that other compilers write.
+  LogicalResult expect(Operation *op, Value value, const Layout &layout) {
+    const State &state = states[value];
+    if (!state.known)
+      return success();
+    if (!state.windows && !state.localIndex && state.layout == layout.canonicalized())
+      return success();
+    return note(op->emitOpError("expected an operand in layout ")
+                    << layout.str(mesh) << ", got " << describe(state),
+                value);
+  }
+
+  LogicalResult checkStep(comm::StepOpInterface op) {
+    if (failed(expect(op, op->getOperand(0), op.getFrom().getLayout())))
+      return failure();
+    states[op->getResult(0)] = State::of(op.getTo().getLayout());
+    return success();
+  }
+
+  LogicalResult checkHalo(comm::HaloOp op) {
+    if (failed(expect(op, op.getInput(), op.getFrom().getLayout())))
+      return failure();
+    State state = State::of(op.getFrom().getLayout());
+    state.windows = op.getTo();
+    states[op.getResult()] = std::move(state);
+    return success();
+  }
+
+  LogicalResult checkMask(comm::MaskOp op) {
+    const Layout &layout = op.getLayout().getLayout();
+    if (failed(expect(op, op.getInput(), layout)))
+      return failure();
+    State state = states[op.getInput()];
+    if (!state.known)
+      state = State::of(layout);
+    for (int64_t dim : op.getDims())
+      state.padding[static_cast<size_t>(dim)] = op.getKind().getValue();
+    states[op.getResult()] = std::move(state);
+    return success();
+  }
+
+  LogicalResult checkLocalIndex(comm::LocalIndexOp op) {
+    State state = states[op.getIndices()];
+    if (state.localIndex || state.windows)
+      return note(op.emitOpError("expected indices of a whole dim, got ")
+                      << describe(state),
+                  op.getIndices());
+    state.localIndex = op.getLayout().getLayout().dims[0];
+    states[op.getResult()] = std::move(state);
+    return success();
+  }
+
+  LogicalResult checkSource(Operation &op) {
+    auto layout = dist::sourceLayout(&op);
+    if (!layout)
+      return op.emitOpError("has no dist.layout");
+    if (!layout.getLayout().partial.empty())
+      return op.emitOpError("is read in a layout with partial axes, ") << layout.str();
+    if (auto constant = dyn_cast<graph::ConstantOp>(op);
+        constant && !constant.getValue().isSplat() &&
+        layout.getLayout().canonicalized() !=
+            Layout::replicated(layout.getLayout().globalShape()))
+      return op.emitOpError("differs by element and cannot be a part of a tensor in "
+                            "layout ")
+             << layout.str();
+    states[op.getResult(0)] = State::of(layout.getLayout());
+    return success();
+  }
+
+  /// The op's strategy for its rule on whole tensors, which must be the rule that the op
+  /// states about itself, made local.
+  LogicalResult checkOp(Operation &op) {
+    auto global = op.getAttrOfType<dist::RuleAttr>(dist::ruleAttr);
+    auto strategyAttr = dist::strategyAttrOf(&op);
+    if (!global || !strategyAttr)
+      return op.emitOpError("has no ") << (global ? "dist.strategy" : "dist.rule");
+    const ShardingRule &rule = global.getRule();
+    auto strategy = strategyAttr.resolve(rule);
+    if (!strategy)
+      return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+    if (rule.operands.size() != op.getNumOperands() ||
+        rule.results.size() != op.getNumResults())
+      return op.emitOpError("has a dist.rule for ")
+             << rule.operands.size() << " operands and " << rule.results.size()
+             << " results";
+    for (unsigned i = 0; i < op.getNumOperands(); ++i)
+      if (failed(checkOperand(op, i, operandForm(rule, *strategy, i))))
+        return failure();
+    for (unsigned i = 0; i < op.getNumResults(); ++i) {
+      Layout layout = resultLayout(rule, *strategy, i);
+      if (failed(checkLocal(&op, "result", i, layout, op.getResult(i))))
+        return failure();
+      states[op.getResult(i)] = State::of(layout);
+    }
+    return checkRule(op, rule, *strategy);
+  }
+
+  LogicalResult checkRule(Operation &op, const ShardingRule &rule,
+                          const Strategy &strategy) {
+    auto own = cast<ShardingRuleOpInterface>(op).inferShardingRule();
+    if (!own)
+      return op.emitOpError(own.error().message);
+    ShardingRule expected = localRule(rule, strategy);
+    if (equalUpToNames(*own, expected))
+      return success();
+    return op.emitOpError("has a dist.rule that is not its own: on one rank it would be ")
+           << expected.str() << ", but the op's is " << own->str();
+  }
+
+  LogicalResult checkOperand(Operation &op, unsigned i, const OperandForm &form) {
+    Value value = op.getOperand(i);
+    const State &state = states[value];
+    if (form.window)
+      return checkWindows(op, i, state, *form.window);
+    if (!state.known || state.windows || state.layout != form.layout)
+      return note(op.emitOpError("operand ")
+                      << i << ": expected layout " << form.layout.str(mesh) << ", got "
+                      << describe(state),
+                  value);
+    for (size_t d = 0; d < form.padding.size(); ++d)
+      if (form.padding[d] && state.padding[d] != form.padding[d])
+        return note(op.emitOpError("operand ")
+                        << i << ": expected the neutral element of "
+                        << name(*form.padding[d]) << " in the padding of dim " << d
+                        << ", got "
+                        << (state.padding[d] ? name(*state.padding[d]) : "anything"),
+                    value);
+    if (state.localIndex != form.localIndex)
+      return note(op.emitOpError("operand ")
+                      << i << ": expected indices "
+                      << (form.localIndex ? "that are places in the rank's block"
+                                          : "of the whole dim"),
+                  value);
+    return success();
+  }
+
+  LogicalResult checkWindows(Operation &op, unsigned i, const State &state,
+                             const Halo &halo) {
+    auto wanted = dist::WindowsAttr::of(dist::findMesh(function), halo);
+    Value value = op.getOperand(i);
+    if (state.windows != wanted)
+      return note(op.emitOpError("operand ")
+                      << i << " is read through split windows: expected the buffer "
+                      << wanted << ", got " << describe(state),
+                  value);
+    if (halo.shape() != shapeOf(value))
+      return op.emitOpError("operand ")
+             << i << " of type " << value.getType() << " is not the buffer " << wanted;
+    return success();
+  }
+
+  LogicalResult checkResults() {
+    Operation *terminator = function.front().getTerminator();
+    for (auto [i, value] : llvm::enumerate(terminator->getOperands())) {
+      auto number = static_cast<unsigned>(i);
+      auto layout = dist::resultLayout(function, number);
+      const State &state = states[value];
+      if (!layout && !state.known)
+        continue;
+      if (!layout)
+        return function.emitOpError("result ") << number << " has no dist.layout";
+      if (state.known && !state.windows && !state.localIndex &&
+          state.layout == layout.getLayout().canonicalized())
+        continue;
+      return note(terminator->emitOpError("result ")
+                      << number << ": expected layout " << layout.str() << ", got "
+                      << describe(state),
+                  value);
+    }
+    return success();
+  }
+
+  func::FuncOp function;
+  const Mesh &mesh;
+  DenseMap<Value, State> states;
+};
+
 struct VerifyPartitionedPass
     : partita::impl::VerifyPartitionedPassBase<VerifyPartitionedPass> {
   void runOnOperation() override {
-    if (auto mesh = dist::meshOf(getOperation()); !mesh) {
-      getOperation().emitOpError("is not partitioned: ") << mesh.error().message;
-      return signalPassFailure();
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isExternal())
+        continue;
+      dist::MeshAttr mesh = dist::findMesh(function);
+      if (!mesh) {
+        function.emitOpError(
+            "is not partitioned: no enclosing op has a dist.mesh attribute");
+        return signalPassFailure();
+      }
+      if (failed(Checker(function, mesh).run()))
+        return signalPassFailure();
     }
-    WalkResult result = getOperation().walk([](Operation *op) {
-      if (op->hasAttr(dist::strategyAttr))
-        return op->emitOpError("still has a dist.strategy after partitioning"),
-               WalkResult::interrupt();
-      if (isa<ModuleOp, func::FuncOp, func::ReturnOp>(op) ||
-          isa_and_nonnull<graph::GraphDialect, comm::CommDialect>(op->getDialect()))
-        return WalkResult::advance();
-      return op->emitOpError("does not belong in a partitioned program"),
-             WalkResult::interrupt();
-    });
-    if (result.wasInterrupted())
-      signalPassFailure();
   }
 };
 } // namespace

@@ -6,7 +6,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
-#include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 #include "passes/Reference/Evaluate.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -53,8 +53,7 @@ struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
     OwningOpRef<ModuleOp> local = module.clone();
     if (module->hasAttr(dist::meshAttr)) {
       PassManager manager(&getContext());
-      manager.addPass(createPartitionPass());
-      manager.addPass(createVerifyPartitionedPass());
+      buildRanksPipelineFor(manager, module);
       if (failed(manager.run(*local)))
         return signalPassFailure();
     }

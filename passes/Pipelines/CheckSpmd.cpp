@@ -3,7 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
-#include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 #include "passes/Reference/Evaluate.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -25,8 +25,7 @@ struct CheckSpmdPass : partita::impl::CheckSpmdPassBase<CheckSpmdPass> {
   void runOnOperation() override {
     OwningOpRef<ModuleOp> local = getOperation().clone();
     OpPassManager pipeline(ModuleOp::getOperationName());
-    pipeline.addPass(createPartitionPass());
-    pipeline.addPass(createVerifyPartitionedPass());
+    buildRanksPipelineFor(pipeline, getOperation());
     // A pass may only run nested pipelines on what it holds: use a manager of its own.
     PassManager manager(&getContext());
     static_cast<OpPassManager &>(manager) = pipeline;

@@ -10,15 +10,12 @@
 #include "passes/Import/Import.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Passes.h"
-#include "passes/Shard/Passes.h"
-#include "passes/Simplify/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
-#include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Transforms/Passes.h"
 
 #include <chrono>
 #include <filesystem>
@@ -63,12 +60,7 @@ Expected<void> Compiler::import() {
     return tl::unexpected(imported.error());
   module = std::move(imported->module);
   weights = std::move(imported->weights);
-  auto ok = runPasses("00-imported", [](PassManager &manager) {
-    manager.addPass(createCSEPass());
-    manager.addPass(createSimplifyPass());
-    manager.addPass(createCSEPass());
-    manager.addPass(createVerifyImportedPass());
-  });
+  auto ok = runPasses("00-imported", buildImportedPipeline);
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
   });
@@ -77,8 +69,8 @@ Expected<void> Compiler::import() {
 
 Expected<void> Compiler::annotate() {
   if (options.from >= Level::L2) {
-    auto ok = readLevel("02-annotated", [](PassManager &manager) {
-      manager.addPass(createVerifyAnnotatedPass());
+    auto ok = readLevel("02-planned", [](PassManager &manager) {
+      manager.addPass(createVerifyPlannedPass());
     });
     if (ok)
       recordPlan();
@@ -90,16 +82,15 @@ Expected<void> Compiler::annotate() {
   auto mesh = Mesh::parse(options.mesh);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  (*module)->setAttr(dist::meshAttr, StringAttr::get(&context, mesh->str()));
+  (*module)->setAttr(dist::meshAttr, dist::MeshAttr::get(&context, *mesh));
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
   shard.plan = options.plan;
   shard.explain = options.explain;
-  auto ok = runPasses("02-annotated", [&](PassManager &manager) {
-    manager.addPass(createShardPass(shard));
-    manager.addPass(createVerifyAnnotatedPass());
-  });
+  shard.allToAll = options.allToAll;
+  auto ok = runPasses("02-planned",
+                      [&](OpPassManager &manager) { buildPlanPipeline(manager, shard); });
   if (ok)
     recordPlan();
   return ok;
@@ -111,25 +102,25 @@ void Compiler::recordPlan() {
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.notes = report.notes;
   PlanStage stage;
-  stage.mesh = (*module)->getAttrOfType<StringAttr>(dist::meshAttr).getValue().str();
+  stage.mesh = dist::findMesh(*module).getMesh().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
-  auto tensor = [](StringAttr name, StringAttr layout) {
-    return PlanTensor{name ? name.getValue().str() : "",
-                      layout ? layout.getValue().str() : ""};
+  auto tensor = [](StringAttr name, dist::LayoutAttr layout) {
+    return PlanTensor{name ? name.getValue().str() : "", layout ? layout.str() : ""};
   };
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     stage.arguments.push_back(
         tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
-               function.getArgAttrOfType<StringAttr>(i, dist::layoutAttr)));
+               dist::argumentLayout(function, i)));
   for (unsigned i = 0; i < function.getNumResults(); ++i)
     stage.results.push_back(
         tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
-               function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr)));
+               dist::resultLayout(function, i)));
   for (Operation &op : function.front().without_terminator())
-    stage.nodes.push_back(
-        {dist::nodeName(&op), op.getName().getStringRef().str(),
-         op.getAttrOfType<StringAttr>(dist::strategyAttr).getValue().str()});
+    if (auto strategy = dist::strategyAttrOf(&op))
+      stage.nodes.push_back(
+          {dist::nodeName(&op), op.getName().getStringRef().str(), strategy.str()});
   plan.stages = {std::move(stage)};
+  price = dist::priceOfConversions(function);
 }
 
 Expected<void> Compiler::partition() {
@@ -140,16 +131,35 @@ Expected<void> Compiler::partition() {
                             [](PassManager &manager) {
                               manager.addPass(createVerifyPartitionedPass());
                             })
-                : runPasses("03-partitioned", [&](PassManager &manager) {
-                    manager.addPass(createPartitionPass({options.allToAll}));
-                    manager.addPass(createCSEPass());
-                    manager.addPass(createVerifyPartitionedPass());
-                  });
-  if (ok) {
-    summarize();
-    plan.stages[0].collectives = report.collectives;
-  }
-  return ok;
+                : runPasses("03-partitioned", buildRanksPipeline);
+  if (!ok)
+    return ok;
+  summarize();
+  plan.stages[0].collectives = report.collectives;
+  return options.from < Level::L3 ? checkPrice() : Expected<void>();
+}
+
+/// What was priced is what was emitted: the two are computed by different code, one from
+/// the conversions of the plan, the other from the communication ops of the program.
+Expected<void> Compiler::checkPrice() {
+  int64_t received = 0, peak = 0;
+  module->walk([&](comm::CommOpInterface op) {
+    int64_t elements = op.getReceivedElements();
+    if (elements == 0)
+      return;
+    Operation *it = op;
+    auto bytes = [&](Value value) {
+      return elementCount(shapeOf(value)) * elementBytesOf(value);
+    };
+    received += elements * elementBytesOf(it->getResult(0));
+    peak = std::max(peak, bytes(it->getOperand(0)) + bytes(it->getResult(0)));
+  });
+  if (received == price.receivedBytes && peak == price.peakBytes)
+    return {};
+  return makeError("the plan was priced at " + std::to_string(price.receivedBytes) +
+                   " bytes received and buffers of " + std::to_string(price.peakBytes) +
+                   " bytes, the program has " + std::to_string(received) + " and " +
+                   std::to_string(peak));
 }
 
 Expected<void> Compiler::readLevel(const std::string &dump,
@@ -165,10 +175,10 @@ Expected<void> Compiler::readLevel(const std::string &dump,
   auto read = parseSourceString<ModuleOp>(*text, &context, path);
   if (!read)
     return fail("is no MLIR");
-  auto mesh = read->getOperation()->getAttrOfType<StringAttr>(dist::meshAttr);
+  auto mesh = dist::findMesh(*read);
   auto wanted = Mesh::parse(options.mesh);
-  if (!mesh || !wanted || (!options.mesh.empty() && mesh.getValue() != wanted->str()))
-    return fail("the module is for mesh \"" + (mesh ? mesh.getValue().str() : "") +
+  if (!mesh || !wanted || (!options.mesh.empty() && mesh.getMesh() != *wanted))
+    return fail("the module is for mesh \"" + (mesh ? mesh.getMesh().str() : "") +
                 "\", --mesh is " + options.mesh);
   if (!read->lookupSymbol<func::FuncOp>("main"))
     return fail("the module has no function 'main'");
@@ -180,12 +190,10 @@ Expected<void> Compiler::readLevel(const std::string &dump,
 }
 
 Expected<void> Compiler::runPasses(const std::string &dump,
-                                   const std::function<void(PassManager &)> &add) {
+                                   const std::function<void(OpPassManager &)> &add) {
   PassManager manager(&context);
-  // Once per stage: a twentieth of a compile would be verification between passes.
-  manager.enableVerifier(false);
   add(manager);
-  if (failed(manager.run(*module)) || failed(mlir::verify(*module)))
+  if (failed(manager.run(*module)))
     return makeError(error.empty() ? "the pipeline failed" : error);
   if (options.dumpDir.empty() || options.from > Level::L0)
     return {};
@@ -209,16 +217,15 @@ void Compiler::summarize() {
           static_cast<int64_t>(byteWidth(*dtypeOf(type.getElementType())));
     }
     auto communicate = dyn_cast<comm::CommOpInterface>(op);
-    if (!communicate || communicate.getReceivedElements() == 0)
+    int64_t received = communicate ? communicate.getReceivedElements() : 0;
+    if (received == 0)
       return;
     std::string axes;
-    for (const std::string &axis : communicate.getAxisNames())
-      axes += (axes.empty() ? "" : ",") + axis;
-    Type element = getElementTypeOrSelf(op->getResult(0).getType());
-    report.collectives.push_back(
-        {op->getName().stripDialect().str(), axes, dist::nodeName(op),
-         communicate.getReceivedElements() *
-             static_cast<int64_t>(byteWidth(*dtypeOf(element)))});
+    for (const AxisRef &axis : communicate.getAxes())
+      axes += (axes.empty() ? "" : ",") + communicate.getDevices().str(axis);
+    report.collectives.push_back({op->getName().stripDialect().str(), axes,
+                                  dist::nodeName(op),
+                                  received * elementBytesOf(op->getResult(0))});
   });
 }
 

@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Rule/Sharding/Propagation.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -31,15 +32,17 @@ public:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   WeightTable weights;
   CompileReport report;
-  Plan plan; ///< filled by annotate() and partition()
+  Plan plan;   ///< filled by annotate() and partition()
+  Price price; ///< of the plan, before it is partitioned
 
 private:
   /// Replaces the module by what an earlier run has written for a level, and verifies it.
   Expected<void> readLevel(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &verifiers);
   Expected<void> runPasses(const std::string &dump,
-                           const std::function<void(mlir::PassManager &)> &add);
+                           const std::function<void(mlir::OpPassManager &)> &add);
   void recordPlan();
+  Expected<void> checkPrice();
   void summarize();
 
   const CompileOptions &options;

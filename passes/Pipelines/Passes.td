@@ -7,7 +7,7 @@ include "mlir/Pass/PassBase.td"
 def CheckSpmdPass : Pass<"partita-check-spmd", "::mlir::ModuleOp"> {
   let summary = "Prove on virtual ranks that the partitioned program equals the original";
   let description = [{
-    Partitions a copy of every annotated function, evaluates both on the same random
+    Plans (where that is not done) and partitions a copy of every function with strategies, evaluates both on the same random
     inputs and weights, on as many virtual ranks as the mesh has, with garbage in all
     padding, and compares. An error names the first difference; the module is not changed.
   }];
@@ -46,14 +46,6 @@ def VerifyImportedPass : Pass<"partita-verify-imported", "::mlir::ModuleOp"> {
   let description = [{
     Fails at an op that is not of the graph dialect (functions and returns aside), and at
     anything that carries a `dist` attribute. Shapes are static by the ops' own types.
-  }];
-}
-
-def VerifyAnnotatedPass : Pass<"partita-verify-annotated", "::mlir::ModuleOp"> {
-  let summary = "Gate of level L2: a mesh, a strategy on every op, layouts at both ends";
-  let description = [{
-    The dist dialect checks every attribute that is there; this pass fails where one is
-    missing.
   }];
 }
 

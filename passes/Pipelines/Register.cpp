@@ -6,6 +6,7 @@
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Simplify/Passes.h"
 
@@ -22,4 +23,5 @@ void partita::registerPartitaPasses() {
   registerPartitionPasses();
   registerCodegenCPUPasses();
   registerPipelinesPasses();
+  registerPartitaPipelines();
 }

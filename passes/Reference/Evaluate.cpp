@@ -78,11 +78,13 @@ private:
       done = exchange(communicate);
     else if (auto halo = dyn_cast<comm::HaloOp>(op))
       tensors[halo.getResult()] =
-          executeHalo(mesh, halo.getHalo(mesh), tensors[halo.getInput()]);
+          executeHalo(mesh, halo.getHalo(), tensors[halo.getInput()]);
     else if (auto mask = dyn_cast<comm::MaskOp>(op))
       done = clean(mask);
     else if (auto index = dyn_cast<comm::LocalIndexOp>(op))
       done = localize(index);
+    else if (isa<dist::ReshardOp, dist::WindowOp>(op)) // global: the same tensor
+      tensors[op.getResult(0)] = tensors[op.getOperand(0)];
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
       done = load(weight);
     else
@@ -103,14 +105,14 @@ private:
 
   Expected<void> exchange(comm::StepOpInterface op) {
     ReshardPlan plan;
-    plan.steps.push_back(op.getStep(mesh));
+    plan.steps.push_back(op.getStep());
     tensors[op->getResult(0)] =
         executeReshard(mesh, plan, tensors[op->getOperand(0)], poison);
     return {};
   }
 
   Expected<void> clean(comm::MaskOp op) {
-    Layout layout = *Layout::parse(op.getLayout().str(), mesh);
+    Layout layout = op.getLayout().getLayout();
     // What counts is where elements live: of the ranks that hold partial values, each
     // has its own.
     layout.partial.clear();
@@ -119,7 +121,7 @@ private:
       if (!llvm::is_contained(op.getDims(), d))
         layout.dims[d] =
             DimLayout{{DimFactor{layout.dims[d].local(), layout.dims[d].local(), {}}}};
-    ReduceKind kind = *reduceKindFromName(op.getKind().str());
+    ReduceKind kind = op.getKind().getValue();
     std::vector<HostTensor> result = tensors[op.getInput()];
     HostTensor ones = HostTensor::zeros(DType::U8, layout.globalShape());
     std::fill(ones.bytes.begin(), ones.bytes.end(), std::byte{1});
@@ -138,7 +140,7 @@ private:
   }
 
   Expected<void> localize(comm::LocalIndexOp op) {
-    DimLayout dim = Layout::parse(op.getLayout().str(), mesh)->dims[0];
+    const DimLayout &dim = op.getLayout().getLayout().dims[0];
     for (size_t r = 0; r < ranks; ++r) {
       const HostTensor &indices = tensors[op.getIndices()][r];
       std::vector<int64_t> places(static_cast<size_t>(dim.size()), -1);
@@ -162,12 +164,12 @@ private:
     auto global = weights(op.getName());
     if (!global)
       return tl::unexpected(global.error());
-    auto text = op->getAttrOfType<StringAttr>(dist::layoutAttr);
+    dist::LayoutAttr layout = dist::sourceLayout(op);
     auto &slot = tensors[op.getResult()];
     for (size_t r = 0; r < ranks; ++r)
-      slot.push_back(!text ? *global
-                           : extract(mesh, *Layout::parse(text.getValue().str(), mesh),
-                                     static_cast<int64_t>(r), *global, poison));
+      slot.push_back(!layout ? *global
+                             : extract(mesh, layout.getLayout(), static_cast<int64_t>(r),
+                                       *global, poison));
     return {};
   }
 
@@ -211,10 +213,9 @@ Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs
   return std::move((*all)[0]);
 }
 
-static Expected<Layout> layoutOf(const Mesh &mesh, StringAttr text, Type type) {
-  if (!text)
-    return Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
-  return Layout::parse(text.getValue().str(), mesh);
+static Layout layoutOf(dist::LayoutAttr layout, Type type) {
+  return layout ? layout.getLayout()
+                : Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
 }
 
 /// Assembles one result and checks that replicas agree to the bit.
@@ -251,13 +252,10 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
   RankTensors locals(static_cast<size_t>(mesh->numRanks()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     auto index = static_cast<unsigned>(i);
-    auto layout =
-        layoutOf(*mesh, function.getArgAttrOfType<StringAttr>(index, dist::layoutAttr),
-                 function.getArgument(index).getType());
-    if (!layout)
-      return tl::unexpected(layout.error());
+    Layout layout = layoutOf(dist::argumentLayout(function, index),
+                             function.getArgument(index).getType());
     for (size_t r = 0; r < locals.size(); ++r)
-      locals[r].push_back(localPart(*mesh, *layout, static_cast<int64_t>(r), inputs[i]));
+      locals[r].push_back(localPart(*mesh, layout, static_cast<int64_t>(r), inputs[i]));
   }
   return evaluateLocals(function, locals, weights);
 }
@@ -273,12 +271,9 @@ Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
     return tl::unexpected(results.error());
   Tensors assembled;
   for (unsigned i = 0; i < function.getNumResults(); ++i) {
-    auto layout =
-        layoutOf(*mesh, function.getResultAttrOfType<StringAttr>(i, dist::layoutAttr),
-                 function.getResultTypes()[i]);
-    if (!layout)
-      return tl::unexpected(layout.error());
-    auto tensor = assemble(*mesh, *layout, *results, i);
+    Layout layout =
+        layoutOf(dist::resultLayout(function, i), function.getResultTypes()[i]);
+    auto tensor = assemble(*mesh, layout, *results, i);
     if (!tensor)
       return tl::unexpected(tensor.error());
     assembled.push_back(std::move(*tensor));

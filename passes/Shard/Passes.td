@@ -1,4 +1,4 @@
-//===- Passes.td - Deciding strategies ----------------------*- tablegen -*-===//
+//===- Passes.td - Deciding and planning --------------------*- tablegen -*-===//
 #ifndef PARTITA_PASSES_SHARD_PASSES
 #define PARTITA_PASSES_SHARD_PASSES
 
@@ -9,7 +9,8 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
   let description = [{
     Decides by mode and hints (partita/Rule/Decide/Hints.h) and writes `dist.mesh`,
     `dist.strategy` and `dist.layout`. What the user should know (conflicts, what stays
-    whole, which seed won) is emitted as remarks.
+    whole, which seed won) is emitted as remarks. Conversions between layouts are the next
+    pass's, `partita-insert-reshards`.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
@@ -17,10 +18,56 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
     Option<"hints", "hints", "std::string", "", "Hints file (JSON)">,
     Option<"plan", "plan", "std::string", "", "Take all strategies from this plan.json">,
     Option<"explain", "explain", "std::string", "", "Node name or glob to explain in remarks">,
+    Option<"allToAll", "all-to-all", "bool", "true",
+           "Allow all-to-all, permute and exchange; otherwise reshard by slices, gathers and reductions">,
   ];
+  let dependentDialects = ["::partita::dist::DistDialect"];
   let statistics = [
     Statistic<"numConflicts", "conflicts", "Proposals rejected by another">,
   ];
+}
+
+def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
+  let summary = "Make every conversion of a plan an op";
+  let description = [{
+    Ops have strategies; where a user wants a value in another layout than it has, a
+    `dist.reshard` is inserted behind the value, once per wanted layout, and a
+    `dist.window` for operands that are read through split windows. Partial values are
+    reduced once, to the layout from which the other users are cheapest to serve. This is
+    the only place that decides how users are served; the result is level L2.
+
+    Before, with tp = 2 and the contraction's `k` split:
+    ```mlir
+    %w = graph.weight "w" : tensor<8x6xf32>
+    %y = graph.contract %x, %w {…, dist.strategy = #dist.strategy<#mesh, {k: tp}>} : …
+    return %y : tensor<4x6xf32>
+    ```
+    After:
+    ```mlir
+    %w = graph.weight "w" : tensor<8x6xf32>
+    %w0 = dist.reshard %w to <#mesh, [{8: tp}, {6} ]> : tensor<8x6xf32>
+    %y = graph.contract %x, %w0 {…, dist.strategy = #dist.strategy<#mesh, {k: tp}>} : …
+    %y0 = dist.reshard %y to <#mesh, [{4}, {6} ]> : tensor<4x6xf32>
+    return %y0 : tensor<4x6xf32>
+    ```
+  }];
+  let dependentDialects = ["::partita::dist::DistDialect"];
+  let statistics = [
+    Statistic<"numConversions", "conversions", "Reshards and windows inserted">,
+  ];
+}
+
+def VerifyPlannedPass : Pass<"partita-verify-planned", "::mlir::ModuleOp"> {
+  let summary = "Gate of level L2: every operand is in the layout its op asks for";
+  let description = [{
+    Follows every value's layout: arguments by their `dist.layout`, results of ops by
+    their strategies, conversions by themselves. Fails where an op reads an operand in
+    another layout than its strategy asks for (partial axes included), where split windows
+    do not come from the matching `dist.window`, where a returned value is not in the
+    layout of the result, where a conversion leads to the layout it comes from, or where
+    the same value is converted to the same layout twice in one epoch. Errors carry a note
+    at the op that made the value.
+  }];
 }
 
 #endif // PARTITA_PASSES_SHARD_PASSES

@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -38,8 +39,8 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
   const FlowOp &it = graph.ops[op];
   const Strategy &strategy = decision.strategies[op];
   const AxisList axes = strategy.axes();
-  std::string text =
-      std::string(kindText(it.kind)) + "'" + it.name + "': " + strategy.str(graph.mesh, it.rule);
+  std::string text = std::string(kindText(it.kind)) + "'" + it.name +
+                     "': " + strategy.str(graph.mesh, it.rule);
   bool told = false;
   for (int32_t a : graph.allAtoms(op)) {
     // What a source was asked for is not what it has where its users read it otherwise.
@@ -82,8 +83,14 @@ private:
     auto shardMode = shardModeFromName(mode);
     if (!shardMode)
       return module.emitError("unknown mode \"" + mode + "\"");
-    if (!mesh.empty())
-      module->setAttr(dist::meshAttr, StringAttr::get(&getContext(), mesh));
+    if (!mesh.empty()) {
+      auto given = Mesh::parse(std::string_view(mesh.getValue()));
+      if (!given)
+        return module.emitError(given.error().message);
+      module->setAttr(dist::meshAttr, dist::MeshAttr::get(&getContext(), *given));
+    }
+    if (!allToAll)
+      module->setAttr(dist::noAllToAllAttr, UnitAttr::get(&getContext()));
     auto devices = dist::meshOf(module);
     if (!devices)
       return module.emitError(devices.error().message);
@@ -114,22 +121,24 @@ private:
     if (!decision)
       return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
-    settleSources(graph, decision->strategies);
+    settleArguments(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
   }
 
-  /// Whether a layout of a plan is one for a tensor of this shape.
-  static Expected<void> checkLayout(const PlanTensor &tensor,
-                                    const std::vector<int64_t> &shape, const Mesh &mesh) {
-    auto layout = Layout::parse(tensor.layout, mesh);
+  /// The layout of a plan for a tensor of this shape.
+  static Expected<dist::LayoutAttr> readLayout(func::FuncOp function,
+                                               const PlanTensor &tensor,
+                                               const std::vector<int64_t> &shape) {
+    dist::MeshAttr mesh = dist::findMesh(function);
+    auto layout = Layout::parse(tensor.layout, mesh.getMesh());
     if (!layout)
       return tl::unexpected(layout.error());
     if (layout->globalShape() != shape)
       return makeError("layout " + tensor.layout + " is for another shape");
-    return {};
+    return dist::LayoutAttr::get(function.getContext(), mesh, layout->canonicalized());
   }
 
   /// The strategies of a plan, which must be for this program and mesh.
@@ -157,53 +166,48 @@ private:
         failed(differs(stage.arguments.size(), function.getNumArguments(), "inputs")) ||
         failed(differs(stage.results.size(), function.getNumResults(), "outputs")))
       return failure();
-    auto text = [&](const std::string &value) {
-      return StringAttr::get(&getContext(), value);
-    };
     for (auto [i, op] : llvm::enumerate(ops)) {
       const PlanNode &node = stage.nodes[i];
       if (op->getName().getStringRef() != node.op)
         return mismatch("op '" + node.name + "' is a " + node.op + " there and a " +
                         op->getName().getStringRef() + " here");
+      if (op->getNumOperands() == 0)
+        continue;
       const ShardingRule &rule = flow.graph.ops[flow.numArguments + i].rule;
       auto strategy = Strategy::parse(node.strategy, flow.graph.mesh, rule);
       if (!strategy)
         return mismatch("op '" + node.name + "': " + strategy.error().message);
-      op->setAttr(dist::strategyAttr, text(node.strategy));
+      dist::setStrategy(dist::findMesh(function), op, rule, *strategy);
     }
     for (auto [i, tensor] : llvm::enumerate(stage.arguments)) {
       auto argument = function.getArgument(static_cast<unsigned>(i));
-      if (auto ok = checkLayout(tensor, shapeOf(argument), flow.graph.mesh); !ok)
-        return mismatch("input '" + tensor.name + "': " + ok.error().message);
-      function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr,
-                          text(tensor.layout));
+      auto layout = readLayout(function, tensor, shapeOf(argument));
+      if (!layout)
+        return mismatch("input '" + tensor.name + "': " + layout.error().message);
+      function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
     }
     auto results = function.front().getTerminator()->getOperands();
     for (auto [i, tensor] : llvm::enumerate(stage.results)) {
-      if (auto ok = checkLayout(tensor, shapeOf(results[i]), flow.graph.mesh); !ok)
-        return mismatch("output '" + tensor.name + "': " + ok.error().message);
-      function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr,
-                             text(tensor.layout));
+      auto layout = readLayout(function, tensor, shapeOf(results[i]));
+      if (!layout)
+        return mismatch("output '" + tensor.name + "': " + layout.error().message);
+      function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
     }
     return success();
   }
 
-  /// An argument or weight has the layout that its users agree on, else it is whole; each
-  /// rank slices what it needs.
-  void settleSources(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  /// An argument has the layout that its users agree on, else it is whole and each rank
+  /// slices what it needs.
+  void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (!graph.ops[i].isSource())
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Argument)
         continue;
-      int32_t value = graph.ops[i].results[0];
-      auto served = serveUses(graph, strategies, value);
-      Strategy strategy = Strategy::replicated(graph.ops[i].rule);
-      if (served.size() == 1 && served[0].layout.partial.empty()) {
-        const TensorFactors &tensor = graph.ops[i].rule.results[0];
-        for (size_t d = 0; d < tensor.size(); ++d)
-          for (int32_t f : tensor[d])
-            strategy.factors[f] = served[0].layout.dims[d];
-      }
-      strategies[i] = std::move(strategy);
+      auto served = serveUses(graph, strategies, op.results[0]);
+      strategies[i] =
+          served.size() == 1 && served[0].layout.partial.empty()
+              ? strategyForLayout(op.rule, op.rule.results[0], served[0].layout)
+              : Strategy::replicated(op.rule);
     }
   }
 

@@ -74,7 +74,8 @@ def Graph_PoolOp : Graph_InferredOp<"pool"> {
                        DefaultValuedAttr<BoolAttr, "false">:$count_padding);
   let extraClassDeclaration = inferred # [{
     int64_t getFlops();
-    std::vector<double> getWindowScale(unsigned dim);
+    ::mlir::Value rewriteForSplit(::mlir::OpBuilder &builder,
+                                  const ::partita::Strategy &strategy);
     ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
                                         ::mlir::ValueRange operands,
                                         ::mlir::TypeRange results,

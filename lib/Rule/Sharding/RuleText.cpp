@@ -39,7 +39,7 @@ static std::string kindText(const Factor &factor) {
     if (!factor.addends.empty())
       text += " addends" + listText(factor.addends);
     if (factor.index >= 0)
-      text += " index" + listText({factor.index});
+      text += (factor.localized ? " local index" : " index") + listText({factor.index});
   } else if (factor.kind == FactorKind::Window) {
     text = " window " + std::string(name(factor.reduce)) + " of " +
            std::to_string(factor.window.input);
@@ -80,6 +80,9 @@ std::string ShardingRule::str() const {
   for (size_t i = 0; i < linear.size(); ++i)
     text += (i ? ", " : " linear ") + std::string(name(linear[i].kind)) +
             listText(linear[i].operands);
+  for (size_t i = 0; i < fills.size(); ++i)
+    text += (i ? ", " : " fill ") + std::string(name(fills[i].kind)) +
+            listText({fills[i].operand});
   return text;
 }
 
@@ -93,7 +96,12 @@ public:
     auto ok = tensors(operands, "->");
     ok = ok ? tensors(results, "{") : ok;
     ok = ok ? loops() : ok;
-    ok = ok && in.eat("linear") ? sets() : ok;
+    ok = ok && in.eat("linear") ? sets(rule.linear) : ok;
+    std::vector<LinearSet> fills;
+    ok = ok && in.eat("fill") ? sets(fills) : ok;
+    for (const LinearSet &fill : fills)
+      for (int32_t operand : fill.operands)
+        rule.fills.push_back({fill.kind, operand});
     if (!ok)
       return tl::unexpected(ok.error());
     if (!in.atEnd())
@@ -178,6 +186,7 @@ private:
         factor.reduce = reduce;
         std::vector<int32_t> index;
         auto ok = in.eat("addends") ? list(factor.addends) : Expected<void>();
+        factor.localized = in.eat("local");
         ok = ok && in.eat("index") ? list(index) : ok;
         factor.index = index.empty() ? -1 : index[0];
         return ok;
@@ -217,13 +226,13 @@ private:
     return in.eat(")") ? Expected<void>() : in.fail("expected )");
   }
 
-  Expected<void> sets() {
+  Expected<void> sets(std::vector<LinearSet> &into) {
     do {
       auto kind = in.kind();
       if (!kind)
         return tl::unexpected(kind.error());
-      rule.linear.push_back({*kind, {}});
-      if (auto ok = list(rule.linear.back().operands); !ok)
+      into.push_back({*kind, {}});
+      if (auto ok = list(into.back().operands); !ok)
         return ok;
     } while (in.eat(","));
     return {};

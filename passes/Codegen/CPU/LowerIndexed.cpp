@@ -56,13 +56,13 @@ struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::Gathe
 /// long the rank's block is, if the dim has given blocks.
 struct LocalIndexModel
     : IndexedOpInterface::ExternalModel<LocalIndexModel, comm::LocalIndexOp> {
-  static DimLayout dimOf(Operation *op, const Mesh &mesh) {
-    return Layout::parse(cast<comm::LocalIndexOp>(op).getLayout().str(), mesh)->dims[0];
+  static const DimLayout &dimOf(Operation *op) {
+    return cast<comm::LocalIndexOp>(op).getLayout().getLayout().dims[0];
   }
 
   std::vector<RankValueSpec> getRankValues(Operation *op, const Mesh &mesh) const {
     std::vector<RankValueSpec> values;
-    DimLayout dim = dimOf(op, mesh);
+    const DimLayout &dim = dimOf(op);
     for (const DimFactor &factor : dim.factors)
       values.push_back(
           {PARTITA_RANK_BLOCK_START, factor.size, factor.local(), factor.axes});
@@ -80,7 +80,7 @@ struct LocalIndexModel
                     ArrayRef<Value> index) const {
     OpBuilder &b = e.builder;
     Location at = e.location;
-    DimLayout dim = dimOf(op, *dist::meshOf(op)); // verified
+    const DimLayout &dim = dimOf(op);
     Value given = e.loadAt(e.node(number).reads[0], index);
     Value rest = dataIndex(e, given, dim.size());
     Value place = e.integer(0), isHere;

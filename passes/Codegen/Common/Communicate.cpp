@@ -56,7 +56,7 @@ namespace {
 class StepFormer {
 public:
   StepFormer(comm::StepOpInterface op, TaskFormer &former)
-      : op(op), former(former), step(op.getStep(former.mesh())), g(stepGeometry(step)),
+      : op(op), former(former), step(op.getStep()), g(stepGeometry(step)),
         type(codegen::dtypeOf(op->getOperand(0))) {}
 
   LogicalResult form() {
@@ -197,7 +197,7 @@ struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
 struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto haloOp = cast<comm::HaloOp>(op);
-    Halo halo = haloOp.getHalo(former.mesh());
+    Halo halo = haloOp.getHalo();
     Value result = haloOp.getResult();
     DType type = codegen::dtypeOf(result);
     Tensor source = former.tensorOf(haloOp.getInput()), target;
@@ -244,7 +244,7 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
 struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto mask = cast<comm::MaskOp>(op);
-    Layout layout = *Layout::parse(mask.getLayout().str(), former.mesh());
+    const Layout &layout = mask.getLayout().getLayout();
     DType type = codegen::dtypeOf(mask.getInput());
     bool inPlace = former.mayOverwrite(mask.getInput(), op);
     Tensor source = former.denseOf(mask.getInput()), target = source;
@@ -252,7 +252,7 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
       target = former.copied(source, type, sourceName(op));
     target.view = View::dense(shapeOf(mask.getResult()));
     former.setTensor(mask.getResult(), target);
-    int64_t bits = neutralBits(type, *reduceKindFromName(mask.getKind().str()));
+    int64_t bits = neutralBits(type, mask.getKind().getValue());
     for (int64_t d : mask.getDims()) {
       const DimFactor &major = layout.dims[static_cast<size_t>(d)].factors[0];
       task::Mask p;

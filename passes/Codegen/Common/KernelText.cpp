@@ -39,7 +39,7 @@ static void printOp(raw_ostream &os, Operation *op) {
   os << op->getName();
   SmallVector<NamedAttribute> attributes;
   for (NamedAttribute attribute : op->getAttrDictionary())
-    if (attribute.getName() != dist::strategyAttr)
+    if (!attribute.getName().getValue().starts_with("dist."))
       attributes.push_back(attribute);
   if (!attributes.empty())
     os << " " << DictionaryAttr::get(op->getContext(), attributes);

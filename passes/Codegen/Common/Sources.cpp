@@ -12,8 +12,7 @@ namespace {
 struct WeightModel : TaskOpInterface::ExternalModel<WeightModel, graph::WeightOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     Value value = op->getResult(0);
-    Layout layout =
-        layoutFrom(former.mesh(), op->getAttr(dist::layoutAttr), shapeOf(value));
+    Layout layout = layoutFrom(dist::sourceLayout(op), shapeOf(value));
     TensorSpec spec{Role::Weight, codegen::dtypeOf(value),
                     cast<graph::WeightOp>(op).getName().str(), layout.globalShape(),
                     layout.str(former.mesh())};

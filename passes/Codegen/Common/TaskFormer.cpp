@@ -31,11 +31,8 @@ DType codegen::dtypeOf(Value value) {
   return *partita::dtypeOf(getElementTypeOrSelf(value.getType()));
 }
 
-Layout codegen::layoutFrom(const Mesh &mesh, Attribute attribute, const Shape &shape) {
-  auto text = dyn_cast_or_null<StringAttr>(attribute);
-  if (!text)
-    return Layout::replicated(shape);
-  return *Layout::parse(text.getValue().str(), mesh); // verified by the dialect
+Layout codegen::layoutFrom(dist::LayoutAttr layout, const Shape &shape) {
+  return layout ? layout.getLayout() : Layout::replicated(shape);
 }
 
 //===----------------------------------------------------------------------===//
@@ -59,8 +56,7 @@ static std::string interfaceName(Attribute name, const char *fallback, unsigned 
 LogicalResult TaskFormer::formInputs() {
   for (BlockArgument argument : function.getArguments()) {
     unsigned i = argument.getArgNumber();
-    Layout layout =
-        layoutFrom(mesh(), function.getArgAttr(i, dist::layoutAttr), shapeOf(argument));
+    Layout layout = layoutFrom(dist::argumentLayout(function, i), shapeOf(argument));
     TensorEntry entry;
     entry.spec = {Role::Input, dtypeOf(argument),
                   interfaceName(function.getArgAttr(i, "graph.name"), "input_", i),
@@ -94,8 +90,7 @@ LogicalResult TaskFormer::formResults() {
   for (OpOperand &use : terminator->getOpOperands()) {
     unsigned i = use.getOperandNumber();
     Value value = use.get();
-    Layout layout =
-        layoutFrom(mesh(), function.getResultAttr(i, dist::layoutAttr), shapeOf(value));
+    Layout layout = layoutFrom(dist::resultLayout(function, i), shapeOf(value));
     TensorEntry entry;
     entry.spec = {Role::Output, dtypeOf(value),
                   interfaceName(function.getResultAttr(i, "graph.name"), "output_", i),

@@ -13,7 +13,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
-#include "dialects/Interfaces/OpInterfaces.h"
+#include "dialects/Dist/Dist.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -133,7 +133,7 @@ std::string sourceName(mlir::Operation *op);
 /// The element type of a tensor value.
 DType dtypeOf(mlir::Value value);
 /// The layout on an argument, result or op attribute; replicated if there is none.
-Layout layoutFrom(const Mesh &mesh, mlir::Attribute attribute, const Shape &shape);
+Layout layoutFrom(dist::LayoutAttr layout, const Shape &shape);
 
 } // namespace partita::codegen
 

@@ -88,6 +88,10 @@ struct Step {
 Expected<Step> stepBetween(const Mesh &mesh, StepKind kind, const Layout &before,
                            const Layout &after);
 
+/// Whether there is such a step: as stepBetween, but never looks at single ranks.
+Expected<void> verifyStep(const Mesh &mesh, StepKind kind, const Layout &before,
+                          const Layout &after);
+
 struct ReshardOptions {
   /// False forbids AllToAll, Permute and Exchange: only slices, gathers and reductions.
   /// Given blocks are still gathered and sliced by Exchange, as their lengths differ.

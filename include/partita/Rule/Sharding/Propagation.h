@@ -20,6 +20,7 @@
 #define PARTITA_RULE_SHARDING_PROPAGATION_H
 
 #include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Price.h"
 
 #include <map>
 #include <set>
@@ -78,18 +79,6 @@ std::vector<Strategy> strategiesOf(const FlowGraph &graph,
                                    const std::vector<AxisList> &axes,
                                    const std::vector<Seed> &seeds = {});
 
-/// What a set of strategies costs one rank per run of the program.
-struct Price {
-  int64_t receivedBytes = 0; ///< by the reshard planner, worst rank per step
-  int64_t flops = 0;
-  int64_t weightBytes = 0; ///< weights one rank holds
-  /// Seconds at a nominal 100 GFLOP/s and 5 GB/s: only for comparing seeds.
-  double score() const {
-    return static_cast<double>(flops) / 1e11 + static_cast<double>(receivedBytes) / 5e9;
-  }
-};
-Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies);
-
 /// The layouts that users of a value ask for and the reshards that serve them, each
 /// once: from the producer's layout to `steps[i].layout`, or from an earlier entry.
 struct ServedLayout {
@@ -103,9 +92,15 @@ struct ServedLayout {
 /// Partial values are reduced once, to the layout from which the others are cheapest. A
 /// halo comes from whatever layout of the value needs the fewest elements moved; users
 /// with equal windows share it. Of a source it comes from the parts of the dims that are
-/// not read through windows.
-std::vector<ServedLayout>
-serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
+/// not read through windows. Layouts are canonical. Entries that are equal to the
+/// produced layout are there too: nothing leads to them.
+std::vector<ServedLayout> serveUses(const FlowGraph &graph,
+                                    const std::vector<Strategy> &strategies,
+                                    int32_t value, const ReshardOptions &options = {});
+
+/// Prices the conversions that serveUses names, and the work of the ops.
+Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+            const ReshardOptions &options = {});
 
 } // namespace partita
 

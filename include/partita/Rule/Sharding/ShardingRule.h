@@ -70,6 +70,8 @@ struct Factor {
   /// split, the operand is turned into places in the rank's block, -1 for those that lie
   /// in another one (comm.local_index), which the local op must take for zero.
   int32_t index = -1;
+  /// Of a local op with `index`: the operand holds places in the rank's block already.
+  bool localized = false;
   /// What texts call the loop; empty: a letter by its number, see ShardingRule::loopName.
   std::string name = {};
 
@@ -91,11 +93,20 @@ struct LinearSet {
   bool operator==(const LinearSet &) const = default;
 };
 
+/// The op acts on what it reads in the padding of this operand (an index, a divisor) and
+/// does not only compute with it: the neutral element of `kind` must stand there.
+struct PaddingFill {
+  ReduceKind kind = ReduceKind::Sum;
+  int32_t operand = 0;
+  bool operator==(const PaddingFill &) const = default;
+};
+
 struct ShardingRule {
   std::vector<Factor> factors;
   std::vector<TensorFactors> operands;
   std::vector<TensorFactors> results;
   std::vector<LinearSet> linear;
+  std::vector<PaddingFill> fills;
 
   int32_t addFactor(int64_t size, FactorKind kind = FactorKind::Parallel,
                     ReduceKind reduce = ReduceKind::Sum);
@@ -116,7 +127,8 @@ struct ShardingRule {
   /// Everything the rule says, loops by name:
   ///   m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)
   ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 reach 3 low 1}
-  /// A reduction may add `addends(2)` and `index(1)`.
+  /// A reduction may add `addends(2)` and `index(1)` or `local index(1)`; behind the
+  /// linear sets may stand `fill sum(1)`.
   std::string str() const;
   /// The inverse; the result is verified.
   static Expected<ShardingRule> read(std::string_view text);

@@ -1,7 +1,6 @@
-//===- VerifyLevels.cpp - Gates of levels L0 and L2 -----------------------===//
+//===- VerifyImported.cpp - Gate of level L0 ------------------------------===//
 #include "passes/Pipelines/Passes.h"
 
-#include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -9,7 +8,6 @@
 
 namespace partita {
 #define GEN_PASS_DEF_VERIFYIMPORTEDPASS
-#define GEN_PASS_DEF_VERIFYANNOTATEDPASS
 #include "passes/Pipelines/Passes.h.inc"
 } // namespace partita
 
@@ -40,35 +38,6 @@ struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImported
     };
     if (failed(walkAll(getOperation(), check)))
       signalPassFailure();
-  }
-};
-
-struct VerifyAnnotatedPass : partita::impl::VerifyAnnotatedPassBase<VerifyAnnotatedPass> {
-  void runOnOperation() override {
-    if (auto mesh = dist::meshOf(getOperation()); !mesh) {
-      getOperation().emitOpError("is not annotated: ") << mesh.error().message;
-      return signalPassFailure();
-    }
-    auto check = [](Operation *op) -> LogicalResult {
-      if (isa<ShardingRuleOpInterface>(op) && !op->hasAttr(dist::strategyAttr))
-        return op->emitOpError("has no dist.strategy");
-      if (auto function = dyn_cast<func::FuncOp>(op))
-        return checkEnds(function);
-      return success();
-    };
-    if (failed(walkAll(getOperation(), check)))
-      signalPassFailure();
-  }
-
-private:
-  static LogicalResult checkEnds(func::FuncOp function) {
-    for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      if (!function.getArgAttr(i, dist::layoutAttr))
-        return function.emitOpError("argument ") << i << " has no dist.layout";
-    for (unsigned i = 0; i < function.getNumResults(); ++i)
-      if (!function.getResultAttr(i, dist::layoutAttr))
-        return function.emitOpError("result ") << i << " has no dist.layout";
-    return success();
   }
 };
 } // namespace

@@ -1,0 +1,80 @@
+//===- ConversionPrice.cpp - What the conversions of a program cost -------===//
+#include "dialects/Dist/ProgramFlow.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::dist;
+
+namespace {
+/// Follows layouts from each value through the conversions of it.
+class Pricer {
+public:
+  explicit Pricer(FunctionOpInterface function)
+      : function(function), mesh(findMesh(function).getMesh()),
+        options(reshardOptionsOf(function)) {}
+
+  Price run() {
+    for (BlockArgument argument : function.getArguments())
+      if (auto layout = argumentLayout(function, argument.getArgNumber()))
+        begin(argument, layout.getLayout());
+    for (Operation &op : function.front())
+      visit(op);
+    return price;
+  }
+
+private:
+  /// Where a value stands: in which tree, at which node, in which layout.
+  struct Place {
+    size_t tree = 0, node = 0;
+    Layout layout;
+  };
+
+  void begin(Value value, const Layout &layout) {
+    trees.emplace_back(mesh, options, elementBytesOf(value), price);
+    places[value] = {trees.size() - 1, 0, layout.canonicalized()};
+  }
+
+  void visit(Operation &op) {
+    if (auto reshard = dyn_cast<ReshardOp>(op))
+      return convert(reshard);
+    if (auto window = dyn_cast<WindowOp>(op)) {
+      // Of a source the buffer is filled from slices that the rank reads.
+      if (auto place = places.find(window.getInput()); place != places.end())
+        trees[place->second.tree].window(place->second.node,
+                                         window.getWindows().from(place->second.layout));
+      else
+        begin(window.getInput(), Layout::replicated(shapeOf(window.getInput())));
+      return;
+    }
+    auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+    if (!shardable || op.getNumOperands() == 0)
+      return;
+    auto rule = shardable.inferShardingRule();
+    auto strategy = rule ? strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    for (unsigned i = 0; strategy && i < op.getNumResults(); ++i)
+      begin(op.getResult(i), partita::resultLayout(*rule, *strategy, i));
+  }
+
+  void convert(ReshardOp op) {
+    Layout to = op.getLayout().getLayout().canonicalized();
+    auto found = places.find(op.getInput());
+    if (found == places.end()) // a source: each rank reads its slices
+      return begin(op.getResult(), to);
+    Place place = found->second;
+    place.node = trees[place.tree].convert(place.node, place.layout, to);
+    place.layout = std::move(to);
+    places[op.getResult()] = std::move(place);
+  }
+
+  FunctionOpInterface function;
+  const Mesh &mesh;
+  ReshardOptions options;
+  Price price;
+  std::vector<StepTree> trees;
+  DenseMap<Value, Place> places;
+};
+} // namespace
+
+Price dist::priceOfConversions(FunctionOpInterface function) {
+  return Pricer(function).run();
+}

@@ -1,0 +1,128 @@
+//===- DistBase.td - The dist dialect and its attributes ----*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_DIST_DISTBASE
+#define PARTITA_DIALECTS_DIST_DISTBASE
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/OpBase.td"
+
+def Dist_Dialect : Dialect {
+  let name = "dist";
+  let cppNamespace = "::partita::dist";
+  let summary = "What a plan says about a program: mesh, strategies, layouts, conversions";
+  let description = [{
+    Attributes are written at stable points only; analyses keep the same facts in C++
+    structures. Each is parsed once, into the structs of partita/Base and partita/Rule,
+    and verified when it is made.
+
+    | attribute | stands on | value |
+    |---|---|---|
+    | `dist.mesh` | module | `#dist.mesh<dp=2, tp=4>` |
+    | `dist.strategy` | an op with a sharding rule | `#dist.strategy<#mesh, {m: dp}>` |
+    | `dist.rule` | the same op in one rank's program | `#dist.rule<"m k, k n -> m n …">` |
+    | `dist.layout` | function argument or result, local weight or constant | `#dist.layout<#mesh, [{8: dp} ]>` |
+    | `dist.no_all_to_all` | module | unit: conversions by slices, gathers and reductions |
+
+    A layout or strategy has its mesh in it, so that it is complete by itself; files name
+    the mesh once, as an alias. Conversions are ops: `dist.reshard` and `dist.window`.
+    They have no memory effect and are not speculatable: equal ones (operand, layout and
+    epoch) merge, unused ones go, nothing moves out of a region. docs/plan-ir.md has the
+    levels and their gates.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
+  let hasRegionResultAttrVerify = 1;
+  let extraClassDeclaration = [{
+    void registerAttributes();
+  }];
+}
+
+class Dist_Attr<string className, string attrMnemonic>
+    : AttrDef<Dist_Dialect, className> {
+  let mnemonic = attrMnemonic;
+  let hasCustomAssemblyFormat = 1;
+}
+
+/// A parameter that is a plain struct of lib/: handed out by reference.
+class Dist_Struct<string type> : AttrParameter<type, "", "const " # type # " &">;
+
+def Dist_MeshAttr : Dist_Attr<"Mesh", "mesh"> {
+  let summary = "Named axes of devices";
+  let description = [{ `#dist.mesh<dp=2, tp=4>`; `#dist.mesh<>` is one rank. }];
+  let parameters = (ins Dist_Struct<"::partita::Mesh">:$mesh);
+}
+
+def Dist_LayoutAttr : Dist_Attr<"Layout", "layout"> {
+  let summary = "Where each element of a tensor lives";
+  let description = [{
+    The mesh, then the text of partita/Base/Layout/Layout.h:
+    `#dist.layout<#mesh, [{8: dp}, {3}*{256: tp} ] partial sum {sp}>`.
+  }];
+  let parameters = (ins "::partita::dist::MeshAttr":$mesh,
+                        Dist_Struct<"::partita::Layout">:$layout);
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    const ::partita::Mesh &devices() const { return getMesh().getMesh(); }
+    std::string str() const { return getLayout().str(devices()); }
+    /// The same layout in the form in which equal placements are equal.
+    LayoutAttr canonical() const;
+  }];
+}
+
+def Dist_StrategyAttr : Dist_Attr<"Strategy", "strategy"> {
+  let summary = "The axes of an op's loops, by name";
+  let description = [{
+    The mesh, then the text of NamedStrategy in partita/Rule/Sharding/ShardingRule.h:
+    `#dist.strategy<#mesh, {m: dp, k: {9/10: tp}} pass sum(0, 1) {sp}>`. Loops that are
+    not named are whole.
+  }];
+  let parameters = (ins "::partita::dist::MeshAttr":$mesh,
+                        Dist_Struct<"::partita::NamedStrategy">:$strategy);
+  let extraClassDeclaration = [{
+    const ::partita::Mesh &devices() const { return getMesh().getMesh(); }
+    std::string str() const { return getStrategy().str(devices()); }
+    /// The strategy for a rule, checked against it.
+    ::partita::Expected<::partita::Strategy>
+    resolve(const ::partita::ShardingRule &rule) const;
+  }];
+}
+
+def Dist_RuleAttr : Dist_Attr<"Rule", "rule"> {
+  let summary = "The sharding rule of an op before it became one rank's";
+  let description = [{
+    The text of ShardingRule::str in quotes. Shapes of one rank do not tell it any more:
+    a loop of 4 that 4 ranks share has one iteration on each.
+  }];
+  let parameters = (ins Dist_Struct<"::partita::ShardingRule">:$rule);
+}
+
+def Dist_KindAttr : Dist_Attr<"Kind", "kind"> {
+  let summary = "A kind of reduction: sum, max, min or prod";
+  let parameters = (ins "::partita::ReduceKind":$value);
+}
+
+def Dist_WindowsAttr : Dist_Attr<"Windows", "windows"> {
+  let summary = "Window buffers: which elements the windows of a rank cover";
+  let description = [{
+    The layout of the windows' positions: as one of the operand, but dims that are read
+    through windows count windows. Then each such dim: windows begin `stride` elements
+    apart and cover `reach` elements, the first begins `low` elements before the dim. A
+    rank with B positions has (B − 1) · stride + reach elements, from those of its first
+    position on; where there are none (pads, padding) stands the neutral element of
+    `fill`. See partita/Base/Layout/Halo.h.
+
+        #dist.windows<#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
+                      dim 2 stride 1 reach 3 low 1, fill sum>
+  }];
+  let parameters = (ins "::partita::dist::LayoutAttr":$positions,
+                        Dist_Struct<"std::vector<::partita::HaloWindow>">:$windows,
+                        "::partita::ReduceKind":$fill);
+  let extraClassDeclaration = [{
+    const ::partita::Mesh &devices() const { return getPositions().devices(); }
+    /// The exchange that fills the buffers from a tensor in layout `before`.
+    ::partita::Halo from(const ::partita::Layout &before) const;
+    static WindowsAttr of(::partita::dist::MeshAttr mesh, const ::partita::Halo &halo);
+  }];
+}
+
+#endif // PARTITA_DIALECTS_DIST_DISTBASE

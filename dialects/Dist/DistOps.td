@@ -1,0 +1,57 @@
+//===- DistOps.td - Conversions in a planned program --------*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_DIST_DISTOPS
+#define PARTITA_DIALECTS_DIST_DISTOPS
+
+include "dialects/Dist/DistBase.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Dist_Tensor : StaticShapeTensorOf<[AnyType]>;
+
+/// A conversion of a planned program: global shapes, the type of its operand.
+class Dist_ConversionOp<string mnemonic>
+    : Op<Dist_Dialect, mnemonic, [NoMemoryEffect, SameOperandsAndResultType]> {
+  let results = (outs Dist_Tensor:$result);
+  let hasVerifier = 1;
+}
+
+def Dist_ReshardOp : Dist_ConversionOp<"reshard"> {
+  let summary = "The same tensor in another layout";
+  let description = [{
+    Each conversion of a plan stands where it happens, and serves whoever uses its result.
+    Of a weight or constant it means that the tensor is read so, each rank its slices,
+    without communication; such a layout has no partial axes. Two conversions of one value
+    that must stay apart (a weight gathered again for the backward pass) have different
+    epochs.
+
+    ```mlir
+    %1 = dist.reshard %0 to <#mesh, [{8: tp}, {6} ]> : tensor<8x6xf32>
+    %2 = dist.reshard %w to <#mesh, [{4}, {6} ]> epoch 1 : tensor<4x6xf32>
+    ```
+  }];
+  let arguments = (ins Dist_Tensor:$input, Dist_LayoutAttr:$layout,
+                       DefaultValuedAttr<I64Attr, "0">:$epoch);
+  let assemblyFormat =
+      "$input `to` $layout (`epoch` $epoch^)? attr-dict `:` type($result)";
+  let hasCanonicalizer = 1;
+}
+
+def Dist_WindowOp : Dist_ConversionOp<"window"> {
+  let summary = "The elements that each rank's windows cover, from whoever holds them";
+  let description = [{
+    The operand of a convolution or pooling whose windows are split. The result is no
+    layout of the tensor, as buffers overlap; it may be used only by an op whose strategy
+    asks for just this buffer.
+
+    ```mlir
+    %1 = dist.window %0 to <#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
+                            dim 2 stride 1 reach 3 low 1, fill sum> : tensor<1x4x8x8xf32>
+    ```
+  }];
+  let arguments = (ins Dist_Tensor:$input, Dist_WindowsAttr:$windows,
+                       DefaultValuedAttr<I64Attr, "0">:$epoch);
+  let assemblyFormat =
+      "$input `to` $windows (`epoch` $epoch^)? attr-dict `:` type($result)";
+}
+
+#endif // PARTITA_DIALECTS_DIST_DISTOPS

@@ -1,0 +1,61 @@
+//===- Price.h - What the conversions of a plan cost ------------*- C++ -*-===//
+//
+// Conversions are priced as the steps that will be emitted. The same tree of steps prices
+// a set of strategies (a search, which has no IR) and the conversions of a program (L2).
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RULE_SHARDING_PRICE_H
+#define PARTITA_RULE_SHARDING_PRICE_H
+
+#include "partita/Base/Layout/Halo.h"
+
+namespace partita {
+
+/// What a set of strategies costs one rank per run of the program.
+struct Price {
+  int64_t receivedBytes = 0; ///< by the reshard planner, worst rank per step
+  int64_t collectives = 0;   ///< steps and windows by which ranks receive something
+  int64_t peakBytes = 0;     ///< most bytes that go into and come out of one of them
+  int64_t flops = 0;
+  int64_t weightBytes = 0; ///< weights one rank holds
+  /// Seconds at a nominal 100 GFLOP/s and 5 GB/s: only for comparing seeds.
+  double score() const {
+    return static_cast<double>(flops) / 1e11 + static_cast<double>(receivedBytes) / 5e9;
+  }
+};
+
+/// The steps that turn one value into the forms in which its users want it. A step that
+/// several conversions begin with is there once, as in the partitioned program. Node 0 is
+/// the value itself.
+class StepTree {
+public:
+  StepTree(const Mesh &mesh, const ReshardOptions &options, int64_t elementBytes,
+           Price &price)
+      : mesh(mesh), options(options), elementBytes(elementBytes), price(price) {}
+
+  /// Adds what leads from the value at `node`, which is in layout `from`, to `to`;
+  /// returns the node it is at then. Layouts are canonical.
+  size_t convert(size_t node, const Layout &from, const Layout &to);
+  /// Adds the exchange that fills window buffers from the value at `node`.
+  void window(size_t node, const Halo &halo);
+
+private:
+  struct Node {
+    size_t from;
+    StepKind kind;
+    Layout before, after;
+  };
+  size_t add(size_t from, const Step &step);
+  void count(int64_t received, int64_t in, int64_t out);
+
+  const Mesh &mesh;
+  ReshardOptions options;
+  int64_t elementBytes;
+  Price &price;
+  std::vector<Node> nodes; ///< nodes 1, 2, …
+  std::vector<std::pair<size_t, Halo>> windows;
+};
+
+} // namespace partita
+
+#endif // PARTITA_RULE_SHARDING_PRICE_H

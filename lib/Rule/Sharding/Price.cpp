@@ -1,0 +1,89 @@
+//===- Price.cpp - What the conversions of a plan cost --------------------===//
+#include "partita/Rule/Sharding/Propagation.h"
+
+#include <algorithm>
+
+using namespace partita;
+
+size_t StepTree::convert(size_t node, const Layout &from, const Layout &to) {
+  if (from == to)
+    return node;
+  auto plan = planReshard(mesh, from, to, options);
+  if (!plan)
+    return node;
+  for (const Step &step : plan->steps)
+    if (step.kind != StepKind::View)
+      node = add(node, step);
+  return node;
+}
+
+void StepTree::window(size_t node, const Halo &halo) {
+  std::pair<size_t, Halo> entry(node, halo);
+  if (std::find(windows.begin(), windows.end(), entry) != windows.end())
+    return;
+  windows.push_back(std::move(entry));
+  count(haloElements(mesh, halo), halo.before.localElements(),
+        elementCount(halo.shape()));
+}
+
+size_t StepTree::add(size_t from, const Step &step) {
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].from == from && nodes[i].kind == step.kind &&
+        nodes[i].before == step.before && nodes[i].after == step.after)
+      return i + 1;
+  nodes.push_back({from, step.kind, step.before, step.after});
+  count(step.receivedElements, step.before.localElements(), step.after.localElements());
+  return nodes.size();
+}
+
+void StepTree::count(int64_t received, int64_t in, int64_t out) {
+  if (received == 0)
+    return;
+  ++price.collectives;
+  price.receivedBytes += received * elementBytes;
+  price.peakBytes = std::max(price.peakBytes, (in + out) * elementBytes);
+}
+
+static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                       int32_t number, const ReshardOptions &options, Price &price) {
+  const FlowValue &value = graph.values[static_cast<size_t>(number)];
+  const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
+  auto served = serveUses(graph, strategies, number, options);
+  if (producer.kind == FlowKind::Source) {
+    for (const ServedLayout &s : served)
+      price.weightBytes += s.layout.localElements() * value.elementBytes;
+    return;
+  }
+  if (served.empty())
+    return;
+  Layout produced =
+      resultLayout(producer.rule, strategies[static_cast<size_t>(value.producer)],
+                   static_cast<size_t>(value.result))
+          .canonicalized();
+  StepTree steps(graph.mesh, options, value.elementBytes, price);
+  std::vector<size_t> nodes;
+  for (const ServedLayout &s : served) {
+    bool first = s.from < 0;
+    size_t node = first ? 0 : nodes[static_cast<size_t>(s.from)];
+    const Layout &at = first ? produced : served[static_cast<size_t>(s.from)].layout;
+    if (s.halo)
+      steps.window(node, *s.halo);
+    nodes.push_back(s.halo ? node : steps.convert(node, at, s.layout));
+  }
+}
+
+Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                     const ReshardOptions &options) {
+  Price price;
+  for (size_t v = 0; v < graph.values.size(); ++v)
+    if (graph.values[v].producer >= 0)
+      priceValue(graph, strategies, static_cast<int32_t>(v), options, price);
+  for (size_t op = 0; op < graph.ops.size(); ++op) {
+    int64_t shards = 1;
+    for (const DimLayout &factor : strategies[op].factors)
+      for (const DimFactor &sub : factor.factors)
+        shards *= sub.shards();
+    price.flops += graph.ops[op].flops / shards;
+  }
+  return price;
+}

@@ -1,0 +1,94 @@
+//===- Pipelines.cpp - The pipelines of all commands ----------------------===//
+#include "passes/Pipelines/Pipelines.h"
+
+#include "dialects/Dist/Dist.h"
+#include "passes/Codegen/CPU/Passes.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Passes.h"
+#include "passes/Simplify/Passes.h"
+
+#include "mlir/Pass/PassOptions.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+using namespace partita;
+
+void partita::buildImportedPipeline(OpPassManager &manager) {
+  // Before and after: equal weights make equal ops, and simplifying makes more of them.
+  manager.addPass(createCSEPass());
+  manager.addPass(createSimplifyPass());
+  manager.addPass(createCSEPass());
+  manager.addPass(createVerifyImportedPass());
+}
+
+void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &options) {
+  manager.addPass(createShardPass(options));
+  manager.addPass(createInsertReshardsPass());
+  manager.addPass(createVerifyPlannedPass());
+}
+
+void partita::buildRanksPipeline(OpPassManager &manager) {
+  manager.addPass(createPartitionPass());
+  manager.addPass(createVerifyPartitionedPass());
+}
+
+void partita::buildRanksPipelineFor(OpPassManager &manager, ModuleOp module) {
+  WalkResult found = module.walk([](Operation *op) {
+    return isa<dist::ReshardOp, dist::WindowOp>(op) ? WalkResult::interrupt()
+                                                    : WalkResult::advance();
+  });
+  if (!found.wasInterrupted())
+    manager.addPass(createInsertReshardsPass());
+  manager.addPass(createVerifyPlannedPass());
+  buildRanksPipeline(manager);
+}
+
+namespace {
+struct PlanPipelineOptions : PassPipelineOptions<PlanPipelineOptions> {
+  Option<std::string> mesh{*this, "mesh", llvm::cl::desc("Mesh, e.g. dp=2,tp=4")};
+  Option<std::string> mode{*this, "mode", llvm::cl::init("auto"),
+                           llvm::cl::desc("auto, data-parallel or semi-auto")};
+  Option<std::string> hints{*this, "hints", llvm::cl::desc("Hints file (JSON)")};
+  Option<std::string> plan{*this, "plan", llvm::cl::desc("plan.json to follow")};
+  Option<std::string> explain{*this, "explain", llvm::cl::desc("Node name or glob")};
+  Option<bool> allToAll{*this, "all-to-all", llvm::cl::init(true),
+                        llvm::cl::desc("Allow all-to-all, permute and exchange")};
+
+  ShardPassOptions shard() const {
+    ShardPassOptions options;
+    options.mesh = mesh;
+    options.mode = mode;
+    options.hints = hints;
+    options.plan = plan;
+    options.explain = explain;
+    options.allToAll = allToAll;
+    return options;
+  }
+};
+
+struct CpuPipelineOptions : PlanPipelineOptions {
+  Option<int> threads{*this, "threads", llvm::cl::init(1),
+                      llvm::cl::desc("Threads per rank")};
+};
+} // namespace
+
+void partita::registerPartitaPipelines() {
+  PassPipelineRegistration<PlanPipelineOptions>(
+      "partita-plan", "Strategies and conversions: an imported program becomes a plan",
+      [](OpPassManager &manager, const PlanPipelineOptions &options) {
+        buildPlanPipeline(manager, options.shard());
+      });
+  PassPipelineRegistration<>("partita-ranks", "A plan becomes one rank's program",
+                             [](OpPassManager &manager) { buildRanksPipeline(manager); });
+  PassPipelineRegistration<CpuPipelineOptions>(
+      "partita-cpu", "An imported program becomes kernels for one rank's CPU",
+      [](OpPassManager &manager, const CpuPipelineOptions &options) {
+        buildImportedPipeline(manager);
+        buildPlanPipeline(manager, options.shard());
+        buildRanksPipeline(manager);
+        LowerKernelsPassOptions lower;
+        lower.threads = options.threads;
+        manager.addPass(createLowerKernelsPass(lower));
+      });
+}

@@ -1,0 +1,34 @@
+//===- Pipelines.h - The pipelines of all commands --------------*- C++ -*-===//
+//
+// Each is built here once: `partita compile`, `partita-opt` and the plugin run the same
+// passes. Registered under the names in docs/plan-ir.md:
+//   partita-plan{mesh=… mode=… hints=… plan=… explain=… all-to-all=…}   L0 or L1 → L2
+//   partita-ranks                                                       L2 → L3
+//   partita-cpu{… threads=…}                                            L0 → kernels
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_PIPELINES_PIPELINES_H
+#define PARTITA_PASSES_PIPELINES_PIPELINES_H
+
+#include "passes/Shard/Passes.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace partita {
+
+/// Cleans up an imported program, and its gate.
+void buildImportedPipeline(mlir::OpPassManager &manager);
+/// Strategies, conversions, and the gate of L2.
+void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
+/// One rank's program, and the gate of L3.
+void buildRanksPipeline(mlir::OpPassManager &manager);
+/// From whatever level a module with strategies is at to L3: conversions are inserted
+/// unless there are some.
+void buildRanksPipelineFor(mlir::OpPassManager &manager, mlir::ModuleOp module);
+
+void registerPartitaPipelines();
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_PIPELINES_H

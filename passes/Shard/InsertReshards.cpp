@@ -1,0 +1,187 @@
+//===- InsertReshards.cpp - Make every conversion of a plan an op ---------===//
+#include "passes/Shard/Passes.h"
+
+#include "dialects/Dist/ProgramFlow.h"
+#include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/Propagation.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace partita {
+#define GEN_PASS_DEF_INSERTRESHARDSPASS
+#include "passes/Shard/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+
+/// Ops whose local form is exact only in other words (an average pool that does not count
+/// pads, read through buffers that have them) are replaced by those, with strategies.
+static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
+  for (Operation &op :
+       llvm::make_early_inc_range(function.front().without_terminator())) {
+    auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+    if (!shardable || !dist::strategyAttrOf(&op))
+      continue;
+    auto rule = shardable.inferShardingRule();
+    auto strategy = rule ? dist::strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    if (!strategy)
+      return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+    OpBuilder builder(&op);
+    Value replaced = shardable.rewriteForSplit(builder, *strategy);
+    if (!replaced)
+      continue;
+    // New elementwise ops lie where the result of the old op does.
+    Layout layout = resultLayout(*rule, *strategy, 0);
+    SmallPtrSet<Operation *, 4> made;
+    for (auto it = std::next(Block::iterator(op)); it != builder.getInsertionPoint();
+         ++it) {
+      made.insert(&*it);
+      if (it->getNumOperands() == 0)
+        continue;
+      ShardingRule mine = *cast<ShardingRuleOpInterface>(*it).inferShardingRule();
+      dist::setStrategy(mesh, &*it, mine,
+                        strategyForLayout(mine, mine.results[0], layout));
+    }
+    op.getResult(0).replaceUsesWithIf(
+        replaced, [&](OpOperand &use) { return !made.contains(use.getOwner()); });
+  }
+  return success();
+}
+
+namespace {
+/// Serves the users of every value of one function.
+class Inserter {
+public:
+  Inserter(func::FuncOp function, dist::MeshAttr mesh, dist::ProgramFlow &flow,
+           const std::vector<Strategy> &strategies)
+      : function(function), mesh(mesh), flow(flow), strategies(strategies),
+        options(dist::reshardOptionsOf(function)) {}
+
+  int64_t run() {
+    std::vector<Value> values(flow.graph.values.size());
+    for (auto [value, number] : flow.valueOf)
+      values[static_cast<size_t>(number)] = value;
+    for (size_t v = 0; v < values.size(); ++v)
+      serve(values[v], static_cast<int32_t>(v));
+    return count;
+  }
+
+private:
+  using Cache = DenseMap<std::pair<Value, Attribute>, Value>;
+
+  void serve(Value value, int32_t number) {
+    const FlowValue &entry = flow.graph.values[static_cast<size_t>(number)];
+    const FlowOp &producer = flow.graph.ops[static_cast<size_t>(entry.producer)];
+    auto served = serveUses(flow.graph, strategies, number, options);
+    OpBuilder builder(function.getContext());
+    builder.setInsertionPointAfterValue(value);
+    bool isSource = producer.kind == FlowKind::Source;
+    Layout produced =
+        isSource
+            ? Layout::replicated(entry.shape)
+            : resultLayout(producer.rule, strategies[static_cast<size_t>(entry.producer)],
+                           static_cast<size_t>(entry.result))
+                  .canonicalized();
+    Cache made;
+    std::vector<Value> values;
+    for (const ServedLayout &wanted : served) {
+      Value from = wanted.from < 0 ? value : values[static_cast<size_t>(wanted.from)];
+      const Layout &at =
+          wanted.from < 0 ? produced : served[static_cast<size_t>(wanted.from)].layout;
+      values.push_back(isSource ? readSource(builder, made, value, wanted)
+                                : convert(builder, made, from, at, wanted));
+    }
+    for (auto [wanted, now] : llvm::zip_equal(served, values))
+      for (const FlowUse &use : wanted.uses)
+        setOperand(use, now);
+  }
+
+  Value convert(OpBuilder &builder, Cache &made, Value from, const Layout &at,
+                const ServedLayout &wanted) {
+    if (wanted.halo)
+      return window(builder, made, from, *wanted.halo);
+    return at == wanted.layout ? from : reshard(builder, made, from, wanted.layout);
+  }
+
+  /// A source is read in the layout without partial axes, which are made from that.
+  Value readSource(OpBuilder &builder, Cache &made, Value source,
+                   const ServedLayout &wanted) {
+    Layout read = wanted.layout;
+    read.partial.clear();
+    Value now = source;
+    if (read != Layout::replicated(read.globalShape()))
+      now = reshard(builder, made, now, read);
+    if (read != wanted.layout)
+      now = reshard(builder, made, now, wanted.layout);
+    return wanted.halo ? window(builder, made, now, *wanted.halo) : now;
+  }
+
+  Value reshard(OpBuilder &builder, Cache &made, Value from, const Layout &to) {
+    auto layout = dist::LayoutAttr::get(builder.getContext(), mesh, to);
+    Value &slot = made[{from, layout}];
+    if (!slot) {
+      ++count;
+      slot =
+          dist::ReshardOp::create(builder, from.getLoc(), from.getType(), from, layout);
+    }
+    return slot;
+  }
+
+  Value window(OpBuilder &builder, Cache &made, Value from, const Halo &halo) {
+    auto windows = dist::WindowsAttr::of(mesh, halo);
+    Value &slot = made[{from, windows}];
+    if (!slot) {
+      ++count;
+      slot =
+          dist::WindowOp::create(builder, from.getLoc(), from.getType(), from, windows);
+    }
+    return slot;
+  }
+
+  void setOperand(const FlowUse &use, Value now) {
+    bool isSink = use.op >= flow.firstSink;
+    Operation *op = isSink ? function.front().getTerminator()
+                           : flow.operations[static_cast<size_t>(use.op)];
+    op->setOperand(static_cast<unsigned>(isSink ? use.op - flow.firstSink : use.operand),
+                   now);
+  }
+
+  func::FuncOp function;
+  dist::MeshAttr mesh;
+  dist::ProgramFlow &flow;
+  const std::vector<Strategy> &strategies;
+  ReshardOptions options;
+  int64_t count = 0;
+};
+
+struct InsertReshardsPass : partita::impl::InsertReshardsPassBase<InsertReshardsPass> {
+  using InsertReshardsPassBase::InsertReshardsPassBase;
+
+  void runOnOperation() override {
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (!function.isExternal() && failed(insert(function)))
+        return signalPassFailure();
+  }
+
+private:
+  LogicalResult insert(func::FuncOp function) {
+    dist::MeshAttr mesh = dist::findMesh(function);
+    if (!mesh)
+      return function.emitOpError("cannot be planned: no enclosing op has a dist.mesh "
+                                  "attribute");
+    if (failed(prepareSplits(function, mesh)))
+      return failure();
+    auto flow = dist::buildFlow(function, mesh.getMesh());
+    if (failed(flow))
+      return failure();
+    auto strategies = dist::readStrategies(function, **flow);
+    if (failed(strategies))
+      return failure();
+    numConversions +=
+        static_cast<unsigned>(Inserter(function, mesh, **flow, *strategies).run());
+    return success();
+  }
+};
+} // namespace
