@@ -92,21 +92,16 @@ def tensors_of(ops):
                                      not isInput and len(types) == 1)
 
 
-def glob_quoted(name):
-    """A name as a glob that matches it alone; exact names match in any case."""
-    return name
-
-
 def forms_of(tensor):
     """(how, hints) for every way to say it; the entry is filled in later."""
     dims = lambda entry: [entry if d == tensor.dim else None for d in range(tensor.rank)]
     side = "in" if tensor.isInput else "out"
-    node = lambda entry: {"nodes": {glob_quoted(tensor.node): {
+    node = lambda entry: {"nodes": {tensor.node: {
         side: [None] * tensor.index + [dims(entry)]}}}
     yield "count", lambda ways: node(ways)
     yield "axis", lambda ways: node("tp")
     if tensor.value:
-        yield "value", lambda ways: {"tensors": {glob_quoted(tensor.node): dims("tp")}}
+        yield "value", lambda ways: {"tensors": {tensor.node: dims("tp")}}
 
 
 class Trials:
@@ -172,8 +167,6 @@ def main():
         for trial, result in zip(every, pool.map(trials.run, every)):
             tensor, how, hints, ways = trial
             wrong = (result or "").startswith("FAILED")
-            # A count that the dim has elements for is not refused for want of them, but
-            # where windows or reshapes make its loop smaller than the dim.
             failed += wrong
             counts["failed" if wrong else result or "done and equal"] += 1
             if wrong or arguments.verbose:

@@ -507,3 +507,76 @@ TEST_CASE("hints: every loop of every op, 2 to 6 ways, by count, axis and value"
                   << " do not divide a loop inside a dim of its own op");
   CHECK(tried.done > 5000);
 }
+
+namespace {
+/// Every dim of every tensor of an op spelled out: these loops split, all others not.
+std::string wholeNode(const FlowOp &op, const std::map<int32_t, int64_t> &ways) {
+  auto entry = [&](const std::vector<int32_t> &dim) -> std::string {
+    int64_t shards = 1;
+    for (int32_t f : dim)
+      shards *= ways.count(f) ? ways.at(f) : 1;
+    // Which of several loops has them is said by the other tensors.
+    return std::to_string(shards);
+  };
+  auto list = [&](const std::vector<TensorFactors> &tensors) {
+    std::string text;
+    for (const TensorFactors &tensor : tensors) {
+      std::string dims;
+      for (const std::vector<int32_t> &dim : tensor)
+        dims += (dims.empty() ? "" : ", ") + entry(dim);
+      text += (text.empty() ? "[" : ", [") + dims + "]";
+    }
+    return "[" + text + "]";
+  };
+  return R"({"nodes": {")" + op.name + R"(": {"in": )" + list(op.rule.operands) +
+         R"(, "out": )" + list(op.rule.results) + "}}}";
+}
+
+/// Tries one strategy of one op, written out dim by dim. False if the op has no such.
+bool tryWhole(const Program &program, const FlowOp &op, int32_t number,
+              const std::map<int32_t, int64_t> &ways) {
+  std::string mesh;
+  for (const auto &[loop, count] : ways) {
+    const Factor &factor = op.rule.factors[loop];
+    if (factor.kind == FactorKind::Replicate || factor.size < count ||
+        (factor.size % count != 0 && !isMajor(op.rule, loop)))
+      return false;
+    mesh += (mesh.empty() ? "a=" : ",b=") + std::to_string(count);
+  }
+  std::string hint = wholeNode(op, ways);
+  INFO(hint << " on " << mesh);
+  Decided d(program, mesh, hint);
+  REQUIRE(d.error() == "");
+  CHECK(d.fault() == "");
+  for (size_t f = 0; f < op.rule.factors.size(); ++f) {
+    int64_t shards = 1;
+    for (const DimFactor &sub : d.decision->strategies[number].factors[f].factors)
+      shards *= sub.shards();
+    auto asked = ways.find(static_cast<int32_t>(f));
+    CHECK(shards == (asked == ways.end() ? 1 : asked->second));
+  }
+  return true;
+}
+} // namespace
+
+TEST_CASE("hints: every strategy of one op by two loops, written out dim by dim") {
+  int done = 0;
+  for (const Program &program : {gemm(7, 5, 10), heads(), heads(2, 16), picture(),
+                                 gpt2Layer(2, 4, 4, 4), gpt2Layer(1, 7, 2, 16)}) {
+    FlowGraph graph = program.build(*Mesh::parse("tp=2"));
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Compute || op.name == "fc")
+        continue;
+      auto loops = static_cast<int32_t>(op.rule.factors.size());
+      for (int32_t a = 0; a < loops; ++a)
+        for (int64_t ways = 2; ways <= 6; ++ways) {
+          done += tryWhole(program, op, static_cast<int32_t>(i), {{a, ways}});
+          for (int32_t b = 0; b < a; ++b)
+            done += tryWhole(program, op, static_cast<int32_t>(i), {{a, ways}, {b, 2}});
+        }
+    }
+  }
+  WARN(done << " strategies done, none refused");
+  CHECK(done > 1000);
+}
