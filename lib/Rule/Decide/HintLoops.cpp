@@ -187,18 +187,20 @@ piecesOf(const FlowGraph &graph, const HintDim &dim,
   size_t next = 0;
   for (int32_t f : dim.place.loops(graph, dim.dim)) {
     const Factor &factor = graph.ops[dim.place.op].rule.factors[f];
+    int64_t extent = factor.extent(dim.place.isOperand), size = 1;
+    size_t first = next;
     result.emplace_back();
-    int64_t size = 1;
-    for (; size < factor.extent(dim.place.isOperand) && next < factors.size(); ++next) {
+    for (; size < extent && next < factors.size(); ++next) {
       size *= factors[next];
       if (factors[next] > 1)
         result.back().push_back(factors[next]);
     }
-    if (size != factor.extent(dim.place.isOperand) ||
-        (factor.kind == FactorKind::Window && result.back().size() > 1))
-      return makeError(dim.where + ": the factors do not fall on its loops, of which '" +
-                       graph.ops[dim.place.op].name + "' has one of " +
-                       std::to_string(factor.extent(dim.place.isOperand)) + " there");
+    if (size != extent || (factor.kind == FactorKind::Window && result.back().size() > 1))
+      return makeError(dim.where + ": the factor " +
+                       std::to_string(factors[std::min(first, factors.size() - 1)]) +
+                       " does not fall on the dim's own cuts: '" +
+                       graph.ops[dim.place.op].name + "' has a loop of " +
+                       std::to_string(extent) + " there");
     if (factor.kind == FactorKind::Window)
       result.back().clear();
   }

@@ -98,8 +98,8 @@ private:
               return std::find(other.loops.begin(), other.loops.end(), f) !=
                      other.loops.end();
             }))
-          return makeError(entry.where + ": axis " + graph.mesh.str(axis) +
-                           " is already used by " + other.where);
+          return makeError(entry.where + ": {" + graph.mesh.str(axis) +
+                           "} is already used by " + other.where);
     if (!all.empty())
       others.push_back({std::move(all), here, entry.where, group.priority});
     return {};

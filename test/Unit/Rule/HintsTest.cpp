@@ -213,7 +213,7 @@ TEST_CASE("hints: what a node cannot do is an error") {
 TEST_CASE("hints: an axis used twice is an error, even one of size 1") {
   for (const char *mesh : {"tp=2,one=1", "one=1"}) {
     Decided d(gemm(), mesh, R"({"nodes": {"after": {"out": [["one", "one"]]}}})");
-    CHECK(d.error() == "hints: output 0 of 'after', dim 1: axis one is already used by "
+    CHECK(d.error() == "hints: output 0 of 'after', dim 1: {one} is already used by "
                        "output 0 of 'after', dim 0");
     Decided list(gemm(), mesh,
                  R"({"nodes": {"after": {"out": [[["one", "one"], null]]}}})");
@@ -221,7 +221,7 @@ TEST_CASE("hints: an axis used twice is an error, even one of size 1") {
     // Two hints that meet in one op.
     Decided two(gemm(), mesh, R"({"nodes": {"after": {"out": [["one", null]]}},
                                   "tensors": {"after": [null, "one"]}})");
-    CHECK(two.error() == "hints: tensor 'after', dim 1: axis one is already used by "
+    CHECK(two.error() == "hints: tensor 'after', dim 1: {one} is already used by "
                          "output 0 of 'after', dim 0");
     // One loop in two tensors of a node is no such thing.
     Decided same(gemm(), mesh, R"({"nodes": {"fc": {"in": [["one", null]],
@@ -229,7 +229,7 @@ TEST_CASE("hints: an axis used twice is an error, even one of size 1") {
     CHECK(same.error().empty());
   }
   Decided d(gemm(), "tp=2", R"({"nodes": {"fc": {"in": [["tp", "tp"]]}}})");
-  CHECK(d.error() == "hints: input 0 of 'fc', dim 1: axis tp is already used by input 0 "
+  CHECK(d.error() == "hints: input 0 of 'fc', dim 1: {tp} is already used by input 0 "
                      "of 'fc', dim 0");
 }
 
@@ -279,8 +279,8 @@ TEST_CASE("hints: factors may be written out where nothing cuts the dim") {
   Decided bad(
       p, "tp=2",
       R"({"nodes": {"fc": {"out": [[null, {"factors": [5, 2], "axes": [[], ["tp"]]}]]}}})");
-  CHECK(bad.error() == "hints: output 0 of 'fc', dim 1: the factors do not fall on its "
-                       "loops, of which 'fc' has one of 12 there");
+  CHECK(bad.error() == "hints: output 0 of 'fc', dim 1: the factor 5 does not fall on "
+                       "the dim's own cuts: 'fc' has a loop of 12 there");
 }
 
 TEST_CASE("hints: given blocks of a dim that other ops cut") {
