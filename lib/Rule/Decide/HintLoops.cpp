@@ -278,18 +278,18 @@ Expected<bool> HintLoops::detach(const HintDim &dim, const std::string &why,
 
 //===-- Counts ------------------------------------------------------------===//
 
-void HintLoops::adopt(const HintDim &dim, const std::vector<Seed> &seeds, int64_t count) {
+void HintLoops::adopt(const HintDim &dim, const SeedList &seeds, int64_t count) {
   const std::vector<int32_t> &loops = dim.place.loops(graph, dim.dim);
   std::vector<int32_t> atoms = graph.dimAtoms(dim.place.op, loops);
-  std::vector<const Seed *> found;
+  std::vector<const Seed *> found, known = seeds.at(dim.place.op);
   int64_t shards = 1;
   for (int32_t a : atoms) {
-    auto it = std::find_if(seeds.begin(), seeds.end(),
-                           [&](const Seed &seed) { return seed.atom == a; });
-    if (it == seeds.end())
+    auto it = std::find_if(known.begin(), known.end(),
+                           [&](const Seed *seed) { return seed->atom == a; });
+    if (it == known.end())
       return;
-    found.push_back(&*it);
-    shards *= product(it->axes);
+    found.push_back(*it);
+    shards *= product((*it)->axes);
   }
   if (atoms.empty() || shards != count || openAtoms(dim).size() != atoms.size())
     return;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <set>
+#include <unordered_map>
 
 namespace partita {
 
@@ -13,6 +14,29 @@ namespace partita {
 using Loop = std::pair<int32_t, int32_t>;
 /// Loops that are taken out of the refinement, with the pieces that a hint writes out.
 using Detachments = std::map<Loop, std::vector<int64_t>>;
+
+/// The seeds so far, by op.
+class SeedList {
+public:
+  explicit SeedList(const FlowGraph &graph) : graph(graph) {}
+  void add(Seed seed) {
+    byOp[graph.atoms[seed.atom].op].push_back(seeds.size());
+    seeds.push_back(std::move(seed));
+  }
+  const std::vector<Seed> &all() const { return seeds; }
+  std::vector<const Seed *> at(int32_t op) const {
+    std::vector<const Seed *> result;
+    if (auto it = byOp.find(op); it != byOp.end())
+      for (size_t i : it->second)
+        result.push_back(&seeds[i]);
+    return result;
+  }
+
+private:
+  const FlowGraph &graph;
+  std::vector<Seed> seeds;
+  std::unordered_map<int32_t, std::vector<size_t>> byOp;
+};
 
 /// One dim of a hinted tensor.
 struct HintDim {
@@ -45,7 +69,7 @@ public:
                               const std::vector<AxisList> &axes);
 
   /// Takes over what an earlier group decided for the dim, if that is `count` shards.
-  void adopt(const HintDim &dim, const std::vector<Seed> &seeds, int64_t count);
+  void adopt(const HintDim &dim, const SeedList &seeds, int64_t count);
   /// How many ways the loops of the dim that have no axes yet must be split for `count`
   /// shards. An error if those that have some do not go with it.
   Expected<int64_t> openShards(const HintDim &dim, int64_t count) const;

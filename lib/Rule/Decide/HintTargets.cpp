@@ -130,13 +130,15 @@ private:
             elementCount(graph.values[value].shape) == 1);
   }
 
+  /// What goes outside, or nowhere: an output that nobody reads counts like the others.
   std::vector<Input> outputsOf(const std::vector<int32_t> &ops) const {
     std::vector<Input> outputs;
     for (int32_t op : ops)
       for (size_t r = 0; r < graph.ops[op].results.size(); ++r) {
         int32_t value = graph.ops[op].results[r];
         const auto &uses = graph.values[value].uses;
-        if (std::any_of(uses.begin(), uses.end(),
+        if (uses.empty() ||
+            std::any_of(uses.begin(), uses.end(),
                         [&](const FlowUse &use) { return !contains(ops, use.op); }))
           outputs.push_back({value, {{op, false, static_cast<int32_t>(r)}}});
       }
@@ -158,7 +160,10 @@ private:
     std::set<int32_t> values;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const FlowValue &value = graph.values[v];
-      if (value.producer >= 0 && matches(hint.glob, value.name) && !isStep(value))
+      auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
+      if (value.producer >= 0 &&
+          ((isMeant(value.name) && !isStep(value)) ||
+           std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant)))
         values.insert(static_cast<int32_t>(v));
     }
     for (size_t i = 0; i < graph.ops.size(); ++i)

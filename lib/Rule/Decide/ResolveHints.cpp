@@ -30,7 +30,7 @@ using NamedByOp = std::map<int32_t, std::vector<NamedAxes>>;
 class GroupResolver {
 public:
   GroupResolver(const FlowGraph &graph, const HintGroup &group, Detachments &detached,
-                NamedByOp &named, std::vector<Seed> &seeds)
+                NamedByOp &named, SeedList &seeds)
       : graph(graph), group(group), loops(graph, group, detached), named(named),
         seeds(seeds) {}
 
@@ -45,8 +45,8 @@ public:
         if (!done || !*done)
           return done;
       }
-    std::vector<Seed> own = loops.seeds();
-    seeds.insert(seeds.end(), own.begin(), own.end());
+    for (Seed &seed : loops.seeds())
+      seeds.add(std::move(seed));
     return true;
   }
 
@@ -177,10 +177,10 @@ private:
   /// The axes at the ops of an entry, those of earlier groups included.
   AxisList takenAt(const Entry &entry) const {
     AxisList taken = loops.axesAt(entry.target->places);
-    for (const Seed &seed : seeds)
-      for (const HintPlace &place : entry.target->places)
-        if (graph.atoms[seed.atom].op == place.op && seed.priority <= group.priority)
-          taken.insert(taken.end(), seed.axes.begin(), seed.axes.end());
+    for (const HintPlace &place : entry.target->places)
+      for (const Seed *seed : seeds.at(place.op))
+        if (seed->priority <= group.priority)
+          taken.insert(taken.end(), seed->axes.begin(), seed->axes.end());
     return taken;
   }
 
@@ -233,7 +233,7 @@ private:
       if (!trialLoops.claimOpen({entry.target->places[0], entry.dim, entry.where},
                                 ways[i]))
         continue;
-      std::vector<Seed> trial = seeds, own = trialLoops.seeds();
+      std::vector<Seed> trial = seeds.all(), own = trialLoops.seeds();
       trial.insert(trial.end(), own.begin(), own.end());
       auto spread = propagate(graph, trial);
       if (!spread)
@@ -251,7 +251,7 @@ private:
   const HintGroup &group;
   HintLoops loops;
   NamedByOp &named;
-  std::vector<Seed> &seeds;
+  SeedList &seeds;
   std::vector<Entry> one, several, counts, severalCounts;
 };
 
@@ -259,7 +259,7 @@ private:
 class Round {
 public:
   Round(const FlowGraph &graph, Detachments &detached)
-      : graph(graph), detached(detached) {}
+      : result(graph), graph(graph), detached(detached) {}
 
   /// False if loops were detached.
   Expected<bool> run(const std::vector<HintGroup> &groups) {
@@ -275,7 +275,7 @@ public:
     return !again;
   }
 
-  std::vector<Seed> result;
+  SeedList result;
 
 private:
   /// A hint for a weight is meant for the ops that use it: they are pinned like the
@@ -294,9 +294,9 @@ private:
       bool isDetached = false;
       for (int32_t a : atoms) {
         isDetached |= graph.atoms[a].detached;
-        for (const Seed &seed : result)
-          if (seed.atom == a && seed.origin == group.origin && !seed.axes.empty())
-            wanted.push_back(seed);
+        for (const Seed *seed : result.at(value.producer))
+          if (seed->atom == a && seed->origin == group.origin && !seed->axes.empty())
+            wanted.push_back(*seed);
       }
       if (wanted.empty() || (source.kind == FlowKind::Argument && !isDetached))
         continue;
@@ -336,8 +336,8 @@ private:
     }
     for (size_t i = 0; i < atoms.size(); ++i)
       if (!lists[i].empty())
-        result.push_back({atoms[i], lists[i], wanted[0].origin, wanted[0].priority,
-                          alike ? wanted[0].blocks : std::vector<int64_t>()});
+        result.add({atoms[i], lists[i], wanted[0].origin, wanted[0].priority,
+                    alike ? wanted[0].blocks : std::vector<int64_t>()});
     return true;
   }
 
@@ -351,8 +351,9 @@ private:
   }
 
   bool pinned(int32_t atom) const {
-    return std::any_of(result.begin(), result.end(),
-                       [&](const Seed &s) { return s.atom == atom; });
+    std::vector<const Seed *> seeds = result.at(graph.atoms[atom].op);
+    return std::any_of(seeds.begin(), seeds.end(),
+                       [&](const Seed *seed) { return seed->atom == atom; });
   }
 
   const FlowGraph &graph;
@@ -372,7 +373,7 @@ Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints 
     if (!done)
       return makeError(hints.file + ": " + done.error().message);
     if (*done)
-      return std::move(round.result);
+      return round.result.all();
     // Every round detaches a loop more, so that there is a last one.
     std::vector<DetachedLoop> loops;
     for (const auto &[loop, pieces] : detached)

@@ -260,6 +260,14 @@ TEST_CASE("hints: a tensor is called by its own name or by its node's") {
     INFO(name);
     CHECK(d.of("after") == "[{4: tp}, {6}]");
   }
+  FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+  for (FlowValue &value : graph.values)
+    if (value.name == "after")
+      value.otherNames = {"squeezed"};
+  auto seeds = resolveHints(
+      graph, *Hints::parse(*parseJson(R"({"tensors": {"sq*": ["tp", 1]}})", "hints")));
+  REQUIRE(seeds);
+  CHECK(graph.ops[graph.atoms[(*seeds)[0].atom].op].name == "node of after");
   // A step inside a node has a name only where the model gives it one.
   Decided step(p, "tp=2", R"({"tensors": {"product": [null, "tp"]}})");
   CHECK(step.of("product") == "[{4}, {8}, {6: tp}]");

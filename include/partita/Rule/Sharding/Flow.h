@@ -57,6 +57,8 @@ struct FlowValue {
   int64_t elementBytes = 4;
   int32_t producer = -1, result = 0;
   std::vector<FlowUse> uses;
+  /// What hints may call it as well: the names of values that became this one.
+  std::vector<std::string> otherNames = {};
 
   int64_t bytes() const;
 };
