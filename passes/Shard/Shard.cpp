@@ -121,7 +121,7 @@ private:
     if (!decision)
       return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
-    settleArguments(graph, decision->strategies);
+    settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
@@ -197,11 +197,11 @@ private:
   }
 
   /// An argument has the layout that its users agree on, else it is whole and each rank
-  /// slices what it needs.
-  void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  /// slices what it needs. Of a weight the same is only told.
+  void settleSources(const FlowGraph &graph, std::vector<Strategy> &strategies) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
-      if (op.kind != FlowKind::Argument)
+      if (!op.isSource())
         continue;
       auto served = serveUses(graph, strategies, op.results[0]);
       strategies[i] =

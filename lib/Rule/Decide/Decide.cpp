@@ -1,5 +1,5 @@
 //===- Decide.cpp - Modes: hints, data-parallel, the cheapest seed --------===//
-#include "partita/Rule/Decide/Hints.h"
+#include "Notes.h"
 
 #include <algorithm>
 #include <fnmatch.h>
@@ -46,9 +46,35 @@ static bool reachesResult(const FlowGraph &graph, int32_t start) {
   });
 }
 
-/// Seeds that split the batch dim of every argument.
-static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &axes,
-                                    std::vector<std::string> *notes) {
+/// The digits of `axes` that hints leave free in every op that the batch dim reaches:
+/// split by others, it would be gathered before each op where they are used.
+static AxisList freeAxes(const FlowGraph &graph, int32_t batch, const AxisList &axes,
+                         const std::vector<AxisList> &hinted) {
+  std::set<int32_t> reached;
+  reaches(
+      graph, batch,
+      [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; },
+      [&](const Atom &a) {
+        reached.insert(static_cast<int32_t>(&a - graph.atoms.data()));
+        return false;
+      });
+  AxisList used;
+  for (int32_t r : reached)
+    for (int32_t a : graph.allAtoms(graph.atoms[r].op))
+      if (!reached.count(a))
+        used.insert(used.end(), hinted[a].begin(), hinted[a].end());
+  AxisList free;
+  for (const AxisRef &digit : primes(axes))
+    if (!overlap(used, {digit}))
+      free.push_back(digit);
+  return canonical(free);
+}
+
+/// Seeds that split the batch dim of every argument, by axes that `hinted` leaves free
+/// (per atom, what hints alone give it).
+static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
+                                    std::vector<std::string> *notes,
+                                    const std::vector<AxisList> *hinted = nullptr) {
   std::vector<Seed> seeds;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const FlowOp &op = graph.ops[i];
@@ -62,6 +88,10 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &axes
                          "size " + std::to_string(shape[0]) + "); it is replicated");
       continue;
     }
+    AxisList axes = hinted ? freeAxes(graph, dim[0], all, *hinted) : all;
+    if (notes && axes != canonical(all))
+      notes->push_back("the batch dim of '" + op.name + "' is split by " +
+                       graph.mesh.str(axes) + ": hints use the other axes");
     AxisList fit = fitting(graph, graph.atoms[dim[0]], axes);
     if (notes && product(fit) != product(axes))
       notes->push_back("the batch dim of '" + op.name + "', of size " +
@@ -182,8 +212,9 @@ private:
     for (const FlowUse &use : value.uses) {
       const FlowOp &user = graph.ops[use.op];
       auto dim = graph.dimAtoms(use.op, user.rule.operands[use.operand][d]);
-      auto lists = dim.empty() ? Expected<std::vector<AxisList>>(makeError(""))
-                               : distribute(graph, dim, axes);
+      if (dim.empty())
+        continue;
+      auto lists = distribute(graph, dim, axes);
       if (!lists)
         continue;
       for (size_t i = 0; i < dim.size(); ++i)
@@ -204,7 +235,7 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
   size_t n = graph.mesh.axes().size();
   if (graph.mesh.numRanks() == 1)
     return finish(graph, {});
-  Expected<Decision> best = makeError("");
+  std::optional<Decision> best;
   std::string bestText;
   int tried = 0;
   auto offer = [&](Expected<Decision> decision, const AxisList &batch,
@@ -212,7 +243,7 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
     ++tried;
     if (!decision || (best && decision->price.score() >= best->price.score()))
       return;
-    best = std::move(decision);
+    best = std::move(*decision);
     bestText = batch.empty() ? "" : "data-parallel over " + graph.mesh.str(batch);
     if (!rest.empty())
       bestText += (batch.empty() ? "" : ", ") + what + " over " + graph.mesh.str(rest);
@@ -237,52 +268,12 @@ static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
     if (!pictures.empty())
       offer(finish(graph, seeds), batch, "pictures", rest);
   }
-  if (best)
-    best->notes.push_back("auto: tried " + std::to_string(tried) +
-                          " seeds and kept the cheapest: " + bestText);
-  return best;
-}
-
-/// Ops that stay unsplit although the mesh has ranks to share: named, most work first.
-static void nameReplicated(const FlowGraph &graph, Decision &decision) {
-  if (graph.mesh.numRanks() == 1)
-    return;
-  std::vector<std::pair<int64_t, std::string>> whole;
-  int64_t total = 0, undivided = 0;
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const FlowOp &op = graph.ops[i];
-    total += op.flops;
-    if (op.kind != FlowKind::Compute || !decision.strategies[i].axes().empty())
-      continue;
-    undivided += op.flops;
-    whole.emplace_back(-op.flops, op.name);
-  }
-  if (whole.empty())
-    return;
-  std::sort(whole.begin(), whole.end());
-  std::string names;
-  for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
-    names += (i ? ", '" : "'") + whole[i].second + "'";
-  int64_t percent = total == 0 ? 0 : 100 * undivided / total;
-  decision.notes.push_back(
-      std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
-      std::to_string(percent) +
-      (whole.size() == 1 ? "% of the work) runs" : "% of the work) run") +
-      " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
-}
-
-/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
-static void noteConflicts(const FlowGraph &graph, Decision &decision) {
-  constexpr size_t shown = 6;
-  const auto &conflicts = decision.propagated.conflicts;
-  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
-    decision.notes.push_back(
-        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
-        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
-        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
-  if (conflicts.size() > shown)
-    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
-                             " more such conflicts; --explain NODE tells of one");
+  // Splitting nothing is always possible, as the last subset shows.
+  if (!best)
+    return finish(graph, {});
+  best->notes.push_back("auto: tried " + std::to_string(tried) +
+                        " seeds and kept the cheapest: " + bestText);
+  return std::move(*best);
 }
 
 /// Pins every op of the sub-graphs that ask for data-parallel to what batch seeds alone
@@ -314,9 +305,8 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
   return {};
 }
 
-Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
-                                   const Hints &hints) {
-  Expected<Decision> decision = makeError("");
+Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints &hints) {
+  Expected<Decision> decision = Decision();
   std::vector<std::string> notes;
   if (mode == ShardMode::Auto && hints.empty()) {
     decision = cheapestSeed(graph);
@@ -326,13 +316,20 @@ Expected<Decision> partita::decide(const FlowGraph &graph, ShardMode mode,
       return tl::unexpected(seeds.error());
     if (auto ok = pinSubgraphs(graph, hints, *seeds); !ok)
       return tl::unexpected(ok.error());
-    if (mode == ShardMode::DataParallel)
-      for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes)) {
+    std::vector<Seed> hinted = *seeds;
+    if (mode == ShardMode::DataParallel) {
+      auto spread = propagate(graph, hinted);
+      if (!spread)
+        return tl::unexpected(spread.error());
+      for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes, &spread->axes)) {
         // Hints win over the default.
         seed.priority = NodeHint::lastPriority + 1;
         seeds->push_back(std::move(seed));
       }
+    }
     decision = finish(graph, *seeds);
+    if (decision)
+      noteLostHints(graph, hinted, *decision);
   }
   if (!decision)
     return decision;

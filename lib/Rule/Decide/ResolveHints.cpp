@@ -1,174 +1,156 @@
 //===- ResolveHints.cpp - Hints become seeds ------------------------------===//
-#include "partita/Rule/Decide/Hints.h"
+#include "HintLoops.h"
+#include "HintTargets.h"
 
 #include <algorithm>
-#include <fnmatch.h>
 
 using namespace partita;
 
-static bool matches(const std::string &glob, const std::string &name) {
-  return glob == name || ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-}
-
 namespace {
-/// One tensor of a node with the hint for it: where its dims live as atoms.
-struct Target {
-  int32_t op;
-  const TensorFactors *factors;
-  bool isOperand;
-  const std::vector<DimHint> *dims;
-  std::string what; ///< "operand 1 of 'fc1'"
+/// One dim of one tensor of a group that is not left open.
+struct Entry {
+  const HintTarget *target;
+  size_t dim;
+  const DimHint *hint;
+  AxisList axes; ///< as written; empty for counts and written-out factors
+  std::string where;
 };
 
-class Resolver {
-public:
-  Resolver(const FlowGraph &graph, const Hints &hints) : graph(graph), hints(hints) {}
+/// The axes that the entries of earlier groups name, per op: a mesh axis of size 1 leaves
+/// no trace in seeds, and is used once all the same.
+struct NamedAxes {
+  AxisList axes;
+  std::vector<int32_t> loops;
+  std::string where;
+  int priority;
+};
+using NamedByOp = std::map<int32_t, std::vector<NamedAxes>>;
 
-  Expected<std::vector<Seed>> run() {
-    for (const NodeHint &hint : hints.nodes)
-      if (auto ok = resolveNode(hint); !ok)
-        return tl::unexpected(ok.error());
-    for (const NamedTensorHint &hint : hints.tensors)
-      if (auto ok = resolveTensor(hint); !ok)
-        return tl::unexpected(ok.error());
-    return std::move(seeds);
+/// Resolves one group against the atoms that there are.
+class GroupResolver {
+public:
+  GroupResolver(const FlowGraph &graph, const HintGroup &group, Detachments &detached,
+                NamedByOp &named, SeedList &seeds)
+      : graph(graph), group(group), loops(graph, group, detached), named(named),
+        seeds(seeds) {}
+
+  /// Appends the seeds of the group. False if loops were detached for it: then there are
+  /// no seeds, and the graph is to be refined anew.
+  Expected<bool> run() {
+    if (auto ok = collect(); !ok)
+      return tl::unexpected(ok.error());
+    for (const std::vector<Entry> *list : {&one, &several, &counts, &severalCounts})
+      for (const Entry &entry : *list) {
+        auto done = entry.hint->count > 0 ? claimCount(entry) : claimNamed(entry);
+        if (!done || !*done)
+          return done;
+      }
+    for (Seed &seed : loops.seeds())
+      seeds.add(std::move(seed));
+    return true;
   }
 
 private:
-  tl::unexpected<Error> error(const std::string &message) const {
-    return makeError(hints.file + ": " + message);
-  }
-
-  /// A node may have become several ops of its name. Its inputs are the operands that
-  /// come from outside, its outputs the results that go outside, in program order.
-  Expected<void> resolveNode(const NodeHint &hint) {
-    bool found = false;
-    std::vector<std::string> names;
-    for (const FlowOp &op : graph.ops)
-      if (op.kind == FlowKind::Compute && matches(hint.glob, op.name) &&
-          std::find(names.begin(), names.end(), op.name) == names.end())
-        names.push_back(op.name);
-    for (const std::string &node : names) {
-      found = true;
-      std::vector<Target> targets;
-      if (auto ok = targetsOf(hint, node, targets); !ok)
-        return ok;
-      if (auto ok = seedTargets(targets, "hint for node '" + node + "'", hint.priority);
-          !ok)
-        return ok;
-    }
-    if (!found)
-      return error("no node is named '" + hint.glob + "'");
-    return {};
-  }
-
-  Expected<void> targetsOf(const NodeHint &hint, const std::string &node,
-                           std::vector<Target> &targets) {
-    std::vector<std::pair<int32_t, int32_t>> ins, outs;
-    // An output of the program may be called like the nameless node that computes it.
-    auto inside = [&](int32_t op) {
-      return op >= 0 && graph.ops[op].kind == FlowKind::Compute &&
-             graph.ops[op].name == node;
-    };
-    for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (!inside(static_cast<int32_t>(i)))
-        continue;
-      const FlowOp &op = graph.ops[i];
-      for (size_t o = 0; o < op.operands.size(); ++o)
-        if (!inside(graph.values[op.operands[o]].producer))
-          ins.emplace_back(static_cast<int32_t>(i), static_cast<int32_t>(o));
-      for (size_t r = 0; r < op.results.size(); ++r) {
-        const auto &uses = graph.values[op.results[r]].uses;
-        if (std::any_of(uses.begin(), uses.end(),
-                        [&](const FlowUse &use) { return !inside(use.op); }))
-          outs.emplace_back(static_cast<int32_t>(i), static_cast<int32_t>(r));
-      }
-    }
-    auto add = [&](const std::vector<TensorHint> &list, const auto &places,
-                   const char *what, bool isInput) -> Expected<void> {
-      if (list.size() > places.size())
-        return error("hint for node '" + node + "': it has " +
-                     std::to_string(places.size()) + " " + what + "s, the hint " +
-                     std::to_string(list.size()));
-      for (size_t i = 0; i < list.size(); ++i) {
-        if (!list[i])
+  /// Entries for a dim of one loop come before those for several, which then share what
+  /// is left; named axes before counts, which get what is left.
+  Expected<void> collect() {
+    for (const HintTarget &target : group.targets)
+      for (size_t d = 0; d < target.dims->size(); ++d) {
+        const DimHint &hint = (*target.dims)[d];
+        if (hint.open)
           continue;
-        const ShardingRule &rule = graph.ops[places[i].first].rule;
-        targets.push_back(
-            {places[i].first,
-             isInput ? &rule.operands[places[i].second] : &rule.results[places[i].second],
-             isInput, &*list[i],
-             std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
+        Entry entry{&target, d, &hint, {}, target.what + ", dim " + std::to_string(d)};
+        if (auto ok = nameAxes(entry); !ok)
+          return ok;
+        bool single = target.places[0].loops(graph, d).size() < 2;
+        (hint.count > 0 ? single ? counts : severalCounts
+         : single       ? one
+                        : several)
+            .push_back(std::move(entry));
       }
-      return {};
-    };
-    if (auto ok = add(hint.in, ins, "input", true); !ok)
-      return ok;
-    return add(hint.out, outs, "output", false);
-  }
-
-  Expected<void> resolveTensor(const NamedTensorHint &hint) {
-    bool found = false;
-    for (const FlowValue &value : graph.values) {
-      if (!matches(hint.glob, value.name) || value.producer < 0)
-        continue;
-      found = true;
-      if (!hint.dims)
-        continue;
-      std::vector<Target> targets{{value.producer,
-                                   &graph.ops[value.producer].rule.results[value.result],
-                                   false, &*hint.dims, "tensor '" + value.name + "'"}};
-      std::string origin = "hint for tensor '" + value.name + "'";
-      if (auto ok = seedTargets(targets, origin, hint.priority); !ok)
-        return ok;
-      if (graph.ops[value.producer].kind == FlowKind::Source)
-        seedUsers(value, origin, hint.priority);
-    }
-    if (!found)
-      return error("no tensor is named '" + hint.glob + "'");
     return {};
   }
 
-  /// A hint for a weight is meant for the ops that use it: they are pinned like the
-  /// weight, where their loops allow it (an embedding's gather may not).
-  void seedUsers(const FlowValue &value, const std::string &origin, int priority) {
-    const TensorFactors &from = graph.ops[value.producer].rule.results[value.result];
-    for (const FlowUse &use : value.uses)
-      for (size_t d = 0; d < from.size(); ++d)
-        for (int32_t a : graph.dimAtoms(value.producer, from[d]))
-          for (const Atom::Link &link : graph.atoms[a].links) {
-            const Atom &user = graph.atoms[link.atom];
-            auto seed = std::find_if(seeds.begin(), seeds.end(), [&](const Seed &s) {
-              return s.atom == a && s.origin == origin;
-            });
-            if (user.op == use.op && seed != seeds.end() && !seed->axes.empty() &&
-                link.carries(seed->axes) && canShard(graph, user, seed->axes) &&
-                !pinned(link.atom))
-              seeds.push_back({link.atom, seed->axes, origin, priority, seed->blocks});
-          }
+  /// Reads the axes of an entry. None may be used twice at an op, whatever its size.
+  Expected<void> nameAxes(Entry &entry) {
+    AxisList all;
+    auto read = [&](const std::vector<std::string> &names, AxisList *into) {
+      auto axes = parseAxes(names, all);
+      if (!axes)
+        return Expected<void>(makeError(entry.where + ": " + axes.error().message));
+      all.insert(all.end(), axes->begin(), axes->end());
+      if (into)
+        *into = *axes;
+      return Expected<void>();
+    };
+    if (auto ok = read(entry.hint->axes, &entry.axes); !ok)
+      return ok;
+    for (const auto &names : entry.hint->factorAxes)
+      if (auto ok = read(names, nullptr); !ok)
+        return ok;
+    const HintPlace &place = entry.target->places[0];
+    const std::vector<int32_t> &here = place.loops(graph, entry.dim);
+    std::vector<NamedAxes> &others = named[place.op];
+    for (const NamedAxes &other : others)
+      for (const AxisRef &axis : all)
+        if (other.priority == group.priority && sharesAxis(other.axes, axis) &&
+            std::none_of(here.begin(), here.end(), [&](int32_t f) {
+              return std::find(other.loops.begin(), other.loops.end(), f) !=
+                     other.loops.end();
+            }))
+          return makeError(entry.where + ": {" + graph.mesh.str(axis) +
+                           "} is already used by " + other.where);
+    if (!all.empty())
+      others.push_back({std::move(all), here, entry.where, group.priority});
+    return {};
   }
 
-  bool pinned(int32_t atom) const {
-    return std::any_of(seeds.begin(), seeds.end(),
-                       [&](const Seed &s) { return s.atom == atom; });
+  /// Whether an axis, or a part of it that is not independent, is in a list. Axes of size
+  /// 1 are told by their names.
+  static bool sharesAxis(const AxisList &axes, const AxisRef &axis) {
+    return std::any_of(axes.begin(), axes.end(), [&](const AxisRef &other) {
+      return overlap(other, axis) || (other.axis == axis.axis && axis.size == 1);
+    });
   }
 
   Expected<AxisList> parseAxes(const std::vector<std::string> &names,
-                               const std::string &where) const {
+                               const AxisList &before) const {
     AxisList axes;
     for (const std::string &name : names) {
       auto axis = graph.mesh.parseAxis(name);
       if (!axis)
-        return error(where + ": " + axis.error().message);
-      if (overlap(axes, {*axis}))
-        return error(where + ": axis " + name + " is used twice");
+        return tl::unexpected(axis.error());
+      if (sharesAxis(before, *axis) || sharesAxis(axes, *axis))
+        return makeError("axis " + name + " is used twice");
       axes.push_back(*axis);
     }
     return axes;
   }
 
+  Expected<bool> claimNamed(const Entry &entry) {
+    for (const HintPlace &place : entry.target->places) {
+      HintDim dim{place, entry.dim, entry.where};
+      Expected<bool> done = !entry.hint->factors.empty() ? claimWritten(dim, entry)
+                            : !entry.hint->blocks.empty()
+                                ? loops.claimBlocks(dim, entry.axes, entry.hint->blocks)
+                                : loops.claim(dim, entry.axes);
+      if (done && !*done)
+        return false;
+      if (!done && &place == &entry.target->places.front())
+        return done;
+    }
+    return true;
+  }
+
+  Expected<bool> claimWritten(const HintDim &dim, const Entry &entry) {
+    std::vector<AxisList> lists;
+    for (const auto &names : entry.hint->factorAxes)
+      lists.push_back(*parseAxes(names, {})); // read before
+    return loops.claimWritten(dim, entry.hint->factors, lists);
+  }
+
   /// All ways to write `count` as a list of whole mesh axes not in `taken`, in mesh
-  /// order; if there is none, a leading part of the first axis that divides.
+  /// order; if there is none, the major-most free part of the first axis that has one.
   std::vector<AxisList> waysToSplit(int64_t count, const AxisList &taken) const {
     std::vector<AxisList> ways;
     size_t n = graph.mesh.axes().size();
@@ -177,203 +159,82 @@ private:
       for (size_t a = 0; a < n; ++a)
         if (subset >> a & 1)
           axes.push_back(graph.mesh.whole(static_cast<int32_t>(a)));
-      if (product(axes) == count && !overlap(axes, taken))
+      if (product(axes) == count && canonical(axes) == axes && !overlap(axes, taken))
         ways.push_back(std::move(axes));
     }
-    for (size_t a = 0; ways.empty() && a < n; ++a) {
-      AxisRef part{static_cast<int32_t>(a), 1, count};
-      if (graph.mesh.axes()[a].size % count == 0 && !overlap(taken, {part}))
-        ways.push_back({part});
-    }
+    for (size_t a = 0; ways.empty() && a < n; ++a)
+      for (int64_t pre = 1, size = graph.mesh.axes()[a].size; pre * count <= size;
+           ++pre) {
+        AxisRef part{static_cast<int32_t>(a), pre, count};
+        if (size % (pre * count) == 0 && !overlap(taken, {part})) {
+          ways.push_back({part});
+          break;
+        }
+      }
     return ways;
   }
 
-  /// Seeds of one dim for given axes.
-  Expected<std::vector<Seed>> dimSeeds(const Target &target, size_t d,
-                                       const AxisList &axes, const std::string &origin,
-                                       int priority) const {
-    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
-    std::vector<Seed> result;
-    if (axes.empty()) {
-      for (int32_t a : atoms)
-        result.push_back({a, {}, origin, priority});
-      return result;
-    }
-    auto lists = atoms.empty()
-                     ? Expected<std::vector<AxisList>>(makeError(
-                           "a dim of size 1 cannot be split by " + graph.mesh.str(axes)))
-                     : distribute(graph, atoms, axes);
-    if (!lists)
-      return error(target.what + ", dim " + std::to_string(d) + ": " +
-                   lists.error().message);
-    for (size_t i = 0; i < atoms.size(); ++i)
-      result.push_back({atoms[i], (*lists)[i], origin, priority});
-    return result;
+  /// The axes at the ops of an entry, those of earlier groups included.
+  AxisList takenAt(const Entry &entry) const {
+    AxisList taken = loops.axesAt(entry.target->places);
+    for (const HintPlace &place : entry.target->places)
+      for (const Seed *seed : seeds.at(place.op))
+        if (seed->priority <= group.priority)
+          taken.insert(taken.end(), seed->axes.begin(), seed->axes.end());
+    return taken;
   }
 
-  /// Given blocks need a dim that nothing cuts further.
-  Expected<std::vector<Seed>> blockSeeds(const Target &target, size_t d,
-                                         const AxisList &axes,
-                                         const std::vector<int64_t> &blocks,
-                                         const std::string &origin, int priority) const {
-    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
-    std::string where = target.what + ", dim " + std::to_string(d);
-    if (atoms.size() != 1)
-      return error(where + ": blocks cannot be given for a dim " +
-                   (atoms.empty() ? "of size 1" : "that other ops cut into factors"));
-    if (static_cast<int64_t>(blocks.size()) != product(axes))
-      return error(where + ": " + std::to_string(blocks.size()) +
-                   " blocks are given for " + std::to_string(product(axes)) + " shards");
-    const Atom &atom = graph.atoms[atoms[0]];
-    if (graph.extent(atom, target.isOperand) != atom.size)
-      return error(where + ": blocks cannot be given for a dim of size " +
-                   std::to_string(graph.extent(atom, target.isOperand)) +
-                   " that is read through " + std::to_string(atom.size) +
-                   " windows; give them for the output");
-    Seed seed{atoms[0], axes, origin, priority, blocks};
-    DimFactor factor{atom.size, 0, axes, blocks};
-    factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
-    Layout layout;
-    layout.dims = {{{factor}}};
-    if (auto ok = layout.verify(graph.mesh); !ok)
-      return error(where + ok.error().message.substr(std::string("dim 0").size()));
-    return std::vector<Seed>{seed};
-  }
-
-  Expected<std::vector<Seed>> writtenSeeds(const Target &target, size_t d,
-                                           const DimHint &hint, const std::string &origin,
-                                           int priority) const {
-    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
-    std::string where = target.what + ", dim " + std::to_string(d);
-    std::vector<Seed> result;
-    size_t next = 0;
-    for (size_t f = 0; f < hint.factors.size(); ++f) {
-      // A written factor must be a run of atoms.
-      std::vector<int32_t> run;
-      int64_t size = 1;
-      while (size < hint.factors[f] && next < atoms.size()) {
-        run.push_back(atoms[next]);
-        size *= graph.extent(graph.atoms[atoms[next++]], target.isOperand);
-      }
-      if (size != hint.factors[f])
-        return error(where + ": the factor " + std::to_string(hint.factors[f]) +
-                     " does not fall on the dim's own cuts");
-      auto axes = parseAxes(hint.factorAxes[f], where);
-      if (!axes)
-        return tl::unexpected(axes.error());
-      if (run.empty() && !axes->empty())
-        return error(where + ": a factor of size 1 cannot be split");
-      auto lists = distribute(graph, run, *axes, axes->empty() ? 0 : -1);
-      if (!lists)
-        return error(where + ": " + lists.error().message);
-      for (size_t i = 0; i < run.size(); ++i)
-        result.push_back({run[i], (*lists)[i], origin, priority});
-    }
-    if (next != atoms.size())
-      return error(where + ": the factors do not make up its size");
-    return result;
-  }
-
-  /// Seeds of one dim whose axes the hint names.
-  Expected<std::vector<Seed>> namedSeeds(const Target &target, size_t d,
-                                         const DimHint &hint, const std::string &origin,
-                                         int priority) const {
-    if (!hint.factors.empty())
-      return writtenSeeds(target, d, hint, origin, priority);
-    auto axes = parseAxes(hint.axes, target.what + ", dim " + std::to_string(d));
-    if (!axes)
-      return tl::unexpected(axes.error());
-    return hint.blocks.empty()
-               ? dimSeeds(target, d, *axes, origin, priority)
-               : blockSeeds(target, d, *axes, hint.blocks, origin, priority);
-  }
-
-  Expected<void> seedTargets(const std::vector<Target> &targets,
-                             const std::string &origin, int priority) {
-    for (const Target &target : targets)
-      if (target.dims->size() != target.factors->size())
-        return error(target.what + " has " + std::to_string(target.factors->size()) +
-                     " dims, the hint " + std::to_string(target.dims->size()));
-    // Named axes first: counts get what is left.
-    AxisList taken;
-    struct Counted {
-      const Target *target;
-      size_t dim;
-      int64_t count;
-    };
-    std::vector<Counted> counted;
-    for (const Target &target : targets) {
-      AxisList here; // axes of the dims of this tensor
-      for (size_t d = 0; d < target.dims->size(); ++d) {
-        const DimHint &hint = (*target.dims)[d];
-        if (hint.open)
-          continue;
-        if (hint.count > 0) {
-          counted.push_back({&target, d, hint.count});
-          continue;
-        }
-        auto list = namedSeeds(target, d, hint, origin, priority);
-        if (!list)
-          return tl::unexpected(list.error());
-        for (const Seed &seed : *list)
-          if (overlap(here, seed.axes))
-            return error(target.what + ", dim " + std::to_string(d) + ": " +
-                         graph.mesh.str(seed.axes) +
-                         " is already used by this dim or one before it");
-          else
-            here.insert(here.end(), seed.axes.begin(), seed.axes.end());
-        append(*list, taken);
-      }
-    }
-    for (const Counted &entry : counted)
-      if (auto ok =
-              seedCount(*entry.target, entry.dim, entry.count, origin, priority, taken);
-          !ok)
-        return ok;
-    return {};
-  }
-
-  void append(const std::vector<Seed> &list, AxisList &taken) {
-    for (const Seed &seed : list) {
-      taken.insert(taken.end(), seed.axes.begin(), seed.axes.end());
-      seeds.push_back(seed);
-    }
-  }
-
-  Expected<void> seedCount(const Target &target, size_t d, int64_t count,
-                           const std::string &origin, int priority, AxisList &taken) {
-    // A factor that another operand of this node has already fixed keeps its axes.
-    std::vector<int32_t> atoms = graph.dimAtoms(target.op, (*target.factors)[d]);
-    int64_t fixedShards = 1;
-    for (int32_t a : atoms)
-      for (const Seed &seed : seeds)
-        if (seed.atom == a && seed.origin == origin)
-          fixedShards *= product(seed.axes);
-    if (fixedShards == count)
-      return {};
-    std::string where = target.what + ", dim " + std::to_string(d);
-    if (fixedShards != 1)
-      return error(where + ": " + std::to_string(count) +
-                   " shards asked, but another tensor of the node splits it " +
-                   std::to_string(fixedShards) + " ways");
-    std::vector<std::vector<Seed>> ways;
-    for (const AxisList &axes : waysToSplit(count, taken))
-      if (auto list = dimSeeds(target, d, axes, origin, priority))
-        ways.push_back(std::move(*list));
+  Expected<bool> claimCount(const Entry &entry) {
+    HintDim dim{entry.target->places[0], entry.dim, entry.where};
+    loops.adopt(dim, seeds, entry.hint->count);
+    auto open = loops.openShards(dim, entry.hint->count);
+    if (!open)
+      return tl::unexpected(open.error());
+    if (*open == 1)
+      return claimEverywhere(entry, {});
+    // Two loops of a node have different axes where the mesh has enough; two ops of it
+    // can do without.
+    AxisList here = takenAt(entry), node = loops.axesOfNode();
+    node.insert(node.end(), here.begin(), here.end());
+    std::vector<AxisList> ways = waysToSplit(*open, node);
     if (ways.empty())
-      return error(where + ": no axes of the mesh " + graph.mesh.str() +
-                   " that are still free split it " + std::to_string(count) + " ways");
-    append(ways[ways.size() == 1 ? 0 : cheapest(ways)], taken);
-    return {};
+      ways = waysToSplit(*open, here);
+    if (ways.empty())
+      return makeError(entry.where + ": no axes of the mesh " + graph.mesh.str() +
+                       " that are still free split it " +
+                       std::to_string(entry.hint->count) + " ways");
+    std::vector<AxisList> fitting;
+    for (const AxisList &axes : ways)
+      if (loops.fits(dim, axes))
+        fitting.push_back(axes);
+    // Where none fits, the first says why, or detaches what stands in its way.
+    return claimEverywhere(entry, fitting.empty()       ? ways[0]
+                                  : fitting.size() == 1 ? fitting[0]
+                                                        : cheapest(entry, fitting));
+  }
+
+  /// Splits the loops that have no axes yet, and the other places like the first.
+  Expected<bool> claimEverywhere(const Entry &entry, const AxisList &axes) {
+    HintDim dim{entry.target->places[0], entry.dim, entry.where};
+    auto done = loops.claimOpen(dim, axes);
+    if (!done || !*done)
+      return done;
+    Entry named = entry;
+    named.axes = loops.axesOf(dim);
+    return claimNamed(named);
   }
 
   /// The first way with the lowest price, given the seeds so far.
-  size_t cheapest(const std::vector<std::vector<Seed>> &ways) const {
+  AxisList cheapest(const Entry &entry, const std::vector<AxisList> &ways) const {
     size_t best = 0;
     double bestScore = -1;
     for (size_t i = 0; i < ways.size(); ++i) {
-      std::vector<Seed> trial = seeds;
-      trial.insert(trial.end(), ways[i].begin(), ways[i].end());
+      HintLoops trialLoops = loops;
+      if (!trialLoops.claimOpen({entry.target->places[0], entry.dim, entry.where},
+                                ways[i]))
+        continue;
+      std::vector<Seed> trial = seeds.all(), own = trialLoops.seeds();
+      trial.insert(trial.end(), own.begin(), own.end());
       auto spread = propagate(graph, trial);
       if (!spread)
         continue;
@@ -383,16 +244,140 @@ private:
         best = i;
       }
     }
-    return best;
+    return ways[best];
   }
 
   const FlowGraph &graph;
-  const Hints &hints;
-  std::vector<Seed> seeds;
+  const HintGroup &group;
+  HintLoops loops;
+  NamedByOp &named;
+  SeedList &seeds;
+  std::vector<Entry> one, several, counts, severalCounts;
+};
+
+/// All groups against the atoms that there are.
+class Round {
+public:
+  Round(const FlowGraph &graph, Detachments &detached)
+      : result(graph), graph(graph), detached(detached) {}
+
+  /// False if loops were detached.
+  Expected<bool> run(const std::vector<HintGroup> &groups) {
+    bool again = false;
+    for (const HintGroup &group : groups) {
+      auto done = GroupResolver(graph, group, detached, named, result).run();
+      if (!done)
+        return done;
+      again |= !*done;
+      if (*done && group.value >= 0)
+        again |= !pinUsers(group);
+    }
+    return !again;
+  }
+
+  SeedList result;
+
+private:
+  /// A hint for a weight is meant for the ops that use it: they are pinned like the
+  /// weight, where their loops allow it (an embedding's gather may not). So are those of
+  /// an input whose own loop is detached. False if loops were detached.
+  bool pinUsers(const HintGroup &group) {
+    const FlowValue &value = graph.values[group.value];
+    const FlowOp &source = graph.ops[value.producer];
+    if (!source.isSource())
+      return true;
+    bool again = false;
+    for (size_t d = 0; d < value.shape.size(); ++d) {
+      std::vector<int32_t> atoms =
+          graph.dimAtoms(value.producer, source.rule.results[0][d]);
+      std::vector<Seed> wanted;
+      bool isDetached = false;
+      for (int32_t a : atoms) {
+        isDetached |= graph.atoms[a].detached;
+        for (const Seed *seed : result.at(value.producer))
+          if (seed->atom == a && seed->origin == group.origin && !seed->axes.empty())
+            wanted.push_back(*seed);
+      }
+      if (wanted.empty() || (source.kind == FlowKind::Argument && !isDetached))
+        continue;
+      for (const FlowUse &use : value.uses)
+        again |= !pinUse(use, d, atoms, wanted);
+    }
+    return !again;
+  }
+
+  /// Pins one dim of one user as `wanted` says of the source's atoms, if it can be. False
+  /// if its loops were detached for that.
+  bool pinUse(const FlowUse &use, size_t d, const std::vector<int32_t> &sourceAtoms,
+              const std::vector<Seed> &wanted) {
+    const ShardingRule &rule = graph.ops[use.op].rule;
+    const std::vector<int32_t> &dim = rule.operands[use.operand][d];
+    std::vector<int32_t> atoms = graph.dimAtoms(use.op, dim);
+    if (std::any_of(atoms.begin(), atoms.end(), [&](int32_t a) { return pinned(a); }))
+      return true;
+    AxisList axes;
+    for (const Seed &seed : wanted)
+      axes.insert(axes.end(), seed.axes.begin(), seed.axes.end());
+    std::vector<AxisList> lists(atoms.size());
+    bool alike = atoms.size() == sourceAtoms.size();
+    for (size_t i = 0; alike && i < atoms.size(); ++i) {
+      alike =
+          graph.extent(graph.atoms[atoms[i]], true) == graph.atoms[sourceAtoms[i]].size;
+      for (const Seed &seed : wanted)
+        if (seed.atom == sourceAtoms[i])
+          lists[i] = seed.axes;
+      alike = alike && canShard(graph, graph.atoms[atoms[i]], lists[i]);
+    }
+    if (!alike) {
+      auto spread = distribute(graph, atoms, axes);
+      if (!spread)
+        return !detachUse(use, dim);
+      lists = std::move(*spread);
+    }
+    for (size_t i = 0; i < atoms.size(); ++i)
+      if (!lists[i].empty())
+        result.add({atoms[i], lists[i], wanted[0].origin, wanted[0].priority,
+                    alike ? wanted[0].blocks : std::vector<int64_t>()});
+    return true;
+  }
+
+  /// Only loops that may be split gain anything by it. False if they all are already.
+  bool detachUse(const FlowUse &use, const std::vector<int32_t> &dim) {
+    bool again = false;
+    for (int32_t f : dim)
+      if (graph.ops[use.op].rule.factors[f].kind != FactorKind::Replicate)
+        again |= detached.try_emplace({use.op, f}).second;
+    return again;
+  }
+
+  bool pinned(int32_t atom) const {
+    std::vector<const Seed *> seeds = result.at(graph.atoms[atom].op);
+    return std::any_of(seeds.begin(), seeds.end(),
+                       [&](const Seed *seed) { return seed->atom == atom; });
+  }
+
+  const FlowGraph &graph;
+  Detachments &detached;
+  NamedByOp named;
 };
 } // namespace
 
-Expected<std::vector<Seed>> partita::resolveHints(const FlowGraph &graph,
-                                                  const Hints &hints) {
-  return Resolver(graph, hints).run();
+Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints &hints) {
+  auto groups = findTargets(graph, hints);
+  if (!groups)
+    return tl::unexpected(groups.error());
+  Detachments detached;
+  for (;;) {
+    Round round(graph, detached);
+    auto done = round.run(*groups);
+    if (!done)
+      return makeError(hints.file + ": " + done.error().message);
+    if (*done)
+      return round.result.all();
+    // Every round detaches a loop more, so that there is a last one.
+    std::vector<DetachedLoop> loops;
+    for (const auto &[loop, pieces] : detached)
+      loops.push_back({loop.first, loop.second, pieces});
+    graph.finalize(loops);
+  }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <set>
 
 using namespace partita;
 
@@ -50,23 +51,46 @@ struct Port {
 
 class Refiner {
 public:
-  explicit Refiner(const FlowGraph &graph) : graph(graph) {
+  Refiner(const FlowGraph &graph, const std::vector<DetachedLoop> &loops) : graph(graph) {
     for (const FlowOp &op : graph.ops) {
       pieces.emplace_back();
       for (const Factor &factor : op.rule.factors)
         pieces.back().push_back({factor.size});
+      detached.emplace_back(op.rule.factors.size(), false);
+    }
+    for (const DetachedLoop &loop : loops) {
+      detached[loop.op][loop.factor] = true;
+      if (!loop.pieces.empty())
+        pieces[loop.op][loop.factor] = loop.pieces;
+    }
+    firstDim.reserve(graph.values.size());
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      firstDim.push_back(static_cast<int32_t>(dims.size()));
+      for (size_t d = 0; d < graph.values[v].shape.size(); ++d)
+        dims.emplace_back(static_cast<int32_t>(v), static_cast<int32_t>(d));
     }
   }
 
-  std::vector<std::vector<Pieces>> run() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const FlowValue &value : graph.values)
-        for (size_t d = 0; d < value.shape.size(); ++d)
-          changed |= refineDim(portsOf(graph, value, d));
+  /// Sweeps over the dims of all values until nothing changes. A dim is looked at again
+  /// only when a factor of one of its ends was cut since: in this sweep if it is yet to
+  /// come, else in the next. So the result is that of whole sweeps, and a cut that
+  /// travels against the order of values costs what it costs along it.
+  void run() {
+    for (int32_t dim = 0; dim < static_cast<int32_t>(dims.size()); ++dim)
+      next.insert(next.end(), dim);
+    while (!next.empty()) {
+      now.swap(next);
+      while (!now.empty()) {
+        int32_t dim = *now.begin();
+        now.erase(now.begin());
+        refineDim(dim);
+      }
     }
-    return std::move(pieces);
   }
+
+  /// Per op and factor.
+  std::vector<std::vector<Pieces>> pieces;
+  std::vector<std::vector<bool>> detached;
 
   static std::vector<Port> portsOf(const FlowGraph &graph, const FlowValue &value,
                                    size_t dim) {
@@ -81,11 +105,12 @@ public:
   }
 
 private:
-  /// The pieces of one factor as the port's dim has them.
+  /// The pieces of one factor as the port's dim has them for its neighbours.
   Pieces piecesAt(const Port &port, int32_t f) const {
     const Factor &factor = graph.ops[port.op].rule.factors[f];
-    return factor.kind == FactorKind::Window ? Pieces{factor.extent(port.isOperand)}
-                                             : pieces[port.op][f];
+    return factor.kind == FactorKind::Window || detached[port.op][f]
+               ? Pieces{factor.extent(port.isOperand)}
+               : pieces[port.op][f];
   }
 
   /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
@@ -97,11 +122,12 @@ private:
     const auto &factors = graph.ops[port.op].rule.factors;
     bool bare = true;
     for (size_t i = port.factors->size(); i-- > 0;) {
+      int32_t f = (*port.factors)[i];
       bool wasBare = bare;
-      bare &= factors[(*port.factors)[i]].kind == FactorKind::Replicate;
+      bare &= factors[f].kind == FactorKind::Replicate || detached[port.op][f];
       if (wasBare && !bare)
         cuts.clear();
-      const Pieces list = piecesAt(port, (*port.factors)[i]);
+      const Pieces list = piecesAt(port, f);
       for (size_t k = list.size(); k-- > 0;) {
         suffix *= list[k];
         cuts.push_back(suffix);
@@ -112,46 +138,66 @@ private:
     return cuts;
   }
 
-  bool refineDim(const std::vector<Port> &ports) {
+  void refineDim(int32_t dim) {
+    std::vector<Port> ports =
+        portsOf(graph, graph.values[dims[dim].first], dims[dim].second);
     std::vector<int64_t> cuts;
     for (const Port &port : ports)
       for (int64_t cut : cutsOf(port))
         cuts.push_back(cut);
     std::sort(cuts.begin(), cuts.end());
     cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    bool changed = false;
     for (const Port &port : ports)
       for (int64_t cut : cuts)
-        changed |= tryCut(port, cut);
-    return changed;
+        if (int32_t f = tryCut(port, cut); f >= 0)
+          wake(port.op, f, dim);
+  }
+
+  /// A factor was cut at `dim`: every dim that it is part of is looked at again.
+  void wake(int32_t op, int32_t factor, int32_t dim) {
+    const FlowOp &it = graph.ops[op];
+    auto wakeTensor = [&](const TensorFactors &tensor, int32_t value) {
+      for (size_t d = 0; d < tensor.size(); ++d)
+        if (std::find(tensor[d].begin(), tensor[d].end(), factor) != tensor[d].end()) {
+          int32_t other = firstDim[value] + static_cast<int32_t>(d);
+          (other > dim ? now : next).insert(other);
+        }
+    };
+    for (size_t o = 0; o < it.operands.size(); ++o)
+      wakeTensor(it.rule.operands[o], it.operands[o]);
+    for (size_t r = 0; r < it.results.size(); ++r)
+      wakeTensor(it.rule.results[r], it.results[r]);
   }
 
   /// Cuts the piece of a port's dim that `cut` falls into, if it divides there. Windows
-  /// overlap, so that a dim which is read through them has no pieces.
-  bool tryCut(const Port &port, int64_t cut) {
+  /// overlap, so that a dim which is read through them has no pieces. The factor that was
+  /// cut, or -1.
+  int32_t tryCut(const Port &port, int64_t cut) {
     int64_t suffix = 1;
     for (size_t i = port.factors->size(); i-- > 0;) {
       int32_t f = (*port.factors)[i];
       if (graph.ops[port.op].rule.factors[f].kind == FactorKind::Window)
-        return false;
+        return -1;
       Pieces &list = pieces[port.op][f];
       for (size_t k = list.size(); k-- > 0;) {
         int64_t piece = list[k];
         if (cut > suffix && cut < suffix * piece) {
-          if (cut % suffix != 0 || piece % (cut / suffix) != 0)
-            return false;
+          if (cut % suffix != 0 || piece % (cut / suffix) != 0 || detached[port.op][f])
+            return -1;
           list[k] = piece / (cut / suffix);
           list.insert(list.begin() + static_cast<int64_t>(k) + 1, cut / suffix);
-          return true;
+          return f;
         }
         suffix *= piece;
       }
     }
-    return false;
+    return -1;
   }
 
   const FlowGraph &graph;
-  std::vector<std::vector<Pieces>> pieces;
+  std::vector<std::pair<int32_t, int32_t>> dims; ///< (value, dim), in the order of sweeps
+  std::vector<int32_t> firstDim;                 ///< per value
+  std::set<int32_t> now, next;                   ///< dims to look at
 };
 
 /// An atom of a port with its place: [low, low * size) in suffix products.
@@ -177,66 +223,79 @@ static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
   return result;
 }
 
-void FlowGraph::finalize() {
-  auto pieces = Refiner(*this).run();
+void FlowGraph::finalize(const std::vector<DetachedLoop> &detached) {
+  atoms.clear();
+  opAtoms.clear();
+  firstAtom.clear();
+  Refiner refiner(*this, detached);
+  refiner.run();
   for (size_t op = 0; op < ops.size(); ++op) {
     firstAtom.push_back(static_cast<int32_t>(atoms.size()));
     opAtoms.emplace_back();
     for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
       opAtoms.back().emplace_back();
       bool bare = ops[op].rule.factors[f].kind == FactorKind::Replicate;
-      for (int64_t size : pieces[op][f]) {
+      for (int64_t size : refiner.pieces[op][f]) {
         opAtoms.back().back().push_back(static_cast<int32_t>(atoms.size()));
-        atoms.push_back(
-            {static_cast<int32_t>(op), static_cast<int32_t>(f), size, true, bare, {}});
+        atoms.push_back({static_cast<int32_t>(op),
+                         static_cast<int32_t>(f),
+                         size,
+                         true,
+                         bare,
+                         refiner.detached[op][f],
+                         {}});
       }
     }
   }
   firstAtom.push_back(static_cast<int32_t>(atoms.size()));
   for (size_t v = 0; v < values.size(); ++v)
-    for (size_t d = 0; d < values[v].shape.size(); ++d) {
-      std::vector<std::vector<Placed>> ends;
-      for (const Port &port : Refiner::portsOf(*this, values[v], d))
-        ends.push_back(place(*this, port));
-      auto canSplit = [&](const Placed &p) {
-        return kindOf(atoms[p.atom]) != FactorKind::Replicate;
-      };
-      // Users see each other through the producer only where they are many, or where it
-      // is a source, through which nothing spreads: pairs would be quadratic in layers.
-      bool star = ends.size() > maxPairedEnds || ops[values[v].producer].isSource();
-      for (size_t a = 0; a < ends.size(); ++a)
-        for (const Placed &p : ends[a]) {
-          atoms[p.atom].canPad &= p.major;
-          for (size_t b = 0; b < (star && a != 0 ? 1 : ends.size()); ++b)
-            for (const Placed &q : ends[b]) {
-              if (a == b)
-                continue;
-              int64_t common = std::gcd(p.size, q.size);
-              if (p.low == q.low && p.size == q.size)
-                common = 0;
-              else if (!p.major || !q.major || !canSplit(p) || !canSplit(q) ||
-                       common == 1)
-                continue;
-              atoms[p.atom].links.push_back({q.atom, static_cast<int32_t>(v), common});
-            }
-        }
-    }
+    for (size_t d = 0; d < values[v].shape.size(); ++d)
+      linkDim(static_cast<int32_t>(v), d);
   // Both are properties of the whole class of linked atoms.
-  std::vector<int32_t> open;
-  auto spread = [&](auto holds, auto set) {
-    for (size_t a = 0; a < atoms.size(); ++a)
-      if (holds(atoms[a]))
-        open.push_back(static_cast<int32_t>(a));
-    while (!open.empty()) {
-      int32_t from = open.back();
-      open.pop_back();
-      for (const Atom::Link &link : atoms[from].links)
-        if (link.common == 0 && !holds(atoms[link.atom])) {
-          set(atoms[link.atom]);
-          open.push_back(link.atom);
-        }
-    }
-  };
   spread([](const Atom &a) { return !a.canPad; }, [](Atom &a) { a.canPad = false; });
   spread([](const Atom &a) { return a.refused; }, [](Atom &a) { a.refused = true; });
+}
+
+void FlowGraph::linkDim(int32_t value, size_t dim) {
+  std::vector<std::vector<Placed>> ends;
+  for (const Port &port : Refiner::portsOf(*this, values[value], dim))
+    ends.push_back(place(*this, port));
+  auto canLink = [&](const Placed &p) { return !atoms[p.atom].detached; };
+  auto canSplit = [&](const Placed &p) {
+    return kindOf(atoms[p.atom]) != FactorKind::Replicate;
+  };
+  // Users see each other through the producer only where they are many, or where it
+  // is a source, through which nothing spreads: pairs would be quadratic in layers.
+  bool star = ends.size() > maxPairedEnds || ops[values[value].producer].isSource();
+  for (size_t a = 0; a < ends.size(); ++a)
+    for (const Placed &p : ends[a]) {
+      atoms[p.atom].canPad &= p.major;
+      for (size_t b = 0; canLink(p) && b < (star && a != 0 ? 1 : ends.size()); ++b)
+        for (const Placed &q : ends[b]) {
+          if (a == b || !canLink(q))
+            continue;
+          int64_t common = std::gcd(p.size, q.size);
+          if (p.low == q.low && p.size == q.size)
+            common = 0;
+          else if (!p.major || !q.major || !canSplit(p) || !canSplit(q) || common == 1)
+            continue;
+          atoms[p.atom].links.push_back({q.atom, value, common});
+        }
+    }
+}
+
+template <typename Holds, typename Set> void FlowGraph::spread(Holds holds, Set set) {
+  std::vector<int32_t> open;
+  for (size_t a = 0; a < atoms.size(); ++a)
+    if (holds(atoms[a]))
+      open.push_back(static_cast<int32_t>(a));
+  while (!open.empty()) {
+    int32_t from = open.back();
+    open.pop_back();
+    for (const Atom::Link &link : atoms[from].links)
+      if (link.common == 0 && !holds(atoms[link.atom])) {
+        set(atoms[link.atom]);
+        open.push_back(link.atom);
+      }
+  }
 }

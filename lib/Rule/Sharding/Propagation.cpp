@@ -20,22 +20,27 @@ bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList 
 static std::string refusal(const FlowGraph &graph, const std::vector<int32_t> &dim,
                            const AxisList &axes) {
   int64_t size = 1, shards = product(axes);
-  bool whole = true;
+  bool whole = true, alone = true;
+  const std::string op = "'" + graph.ops[graph.atoms[dim[0]].op].name + "'";
   std::string cuts;
   for (int32_t a : dim) {
     const Atom &atom = graph.atoms[a];
     size *= atom.size;
-    whole &= graph.kindOf(atom) == FactorKind::Replicate;
+    bool bare = graph.kindOf(atom) == FactorKind::Replicate;
+    whole &= bare;
+    alone &= bare || atom.detached;
     cuts += (cuts.empty() ? "" : " x ") + std::to_string(atom.size);
   }
   std::string why;
   if (whole)
-    why =
-        "'" + graph.ops[graph.atoms[dim[0]].op].name + "' needs all of it on every rank";
+    why = op + " needs all of it on every rank";
   else if (size < shards)
     why = "it has fewer elements";
   else if (dim.size() > 1)
-    why = "other ops cut it into " + cuts;
+    why = (alone ? op + " cuts" : "other ops cut") + " it into " + cuts;
+  else if (alone)
+    why = "it does not divide, and is inside another dim of " + op +
+          ", where there is no room for padding";
   else
     why = "it does not divide, and other ops leave no room for padding";
   return "a dim of size " + std::to_string(size) + " cannot be split by " +

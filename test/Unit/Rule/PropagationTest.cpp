@@ -1,13 +1,13 @@
 //===- PropagationTest.cpp - From a few hints to strategies ---------------===//
+#include "FlowProgram.h"
+
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Rule/Decide/Hints.h"
-#include "partita/Rule/Sharding/Families.h"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <random>
 
 using namespace partita;
@@ -23,150 +23,10 @@ static std::string byNumber(const Mesh &mesh, const Strategy &strategy) {
 }
 
 namespace {
-/// A program by names, built into a flow graph in any order that its data flow allows.
-class Program {
-public:
-  void source(const std::string &name, Shape shape, FlowKind kind = FlowKind::Source) {
-    ShardingRule rule = identity(shape);
-    rule.operands.clear();
-    add(name, kind, std::move(rule), {}, 0);
-  }
-  void argument(const std::string &name, Shape shape) {
-    source(name, std::move(shape), FlowKind::Argument);
-  }
-  void result(const std::string &operand) {
-    ShardingRule rule = identity(shapes.at(operand));
-    rule.results.clear();
-    add("result of " + operand, FlowKind::Sink, std::move(rule), {operand}, 0);
-  }
-  /// As graph.contract, with its linear sets.
-  void contract(const std::string &name, const std::string &a, const std::string &b,
-                const std::string &equation) {
-    ShardingRule rule = *ShardingRule::parse(equation, {shapes.at(a), shapes.at(b)});
-    rule.linear = *parseLinearSets("sum 0, sum 1");
-    add(name, FlowKind::Compute, std::move(rule), {a, b}, 1);
-  }
-  void elementwise(const std::string &name, const std::vector<std::string> &operands,
-                   const std::string &linear = "") {
-    std::vector<Shape> all;
-    for (const std::string &operand : operands)
-      all.push_back(shapes.at(operand));
-    ShardingRule rule = *broadcastRule(all);
-    rule.linear = *parseLinearSets(linear);
-    add(name, FlowKind::Compute, std::move(rule), operands, 0);
-  }
-  void reshape(const std::string &name, const std::string &operand, const Shape &shape) {
-    move(name, operand, *reshapeRule(shapes.at(operand), shape));
-  }
-  /// Repeats each element of the last dim.
-  void stretch(const std::string &name, const std::string &operand, int64_t times) {
-    const Shape &shape = shapes.at(operand);
-    ShardingRule rule;
-    rule.operands.emplace_back(shape.size());
-    rule.results.emplace_back(shape.size());
-    for (size_t d = 0; d < shape.size(); ++d)
-      addStretchedDim(rule, shape[d], d + 1 == shape.size() ? times : 1,
-                      rule.operands[0][d], rule.results[0][d]);
-    move(name, operand, std::move(rule));
-  }
-  void transpose(const std::string &name, const std::string &operand,
-                 const std::vector<int64_t> &permutation) {
-    move(name, operand, *transposeRule(shapes.at(operand), permutation));
-  }
-  void slice(const std::string &name, const std::string &operand, const Shape &shape,
-             const std::vector<int64_t> &starts) {
-    move(name, operand,
-         *sliceRule(shapes.at(operand), shape, starts,
-                    std::vector<int64_t>(shape.size(), 1)));
-  }
-  /// A maximum over windows of the last dim.
-  void windows(const std::string &name, const std::string &operand, int64_t kernel,
-               int64_t stride, int64_t low, int64_t high) {
-    const Shape &shape = shapes.at(operand);
-    ShardingRule rule;
-    rule.operands.emplace_back();
-    rule.results.emplace_back();
-    for (size_t d = 0; d + 1 < shape.size(); ++d) {
-      rule.operands[0].push_back({rule.addFactor(shape[d])});
-      rule.results[0].push_back(rule.operands[0].back());
-    }
-    SpatialDim dim{shape.back(),
-                   (shape.back() + low + high - kernel) / stride + 1,
-                   kernel,
-                   stride,
-                   1,
-                   low};
-    rule.operands[0].emplace_back();
-    rule.results[0].emplace_back();
-    addSpatialDim(rule, dim, ReduceKind::Max, rule.operands[0].back(),
-                  rule.results[0].back());
-    rule.linear = *parseLinearSets("max 0");
-    add(name, FlowKind::Compute, std::move(rule), {operand}, 1);
-  }
-  /// Softmax or normalization of the last dim.
-  void rows(const std::string &name, const std::string &operand) {
-    add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
-  }
-
-  /// The flow graph with ops in the given order of preference, data flow first.
-  FlowGraph build(const Mesh &mesh, std::mt19937 *shuffle = nullptr) const {
-    FlowGraph graph(mesh);
-    std::map<std::string, int32_t> values;
-    std::vector<bool> done(ops.size(), false);
-    std::vector<size_t> order(ops.size());
-    std::iota(order.begin(), order.end(), 0);
-    for (size_t built = 0; built < ops.size(); ++built) {
-      if (shuffle)
-        std::shuffle(order.begin(), order.end(), *shuffle);
-      size_t next = *std::find_if(order.begin(), order.end(), [&](size_t i) {
-        return !done[i] && std::all_of(ops[i].inputs.begin(), ops[i].inputs.end(),
-                                       [&](const auto &v) { return values.count(v); });
-      });
-      done[next] = true;
-      FlowOp op = ops[next].op;
-      for (const std::string &input : ops[next].inputs)
-        op.operands.push_back(values.at(input));
-      if (op.kind != FlowKind::Sink) {
-        values[op.name] = graph.addValue(op.name, shapes.at(op.name), 4);
-        op.results = {values[op.name]};
-      }
-      graph.addOp(std::move(op));
-    }
-    graph.finalize();
-    return graph;
-  }
-
-private:
-  struct Entry {
-    FlowOp op;
-    std::vector<std::string> inputs;
-  };
-
-  static ShardingRule identity(const Shape &shape) {
-    std::vector<int64_t> order(shape.size());
-    std::iota(order.begin(), order.end(), 0);
-    return *transposeRule(shape, order);
-  }
-  void move(const std::string &name, const std::string &operand, ShardingRule rule) {
-    rule.linear = *parseLinearSets("sum 0, max 0, min 0, prod 0");
-    add(name, FlowKind::Compute, std::move(rule), {operand}, 0);
-  }
-  void add(const std::string &name, FlowKind kind, ShardingRule rule,
-           std::vector<std::string> inputs, int priority) {
-    if (kind != FlowKind::Sink)
-      shapes[name] = rule.shape(rule.results[0]);
-    FlowOp op{name, kind, std::move(rule), priority, 1, {}, {}};
-    ops.push_back({std::move(op), std::move(inputs)});
-  }
-
-  std::vector<Entry> ops;
-  std::map<std::string, Shape> shapes;
-};
-
 using Named = std::map<std::string, std::string>;
 
 /// Strategies by op name, of hints given as JSON.
-Named decideByName(const FlowGraph &graph, const std::string &hints) {
+Named decideByName(FlowGraph graph, const std::string &hints) {
   auto json = parseJson(hints, "hints");
   REQUIRE(json);
   auto parsed = Hints::parse(*json);
@@ -182,7 +42,7 @@ Named decideByName(const FlowGraph &graph, const std::string &hints) {
 }
 
 /// How often each step kind occurs when all values are served.
-std::map<StepKind, int> steps(const FlowGraph &graph, const std::string &hints) {
+std::map<StepKind, int> steps(FlowGraph graph, const std::string &hints) {
   auto decision =
       decide(graph, ShardMode::SemiAuto, *Hints::parse(*parseJson(hints, "hints")));
   REQUIRE(decision);
@@ -204,49 +64,6 @@ std::map<StepKind, int> steps(const FlowGraph &graph, const std::string &hints) 
     }
   }
   return count;
-}
-
-/// One GPT-2 layer as exporters write it: rows flattened for each matmul, QKV fused.
-Program gpt2Layer(int64_t batch = 2, int64_t length = 4, int64_t heads = 4,
-                  int64_t width = 4) {
-  int64_t hidden = heads * width, rows = batch * length;
-  Shape model{batch, length, hidden};
-  Program p;
-  p.argument("tokens", model);
-  p.elementwise("x", {"tokens"});
-  auto linear = [&](const std::string &name, const std::string &in, int64_t from,
-                    int64_t to) {
-    p.source(name + ".w", {from, to});
-    p.source(name + ".b", {to});
-    p.reshape(name + "/flatten", in, {rows, from});
-    p.contract(name, name + "/flatten", name + ".w", "m k, k n -> m n");
-    p.elementwise(name + "/bias", {name, name + ".b"}, "sum 01");
-    p.reshape(name + "/out", name + "/bias", {batch, length, to});
-  };
-  p.rows("ln_1", "x");
-  linear("c_attn", "ln_1", hidden, 3 * hidden);
-  for (int64_t i = 0; i < 3; ++i) {
-    std::string part(1, "qkv"[i]);
-    p.slice(part, "c_attn/out", model, {0, 0, i * hidden});
-    p.reshape(part + "/heads", part, {batch, length, heads, width});
-    p.transpose(part + "/turned", part + "/heads",
-                part == "k" ? std::vector<int64_t>{0, 2, 3, 1}
-                            : std::vector<int64_t>{0, 2, 1, 3});
-  }
-  p.contract("scores", "q/turned", "k/turned", "b h s d, b h d t -> b h s t");
-  p.rows("softmax", "scores");
-  p.contract("mixed", "softmax", "v/turned", "b h s t, b h t d -> b h s d");
-  p.transpose("merge/turned", "mixed", {0, 2, 1, 3});
-  p.reshape("merge", "merge/turned", model);
-  linear("c_proj", "merge", hidden, hidden);
-  p.elementwise("residual_1", {"x", "c_proj/out"}, "sum 01");
-  p.rows("ln_2", "residual_1");
-  linear("c_fc", "ln_2", hidden, 4 * hidden);
-  p.elementwise("gelu", {"c_fc/out"});
-  linear("mlp_proj", "gelu", 4 * hidden, hidden);
-  p.elementwise("residual_2", {"residual_1", "mlp_proj/out"}, "sum 01");
-  p.result("residual_2");
-  return p;
 }
 
 const char *megatron = R"({"nodes": {"c_attn": {"in": [null, [[], "tp"]]},

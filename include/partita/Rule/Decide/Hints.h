@@ -2,7 +2,7 @@
 //
 // The hints file (schema in docs/hints.md) read into plain structs, and resolved against
 // a program into seeds for propagation. Nothing is ignored: an unknown name, a count that
-// does not fit, an axis used twice is an error that names the node, dim and value.
+// no node can do, an axis used twice is an error that names the node, dim and value.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_DECIDE_HINTS_H
@@ -61,7 +61,13 @@ struct Hints {
 
 /// Seeds for every hinted atom. Counts become axes so that one factor has the same axes
 /// in every operand; among several ways the one with the lowest price, then mesh order.
-Expected<std::vector<Seed>> resolveHints(const FlowGraph &graph, const Hints &hints);
+///
+/// What a node alone can do is accepted: where its neighbours cut a loop so that the hint
+/// does not fit, or leave no room for padding, the loop is detached and `graph` finalized
+/// anew. Errors are what the node cannot do: to split a loop that it needs whole, more
+/// ways than it has elements, or unevenly where it is not major; one loop in two ways;
+/// one axis twice.
+Expected<std::vector<Seed>> resolveHints(FlowGraph &graph, const Hints &hints);
 
 struct Decision {
   std::vector<Strategy> strategies;
@@ -72,12 +78,15 @@ struct Decision {
 
 /// Decides a strategy for every op.
 ///   SemiAuto      hints and propagation
-///   DataParallel  the batch dim of every argument over all axes, then propagation
+///   DataParallel  the batch dim of every argument over all axes, or those that hints
+///                 leave free in all that it reaches, then propagation
 ///   Auto          with hints: SemiAuto; without: the cheapest of a handful of seeds
 ///                 (data-parallel over each subset of axes, the largest weights split
 ///                 over the rest), and a note says so
-/// What cannot be split stays replicated and is named in a note.
-Expected<Decision> decide(const FlowGraph &graph, ShardMode mode, const Hints &hints);
+/// What cannot be split stays replicated and is named in a note, as is a hint for an
+/// input or a weight that nothing reads so. The graph is finalized; resolveHints may do
+/// so anew.
+Expected<Decision> decide(FlowGraph &graph, ShardMode mode, const Hints &hints);
 
 } // namespace partita
 

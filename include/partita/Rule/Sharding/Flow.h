@@ -12,6 +12,11 @@
 // only what splits the major-most pieces of both alike flows across. The refinement is a
 // least fixpoint, so the order of ops does not matter.
 //
+// Detached loops. What hints ask of one loop may not fit the pieces that its neighbours
+// cut it into, or may need padding where they leave no room for it. Such a loop is taken
+// out of the refinement: it is whole, or in pieces of its own, and linked to nothing. Its
+// neighbours keep their layouts, and there is a reshard on every edge where they differ.
+//
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_SHARDING_FLOW_H
 #define PARTITA_RULE_SHARDING_FLOW_H
@@ -33,6 +38,9 @@ struct FlowOp {
   int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
   int64_t flops = 0; ///< of the whole op
   std::vector<int32_t> operands, results; ///< value numbers
+  /// Per operand, where the node of the model has its dims in another order: dim d there
+  /// is dim operandOrder[operand][d] here. Empty, or an empty entry: as here.
+  std::vector<std::vector<int32_t>> operandOrder = {};
 
   /// An argument, weight or constant.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
@@ -49,6 +57,8 @@ struct FlowValue {
   int64_t elementBytes = 4;
   int32_t producer = -1, result = 0;
   std::vector<FlowUse> uses;
+  /// What hints may call it as well: the names of values that became this one.
+  std::vector<std::string> otherNames = {};
 
   int64_t bytes() const;
 };
@@ -64,6 +74,7 @@ struct Atom {
   /// Whether this atom or one it is linked to, however far, may not be split: the `3` of
   /// a fused query-key-value dim, whose thirds are sliced apart.
   bool refused = false;
+  bool detached = false; ///< linked to nothing, see the head of this file
   /// Atoms of other ops that are the same piece of a value between them, or where
   /// `common` is given, the major-most pieces of a dim of the value that is cut
   /// differently on the two sides: axes that divide both sizes split them at the same
@@ -79,6 +90,12 @@ struct Atom {
   std::vector<Link> links;
 };
 
+/// A loop that is taken out of the refinement.
+struct DetachedLoop {
+  int32_t op, factor;
+  std::vector<int64_t> pieces = {}; ///< major to minor; empty: whole
+};
+
 class FlowGraph {
 public:
   explicit FlowGraph(Mesh mesh) : mesh(std::move(mesh)) {}
@@ -87,8 +104,10 @@ public:
   int32_t addValue(std::string name, std::vector<int64_t> shape, int64_t elementBytes);
   /// Adds an op after all producers of its operands.
   int32_t addOp(FlowOp op);
-  /// Refines factors to atoms and links them. Call once, after the last addOp.
-  void finalize();
+  /// Refines factors to atoms and links them. Call after the last addOp, and again with
+  /// other detached loops (each at most once) for other atoms: what refers to atoms by
+  /// number is then void.
+  void finalize(const std::vector<DetachedLoop> &detached = {});
 
   const Mesh mesh;
   std::vector<FlowOp> ops;
@@ -116,6 +135,11 @@ public:
   }
 
 private:
+  /// Links the atoms of all ends of one dim of a value.
+  void linkDim(int32_t value, size_t dim);
+  /// `set`s every atom that is the same piece as one that `holds`, however far.
+  template <typename Holds, typename Set> void spread(Holds holds, Set set);
+
   std::vector<std::vector<std::vector<int32_t>>> opAtoms;
   std::vector<int32_t> firstAtom; ///< per op, and the end of the last
 };

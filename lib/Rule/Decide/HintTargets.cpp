@@ -1,0 +1,212 @@
+//===- HintTargets.cpp - What the names in a hints file stand for ---------===//
+#include "HintTargets.h"
+
+#include <algorithm>
+#include <fnmatch.h>
+#include <map>
+#include <set>
+
+using namespace partita;
+
+const TensorFactors &HintPlace::factors(const FlowGraph &graph) const {
+  const ShardingRule &rule = graph.ops[op].rule;
+  return isOperand ? rule.operands[index] : rule.results[index];
+}
+
+const std::vector<int32_t> &HintPlace::loops(const FlowGraph &graph, size_t dim) const {
+  const auto &order = graph.ops[op].operandOrder;
+  bool ordered =
+      isOperand && static_cast<size_t>(index) < order.size() && !order[index].empty();
+  return factors(graph)[ordered ? static_cast<size_t>(order[index][dim]) : dim];
+}
+
+static bool matches(const std::string &glob, const std::string &name) {
+  return glob == name || ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+}
+
+namespace {
+class TargetFinder {
+public:
+  TargetFinder(const FlowGraph &graph, const Hints &hints) : graph(graph), hints(hints) {
+    std::map<std::string, size_t> numbers;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].kind != FlowKind::Compute)
+        continue;
+      auto [it, isNew] = numbers.try_emplace(graph.ops[i].name, nodes.size());
+      if (isNew)
+        nodes.emplace_back();
+      nodes[it->second].push_back(static_cast<int32_t>(i));
+    }
+  }
+
+  Expected<std::vector<HintGroup>> run() {
+    for (const NodeHint &hint : hints.nodes)
+      if (auto ok = findNodes(hint); !ok)
+        return tl::unexpected(ok.error());
+    for (const NamedTensorHint &hint : hints.tensors)
+      if (auto ok = findTensors(hint); !ok)
+        return tl::unexpected(ok.error());
+    return std::move(groups);
+  }
+
+private:
+  tl::unexpected<Error> error(const std::string &message) const {
+    return makeError(hints.file + ": " + message);
+  }
+
+  /// A value of a node with the places where its ops read it.
+  struct Input {
+    int32_t value;
+    std::vector<HintPlace> places;
+  };
+
+  Expected<void> findNodes(const NodeHint &hint) {
+    bool found = false;
+    for (const std::vector<int32_t> &ops : nodes) {
+      const std::string &node = graph.ops[ops[0]].name;
+      if (!matches(hint.glob, node))
+        continue;
+      found = true;
+      HintGroup group{"hint for node '" + node + "'", hint.priority, ops, {}, -1};
+      std::vector<Input> inputs = inputsOf(ops, /*onceEach=*/true);
+      if (hint.in.size() > inputs.size())
+        inputs = inputsOf(ops, /*onceEach=*/false);
+      std::vector<Input> outputs = outputsOf(ops);
+      for (auto [list, tensors, what] :
+           {std::tuple(&hint.in, &inputs, "input"), {&hint.out, &outputs, "output"}}) {
+        if (list->size() > tensors->size())
+          return error("hint for node '" + node + "': it has " +
+                       std::to_string(tensors->size()) + " " + what + "s, the hint " +
+                       std::to_string(list->size()));
+        for (size_t i = 0; i < list->size(); ++i)
+          if ((*list)[i])
+            group.targets.push_back(
+                {(*tensors)[i].places, &*(*list)[i],
+                 std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
+      }
+      if (auto ok = add(std::move(group)); !ok)
+        return ok;
+    }
+    if (!found)
+      return error("no node is named '" + hint.glob + "'");
+    return {};
+  }
+
+  static bool contains(const std::vector<int32_t> &ops, int32_t op) {
+    return std::binary_search(ops.begin(), ops.end(), op);
+  }
+
+  /// The values that ops of a node read from outside. One that several ops read is one
+  /// input of the node where `onceEach`; one op may have it twice: x + x.
+  std::vector<Input> inputsOf(const std::vector<int32_t> &ops, bool onceEach) const {
+    std::vector<Input> inputs;
+    for (int32_t op : ops) {
+      size_t before = inputs.size();
+      const FlowOp &it = graph.ops[op];
+      for (size_t o = 0; o < it.operands.size(); ++o) {
+        int32_t value = it.operands[o];
+        if (isInner(value, ops))
+          continue;
+        HintPlace place{op, true, static_cast<int32_t>(o)};
+        auto end = inputs.begin() + static_cast<int64_t>(before);
+        auto known = std::find_if(inputs.begin(), end,
+                                  [&](const Input &i) { return i.value == value; });
+        if (onceEach && known != end)
+          known->places.push_back(place);
+        else
+          inputs.push_back({value, {place}});
+      }
+    }
+    return inputs;
+  }
+
+  /// What ops of the node compute, and the scalars that its import made (Gemm's alpha):
+  /// they are called like the node.
+  bool isInner(int32_t value, const std::vector<int32_t> &ops) const {
+    int32_t producer = graph.values[value].producer;
+    return contains(ops, producer) ||
+           (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
+            graph.ops[producer].name == graph.ops[ops[0]].name &&
+            elementCount(graph.values[value].shape) == 1);
+  }
+
+  /// What goes outside, or nowhere: an output that nobody reads counts like the others.
+  std::vector<Input> outputsOf(const std::vector<int32_t> &ops) const {
+    std::vector<Input> outputs;
+    for (int32_t op : ops)
+      for (size_t r = 0; r < graph.ops[op].results.size(); ++r) {
+        int32_t value = graph.ops[op].results[r];
+        const auto &uses = graph.values[value].uses;
+        if (uses.empty() ||
+            std::any_of(uses.begin(), uses.end(),
+                        [&](const FlowUse &use) { return !contains(ops, use.op); }))
+          outputs.push_back({value, {{op, false, static_cast<int32_t>(r)}}});
+      }
+    return outputs;
+  }
+
+  /// Whether a value is called like its node only because it has no name of its own, and
+  /// does not leave the node.
+  bool isStep(const FlowValue &value) const {
+    const std::string &node = graph.ops[value.producer].name;
+    return value.name == node && !value.uses.empty() &&
+           std::all_of(value.uses.begin(), value.uses.end(), [&](const FlowUse &use) {
+             const FlowOp &user = graph.ops[use.op];
+             return user.kind == FlowKind::Compute && user.name == node;
+           });
+  }
+
+  Expected<void> findTensors(const NamedTensorHint &hint) {
+    std::set<int32_t> values;
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const FlowValue &value = graph.values[v];
+      auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
+      if (value.producer >= 0 &&
+          ((isMeant(value.name) && !isStep(value)) ||
+           std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant)))
+        values.insert(static_cast<int32_t>(v));
+    }
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].isSource() && matches(hint.glob, graph.ops[i].name))
+        values.insert(graph.ops[i].results[0]);
+    for (const std::vector<int32_t> &ops : nodes)
+      if (matches(hint.glob, graph.ops[ops[0]].name))
+        for (const Input &output : outputsOf(ops))
+          values.insert(output.value);
+    if (values.empty())
+      return error("no tensor is named '" + hint.glob + "'");
+    for (int32_t value : values) {
+      if (!hint.dims)
+        continue;
+      const FlowValue &it = graph.values[value];
+      HintGroup group{
+          "hint for tensor '" + it.name + "'", hint.priority, {it.producer}, {}, value};
+      group.targets.push_back(
+          {{{it.producer, false, it.result}}, &*hint.dims, "tensor '" + it.name + "'"});
+      if (auto ok = add(std::move(group)); !ok)
+        return ok;
+    }
+    return {};
+  }
+
+  Expected<void> add(HintGroup group) {
+    for (const HintTarget &target : group.targets)
+      if (size_t rank = target.places[0].factors(graph).size();
+          target.dims->size() != rank)
+        return error(target.what + " has " + std::to_string(rank) + " dims, the hint " +
+                     std::to_string(target.dims->size()));
+    groups.push_back(std::move(group));
+    return {};
+  }
+
+  const FlowGraph &graph;
+  const Hints &hints;
+  std::vector<std::vector<int32_t>> nodes; ///< ops of one name, ascending
+  std::vector<HintGroup> groups;
+};
+} // namespace
+
+Expected<std::vector<HintGroup>> partita::findTargets(const FlowGraph &graph,
+                                                      const Hints &hints) {
+  return TargetFinder(graph, hints).run();
+}

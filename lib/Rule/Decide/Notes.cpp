@@ -1,0 +1,98 @@
+//===- Notes.cpp - What a decision tells the user -------------------------===//
+#include "Notes.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace partita;
+
+void partita::nameReplicated(const FlowGraph &graph, Decision &decision) {
+  if (graph.mesh.numRanks() == 1)
+    return;
+  std::vector<std::pair<int64_t, std::string>> whole;
+  int64_t total = 0, undivided = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    total += op.flops;
+    if (op.kind != FlowKind::Compute || !decision.strategies[i].axes().empty())
+      continue;
+    undivided += op.flops;
+    whole.emplace_back(-op.flops, op.name);
+  }
+  if (whole.empty())
+    return;
+  std::sort(whole.begin(), whole.end());
+  std::string names;
+  for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
+    names += (i ? ", '" : "'") + whole[i].second + "'";
+  int64_t percent = total == 0 ? 0 : 100 * undivided / total;
+  decision.notes.push_back(
+      std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
+      std::to_string(percent) +
+      (whole.size() == 1 ? "% of the work) runs" : "% of the work) run") +
+      " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
+}
+
+void partita::noteConflicts(const FlowGraph &graph, Decision &decision) {
+  constexpr size_t shown = 6;
+  const auto &conflicts = decision.propagated.conflicts;
+  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
+    decision.notes.push_back(
+        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
+        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
+        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
+  if (conflicts.size() > shown)
+    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
+                             " more such conflicts; --explain NODE tells of one");
+}
+
+/// Whether a layout splits dim by dim as hints ask of the source: `asked` are pairs of a
+/// dim and its axes.
+static bool hasAxes(const Layout &layout,
+                    const std::vector<std::pair<size_t, AxisList>> &asked) {
+  return std::all_of(asked.begin(), asked.end(), [&](const auto &dim) {
+    AxisList axes;
+    for (const DimFactor &factor : layout.dims[dim.first].factors)
+      axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
+    return canonical(axes) == canonical(dim.second);
+  });
+}
+
+void partita::noteLostHints(const FlowGraph &graph, const std::vector<Seed> &seeds,
+                            Decision &decision) {
+  std::map<int32_t, std::vector<const Seed *>> bySource;
+  for (const Seed &seed : seeds)
+    if (int32_t op = graph.atoms[seed.atom].op;
+        graph.ops[op].isSource() && !seed.axes.empty())
+      bySource[op].push_back(&seed);
+  for (const auto &[op, list] : bySource) {
+    const FlowOp &source = graph.ops[op];
+    std::vector<std::pair<size_t, AxisList>> asked;
+    for (size_t d = 0; d < source.rule.results[0].size(); ++d) {
+      AxisList axes;
+      for (int32_t a : graph.dimAtoms(op, source.rule.results[0][d]))
+        for (const Seed *seed : list)
+          if (seed->atom == a)
+            axes.insert(axes.end(), seed->axes.begin(), seed->axes.end());
+      if (!axes.empty())
+        asked.emplace_back(d, std::move(axes));
+    }
+    auto served = serveUses(graph, decision.strategies, source.results[0]);
+    bool isArgument = source.kind == FlowKind::Argument;
+    if (served.empty() ||
+        (isArgument && served.size() > 1
+             ? false
+             : std::any_of(served.begin(), served.end(), [&](const ServedLayout &s) {
+                 return hasAxes(s.layout, asked);
+               })))
+      continue;
+    decision.notes.push_back(
+        "the " + list[0]->origin + " has no effect: " +
+        (served.size() == 1
+             ? "'" + graph.ops[served[0].uses[0].op].name + "' reads it as " +
+                   served[0].layout.str(graph.mesh)
+             : "it is read in " + std::to_string(served.size()) + " layouts" +
+                   (isArgument ? ", so that it is whole on every rank"
+                               : ", none of them like this")));
+  }
+}

@@ -1,0 +1,22 @@
+//===- Notes.h - What a decision tells the user -----------------*- C++ -*-===//
+#ifndef PARTITA_LIB_RULE_DECIDE_NOTES_H
+#define PARTITA_LIB_RULE_DECIDE_NOTES_H
+
+#include "partita/Rule/Decide/Hints.h"
+
+namespace partita {
+
+/// Ops that stay unsplit although the mesh has ranks to share: named, most work first.
+void nameReplicated(const FlowGraph &graph, Decision &decision);
+
+/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
+void noteConflicts(const FlowGraph &graph, Decision &decision);
+
+/// Inputs that do not get the layout of their hint, and weights that no op reads in that
+/// of theirs: what reads them decides.
+void noteLostHints(const FlowGraph &graph, const std::vector<Seed> &seeds,
+                   Decision &decision);
+
+} // namespace partita
+
+#endif // PARTITA_LIB_RULE_DECIDE_NOTES_H
