@@ -90,8 +90,10 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
     }
     AxisList axes = hinted ? freeAxes(graph, dim[0], all, *hinted) : all;
     if (notes && axes != canonical(all))
-      notes->push_back("the batch dim of '" + op.name + "' is split by " +
-                       graph.mesh.str(axes) + ": hints use the other axes");
+      notes->push_back("the batch dim of '" + op.name + "' is " +
+                       (axes.empty() ? "not split: hints use every axis"
+                                     : "split by " + graph.mesh.str(axes) +
+                                           " alone: hints use the other axes"));
     AxisList fit = fitting(graph, graph.atoms[dim[0]], axes);
     if (notes && product(fit) != product(axes))
       notes->push_back("the batch dim of '" + op.name + "', of size " +

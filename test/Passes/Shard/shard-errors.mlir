@@ -15,7 +15,7 @@
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/blocks.json" 2>&1 | FileCheck %s --check-prefix=BLOCKS
 
 // UNKNOWN: error: {{.*}}unknown.json: no node is named 'fc7'
-// TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by this dim or one before it
+// TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by input 0 of 'fc1', dim 0{{$}}
 // CLASH: error: sub-graph 'f*1': {dp, tp} is already used by another dim of 'fc1' (hint for tensor 'w')
 // WHOLE: error: {{.*}}whole.json: output 0 of 'norm', dim 1: a dim of size 3 cannot be split by {tp} (2 ways): 'norm' needs all of it on every rank
 // BLOCKS: error: {{.*}}blocks.json: tensor 'w', dim 0: 3 blocks are given for 2 shards

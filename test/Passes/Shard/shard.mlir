@@ -28,8 +28,8 @@
 // EXPLAIN: remark: 'fc2_bias': {} pass sum(0, 1) {tp}; partial values over {tp} pass through it unreduced
 
 // A hint for the input, or for it to stay whole, wins over the split of the batch.
-// INPUT: remark: 'x' keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
-// INPUT: remark: input 'x': {b: {dp, tp}}; {dp, tp} on a dim of 8 from hint for tensor 'x'; keeps {dp, tp} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// INPUT: remark: the batch dim of 'x' is not split: hints use every axis
+// INPUT: remark: input 'x': {b: {dp, tp}}; {dp, tp} on a dim of 8 from hint for tensor 'x'{{$}}
 // INPUT: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>
 // WHOLE: remark: 'x' keeps {} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
 // WHOLE: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {}>

@@ -382,7 +382,7 @@ TEST_CASE("hints: data-parallel takes the axes that they leave free, per sub-gra
   CHECK(decision->price.receivedBytes == 0);
   REQUIRE(decision->notes.size() == 1);
   CHECK(decision->notes[0] ==
-        "the batch dim of 'x' is split by {dp}: hints use the other axes");
+        "the batch dim of 'x' is split by {dp} alone: hints use the other axes");
 }
 
 //===-- Every hint that a node alone can do -------------------------------===//
