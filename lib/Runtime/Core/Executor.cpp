@@ -45,7 +45,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
-  executor->fetchRead();
+  if (auto ok = executor->fetchRead(); !ok)
+    return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
     return tl::unexpected(ok.error());
   executor->timing.resize(table.numTasks());
