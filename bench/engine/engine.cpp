@@ -39,11 +39,14 @@ static void time(const char *what, TaskKind kind, const std::vector<int64_t> &pa
   void *packed = aligned(sizes.packed);
   if (sizes.packed)
     (void)(*call)->pack(operands[weight], packed);
-  (void)(*call)->bind(operands, sizes.packed ? packed : nullptr);
+  auto frame = (*call)->frame();
+  std::unique_ptr<onednn::Call::Weight> weightForm;
+  if (sizes.packed)
+    weightForm = std::move(*(*call)->describe(packed));
   std::vector<double> times;
   for (int i = 0; i < 30; ++i) {
     auto start = std::chrono::steady_clock::now();
-    (*call)->run();
+    (*call)->run(**frame, operands, weightForm.get());
     times.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

@@ -160,7 +160,8 @@ def planned(memory, transport, processes):
     """What the plan says of each process, the largest first."""
     if transport == "local":
         return [memory["process"]]
-    first, parts = memory["rank"], ["arena", "weights", "packed", "inputs"]
+    first, parts = memory["rank"], ["arena", "weights", "packed",
+                                             "inputs", "transport"]
     return [first] + [sum(memory[part] for part in parts)] * (processes - 1)
 
 

@@ -57,6 +57,8 @@ public:
   Expected<std::shared_ptr<const std::byte>> mapped(uint32_t file, uint64_t offset,
                                                     uint64_t bytes);
 
+  onednn::Calls &calls() { return engineCalls; }
+
   /// A 64-byte aligned block that is unmapped with its last user.
   struct Block;
   /// The packed block with this identity; `make` fills it the first time, while others
@@ -92,6 +94,7 @@ private:
   std::mutex lock;
   std::map<std::string, std::shared_ptr<Entry>> entries;
   std::map<std::array<uint64_t, 3>, std::weak_ptr<const std::byte>> mappings;
+  onednn::Calls engineCalls;
 };
 
 /// What a watcher sees of a rank. Lies in memory shared with the watching process, so
@@ -144,7 +147,8 @@ public:
   std::byte *local(size_t tensor) const;
   uint64_t localBytes(size_t tensor) const;
 
-  /// Walks the table. Does not allocate. An error names the rank and the node;
+  /// Walks the table. Allocates nothing but what engines and the transport's library take
+  /// for themselves. An error names the rank and the node;
   /// `aborted()` tells whether only another rank's failure ended the run.
   Expected<void> run();
   bool aborted() const { return stopped; }
@@ -178,7 +182,9 @@ private:
   Expected<void> prepareTask(size_t index);
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
-  Expected<void *> packWeight(onednn::Call &call, const TaskView &task, size_t operand);
+  std::string weightName(const TaskView &task, size_t operand) const;
+  Expected<void *> packWeight(const onednn::Call &call, const TaskView &task,
+                              size_t operand);
   std::string where(size_t task) const;
   bool step(Op &op) noexcept;
 
@@ -193,6 +199,7 @@ private:
   std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
   std::vector<SliceCopy> slices;    ///< per tensor
   std::vector<bool> ownsTensor;
+  std::map<const onednn::Call *, std::unique_ptr<onednn::Call::Frame>> frames;
   std::vector<Op> ops;
   std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;

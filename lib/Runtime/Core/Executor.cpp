@@ -168,54 +168,56 @@ Expected<void> Executor::prepareTask(size_t index) {
   return {};
 }
 
-/// Of equal calls the first one is enough. The arena holds nothing yet.
+/// Runs every distinct call and collective once: some primitives generate their code when
+/// they first run, connections between processes are made then, and a first request is to
+/// take as long as the others. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
-  for (bool keepsMemory : {false, true}) {
-    std::set<std::pair<TaskKind, const int64_t *>> seen;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      Op &op = ops[i];
-      bool collective = op.handle >= 0 && keepsMemory && transport.needsWarmUp();
-      // Parameter lists are de-duplicated in the table.
-      const int64_t *params = program->table().task(i).params.data();
-      if ((!op.call && !collective) || !seen.emplace(op.kind, params).second)
-        continue;
-      options.progress->step(collective ? RankProgress::Waiting : RankProgress::Loading,
-                             static_cast<uint32_t>(i));
-      if (collective && !transport.warmUp(op.handle, op.addresses[0], op.addresses[1]))
-        return makeError(where(i) + ": stopped because another rank failed");
-      if (op.call && !op.call->warmUp(keepsMemory))
-        return makeError(where(i) + ": the engine reported a failure");
-    }
+  std::set<const onednn::Call *> calls;
+  std::set<int> handles;
+  for (Op &op : ops) {
+    options.progress->step(op.handle >= 0 ? RankProgress::Waiting : RankProgress::Loading,
+                           op.index);
+    if (op.call && calls.insert(op.call.get()).second && !step(op))
+      return makeError(where(op.index) + ": the engine reported a failure");
+    if (op.handle >= 0 && transport.needsWarmUp() && handles.insert(op.handle).second &&
+        !step(op))
+      return makeError(where(op.index) + ": stopped because another rank failed");
   }
   return {};
 }
 
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
-  auto call = onednn::Call::create(task.kind, task.params);
+  size_t operand = onednn::Call::weightOperand(task.kind);
+  auto weight = task.kind == TaskKind::Pool ? std::string() : weightName(task, operand);
+  auto call = store->calls().get(task.kind, task.params, weight);
   if (!call)
     return tl::unexpected(call.error());
   onednn::Sizes sizes = (*call)->sizes();
-  size_t scratch = task::MatMulScratch;
-  if (task.kind == TaskKind::Pool)
-    scratch = task::PoolScratch;
-  int64_t buffer = task.operands[scratch];
+  int64_t buffer = task.operands[onednn::Call::scratchOperand(task.kind)];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
   if (sizes.scratch > has)
     return makeError("the engine needs " + std::to_string(sizes.scratch) +
                      " bytes of scratch on this host, the bundle planned " +
                      std::to_string(has) + "; compile for this host and thread count");
-  void *packed = nullptr;
   if (sizes.packed != 0) {
-    size_t operand = onednn::Call::weightOperand(task.kind);
-    auto made = packWeight(**call, task, operand);
+    auto packed = packWeight(**call, task, operand);
+    if (!packed)
+      return tl::unexpected(packed.error());
+    op.packedOperand = static_cast<int>(operand);
+    auto described = (*call)->describe(*packed);
+    if (!described)
+      return tl::unexpected(described.error());
+    op.weight = std::move(*described);
+  }
+  auto &frame = frames[call->get()];
+  if (!frame) {
+    auto made = (*call)->frame();
     if (!made)
       return tl::unexpected(made.error());
-    packed = *made;
-    op.packedOperand = static_cast<int>(operand);
+    frame = std::move(*made);
   }
-  if (auto ok = (*call)->bind(op.addresses, packed); !ok)
-    return ok;
+  op.frame = frame.get();
   op.call = std::move(*call);
   return {};
 }

@@ -16,8 +16,10 @@ struct Executor::Op {
   int packedOperand = -1; ///< operand that is read in packed form only
 
   partita_kernel_fn kernel = nullptr;
-  std::unique_ptr<onednn::Call> call;
-  int handle = -1; ///< of the transport
+  std::shared_ptr<const onednn::Call> call;
+  onednn::Call::Frame *frame = nullptr;         ///< the rank's, for this call
+  std::unique_ptr<onednn::Call::Weight> weight; ///< where it is packed
+  int handle = -1;                              ///< of the transport
 
   /// Local copies, in bytes: see LocalOps.cpp.
   int64_t outer = 0, from = 0, to = 0, skip = 0;

@@ -139,28 +139,34 @@ Expected<void> Executor::fetchRead() {
   return {};
 }
 
-/// The packed form of the weight operand. Ranks of one process that hold the same slice
-/// of the same weight share it.
-Expected<void *> Executor::packWeight(onednn::Call &call, const TaskView &task,
-                                      size_t operand) {
+/// What the operand holds, as one text for all ranks of a process that hold the same: the
+/// slice of a weight that begins where the operand does. Empty if none does.
+std::string Executor::weightName(const TaskView &task, size_t operand) const {
   const TaskTable &table = program->table();
   int64_t buffer = task.operands[operand];
-  std::string identity;
-  for (size_t i = 0; i < table.numTensors() && identity.empty(); ++i) {
+  for (size_t i = 0; i < table.numTensors(); ++i) {
     TensorView t = table.tensor(i);
     if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
       continue;
     Layout layout = *Layout::parse(t.layout, table.mesh());
-    identity =
-        std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
-        std::string(t.layout) + " " +
-        std::to_string(table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
+    return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
+           std::string(t.layout) + " " +
+           std::to_string(
+               table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
   }
+  return {};
+}
+
+/// The packed form of the weight operand. Ranks of one process that hold the same slice
+/// of the same weight share it.
+Expected<void *> Executor::packWeight(const onednn::Call &call, const TaskView &task,
+                                      size_t operand) {
+  std::string identity = weightName(task, operand);
   if (identity.empty())
     return makeError("only a weight can be packed at load");
-  identity += " " + call.packedKey();
+  identity += " " + call.form().stored + call.form().packed;
   const Weight &weight =
-      owned[static_cast<size_t>(weightOf[static_cast<size_t>(buffer)])];
+      owned[static_cast<size_t>(weightOf[static_cast<size_t>(task.operands[operand])])];
   auto block = store->packed(identity, call.sizes().packed, [&](void *to) {
     // Into the region, mapped or not: a mapping would bring more than this weight.
     auto ok = fetch(weight);

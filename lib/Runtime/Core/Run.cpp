@@ -100,7 +100,7 @@ bool Executor::step(Op &op) noexcept {
     return true;
   }
   if (op.call)
-    return op.call->run();
+    return op.call->run(*op.frame, op.addresses, op.weight.get());
   if (op.handle >= 0) {
     options.progress->step(RankProgress::Waiting, op.index);
     bool ok = transport.run(op.handle, op.addresses[0], op.addresses[1]);

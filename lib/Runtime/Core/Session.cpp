@@ -92,7 +92,6 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
-  Expected<void> warmUpOutputs(size_t index);
   Expected<void> sendOutputs(size_t index);
   Expected<void> await();
   std::vector<Sighting> seen; ///< by rank of this process
@@ -142,42 +141,14 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stage, weights, transport, o);
-  Expected<void> ok;
-  if (!executor) {
-    ok = tl::unexpected(executor.error());
-  } else {
+  if (executor) {
     executors[index] = std::move(*executor);
-    if (transport.needsWarmUp())
-      ok = warmUpOutputs(index);
-  }
-  if (ok)
     return true;
-  fail(ok.error().message, false);
+  }
+  fail(executor.error().message, false);
   if (local())
     team->abort();
   return false;
-}
-
-Expected<void> Session::State::warmUpOutputs(size_t index) {
-  Transport &transport = *transports[index];
-  RankProgress &doing = progress[transport.rank()];
-  doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
-  if (!transport.warmUpBarrier())
-    return makeError("rank " + std::to_string(transport.rank()) +
-                     ": meeting the other ranks failed");
-  for (size_t k = 0; k < parts.size(); ++k)
-    for (const OutputPart &part : parts[k]) {
-      if (part.rank == 0)
-        continue;
-      void *data = transport.rank() == 0 ? staging.data()
-                                         : executors[index]->local(outputTensors[k]);
-      if (!transport.warmUpToRoot(part.rank, data,
-                                  static_cast<int64_t>(part.slice.localBytes())))
-        return makeError("rank " + std::to_string(transport.rank()) +
-                         ": sending output '" + outputs[k].name + "' failed");
-    }
-  doing.step(RankProgress::Idle, 0);
-  return {};
 }
 
 Expected<void> Session::State::sendOutputs(size_t index) {

@@ -74,6 +74,26 @@ static bool isUsedInPlace(const TensorSpec &spec, const Layout &layout,
          (blocks == 1 || slice.localBytes() % PARTITA_BUFFER_ALIGNMENT == 0);
 }
 
+/// What the MPI transport collects in for one reduction: every member's copy of the part
+/// that a rank reduces.
+static int64_t stagingBytes(const Task &task) {
+  auto of = [](const auto &p, int64_t outer, int64_t elements) {
+    int64_t members = product(p.group);
+    auto width = static_cast<int64_t>(byteWidth(static_cast<DType>(p.dtype)));
+    int64_t part = (elements + members - 1) / members;
+    return members > 1 ? members * ((outer * part * width + 63) / 64 * 64) : 0;
+  };
+  if (task.kind == TaskKind::AllReduce) {
+    auto p = *task::AllReduce::decode(task.params); // made by this folder
+    return of(p, 1, p.count);
+  }
+  if (task.kind == TaskKind::ReduceScatter) {
+    auto p = *task::ReduceScatter::decode(task.params);
+    return of(p, p.outer, p.block * product(p.group));
+  }
+  return 0;
+}
+
 PlanMemory codegen::residentMemory(const Program &program, const Memory &memory) {
   PlanMemory plan;
   int64_t ranks = program.mesh.numRanks(), largestPart = 0;
@@ -106,8 +126,10 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     plan.packed += static_cast<int64_t>(bytes);
     plan.process += static_cast<int64_t>(bytes) * blocks[static_cast<size_t>(storage)];
   }
+  for (const Task &task : program.tasks)
+    plan.transport = std::max(plan.transport, stagingBytes(task));
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
-              (ranks > 1 ? largestPart : 0);
+              plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
   return plan;
 }

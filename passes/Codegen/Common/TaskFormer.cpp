@@ -284,26 +284,22 @@ bool TaskFormer::isAligned(const Tensor &tensor) const {
 
 LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
   onednn::setThreads(program.threads);
-  auto found = engineNeeds.find({task.kind, task.params});
-  if (found == engineNeeds.end()) {
-    auto call = onednn::Call::create(task.kind, task.params);
-    if (!call)
-      return op->emitError("cannot be run by the engine: ") << call.error().message;
-    EngineNeed need{(*call)->sizes().scratch, (*call)->sizes().packed,
-                    (*call)->packedKey()};
-    found = engineNeeds.insert({{task.kind, task.params}, need}).first;
+  // As the runtime does: the first call that reads a weight fixes its form.
+  int weight = task.kind == TaskKind::Pool
+                   ? -1
+                   : task.operands[onednn::Call::weightOperand(task.kind)].storage;
+  auto call = engineCalls.get(task.kind, task.params, std::to_string(weight));
+  if (!call)
+    return op->emitError("cannot be run by the engine: ") << call.error().message;
+  onednn::Sizes sizes = (*call)->sizes();
+  if (sizes.scratch != 0) {
+    int storage = addStorage(DType::U8, static_cast<int64_t>(sizes.scratch));
+    task.operands[scratchOperand] = {storage, 0, sizes.scratch};
   }
-  const EngineNeed &need = found->second;
-  if (need.scratch != 0) {
-    int storage = addStorage(DType::U8, static_cast<int64_t>(need.scratch));
-    task.operands[scratchOperand] = {storage, 0, need.scratch};
-  }
-  if (need.packed != 0) {
-    size_t weight = onednn::Call::weightOperand(task.kind);
-    int storage = task.operands[weight].storage;
-    task.packedOperand = static_cast<int>(weight);
-    if (packed.insert({storage, need.packedKey}).second)
-      program.packed.emplace_back(storage, need.packed);
+  if (sizes.packed != 0) {
+    task.packedOperand = static_cast<int>(onednn::Call::weightOperand(task.kind));
+    if (packed.insert({weight, (*call)->form()}).second)
+      program.packed.emplace_back(weight, sizes.packed);
   }
   addTask(std::move(task));
   return success();

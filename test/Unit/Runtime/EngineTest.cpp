@@ -107,7 +107,7 @@ double unary(int64_t kind, double x, double alpha, double beta) {
 /// Operands of a call, bound and run with exactly the scratch and packed bytes that the
 /// call asked for.
 struct Prepared {
-  std::unique_ptr<Call> call;
+  std::shared_ptr<const Call> call;
   std::unique_ptr<Buffer> scratch, packed;
 
   Prepared(TaskKind kind, const std::vector<int64_t> &params,
@@ -123,8 +123,12 @@ struct Prepared {
     operands[scratchOperand] = scratch->data;
     if (call->sizes().packed)
       REQUIRE(call->pack(operands[Call::weightOperand(kind)], packed->data));
-    REQUIRE(call->bind(operands, call->sizes().packed ? packed->data : nullptr));
-    REQUIRE(call->run());
+    auto frame = call->frame();
+    REQUIRE(frame);
+    std::unique_ptr<Call::Weight> weight;
+    if (call->sizes().packed)
+      weight = std::move(*call->describe(packed->data));
+    REQUIRE(call->run(**frame, operands, weight.get()));
   }
 };
 } // namespace
