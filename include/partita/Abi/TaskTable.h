@@ -25,17 +25,36 @@
 #include <stdint.h>
 
 #define PARTITA_TABLE_MAGIC 0x4c425450u /* "PTBL" */
-#define PARTITA_TABLE_VERSION 1u
+#define PARTITA_TABLE_VERSION 2u
 #define PARTITA_TABLE_SYMBOL "partita_task_table"
 #define PARTITA_TABLE_SIZE_SYMBOL "partita_task_table_size"
 
 /* Offsets of buffers and the addresses handed to kernels are multiples of this. */
 #define PARTITA_BUFFER_ALIGNMENT 64
 
+/* What a kernel met that it cannot compute with. */
+enum partita_status_code {
+  PARTITA_STATUS_OK,
+  PARTITA_STATUS_INDEX, /* `value` is no index of a dim of `size` elements */
+  PARTITA_NUM_STATUS_CODES
+};
+
+/* Where a kernel leaves word of it. The first finding stays; a kernel reads the code and
+ * never clears it. `check` is the number of the place in the kernel, of which the task
+ * has the source nodes' names. */
+struct partita_status {
+  int64_t code;
+  int64_t value;
+  int64_t size;
+  int64_t check;
+};
+
 /* The type of every compiled kernel. `buffers` are the task's operands in order,
  * 64-byte aligned; `scalars` the task's rank values in order. Shapes are baked in. A
- * kernel has no other inputs, no state and cannot fail. */
-typedef void (*partita_kernel_fn)(void *const *buffers, const int64_t *scalars);
+ * kernel has no other inputs and no state. Whatever it finds, it comes to its end and
+ * stays in its buffers. */
+typedef void (*partita_kernel_fn)(void *const *buffers, const int64_t *scalars,
+                                  struct partita_status *status);
 
 /* Element types, in the order of partita::DType:            name   bytes */
 #define PARTITA_DTYPES(X)                                                                \
@@ -205,7 +224,8 @@ struct partita_task {
 
 /*  enumerator       text              operands */
 #define PARTITA_TASK_KINDS(X)                                                            \
-  /* compiled code: any operands; scalars from the rank values */                        \
+  /* compiled code: any operands; scalars from the rank values; parameters: the names    \
+   * of the nodes behind its checks, as strings */                                       \
   X(KERNEL, "kernel")                                                                    \
   /* engine calls: operand 3 bias, 4 scratch may be −1; one more operand per           \
    * binary post-op, in order */                                                         \

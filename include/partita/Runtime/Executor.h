@@ -186,6 +186,7 @@ private:
   Expected<void *> packWeight(const onednn::Call &call, const TaskView &task,
                               size_t operand);
   std::string where(size_t task) const;
+  Error failureOf(size_t task) const;
   bool step(Op &op) noexcept;
 
   std::shared_ptr<const Stage> program;
@@ -203,6 +204,7 @@ private:
   std::vector<Op> ops;
   std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;
+  partita_status status{}; ///< what kernels leave word in
   bool stopped = false;
 };
 

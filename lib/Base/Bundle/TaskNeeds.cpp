@@ -261,8 +261,6 @@ Expected<std::vector<OperandNeed>> task::operandNeeds(TaskKind kind, IntsView pa
                                                       const Mesh &mesh) {
   switch (kind) {
   case TaskKind::Kernel:
-    if (!params.empty())
-      return makeError("a kernel takes no parameters");
     return std::vector<OperandNeed>{};
   case TaskKind::MatMul:
     return decoded<MatMul>(params, matmulNeeds);

@@ -296,6 +296,9 @@ struct TaskTable::Checker {
     for (int64_t w : t.waits)
       if (w < 0 || static_cast<size_t>(w) >= index)
         return damaged(where + ": waits for task " + std::to_string(w));
+    for (int64_t check : t.kind == TaskKind::Kernel ? t.params : task::IntsView())
+      if (check < 0 || check > UINT32_MAX || !stringOk(static_cast<uint32_t>(check)))
+        return damaged(where + ": a check has no name");
     if (t.kind == TaskKind::Exchange)
       return exchange(t, where);
     if (t.kind == TaskKind::Halo)

@@ -96,8 +96,8 @@ static void runRows(const std::byte *source, std::byte *target, int64_t outer,
 
 bool Executor::step(Op &op) noexcept {
   if (op.kernel) {
-    op.kernel(op.addresses.data(), op.scalars.data());
-    return true;
+    op.kernel(op.addresses.data(), op.scalars.data(), &status);
+    return status.code == PARTITA_STATUS_OK;
   }
   if (op.call)
     return op.call->run(*op.frame, op.addresses, op.weight.get());
@@ -113,14 +113,30 @@ bool Executor::step(Op &op) noexcept {
   return true;
 }
 
+/// Why the task failed.
+Error Executor::failureOf(size_t index) const {
+  std::string at = "rank " + std::to_string(transport.rank()) + ", node '";
+  if (status.code == PARTITA_STATUS_INDEX) {
+    TaskView task = program->table().task(index);
+    auto check = static_cast<size_t>(status.check);
+    std::string node(task.source);
+    if (check < task.params.size())
+      node = program->table().string(static_cast<uint32_t>(task.params[check]));
+    return {at + node + "': index " + std::to_string(status.value) +
+            " is outside a dim of " + std::to_string(status.size) + " elements"};
+  }
+  return {where(index) + (stopped ? ": stopped because another rank failed"
+                                  : ": the engine reported a failure")};
+}
+
 Expected<void> Executor::run() {
+  status = {};
   double last = options.profile ? now() : 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
     if (!step(ops[i])) {
       options.progress->state.store(RankProgress::Failed);
-      return makeError(where(i) + (stopped ? ": stopped because another rank failed"
-                                           : ": the engine reported a failure"));
+      return tl::unexpected(failureOf(i));
     }
     if (options.profile) {
       double next = now();

@@ -1,6 +1,7 @@
 //===- KernelBuilder.cpp - One kernel and its task ------------------------===//
 #include "passes/Codegen/Common/KernelBuilder.h"
 
+#include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 
 #include <algorithm>
@@ -237,6 +238,20 @@ KernelSpec KernelBuilder::makeSpec() const {
   return spec;
 }
 
+bool codegen::isChecked(const KernelNode &node) {
+  return node.kind == KernelNode::Indexed &&
+         cast<IndexedOpInterface>(node.op).isChecked();
+}
+
+/// The node whose indices are looked at: comm.local_index works for the gather behind it.
+static std::string checkedName(Operation *op) {
+  if (isa<comm::LocalIndexOp>(op))
+    for (Operation *user : op->getUsers())
+      if (isa<graph::GatherOp>(user))
+        return sourceName(user);
+  return sourceName(op);
+}
+
 void KernelBuilder::finish(const std::string &source) {
   refine();
   makeAtoms();
@@ -255,6 +270,9 @@ void KernelBuilder::finish(const std::string &source) {
     task.operands.push_back({scratch, 0, spec.scratchBytes});
   }
   task.rankValues = scalars;
+  for (const KernelNode &node : spec.nodes)
+    if (isChecked(node))
+      task.checks.push_back(checkedName(node.op));
   task.kernel = former.addKernel(std::move(spec));
   former.addTask(std::move(task));
 }

@@ -176,6 +176,8 @@ private:
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
     spec.params = task.params;
+    for (const std::string &name : task.checks)
+      spec.params.push_back(table.addString(name));
     if (task.kind == TaskKind::Exchange) {
       task::Exchange params;
       params.dtype = task.params[0];

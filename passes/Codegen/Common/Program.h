@@ -44,6 +44,9 @@ struct KernelNode {
   bool operator==(const KernelNode &other) const;
 };
 
+/// Whether the kernel looks at the node's indices before it computes.
+bool isChecked(const KernelNode &node);
+
 /// A buffer that a kernel reads or writes. Element (i0, i1, …) of the domain is at
 /// offset + Σ i·stride.
 struct KernelOperand {
@@ -120,6 +123,8 @@ struct Task {
   std::vector<RankValueSpec> rankValues = {};
   /// Engine calls: the operand that is read in packed form only, or −1.
   int packedOperand = -1;
+  /// Kernels: the source nodes of what is checked, in the order of the kernel's nodes.
+  std::vector<std::string> checks = {};
   /// Exchange, Halo: the layouts, whose string offsets become the parameters.
   std::string before = {}, after = {};
 };

@@ -20,7 +20,7 @@ extern "C" {
 alignas(64) unsigned char partita_task_table[65536];
 uint64_t partita_task_table_size;
 
-void misbehave(void *const *buffers, const int64_t *scalars) {
+void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status) {
   auto *mode = static_cast<const int64_t *>(buffers[0]);
   if (mode[0] == Normal || mode[1] != scalars[0])
     return;
@@ -32,7 +32,7 @@ void misbehave(void *const *buffers, const int64_t *scalars) {
   ::pause();
 }
 
-void scale(void *const *buffers, const int64_t *scalars) {
+void scale(void *const *buffers, const int64_t *scalars, partita_status *status) {
   auto *x = static_cast<const float *>(buffers[0]);
   auto *y = static_cast<float *>(buffers[1]);
   for (int64_t i = 0; i < scalars[0] * width; ++i)
