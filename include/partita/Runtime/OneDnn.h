@@ -20,7 +20,7 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <tuple>
+#include <utility>
 
 namespace partita::onednn {
 
@@ -42,11 +42,11 @@ struct WeightForm {
 
 class Call {
 public:
-  /// Prepares the call for this host. `params` as in the task table. A weight that may be
+  /// Prepares the call of an engine task for this host. A weight that may be
   /// packed takes the form that the engine likes best, or `form` where one is given and
   /// the weight is stored so: an error if the engine has nothing fast for it.
-  static Expected<std::shared_ptr<const Call>>
-  create(TaskKind kind, task::IntsView params, const WeightForm *form = nullptr);
+  static Expected<std::shared_ptr<const Call>> create(const task::Params &params,
+                                                      const WeightForm *form = nullptr);
   virtual ~Call() = default;
 
   Sizes sizes() const { return memory; }
@@ -97,14 +97,14 @@ public:
   /// `weight` names what the call's weight holds, among all that are asked for here. The
   /// first call that packs it fixes its form; later ones take that form, unless the
   /// engine has nothing fast for it.
-  Expected<std::shared_ptr<const Call>> get(TaskKind kind, task::IntsView params,
+  Expected<std::shared_ptr<const Call>> get(const task::Params &params,
                                             const std::string &weight);
   /// How many were prepared.
   size_t size() const;
 
 private:
-  using Key = std::tuple<TaskKind, task::Ints, WeightForm>;
-  Expected<std::shared_ptr<const Call>> find(TaskKind kind, task::IntsView params,
+  using Key = std::pair<std::string, WeightForm>; ///< task::bytesOf
+  Expected<std::shared_ptr<const Call>> find(const task::Params &params,
                                              const WeightForm *form);
 
   mutable std::mutex lock;
@@ -113,7 +113,7 @@ private:
 };
 
 /// The sizes of a call with `threads` threads, asked of a throw-away Call.
-Expected<Sizes> querySizes(TaskKind kind, task::IntsView params, int threads);
+Expected<Sizes> querySizes(const task::Params &params, int threads);
 
 } // namespace partita::onednn
 

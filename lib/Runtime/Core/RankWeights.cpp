@@ -31,7 +31,7 @@ void runtime::populate(void *data, uint64_t bytes) {
 }
 
 Expected<void> Executor::addWeight(size_t index) {
-  TensorView t = program->table().tensor(index);
+  const TensorView &t = program->table().tensor(index);
   options.progress->step(RankProgress::Loading, 0);
   if (t.file >= store->numFiles())
     return makeError("the bundle has no weight file " + std::to_string(t.file));
@@ -60,7 +60,7 @@ void Executor::placeWeights() {
   });
   weightOf.assign(buffers.size(), -1);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b].space != PARTITA_SPACE_WEIGHT)
+    if (buffers[b].space != Space::Weight)
       continue;
     auto next = std::upper_bound(
         owned.begin(), owned.end(), buffers[b].offset,
@@ -79,7 +79,7 @@ void Executor::placeWeights() {
 /// window of the file, which a strided slice passes over.
 Expected<void> Executor::fetch(const Weight &weight) {
   constexpr uint64_t longRun = 4096, windowBytes = 65536;
-  TensorView t = program->table().tensor(weight.tensor);
+  const TensorView &t = program->table().tensor(weight.tensor);
   const InputFile &file = store->file(t.file);
   std::vector<std::byte> window(windowBytes);
   uint64_t begin = 0, end = 0; // of what is in the window
@@ -115,14 +115,16 @@ void Executor::drop(const Weight &weight) {
 /// does not wait for them. Of the others no mapping is left.
 Expected<void> Executor::fetchRead() {
   std::vector<bool> read(owned.size(), false);
-  for (const Op &op : ops)
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      int64_t buffer = op.operands[i];
+  for (const Op &op : ops) {
+    auto operands = program->table().task(op.index).operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      int32_t buffer = operands[i];
       if (buffer < 0 || static_cast<int>(i) == op.packedOperand)
         continue;
       if (int weight = weightOf[static_cast<size_t>(buffer)]; weight >= 0)
         read[static_cast<size_t>(weight)] = true;
     }
+  }
   for (size_t w = 0; w < owned.size(); ++w) {
     Weight &weight = owned[w];
     options.progress->step(RankProgress::Loading, 0);
@@ -145,12 +147,12 @@ std::string Executor::weightName(const TaskView &task, size_t operand) const {
   const TaskTable &table = program->table();
   int64_t buffer = task.operands[operand];
   for (size_t i = 0; i < table.numTensors(); ++i) {
-    TensorView t = table.tensor(i);
+    const TensorView &t = table.tensor(i);
     if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
       continue;
-    Layout layout = *Layout::parse(t.layout, table.mesh());
+    const Layout &layout = table.layoutOf(t);
     return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
-           std::string(t.layout) + " " +
+           layout.str(table.mesh()) + " " +
            std::to_string(
                table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
   }

@@ -62,9 +62,9 @@ Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path,
     return fail(table.error().message);
   std::shared_ptr<Stage> stage(new Stage(std::move(*table)));
   for (size_t i = 0; i < stage->tasks.numKernels(); ++i) {
-    void *symbol = ::dlsym(library, stage->tasks.kernel(i));
+    void *symbol = ::dlsym(library, stage->tasks.kernel(i).c_str());
     if (!symbol)
-      return fail(std::string("kernel ") + stage->tasks.kernel(i) + " is missing");
+      return fail("kernel " + stage->tasks.kernel(i) + " is missing");
     stage->kernels.push_back(reinterpret_cast<partita_kernel_fn>(symbol));
   }
   stage->library = library;
@@ -146,7 +146,7 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   if (!header)
     return tl::unexpected(header.error());
   for (size_t i = 0; i < table.numTensors(); ++i) {
-    TensorView t = table.tensor(i);
+    const TensorView &t = table.tensor(i);
     if (t.role != Role::Weight || t.file != file)
       continue;
     const SafeTensorEntry *entry = header->find(t.name);

@@ -92,8 +92,8 @@ public:
   bool needsWarmUp() const override { return true; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    auto [it, fresh] = known.emplace(std::pair(task.kind, task.params.data()),
-                                     static_cast<int>(prepared.size()));
+    auto [it, fresh] =
+        known.emplace(task::bytesOf(task.params), static_cast<int>(prepared.size()));
     if (!fresh)
       return it->second;
     Prepared &p = prepared.emplace_back();
@@ -259,7 +259,7 @@ private:
 
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::pair<TaskKind, const int64_t *>, int> known;
+  std::map<std::string, int> known; ///< by parameters: equal calls share one entry
   std::vector<Prepared> prepared;
   std::vector<MPI_Request> requests;
   std::vector<std::byte> staging;

@@ -4,30 +4,30 @@
 using namespace partita;
 using namespace partita::onednn;
 
-Expected<std::shared_ptr<const Call>> Calls::find(TaskKind kind, task::IntsView params,
+Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,
                                                   const WeightForm *form) {
-  Key key{kind, {params.begin(), params.end()}, form ? *form : WeightForm{}};
+  Key key{task::bytesOf(params), form ? *form : WeightForm{}};
   auto found = calls.find(key);
   if (found != calls.end())
     return found->second;
-  auto made = Call::create(kind, params, form);
+  auto made = Call::create(params, form);
   if (made)
     calls.emplace(std::move(key), *made);
   return made;
 }
 
-Expected<std::shared_ptr<const Call>> Calls::get(TaskKind kind, task::IntsView params,
+Expected<std::shared_ptr<const Call>> Calls::get(const task::Params &params,
                                                  const std::string &weight) {
   // Held while the engine generates code: another thread would only generate the same.
   std::lock_guard guard(lock);
-  auto call = find(kind, params, nullptr);
+  auto call = find(params, nullptr);
   if (!call || (*call)->sizes().packed == 0)
     return call;
   const WeightForm &liked = (*call)->form();
   auto [fixed, fresh] = forms.try_emplace({weight, liked.stored}, liked);
   if (fresh || fixed->second == liked)
     return call;
-  auto same = find(kind, params, &fixed->second);
+  auto same = find(params, &fixed->second);
   return same ? same : call;
 }
 

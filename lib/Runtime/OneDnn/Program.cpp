@@ -358,41 +358,44 @@ size_t Call::scratchOperand(TaskKind kind) {
                                 : static_cast<size_t>(task::MatMulScratch);
 }
 
-static MadeCall createTyped(TaskKind kind, task::IntsView params,
-                            const WeightForm *form) {
-  if (kind == TaskKind::MatMul) {
-    auto p = task::MatMul::decode(params);
-    return p ? createMatMul(*p, form) : tl::unexpected(p.error());
-  }
-  if (kind == TaskKind::Pool) {
-    auto p = task::Pool::decode(params);
-    return p ? createPool(*p) : tl::unexpected(p.error());
-  }
-  auto p = task::Conv::decode(params);
-  return p ? createConv(*p, kind == TaskKind::ConvTranspose, form)
-           : tl::unexpected(p.error());
+/// The element type where the call has a weight.
+static std::optional<DType> weightedType(const task::Params &params) {
+  return std::visit(
+      [](const auto &p) -> std::optional<DType> {
+        if constexpr (requires { p.post; })
+          return static_cast<DType>(p.dtype);
+        return std::nullopt;
+      },
+      params);
 }
 
-static MadeCall createAny(TaskKind kind, task::IntsView params, const WeightForm *form) {
-  bool weighted = kind == TaskKind::MatMul || kind == TaskKind::Conv ||
-                  kind == TaskKind::ConvTranspose;
-  if (!weighted && kind != TaskKind::Pool)
-    return makeError(std::string(name(kind)) + " is not an engine call");
+static MadeCall createTyped(const task::Params &params, const WeightForm *form) {
+  if (auto *p = std::get_if<task::MatMul>(&params))
+    return createMatMul(*p, form);
+  if (auto *p = std::get_if<task::Conv>(&params))
+    return createConv(*p, false, form);
+  if (auto *p = std::get_if<task::ConvTranspose>(&params))
+    return createConv(*p, true, form);
+  if (auto *p = std::get_if<task::Pool>(&params))
+    return createPool(*p);
+  return makeError(std::string(name(kindOf(params))) + " is not an engine call");
+}
+
+static MadeCall createAny(const task::Params &params, const WeightForm *form) {
   if (form && isWidened(*form))
-    return createWidened(kind, params, form);
-  auto call = createTyped(kind, params, form);
-  // Every engine call begins with its element type.
-  if (!call || !weighted ||
-      (params[0] != PARTITA_DTYPE_F16 && params[0] != PARTITA_DTYPE_BF16))
+    return createWidened(params, form);
+  auto call = createTyped(params, form);
+  auto type = weightedType(params);
+  if (!call || (type != DType::F16 && type != DType::BF16))
     return call;
   std::string how = (*call)->implementation();
   bool slow = how == "loops" || how.starts_with("ref");
-  return slow ? createWidened(kind, params, nullptr) : std::move(call);
+  return slow ? createWidened(params, nullptr) : std::move(call);
 }
 
-Expected<std::shared_ptr<const Call>> Call::create(TaskKind kind, task::IntsView params,
+Expected<std::shared_ptr<const Call>> Call::create(const task::Params &params,
                                                    const WeightForm *form) {
-  auto call = createAny(kind, params, form);
+  auto call = createAny(params, form);
   if (!call)
     return tl::unexpected(call.error());
   if (form && (*call)->form() != *form)
@@ -400,9 +403,9 @@ Expected<std::shared_ptr<const Call>> Call::create(TaskKind kind, task::IntsView
   return std::shared_ptr<const Call>(std::move(*call));
 }
 
-Expected<Sizes> onednn::querySizes(TaskKind kind, task::IntsView params, int threads) {
+Expected<Sizes> onednn::querySizes(const task::Params &params, int threads) {
   setThreads(threads);
-  auto call = Call::create(kind, params);
+  auto call = Call::create(params);
   if (!call)
     return tl::unexpected(call.error());
   return (*call)->sizes();

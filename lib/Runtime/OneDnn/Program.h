@@ -137,7 +137,7 @@ MadeCall createPool(const task::Pool &params);
 
 /// The same call in f32 around 16-bit operands, which are widened into scratch and whose
 /// result is rounded once (Widened.cpp). `params` are those of the 16-bit call.
-MadeCall createWidened(TaskKind kind, task::IntsView params, const WeightForm *form);
+MadeCall createWidened(const task::Params &params, const WeightForm *form);
 /// Whether the form is one that createWidened made.
 bool isWidened(const WeightForm &form);
 

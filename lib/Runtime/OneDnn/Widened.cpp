@@ -180,29 +180,58 @@ private:
 
 bool onednn::isWidened(const WeightForm &form) { return form.packed.starts_with(mark); }
 
-MadeCall onednn::createWidened(TaskKind kind, task::IntsView params,
-                               const WeightForm *form) {
-  auto needs = task::operandNeeds(kind, params, Mesh());
+/// The parameters of the same call in f32.
+static task::Params widenedParams(task::Params params) {
+  std::visit(
+      [](auto &p) {
+        if constexpr (requires { p.dtype; })
+          p.dtype = PARTITA_DTYPE_F32;
+      },
+      params);
+  return params;
+}
+
+static bool packsWeight(const task::Params &params) {
+  if (auto *matmul = std::get_if<task::MatMul>(&params))
+    return matmul->b_packed;
+  return std::visit(
+      [](const auto &p) {
+        if constexpr (requires { p.weights_packed; })
+          return p.weights_packed;
+        return false;
+      },
+      params);
+}
+
+static DType typeOf(const task::Params &params) {
+  return std::visit(
+      [](const auto &p) {
+        if constexpr (requires { p.dtype; })
+          return static_cast<DType>(p.dtype);
+        return DType::F32;
+      },
+      params);
+}
+
+MadeCall onednn::createWidened(const task::Params &params, const WeightForm *form) {
+  auto needs = task::operandNeeds(params, Mesh());
   if (!needs)
     return tl::unexpected(needs.error());
-  task::Ints wide(params.begin(), params.end());
-  wide[0] = PARTITA_DTYPE_F32;
+  DType type = typeOf(params);
   std::optional<WeightForm> own;
   if (form) {
-    std::string before = mark + std::to_string(params[0]) + " ";
+    std::string before = mark + std::to_string(static_cast<int>(type)) + " ";
     if (!form->stored.starts_with(before))
       return makeError("the weight's form is of another type");
     own = {form->stored.substr(before.size()), form->packed.substr(strlen(mark))};
   }
   bool prescribes = own && !own->packed.empty();
-  auto inner = Call::create(kind, wide, prescribes ? &*own : nullptr);
+  auto inner = Call::create(widenedParams(params), prescribes ? &*own : nullptr);
   if (!inner)
     return tl::unexpected(inner.error());
   std::vector<int64_t> counts;
   for (const task::OperandNeed &need : *needs)
     counts.push_back(static_cast<int64_t>(need.bytes / 2));
-  bool packs = kind == TaskKind::MatMul ? task::MatMul::decode(params)->b_packed != 0
-                                        : task::Conv::decode(params)->weights_packed != 0;
-  return std::make_unique<Widened>(static_cast<DType>(params[0]), std::move(*inner),
-                                   std::move(counts), packs);
+  return std::make_unique<Widened>(type, std::move(*inner), std::move(counts),
+                                   packsWeight(params));
 }

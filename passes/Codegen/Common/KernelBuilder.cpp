@@ -258,7 +258,8 @@ void KernelBuilder::finish(const std::string &source) {
   orderAtoms();
   mergeAtoms();
   KernelSpec spec = makeSpec();
-  Task task{TaskKind::Kernel, source};
+  Task task{source};
+  task::Kernel kernel;
   for (const Access &access : accesses) {
     // The offset is part of the kernel.
     const Storage &storage =
@@ -272,7 +273,8 @@ void KernelBuilder::finish(const std::string &source) {
   task.rankValues = scalars;
   for (const KernelNode &node : spec.nodes)
     if (isChecked(node))
-      task.checks.push_back(checkedName(node.op));
-  task.kernel = former.addKernel(std::move(spec));
+      kernel.checks.push_back(checkedName(node.op));
+  kernel.kernel = static_cast<uint32_t>(former.addKernel(std::move(spec)));
+  task.params = std::move(kernel);
   former.addTask(std::move(task));
 }

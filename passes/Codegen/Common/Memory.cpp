@@ -83,14 +83,10 @@ static int64_t stagingBytes(const Task &task) {
     int64_t part = (elements + members - 1) / members;
     return members > 1 ? members * ((outer * part * width + 63) / 64 * 64) : 0;
   };
-  if (task.kind == TaskKind::AllReduce) {
-    auto p = *task::AllReduce::decode(task.params); // made by this folder
-    return of(p, 1, p.count);
-  }
-  if (task.kind == TaskKind::ReduceScatter) {
-    auto p = *task::ReduceScatter::decode(task.params);
-    return of(p, p.outer, p.block * product(p.group));
-  }
+  if (auto *p = std::get_if<task::AllReduce>(&task.params))
+    return of(*p, 1, p->count);
+  if (auto *p = std::get_if<task::ReduceScatter>(&task.params))
+    return of(*p, p->outer, p->block * product(p->group));
   return 0;
 }
 
@@ -103,7 +99,9 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   std::vector<int64_t> blocks(program.storages.size(), 1);
   for (const TensorEntry &entry : program.tensors) {
     const TensorSpec &spec = entry.spec;
-    auto whole = elementCount(spec.shape) * static_cast<int64_t>(byteWidth(spec.type));
+    const Layout &layout = spec.layout;
+    auto whole =
+        elementCount(layout.globalShape()) * static_cast<int64_t>(byteWidth(spec.type));
     auto storage = static_cast<size_t>(entry.storage);
     auto local = static_cast<int64_t>(program.storages[storage].bytes());
     if (spec.role == Role::Input)
@@ -114,7 +112,6 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     }
     if (spec.role != Role::Weight)
       continue;
-    Layout layout = *Layout::parse(spec.layout, program.mesh); // made by this folder
     blocks[storage] = product(layout.shardingAxes());
     if (!read[storage])
       continue;
@@ -168,32 +165,22 @@ private:
   }
 
   void add(const Task &task) {
-    TaskSpec spec;
-    spec.kind = task.kind;
-    spec.source = task.source;
-    if (task.kernel >= 0)
-      spec.kernel = table.addKernel(kernelSymbol(static_cast<size_t>(task.kernel)));
+    TaskSpec spec{task.source, {}, task.params, {}};
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
-    spec.params = task.params;
-    for (const std::string &name : task.checks)
-      spec.params.push_back(table.addString(name));
-    if (task.kind == TaskKind::Exchange) {
-      task::Exchange params;
-      params.dtype = task.params[0];
-      params.before = table.addString(task.before);
-      params.after = table.addString(task.after);
-      spec.params = params.encode();
+    if (auto *kernel = std::get_if<task::Kernel>(&spec.params))
+      kernel->kernel = table.addKernel(kernelSymbol(kernel->kernel));
+    if (auto *exchange = std::get_if<task::Exchange>(&spec.params)) {
+      exchange->before = table.addLayout(task.layouts[0]);
+      exchange->after = table.addLayout(task.layouts[1]);
     }
-    if (task.kind == TaskKind::Halo) {
-      task::Halo params = *task::Halo::decode(task.params);
-      params.before = table.addString(task.before);
-      params.positions = table.addString(task.after);
-      spec.params = params.encode();
+    if (auto *halo = std::get_if<task::Halo>(&spec.params)) {
+      halo->before = table.addLayout(task.layouts[0]);
+      halo->positions = table.addLayout(task.layouts[1]);
     }
     for (const RankValueSpec &value : task.rankValues)
       spec.rankValues.push_back(table.addRankValue(value));
-    table.addTask(spec);
+    table.addTask(std::move(spec));
   }
 
   const Program &program;

@@ -115,18 +115,18 @@ struct Place {
 };
 
 struct Task {
-  TaskKind kind = TaskKind::Kernel;
   std::string source; ///< node name
-  int kernel = -1;
   std::vector<Place> operands = {};
-  task::Ints params = {};
+  /// What it does. The numbers of a kernel are those of Program::kernels; those of
+  /// layouts (Exchange, Halo) are set when the table is written.
+  task::Params params = {};
   std::vector<RankValueSpec> rankValues = {};
   /// Engine calls: the operand that is read in packed form only, or −1.
   int packedOperand = -1;
-  /// Kernels: the source nodes of what is checked, in the order of the kernel's nodes.
-  std::vector<std::string> checks = {};
-  /// Exchange, Halo: the layouts, whose string offsets become the parameters.
-  std::string before = {}, after = {};
+  /// Exchange, Halo: what lies where before, and after.
+  std::vector<Layout> layouts = {};
+
+  TaskKind kind() const { return kindOf(params); }
 };
 
 /// A tensor of the stage's interface. `weight`: name for the weight source; constants of

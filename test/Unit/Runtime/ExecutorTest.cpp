@@ -70,22 +70,15 @@ struct Chain {
     uint32_t room = builder.addBuffer(Space::Arena, 2 * activation, scratch);
     builder.setMemory(2 * activation + scratch,
                       static_cast<uint64_t>(numWeights()) * square, 0);
-    std::string image = "[{" + std::to_string(most) + "}, {64}]";
-    builder.addTensor({Role::Input, DType::F32, "x", {most, width}, image, x[0]});
-    builder.addTensor(
-        {Role::Output, DType::F32, "y", {most, width}, image, x[rows.size() % 2]});
+    Layout image = Layout::replicated({most, width});
+    builder.addTensor({Role::Input, DType::F32, "x", image, x[0]});
+    builder.addTensor({Role::Output, DType::F32, "y", image, x[rows.size() % 2]});
     std::vector<uint32_t> weights;
     for (int64_t w = 0; w < numWeights(); ++w) {
       uint64_t at = static_cast<uint64_t>(w) * square;
       weights.push_back(builder.addBuffer(Space::Weight, at, square));
-      builder.addTensor({Role::Weight,
-                         DType::F32,
-                         "w" + std::to_string(w),
-                         {width, width},
-                         "[{64}, {64}]",
-                         weights.back(),
-                         0,
-                         at,
+      builder.addTensor({Role::Weight, DType::F32, "w" + std::to_string(w),
+                         Layout::replicated({width, width}), weights.back(), 0, at,
                          square});
     }
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -93,11 +86,10 @@ struct Chain {
       p.m = rows[i], p.n = p.k = width;
       p.a_row = p.b_row = p.c_row = width, p.a_col = p.b_col = 1;
       p.b_packed = 1;
-      builder.addTask({.kind = TaskKind::MatMul,
-                       .source = "fc" + std::to_string(i),
+      builder.addTask({.source = "fc" + std::to_string(i),
                        .operands = {x[i % 2], weights[static_cast<size_t>(weightOf[i])],
                                     x[1 - i % 2], -1, room},
-                       .params = p.encode()});
+                       .params = p});
     }
     return builder.finish();
   }
