@@ -65,6 +65,9 @@ struct Collective {
 /// The collective of `task` (a checked one of `table`) as `rank` sees it.
 Collective describeCollective(const TaskTable &table, const TaskView &task, int64_t rank);
 
+/// Equal for tasks, of whichever tables, that are the same collective on every rank.
+std::string collectiveKey(const TaskTable &table, const TaskView &task);
+
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
 /// Fills everything that no pull writes.

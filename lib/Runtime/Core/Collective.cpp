@@ -258,6 +258,16 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
   return std::move(d.out);
 }
 
+std::string runtime::collectiveKey(const TaskTable &table, const TaskView &task) {
+  const Mesh &mesh = table.mesh();
+  std::string layouts;
+  if (auto *p = std::get_if<task::Exchange>(&task.params))
+    layouts = table.layout(p->before).str(mesh) + table.layout(p->after).str(mesh);
+  if (auto *p = std::get_if<task::Halo>(&task.params))
+    layouts = table.layout(p->before).str(mesh) + table.layout(p->positions).str(mesh);
+  return mesh.str() + "\n" + layouts + "\n" + task::bytesOf(task.params);
+}
+
 static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,
                      const std::byte *source, std::byte *target) {
   if (dim == end) {

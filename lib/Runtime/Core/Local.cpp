@@ -115,7 +115,7 @@ public:
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
     auto [it, fresh] =
-        known.emplace(task::bytesOf(task.params), static_cast<int>(prepared.size()));
+        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
     if (fresh) {
       Collective c = describeCollective(table, task, self);
       Group *group = team.group(c.members);
@@ -199,7 +199,7 @@ private:
 
   LocalTeam::Shared &team;
   int self;
-  std::map<std::string, int> known; ///< by parameters: equal calls share one entry
+  std::map<std::string, int> known; ///< by collectiveKey
   std::vector<Prepared> prepared;
 };
 

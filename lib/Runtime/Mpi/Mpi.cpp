@@ -93,7 +93,7 @@ public:
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
     auto [it, fresh] =
-        known.emplace(task::bytesOf(task.params), static_cast<int>(prepared.size()));
+        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
     if (!fresh)
       return it->second;
     Prepared &p = prepared.emplace_back();
@@ -259,7 +259,7 @@ private:
 
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::string, int> known; ///< by parameters: equal calls share one entry
+  std::map<std::string, int> known; ///< by collectiveKey
   std::vector<Prepared> prepared;
   std::vector<MPI_Request> requests;
   std::vector<std::byte> staging;
