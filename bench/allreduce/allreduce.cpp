@@ -47,8 +47,7 @@ static TaskTable makeTable(const Mesh &mesh) {
   for (int64_t bytes : sizes) {
     task::AllReduce p;
     p.count = bytes / 4, p.group = mesh.all();
-    builder.addTask(
-        {.kind = TaskKind::AllReduce, .operands = {x, y}, .params = p.encode()});
+    builder.addTask({.operands = {x, y}, .params = p});
   }
   std::string blob = builder.finish();
   return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));

@@ -23,10 +23,10 @@ static void *aligned(uint64_t bytes) {
   return data;
 }
 
-static void time(const char *what, TaskKind kind, const std::vector<int64_t> &params,
-                 double flops, size_t weight) {
-  auto call = onednn::Call::create(kind, params);
-  auto needs = task::operandNeeds(kind, params, *Mesh::parse(""));
+static void time(const char *what, const task::Params &params, double flops,
+                 size_t weight) {
+  auto call = onednn::Call::create(params);
+  auto needs = task::operandNeeds(params, *Mesh::parse(""));
   if (!call || !needs) {
     std::printf("%s: %s\n", what, call ? "bad" : call.error().message.c_str());
     return;
@@ -39,11 +39,14 @@ static void time(const char *what, TaskKind kind, const std::vector<int64_t> &pa
   void *packed = aligned(sizes.packed);
   if (sizes.packed)
     (void)(*call)->pack(operands[weight], packed);
-  (void)(*call)->bind(operands, sizes.packed ? packed : nullptr);
+  auto frame = (*call)->frame();
+  std::unique_ptr<onednn::Call::Weight> weightForm;
+  if (sizes.packed)
+    weightForm = std::move(*(*call)->describe(packed));
   std::vector<double> times;
   for (int i = 0; i < 30; ++i) {
     auto start = std::chrono::steady_clock::now();
-    (*call)->run();
+    (*call)->run(**frame, operands, weightForm.get());
     times.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -72,7 +75,7 @@ static void matmul(int64_t m, int64_t n, int64_t k, int64_t batch, bool packed,
   std::snprintf(what, sizeof(what), "matmul %lldx%lldx%lld batch %lld%s%s", (long long)m,
                 (long long)n, (long long)k, (long long)batch,
                 packed ? " packed bias" : "", gelu ? " gelu" : "");
-  time(what, TaskKind::MatMul, p.encode(), 2.0 * m * n * k * batch, task::MatMulB);
+  time(what, p, 2.0 * m * n * k * batch, task::MatMulB);
 }
 
 static void conv(int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t stride,
@@ -92,8 +95,8 @@ static void conv(int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t 
                   (long long)size, (long long)stride, (long long)groups,
                   p.post.size() > 1 ? " add" : "",
                   format == PARTITA_FORMAT_CHANNELS_FIRST ? "first" : "last");
-    time(what, TaskKind::Conv, p.encode(),
-         2.0 * in / groups * out * kernel * kernel * result * result, task::ConvWeights);
+    time(what, p, 2.0 * in / groups * out * kernel * kernel * result * result,
+         task::ConvWeights);
   }
 }
 

@@ -8,6 +8,11 @@ resident memory of every process that holds ranks is read from /proc while it ru
 the runtime takes for itself (code, stacks, the transport's buffers) is what a model of a
 few kB takes in the same way. The rest must be what plan.json says, within 5%, and no
 more than 32 MiB above it.
+
+How much of a mapped file a fault brings is the system's choice and differs between
+kernels. So the mappings of weight files are looked at too (smaps): they must end up no
+larger than the weights that tasks read as stored, each rounded to pages, whatever of them
+is resident.
 """
 import json
 import os
@@ -40,9 +45,10 @@ def make_model(work, name, sizes):
     model = os.path.join(folder, "model.onnx")
     if not os.path.exists(folder):
         os.makedirs(os.path.join(folder, "inputs"))
-        sparse_gpt2.SparseGpt2(**sizes).save(folder)
-        ids = np.arange(sizes["batch"] * sizes["length"]) % sizes["vocabulary"]
-        ids = ids.reshape(sizes["batch"], -1).astype(np.int64)
+        gpt2 = sparse_gpt2.SparseGpt2(**sizes)
+        gpt2.save(folder)
+        ids = np.arange(gpt2.batch * gpt2.length) % gpt2.vocabulary
+        ids = ids.reshape(gpt2.batch, -1).astype(np.int64)
         proto = numpy_helper.from_array(ids, "input_ids")
         with open(os.path.join(folder, "inputs", "input_0.pb"), "wb") as file:
             file.write(proto.SerializeToString())
@@ -65,6 +71,21 @@ def compile_model(partita, work, name, sizes, mesh, hints):
     compile_bundle(partita, model, bundle, mesh, hints)
     with open(os.path.join(bundle, "plan.json")) as file:
         return bundle, json.load(file)["stages"][0]["memory"]
+
+
+def compile_reads_weights(partita, work):
+    """1 if compiling GPT-2 small brings a page of its weight file into memory, or copies
+    weights: the bundle is to refer to the file."""
+    model, folder = make_model(work, "gpt2-small", {})
+    weights = os.path.join(folder, "weights.bin")
+    bundle = os.path.join(folder, "bundle")
+    compile_bundle(partita, model, bundle, "tp=2", {})
+    cached = int(subprocess.check_output(["fincore", "-b", "-n", "-o", "RES", weights]))
+    copied = sum(os.path.getsize(os.path.join(bundle, name)) for name in os.listdir(bundle))
+    good = cached == 0 and copied < 1 << 20
+    print(f"{'ok     ' if good else 'FAILED '} compiling GPT-2 small: {cached} bytes of the "
+          f"weight file read, {copied} bytes written", flush=True)
+    return not good
 
 
 def children():
@@ -91,9 +112,24 @@ def descendants(root):
     return found
 
 
-def peaks(partita, bundle, transport, repeat):
+def mapped_weights(process):
+    """Bytes of the process's mappings of weight files, less what rounding to pages adds,
+    and bytes of them that are resident."""
+    with open(f"/proc/{process}/smaps") as file:
+        text = file.read()
+    size = resident = 0
+    for header, fields in re.findall(r"^([0-9a-f]+-[0-9a-f]+ .*)\n((?:[A-Z].*\n)*)", text,
+                                     re.MULTILINE):
+        if header.endswith(("/weights.bin", "/weights.safetensors")):
+            size += int(re.search(r"^Size: +(\d+)", fields)[1]) * 1024 - 8192
+            resident += int(re.search(r"^Rss: +(\d+)", fields, re.MULTILINE)[1]) * 1024
+    return size, resident
+
+
+def peaks(partita, bundle, transport, repeat, mapped=None):
     """Peak resident bytes of the processes that have the bundle's stage mapped. Enough
-    requests that each is seen after its peak."""
+    requests that each is seen after its peak. `mapped` gets what the last look at each
+    process said of its mapped weights."""
     command = [partita, "run", bundle, "--transport", transport, "--repeat", str(repeat),
                "--inputs-dir", os.path.join(os.path.dirname(bundle), "inputs")]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -107,6 +143,9 @@ def peaks(partita, bundle, transport, repeat):
                         continue
                 with open(f"/proc/{process}/status") as file:
                     peak = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+                size, resident = mapped_weights(process)
+                if mapped is not None and resident:
+                    mapped[process] = size, resident
             except OSError:
                 continue
             if peak:
@@ -121,26 +160,39 @@ def planned(memory, transport, processes):
     """What the plan says of each process, the largest first."""
     if transport == "local":
         return [memory["process"]]
-    first, parts = memory["rank"], ["arena", "weights", "packed", "inputs"]
+    first, parts = memory["rank"], ["arena", "weights", "packed",
+                                             "inputs", "transport"]
     return [first] + [sum(memory[part] for part in parts)] * (processes - 1)
 
 
 def main(partita):
     failed = 0
     with tempfile.TemporaryDirectory() as work:
+        failed += compile_reads_weights(partita, work)
         for mesh, hints in MESHES:
             ranks = int(np.prod([int(n) for n in re.findall(r"=(\d+)", mesh)], initial=1))
             large, plan = compile_model(partita, work, "large", LARGE, mesh, hints)
             small, own = compile_model(partita, work, "small", SMALL, mesh, hints)
             for transport in ("local", "mpi"):
                 processes = 1 if transport == "local" else ranks
-                got = peaks(partita, large, transport, 6)
+                mapped = {}
+                got = peaks(partita, large, transport, 6, mapped)
                 base = peaks(partita, small, transport, 500)
                 label = f"{mesh or 'one rank'}, {transport}"
                 if len(got) != processes or len(base) != processes:
                     print(f"FAILED  {label}: {len(got)} and {len(base)} processes seen")
                     failed += 1
                     continue
+                stored = plan["weights"] * (ranks if transport == "local" else 1)
+                if len(mapped) != processes:
+                    print(f"FAILED  {label}: {len(mapped)} processes map weights")
+                    failed += 1
+                for size, resident in mapped.values():
+                    good = size <= stored
+                    failed += not good
+                    print(f"{'ok     ' if good else 'FAILED '} {label}: weight files mapped "
+                          f"{size / 1e6:.1f} MB, resident {resident / 1e6:.1f} MB, read as "
+                          f"stored {stored / 1e6:.1f} MB", flush=True)
                 for k, (peak, empty, expect, little) in enumerate(zip(
                         got, base, planned(plan, transport, processes),
                         planned(own, transport, processes))):

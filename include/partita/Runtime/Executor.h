@@ -9,6 +9,7 @@
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Transport.h"
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -40,17 +41,23 @@ private:
   void *library = nullptr;
 };
 
-/// The weight files of a bundle, mapped once per process, and the packed weights that
-/// several ranks of it share because they hold the same slice.
+/// The weight files of a bundle, open once per process, and what several ranks of it
+/// share because they hold the same slice: packed weights, and mapped runs of the files.
 class WeightStore {
 public:
   /// Every weight of `table` must be where the header of the bundle's own file says.
   static Expected<std::shared_ptr<WeightStore>>
   open(const std::string &folder, const Bundle &bundle, const TaskTable &table);
-  explicit WeightStore(std::vector<std::shared_ptr<const MappedFile>> files)
+  explicit WeightStore(std::vector<std::shared_ptr<const InputFile>> files)
       : files(std::move(files)) {}
   size_t numFiles() const { return files.size(); }
-  std::span<const std::byte> file(uint32_t index) const { return files[index]->bytes(); }
+  const InputFile &file(uint32_t index) const { return *files[index]; }
+  /// These bytes of a file where they are mapped, for all who ask while somebody holds
+  /// them.
+  Expected<std::shared_ptr<const std::byte>> mapped(uint32_t file, uint64_t offset,
+                                                    uint64_t bytes);
+
+  onednn::Calls &calls() { return engineCalls; }
 
   /// A 64-byte aligned block that is unmapped with its last user.
   struct Block;
@@ -83,9 +90,11 @@ private:
   };
   std::shared_ptr<Entry> find(const std::string &identity);
 
-  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<std::shared_ptr<const InputFile>> files;
   std::mutex lock;
   std::map<std::string, std::shared_ptr<Entry>> entries;
+  std::map<std::array<uint64_t, 3>, std::weak_ptr<const std::byte>> mappings;
+  onednn::Calls engineCalls;
 };
 
 /// What a watcher sees of a rank. Lies in memory shared with the watching process, so
@@ -138,7 +147,8 @@ public:
   std::byte *local(size_t tensor) const;
   uint64_t localBytes(size_t tensor) const;
 
-  /// Walks the table. Does not allocate. An error names the rank and the node;
+  /// Walks the table. Allocates nothing but what engines and the transport's library take
+  /// for themselves. An error names the rank and the node;
   /// `aborted()` tells whether only another rank's failure ended the run.
   Expected<void> run();
   bool aborted() const { return stopped; }
@@ -151,29 +161,32 @@ private:
   Executor(std::shared_ptr<const Stage> stage, std::shared_ptr<WeightStore> weights,
            Transport &transport, Options options);
   struct Op;
-  /// A weight of this rank: where its elements lie, or will once they are fetched.
+  /// A weight of this rank. Tasks read it in the region, where its elements are once they
+  /// are fetched, or in the file, if the slice is one aligned run of it.
   struct Weight {
     size_t tensor = 0;
-    uint64_t offset = 0; ///< in the weight region
-    const std::byte *file = nullptr;
-    std::byte *data = nullptr;
-    /// Used where the file is mapped, because the slice is one aligned run of it.
-    bool inPlace = false;
+    uint64_t offset = 0;                                ///< in the weight region
+    std::byte *copy = nullptr;                          ///< its place there
+    std::shared_ptr<const std::byte> mapping = nullptr; ///< of the run; null: none
+    const std::byte *data() const { return mapping ? mapping.get() : copy; }
   };
   Expected<void> allocate();
   Expected<void> prepareTensors();
   Expected<void> addWeight(size_t tensor);
   void placeWeights();
-  void fetch(const Weight &weight);
+  Expected<void> fetch(const Weight &weight);
   void drop(const Weight &weight);
-  void fetchRead();
+  Expected<void> fetchRead();
   std::vector<size_t> preparationOrder() const;
   Expected<void> warmUp();
   Expected<void> prepareTask(size_t index);
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
-  Expected<void *> packWeight(onednn::Call &call, const TaskView &task, size_t operand);
+  std::string weightName(const TaskView &task, size_t operand) const;
+  Expected<void *> packWeight(const onednn::Call &call, const TaskView &task,
+                              size_t operand);
   std::string where(size_t task) const;
+  Error failureOf(size_t task) const;
   bool step(Op &op) noexcept;
 
   std::shared_ptr<const Stage> program;
@@ -187,9 +200,11 @@ private:
   std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
   std::vector<SliceCopy> slices;    ///< per tensor
   std::vector<bool> ownsTensor;
+  std::map<const onednn::Call *, std::unique_ptr<onednn::Call::Frame>> frames;
   std::vector<Op> ops;
   std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;
+  partita_status status{}; ///< what kernels leave word in
   bool stopped = false;
 };
 

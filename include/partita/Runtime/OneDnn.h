@@ -1,8 +1,9 @@
 //===- OneDnn.h - Engine calls of the CPU runtime ---------------*- C++ -*-===//
 //
-// MatMul, Conv, ConvTranspose and Pool tasks, prepared once and run many times. The
-// compiler links the same library to ask how much scratch and packed-weight memory a
-// call will need, so both sides create the same descriptors.
+// MatMul, Conv, ConvTranspose and Pool tasks. A call is prepared once per distinct
+// descriptor and then has no state: any number of threads run it, at any addresses, each
+// with a frame of its own. The compiler links the same library to ask how much scratch
+// and packed-weight memory a call will need, so both sides create the same descriptors.
 //
 // oneDNN does f32 and, where the CPU has it, bf16; element types that it does not know
 // (f64, f16 on most CPUs, integers) run plain loops with the same meaning.
@@ -14,9 +15,12 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Error.h"
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace partita::onednn {
 
@@ -29,43 +33,87 @@ struct Sizes {
   uint64_t packed = 0;  ///< bytes of the repacked weights; 0: used as they are
 };
 
+/// How an engine keeps a weight. Opaque; equal bytes are equal forms.
+struct WeightForm {
+  std::string stored; ///< as the table stores it, seen with the call's dims
+  std::string packed; ///< as the engine reads it; empty: as stored
+  auto operator<=>(const WeightForm &) const = default;
+};
+
 class Call {
 public:
-  /// Prepares the call for this host. `params` as in the task table.
-  static Expected<std::unique_ptr<Call>> create(TaskKind kind, task::IntsView params);
+  /// Prepares the call of an engine task for this host. A weight that may be
+  /// packed takes the form that the engine likes best, or `form` where one is given and
+  /// the weight is stored so: an error if the engine has nothing fast for it.
+  static Expected<std::shared_ptr<const Call>> create(const task::Params &params,
+                                                      const WeightForm *form = nullptr);
   virtual ~Call() = default;
 
   Sizes sizes() const { return memory; }
-  /// Names the packed form: calls with equal keys can share one packed copy of a
-  /// weight. Empty if nothing is packed.
-  const std::string &packedKey() const { return key; }
+  /// Calls with equal forms can share one packed copy of a weight. Empty if none is
+  /// packed.
+  const WeightForm &form() const { return weightForm; }
   /// Which operand is the weight, for kinds that have one.
   static size_t weightOperand(TaskKind kind);
+  /// Which operand is the scratch.
+  static size_t scratchOperand(TaskKind kind);
 
   /// Repacks the weight: `raw` as the table says, `packed` of sizes().packed bytes.
-  virtual Expected<void> pack(const void *raw, void *packed) { return {}; }
-  /// Fixes the addresses of all operands (null where absent) and of the packed weight
-  /// (null if sizes().packed is 0). All are 64-byte aligned.
-  virtual Expected<void> bind(std::span<void *const> operands, void *packed) = 0;
-  /// Runs ahead of the first request what would allocate there, on the thread that will
-  /// run it, with its number of threads; what the operands hold changes. Twice for all
-  /// calls of a thread: first without keeping memory, as some primitives generate code
-  /// when they first run, out of a multitude of blocks; then keeping what every run
-  /// takes. False if the engine reports a failure.
-  virtual bool warmUp(bool keepsMemory) noexcept { return true; }
-  /// Runs on the bound addresses; allocates nothing after warmUp. False if the engine
-  /// reports a failure.
-  virtual bool run() noexcept = 0;
+  virtual Expected<void> pack(const void *raw, void *packed) const { return {}; }
+
+  /// A packed weight as calls of one form read it: an address, described once.
+  struct Weight {
+    virtual ~Weight() = default;
+  };
+  /// For calls with sizes().packed other than 0; `packed` must outlive it.
+  virtual Expected<std::unique_ptr<Weight>> describe(void *packed) const {
+    return nullptr;
+  }
+
+  /// What one thread needs to run the call: descriptions of its operands, whose addresses
+  /// are set anew by every run.
+  struct Frame {
+    virtual ~Frame() = default;
+  };
+  virtual Expected<std::unique_ptr<Frame>> frame() const = 0;
+
+  /// Runs at these addresses (null where absent, 64-byte aligned), with the weight where
+  /// one is packed. No two runs at once with one frame. What the engine allocates for
+  /// itself is its own affair; nothing else is allocated. False if the engine reports a
+  /// failure.
+  virtual bool run(Frame &frame, std::span<void *const> operands,
+                   const Weight *weight) const noexcept = 0;
   /// What runs, for reports: oneDNN's implementation name or "loops".
   virtual std::string implementation() const = 0;
 
 protected:
   Sizes memory;
-  std::string key;
+  WeightForm weightForm;
+};
+
+/// The calls of a process, each prepared once, whoever asks.
+class Calls {
+public:
+  /// `weight` names what the call's weight holds, among all that are asked for here. The
+  /// first call that packs it fixes its form; later ones take that form, unless the
+  /// engine has nothing fast for it.
+  Expected<std::shared_ptr<const Call>> get(const task::Params &params,
+                                            const std::string &weight);
+  /// How many were prepared.
+  size_t size() const;
+
+private:
+  using Key = std::pair<std::string, WeightForm>; ///< task::bytesOf
+  Expected<std::shared_ptr<const Call>> find(const task::Params &params,
+                                             const WeightForm *form);
+
+  mutable std::mutex lock;
+  std::map<Key, std::shared_ptr<const Call>> calls;
+  std::map<std::pair<std::string, std::string>, WeightForm> forms; ///< by weight, stored
 };
 
 /// The sizes of a call with `threads` threads, asked of a throw-away Call.
-Expected<Sizes> querySizes(TaskKind kind, task::IntsView params, int threads);
+Expected<Sizes> querySizes(const task::Params &params, int threads);
 
 } // namespace partita::onednn
 

@@ -65,6 +65,9 @@ struct Collective {
 /// The collective of `task` (a checked one of `table`) as `rank` sees it.
 Collective describeCollective(const TaskTable &table, const TaskView &task, int64_t rank);
 
+/// Equal for tasks, of whichever tables, that are the same collective on every rank.
+std::string collectiveKey(const TaskTable &table, const TaskView &task);
+
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
 /// Fills everything that no pull writes.
@@ -86,19 +89,9 @@ public:
   /// Prepares the collective of a task; called on all ranks in the same order. Returns a
   /// handle.
   virtual Expected<int> prepare(const TaskTable &table, const TaskView &task) = 0;
-  /// Whether transfers make, when they first need it, what later ones use again
-  /// (connections, room for messages): then every collective is warmed up at load, and
-  /// every output sent once.
+  /// Whether transfers make, when they first happen, what later ones use again
+  /// (connections, room for messages): then every collective runs once at load.
   virtual bool needsWarmUp() const { return false; }
-  /// Makes what run() may need; called on all ranks in the same order. What the buffers
-  /// hold changes. False if the run was aborted meanwhile.
-  virtual bool warmUp(int handle, const void *source, void *target) noexcept {
-    return run(handle, source, target);
-  }
-  /// The same for an output that `from`, not rank 0, will send to rank 0: called on all
-  /// ranks, `data` read on the one and written on the other.
-  virtual bool warmUpToRoot(int from, void *data, int64_t bytes) noexcept { return true; }
-  virtual bool warmUpBarrier() noexcept { return true; }
   /// False if the run was aborted meanwhile.
   virtual bool run(int handle, const void *source, void *target) noexcept = 0;
   /// Waits for all ranks. False if aborted.

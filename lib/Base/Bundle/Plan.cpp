@@ -10,7 +10,7 @@ static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] =
     {"arena", &PlanMemory::arena},     {"weights", &PlanMemory::weights},
     {"packed", &PlanMemory::packed},   {"inputs", &PlanMemory::inputs},
     {"outputs", &PlanMemory::outputs}, {"rank", &PlanMemory::rank},
-    {"process", &PlanMemory::process},
+    {"process", &PlanMemory::process}, {"transport", &PlanMemory::transport},
 };
 
 static void writeTensors(JsonWriter &out, std::string_view key,
@@ -138,7 +138,8 @@ public:
     if (auto memory = value.at("memory")) {
       result.memory.emplace();
       for (const auto &[name, field] : memoryFields)
-        (*result.memory).*field = integer(*memory, name);
+        if (field != &PlanMemory::transport || memory->at(name)) // newer than the others
+          (*result.memory).*field = integer(*memory, name);
     }
     return result;
   }

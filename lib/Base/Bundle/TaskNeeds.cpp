@@ -1,7 +1,7 @@
-//===- TaskNeeds.cpp - What a task's operands must hold -------------------===//
+//===- TaskNeeds.cpp - What a task's parameters may be, and imply ---------===//
 //
-// Bytes implied by the parameters, per operand: the reader compares them with the
-// buffers, so that no engine call or copy can leave its buffer.
+// The ranges of all parameters, and the bytes that they imply per operand: the reader
+// compares these with the buffers, so that no engine call or copy can leave its buffer.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Base/Bundle/TaskTable.h"
@@ -39,7 +39,7 @@ struct Extent {
 /// Collects needs in bytes of one element type.
 class Needs {
 public:
-  explicit Needs(int64_t dtype) : width(byteWidth(static_cast<DType>(dtype))) {}
+  explicit Needs(uint8_t dtype) : width(byteWidth(static_cast<DType>(dtype))) {}
 
   Needs &add(Extent extent, bool optional = false) {
     extent.times(static_cast<int64_t>(width));
@@ -83,6 +83,128 @@ Expected<int64_t> groupSize(const AxisList &axes, const Mesh &mesh) {
   return product(axes);
 }
 
+/// Keeps the first parameter that is out of range.
+class Ranges {
+public:
+  void range(const char *what, int64_t value, int64_t low, int64_t high) {
+    if (value < low || value > high)
+      fail(std::string(what) + " is " + std::to_string(value) + ", expected " +
+           std::to_string(low) + " to " + std::to_string(high));
+  }
+  /// Sizes are bounded so that byte counts of a few factors are checked products.
+  void size(const char *what, int64_t value, int64_t low = 0) {
+    range(what, value, low, int64_t(1) << 48);
+  }
+  void count(const char *what, size_t value, int64_t low, int64_t high) {
+    range(what, static_cast<int64_t>(value), low, high);
+  }
+  void postOps(const std::vector<PostOp> &ops) {
+    count("the number of post-ops", ops.size(), 0, 32);
+    for (const PostOp &op : ops) {
+      range("a post-op", op.kind, 0, PARTITA_NUM_POST_OPS - 1);
+      range("a post-op's mask", op.mask, 0, 0xffff);
+    }
+  }
+  void spatial(const std::vector<SpatialDim> &dims) {
+    count("the number of spatial dims", dims.size(), 1, 3);
+    for (const SpatialDim &d : dims) {
+      for (int64_t value : {d.in, d.out, d.kernel, d.stride, d.dilation})
+        size("a spatial parameter", value, 1);
+      size("a padding", d.padBegin);
+      // The end may be negative: the last elements are then never read.
+      range("a padding", d.padEnd, -(int64_t(1) << 48), int64_t(1) << 48);
+    }
+  }
+  void format(uint8_t value) {
+    range("the format of an image", value, 0, PARTITA_NUM_FORMATS - 1);
+  }
+  void fail(std::string message) {
+    if (error.empty())
+      error = std::move(message);
+  }
+  std::string error;
+};
+
+void check(Ranges &r, const Kernel &) {}
+void check(Ranges &r, const MatMul &p) {
+  r.size("m", p.m, 1);
+  r.size("n", p.n, 1);
+  r.size("k", p.k, 1);
+  for (int64_t stride : {p.a_row, p.a_col, p.b_row, p.b_col, p.c_row})
+    r.size("a stride", stride);
+  r.range("bias_mask", p.bias_mask, 0, 3);
+  r.count("the number of batch dims", p.batch.size(), 0, 10);
+  for (const BatchDim &d : p.batch) {
+    r.size("a batch dim", d.size, 1);
+    for (int64_t stride : {d.a, d.b, d.c})
+      r.size("a batch stride", stride);
+  }
+  r.postOps(p.post);
+}
+void check(Ranges &r, const Conv &p) {
+  r.size("batch", p.batch, 1);
+  r.size("in_channels", p.in_channels, 1);
+  r.size("out_channels", p.out_channels, 1);
+  r.size("groups", p.groups, 1);
+  if (r.error.empty() && (p.in_channels % p.groups || p.out_channels % p.groups))
+    r.fail("the channels are not a multiple of the groups");
+  r.format(p.src_format);
+  r.format(p.dst_format);
+  r.spatial(p.spatial);
+  r.postOps(p.post);
+}
+void check(Ranges &r, const Pool &p) {
+  r.range("mode", p.mode, 0, PARTITA_NUM_POOLS - 1);
+  r.size("batch", p.batch, 1);
+  r.size("channels", p.channels, 1);
+  r.format(p.src_format);
+  r.format(p.dst_format);
+  r.spatial(p.spatial);
+}
+void check(Ranges &r, const AllReduce &p) { r.size("count", p.count); }
+void check(Ranges &r, const AllGather &p) {
+  r.size("outer", p.outer);
+  r.size("block", p.block);
+}
+void check(Ranges &r, const ReduceScatter &p) {
+  r.size("outer", p.outer);
+  r.size("block", p.block);
+}
+void check(Ranges &r, const AllToAll &p) {
+  for (int64_t extent : {p.outer, p.split, p.middle, p.join, p.inner})
+    r.size("an extent", extent);
+}
+void check(Ranges &r, const Permute &p) {
+  r.size("count", p.count);
+  r.count("the number of axes", std::max(p.from.size(), p.to.size()), 0, 64);
+}
+void check(Ranges &r, const Broadcast &p) {
+  r.size("count", p.count);
+  r.size("root", p.root);
+}
+void check(Ranges &, const Exchange &) {}
+void check(Ranges &r, const task::Halo &p) {
+  r.count("the number of windows", p.windows.size(), 1, 64);
+}
+void check(Ranges &r, const Slice &p) {
+  r.size("outer", p.outer);
+  r.size("parts", p.parts, 1);
+  r.size("block", p.block);
+}
+void check(Ranges &r, const Mask &p) {
+  for (int64_t extent : {p.outer, p.extent, p.inner})
+    r.size("an extent", extent);
+}
+void check(Ranges &r, const Copy &p) { r.size("count", p.count); }
+void check(Ranges &r, const Repad &p) {
+  for (int64_t extent : {p.outer, p.from, p.to, p.inner})
+    r.size("an extent", extent);
+}
+void check(Ranges &r, const ToPartial &p) { r.size("count", p.count); }
+void check(Ranges &r, const Fill &p) { r.size("count", p.count); }
+
+using NeedList = Expected<std::vector<OperandNeed>>;
+
 void addPostOperands(Needs &needs, const std::vector<PostOp> &post,
                      const std::vector<int64_t> &dims) {
   for (const PostOp &op : post) {
@@ -96,7 +218,7 @@ void addPostOperands(Needs &needs, const std::vector<PostOp> &post,
   }
 }
 
-Expected<std::vector<OperandNeed>> matmulNeeds(const MatMul &p) {
+NeedList needsOf(const MatMul &p, int64_t) {
   Extent a{}, b{}, c{};
   a.reach(p.m, p.a_row).reach(p.k, p.a_col);
   b.reach(p.k, p.b_row).reach(p.n, p.b_col);
@@ -117,7 +239,7 @@ Expected<std::vector<OperandNeed>> matmulNeeds(const MatMul &p) {
   return needs.finish();
 }
 
-Expected<std::vector<OperandNeed>> convNeeds(const Conv &p) {
+NeedList needsOf(const Conv &p, int64_t) {
   Extent src{p.batch, p.in_channels}, dst{p.batch, p.out_channels};
   Extent weights{p.in_channels, p.out_channels / p.groups};
   std::vector<int64_t> dims{p.batch, p.out_channels};
@@ -134,7 +256,7 @@ Expected<std::vector<OperandNeed>> convNeeds(const Conv &p) {
   return needs.finish();
 }
 
-Expected<std::vector<OperandNeed>> poolNeeds(const Pool &p) {
+NeedList needsOf(const Pool &p, int64_t) {
   Extent src{p.batch, p.channels}, dst = src;
   for (const SpatialDim &d : p.spatial) {
     src.times(d.in);
@@ -143,139 +265,88 @@ Expected<std::vector<OperandNeed>> poolNeeds(const Pool &p) {
   return Needs(p.dtype).add(src).add(dst).absent().finish();
 }
 
-template <typename Params, typename Make>
-Expected<std::vector<OperandNeed>> decoded(IntsView params, Make make) {
-  Expected<Params> p = Params::decode(params);
-  if (!p)
-    return tl::unexpected(p.error());
-  return make(*p);
+// By the number of members, for collectives.
+NeedList needsOf(const Kernel &, int64_t) { return std::vector<OperandNeed>(); }
+NeedList needsOf(const AllReduce &p, int64_t) {
+  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
 }
-
-/// Likewise for collectives, with the group checked and its size handed on.
-template <typename Params, typename Make>
-Expected<std::vector<OperandNeed>> grouped(IntsView params, const Mesh &mesh, Make make) {
-  Expected<Params> p = Params::decode(params);
-  if (!p)
-    return tl::unexpected(p.error());
-  Expected<int64_t> members = groupSize(p->group, mesh);
-  if (!members)
-    return tl::unexpected(members.error());
-  return make(*p, *members);
+NeedList needsOf(const AllGather &p, int64_t n) {
+  return Needs(p.dtype).add({p.outer, p.block}).add({p.outer, n, p.block}).finish();
 }
-
-Expected<std::vector<OperandNeed>> permuteNeeds(IntsView params, const Mesh &mesh) {
-  Expected<Permute> p = Permute::decode(params);
-  if (!p)
-    return tl::unexpected(p.error());
-  Expected<int64_t> from = groupSize(p->from, mesh), to = groupSize(p->to, mesh);
-  if (!from || !to)
-    return tl::unexpected(from ? to.error() : from.error());
-  AxisList a = primes(p->from), b = primes(p->to);
+NeedList needsOf(const ReduceScatter &p, int64_t n) {
+  return Needs(p.dtype).add({p.outer, n, p.block}).add({p.outer, p.block}).finish();
+}
+NeedList needsOf(const AllToAll &p, int64_t n) {
+  Extent all{p.outer, p.split, p.middle, p.join, p.inner, n};
+  return Needs(p.dtype).add(all).add(all).finish();
+}
+NeedList needsOf(const Broadcast &p, int64_t n) {
+  if (p.root >= n)
+    return makeError("the root is " + std::to_string(p.root) + " of " +
+                     std::to_string(n) + " members");
+  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
+}
+NeedList needsOf(const Permute &p, int64_t) {
+  AxisList a = primes(p.from), b = primes(p.to);
   std::sort(a.begin(), a.end());
   std::sort(b.begin(), b.end());
   if (a != b)
     return makeError("the two axis lists of a permute name different digits");
-  return Needs(p->dtype).add({p->count}).add({p->count}).finish();
+  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
+}
+// The sizes follow from the layouts, which the table reader knows.
+NeedList needsOf(const Exchange &p, int64_t) {
+  return Needs(p.dtype).add({0}).add({0}).finish();
+}
+NeedList needsOf(const task::Halo &p, int64_t) {
+  return Needs(p.dtype).add({0}).add({0}).finish();
+}
+NeedList needsOf(const Slice &p, int64_t) {
+  return Needs(p.dtype).add({p.outer, p.parts, p.block}).add({p.outer, p.block}).finish();
+}
+NeedList needsOf(const Mask &p, int64_t) {
+  return Needs(p.dtype).add({p.outer, p.extent, p.inner}).finish();
+}
+NeedList needsOf(const Copy &p, int64_t) {
+  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
+}
+NeedList needsOf(const Repad &p, int64_t) {
+  return Needs(p.dtype)
+      .add({p.outer, p.from, p.inner})
+      .add({p.outer, p.to, p.inner})
+      .finish();
+}
+NeedList needsOf(const ToPartial &p, int64_t) {
+  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
+}
+NeedList needsOf(const Fill &p, int64_t) {
+  return Needs(p.dtype).add({p.count}).finish();
+}
+
+template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
+  Ranges ranges;
+  if constexpr (requires { p.dtype; })
+    ranges.range("the element type", p.dtype, 0, PARTITA_NUM_DTYPES - 1);
+  if constexpr (requires { p.reduce; })
+    ranges.range("the reduction", p.reduce, 0, PARTITA_NUM_REDUCES - 1);
+  check(ranges, p);
+  if (!ranges.error.empty())
+    return makeError(ranges.error);
+  Expected<int64_t> members = 1;
+  if constexpr (requires { p.group; })
+    members = groupSize(p.group, mesh);
+  if constexpr (std::is_same_v<P, Permute>) {
+    members = groupSize(p.from, mesh);
+    if (members)
+      members = groupSize(p.to, mesh);
+  }
+  if (!members)
+    return tl::unexpected(members.error());
+  return needsOf(p, *members);
 }
 
 } // namespace
 
-static Expected<std::vector<OperandNeed>> collectiveNeeds(TaskKind kind, IntsView params,
-                                                          const Mesh &mesh) {
-  switch (kind) {
-  case TaskKind::AllReduce:
-    return grouped<AllReduce>(params, mesh, [](const AllReduce &p, int64_t) {
-      return Needs(p.dtype).add({p.count}).add({p.count}).finish();
-    });
-  case TaskKind::AllGather:
-    return grouped<AllGather>(params, mesh, [](const AllGather &p, int64_t n) {
-      return Needs(p.dtype).add({p.outer, p.block}).add({p.outer, n, p.block}).finish();
-    });
-  case TaskKind::ReduceScatter:
-    return grouped<ReduceScatter>(params, mesh, [](const ReduceScatter &p, int64_t n) {
-      return Needs(p.dtype).add({p.outer, n, p.block}).add({p.outer, p.block}).finish();
-    });
-  case TaskKind::AllToAll:
-    return grouped<AllToAll>(params, mesh, [](const AllToAll &p, int64_t n) {
-      Extent all{p.outer, p.split, p.middle, p.join, p.inner, n};
-      return Needs(p.dtype).add(all).add(all).finish();
-    });
-  case TaskKind::Broadcast:
-    return grouped<Broadcast>(
-        params, mesh,
-        [](const Broadcast &p, int64_t n) -> Expected<std::vector<OperandNeed>> {
-          if (p.root >= n)
-            return makeError("the root is " + std::to_string(p.root) + " of " +
-                             std::to_string(n) + " members");
-          return Needs(p.dtype).add({p.count}).add({p.count}).finish();
-        });
-  case TaskKind::Permute:
-    return permuteNeeds(params, mesh);
-  // The sizes follow from the layouts, which the table reader parses.
-  case TaskKind::Halo:
-    return decoded<task::Halo>(params, [](const task::Halo &p) {
-      return Needs(p.dtype).add({0}).add({0}).finish();
-    });
-  default:
-    return decoded<Exchange>(params, [](const Exchange &p) {
-      return Needs(p.dtype).add({0}).add({0}).finish();
-    });
-  }
-}
-
-static Expected<std::vector<OperandNeed>> localNeeds(TaskKind kind, IntsView params) {
-  switch (kind) {
-  case TaskKind::Slice:
-    return decoded<Slice>(params, [](const Slice &p) {
-      return Needs(p.dtype)
-          .add({p.outer, p.parts, p.block})
-          .add({p.outer, p.block})
-          .finish();
-    });
-  case TaskKind::Mask:
-    return decoded<Mask>(params, [](const Mask &p) {
-      return Needs(p.dtype).add({p.outer, p.extent, p.inner}).finish();
-    });
-  case TaskKind::Copy:
-    return decoded<Copy>(params, [](const Copy &p) {
-      return Needs(p.dtype).add({p.count}).add({p.count}).finish();
-    });
-  case TaskKind::Repad:
-    return decoded<Repad>(params, [](const Repad &p) {
-      return Needs(p.dtype)
-          .add({p.outer, p.from, p.inner})
-          .add({p.outer, p.to, p.inner})
-          .finish();
-    });
-  case TaskKind::ToPartial:
-    return decoded<ToPartial>(params, [](const ToPartial &p) {
-      return Needs(p.dtype).add({p.count}).add({p.count}).finish();
-    });
-  default:
-    return decoded<Fill>(
-        params, [](const Fill &p) { return Needs(p.dtype).add({p.count}).finish(); });
-  }
-}
-
-Expected<std::vector<OperandNeed>> task::operandNeeds(TaskKind kind, IntsView params,
-                                                      const Mesh &mesh) {
-  switch (kind) {
-  case TaskKind::Kernel:
-    if (!params.empty())
-      return makeError("a kernel takes no parameters");
-    return std::vector<OperandNeed>{};
-  case TaskKind::MatMul:
-    return decoded<MatMul>(params, matmulNeeds);
-  case TaskKind::Conv:
-  case TaskKind::ConvTranspose:
-    return decoded<Conv>(params, convNeeds);
-  case TaskKind::Pool:
-    return decoded<Pool>(params, poolNeeds);
-  case TaskKind::Start:
-  case TaskKind::Wait:
-    return makeError("asynchronous tasks are not supported by this runtime");
-  default:
-    return isCollective(kind) ? collectiveNeeds(kind, params, mesh)
-                              : localNeeds(kind, params);
-  }
+NeedList task::operandNeeds(const Params &params, const Mesh &mesh) {
+  return std::visit([&](const auto &p) { return checkedNeeds(p, mesh); }, params);
 }

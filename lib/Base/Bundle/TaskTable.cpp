@@ -1,146 +1,241 @@
 //===- TaskTable.cpp - Building task tables -------------------------------===//
 #include "partita/Base/Bundle/TaskTable.h"
 
-#include <cstring>
+#include "partita/Base/Scalar.h"
+
+#include <bit>
+#include <flatbuffers/minireflect.h>
 
 using namespace partita;
 
 static constexpr std::string_view kindNames[] = {
-#define X(NAME, TEXT) TEXT,
-    PARTITA_TASK_KINDS(X)
-#undef X
-};
+    "kernel",     "matmul",     "conv",       "conv-transpose",
+    "pool",       "all-reduce", "all-gather", "reduce-scatter",
+    "all-to-all", "permute",    "broadcast",  "exchange",
+    "halo",       "slice",      "mask",       "copy",
+    "repad",      "to-partial", "fill"};
+static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
+              size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
 std::string_view partita::name(TaskKind kind) {
   return kindNames[static_cast<size_t>(kind)];
 }
 
-bool partita::isCollective(TaskKind kind) {
-  return (kind >= TaskKind::AllReduce && kind <= TaskKind::Exchange) ||
-         kind == TaskKind::Halo;
+//===----------------------------------------------------------------------===//
+// Parts
+//===----------------------------------------------------------------------===//
+
+fb::Axis flatbuffers::Pack(const AxisRef &axis) {
+  return {axis.axis, axis.pre, axis.size};
+}
+AxisRef flatbuffers::UnPack(const fb::Axis &axis) {
+  return {axis.axis(), axis.pre(), axis.size()};
+}
+fb::PostOp flatbuffers::Pack(const task::PostOp &op) {
+  return {static_cast<uint8_t>(op.kind), op.alpha, op.beta,
+          static_cast<uint64_t>(op.mask)};
+}
+task::PostOp flatbuffers::UnPack(const fb::PostOp &op) {
+  return {op.kind(), op.alpha(), op.beta(), static_cast<int64_t>(op.mask())};
+}
+fb::BatchDim flatbuffers::Pack(const task::BatchDim &dim) {
+  return {dim.size, dim.a, dim.b, dim.c};
+}
+task::BatchDim flatbuffers::UnPack(const fb::BatchDim &dim) {
+  return {dim.size(), dim.a(), dim.b(), dim.c()};
+}
+fb::SpatialDim flatbuffers::Pack(const task::SpatialDim &d) {
+  return {d.in, d.out, d.kernel, d.stride, d.dilation, d.padBegin, d.padEnd};
+}
+task::SpatialDim flatbuffers::UnPack(const fb::SpatialDim &d) {
+  return {d.in(),       d.out(),       d.kernel(), d.stride(),
+          d.dilation(), d.pad_begin(), d.pad_end()};
+}
+fb::Window flatbuffers::Pack(const HaloWindow &window) {
+  return {window.dim, window.stride, window.reach, window.low};
+}
+HaloWindow flatbuffers::UnPack(const fb::Window &window) {
+  return {window.dim(), window.stride(), window.reach(), window.low()};
 }
 
-TaskTableBuilder::TaskTableBuilder(const Mesh &mesh) {
-  addString(""); // offset 0 is the empty string
-  for (const Mesh::Axis &axis : mesh.axes())
-    axes.push_back({static_cast<uint64_t>(axis.size), addString(axis.name), 0});
+int64_t task::elementBits(DType type, double value) {
+  switch (type) {
+  case DType::F32:
+    return std::bit_cast<uint32_t>(static_cast<float>(value));
+  case DType::F64:
+    return std::bit_cast<int64_t>(value);
+  case DType::F16:
+    return floatToHalf(static_cast<float>(value));
+  case DType::BF16:
+    return floatToBfloat16(static_cast<float>(value));
+  case DType::Bool:
+    return value != 0;
+  case DType::U64:
+    return static_cast<int64_t>(value >= 0x1p64 ? UINT64_MAX
+                                                : static_cast<uint64_t>(value));
+  default:
+    // Every signed and narrower unsigned integer; 2^63 and above saturate.
+    return value >= 0x1p63 ? INT64_MAX : static_cast<int64_t>(value);
+  }
 }
 
-uint32_t TaskTableBuilder::addString(std::string_view text) {
-  auto it = stringIndex.find(text);
-  if (it != stringIndex.end())
-    return it->second;
-  auto offset = static_cast<uint32_t>(strings.size());
-  strings.append(text);
-  strings.push_back('\0');
-  stringIndex.emplace(text, offset);
-  return offset;
+bool task::isBinary(int64_t postKind) { return postKind >= PARTITA_POST_BINARY_ADD; }
+
+using Builder = flatbuffers::FlatBufferBuilder;
+
+static flatbuffers::Offset<void> pack(Builder &out, const task::Params &params) {
+  return std::visit(
+      [&]<typename P>(const P &p) { return P::TableType::Pack(out, &p).Union(); },
+      params);
 }
 
-partita_range TaskTableBuilder::addInts(std::span<const int64_t> values) {
-  if (values.empty())
-    return {0, 0};
-  auto [it, inserted] =
-      intsIndex.emplace(std::vector<int64_t>(values.begin(), values.end()),
-                        static_cast<uint32_t>(ints.size()));
-  if (inserted)
-    ints.insert(ints.end(), values.begin(), values.end());
-  return {it->second, static_cast<uint32_t>(values.size())};
+static Builder packed(const task::Params &params) {
+  Builder out;
+  out.Finish(flatbuffers::Offset<fb::Fill>(pack(out, params).o));
+  return out;
+}
+
+std::string task::bytesOf(const Params &params) {
+  Builder out = packed(params);
+  return std::string(1, static_cast<char>(params.index())) +
+         std::string(reinterpret_cast<const char *>(out.GetBufferPointer()),
+                     out.GetSize());
+}
+
+std::string task::text(const Params &params) {
+  Builder out = packed(params);
+  return std::visit(
+      [&]<typename P>(const P &) {
+        return flatbuffers::FlatBufferToString(out.GetBufferPointer(),
+                                               P::TableType::MiniReflectTypeTable());
+      },
+      params);
+}
+
+//===----------------------------------------------------------------------===//
+// The builder
+//===----------------------------------------------------------------------===//
+
+/// The index of `value` in the list; equal ones have one.
+template <typename Map, typename Key, typename List, typename Value>
+static uint32_t indexOf(Map &map, Key key, List &list, const Value &value) {
+  auto [found, added] =
+      map.try_emplace(std::move(key), static_cast<uint32_t>(list.size()));
+  if (added)
+    list.emplace_back(value);
+  return found->second;
 }
 
 uint32_t TaskTableBuilder::addBuffer(Space space, uint64_t offset, uint64_t bytes) {
-  buffers.push_back({offset, bytes, static_cast<uint32_t>(space), 0});
+  buffers.emplace_back(offset, bytes, 0, static_cast<fb::Space>(space));
   return static_cast<uint32_t>(buffers.size() - 1);
 }
 
 uint32_t TaskTableBuilder::addTensor(const TensorSpec &tensor) {
-  partita_tensor record{};
-  record.role = static_cast<uint32_t>(tensor.role);
-  record.dtype = static_cast<uint32_t>(tensor.type);
-  record.name = addString(tensor.name);
-  record.layout = addString(tensor.layout);
-  record.shape = addInts(tensor.shape);
-  record.buffer = tensor.buffer;
-  record.file = tensor.file;
-  record.file_offset = tensor.fileOffset;
-  record.file_bytes = tensor.fileBytes;
-  tensors.push_back(record);
+  tensors.push_back(tensor);
+  tensorLayouts.push_back(addLayout(tensor.layout));
   return static_cast<uint32_t>(tensors.size() - 1);
 }
 
 uint32_t TaskTableBuilder::addKernel(std::string_view symbol) {
-  uint32_t name = addString(symbol);
-  for (size_t i = 0; i < kernels.size(); ++i)
-    if (kernels[i].symbol == name)
-      return static_cast<uint32_t>(i);
-  kernels.push_back({name, 0});
-  return static_cast<uint32_t>(kernels.size() - 1);
+  return indexOf(kernelIndex, std::string(symbol), kernels, symbol);
 }
 
 uint32_t TaskTableBuilder::addRankValue(const RankValueSpec &value) {
-  std::vector<int64_t> list;
-  for (const AxisRef &ref : value.axes)
-    list.insert(list.end(), {ref.axis, ref.pre, ref.size});
-  partita_rank_value record{
-      value.kind, 0, value.size, value.block, addInts(list), addInts(value.listed)};
-  for (size_t i = 0; i < rankValues.size(); ++i)
-    if (std::memcmp(&rankValues[i], &record, sizeof(record)) == 0)
-      return static_cast<uint32_t>(i);
-  rankValues.push_back(record);
-  return static_cast<uint32_t>(rankValues.size() - 1);
+  return indexOf(rankValueIndex, value, rankValues, value);
 }
 
-uint32_t TaskTableBuilder::addTask(const TaskSpec &task) {
-  partita_task record{};
-  record.kind = static_cast<uint16_t>(task.kind);
-  record.stream = task.stream;
-  record.kernel = task.kernel;
-  record.source = addString(task.source);
-  record.operands = addInts(task.operands);
-  record.params = addInts(task.params);
-  record.rank_values = addInts(task.rankValues);
-  record.waits = addInts(task.waits);
-  tasks.push_back(record);
+uint32_t TaskTableBuilder::addLayout(const Layout &layout) {
+  return indexOf(layoutIndex, layout.str(mesh), layouts, layout);
+}
+
+uint32_t TaskTableBuilder::addTask(TaskSpec task) {
+  tasks.push_back(std::move(task));
   return static_cast<uint32_t>(tasks.size() - 1);
 }
 
-void TaskTableBuilder::setMemory(uint64_t arenaBytes, uint64_t weightBytes,
-                                 uint64_t packedBytes) {
-  header.arena_bytes = arenaBytes;
-  header.weight_bytes = weightBytes;
-  header.packed_bytes = packedBytes;
+void TaskTableBuilder::setMemory(uint64_t arena, uint64_t weights, uint64_t packed) {
+  arenaBytes = arena;
+  weightBytes = weights;
+  packedBytes = packed;
 }
 
 namespace {
-struct Writer {
-  std::string blob = std::string(sizeof(partita_table_header), '\0');
-  partita_table_header header;
+template <typename T> using Offset = flatbuffers::Offset<T>;
 
-  void section(partita_section_id id, const void *records, size_t count, size_t width) {
-    blob.resize((blob.size() + 7) / 8 * 8, '\0');
-    header.sections[id] = {blob.size(), count};
-    blob.append(static_cast<const char *>(records), count * width);
+/// Writes each part behind what it refers to, as FlatBuffers wants it.
+struct Writer {
+  Builder out;
+
+  auto axes(const AxisList &list) {
+    return out.CreateVectorOfNativeStructs<fb::Axis, AxisRef>(list);
   }
-  template <typename T> void section(partita_section_id id, const std::vector<T> &list) {
-    section(id, list.data(), list.size(), sizeof(T));
+  /// The vector of what `make` makes of each entry.
+  template <typename List, typename Make> auto each(const List &list, Make make) {
+    std::vector<decltype(make(*list.begin()))> offsets;
+    for (const auto &entry : list)
+      offsets.push_back(make(entry));
+    return out.CreateVector(offsets);
+  }
+  auto text(std::string_view text) {
+    return out.CreateSharedString(text.data(), text.size());
+  }
+
+  Offset<fb::Layout> layout(const Layout &layout) {
+    auto dims = each(layout.dims, [&](const DimLayout &dim) {
+      return fb::CreateDim(out, each(dim.factors, [&](const DimFactor &f) {
+                             auto list = axes(f.axes);
+                             return fb::CreateFactor(out, f.size, f.padded, list,
+                                                     out.CreateVector(f.blocks));
+                           }));
+    });
+    auto partial = each(layout.partial, [&](const PartialAxes &entry) {
+      return fb::CreatePartial(out, static_cast<uint8_t>(entry.kind), axes(entry.axes));
+    });
+    return fb::CreateLayout(out, dims, partial);
+  }
+
+  Offset<fb::Tensor> tensor(const TensorSpec &t, uint32_t layout) {
+    return fb::CreateTensor(out, static_cast<uint8_t>(t.role),
+                            static_cast<uint8_t>(t.type), text(t.name), layout, t.buffer,
+                            t.file, t.fileOffset, t.fileBytes);
+  }
+
+  Offset<fb::Task> task(const TaskSpec &t) {
+    auto source = text(t.source);
+    auto operands =
+        out.CreateVector(std::vector<int32_t>(t.operands.begin(), t.operands.end()));
+    auto values = out.CreateVector(t.rankValues);
+    // The union counts from 1: 0 is none.
+    auto kind = static_cast<fb::Params>(t.params.index() + 1);
+    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params));
   }
 };
 } // namespace
 
 std::string TaskTableBuilder::finish() const {
-  Writer out{.header = header};
-  out.section(PARTITA_SECTION_STRINGS, strings.data(), strings.size(), 1);
-  out.section(PARTITA_SECTION_INTS, ints);
-  out.section(PARTITA_SECTION_AXES, axes);
-  out.section(PARTITA_SECTION_BUFFERS, buffers);
-  out.section(PARTITA_SECTION_TENSORS, tensors);
-  out.section(PARTITA_SECTION_KERNELS, kernels);
-  out.section(PARTITA_SECTION_RANK_VALUES, rankValues);
-  out.section(PARTITA_SECTION_TASKS, tasks);
-  out.blob.resize((out.blob.size() + 7) / 8 * 8, '\0');
-  out.header.magic = PARTITA_TABLE_MAGIC;
-  out.header.version = PARTITA_TABLE_VERSION;
-  out.header.total_bytes = out.blob.size();
-  std::memcpy(out.blob.data(), &out.header, sizeof(out.header));
-  return std::move(out.blob);
+  Writer w;
+  auto axes = w.each(mesh.axes(), [&](const Mesh::Axis &axis) {
+    return fb::CreateMeshAxis(w.out, w.text(axis.name), axis.size);
+  });
+  auto layoutList = w.each(layouts, [&](const Layout &l) { return w.layout(l); });
+  auto places = w.out.CreateVectorOfStructs(buffers);
+  auto next = tensorLayouts.begin();
+  auto tensorList =
+      w.each(tensors, [&](const TensorSpec &t) { return w.tensor(t, *next++); });
+  auto symbols = w.each(kernels, [&](const std::string &name) { return w.text(name); });
+  auto values = w.each(rankValues, [&](const RankValueSpec &v) {
+    auto list = w.axes(v.axes);
+    return fb::CreateRankValue(w.out, v.kind, v.size, v.block, list,
+                               w.out.CreateVector(v.listed));
+  });
+  auto taskList = w.each(tasks, [&](const TaskSpec &t) { return w.task(t); });
+  auto request = fb::CreateSegment(w.out, w.text("request"), taskList);
+  auto segments = w.out.CreateVector(&request, 1);
+  fb::FinishTaskTableBuffer(w.out,
+                            fb::CreateTaskTable(w.out, axes, arenaBytes, weightBytes,
+                                                packedBytes, layoutList, places,
+                                                tensorList, symbols, values, segments));
+  return std::string(reinterpret_cast<const char *>(w.out.GetBufferPointer()),
+                     w.out.GetSize());
 }

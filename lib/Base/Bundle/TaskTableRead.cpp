@@ -1,159 +1,80 @@
-//===- TaskTableRead.cpp - The checked reader of task tables --------------===//
+//===- TaskTableRead.cpp - Reading task tables, and refusing damaged ones -===//
+//
+// FlatBuffers' verifier shows that every offset leads to a whole record. What records say
+// is checked here, each part before what refers to it. Records may lie anywhere and be
+// referred to by many, so a small blob can describe a huge table; every list is therefore
+// charged to a budget of a few times the blob's size.
+//
+//===----------------------------------------------------------------------===//
 #include "partita/Base/Bundle/TaskTable.h"
-#include "partita/Base/Layout/Layout.h"
 
 #include <algorithm>
 #include <cstring>
 
 using namespace partita;
 
-static constexpr size_t recordWidths[] = {
-#define X(NAME, TYPE) sizeof(TYPE),
-    PARTITA_SECTIONS(X)
-#undef X
-};
-
-static constexpr const char *sectionNames[] = {
-#define X(NAME, TYPE) #NAME,
-    PARTITA_SECTIONS(X)
-#undef X
-};
-
 static tl::unexpected<Error> damaged(const std::string &what) {
   return makeError("the task table is damaged: " + what);
 }
 
-template <typename T> std::span<const T> TaskTable::section(partita_section_id id) const {
-  const partita_section &s = header().sections[id];
-  return {reinterpret_cast<const T *>(reinterpret_cast<const char *>(words.data()) +
-                                      s.offset),
-          s.count};
+static std::string_view textOf(const flatbuffers::String *text) {
+  return text ? std::string_view(text->c_str(), text->size()) : std::string_view();
 }
 
-std::span<const int64_t> TaskTable::intRange(partita_range range) const {
-  return section<int64_t>(PARTITA_SECTION_INTS).subspan(range.first, range.count);
+/// The entries of a vector that may be absent.
+template <typename T>
+static std::vector<typename flatbuffers::Vector<T>::return_type>
+entriesOf(const flatbuffers::Vector<T> *list) {
+  std::vector<typename flatbuffers::Vector<T>::return_type> out;
+  for (uint32_t i = 0; list && i < list->size(); ++i)
+    out.push_back(list->Get(i));
+  return out;
 }
 
-const char *TaskTable::string(uint32_t offset) const {
-  return section<char>(PARTITA_SECTION_STRINGS).data() + offset;
-}
-
-std::span<const partita_buffer> TaskTable::buffers() const {
-  return section<partita_buffer>(PARTITA_SECTION_BUFFERS);
-}
-
-size_t TaskTable::numTensors() const {
-  return header().sections[PARTITA_SECTION_TENSORS].count;
-}
-
-TensorView TaskTable::tensor(size_t index) const {
-  const auto &t = section<partita_tensor>(PARTITA_SECTION_TENSORS)[index];
-  return {static_cast<Role>(t.role),
-          static_cast<DType>(t.dtype),
-          string(t.name),
-          intRange(t.shape),
-          string(t.layout),
-          t.buffer,
-          t.file,
-          t.file_offset,
-          t.file_bytes};
-}
-
-size_t TaskTable::numKernels() const {
-  return header().sections[PARTITA_SECTION_KERNELS].count;
-}
-
-const char *TaskTable::kernel(size_t index) const {
-  return string(section<partita_kernel>(PARTITA_SECTION_KERNELS)[index].symbol);
-}
-
-size_t TaskTable::numTasks() const {
-  return header().sections[PARTITA_SECTION_TASKS].count;
-}
-
-TaskView TaskTable::task(size_t index) const {
-  const auto &t = section<partita_task>(PARTITA_SECTION_TASKS)[index];
-  TaskView view{};
-  view.kind = static_cast<TaskKind>(t.kind);
-  view.source = string(t.source);
-  view.operands = intRange(t.operands);
-  view.params = intRange(t.params);
-  view.rankValues = intRange(t.rank_values);
-  view.waits = intRange(t.waits);
-  view.stream = t.stream;
-  view.kernelIndex = t.kernel;
-  if (view.kind == TaskKind::Kernel)
-    view.kernel = kernel(t.kernel);
-  return view;
-}
-
-static AxisList axesOf(std::span<const int64_t> ints) {
+static AxisList axesOf(const flatbuffers::Vector<const fb::Axis *> *list) {
   AxisList axes;
-  for (size_t i = 0; i + 2 < ints.size(); i += 3)
-    axes.push_back({static_cast<int32_t>(ints[i]), ints[i + 1], ints[i + 2]});
+  for (const fb::Axis *axis : entriesOf(list))
+    axes.push_back(flatbuffers::UnPack(*axis));
   return axes;
 }
 
-int64_t TaskTable::rankValue(size_t index, int64_t rank) const {
-  const auto &v = section<partita_rank_value>(PARTITA_SECTION_RANK_VALUES)[index];
-  int64_t c = meshOfRanks.coordinate(rank, axesOf(intRange(v.axes)));
-  if (v.kind == PARTITA_RANK_BLOCK_INDEX)
-    return c;
-  if (v.kind == PARTITA_RANK_BLOCK_START)
-    return c * v.block;
-  if (v.kind == PARTITA_RANK_LISTED)
-    return intRange(v.listed)[static_cast<size_t>(c)];
-  return std::clamp<int64_t>(v.size - c * v.block, 0, v.block);
-}
-
-//===----------------------------------------------------------------------===//
-// Checking. Order matters: sections, then strings and ranges, then what uses them.
-//===----------------------------------------------------------------------===//
-
-struct TaskTable::Checker {
-  TaskTable &table;
-
-  bool stringOk(uint32_t offset) const {
-    return offset < table.header().sections[PARTITA_SECTION_STRINGS].count;
-  }
-  bool rangeOk(partita_range r) const {
-    uint64_t count = table.header().sections[PARTITA_SECTION_INTS].count;
-    return r.first <= count && r.count <= count - r.first;
-  }
+class TaskTable::Reader {
+public:
+  Reader(TaskTable &table, const fb::TaskTable &from)
+      : table(table), from(from), budget(4 * 8 * table.words.size()) {}
 
   Expected<void> run() {
-    for (auto step :
-         {&Checker::sections, &Checker::strings, &Checker::axes, &Checker::buffers,
-          &Checker::tensors, &Checker::kernels, &Checker::rankValues, &Checker::tasks})
+    for (auto step : {&Reader::mesh, &Reader::layouts, &Reader::buffers, &Reader::tensors,
+                      &Reader::kernels, &Reader::rankValues, &Reader::tasks})
       if (Expected<void> ok = (this->*step)(); !ok)
         return ok;
     return {};
   }
 
-  Expected<void> sections() {
-    const partita_table_header &h = table.header();
-    for (int i = 0; i < PARTITA_NUM_SECTIONS; ++i) {
-      const partita_section &s = h.sections[i];
-      if (s.offset % 8 != 0 || s.offset < sizeof(h) || s.offset > h.total_bytes ||
-          s.count > (h.total_bytes - s.offset) / recordWidths[i])
-        return damaged(std::string("section ") + sectionNames[i] + " leaves the table");
-    }
-    return {};
+private:
+  /// False once the lists taken together are larger than the blob.
+  template <typename T> bool charge(const flatbuffers::Vector<T> *list) {
+    constexpr uint64_t each = flatbuffers::IndirectHelper<T>::element_stride;
+    uint64_t bytes = list ? list->size() * each : 0;
+    bool fits = bytes <= budget;
+    budget -= std::min(bytes, budget);
+    return fits;
+  }
+  bool charge(const flatbuffers::Vector<const fb::Axis *> *list) {
+    bool fits = !list || list->size() <= 64;
+    budget -= std::min<uint64_t>(budget, list ? list->size() * sizeof(fb::Axis) : 0);
+    return fits && budget != 0;
+  }
+  static tl::unexpected<Error> tooMuch(const std::string &where) {
+    return damaged(where + ": its lists are larger than the table");
   }
 
-  Expected<void> strings() {
-    auto chars = table.section<char>(PARTITA_SECTION_STRINGS);
-    if (chars.empty() || chars.back() != '\0')
-      return damaged("the strings do not end");
-    return {};
-  }
-
-  Expected<void> axes() {
+  Expected<void> mesh() {
     std::vector<Mesh::Axis> list;
-    for (const auto &a : table.section<partita_axis>(PARTITA_SECTION_AXES)) {
-      if (!stringOk(a.name) || a.size > INT32_MAX)
+    for (const fb::MeshAxis *a : entriesOf(from.mesh())) {
+      if (list.size() >= 64 || a->size() < 1 || a->size() > INT32_MAX)
         return damaged("axis " + std::to_string(list.size()));
-      list.push_back({table.string(a.name), static_cast<int64_t>(a.size)});
+      list.push_back({std::string(textOf(a->name())), a->size()});
     }
     Expected<Mesh> mesh = Mesh::create(std::move(list));
     if (!mesh)
@@ -162,102 +83,229 @@ struct TaskTable::Checker {
     return {};
   }
 
-  Expected<void> buffers() {
-    size_t index = 0;
-    for (const partita_buffer &b : table.buffers()) {
-      std::string where = "buffer " + std::to_string(index++);
-      if (b.space >= PARTITA_NUM_SPACES)
-        return damaged(where + " is in an unknown space");
-      uint64_t size =
-          b.space == PARTITA_SPACE_ARENA ? table.arenaBytes() : table.weightBytes();
-      if (b.offset % PARTITA_BUFFER_ALIGNMENT != 0)
-        return damaged(where + " is not aligned");
-      if (b.offset > size || b.bytes > size - b.offset)
-        return damaged(where + " leaves its region of " + std::to_string(size) +
-                       " bytes");
+  Expected<void> layouts() {
+    for (const fb::Layout *l : entriesOf(from.layouts())) {
+      std::string where = "layout " + std::to_string(table.layouts.size());
+      Layout layout;
+      if (!read(*l, layout))
+        return tooMuch(where);
+      if (Expected<void> ok = layout.verify(table.mesh()); !ok)
+        return damaged(where + ": " + ok.error().message);
+      table.layouts.push_back(std::move(layout));
     }
     return {};
   }
 
-  /// The layout parses on this mesh and says the same shape; the buffer holds the local
-  /// tensor, the file range the global one.
-  Expected<void> tensor(const partita_tensor &t, const std::string &where) {
-    std::vector<int64_t> shape;
-    uint64_t bytes = byteWidth(static_cast<DType>(t.dtype));
-    for (int64_t extent : table.intRange(t.shape)) {
-      if (extent < 0 ||
-          __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
-        return damaged(where + ": the shape overflows");
-      shape.push_back(extent);
+  /// What verify takes for granted: few enough parts, kinds that there are.
+  bool read(const fb::Layout &l, Layout &layout) {
+    if (!charge(l.dims()) || !charge(l.partial()))
+      return false;
+    for (const fb::Dim *d : entriesOf(l.dims())) {
+      DimLayout &dim = layout.dims.emplace_back();
+      if (!charge(d->factors()))
+        return false;
+      for (const fb::Factor *f : entriesOf(d->factors())) {
+        if (!charge(f->axes()) || !charge(f->blocks()))
+          return false;
+        dim.factors.push_back(
+            {f->size(), f->padded(), axesOf(f->axes()), entriesOf(f->blocks())});
+      }
     }
-    Expected<Layout> layout = Layout::parse(table.string(t.layout), table.mesh());
-    if (!layout)
-      return damaged(where + ": " + layout.error().message);
-    if (Expected<void> ok = layout->verify(table.mesh()); !ok)
-      return damaged(where + ": " + ok.error().message);
-    if (layout->globalShape() != shape)
-      return damaged(where + ": layout and shape disagree");
-    uint64_t local = static_cast<uint64_t>(layout->localElements()) *
-                     byteWidth(static_cast<DType>(t.dtype));
-    if (t.buffer >= table.buffers().size() || table.buffers()[t.buffer].bytes < local)
+    for (const fb::Partial *p : entriesOf(l.partial())) {
+      if (p->kind() >= PARTITA_NUM_REDUCES || !charge(p->axes()))
+        return false;
+      layout.partial.push_back({static_cast<ReduceKind>(p->kind()), axesOf(p->axes())});
+    }
+    return true;
+  }
+
+  Expected<void> buffers() {
+    table.memory[0] = from.arena_bytes();
+    table.memory[1] = from.weight_bytes();
+    table.memory[2] = from.packed_bytes();
+    for (const fb::Buffer *b : entriesOf(from.buffers())) {
+      std::string where = "buffer " + std::to_string(table.bufferList.size());
+      if (b->space() > fb::Space::MAX)
+        return damaged(where + " is in an unknown space");
+      auto space = static_cast<Space>(b->space());
+      if (space > Space::Weight || b->slot_stride() != 0)
+        return makeError("the task table has slots, or a buffer in space " +
+                         std::string(fb::EnumNameSpace(b->space())) +
+                         ", which this runtime does not know (" + where + ")");
+      uint64_t size = space == Space::Arena ? table.arenaBytes() : table.weightBytes();
+      if (b->offset() % PARTITA_BUFFER_ALIGNMENT != 0)
+        return damaged(where + " is not aligned");
+      if (b->offset() > size || b->bytes() > size - b->offset())
+        return damaged(where + " leaves its region of " + std::to_string(size) +
+                       " bytes");
+      table.bufferList.push_back({space, b->offset(), b->bytes()});
+    }
+    return {};
+  }
+
+  /// The buffer holds the local tensor, the file range the global one.
+  Expected<void> tensor(const TensorView &t, const std::string &where) {
+    const Layout &layout = table.layouts[t.layout];
+    uint64_t bytes = byteWidth(t.type);
+    for (int64_t extent : t.shape)
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
+        return damaged(where + ": the shape overflows");
+    uint64_t local = static_cast<uint64_t>(layout.localElements()) * byteWidth(t.type);
+    if (t.buffer >= table.bufferList.size() || table.bufferList[t.buffer].bytes < local)
       return damaged(where + ": its buffer is too small");
-    if (t.role == PARTITA_ROLE_WEIGHT && t.file_bytes != bytes)
-      return damaged(where + ": " + std::to_string(t.file_bytes) +
-                     " bytes in the file, " + std::to_string(bytes) + " by its shape");
-    bool inWeights = table.buffers()[t.buffer].space == PARTITA_SPACE_WEIGHT;
-    if (inWeights != (t.role == PARTITA_ROLE_WEIGHT))
+    if (t.role == Role::Weight && t.fileBytes != bytes)
+      return damaged(where + ": " + std::to_string(t.fileBytes) + " bytes in the file, " +
+                     std::to_string(bytes) + " by its shape");
+    bool inWeights = table.bufferList[t.buffer].space == Space::Weight;
+    if (inWeights != (t.role == Role::Weight))
       return damaged(where + ": its buffer is in the wrong space");
-    if (t.role == PARTITA_ROLE_OUTPUT && !layout->partial.empty())
+    if (t.role == Role::Output && !layout.partial.empty())
       return damaged(where + ": an output cannot be partial");
     return {};
   }
 
   Expected<void> tensors() {
-    size_t index = 0;
-    for (const auto &t : table.section<partita_tensor>(PARTITA_SECTION_TENSORS)) {
-      std::string where = "tensor " + std::to_string(index++);
-      if (t.role >= PARTITA_NUM_ROLES || t.dtype >= PARTITA_NUM_DTYPES ||
-          !stringOk(t.name) || !stringOk(t.layout) || !rangeOk(t.shape))
+    for (const fb::Tensor *t : entriesOf(from.tensors())) {
+      std::string where = "tensor " + std::to_string(table.tensors.size());
+      if (t->role() >= PARTITA_NUM_ROLES || t->dtype() >= PARTITA_NUM_DTYPES ||
+          t->layout() >= table.layouts.size())
         return damaged(where + " has a field out of range");
-      if (Expected<void> ok = tensor(t, where + " (" + table.string(t.name) + ")"); !ok)
+      // Its shape is a copy.
+      uint64_t copied = 8 * table.layouts[t->layout()].dims.size();
+      if (copied > budget)
+        return tooMuch(where);
+      budget -= copied;
+      TensorView view{static_cast<Role>(t->role()),
+                      static_cast<DType>(t->dtype()),
+                      textOf(t->name()),
+                      t->layout(),
+                      table.layouts[t->layout()].globalShape(),
+                      t->buffer(),
+                      t->file(),
+                      t->file_offset(),
+                      t->file_bytes()};
+      where += " (" + std::string(view.name.substr(0, 256)) + ")";
+      if (Expected<void> ok = tensor(view, where); !ok)
         return ok;
+      table.tensors.push_back(std::move(view));
     }
     return {};
   }
 
   Expected<void> kernels() {
-    for (const auto &k : table.section<partita_kernel>(PARTITA_SECTION_KERNELS))
-      if (!stringOk(k.symbol) || *table.string(k.symbol) == '\0')
+    for (const flatbuffers::String *symbol : entriesOf(from.kernels())) {
+      if (!charge(symbol))
+        return tooMuch("the kernels");
+      table.kernels.emplace_back(textOf(symbol));
+      if (table.kernels.back().empty())
         return damaged("a kernel has no name");
+    }
     return {};
   }
 
   Expected<void> rankValues() {
-    size_t index = 0;
-    for (const auto &v : table.section<partita_rank_value>(PARTITA_SECTION_RANK_VALUES)) {
-      std::string where = "rank value " + std::to_string(index++);
-      if (v.kind >= PARTITA_NUM_RANK_VALUE_KINDS || !rangeOk(v.axes) ||
-          v.axes.count % 3 != 0 || !rangeOk(v.listed))
+    for (const fb::RankValue *v : entriesOf(from.rank_values())) {
+      std::string where = "rank value " + std::to_string(table.rankValues.size());
+      if (!charge(v->axes()) || !charge(v->listed()))
+        return tooMuch(where);
+      if (v->kind() >= PARTITA_NUM_RANK_VALUE_KINDS)
         return damaged(where + " has a field out of range");
       constexpr int64_t limit = int64_t(1) << 48;
-      if (v.block < 0 || v.size < 0 || v.block > limit || v.size > limit)
+      if (v->block() < 0 || v->size() < 0 || v->block() > limit || v->size() > limit)
         return damaged(where + " has a size out of range");
       // The same check of the axes as for a collective's group.
       task::AllReduce group;
-      group.group = axesOf(table.intRange(v.axes));
-      auto ok = task::operandNeeds(TaskKind::AllReduce, group.encode(), table.mesh());
-      if (!ok)
+      group.group = axesOf(v->axes());
+      if (auto ok = task::operandNeeds(group, table.mesh()); !ok)
         return damaged(where + ": " + ok.error().message);
-      if (v.kind == PARTITA_RANK_LISTED &&
-          static_cast<int64_t>(v.listed.count) != product(group.group))
-        return damaged(where + " lists " + std::to_string(v.listed.count) +
-                       " values for " + std::to_string(product(group.group)) +
+      RankValueSpec value{v->kind(), v->size(), v->block(), group.group,
+                          entriesOf(v->listed())};
+      if (value.kind == PARTITA_RANK_LISTED &&
+          static_cast<int64_t>(value.listed.size()) != product(value.axes))
+        return damaged(where + " lists " + std::to_string(value.listed.size()) +
+                       " values for " + std::to_string(product(value.axes)) +
                        " coordinates");
       // c·block must not overflow.
-      if (product(group.group) > (int64_t(1) << 14) && v.block > (int64_t(1) << 32))
+      if (product(value.axes) > (int64_t(1) << 14) && value.block > (int64_t(1) << 32))
         return damaged(where + " has a size out of range");
+      table.rankValues.push_back(std::move(value));
     }
     return {};
+  }
+
+  Expected<void> tasks() {
+    if (!from.segments() || from.segments()->size() != 1)
+      return makeError("the task table has " +
+                       std::to_string(from.segments() ? from.segments()->size() : 0) +
+                       " segments, this runtime runs one");
+    for (const fb::Task *t : entriesOf(from.segments()->Get(0)->tasks())) {
+      std::string where = "task " + std::to_string(table.tasks.size());
+      TaskView view;
+      if (Expected<void> ok = take(*t, where, view); !ok)
+        return ok;
+      where += " (" + std::string(view.source.substr(0, 256)) + ", " +
+               std::string(name(view.kind())) + ")";
+      if (Expected<void> ok = task(view, where); !ok)
+        return ok;
+      table.tasks.push_back(std::move(view));
+    }
+    return {};
+  }
+
+  Expected<void> take(const fb::Task &t, const std::string &where, TaskView &view) {
+    if (!charge(t.operands()) || !charge(t.rank_values()))
+      return tooMuch(where);
+    view.source = textOf(t.source());
+    if (t.operands())
+      view.operands = {t.operands()->data(), t.operands()->size()};
+    if (t.rank_values())
+      view.rankValues = {t.rank_values()->data(), t.rank_values()->size()};
+    if (t.params_type() > fb::Params::MAX)
+      return makeError("the task table has a task of kind " +
+                       std::to_string(static_cast<int>(t.params_type())) +
+                       ", which this runtime does not know (" + where + ")");
+    if (t.params_type() == fb::Params::NONE || !t.params())
+      return damaged(where + " does nothing");
+    bool fits = true;
+    unpack(t, view.params, fits,
+           std::make_index_sequence<std::variant_size_v<task::Params>>());
+    return fits ? Expected<void>() : tooMuch(where);
+  }
+
+  template <size_t... I>
+  void unpack(const fb::Task &t, task::Params &params, bool &fits,
+              std::index_sequence<I...>) {
+    ((static_cast<size_t>(t.params_type()) == I + 1 ? unpackAs<I>(t, params, fits)
+                                                    : void()),
+     ...);
+  }
+  template <size_t I> void unpackAs(const fb::Task &t, task::Params &params, bool &fits) {
+    auto &p = params.emplace<I>();
+    using Table = typename std::decay_t<decltype(p)>::TableType;
+    auto *record = static_cast<const Table *>(t.params());
+    fits = chargeLists(*record);
+    if (fits)
+      record->UnPackTo(&p);
+  }
+  /// The lists that some kind has.
+  template <typename T> bool chargeLists(const T &record) {
+    bool fits = true;
+    if constexpr (requires { record.batch()->size(); })
+      fits &= charge(record.batch());
+    if constexpr (requires { record.post(); })
+      fits &= charge(record.post());
+    if constexpr (requires { record.spatial(); })
+      fits &= charge(record.spatial());
+    if constexpr (requires { record.group(); })
+      fits &= charge(record.group());
+    if constexpr (requires { record.from()->size(); })
+      fits &= charge(record.from()) && charge(record.to());
+    if constexpr (requires { record.windows(); })
+      fits &= charge(record.windows());
+    if constexpr (requires { record.checks(); })
+      for (const flatbuffers::String *text : entriesOf(record.checks()))
+        fits = fits && charge(text);
+    return fits;
   }
 
   static size_t rankValuesOf(TaskKind kind) {
@@ -265,73 +313,58 @@ struct TaskTable::Checker {
            kind == TaskKind::ToPartial;
   }
 
-  Expected<void> task(const partita_task &record, const std::string &where,
-                      size_t index) {
-    TaskView t = table.task(index);
-    auto needs = task::operandNeeds(t.kind, t.params, table.mesh());
+  Expected<void> task(const TaskView &t, const std::string &where) {
+    auto needs = task::operandNeeds(t.params, table.mesh());
     if (!needs)
       return damaged(where + ": " + needs.error().message);
-    if (t.kind != TaskKind::Kernel && t.operands.size() != needs->size())
+    bool kernel = t.kind() == TaskKind::Kernel;
+    if (kernel && std::get<task::Kernel>(t.params).kernel >= table.kernels.size())
+      return damaged(where + ": no such kernel");
+    if (!kernel && t.operands.size() != needs->size())
       return damaged(where + ": " + std::to_string(t.operands.size()) +
                      " operands, expected " + std::to_string(needs->size()));
     for (size_t i = 0; i < t.operands.size(); ++i) {
-      int64_t buffer = t.operands[i];
-      bool optional = t.kind != TaskKind::Kernel && (*needs)[i].optional;
-      if (buffer == -1 && optional)
+      int32_t buffer = t.operands[i];
+      if (buffer == -1 && !kernel && (*needs)[i].optional)
         continue;
-      if (buffer < 0 || static_cast<size_t>(buffer) >= table.buffers().size())
+      if (buffer < 0 || static_cast<size_t>(buffer) >= table.bufferList.size())
         return damaged(where + ": operand " + std::to_string(i) + " is no buffer");
-      uint64_t has = table.buffers()[static_cast<size_t>(buffer)].bytes;
-      if (t.kind != TaskKind::Kernel && has < (*needs)[i].bytes)
+      uint64_t has = table.bufferList[static_cast<size_t>(buffer)].bytes;
+      if (!kernel && has < (*needs)[i].bytes)
         return damaged(where + ": operand " + std::to_string(i) + " has " +
                        std::to_string(has) + " bytes, the call needs " +
                        std::to_string((*needs)[i].bytes));
     }
-    if (t.kind != TaskKind::Kernel && t.rankValues.size() != rankValuesOf(t.kind))
+    if (!kernel && t.rankValues.size() != rankValuesOf(t.kind()))
       return damaged(where + ": wrong number of rank values");
-    size_t numValues = table.header().sections[PARTITA_SECTION_RANK_VALUES].count;
-    for (int64_t v : t.rankValues)
-      if (v < 0 || static_cast<size_t>(v) >= numValues)
+    for (uint32_t v : t.rankValues)
+      if (v >= table.rankValues.size())
         return damaged(where + ": no rank value " + std::to_string(v));
-    for (int64_t w : t.waits)
-      if (w < 0 || static_cast<size_t>(w) >= index)
-        return damaged(where + ": waits for task " + std::to_string(w));
-    if (t.kind == TaskKind::Exchange)
-      return exchange(t, where);
-    if (t.kind == TaskKind::Halo)
-      return halo(t, where);
+    if (auto *exchange = std::get_if<task::Exchange>(&t.params))
+      return this->exchange(t, *exchange, where);
+    if (auto *halo = std::get_if<task::Halo>(&t.params))
+      return this->halo(t, *halo, where);
     return {};
-  }
-
-  /// A layout that a parameter names by the offset of its text.
-  Expected<Layout> layoutAt(int64_t offset, const std::string &where) {
-    if (!stringOk(static_cast<uint32_t>(offset)))
-      return damaged(where + ": a layout is missing");
-    auto layout =
-        Layout::parse(table.string(static_cast<uint32_t>(offset)), table.mesh());
-    if (!layout)
-      return damaged(where + ": " + layout.error().message);
-    if (Expected<void> ok = layout->verify(table.mesh()); !ok)
-      return damaged(where + ": " + ok.error().message);
-    return layout;
   }
 
   /// Whether operand `i` holds a tensor of this shape.
   Expected<void> holds(const TaskView &t, size_t i, const std::vector<int64_t> &shape,
-                       int64_t dtype, const std::string &where) {
+                       uint8_t dtype, const std::string &where) {
     uint64_t bytes =
         static_cast<uint64_t>(elementCount(shape)) * byteWidth(static_cast<DType>(dtype));
-    if (table.buffers()[static_cast<size_t>(t.operands[i])].bytes < bytes)
+    if (table.bufferList[static_cast<size_t>(t.operands[i])].bytes < bytes)
       return damaged(where + ": operand " + std::to_string(i) + " is too small");
     return {};
   }
 
-  /// The layouts of a halo parse and agree, and the buffers hold what they say.
-  Expected<void> halo(const TaskView &t, const std::string &where) {
-    task::Halo p = *task::Halo::decode(t.params);
-    for (int64_t offset : {p.before, p.positions})
-      if (auto layout = layoutAt(offset, where); !layout)
-        return tl::unexpected(layout.error());
+  bool haveLayouts(uint32_t a, uint32_t b) const {
+    return std::max(a, b) < table.layouts.size();
+  }
+
+  /// The layouts of a halo agree, and the buffers hold what they say.
+  Expected<void> halo(const TaskView &t, const task::Halo &p, const std::string &where) {
+    if (!haveLayouts(p.before, p.positions))
+      return damaged(where + ": a layout is missing");
     Halo halo = table.halo(p);
     if (Expected<void> ok = halo.verify(table.mesh()); !ok)
       return damaged(where + ": " + ok.error().message);
@@ -340,69 +373,77 @@ struct TaskTable::Checker {
     return holds(t, 1, halo.shape(), p.dtype, where);
   }
 
-  /// The layouts of an exchange parse, and the buffers hold their local tensors.
-  Expected<void> exchange(const TaskView &t, const std::string &where) {
-    task::Exchange p = *task::Exchange::decode(t.params);
-    int64_t offsets[] = {p.before, p.after};
-    std::vector<int64_t> shape;
-    for (size_t i = 0; i < 2; ++i) {
-      auto layout = layoutAt(offsets[i], where);
-      if (!layout)
-        return tl::unexpected(layout.error());
-      if (i == 1 && layout->globalShape() != shape)
-        return damaged(where + ": the two layouts have different shapes");
-      shape = layout->globalShape();
-      if (auto ok = holds(t, i, layout->localShape(), p.dtype, where); !ok)
-        return ok;
-    }
-    return {};
+  /// The buffers of an exchange hold the local tensors of one global one.
+  Expected<void> exchange(const TaskView &t, const task::Exchange &p,
+                          const std::string &where) {
+    if (!haveLayouts(p.before, p.after))
+      return damaged(where + ": a layout is missing");
+    const Layout &before = table.layouts[p.before], &after = table.layouts[p.after];
+    if (before.globalShape() != after.globalShape())
+      return damaged(where + ": the two layouts have different shapes");
+    if (auto ok = holds(t, 0, before.localShape(), p.dtype, where); !ok)
+      return ok;
+    return holds(t, 1, after.localShape(), p.dtype, where);
   }
 
-  Expected<void> tasks() {
-    size_t index = 0;
-    for (const auto &t : table.section<partita_task>(PARTITA_SECTION_TASKS)) {
-      std::string where = "task " + std::to_string(index);
-      if (t.kind >= PARTITA_NUM_TASK_KINDS || !stringOk(t.source) ||
-          !rangeOk(t.operands) || !rangeOk(t.params) || !rangeOk(t.rank_values) ||
-          !rangeOk(t.waits) ||
-          (t.kind == PARTITA_TASK_KERNEL && t.kernel >= table.numKernels()))
-        return damaged(where + " has a field out of range");
-      where += std::string(" (") + table.string(t.source) + ", " +
-               std::string(name(static_cast<TaskKind>(t.kind))) + ")";
-      if (Expected<void> ok = task(t, where, index); !ok)
-        return ok;
-      ++index;
-    }
-    return {};
-  }
+  TaskTable &table;
+  const fb::TaskTable &from;
+  uint64_t budget; ///< bytes of lists that may still come: sharing is for names only
 };
+
+int64_t TaskTable::rankValue(size_t index, int64_t rank) const {
+  const RankValueSpec &v = rankValues[index];
+  int64_t c = meshOfRanks.coordinate(rank, v.axes);
+  if (v.kind == PARTITA_RANK_BLOCK_INDEX)
+    return c;
+  if (v.kind == PARTITA_RANK_BLOCK_START)
+    return c * v.block;
+  if (v.kind == PARTITA_RANK_LISTED)
+    return v.listed[static_cast<size_t>(c)];
+  return std::clamp<int64_t>(v.size - c * v.block, 0, v.block);
+}
 
 Halo TaskTable::halo(const task::Halo &params) const {
   Halo halo;
-  halo.before = *Layout::parse(string(static_cast<uint32_t>(params.before)), mesh());
-  halo.positions =
-      *Layout::parse(string(static_cast<uint32_t>(params.positions)), mesh());
+  halo.before = layouts[params.before];
+  halo.positions = layouts[params.positions];
   halo.windows = params.windows;
   return halo;
 }
 
-Expected<TaskTable> TaskTable::read(std::span<const std::byte> bytes) {
-  if (bytes.size() < sizeof(partita_table_header))
+/// The identifier is behind the first offset: "PTB" and the version.
+static Expected<void> checkVersion(std::span<const std::byte> bytes) {
+  constexpr size_t first = 4, length = 4;
+  if (bytes.size() < first + length)
     return damaged("it has only " + std::to_string(bytes.size()) + " bytes");
+  std::string_view id(reinterpret_cast<const char *>(bytes.data()) + first, length);
+  std::string_view known = fb::TaskTableIdentifier();
+  // Version 1 began with its magic number.
+  std::string_view magic(reinterpret_cast<const char *>(bytes.data()), 4);
+  if (!id.starts_with(known.substr(0, 3)) && magic != "PTBL")
+    return damaged("it does not begin with its identifier");
+  std::string version(1, magic == "PTBL" ? '1' : id.back());
+  if (version[0] != known.back())
+    return makeError("the task table has version " + version + ", this runtime reads " +
+                     "version " + std::string(1, known.back()));
+  return {};
+}
+
+Expected<TaskTable> TaskTable::read(std::span<const std::byte> bytes) {
+  if (Expected<void> ok = checkVersion(bytes); !ok)
+    return tl::unexpected(ok.error());
   TaskTable table;
   table.words.resize((bytes.size() + 7) / 8);
   std::memcpy(table.words.data(), bytes.data(), bytes.size());
-  const partita_table_header &h = table.header();
-  if (h.magic != PARTITA_TABLE_MAGIC)
-    return damaged("it does not begin with its magic number");
-  if (h.version != PARTITA_TABLE_VERSION)
-    return makeError("the task table has version " + std::to_string(h.version) +
-                     ", this runtime reads version " +
-                     std::to_string(PARTITA_TABLE_VERSION));
-  if (h.total_bytes != bytes.size())
-    return damaged("it has " + std::to_string(bytes.size()) + " bytes instead of " +
-                   std::to_string(h.total_bytes));
-  if (Expected<void> ok = Checker{table}.run(); !ok)
+  auto *data = reinterpret_cast<const uint8_t *>(table.words.data());
+  // No record is smaller than the offset that leads to it: one that is reached more often
+  // than there are offsets is shared in order to grow.
+  constexpr unsigned depth = 16;
+  auto most = static_cast<unsigned>(std::min<size_t>(bytes.size() / 4, INT32_MAX));
+  flatbuffers::Verifier verifier(data, bytes.size(), depth, most);
+  if (!fb::VerifyTaskTableBuffer(verifier))
+    return damaged("its records do not hold together");
+  if (Expected<void> ok = Reader(table, *fb::GetTaskTable(data)).run(); !ok)
     return tl::unexpected(ok.error());
   return table;
 }

@@ -72,10 +72,10 @@ Expected<void> partita::writeFile(const std::string &path, std::string_view byte
   return error;
 }
 
-Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path,
-                                                             bool followLinks) {
-  // Not blocking: a pipe that nobody writes to would hang here, before it is seen that
-  // it is no file. Regular files do not care.
+/// A descriptor of the regular file and its size. Not blocking: a pipe that nobody writes
+/// to would hang here, before it is seen that it is no file. Regular files do not care.
+static Expected<std::pair<int, uint64_t>> openRegular(const std::string &path,
+                                                      bool followLinks) {
   int fd = ::open(path.c_str(),
                   O_RDONLY | O_CLOEXEC | O_NONBLOCK | (followLinks ? 0 : O_NOFOLLOW));
   if (fd < 0)
@@ -85,7 +85,15 @@ Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &
     ::close(fd);
     return makeError("'" + path + "' is not a regular file");
   }
-  size_t size = static_cast<size_t>(info.st_size);
+  return std::pair(fd, static_cast<uint64_t>(info.st_size));
+}
+
+Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path,
+                                                             bool followLinks) {
+  auto opened = openRegular(path, followLinks);
+  if (!opened)
+    return tl::unexpected(opened.error());
+  auto [fd, size] = *opened;
   void *data = nullptr;
   if (size != 0) {
     data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -102,4 +110,44 @@ Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &
 MappedFile::~MappedFile() {
   if (size != 0)
     ::munmap(const_cast<std::byte *>(data), size);
+}
+
+Expected<std::shared_ptr<const InputFile>> InputFile::open(const std::string &path) {
+  auto opened = openRegular(path, /*followLinks=*/true);
+  if (!opened)
+    return tl::unexpected(opened.error());
+  return std::shared_ptr<const InputFile>(
+      new InputFile(path, opened->first, opened->second));
+}
+
+InputFile::~InputFile() { ::close(descriptor); }
+
+Expected<void> InputFile::read(uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    ssize_t n = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return systemError("cannot read", path);
+    if (n == 0)
+      return makeError("'" + path + "' ends at byte " + std::to_string(offset) +
+                       ", before what was to be read");
+    into = into.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return {};
+}
+
+Expected<std::shared_ptr<const std::byte>> InputFile::map(uint64_t offset,
+                                                          uint64_t count) const {
+  constexpr uint64_t page = 4096;
+  uint64_t first = offset / page * page, length = offset + count - first;
+  void *data = ::mmap(nullptr, length, PROT_READ, MAP_PRIVATE, descriptor,
+                      static_cast<off_t>(first));
+  if (data == MAP_FAILED)
+    return systemError("cannot map", path);
+  auto unmap = [length](void *mapped) { ::munmap(mapped, length); };
+  std::shared_ptr<void> mapping(data, unmap);
+  return std::shared_ptr<const std::byte>(mapping, static_cast<const std::byte *>(data) +
+                                                       (offset - first));
 }

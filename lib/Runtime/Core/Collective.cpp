@@ -29,7 +29,7 @@ struct Describer {
   int64_t width() const { return static_cast<int64_t>(byteWidth(out.type)); }
   int64_t parts() const { return static_cast<int64_t>(out.members.size()); }
 
-  void group(int64_t dtype, const AxisList &axes) {
+  void group(uint8_t dtype, const AxisList &axes) {
     out.type = static_cast<DType>(dtype);
     out.members = membersOf(mesh(), rank, axes);
     out.me = static_cast<int32_t>(mesh().coordinate(rank, axes));
@@ -108,8 +108,7 @@ struct Describer {
   }
 
   void describe(const task::Exchange &p) {
-    auto before = *Layout::parse(table.string(static_cast<uint32_t>(p.before)), mesh());
-    auto after = *Layout::parse(table.string(static_cast<uint32_t>(p.after)), mesh());
+    const Layout &before = table.layout(p.before), &after = table.layout(p.after);
     group(p.dtype, mesh().all());
     Wanted wanted{after.localShape(), {}};
     for (const DimLayout &dim : after.dims)
@@ -241,32 +240,13 @@ void simplify(Pull &pull) {
 Collective runtime::describeCollective(const TaskTable &table, const TaskView &task,
                                        int64_t rank) {
   Describer d{table, rank, {}};
-  d.out.kind = task.kind;
-  switch (task.kind) {
-  case TaskKind::AllReduce:
-    d.describe(*task::AllReduce::decode(task.params));
-    break;
-  case TaskKind::ReduceScatter:
-    d.describe(*task::ReduceScatter::decode(task.params));
-    break;
-  case TaskKind::AllGather:
-    d.describe(*task::AllGather::decode(task.params));
-    break;
-  case TaskKind::AllToAll:
-    d.describe(*task::AllToAll::decode(task.params));
-    break;
-  case TaskKind::Permute:
-    d.describe(*task::Permute::decode(task.params));
-    break;
-  case TaskKind::Broadcast:
-    d.describe(*task::Broadcast::decode(task.params));
-    break;
-  case TaskKind::Halo:
-    d.describe(*task::Halo::decode(task.params));
-    break;
-  default:
-    d.describe(*task::Exchange::decode(task.params));
-  }
+  d.out.kind = task.kind();
+  std::visit(
+      [&](const auto &p) {
+        if constexpr (requires { d.describe(p); })
+          d.describe(p);
+      },
+      task.params);
   for (Pull &pull : d.out.pulls)
     simplify(pull);
   std::erase_if(d.out.pulls, [](const Pull &pull) {
@@ -276,6 +256,16 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
     return bytes == 0;
   });
   return std::move(d.out);
+}
+
+std::string runtime::collectiveKey(const TaskTable &table, const TaskView &task) {
+  const Mesh &mesh = table.mesh();
+  std::string layouts;
+  if (auto *p = std::get_if<task::Exchange>(&task.params))
+    layouts = table.layout(p->before).str(mesh) + table.layout(p->after).str(mesh);
+  if (auto *p = std::get_if<task::Halo>(&task.params))
+    layouts = table.layout(p->before).str(mesh) + table.layout(p->positions).str(mesh);
+  return mesh.str() + "\n" + layouts + "\n" + task::bytesOf(task.params);
 }
 
 static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,

@@ -18,9 +18,9 @@ Executor::Executor(std::shared_ptr<const Stage> stage,
 Executor::~Executor() = default;
 
 std::string Executor::where(size_t index) const {
-  TaskView task = program->table().task(index);
+  const TaskView &task = program->table().task(index);
   return "rank " + std::to_string(transport.rank()) + ", node '" +
-         std::string(task.source) + "' (" + std::string(name(task.kind)) + ")";
+         std::string(task.source) + "' (" + std::string(name(task.kind())) + ")";
 }
 
 Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage> stage,
@@ -45,7 +45,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
-  executor->fetchRead();
+  if (auto ok = executor->fetchRead(); !ok)
+    return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
     return tl::unexpected(ok.error());
   executor->timing.resize(table.numTasks());
@@ -64,8 +65,8 @@ Expected<void> Executor::allocate() {
   arena = *a;
   weightRegion = *w;
   populate(WeightStore::address(*arena), table.arenaBytes());
-  for (const partita_buffer &buffer : table.buffers()) {
-    const auto &block = buffer.space == PARTITA_SPACE_ARENA ? arena : weightRegion;
+  for (const BufferView &buffer : table.buffers()) {
+    const auto &block = buffer.space == Space::Arena ? arena : weightRegion;
     address.push_back(static_cast<std::byte *>(WeightStore::address(*block)) +
                       buffer.offset);
   }
@@ -76,9 +77,8 @@ Expected<void> Executor::prepareTensors() {
   const TaskTable &table = program->table();
   int rank = transport.rank();
   for (size_t i = 0; i < table.numTensors(); ++i) {
-    TensorView t = table.tensor(i);
-    // Parsed and verified by the reader already.
-    Layout layout = *Layout::parse(t.layout, table.mesh());
+    const TensorView &t = table.tensor(i);
+    const Layout &layout = table.layoutOf(t);
     slices.emplace_back(table.mesh(), layout, rank, byteWidth(t.type));
     // The first of the ranks that hold the same elements.
     AxisList used = layout.shardingAxes();
@@ -115,11 +115,6 @@ uint64_t Executor::localBytes(size_t tensor) const { return slices[tensor].local
 // Tasks
 //===----------------------------------------------------------------------===//
 
-static bool isEngineCall(TaskKind kind) {
-  return kind == TaskKind::MatMul || kind == TaskKind::Conv ||
-         kind == TaskKind::ConvTranspose || kind == TaskKind::Pool;
-}
-
 /// Engine calls first, those with the largest weights before: while one is packed it is
 /// in memory twice, which matters least when the others are not there yet.
 std::vector<size_t> Executor::preparationOrder() const {
@@ -128,10 +123,10 @@ std::vector<size_t> Executor::preparationOrder() const {
   std::vector<size_t> order(table.numTasks());
   for (size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
-    TaskView task = table.task(i);
-    if (!isEngineCall(task.kind) || task.kind == TaskKind::Pool)
+    const TaskView &task = table.task(i);
+    if (!isEngineCall(task.kind()) || task.kind() == TaskKind::Pool)
       continue;
-    int64_t buffer = task.operands[onednn::Call::weightOperand(task.kind)];
+    int64_t buffer = task.operands[onednn::Call::weightOperand(task.kind())];
     if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
       bytes[i] = table.buffers()[static_cast<size_t>(buffer)].bytes;
   }
@@ -142,79 +137,82 @@ std::vector<size_t> Executor::preparationOrder() const {
 }
 
 Expected<void> Executor::prepareTask(size_t index) {
-  TaskView task = program->table().task(index);
+  const TaskView &task = program->table().task(index);
   Op &op = ops[index];
-  op.kind = task.kind;
   op.index = static_cast<uint32_t>(index);
-  op.operands.assign(task.operands.begin(), task.operands.end());
-  for (int64_t buffer : task.operands)
+  for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
-  for (int64_t value : task.rankValues)
-    op.scalars.push_back(
-        program->table().rankValue(static_cast<size_t>(value), transport.rank()));
-  if (task.kind == TaskKind::Kernel) {
-    op.kernel = program->kernel(task.kernelIndex);
+  for (uint32_t value : task.rankValues)
+    op.scalars.push_back(program->table().rankValue(value, transport.rank()));
+  if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
+    op.work = program->kernel(kernel->kernel);
     return {};
   }
-  if (isEngineCall(task.kind))
+  if (isEngineCall(task.kind()))
     return prepareEngine(op, task);
-  if (!isCollective(task.kind))
+  if (!isCollective(task.kind()))
     return prepareLocal(op, task);
   auto handle = transport.prepare(program->table(), task);
   if (!handle)
     return tl::unexpected(handle.error());
-  op.handle = *handle;
+  op.work = CollectiveWork{*handle};
   return {};
 }
 
-/// Of equal calls the first one is enough. The arena holds nothing yet.
+/// Runs every distinct call and collective once: some primitives generate their code when
+/// they first run, connections between processes are made then, and a first request is to
+/// take as long as the others. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
-  for (bool keepsMemory : {false, true}) {
-    std::set<std::pair<TaskKind, const int64_t *>> seen;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      Op &op = ops[i];
-      bool collective = op.handle >= 0 && keepsMemory && transport.needsWarmUp();
-      // Parameter lists are de-duplicated in the table.
-      const int64_t *params = program->table().task(i).params.data();
-      if ((!op.call && !collective) || !seen.emplace(op.kind, params).second)
-        continue;
-      options.progress->step(collective ? RankProgress::Waiting : RankProgress::Loading,
-                             static_cast<uint32_t>(i));
-      if (collective && !transport.warmUp(op.handle, op.addresses[0], op.addresses[1]))
-        return makeError(where(i) + ": stopped because another rank failed");
-      if (op.call && !op.call->warmUp(keepsMemory))
-        return makeError(where(i) + ": the engine reported a failure");
-    }
+  std::set<const onednn::Call *> calls;
+  std::set<int> handles;
+  for (Op &op : ops) {
+    auto *engine = std::get_if<EngineWork>(&op.work);
+    auto *collective = std::get_if<CollectiveWork>(&op.work);
+    bool first = (engine && calls.insert(engine->call.get()).second) ||
+                 (collective && transport.needsWarmUp() &&
+                  handles.insert(collective->handle).second);
+    options.progress->step(RankProgress::Loading, op.index);
+    if (first && !step(op))
+      return tl::unexpected(failureOf(op.index));
   }
   return {};
 }
 
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
-  auto call = onednn::Call::create(task.kind, task.params);
+  TaskKind kind = task.kind();
+  size_t operand = onednn::Call::weightOperand(kind);
+  auto weight = kind == TaskKind::Pool ? std::string() : weightName(task, operand);
+  auto call = store->calls().get(task.params, weight);
   if (!call)
     return tl::unexpected(call.error());
   onednn::Sizes sizes = (*call)->sizes();
-  size_t scratch = task::MatMulScratch;
-  if (task.kind == TaskKind::Pool)
-    scratch = task::PoolScratch;
-  int64_t buffer = task.operands[scratch];
+  int64_t buffer = task.operands[onednn::Call::scratchOperand(kind)];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
   if (sizes.scratch > has)
     return makeError("the engine needs " + std::to_string(sizes.scratch) +
                      " bytes of scratch on this host, the bundle planned " +
                      std::to_string(has) + "; compile for this host and thread count");
-  void *packed = nullptr;
+  EngineWork work;
   if (sizes.packed != 0) {
-    size_t operand = onednn::Call::weightOperand(task.kind);
-    auto made = packWeight(**call, task, operand);
+    auto packed = packWeight(**call, task, operand);
+    if (!packed)
+      return tl::unexpected(packed.error());
+    op.packedOperand = static_cast<int>(operand);
+    auto described = (*call)->describe(*packed);
+    if (!described)
+      return tl::unexpected(described.error());
+    work.weight = std::move(*described);
+  }
+  auto &frame = frames[call->get()];
+  if (!frame) {
+    auto made = (*call)->frame();
     if (!made)
       return tl::unexpected(made.error());
-    packed = *made;
-    op.packedOperand = static_cast<int>(operand);
+    frame = std::move(*made);
   }
-  if (auto ok = (*call)->bind(op.addresses, packed); !ok)
-    return ok;
-  op.call = std::move(*call);
+  work.frame = frame.get();
+  work.call = std::move(*call);
+  op.work = std::move(work);
   return {};
 }

@@ -4,25 +4,36 @@
 
 #include "partita/Runtime/Executor.h"
 
+#include <variant>
+
 namespace partita::runtime {
+
+struct EngineWork {
+  std::shared_ptr<const onednn::Call> call;
+  onednn::Call::Frame *frame = nullptr;         ///< the rank's, for this call
+  std::unique_ptr<onednn::Call::Weight> weight; ///< where it is packed
+};
+
+struct CollectiveWork {
+  int handle; ///< of the transport
+};
+
+/// All local copies are rows: `outer` rows, of which `from` bytes are copied from the
+/// source row (`skip` bytes long) at the target row of `to` bytes; what remains of the
+/// target row is filled with a pattern of `width` bytes.
+struct RowsWork {
+  int64_t outer = 0, skip = 0, from = 0, to = 0;
+  uint64_t bits = 0;
+  int64_t width = 1;
+};
 
 /// Everything about a task that does not change between requests.
 struct Executor::Op {
-  TaskKind kind = TaskKind::Kernel;
   uint32_t index = 0;
-  std::vector<int64_t> operands;
   std::vector<void *> addresses;
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only
-
-  partita_kernel_fn kernel = nullptr;
-  std::unique_ptr<onednn::Call> call;
-  int handle = -1; ///< of the transport
-
-  /// Local copies, in bytes: see LocalOps.cpp.
-  int64_t outer = 0, from = 0, to = 0, skip = 0;
-  uint64_t bits = 0;
-  int64_t width = 1;
+  std::variant<partita_kernel_fn, EngineWork, CollectiveWork, RowsWork> work;
 };
 
 /// Touches pages to be written at load, so that the first request does not wait for them.

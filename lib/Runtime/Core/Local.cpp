@@ -114,9 +114,8 @@ public:
   int size() const override { return team.size; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    // Parameter lists are de-duplicated in the table, so equal calls share one entry.
-    auto [it, fresh] = known.emplace(std::pair(task.kind, task.params.data()),
-                                     static_cast<int>(prepared.size()));
+    auto [it, fresh] =
+        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
     if (fresh) {
       Collective c = describeCollective(table, task, self);
       Group *group = team.group(c.members);
@@ -200,7 +199,7 @@ private:
 
   LocalTeam::Shared &team;
   int self;
-  std::map<std::pair<TaskKind, const int64_t *>, int> known;
+  std::map<std::string, int> known; ///< by collectiveKey
   std::vector<Prepared> prepared;
 };
 

@@ -31,25 +31,22 @@ void runtime::populate(void *data, uint64_t bytes) {
 }
 
 Expected<void> Executor::addWeight(size_t index) {
-  TensorView t = program->table().tensor(index);
+  const TensorView &t = program->table().tensor(index);
   options.progress->step(RankProgress::Loading, 0);
   if (t.file >= store->numFiles())
     return makeError("the bundle has no weight file " + std::to_string(t.file));
-  auto bytes = store->file(t.file);
-  if (t.fileOffset > bytes.size() || t.fileBytes > bytes.size() - t.fileOffset)
-    return makeError("it leaves its file of " + std::to_string(bytes.size()) + " bytes");
-  Weight weight;
-  weight.tensor = index;
-  weight.offset = program->table().buffers()[t.buffer].offset;
-  weight.file = bytes.data() + t.fileOffset;
-  weight.data = address[t.buffer];
+  uint64_t size = store->file(t.file).size();
+  if (t.fileOffset > size || t.fileBytes > size - t.fileOffset)
+    return makeError("it leaves its file of " + std::to_string(size) + " bytes");
+  Weight weight{index, program->table().buffers()[t.buffer].offset, address[t.buffer]};
   auto run = slices[index].contiguous();
-  if (run &&
-      reinterpret_cast<uintptr_t>(weight.file + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
-    weight.inPlace = true;
-    weight.data = const_cast<std::byte *>(weight.file + *run);
+  if (run && (t.fileOffset + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
+    auto mapping = store->mapped(t.file, t.fileOffset + *run, slices[index].localBytes());
+    if (!mapping)
+      return tl::unexpected(mapping.error());
+    weight.mapping = *mapping;
   }
-  owned.push_back(weight);
+  owned.push_back(std::move(weight));
   return {};
 }
 
@@ -63,7 +60,7 @@ void Executor::placeWeights() {
   });
   weightOf.assign(buffers.size(), -1);
   for (size_t b = 0; b < buffers.size(); ++b) {
-    if (buffers[b].space != PARTITA_SPACE_WEIGHT)
+    if (buffers[b].space != Space::Weight)
       continue;
     auto next = std::upper_bound(
         owned.begin(), owned.end(), buffers[b].offset,
@@ -72,89 +69,111 @@ void Executor::placeWeights() {
       continue;
     --next;
     weightOf[b] = static_cast<int>(next - owned.begin());
-    address[b] = next->data + (buffers[b].offset - next->offset);
+    // What is mapped is only ever read.
+    address[b] =
+        const_cast<std::byte *>(next->data()) + (buffers[b].offset - next->offset);
   }
 }
 
-/// Brings the elements to `data`. The pages of the file that were read for a copy leave
-/// this process again, a few at a time.
-void Executor::fetch(const Weight &weight) {
-  if (weight.inPlace)
-    return advise(weight.data, slices[weight.tensor].localBytes(), MADV_POPULATE_READ);
-  constexpr uint64_t chunk = uint64_t(1) << 20;
-  uint64_t kept = 0; // where the pages begin that are still here
-  slices[weight.tensor].forEachRun([&](uint64_t from, uint64_t to, uint64_t bytes) {
-    std::memcpy(weight.data + to, weight.file + from, bytes);
-    if (from + bytes < kept + chunk)
+/// Reads the elements into the region. Long runs are read into place; short ones lie in a
+/// window of the file, which a strided slice passes over.
+Expected<void> Executor::fetch(const Weight &weight) {
+  constexpr uint64_t longRun = 4096, windowBytes = 65536;
+  const TensorView &t = program->table().tensor(weight.tensor);
+  const InputFile &file = store->file(t.file);
+  std::vector<std::byte> window(windowBytes);
+  uint64_t begin = 0, end = 0; // of what is in the window
+  Expected<void> ok;
+  auto visit = [&](uint64_t from, uint64_t to, uint64_t bytes) {
+    if (ok && bytes >= longRun) {
+      ok = file.read(t.fileOffset + from, {weight.copy + to, bytes});
       return;
-    advise(weight.file + kept, from + bytes - kept, MADV_DONTNEED);
-    kept = from + bytes;
-  });
-  uint64_t all = program->table().tensor(weight.tensor).fileBytes;
-  advise(weight.file + kept, all - kept, MADV_DONTNEED);
+    }
+    if (ok && (from < begin || from + bytes > end)) {
+      begin = from;
+      end = std::min(from + windowBytes, t.fileBytes);
+      ok = file.read(t.fileOffset + begin, {window.data(), end - begin});
+    }
+    if (ok)
+      std::memcpy(weight.copy + to, window.data() + (from - begin), bytes);
+  };
+  slices[weight.tensor].forEachRun(visit);
+  return ok;
 }
 
-/// Gives the pages back: a copy is gone, a mapped file merely leaves this process.
+/// Gives the pages of the copy back; its neighbours in the region stay.
 void Executor::drop(const Weight &weight) {
   uint64_t bytes = slices[weight.tensor].localBytes();
-  if (weight.inPlace)
-    return advise(weight.data, bytes, MADV_DONTNEED);
-  // Its neighbours in the region stay.
-  auto first = (reinterpret_cast<uintptr_t>(weight.data) + pageSize - 1) / pageSize;
-  auto end = (reinterpret_cast<uintptr_t>(weight.data) + bytes) / pageSize;
+  auto first = (reinterpret_cast<uintptr_t>(weight.copy) + pageSize - 1) / pageSize;
+  auto end = (reinterpret_cast<uintptr_t>(weight.copy) + bytes) / pageSize;
   if (first < end)
     ::madvise(reinterpret_cast<void *>(first * pageSize), (end - first) * pageSize,
               MADV_DONTNEED);
 }
 
 /// Fetches the weights that some task reads as they are stored, so that the first request
-/// does not wait for them.
-void Executor::fetchRead() {
+/// does not wait for them. Of the others no mapping is left.
+Expected<void> Executor::fetchRead() {
   std::vector<bool> read(owned.size(), false);
-  for (const Op &op : ops)
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      int64_t buffer = op.operands[i];
+  for (const Op &op : ops) {
+    auto operands = program->table().task(op.index).operands;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      int32_t buffer = operands[i];
       if (buffer < 0 || static_cast<int>(i) == op.packedOperand)
         continue;
       if (int weight = weightOf[static_cast<size_t>(buffer)]; weight >= 0)
         read[static_cast<size_t>(weight)] = true;
     }
-  for (size_t w = 0; w < owned.size(); ++w) {
-    options.progress->step(RankProgress::Loading, 0);
-    if (read[w])
-      fetch(owned[w]);
-    else // the system reads ahead: a neighbour may have brought pages of this one
-      advise(owned[w].file, program->table().tensor(owned[w].tensor).fileBytes,
-             MADV_DONTNEED);
   }
+  for (size_t w = 0; w < owned.size(); ++w) {
+    Weight &weight = owned[w];
+    options.progress->step(RankProgress::Loading, 0);
+    if (!read[w]) {
+      weight.mapping.reset();
+    } else if (weight.mapping) {
+      advise(weight.data(), slices[weight.tensor].localBytes(), MADV_POPULATE_READ);
+    } else if (auto ok = fetch(weight); !ok) {
+      return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
+                       std::string(program->table().tensor(weight.tensor).name) +
+                       "': " + ok.error().message);
+    }
+  }
+  return {};
+}
+
+/// What the operand holds, as one text for all ranks of a process that hold the same: the
+/// slice of a weight that begins where the operand does. Empty if none does.
+std::string Executor::weightName(const TaskView &task, size_t operand) const {
+  const TaskTable &table = program->table();
+  int64_t buffer = task.operands[operand];
+  for (size_t i = 0; i < table.numTensors(); ++i) {
+    const TensorView &t = table.tensor(i);
+    if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
+      continue;
+    const Layout &layout = table.layoutOf(t);
+    return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
+           layout.str(table.mesh()) + " " +
+           std::to_string(
+               table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
+  }
+  return {};
 }
 
 /// The packed form of the weight operand. Ranks of one process that hold the same slice
 /// of the same weight share it.
-Expected<void *> Executor::packWeight(onednn::Call &call, const TaskView &task,
+Expected<void *> Executor::packWeight(const onednn::Call &call, const TaskView &task,
                                       size_t operand) {
-  const TaskTable &table = program->table();
-  int64_t buffer = task.operands[operand];
-  std::string identity;
-  for (size_t i = 0; i < table.numTensors() && identity.empty(); ++i) {
-    TensorView t = table.tensor(i);
-    if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
-      continue;
-    Layout layout = *Layout::parse(t.layout, table.mesh());
-    identity =
-        std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
-        std::string(t.layout) + " " +
-        std::to_string(table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
-  }
+  std::string identity = weightName(task, operand);
   if (identity.empty())
     return makeError("only a weight can be packed at load");
-  identity += " " + call.packedKey();
+  identity += " " + call.form().stored + call.form().packed;
   const Weight &weight =
-      owned[static_cast<size_t>(weightOf[static_cast<size_t>(buffer)])];
+      owned[static_cast<size_t>(weightOf[static_cast<size_t>(task.operands[operand])])];
   auto block = store->packed(identity, call.sizes().packed, [&](void *to) {
-    if (!weight.inPlace)
-      fetch(weight);
-    auto ok = call.pack(weight.data, to);
+    // Into the region, mapped or not: a mapping would bring more than this weight.
+    auto ok = fetch(weight);
+    if (ok)
+      ok = call.pack(weight.copy, to);
     drop(weight);
     return ok;
   });

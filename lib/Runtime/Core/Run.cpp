@@ -27,100 +27,111 @@ static void fillPattern(std::byte *target, int64_t bytes, uint64_t bits, int64_t
     std::memcpy(target + at, &bits, static_cast<size_t>(width));
 }
 
-/// All local kinds are rows: `outer` rows, of which `from` bytes are copied from the
-/// source row (`skip` bytes long, 0: no source) at the target row of `to` bytes; what
-/// remains of the target row is filled.
+namespace {
+/// What a local copy is as rows, on a rank with this one value. Sizes in elements.
+struct RowsOf {
+  int64_t value;
+
+  RowsWork operator()(const task::Slice &p) const {
+    return {p.outer, p.parts * p.block, p.block, p.block};
+  }
+  RowsWork operator()(const task::Mask &p) const {
+    int64_t valid = std::clamp<int64_t>(value, 0, p.extent);
+    return {p.outer, p.extent * p.inner, valid * p.inner, p.extent * p.inner,
+            static_cast<uint64_t>(p.bits)};
+  }
+  RowsWork operator()(const task::Copy &p) const { return {1, 0, p.count, p.count}; }
+  RowsWork operator()(const task::Repad &p) const {
+    return {p.outer, p.from * p.inner, std::min(p.from, p.to) * p.inner, p.to * p.inner,
+            static_cast<uint64_t>(p.bits)};
+  }
+  RowsWork operator()(const task::ToPartial &p) const {
+    return {1, 0, value == 0 ? p.count : 0, p.count, static_cast<uint64_t>(p.bits)};
+  }
+  RowsWork operator()(const task::Fill &p) const {
+    return {1, 0, 0, p.count, static_cast<uint64_t>(p.bits)};
+  }
+};
+} // namespace
+
 Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
-  auto rows = [&](int64_t dtype, int64_t outer, int64_t skip, int64_t from, int64_t to,
-                  int64_t bits) {
-    op.width = static_cast<int64_t>(byteWidth(static_cast<DType>(dtype)));
-    op.outer = outer;
-    op.skip = skip * op.width;
-    op.from = from * op.width;
-    op.to = to * op.width;
-    op.bits = static_cast<uint64_t>(bits);
-  };
-  switch (task.kind) {
-  case TaskKind::Slice: {
-    auto p = *task::Slice::decode(task.params);
-    int64_t c = op.scalars[0];
-    if (c < 0 || c >= p.parts)
-      return makeError("block " + std::to_string(c) + " of " + std::to_string(p.parts));
-    rows(p.dtype, p.outer, p.parts * p.block, p.block, p.block, 0);
-    op.addresses[0] = static_cast<std::byte *>(op.addresses[0]) + c * p.block * op.width;
-    return {};
+  RowsOf rowsOf{op.scalars.empty() ? 0 : op.scalars[0]};
+  RowsWork rows;
+  std::visit(
+      [&](const auto &p) {
+        if constexpr (requires { rowsOf(p); }) {
+          rows = rowsOf(p);
+          rows.width = static_cast<int64_t>(byteWidth(static_cast<DType>(p.dtype)));
+        }
+      },
+      task.params);
+  for (int64_t *elements : {&rows.skip, &rows.from, &rows.to})
+    *elements *= rows.width;
+  if (auto *p = std::get_if<task::Slice>(&task.params)) {
+    if (rowsOf.value < 0 || rowsOf.value >= p->parts)
+      return makeError("block " + std::to_string(rowsOf.value) + " of " +
+                       std::to_string(p->parts));
+    op.addresses[0] = static_cast<std::byte *>(op.addresses[0]) + rowsOf.value * rows.to;
   }
-  case TaskKind::Mask: {
-    auto p = *task::Mask::decode(task.params);
-    int64_t valid = std::clamp<int64_t>(op.scalars[0], 0, p.extent);
-    rows(p.dtype, p.outer, p.extent * p.inner, valid * p.inner, p.extent * p.inner,
-         p.bits);
-    op.addresses.push_back(op.addresses[0]); // in place: nothing to copy
-    return {};
-  }
-  case TaskKind::Copy: {
-    auto p = *task::Copy::decode(task.params);
-    rows(p.dtype, 1, p.count, p.count, p.count, 0);
-    return {};
-  }
-  case TaskKind::Repad: {
-    auto p = *task::Repad::decode(task.params);
-    rows(p.dtype, p.outer, p.from * p.inner, std::min(p.from, p.to) * p.inner,
-         p.to * p.inner, p.bits);
-    return {};
-  }
-  case TaskKind::ToPartial: {
-    auto p = *task::ToPartial::decode(task.params);
-    rows(p.dtype, 1, p.count, op.scalars[0] == 0 ? p.count : 0, p.count, p.bits);
-    return {};
-  }
-  default: {
-    auto p = *task::Fill::decode(task.params);
-    rows(p.dtype, 1, 0, 0, p.count, p.bits);
+  if (op.addresses.size() == 1) // in place: nothing to copy
     op.addresses.push_back(op.addresses[0]);
-    return {};
-  }
-  }
+  op.work = rows;
+  return {};
 }
 
-static void runRows(const std::byte *source, std::byte *target, int64_t outer,
-                    int64_t skip, int64_t from, int64_t to, uint64_t bits,
-                    int64_t width) {
-  for (int64_t o = 0; o < outer; ++o, source += skip, target += to) {
-    if (source != target && from != 0)
-      std::memmove(target, source, static_cast<size_t>(from));
-    if (from < to)
-      fillPattern(target + from, to - from, bits, width);
+static void runRows(const RowsWork &work, const std::byte *source, std::byte *target) {
+  for (int64_t o = 0; o < work.outer; ++o, source += work.skip, target += work.to) {
+    if (source != target && work.from != 0)
+      std::memmove(target, source, static_cast<size_t>(work.from));
+    if (work.from < work.to)
+      fillPattern(target + work.from, work.to - work.from, work.bits, work.width);
   }
 }
 
 bool Executor::step(Op &op) noexcept {
-  if (op.kernel) {
-    op.kernel(op.addresses.data(), op.scalars.data());
-    return true;
+  if (auto *kernel = std::get_if<partita_kernel_fn>(&op.work)) {
+    (*kernel)(op.addresses.data(), op.scalars.data(), &status);
+    return status.code == PARTITA_STATUS_OK;
   }
-  if (op.call)
-    return op.call->run();
-  if (op.handle >= 0) {
+  if (auto *engine = std::get_if<EngineWork>(&op.work))
+    return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
+  if (auto *collective = std::get_if<CollectiveWork>(&op.work)) {
     options.progress->step(RankProgress::Waiting, op.index);
-    bool ok = transport.run(op.handle, op.addresses[0], op.addresses[1]);
+    bool ok = transport.run(collective->handle, op.addresses[0], op.addresses[1]);
     stopped = !ok;
     return ok;
   }
-  runRows(static_cast<const std::byte *>(op.addresses[0]),
-          static_cast<std::byte *>(op.addresses[1]), op.outer, op.skip, op.from, op.to,
-          op.bits, op.width);
+  runRows(*std::get_if<RowsWork>(&op.work),
+          static_cast<const std::byte *>(op.addresses[0]),
+          static_cast<std::byte *>(op.addresses[1]));
   return true;
 }
 
+/// Why the task failed.
+Error Executor::failureOf(size_t index) const {
+  std::string at = "rank " + std::to_string(transport.rank()) + ", node '";
+  if (status.code == PARTITA_STATUS_INDEX) {
+    const TaskView &task = program->table().task(index);
+    auto *kernel = std::get_if<task::Kernel>(&task.params);
+    auto check = static_cast<size_t>(status.check);
+    std::string node(task.source);
+    if (kernel && check < kernel->checks.size())
+      node = kernel->checks[check];
+    return {at + node + "': index " + std::to_string(status.value) +
+            " is outside a dim of " + std::to_string(status.size) + " elements"};
+  }
+  return {where(index) + (stopped ? ": stopped because another rank failed"
+                                  : ": the engine reported a failure")};
+}
+
 Expected<void> Executor::run() {
+  status = {};
   double last = options.profile ? now() : 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
     if (!step(ops[i])) {
       options.progress->state.store(RankProgress::Failed);
-      return makeError(where(i) + (stopped ? ": stopped because another rank failed"
-                                           : ": the engine reported a failure"));
+      return tl::unexpected(failureOf(i));
     }
     if (options.profile) {
       double next = now();

@@ -23,9 +23,9 @@ std::string runtime::describePlace(const TaskTable *table, int rank,
     return text + ", while loading";
   if (!table || index >= table->numTasks())
     return text;
-  TaskView task = table->task(index);
+  const TaskView &task = table->task(index);
   return text + ", node '" + std::string(task.source) + "' (" +
-         std::string(name(task.kind)) + ")";
+         std::string(name(task.kind())) + ")";
 }
 
 namespace {
@@ -92,7 +92,6 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
-  Expected<void> warmUpOutputs(size_t index);
   Expected<void> sendOutputs(size_t index);
   Expected<void> await();
   std::vector<Sighting> seen; ///< by rank of this process
@@ -101,12 +100,12 @@ struct Session::State {
 
 Expected<void> Session::State::collectTensors() {
   for (size_t i = 0; i < table().numTensors(); ++i) {
-    TensorView t = table().tensor(i);
+    const TensorView &t = table().tensor(i);
     if (t.role == Role::Weight)
       continue;
     TensorInfo info{std::string(t.name), t.type, {t.shape.begin(), t.shape.end()}};
     bool input = t.role == Role::Input;
-    if (input && !Layout::parse(t.layout, table().mesh())->partial.empty())
+    if (input && !table().layoutOf(t).partial.empty())
       return makeError("input '" + info.name + "' is partial, which cannot be bound");
     (input ? inputs : outputs).push_back(std::move(info));
     (input ? inputTensors : outputTensors).push_back(i);
@@ -114,8 +113,8 @@ Expected<void> Session::State::collectTensors() {
   if (local())
     return {};
   for (size_t tensor : outputTensors) {
-    TensorView t = table().tensor(tensor);
-    Layout layout = *Layout::parse(t.layout, table().mesh());
+    const TensorView &t = table().tensor(tensor);
+    const Layout &layout = table().layoutOf(t);
     std::vector<bool> given(static_cast<size_t>(product(layout.shardingAxes())), false);
     auto &list = parts.emplace_back();
     for (int rank = 0; rank < table().mesh().numRanks(); ++rank) {
@@ -142,42 +141,14 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stage, weights, transport, o);
-  Expected<void> ok;
-  if (!executor) {
-    ok = tl::unexpected(executor.error());
-  } else {
+  if (executor) {
     executors[index] = std::move(*executor);
-    if (transport.needsWarmUp())
-      ok = warmUpOutputs(index);
-  }
-  if (ok)
     return true;
-  fail(ok.error().message, false);
+  }
+  fail(executor.error().message, false);
   if (local())
     team->abort();
   return false;
-}
-
-Expected<void> Session::State::warmUpOutputs(size_t index) {
-  Transport &transport = *transports[index];
-  RankProgress &doing = progress[transport.rank()];
-  doing.step(RankProgress::Waiting, static_cast<uint32_t>(table().numTasks()));
-  if (!transport.warmUpBarrier())
-    return makeError("rank " + std::to_string(transport.rank()) +
-                     ": meeting the other ranks failed");
-  for (size_t k = 0; k < parts.size(); ++k)
-    for (const OutputPart &part : parts[k]) {
-      if (part.rank == 0)
-        continue;
-      void *data = transport.rank() == 0 ? staging.data()
-                                         : executors[index]->local(outputTensors[k]);
-      if (!transport.warmUpToRoot(part.rank, data,
-                                  static_cast<int64_t>(part.slice.localBytes())))
-        return makeError("rank " + std::to_string(transport.rank()) +
-                         ": sending output '" + outputs[k].name + "' failed");
-    }
-  doing.step(RankProgress::Idle, 0);
-  return {};
 }
 
 Expected<void> Session::State::sendOutputs(size_t index) {
@@ -489,14 +460,14 @@ std::vector<NodeTime> Session::profile() const {
   std::map<std::string_view, size_t> places;
   std::vector<std::vector<double>> perRank; // by node, then by rank of this process
   for (size_t i = 0; i < state->table().numTasks(); ++i) {
-    TaskView task = state->table().task(i);
+    const TaskView &task = state->table().task(i);
     auto [it, fresh] = places.emplace(task.source, out.size());
     if (fresh) {
       out.push_back({std::string(task.source), "", 0});
       perRank.emplace_back(state->executors.size(), 0.0);
     }
     NodeTime &node = out[it->second];
-    std::string kind(name(task.kind));
+    std::string kind(name(task.kind()));
     if ((", " + node.kinds + ",").find(", " + kind + ",") == std::string::npos)
       node.kinds += (node.kinds.empty() ? "" : ", ") + kind;
     for (size_t r = 0; r < state->executors.size(); ++r)

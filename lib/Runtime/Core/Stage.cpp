@@ -62,9 +62,9 @@ Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path,
     return fail(table.error().message);
   std::shared_ptr<Stage> stage(new Stage(std::move(*table)));
   for (size_t i = 0; i < stage->tasks.numKernels(); ++i) {
-    void *symbol = ::dlsym(library, stage->tasks.kernel(i));
+    void *symbol = ::dlsym(library, stage->tasks.kernel(i).c_str());
     if (!symbol)
-      return fail(std::string("kernel ") + stage->tasks.kernel(i) + " is missing");
+      return fail("kernel " + stage->tasks.kernel(i) + " is missing");
     stage->kernels.push_back(reinterpret_cast<partita_kernel_fn>(symbol));
   }
   stage->library = library;
@@ -126,6 +126,18 @@ std::shared_ptr<WeightStore::Entry> WeightStore::find(const std::string &identit
   return entry;
 }
 
+Expected<std::shared_ptr<const std::byte>>
+WeightStore::mapped(uint32_t file, uint64_t offset, uint64_t bytes) {
+  std::lock_guard guard(lock);
+  auto &known = mappings[{file, offset, bytes}];
+  if (auto held = known.lock())
+    return held;
+  auto made = files[file]->map(offset, bytes);
+  if (made)
+    known = *made;
+  return made;
+}
+
 /// Without this, a header that was overwritten would go unseen: ranks know the places of
 /// their weights from the task table.
 static Expected<void> checkHeader(const std::string &path, uint32_t file,
@@ -134,7 +146,7 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   if (!header)
     return tl::unexpected(header.error());
   for (size_t i = 0; i < table.numTensors(); ++i) {
-    TensorView t = table.tensor(i);
+    const TensorView &t = table.tensor(i);
     if (t.role != Role::Weight || t.file != file)
       continue;
     const SafeTensorEntry *entry = header->find(t.name);
@@ -152,19 +164,19 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
 Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &folder,
                                                          const Bundle &bundle,
                                                          const TaskTable &table) {
-  std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<std::shared_ptr<const InputFile>> files;
   for (const WeightFile &file : bundle.weightFiles) {
     auto path = checkedPath(folder, file);
     if (!path)
       return tl::unexpected(path.error());
-    auto mapped = MappedFile::open(*path);
-    if (!mapped)
-      return tl::unexpected(mapped.error());
+    auto opened = InputFile::open(*path);
+    if (!opened)
+      return tl::unexpected(opened.error());
     // Others are the model's own external data.
     if (file.path.ends_with(".safetensors") && file.path.front() != '/')
       if (auto ok = checkHeader(*path, static_cast<uint32_t>(files.size()), table); !ok)
         return tl::unexpected(ok.error());
-    files.push_back(*mapped);
+    files.push_back(*opened);
   }
   return std::make_shared<WeightStore>(std::move(files));
 }

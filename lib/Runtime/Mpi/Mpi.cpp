@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <climits>
 #include <map>
-#include <set>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -93,8 +92,8 @@ public:
   bool needsWarmUp() const override { return true; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    auto [it, fresh] = known.emplace(std::pair(task.kind, task.params.data()),
-                                     static_cast<int>(prepared.size()));
+    auto [it, fresh] =
+        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
     if (!fresh)
       return it->second;
     Prepared &p = prepared.emplace_back();
@@ -106,19 +105,6 @@ public:
     requests.resize(
         std::max(requests.size(), 2 * static_cast<size_t>(ranks) + p.sends.size()));
     return it->second;
-  }
-
-  /// A message that comes before its receive was asked for is put aside, in memory that
-  /// is made when it first happens. Here it happens, a few times over: no rank can be
-  /// farther ahead of another, as they exchange.
-  bool warmUp(int handle, const void *source, void *target) noexcept override {
-    Prepared &p = prepared[static_cast<size_t>(handle)];
-    auto *from = static_cast<const std::byte *>(source);
-    auto *to = static_cast<std::byte *>(target);
-    std::byte *into = p.collective.reduces() ? staging.data() : to;
-    return transferLate(p.sends, from, p.receives, into) &&
-           transferLate(p.gatherSends, to, p.gatherReceives, to) &&
-           run(handle, source, target);
   }
 
   bool run(int handle, const void *source, void *target) noexcept override {
@@ -156,34 +142,13 @@ public:
     return true;
   }
 
-  bool warmUpBarrier() noexcept override {
-    bool ok = true;
-    for (int i = 0; i < manyMessages && ok; ++i)
-      ok = barrier();
-    return ok;
-  }
-
-  bool warmUpToRoot(int from, void *data, int64_t bytes) noexcept override {
-    auto *at = static_cast<std::byte *>(data);
-    MPI_Datatype type = committed(bytesType(std::min(gib, bytes)));
-    std::vector<Message> sends, receives;
-    if (self == 0)
-      receives.push_back({from, type, 0});
-    if (self == from)
-      sends.push_back({0, type, 0});
-    bool ok = transferLate(sends, at, receives, at);
-    MPI_Type_free(&type);
-    return ok;
-  }
-
   void abort() noexcept override {
     aborted = true;
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
 private:
-  static constexpr int dataTag = 1, outputTag = 2, greetingTag = 3;
-  static constexpr int manyMessages = 64;
+  static constexpr int dataTag = 1, outputTag = 2;
 
   struct Prepared {
     Collective collective;
@@ -292,68 +257,9 @@ private:
     return ok && MPI_Waitall(count, requests.data(), MPI_STATUSES_IGNORE) == MPI_SUCCESS;
   }
 
-  /// Small messages first fill what each pair of processes has for them (4 KiB within a
-  /// host, with Open MPI); large ones wait with the sender. Both sides count alike.
-  static int repeats(int64_t bytes) {
-    if (bytes >= 65536)
-      return 1;
-    return static_cast<int>(
-        std::clamp<int64_t>(16384 / std::max<int64_t>(bytes, 1), 4, 128));
-  }
-  static int repeats(const Message &message) {
-    MPI_Count bytes = 0;
-    MPI_Type_size_x(message.type, &bytes);
-    return repeats(static_cast<int64_t>(bytes));
-  }
-
-  /// Many tiny messages between this rank and each peer of the lists, which has it in its
-  /// own: only after some does Open MPI make the way that later ones take.
-  bool greetPeers(const std::vector<Message> &sends,
-                  const std::vector<Message> &receives) noexcept {
-    std::set<int> peers;
-    for (const auto *list : {&sends, &receives})
-      for (const Message &m : *list)
-        if (greeted.insert(m.peer).second)
-          peers.insert(m.peer);
-    std::vector<MPI_Request> both;
-    char none = 0;
-    bool ok = true;
-    for (int i = 0; i < manyMessages; ++i) {
-      both.clear();
-      for (int peer : peers) {
-        ok &= MPI_Irecv(&none, 0, MPI_BYTE, peer, greetingTag, MPI_COMM_WORLD,
-                        &both.emplace_back()) == MPI_SUCCESS;
-        ok &= MPI_Isend(&none, 0, MPI_BYTE, peer, greetingTag, MPI_COMM_WORLD,
-                        &both.emplace_back()) == MPI_SUCCESS;
-      }
-      ok = ok && MPI_Waitall(static_cast<int>(both.size()), both.data(),
-                             MPI_STATUSES_IGNORE) == MPI_SUCCESS;
-    }
-    return ok;
-  }
-
-  /// Sends the messages several times before anybody asks for the first one.
-  bool transferLate(const std::vector<Message> &sends, const std::byte *from,
-                    const std::vector<Message> &receives, std::byte *to) noexcept {
-    std::vector<MPI_Request> sent; // at load only
-    bool ok = greetPeers(sends, receives);
-    for (const Message &m : sends)
-      for (int i = repeats(m); i > 0; --i)
-        ok &= MPI_Isend(from + m.offset, 1, m.type, m.peer, dataTag, MPI_COMM_WORLD,
-                        &sent.emplace_back()) == MPI_SUCCESS;
-    ok = ok && barrier();
-    for (const Message &m : receives)
-      for (int i = repeats(m); ok && i > 0; --i)
-        ok &= MPI_Recv(to + m.offset, 1, m.type, m.peer, dataTag, MPI_COMM_WORLD,
-                       MPI_STATUS_IGNORE) == MPI_SUCCESS;
-    return ok && MPI_Waitall(static_cast<int>(sent.size()), sent.data(),
-                             MPI_STATUSES_IGNORE) == MPI_SUCCESS;
-  }
-
-  std::set<int> greeted; ///< the same pairs on both sides
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::pair<TaskKind, const int64_t *>, int> known;
+  std::map<std::string, int> known; ///< by collectiveKey
   std::vector<Prepared> prepared;
   std::vector<MPI_Request> requests;
   std::vector<std::byte> staging;

@@ -79,8 +79,9 @@ struct Images {
 
 class ConvBuilder {
 public:
-  ConvBuilder(const task::Conv &params, dnnl_data_type_t type, bool transposed)
-      : p(params), type(type), transposed(transposed),
+  ConvBuilder(const task::Conv &params, dnnl_data_type_t type, bool transposed,
+              const WeightForm *form)
+      : p(params), type(type), transposed(transposed), form(form),
         srcDims(imageDims(p.batch, p.in_channels, p.spatial, &task::SpatialDim::in)),
         dstDims(imageDims(p.batch, p.out_channels, p.spatial, &task::SpatialDim::out)),
         given{imageDesc(srcDims, p.src_format, type),
@@ -146,16 +147,15 @@ private:
   bool makeDesc(const Attr &attr, PrimitiveDesc &out) {
     Window w = makeWindow(p.spatial, transposed);
     auto weightForm =
-        p.weights_packed
-            ? describeAny(Dims(weights.dims, weights.dims + weights.ndims), type)
-            : weights;
+        p.weights_packed ? wantedForm(weights, type, form) : std::optional(weights);
     auto bias = describe({p.out_channels}, type);
     const dnnl_memory_desc_t *biasDesc = p.has_bias ? &bias : nullptr;
     dnnl_convolution_desc_t op;
     auto init = transposed ? dnnl_dilated_deconvolution_forward_desc_init
                            : dnnl_dilated_convolution_forward_desc_init;
     auto algorithm = transposed ? dnnl_deconvolution_direct : dnnl_convolution_direct;
-    return init(&op, dnnl_forward_inference, algorithm, &images.src, &weightForm,
+    return weightForm &&
+           init(&op, dnnl_forward_inference, algorithm, &images.src, &*weightForm,
                 biasDesc, &images.dst, w.strides.data(), w.dilates.data(),
                 w.padBegin.data(), w.padEnd.data()) == dnnl_success &&
            dnnl_primitive_desc_create(out.put(), &op, attr.get(), cpuEngine(), nullptr) ==
@@ -232,6 +232,7 @@ private:
   const task::Conv &p;
   dnnl_data_type_t type;
   bool transposed;
+  const WeightForm *form; ///< of the packed weights, or null: the primitive's choice
   Dims srcDims, dstDims;
   Images given, images; ///< as the table stores them, as the primitive is asked for
   dnnl_memory_desc_t weights;
@@ -246,12 +247,12 @@ bool isReference(const Program *call) {
 
 } // namespace
 
-Expected<std::unique_ptr<Call>> onednn::createConv(const task::Conv &params,
-                                                   bool transposed) {
+MadeCall onednn::createConv(const task::Conv &params, bool transposed,
+                            const WeightForm *form) {
   auto type = dataType(params.dtype);
   if (!type)
     return nativeConv(params, transposed);
-  ConvBuilder builder(params, *type, transposed);
+  ConvBuilder builder(params, *type, transposed, form);
   // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
   // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as
   // it is.
@@ -265,12 +266,12 @@ Expected<std::unique_ptr<Call>> onednn::createConv(const task::Conv &params,
       if (!best || !isReference(next.get()))
         best = std::move(next);
     }
-  if (!best)
+  if (!best || (form && isReference(best.get())))
     return nativeConv(params, transposed);
   return std::unique_ptr<Call>(std::move(best));
 }
 
-Expected<std::unique_ptr<Call>> onednn::createPool(const task::Pool &p) {
+MadeCall onednn::createPool(const task::Pool &p) {
   auto type = dataType(p.dtype);
   Window w = makeWindow(p.spatial, false);
   bool countsCeiling = false;

@@ -110,7 +110,7 @@ bool makeDesc(const Descs &d, const dnnl_memory_desc_t &weights, bool hasBias,
 /// The call with `fused` telling whether the post-ops go into the primitive; null if
 /// oneDNN has no such primitive.
 static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t type,
-                                      bool fused) {
+                                      bool fused, const WeightForm *form) {
   Descs d = makeDescs(p, type);
   const auto post = fused ? p.post : std::vector<task::PostOp>{};
   std::vector<dnnl_memory_desc_t> operands;
@@ -121,11 +121,9 @@ static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t ty
   if (!attr)
     return nullptr;
   bool hasBias = p.bias_mask != 0;
-  dnnl_memory_desc_t weights = d.b;
-  if (p.b_packed)
-    weights = describeAny(Dims(d.b.dims, d.b.dims + d.b.ndims), type);
+  auto weights = p.b_packed ? wantedForm(d.b, type, form) : std::optional(d.b);
   PrimitiveDesc desc;
-  if (!makeDesc(d, weights, hasBias, *attr, desc))
+  if (!weights || !makeDesc(d, *weights, hasBias, *attr, desc))
     return nullptr;
   auto program = std::make_unique<Program>(task::MatMulScratch);
   const dnnl_memory_desc_t &chosen = queryDesc(desc, dnnl_query_weights_md);
@@ -167,17 +165,17 @@ static bool isReference(const Call &call) {
   return call.implementation().starts_with("ref");
 }
 
-Expected<std::unique_ptr<Call>> onednn::createMatMul(const task::MatMul &params) {
+MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form) {
   auto type = dataType(params.dtype);
   if (!type)
     return nativeMatMul(params);
   task::MatMul p = flattened(params);
-  std::unique_ptr<Program> call = build(p, *type, true);
+  std::unique_ptr<Program> call = build(p, *type, true, form);
   // A chain that only oneDNN's reference code takes: the product alone is fast.
   if (!call || isReference(*call))
-    if (auto split = build(p, *type, false); split && !isReference(*split))
+    if (auto split = build(p, *type, false, form); split && !isReference(*split))
       call = std::move(split);
-  if (!call)
+  if (!call || (form && isReference(*call)))
     return nativeMatMul(params);
   return std::unique_ptr<Call>(std::move(call));
 }

@@ -54,18 +54,23 @@ template <typename T> struct MatMulLoops {
   }
 };
 
-/// Keeps the addresses and runs the post-ops after the loops.
+using Operands = std::span<void *const>;
+
+/// Loops, and the post-ops after them. Nothing is kept between runs.
 class NativeCall : public Call {
 public:
-  Expected<void> bind(std::span<void *const> list, void *) override {
-    operands.assign(list.begin(), list.end());
-    post.bind(list);
-    return {};
+  Expected<std::unique_ptr<Frame>> frame() const override {
+    return std::make_unique<Frame>();
+  }
+  bool run(Frame &, Operands operands, const Weight *) const noexcept override {
+    loops(operands);
+    post.run(operands);
+    return true;
   }
   std::string implementation() const override { return "loops"; }
 
 protected:
-  std::vector<void *> operands;
+  virtual void loops(Operands operands) const = 0;
   NativePost post;
 };
 
@@ -84,7 +89,8 @@ public:
     post.post = p.post;
   }
 
-  bool run() noexcept override {
+private:
+  void loops(Operands operands) const override {
     visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
       MatMulLoops<T> loops{p, nullptr, nullptr, nullptr,
                            static_cast<const T *>(operands[task::MatMulBias])};
@@ -92,11 +98,8 @@ public:
                   static_cast<const T *>(operands[task::MatMulB]),
                   static_cast<T *>(operands[task::MatMulC]));
     });
-    post.run();
-    return true;
   }
 
-private:
   task::MatMul p;
 };
 
@@ -193,27 +196,26 @@ public:
     post.order = memoryOrder(p.dst_format, post.dims.size());
   }
 
-  bool run() noexcept override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { loops<T>(); });
-    post.run();
-    return true;
+private:
+  void loops(Operands operands) const override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { typed<T>(operands); });
   }
 
-private:
-  template <typename T> void loops() const {
+  template <typename T> void typed(Operands operands) const {
     auto *target = static_cast<T *>(operands[task::ConvDst]);
     auto *bias = p.has_bias ? static_cast<const T *>(operands[task::ConvBias]) : nullptr;
     for (int64_t n = 0; n < p.batch; ++n)
       for (int64_t oc = 0; oc < p.out_channels; ++oc)
         forBox(outBox, [&](const int64_t *out) {
           Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
-          sum += taps<T>(n, oc, out);
+          sum += taps<T>(operands, n, oc, out);
           target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
               store<T>(static_cast<Compute<T>>(sum));
         });
   }
 
-  template <typename T> Sum<T> taps(int64_t n, int64_t oc, const int64_t *out) const {
+  template <typename T>
+  Sum<T> taps(Operands operands, int64_t n, int64_t oc, const int64_t *out) const {
     auto *source = static_cast<const T *>(operands[task::ConvSrc]);
     auto *weights = static_cast<const T *>(operands[task::ConvWeights]);
     int64_t inPerGroup = p.in_channels / p.groups,
@@ -255,13 +257,12 @@ public:
         outBox(extents(p.spatial, &task::SpatialDim::out)),
         kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {}
 
-  bool run() noexcept override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { loops<T>(); });
-    return true;
+private:
+  void loops(Operands operands) const override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { typed<T>(operands); });
   }
 
-private:
-  template <typename T> void loops() const {
+  template <typename T> void typed(Operands operands) const {
     auto *source = static_cast<const T *>(operands[task::PoolSrc]);
     auto *target = static_cast<T *>(operands[task::PoolDst]);
     for (int64_t n = 0; n < p.batch; ++n)

@@ -59,28 +59,19 @@ double onednn::applyBinary(int64_t kind, double x, double y) {
   }
 }
 
-void NativePost::bind(std::span<void *const> operands) {
-  if (post.empty())
-    return;
-  result = operands[target];
-  others.assign(post.size(), nullptr);
-  size_t next = firstOperand;
-  for (size_t i = 0; i < post.size(); ++i)
-    if (task::isBinary(post[i].kind))
-      others[i] = operands[next++];
-}
-
 namespace {
 /// Walks the result row by row; a row is the last dim.
 template <typename T> struct Loops {
   const NativePost &chain;
-  const std::vector<const void *> &others;
+  std::span<void *const> operands;
 
   void row(T *target, const int64_t *index) const {
     size_t last = chain.dims.size() - 1;
-    for (size_t i = 0; i < chain.post.size(); ++i) {
-      const task::PostOp &op = chain.post[i];
-      const T *other = static_cast<const T *>(others[i]);
+    size_t next = chain.firstOperand;
+    for (const task::PostOp &op : chain.post) {
+      const T *other = nullptr;
+      if (task::isBinary(op.kind))
+        other = static_cast<const T *>(operands[next++]);
       int64_t step = 0;
       if (other) {
         // Dense strides over the dims in the mask.
@@ -117,11 +108,11 @@ template <typename T> struct Loops {
 };
 } // namespace
 
-void NativePost::run() const {
+void NativePost::run(std::span<void *const> operands) const {
   if (post.empty())
     return;
   visitType(type, [&]<typename T>() {
     int64_t index[16] = {};
-    Loops<T>{*this, others}.walk(0, static_cast<T *>(result), index);
+    Loops<T>{*this, operands}.walk(0, static_cast<T *>(operands[target]), index);
   });
 }

@@ -4,6 +4,7 @@
 
 #include "partita/Base/Bundle/TaskTable.h"
 
+#include <span>
 #include <vector>
 
 namespace partita::onednn {
@@ -19,12 +20,8 @@ struct NativePost {
   /// Dims from outer to inner in the memory of binary operands; empty: as numbered.
   std::vector<size_t> order = {};
 
-  void bind(std::span<void *const> operands);
-  void run() const;
-
-  /// Set by bind.
-  void *result = nullptr;
-  std::vector<const void *> others = {}; ///< per post-op, null for unary ones
+  /// On the result among a call's operands.
+  void run(std::span<void *const> operands) const;
 };
 
 /// x after a unary post-op.

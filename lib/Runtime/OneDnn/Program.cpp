@@ -1,17 +1,11 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
-#include "EngineMemory.h"
-#include "KeptBlocks.h"
-
 #include <cstring>
 #include <dlfcn.h>
 
 using namespace partita;
 using namespace partita::onednn;
-
-/// Of the calls of this thread.
-static thread_local bool isParallel = false;
 
 void onednn::setThreads(int threads) {
   // oneDNN brings the OpenMP runtime it was built with; asking for the symbol at run
@@ -20,9 +14,6 @@ void onednn::setThreads(int threads) {
   static auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set)
     set(threads);
-  isParallel = threads > 1;
-  // From now on this thread is no worker of another one's calls.
-  kept::Scope once(false);
 }
 
 static dnnl_engine_t makeEngine() {
@@ -241,14 +232,28 @@ bool Program::packWeight(const dnnl_memory_desc_t &from, const dnnl_memory_desc_
   packFrom = from;
   packTo = to;
   memory.packed = (dnnl_memory_desc_get_size(&to) + 63) / 64 * 64;
-  // The descriptors are plain data, zero-filled before use.
-  key.assign(reinterpret_cast<const char *>(&from), sizeof(from));
-  key.append(reinterpret_cast<const char *>(&to), sizeof(to));
+  weightForm = {bytesOf(from), bytesOf(to)};
   PrimitiveDesc probe;
   return makeReorder(from, to, probe, dnnl_scratchpad_mode_library);
 }
 
-Expected<void> Program::pack(const void *raw, void *packed) {
+std::string onednn::bytesOf(const dnnl_memory_desc_t &desc) {
+  return std::string(reinterpret_cast<const char *>(&desc), sizeof(desc));
+}
+
+std::optional<dnnl_memory_desc_t> onednn::wantedForm(const dnnl_memory_desc_t &stored,
+                                                     dnnl_data_type_t type,
+                                                     const WeightForm *form) {
+  if (!form)
+    return describeAny(Dims(stored.dims, stored.dims + stored.ndims), type);
+  dnnl_memory_desc_t wanted{};
+  if (form->stored != bytesOf(stored) || form->packed.size() != sizeof(wanted))
+    return std::nullopt;
+  std::memcpy(&wanted, form->packed.data(), sizeof(wanted));
+  return wanted;
+}
+
+Expected<void> Program::pack(const void *raw, void *packed) const {
   PrimitiveDesc desc;
   Primitive reorder;
   Memory source, target;
@@ -265,51 +270,77 @@ Expected<void> Program::pack(const void *raw, void *packed) {
   return {};
 }
 
-Expected<void> Program::bind(std::span<void *const> operands, void *packed) {
-  for (Step &step : steps) {
-    step.memories.clear();
-    step.bound.clear();
+namespace {
+struct DescribedWeight : Call::Weight {
+  Memory object;
+};
+
+/// A memory object per argument of every step, and where it points now. Setting an
+/// address costs a fraction of a microsecond, and in a form with padding writes the
+/// padding: most calls of a program find their addresses as they left them.
+struct ProgramFrame : Call::Frame {
+  struct Bound {
+    std::vector<Memory> memories;
+    std::vector<void *> at;
+    std::vector<dnnl_exec_arg_t> arguments;
+  };
+  std::vector<Bound> steps;
+};
+} // namespace
+
+Expected<std::unique_ptr<Call::Weight>> Program::describe(void *packed) const {
+  auto weight = std::make_unique<DescribedWeight>();
+  if (dnnl_memory_create(weight->object.put(), &packTo, cpuEngine(), packed) !=
+      dnnl_success)
+    return makeError("oneDNN cannot describe a weight");
+  return weight;
+}
+
+Expected<std::unique_ptr<Call::Frame>> Program::frame() const {
+  auto frame = std::make_unique<ProgramFrame>();
+  for (const Step &step : steps) {
+    ProgramFrame::Bound &bound = frame->steps.emplace_back();
     for (const Argument &argument : step.arguments) {
-      void *address = packed;
-      if (argument.place.where == Place::Operand)
-        address = operands[argument.place.at];
-      else if (argument.place.where == Place::Scratch)
-        address = static_cast<char *>(operands[scratchOperand]) + argument.place.at;
-      Memory memoryObject;
-      if (dnnl_memory_create(memoryObject.put(), &argument.desc, cpuEngine(), address) !=
-          dnnl_success)
+      Memory object;
+      if (argument.place.where != Place::Packed &&
+          dnnl_memory_create(object.put(), &argument.desc, cpuEngine(),
+                             DNNL_MEMORY_NONE) != dnnl_success)
         return makeError("oneDNN cannot describe an operand");
-      step.bound.push_back({argument.id, memoryObject.get()});
-      step.memories.push_back(std::move(memoryObject));
+      bound.arguments.push_back({argument.id, object.get()});
+      bound.memories.push_back(std::move(object));
     }
+    bound.at.resize(step.arguments.size());
   }
-  for (NativePost &post : posts)
-    post.bind(operands);
-  return {};
+  return frame;
 }
 
-bool Program::runSteps() noexcept {
-  for (const Step &step : steps)
-    if (dnnl_primitive_execute(step.primitive.get(), cpuStream(),
-                               static_cast<int>(step.bound.size()),
-                               step.bound.data()) != dnnl_success)
-      return false;
-  return true;
-}
-
-bool Program::warmUp(bool keepsMemory) noexcept {
-  keepEngineMemory();
-  return keepsMemory ? run() : runSteps();
-}
-
-bool Program::run() noexcept {
-  {
-    kept::Scope scope(isParallel);
-    if (!runSteps())
+bool Program::run(Frame &room, std::span<void *const> operands,
+                  const Weight *weight) const noexcept {
+  auto &frame = static_cast<ProgramFrame &>(room);
+  for (size_t s = 0; s < steps.size(); ++s) {
+    ProgramFrame::Bound &bound = frame.steps[s];
+    for (size_t i = 0; i < bound.at.size(); ++i) {
+      const Place &place = steps[s].arguments[i].place;
+      if (place.where == Place::Packed) {
+        bound.arguments[i].memory =
+            static_cast<const DescribedWeight *>(weight)->object.get();
+        continue;
+      }
+      void *at = place.where == Place::Operand
+                     ? operands[place.at]
+                     : static_cast<char *>(operands[scratchOperand]) + place.at;
+      if (at != bound.at[i] &&
+          dnnl_memory_set_data_handle(bound.memories[i].get(), at) != dnnl_success)
+        return false;
+      bound.at[i] = at;
+    }
+    if (dnnl_primitive_execute(steps[s].primitive.get(), cpuStream(),
+                               static_cast<int>(bound.arguments.size()),
+                               bound.arguments.data()) != dnnl_success)
       return false;
   }
   for (const NativePost &post : posts)
-    post.run();
+    post.run(operands);
   return true;
 }
 
@@ -322,37 +353,59 @@ size_t Call::weightOperand(TaskKind kind) {
                                   : static_cast<size_t>(task::ConvWeights);
 }
 
-static Expected<std::unique_ptr<Call>> createTyped(TaskKind kind, task::IntsView params) {
-  if (kind == TaskKind::MatMul) {
-    auto p = task::MatMul::decode(params);
-    return p ? createMatMul(*p) : tl::unexpected(p.error());
-  }
-  if (kind == TaskKind::Pool) {
-    auto p = task::Pool::decode(params);
-    return p ? createPool(*p) : tl::unexpected(p.error());
-  }
-  auto p = task::Conv::decode(params);
-  return p ? createConv(*p, kind == TaskKind::ConvTranspose) : tl::unexpected(p.error());
+size_t Call::scratchOperand(TaskKind kind) {
+  return kind == TaskKind::Pool ? static_cast<size_t>(task::PoolScratch)
+                                : static_cast<size_t>(task::MatMulScratch);
 }
 
-Expected<std::unique_ptr<Call>> Call::create(TaskKind kind, task::IntsView params) {
-  bool weighted = kind == TaskKind::MatMul || kind == TaskKind::Conv ||
-                  kind == TaskKind::ConvTranspose;
-  if (!weighted && kind != TaskKind::Pool)
-    return makeError(std::string(name(kind)) + " is not an engine call");
-  auto call = createTyped(kind, params);
-  // Every engine call begins with its element type.
-  if (!call || !weighted ||
-      (params[0] != PARTITA_DTYPE_F16 && params[0] != PARTITA_DTYPE_BF16))
+/// The element type where the call has a weight.
+static std::optional<DType> weightedType(const task::Params &params) {
+  return std::visit(
+      [](const auto &p) -> std::optional<DType> {
+        if constexpr (requires { p.post; })
+          return static_cast<DType>(p.dtype);
+        return std::nullopt;
+      },
+      params);
+}
+
+static MadeCall createTyped(const task::Params &params, const WeightForm *form) {
+  if (auto *p = std::get_if<task::MatMul>(&params))
+    return createMatMul(*p, form);
+  if (auto *p = std::get_if<task::Conv>(&params))
+    return createConv(*p, false, form);
+  if (auto *p = std::get_if<task::ConvTranspose>(&params))
+    return createConv(*p, true, form);
+  if (auto *p = std::get_if<task::Pool>(&params))
+    return createPool(*p);
+  return makeError(std::string(name(kindOf(params))) + " is not an engine call");
+}
+
+static MadeCall createAny(const task::Params &params, const WeightForm *form) {
+  if (form && isWidened(*form))
+    return createWidened(params, form);
+  auto call = createTyped(params, form);
+  auto type = weightedType(params);
+  if (!call || (type != DType::F16 && type != DType::BF16))
     return call;
   std::string how = (*call)->implementation();
   bool slow = how == "loops" || how.starts_with("ref");
-  return slow ? createWidened(kind, params) : std::move(call);
+  return slow ? createWidened(params, nullptr) : std::move(call);
 }
 
-Expected<Sizes> onednn::querySizes(TaskKind kind, task::IntsView params, int threads) {
+Expected<std::shared_ptr<const Call>> Call::create(const task::Params &params,
+                                                   const WeightForm *form) {
+  auto call = createAny(params, form);
+  if (!call)
+    return tl::unexpected(call.error());
+  if (form && (*call)->form() != *form)
+    return makeError("the engine has nothing fast for a weight of this form");
+  return std::shared_ptr<const Call>(std::move(*call));
+}
+
+Expected<Sizes> onednn::querySizes(const task::Params &params, int threads) {
   setThreads(threads);
-  auto call = Call::create(kind, params);
+  auto call = Call::create(params);
   if (!call)
     return tl::unexpected(call.error());
   return (*call)->sizes();

@@ -102,19 +102,17 @@ public:
   void addPost(NativePost post) { posts.push_back(std::move(post)); }
   void describeAs(std::string text) { name = std::move(text); }
 
-  Expected<void> pack(const void *raw, void *packed) override;
-  Expected<void> bind(std::span<void *const> operands, void *packed) override;
-  bool warmUp(bool keepsMemory) noexcept override;
-  bool run() noexcept override;
+  Expected<void> pack(const void *raw, void *packed) const override;
+  Expected<std::unique_ptr<Weight>> describe(void *packed) const override;
+  Expected<std::unique_ptr<Frame>> frame() const override;
+  bool run(Frame &frame, std::span<void *const> operands,
+           const Weight *weight) const noexcept override;
   std::string implementation() const override { return name; }
 
 private:
-  bool runSteps() noexcept;
   struct Step {
     Primitive primitive;
     std::vector<Argument> arguments;
-    std::vector<Memory> memories;
-    std::vector<dnnl_exec_arg_t> bound;
   };
   size_t scratchOperand;
   std::vector<Step> steps;
@@ -123,13 +121,25 @@ private:
   std::string name;
 };
 
-Expected<std::unique_ptr<Call>> createMatMul(const task::MatMul &params);
-Expected<std::unique_ptr<Call>> createConv(const task::Conv &params, bool transposed);
-Expected<std::unique_ptr<Call>> createPool(const task::Pool &params);
+/// The bytes of a descriptor: plain data, zero-filled before use.
+std::string bytesOf(const dnnl_memory_desc_t &desc);
+/// The form that a weight stored as `stored` is asked for in: the given one, or whichever
+/// the primitive chooses. Nothing if the given one is of another weight.
+std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
+                                             dnnl_data_type_t type,
+                                             const WeightForm *form);
+
+/// An error where a form is given for which oneDNN has nothing better than loops.
+using MadeCall = Expected<std::unique_ptr<Call>>;
+MadeCall createMatMul(const task::MatMul &params, const WeightForm *form);
+MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form);
+MadeCall createPool(const task::Pool &params);
 
 /// The same call in f32 around 16-bit operands, which are widened into scratch and whose
 /// result is rounded once (Widened.cpp). `params` are those of the 16-bit call.
-Expected<std::unique_ptr<Call>> createWidened(TaskKind kind, task::IntsView params);
+MadeCall createWidened(const task::Params &params, const WeightForm *form);
+/// Whether the form is one that createWidened made.
+bool isWidened(const WeightForm &form);
 
 /// Plain loops for every element type (Native.cpp).
 std::unique_ptr<Call> nativeMatMul(const task::MatMul &params);

@@ -8,6 +8,7 @@
 #include "Program.h"
 
 #include <algorithm>
+#include <cstring>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -68,23 +69,39 @@ static void narrow(DType type, const void *source, void *target, int64_t count) 
 
 namespace {
 
-constexpr size_t resultOperand = task::MatMulC, scratchOperand = task::MatMulScratch;
-static_assert(resultOperand == task::ConvDst && scratchOperand == task::ConvScratch &&
+constexpr size_t resultOperand = task::MatMulC;
+static_assert(resultOperand == task::ConvDst &&
+              size_t(task::MatMulScratch) == size_t(task::ConvScratch) &&
               size_t(task::MatMulB) == size_t(task::ConvWeights));
 
 uint64_t rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/// Before the forms of the f32 call, so that they are not taken for those of others.
+constexpr const char *mark = "widened ";
+
+/// The f32 weight where the f32 call takes it as it is.
+struct WideWeight : Call::Weight {
+  void *address;
+  explicit WideWeight(void *address) : address(address) {}
+};
+
+struct WideFrame : Call::Frame {
+  std::unique_ptr<Call::Frame> inner;
+  std::vector<void *> operands;
+};
+
 class Widened : public Call {
 public:
-  Widened(DType type, std::unique_ptr<Call> inner, std::vector<int64_t> counts,
+  Widened(DType type, std::shared_ptr<const Call> inner, std::vector<int64_t> counts,
           bool packs)
       : type(type), inner(std::move(inner)), counts(std::move(counts)), packs(packs) {
     Sizes own = this->inner->sizes();
     // The f32 weight is kept, repacked or not, where the 16-bit one is a constant.
     if (packs) {
       memory.packed = own.packed ? own.packed : rounded(4 * weightCount());
-      key = "widened " + std::to_string(static_cast<int>(type)) + " " +
-            this->inner->packedKey();
+      const WeightForm &form = this->inner->form();
+      weightForm = {mark + std::to_string(static_cast<int>(type)) + " " + form.stored,
+                    mark + form.packed};
     }
     memory.scratch = rounded(own.scratch);
     for (size_t i = 0; i < this->counts.size(); ++i)
@@ -92,7 +109,7 @@ public:
         memory.scratch += rounded(4 * static_cast<uint64_t>(this->counts[i]));
   }
 
-  Expected<void> pack(const void *raw, void *packed) override {
+  Expected<void> pack(const void *raw, void *packed) const override {
     if (inner->sizes().packed == 0) {
       widen(type, raw, packed, static_cast<int64_t>(weightCount()));
       return {};
@@ -103,34 +120,41 @@ public:
     return inner->pack(copy.get(), packed);
   }
 
-  Expected<void> bind(std::span<void *const> list, void *packed) override {
-    narrowOperands.assign(list.begin(), list.end());
-    wideOperands.assign(list.size(), nullptr);
-    auto *place = static_cast<std::byte *>(list[scratchOperand]);
-    wideOperands[scratchOperand] = place;
-    place += rounded(inner->sizes().scratch);
-    for (size_t i = 0; i < list.size(); ++i) {
-      if (!copied(i) || !list[i])
-        continue;
-      wideOperands[i] = place;
-      place += rounded(4 * static_cast<uint64_t>(counts[i]));
-    }
-    bool ownForm = inner->sizes().packed != 0;
-    if (packs && !ownForm)
-      wideOperands[task::MatMulB] = packed;
-    return inner->bind(wideOperands, ownForm ? packed : nullptr);
+  Expected<std::unique_ptr<Weight>> describe(void *packed) const override {
+    if (inner->sizes().packed != 0)
+      return inner->describe(packed);
+    return std::make_unique<WideWeight>(packed);
   }
 
-  bool warmUp(bool keepsMemory) noexcept override { return inner->warmUp(keepsMemory); }
+  Expected<std::unique_ptr<Frame>> frame() const override {
+    auto own = inner->frame();
+    if (!own)
+      return own;
+    auto frame = std::make_unique<WideFrame>();
+    frame->inner = std::move(*own);
+    frame->operands.resize(counts.size());
+    return frame;
+  }
 
-  bool run() noexcept override {
+  bool run(Frame &room, std::span<void *const> list,
+           const Weight *weight) const noexcept override {
+    auto &frame = static_cast<WideFrame &>(room);
+    auto *place = static_cast<std::byte *>(list[task::MatMulScratch]);
+    frame.operands[task::MatMulScratch] = place;
+    place += rounded(inner->sizes().scratch);
     // The result too: elements between its strides must come back unchanged.
-    for (size_t i = 0; i < counts.size(); ++i)
-      if (copied(i) && narrowOperands[i])
-        widen(type, narrowOperands[i], wideOperands[i], counts[i]);
-    if (!inner->run())
+    for (size_t i = 0; i < counts.size(); ++i) {
+      if (!copied(i) || !list[i])
+        continue;
+      frame.operands[i] = place;
+      widen(type, list[i], place, counts[i]);
+      place += rounded(4 * static_cast<uint64_t>(counts[i]));
+    }
+    if (packs && inner->sizes().packed == 0)
+      frame.operands[task::MatMulB] = static_cast<const WideWeight *>(weight)->address;
+    if (!inner->run(*frame.inner, frame.operands, weight))
       return false;
-    narrow(type, wideOperands[resultOperand], narrowOperands[resultOperand],
+    narrow(type, frame.operands[resultOperand], list[resultOperand],
            counts[resultOperand]);
     return true;
   }
@@ -143,33 +167,71 @@ private:
   uint64_t weightCount() const { return static_cast<uint64_t>(counts[task::MatMulB]); }
   /// Whether the operand has an f32 copy in scratch.
   bool copied(size_t i) const {
-    return i != scratchOperand && !(packs && i == task::MatMulB);
+    return i != task::MatMulScratch && !(packs && i == task::MatMulB);
   }
 
   DType type;
-  std::unique_ptr<Call> inner;
+  std::shared_ptr<const Call> inner;
   std::vector<int64_t> counts; ///< elements per operand
   bool packs;
-  std::vector<void *> narrowOperands, wideOperands;
 };
 
 } // namespace
 
-Expected<std::unique_ptr<Call>> onednn::createWidened(TaskKind kind,
-                                                      task::IntsView params) {
-  auto needs = task::operandNeeds(kind, params, Mesh());
+bool onednn::isWidened(const WeightForm &form) { return form.packed.starts_with(mark); }
+
+/// The parameters of the same call in f32.
+static task::Params widenedParams(task::Params params) {
+  std::visit(
+      [](auto &p) {
+        if constexpr (requires { p.dtype; })
+          p.dtype = PARTITA_DTYPE_F32;
+      },
+      params);
+  return params;
+}
+
+static bool packsWeight(const task::Params &params) {
+  if (auto *matmul = std::get_if<task::MatMul>(&params))
+    return matmul->b_packed;
+  return std::visit(
+      [](const auto &p) {
+        if constexpr (requires { p.weights_packed; })
+          return p.weights_packed;
+        return false;
+      },
+      params);
+}
+
+static DType typeOf(const task::Params &params) {
+  return std::visit(
+      [](const auto &p) {
+        if constexpr (requires { p.dtype; })
+          return static_cast<DType>(p.dtype);
+        return DType::F32;
+      },
+      params);
+}
+
+MadeCall onednn::createWidened(const task::Params &params, const WeightForm *form) {
+  auto needs = task::operandNeeds(params, Mesh());
   if (!needs)
     return tl::unexpected(needs.error());
-  task::Ints wide(params.begin(), params.end());
-  wide[0] = PARTITA_DTYPE_F32;
-  auto inner = Call::create(kind, wide);
+  DType type = typeOf(params);
+  std::optional<WeightForm> own;
+  if (form) {
+    std::string before = mark + std::to_string(static_cast<int>(type)) + " ";
+    if (!form->stored.starts_with(before))
+      return makeError("the weight's form is of another type");
+    own = {form->stored.substr(before.size()), form->packed.substr(strlen(mark))};
+  }
+  bool prescribes = own && !own->packed.empty();
+  auto inner = Call::create(widenedParams(params), prescribes ? &*own : nullptr);
   if (!inner)
-    return inner;
+    return tl::unexpected(inner.error());
   std::vector<int64_t> counts;
   for (const task::OperandNeed &need : *needs)
     counts.push_back(static_cast<int64_t>(need.bytes / 2));
-  bool packs = kind == TaskKind::MatMul ? task::MatMul::decode(params)->b_packed != 0
-                                        : task::Conv::decode(params)->weights_packed != 0;
-  return std::make_unique<Widened>(static_cast<DType>(params[0]), std::move(*inner),
-                                   std::move(counts), packs);
+  return std::make_unique<Widened>(type, std::move(*inner), std::move(counts),
+                                   packsWeight(params));
 }

@@ -87,10 +87,10 @@ private:
         return tl::unexpected(found.error());
       data = std::move(*found);
     }
-    if (data.type != spec.type || data.shape != spec.shape)
+    if (data.type != spec.type || data.shape != spec.layout.globalShape())
       return makeError("the model's files hold another type or shape than the program");
-    spec.fileBytes =
-        static_cast<uint64_t>(elementCount(spec.shape)) * byteWidth(spec.type);
+    spec.fileBytes = static_cast<uint64_t>(elementCount(spec.layout.globalShape())) *
+                     byteWidth(spec.type);
     if (data.file.empty()) {
       if (data.bytes.size() != spec.fileBytes)
         return makeError("expected " + std::to_string(spec.fileBytes) + " bytes, got " +

@@ -320,6 +320,57 @@ void KernelEmitter::body() {
   storeOutputs(true);
 }
 
+void KernelEmitter::emitChecks() {
+  for (auto [i, n] : llvm::enumerate(spec.nodes))
+    if (isChecked(n))
+      cast<IndexedOpInterface>(n.op).emitChecks(*this, static_cast<int>(i));
+}
+
+void KernelEmitter::checkIndices(int number, size_t which,
+                                 llvm::function_ref<Value(ValueRange)> sizeOf) {
+  int operand = node(number).reads[which];
+  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
+  Value zero = integer(0), one = integer(1);
+  SmallVector<Value> place;
+  OpBuilder::InsertionGuard guard(builder);
+  for (int64_t size : from.view.shape()) {
+    auto loop = scf::ForOp::create(builder, location, zero, integer(size), one);
+    builder.setInsertionPointToStart(loop.getBody());
+    place.push_back(loop.getInductionVar());
+  }
+  Value index = loadAt(operand, place), size = sizeOf(place);
+  if (index.getType().getIntOrFloatBitWidth() < 64)
+    index = arith::ExtSIOp::create(builder, location, builder.getI64Type(), index);
+  // -size … size-1 is 0 … 2·size-1, to which a larger or smaller one does not come.
+  Value moved = arith::AddIOp::create(builder, location, index, size);
+  Value both = arith::AddIOp::create(builder, location, size, size);
+  Value isOutside =
+      arith::CmpIOp::create(builder, location, arith::CmpIPredicate::uge, moved, both);
+  auto branch = scf::IfOp::create(builder, location, isOutside, /*withElse=*/false);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+  leaveWord(number, index, size);
+}
+
+/// The members of partita_status, unless there is a finding already.
+void KernelEmitter::leaveWord(int number, Value index, Value size) {
+  Type i64 = builder.getI64Type();
+  auto member = [&](int32_t at) -> Value {
+    return LLVM::GEPOp::create(builder, location, status.getType(), i64, status,
+                               ArrayRef<LLVM::GEPArg>{at});
+  };
+  Value code = LLVM::LoadOp::create(builder, location, i64, member(0));
+  Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq, code,
+                                        integer(PARTITA_STATUS_OK));
+  auto branch = scf::IfOp::create(builder, location, isFirst, /*withElse=*/false);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+  auto before = ArrayRef(spec.nodes).take_front(static_cast<size_t>(number));
+  Value values[] = {integer(PARTITA_STATUS_INDEX), index, size,
+                    integer(llvm::count_if(before, isChecked))};
+  for (auto [i, value] : llvm::enumerate(values))
+    LLVM::StoreOp::create(builder, location, value, member(static_cast<int32_t>(i)));
+}
+
 void KernelEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return body();
@@ -337,8 +388,8 @@ void KernelEmitter::emit() {
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
   size_t count =
       spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
-  bool hasScalars = spec.numScalars != 0;
-  SmallVector<Type> types(count + hasScalars, pointer);
+  bool hasScalars = spec.numScalars != 0, checks = llvm::any_of(spec.nodes, isChecked);
+  SmallVector<Type> types(count + hasScalars + checks, pointer);
   auto function = func::FuncOp::create(builder, location, symbol + "_body",
                                        builder.getFunctionType(types, {}));
   function.setPrivate();
@@ -351,21 +402,25 @@ void KernelEmitter::emit() {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(function.addEntryBlock());
   pointers.assign(function.getArguments().begin(), function.getArguments().end());
+  if (checks)
+    status = pointers.pop_back_val();
   if (hasScalars)
     scalars = pointers.pop_back_val();
   point.assign(spec.domain.size(), nullptr);
   scopes.emplace_back();
+  emitChecks();
   outerLoops(0);
   func::ReturnOp::create(builder, location);
   emitEntry(function);
 }
 
-/// void kernel(void *const *buffers, const int64_t *scalars)
+/// partita_kernel_fn
 void KernelEmitter::emitEntry(func::FuncOp function) {
   builder.setInsertionPointAfter(function);
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto entry = func::FuncOp::create(builder, location, symbol,
-                                    builder.getFunctionType({pointer, pointer}, {}));
+  auto entry =
+      func::FuncOp::create(builder, location, symbol,
+                           builder.getFunctionType({pointer, pointer, pointer}, {}));
   builder.setInsertionPointToStart(entry.addEntryBlock());
   SmallVector<Value> arguments;
   for (unsigned i = 0; i < pointers.size(); ++i) {
@@ -376,6 +431,8 @@ void KernelEmitter::emitEntry(func::FuncOp function) {
   }
   if (scalars)
     arguments.push_back(entry.getArgument(1));
+  if (status)
+    arguments.push_back(entry.getArgument(2));
   func::CallOp::create(builder, location, function, arguments);
   func::ReturnOp::create(builder, location);
 }

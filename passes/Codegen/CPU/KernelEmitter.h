@@ -2,8 +2,10 @@
 //
 // Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses:
 //
-//   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch, ptr scalars)
+//   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch, ptr scalars,
+//               ptr status)
 //
+//   for each checked node: a loop over its indices
 //   for outer dims:
 //     for each Row node: its passes over the row
 //     for row dims: store the outputs
@@ -62,6 +64,12 @@ public:
   /// An element of an Indexed node's operand.
   mlir::Value loadAt(int operand, llvm::ArrayRef<mlir::Value> index);
 
+  /// Leaves word if an element of the Indexed node's operand `which`, an integer, is no
+  /// index of its dim: `sizeOf` tells the dim's size by the element's place. A loop of
+  /// its own, so that the one that computes stays free of branches.
+  void checkIndices(int number, size_t which,
+                    llvm::function_ref<mlir::Value(mlir::ValueRange place)> sizeOf);
+
   /// Scalar `which` of an Indexed node: i64.
   mlir::Value scalar(int number, int which);
 
@@ -84,6 +92,8 @@ private:
   mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
   mlir::Value rowPosition();
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Type type);
+  void emitChecks();
+  void leaveWord(int number, mlir::Value index, mlir::Value size);
   void outerLoops(size_t dim);
   void body();
   void storeOutputs(bool perRow);
@@ -97,6 +107,7 @@ private:
   llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
   llvm::SmallVector<mlir::Value> pointers;
   mlir::Value scalars; ///< pointer to them; null without
+  mlir::Value status;  ///< likewise
   llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
   llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
 };

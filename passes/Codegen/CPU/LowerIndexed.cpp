@@ -11,8 +11,9 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// An index from data: negative ones count from the end. One outside the dim reads the
-/// nearest element instead of other memory: a kernel cannot fail.
+/// An index from data: negative ones count from the end. One outside the dim has been
+/// reported by the checks; it reads the nearest element, not other memory, until the
+/// kernel has come to its end.
 static Value dataIndex(KernelEmitter &e, Value index, int64_t size) {
   OpBuilder &b = e.builder;
   Location at = e.location;
@@ -26,8 +27,22 @@ static Value dataIndex(KernelEmitter &e, Value index, int64_t size) {
   return arith::MinSIOp::create(b, at, chosen, e.integer(size - 1));
 }
 
+/// The check of an operand whose elements are all indices of one dim.
+static void checkAll(KernelEmitter &e, int number, size_t operand, int64_t size) {
+  e.checkIndices(number, operand, [&](ValueRange) { return e.integer(size); });
+}
+
 namespace {
 struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::GatherOp> {
+  /// The indices of a masked one have been checked by the comm.local_index before.
+  bool isChecked(Operation *op) const { return !cast<graph::GatherOp>(op).getMasked(); }
+  void emitChecks(Operation *op, KernelEmitter &e, int number) const {
+    auto gather = cast<graph::GatherOp>(op);
+    Shape data = shapeOf(gather.getData());
+    int64_t axis = *normalizeAxis(gather.getAxis(), data.size());
+    checkAll(e, number, 1, data[static_cast<size_t>(axis)]);
+  }
+
   Value emitElement(Operation *op, KernelEmitter &e, int number,
                     ArrayRef<Value> index) const {
     auto gather = cast<graph::GatherOp>(op);
@@ -56,6 +71,11 @@ struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::Gathe
 /// long the rank's block is, if the dim has given blocks.
 struct LocalIndexModel
     : IndexedOpInterface::ExternalModel<LocalIndexModel, comm::LocalIndexOp> {
+  bool isChecked(Operation *op) const { return true; }
+  void emitChecks(Operation *op, KernelEmitter &e, int number) const {
+    checkAll(e, number, 0, dimOf(op).size());
+  }
+
   static const DimLayout &dimOf(Operation *op) {
     return cast<comm::LocalIndexOp>(op).getLayout().getLayout().dims[0];
   }
@@ -114,6 +134,25 @@ struct LocalIndexModel
 
 struct GatherNDModel
     : IndexedOpInterface::ExternalModel<GatherNDModel, graph::GatherNDOp> {
+  bool isChecked(Operation *op) const { return true; }
+  void emitChecks(Operation *op, KernelEmitter &e, int number) const {
+    auto gather = cast<graph::GatherNDOp>(op);
+    Shape data = shapeOf(gather.getData());
+    auto batch = static_cast<size_t>(gather.getBatchDims());
+    auto depth = static_cast<size_t>(shapeOf(gather.getIndices()).back());
+    e.checkIndices(number, 1, [&](ValueRange place) {
+      Value size = e.integer(data[batch]);
+      for (size_t k = 1; k < depth; ++k) {
+        Value isDim =
+            arith::CmpIOp::create(e.builder, e.location, arith::CmpIPredicate::eq,
+                                  place.back(), e.integer(static_cast<int64_t>(k)));
+        size = arith::SelectOp::create(e.builder, e.location, isDim,
+                                       e.integer(data[batch + k]), size);
+      }
+      return size;
+    });
+  }
+
   Value emitElement(Operation *op, KernelEmitter &e, int number,
                     ArrayRef<Value> index) const {
     auto gather = cast<graph::GatherNDOp>(op);

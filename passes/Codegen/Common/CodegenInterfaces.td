@@ -64,6 +64,13 @@ def IndexedOpInterface : OpInterface<"IndexedOpInterface"> {
     InterfaceMethod<"Numbers of the rank with which elements are computed.",
       "std::vector<::partita::RankValueSpec>", "getRankValues",
       (ins "const ::partita::Mesh &":$mesh), "", [{ return {}; }]>,
+    InterfaceMethod<[{
+      Whether operands from data can name places that are not there; emitChecks then looks
+      at all of them, before any element is computed.
+    }], "bool", "isChecked", (ins), "", [{ return false; }]>,
+    InterfaceMethod<"Emits the checks; see KernelEmitter::checkIndices.", "void",
+      "emitChecks", (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node), "",
+      [{ return; }]>,
     InterfaceMethod<"The element at `index` of the result, in the compute type.",
       "::mlir::Value", "emitElement",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node,

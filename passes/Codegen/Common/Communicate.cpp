@@ -98,14 +98,13 @@ public:
 private:
   template <typename Params> Params params() const {
     Params p;
-    p.dtype = static_cast<int64_t>(type);
+    p.dtype = static_cast<uint8_t>(type);
     return p;
   }
-  LogicalResult add(TaskKind kind, task::Ints encoded,
-                    std::vector<RankValueSpec> values = {}) {
-    Task task{kind, sourceName(op)};
+  LogicalResult add(task::Params params, std::vector<RankValueSpec> values = {}) {
+    Task task{sourceName(op)};
     task.operands = {former.place(source), former.place(target)};
-    task.params = std::move(encoded);
+    task.params = std::move(params);
     task.rankValues = std::move(values);
     former.addTask(std::move(task));
     return success();
@@ -116,24 +115,24 @@ private:
   LogicalResult slice() {
     auto p = params<task::Slice>();
     p.outer = g.outer, p.parts = g.count, p.block = g.chunk * g.inner;
-    return add(TaskKind::Slice, p.encode(), {blockIndex()});
+    return add(p, {blockIndex()});
   }
   LogicalResult allGather() {
     auto p = params<task::AllGather>();
     p.outer = g.outer, p.block = g.chunk * g.inner, p.group = step.axes;
-    return add(TaskKind::AllGather, p.encode());
+    return add(p);
   }
   LogicalResult allReduce() {
     auto p = params<task::AllReduce>();
     p.reduce = static_cast<int64_t>(step.reduce);
     p.count = elements(), p.group = step.axes;
-    return add(TaskKind::AllReduce, p.encode());
+    return add(p);
   }
   LogicalResult reduceScatter() {
     auto p = params<task::ReduceScatter>();
     p.reduce = static_cast<int64_t>(step.reduce);
     p.outer = g.outer, p.block = g.chunk * g.inner, p.group = step.axes;
-    return add(TaskKind::ReduceScatter, p.encode());
+    return add(p);
   }
   /// The place that the axes leave is joined, the one they enter is split.
   LogicalResult allToAll() {
@@ -141,27 +140,25 @@ private:
     p.split_first = !g.fromFirst;
     p.outer = g.outer, p.split = g.toChunk, p.middle = g.middle, p.join = g.chunk;
     p.inner = g.inner, p.group = step.axes;
-    return add(TaskKind::AllToAll, p.encode());
+    return add(p);
   }
   LogicalResult permute() {
     auto p = params<task::Permute>();
     p.count = elements();
     auto [from, to] = permuteAxes(step);
     p.from = std::move(from), p.to = std::move(to);
-    return add(TaskKind::Permute, p.encode());
+    return add(p);
   }
   LogicalResult repad() {
     auto p = params<task::Repad>();
     p.outer = g.outer, p.from = g.chunk, p.to = g.toChunk, p.inner = g.inner;
-    return add(TaskKind::Repad, p.encode());
+    return add(p);
   }
   LogicalResult exchange() {
-    Task task{TaskKind::Exchange, sourceName(op)};
+    Task task{sourceName(op)};
     task.operands = {former.place(source), former.place(target)};
-    auto p = params<task::Exchange>();
-    task.params = p.encode();
-    task.before = step.before.str(former.mesh());
-    task.after = step.after.str(former.mesh());
+    task.params = params<task::Exchange>();
+    task.layouts = {step.before, step.after};
     former.addTask(std::move(task));
     return success();
   }
@@ -175,7 +172,7 @@ private:
                << " has no code generation";
     auto p = params<task::ToPartial>();
     p.count = elements(), p.bits = neutralBits(type, step.reduce);
-    return add(TaskKind::ToPartial, p.encode(), {blockIndex()});
+    return add(p, {blockIndex()});
   }
 
   comm::StepOpInterface op;
@@ -215,15 +212,14 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
     former.setTensor(result, target);
     if (elementCount(shapeOf(result)) == 0)
       return success();
-    Task task{TaskKind::Halo, sourceName(op)};
+    Task task{sourceName(op)};
     task.operands = {former.place(source), former.place(target)};
     task::Halo params;
     params.dtype = static_cast<int64_t>(type);
     params.bits = neutralBits(type, halo.fill);
     params.windows = halo.windows;
-    task.params = params.encode();
-    task.before = halo.before.str(former.mesh());
-    task.after = halo.positions.str(former.mesh());
+    task.params = std::move(params);
+    task.layouts = {halo.before, halo.positions};
     former.addTask(std::move(task));
     return success();
   }
@@ -261,9 +257,9 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
       for (int64_t i = 0; i < layout.rank(); ++i)
         (i < d ? p.outer : p.inner) *= layout.dims[static_cast<size_t>(i)].local();
       p.inner /= p.extent;
-      Task task{TaskKind::Mask, sourceName(op)};
+      Task task{sourceName(op)};
       task.operands = {former.place(target)};
-      task.params = p.encode();
+      task.params = p;
       if (major.blocks.empty())
         task.rankValues = {
             {PARTITA_RANK_VALID_EXTENT, major.size, major.local(), major.axes}};

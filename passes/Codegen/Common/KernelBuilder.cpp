@@ -1,6 +1,7 @@
 //===- KernelBuilder.cpp - One kernel and its task ------------------------===//
 #include "passes/Codegen/Common/KernelBuilder.h"
 
+#include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 
 #include <algorithm>
@@ -237,13 +238,28 @@ KernelSpec KernelBuilder::makeSpec() const {
   return spec;
 }
 
+bool codegen::isChecked(const KernelNode &node) {
+  return node.kind == KernelNode::Indexed &&
+         cast<IndexedOpInterface>(node.op).isChecked();
+}
+
+/// The node whose indices are looked at: comm.local_index works for the gather behind it.
+static std::string checkedName(Operation *op) {
+  if (isa<comm::LocalIndexOp>(op))
+    for (Operation *user : op->getUsers())
+      if (isa<graph::GatherOp>(user))
+        return sourceName(user);
+  return sourceName(op);
+}
+
 void KernelBuilder::finish(const std::string &source) {
   refine();
   makeAtoms();
   orderAtoms();
   mergeAtoms();
   KernelSpec spec = makeSpec();
-  Task task{TaskKind::Kernel, source};
+  Task task{source};
+  task::Kernel kernel;
   for (const Access &access : accesses) {
     // The offset is part of the kernel.
     const Storage &storage =
@@ -255,6 +271,10 @@ void KernelBuilder::finish(const std::string &source) {
     task.operands.push_back({scratch, 0, spec.scratchBytes});
   }
   task.rankValues = scalars;
-  task.kernel = former.addKernel(std::move(spec));
+  for (const KernelNode &node : spec.nodes)
+    if (isChecked(node))
+      kernel.checks.push_back(checkedName(node.op));
+  kernel.kernel = static_cast<uint32_t>(former.addKernel(std::move(spec)));
+  task.params = std::move(kernel);
   former.addTask(std::move(task));
 }

@@ -121,9 +121,10 @@ std::string KernelSpec::text() const {
 }
 
 static void printTask(raw_ostream &os, const Program &program, const Task &task) {
-  os << "task " << name(task.kind);
-  if (task.kernel >= 0)
-    os << " @" << kernelSymbol(static_cast<size_t>(task.kernel));
+  os << "task " << name(task.kind());
+  auto *kernel = std::get_if<task::Kernel>(&task.params);
+  if (kernel)
+    os << " @" << kernelSymbol(kernel->kernel);
   os << " (";
   llvm::interleaveComma(task.operands, os, [&](const Place &place) {
     if (place.storage < 0) {
@@ -136,12 +137,11 @@ static void printTask(raw_ostream &os, const Program &program, const Task &task)
       os << "+" << place.offset;
   });
   os << ")";
-  if (!task.params.empty()) {
-    os << " ";
-    printList(os, task.params);
-  }
-  if (!task.before.empty())
-    os << " from " << task.before << " to " << task.after;
+  if (!kernel)
+    os << " " << task::text(task.params);
+  if (!task.layouts.empty())
+    os << " from " << task.layouts[0].str(program.mesh) << " to "
+       << task.layouts[1].str(program.mesh);
   os << " // " << task.source << "\n";
 }
 
@@ -153,8 +153,8 @@ std::string codegen::programText(const Program &program) {
   for (const TensorEntry &tensor : program.tensors) {
     static const char *roles[] = {"input", "output", "weight"};
     os << roles[static_cast<int>(tensor.spec.role)] << " \"" << tensor.spec.name << "\" "
-       << name(tensor.spec.type) << " " << tensor.spec.layout << " in b" << tensor.storage
-       << "\n";
+       << name(tensor.spec.type) << " " << tensor.spec.layout.str(program.mesh) << " in b"
+       << tensor.storage << "\n";
   }
   for (const Task &task : program.tasks)
     printTask(os, program, task);

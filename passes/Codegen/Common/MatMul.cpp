@@ -339,13 +339,13 @@ LogicalResult Contraction::addTask() {
         {loop.size, loop.strides[Left], loop.strides[Right], loop.strides[Result]});
     standing &= loop.strides[Right] == 0;
   }
-  Task task{TaskKind::MatMul, sourceName(op)};
+  Task task{sourceName(op)};
   task.operands = {former.place(tensors[Left]), former.place(tensors[Right]),
                    former.place(tensors[Result]), Place(), Place()};
   params.b_packed =
       standing && former.isWeight(tensors[Right]) && tensors[Right].view.offset == 0;
   size_t done = addPosts(task, params);
-  task.params = params.encode();
+  task.params = std::move(params);
   if (failed(former.addEngineCall(op, std::move(task), task::MatMulScratch)))
     return failure();
   if (done != chain.size())

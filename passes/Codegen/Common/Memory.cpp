@@ -74,6 +74,22 @@ static bool isUsedInPlace(const TensorSpec &spec, const Layout &layout,
          (blocks == 1 || slice.localBytes() % PARTITA_BUFFER_ALIGNMENT == 0);
 }
 
+/// What the MPI transport collects in for one reduction: every member's copy of the part
+/// that a rank reduces.
+static int64_t stagingBytes(const Task &task) {
+  auto of = [](const auto &p, int64_t outer, int64_t elements) {
+    int64_t members = product(p.group);
+    auto width = static_cast<int64_t>(byteWidth(static_cast<DType>(p.dtype)));
+    int64_t part = (elements + members - 1) / members;
+    return members > 1 ? members * ((outer * part * width + 63) / 64 * 64) : 0;
+  };
+  if (auto *p = std::get_if<task::AllReduce>(&task.params))
+    return of(*p, 1, p->count);
+  if (auto *p = std::get_if<task::ReduceScatter>(&task.params))
+    return of(*p, p->outer, p->block * product(p->group));
+  return 0;
+}
+
 PlanMemory codegen::residentMemory(const Program &program, const Memory &memory) {
   PlanMemory plan;
   int64_t ranks = program.mesh.numRanks(), largestPart = 0;
@@ -83,7 +99,9 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   std::vector<int64_t> blocks(program.storages.size(), 1);
   for (const TensorEntry &entry : program.tensors) {
     const TensorSpec &spec = entry.spec;
-    auto whole = elementCount(spec.shape) * static_cast<int64_t>(byteWidth(spec.type));
+    const Layout &layout = spec.layout;
+    auto whole =
+        elementCount(layout.globalShape()) * static_cast<int64_t>(byteWidth(spec.type));
     auto storage = static_cast<size_t>(entry.storage);
     auto local = static_cast<int64_t>(program.storages[storage].bytes());
     if (spec.role == Role::Input)
@@ -94,7 +112,6 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     }
     if (spec.role != Role::Weight)
       continue;
-    Layout layout = *Layout::parse(spec.layout, program.mesh); // made by this folder
     blocks[storage] = product(layout.shardingAxes());
     if (!read[storage])
       continue;
@@ -106,8 +123,10 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     plan.packed += static_cast<int64_t>(bytes);
     plan.process += static_cast<int64_t>(bytes) * blocks[static_cast<size_t>(storage)];
   }
+  for (const Task &task : program.tasks)
+    plan.transport = std::max(plan.transport, stagingBytes(task));
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
-              (ranks > 1 ? largestPart : 0);
+              plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
   return plan;
 }
@@ -146,30 +165,22 @@ private:
   }
 
   void add(const Task &task) {
-    TaskSpec spec;
-    spec.kind = task.kind;
-    spec.source = task.source;
-    if (task.kernel >= 0)
-      spec.kernel = table.addKernel(kernelSymbol(static_cast<size_t>(task.kernel)));
+    TaskSpec spec{task.source, {}, task.params, {}};
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
-    spec.params = task.params;
-    if (task.kind == TaskKind::Exchange) {
-      task::Exchange params;
-      params.dtype = task.params[0];
-      params.before = table.addString(task.before);
-      params.after = table.addString(task.after);
-      spec.params = params.encode();
+    if (auto *kernel = std::get_if<task::Kernel>(&spec.params))
+      kernel->kernel = table.addKernel(kernelSymbol(kernel->kernel));
+    if (auto *exchange = std::get_if<task::Exchange>(&spec.params)) {
+      exchange->before = table.addLayout(task.layouts[0]);
+      exchange->after = table.addLayout(task.layouts[1]);
     }
-    if (task.kind == TaskKind::Halo) {
-      task::Halo params = *task::Halo::decode(task.params);
-      params.before = table.addString(task.before);
-      params.positions = table.addString(task.after);
-      spec.params = params.encode();
+    if (auto *halo = std::get_if<task::Halo>(&spec.params)) {
+      halo->before = table.addLayout(task.layouts[0]);
+      halo->positions = table.addLayout(task.layouts[1]);
     }
     for (const RankValueSpec &value : task.rankValues)
       spec.rankValues.push_back(table.addRankValue(value));
-    table.addTask(spec);
+    table.addTask(std::move(spec));
   }
 
   const Program &program;

@@ -44,6 +44,9 @@ struct KernelNode {
   bool operator==(const KernelNode &other) const;
 };
 
+/// Whether the kernel looks at the node's indices before it computes.
+bool isChecked(const KernelNode &node);
+
 /// A buffer that a kernel reads or writes. Element (i0, i1, …) of the domain is at
 /// offset + Σ i·stride.
 struct KernelOperand {
@@ -112,16 +115,18 @@ struct Place {
 };
 
 struct Task {
-  TaskKind kind = TaskKind::Kernel;
   std::string source; ///< node name
-  int kernel = -1;
   std::vector<Place> operands = {};
-  task::Ints params = {};
+  /// What it does. The numbers of a kernel are those of Program::kernels; those of
+  /// layouts (Exchange, Halo) are set when the table is written.
+  task::Params params = {};
   std::vector<RankValueSpec> rankValues = {};
   /// Engine calls: the operand that is read in packed form only, or −1.
   int packedOperand = -1;
-  /// Exchange, Halo: the layouts, whose string offsets become the parameters.
-  std::string before = {}, after = {};
+  /// Exchange, Halo: what lies where before, and after.
+  std::vector<Layout> layouts = {};
+
+  TaskKind kind() const { return kindOf(params); }
 };
 
 /// A tensor of the stage's interface. `weight`: name for the weight source; constants of

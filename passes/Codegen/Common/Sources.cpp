@@ -14,8 +14,7 @@ struct WeightModel : TaskOpInterface::ExternalModel<WeightModel, graph::WeightOp
     Value value = op->getResult(0);
     Layout layout = layoutFrom(dist::sourceLayout(op), shapeOf(value));
     TensorSpec spec{Role::Weight, codegen::dtypeOf(value),
-                    cast<graph::WeightOp>(op).getName().str(), layout.globalShape(),
-                    layout.str(former.mesh())};
+                    cast<graph::WeightOp>(op).getName().str(), layout};
     former.setTensor(value, former.weight(spec, layout.localElements(), nullptr));
     return success();
   }
@@ -29,7 +28,7 @@ struct ConstantModel : TaskOpInterface::ExternalModel<ConstantModel, graph::Cons
     Value value = op->getResult(0);
     Layout layout = Layout::replicated(shapeOf(value));
     TensorSpec spec{Role::Weight, codegen::dtypeOf(value), former.constantName(op),
-                    layout.globalShape(), layout.str(former.mesh())};
+                    layout};
     former.setTensor(value, former.weight(spec, layout.localElements(), op));
     return success();
   }

@@ -60,7 +60,7 @@ LogicalResult TaskFormer::formInputs() {
     TensorEntry entry;
     entry.spec = {Role::Input, dtypeOf(argument),
                   interfaceName(function.getArgAttr(i, "graph.name"), "input_", i),
-                  layout.globalShape(), layout.str(mesh())};
+                  layout};
     Tensor tensor = allocate(argument);
     entry.storage = tensor.storage;
     program.storages[static_cast<size_t>(tensor.storage)].input = true;
@@ -94,7 +94,7 @@ LogicalResult TaskFormer::formResults() {
     TensorEntry entry;
     entry.spec = {Role::Output, dtypeOf(value),
                   interfaceName(function.getResultAttr(i, "graph.name"), "output_", i),
-                  layout.globalShape(), layout.str(mesh())};
+                  layout};
     Tensor tensor = tensorOf(value);
     const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
     bool direct = storage.space == Space::Arena && !storage.input && !storage.output &&
@@ -196,9 +196,9 @@ void TaskFormer::copy(const Tensor &from, const Tensor &to, DType type,
     task::Copy params;
     params.dtype = static_cast<int64_t>(type);
     params.count = to.view.elements();
-    Task task{TaskKind::Copy, source};
+    Task task{source};
     task.operands = {place(from), place(to)};
-    task.params = params.encode();
+    task.params = std::move(params);
     return addTask(std::move(task));
   }
   KernelBuilder builder(*this, to.view.shape(), {});
@@ -232,9 +232,9 @@ Tensor TaskFormer::filled(Value value, const HostTensor &contents) {
   params.count = tensor.view.elements();
   std::memcpy(&params.bits, contents.bytes.data(),
               std::min(contents.bytes.size(), byteWidth(contents.type)));
-  Task task{TaskKind::Fill, sourceName(value.getDefiningOp())};
+  Task task{sourceName(value.getDefiningOp())};
   task.operands = {place(tensor)};
-  task.params = params.encode();
+  task.params = std::move(params);
   if (params.count != 0)
     addTask(std::move(task));
   return tensor;
@@ -279,26 +279,21 @@ bool TaskFormer::isAligned(const Tensor &tensor) const {
 
 LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
   onednn::setThreads(program.threads);
-  auto found = engineNeeds.find({task.kind, task.params});
-  if (found == engineNeeds.end()) {
-    auto call = onednn::Call::create(task.kind, task.params);
-    if (!call)
-      return op->emitError("cannot be run by the engine: ") << call.error().message;
-    EngineNeed need{(*call)->sizes().scratch, (*call)->sizes().packed,
-                    (*call)->packedKey()};
-    found = engineNeeds.insert({{task.kind, task.params}, need}).first;
+  // As the runtime does: the first call that reads a weight fixes its form.
+  size_t operand = onednn::Call::weightOperand(task.kind());
+  int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;
+  auto call = engineCalls.get(task.params, std::to_string(weight));
+  if (!call)
+    return op->emitError("cannot be run by the engine: ") << call.error().message;
+  onednn::Sizes sizes = (*call)->sizes();
+  if (sizes.scratch != 0) {
+    int storage = addStorage(DType::U8, static_cast<int64_t>(sizes.scratch));
+    task.operands[scratchOperand] = {storage, 0, sizes.scratch};
   }
-  const EngineNeed &need = found->second;
-  if (need.scratch != 0) {
-    int storage = addStorage(DType::U8, static_cast<int64_t>(need.scratch));
-    task.operands[scratchOperand] = {storage, 0, need.scratch};
-  }
-  if (need.packed != 0) {
-    size_t weight = onednn::Call::weightOperand(task.kind);
-    int storage = task.operands[weight].storage;
-    task.packedOperand = static_cast<int>(weight);
-    if (packed.insert({storage, need.packedKey}).second)
-      program.packed.emplace_back(storage, need.packed);
+  if (sizes.packed != 0) {
+    task.packedOperand = static_cast<int>(operand);
+    if (packed.insert({weight, (*call)->form()}).second)
+      program.packed.emplace_back(weight, sizes.packed);
   }
   addTask(std::move(task));
   return success();
@@ -306,15 +301,14 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
 
 Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
                           Operation *literal) {
-  std::string key = spec.name + "\n" + spec.layout;
+  std::string key = spec.name + "\n" + spec.layout.str(mesh());
   auto [found, added] = weightOfKey.try_emplace(key, -1);
-  Layout layout = *Layout::parse(spec.layout, mesh());
   if (added) {
     found->second = addStorage(spec.type, localElements);
     program.storages.back().space = Space::Weight;
     program.tensors.push_back({spec, found->second, literal});
   }
-  return {found->second, View::dense(layout.localShape())};
+  return {found->second, View::dense(spec.layout.localShape())};
 }
 
 const ShardingRule &TaskFormer::ruleOf(ShardingRuleOpInterface op) {

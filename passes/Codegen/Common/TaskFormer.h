@@ -14,6 +14,7 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
 #include "dialects/Dist/Dist.h"
+#include "partita/Runtime/OneDnn.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -110,11 +111,6 @@ private:
   int addKernel(KernelSpec spec);
   friend class KernelBuilder;
 
-  struct EngineNeed {
-    uint64_t scratch, packed;
-    std::string packedKey;
-  };
-
   mlir::func::FuncOp function;
   Program &program;
   Fusion fusion;
@@ -123,9 +119,9 @@ private:
   std::map<std::string, int> weightOfKey;
   /// By attributes and operand types.
   std::map<std::vector<const void *>, ShardingRule> rules;
-  std::map<std::pair<TaskKind, task::Ints>, EngineNeed> engineNeeds;
+  onednn::Calls engineCalls;
   llvm::DenseMap<mlir::Attribute, size_t> constants;
-  std::set<std::pair<int, std::string>> packed;
+  std::set<std::pair<int, onednn::WeightForm>> packed; ///< storage, form
 };
 
 /// The name by which the user knows the op.

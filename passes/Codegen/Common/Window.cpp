@@ -121,12 +121,15 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   params.weights_packed = former.isWeight(filter) && filter.view.offset == 0;
   params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2), op.getStrides(),
                                op.getDilations(), pads);
-  Task task{transposed ? TaskKind::ConvTranspose : TaskKind::Conv, sourceName(op)};
+  Task task{sourceName(op)};
   task.operands = {former.place(image), former.place(filter), former.place(target),
                    params.has_bias ? former.place(former.denseOf(op.getBias())) : Place(),
                    Place()};
   addConvPosts(op, former, task, params);
-  task.params = params.encode();
+  if (transposed)
+    task.params = task::ConvTranspose(std::move(params));
+  else
+    task.params = std::move(params);
   return former.addEngineCall(op, std::move(task), task::ConvScratch);
 }
 
@@ -168,9 +171,9 @@ struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
     params.dst_format = formatOf(target.view);
     params.spatial = spatialDims(in, out, pool.getWindow(), pool.getStrides(),
                                  pool.getDilations(), pads);
-    Task task{TaskKind::Pool, sourceName(op)};
+    Task task{sourceName(op)};
     task.operands = {former.place(image), former.place(target), Place()};
-    task.params = params.encode();
+    task.params = std::move(params);
     return former.addEngineCall(op, std::move(task), task::PoolScratch);
   }
 };

@@ -1,11 +1,14 @@
 //===- CountAllocations.cpp - Counts what a process allocates -------------===//
 //
 // Preloaded (LD_PRELOAD) into a program, it stands before every function by which user
-// code gets memory, counts the calls of all threads, and passes them on. A program that
-// looks for `count_allocations` can ask in between; the others leave their total in the
+// code gets memory, counts the calls of all threads by whose code asks (Partita's own, or
+// another library's: an engine, MPI), and passes them on. A program that looks for
+// `count_own` and `count_others` can ask in between; the others leave their totals in the
 // folder $COUNT_ALLOCATIONS, in a file named after the process.
 //
 //===----------------------------------------------------------------------===//
+#include "Asker.h"
+
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -16,7 +19,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static std::atomic<uint64_t> calls{0};
+static std::atomic<uint64_t> own{0}, others{0};
+/// Set once the libraries that are needed to look at the stack are there.
+static std::atomic<bool> looks{false};
+__attribute__((constructor)) static void atStart() { looks.store(true); }
+
+/// Inside `look` whatever is asked for is not counted, so that it cannot call itself.
+static thread_local bool looking __attribute__((tls_model("initial-exec"))) = false;
+
+__attribute__((noinline)) static void note(void *from) {
+  if (looking)
+    return;
+  looking = true;
+  bool mine = !looks.load() || counting::isOwn(counting::asker(from));
+  ++(mine ? own : others);
+  looking = false;
+}
+#define NOTE note(__builtin_return_address(0))
 
 /// The next object's function of that name.
 template <typename Function> static Function *next(const char *name) {
@@ -29,55 +48,66 @@ void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t);
 
-uint64_t count_allocations() { return calls.load(); }
+uint64_t count_own() { return own.load(); }
+uint64_t count_others() { return others.load(); }
 
 void *malloc(size_t bytes) {
-  ++calls;
+  NOTE;
   return __libc_malloc(bytes);
 }
 void *calloc(size_t count, size_t bytes) {
-  ++calls;
+  NOTE;
   return __libc_calloc(count, bytes);
 }
 void *realloc(void *old, size_t bytes) {
-  ++calls;
+  NOTE;
   return __libc_realloc(old, bytes);
 }
 void *reallocarray(void *old, size_t count, size_t bytes) {
-  ++calls;
+  NOTE;
   size_t all;
   return __builtin_mul_overflow(count, bytes, &all) ? nullptr : __libc_realloc(old, all);
 }
 void *memalign(size_t alignment, size_t bytes) {
-  ++calls;
+  NOTE;
   return __libc_memalign(alignment, bytes);
 }
-void *aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-void *valloc(size_t bytes) { return memalign(4096, bytes); }
+void *aligned_alloc(size_t alignment, size_t bytes) {
+  NOTE;
+  return __libc_memalign(alignment, bytes);
+}
+void *valloc(size_t bytes) {
+  NOTE;
+  return __libc_memalign(4096, bytes);
+}
 int posix_memalign(void **out, size_t alignment, size_t bytes) {
-  *out = memalign(alignment, bytes);
+  NOTE;
+  *out = __libc_memalign(alignment, bytes);
   return *out ? 0 : 12; // ENOMEM
 }
 
 // By system call, because the first callers come before dlsym works.
 void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
-  ++calls;
+  NOTE;
   return reinterpret_cast<void *>(
       ::syscall(SYS_mmap, at, bytes, protection, flags, file, offset));
 }
 void *mmap64(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
-  return mmap(at, bytes, protection, flags, file, offset);
+  NOTE;
+  return reinterpret_cast<void *>(
+      ::syscall(SYS_mmap, at, bytes, protection, flags, file, offset));
 }
 void *mremap(void *at, size_t bytes, size_t to, int flags, ...) {
-  ++calls;
+  NOTE;
   return reinterpret_cast<void *>(::syscall(SYS_mremap, at, bytes, to, flags, nullptr));
 }
 void *sbrk(intptr_t step) {
-  calls += step != 0;
+  if (step != 0)
+    NOTE;
   return next<void *(intptr_t)>("sbrk")(step);
 }
 int brk(void *end) {
-  ++calls;
+  NOTE;
   return next<int(void *)>("brk")(end);
 }
 }
@@ -86,12 +116,12 @@ static void leaveTotal() {
   const char *folder = std::getenv("COUNT_ALLOCATIONS");
   if (!folder)
     return;
-  uint64_t total = calls.load();
+  auto mine = static_cast<unsigned long long>(own.load());
+  auto theirs = static_cast<unsigned long long>(others.load());
   char text[512];
   std::snprintf(text, sizeof(text), "%s/%d", folder, static_cast<int>(::getpid()));
   int file = ::open(text, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  int length = std::snprintf(text, sizeof(text), "%llu %s\n",
-                             static_cast<unsigned long long>(total),
+  int length = std::snprintf(text, sizeof(text), "%llu %llu %s\n", mine, theirs,
                              program_invocation_short_name);
   (void)!::write(file, text, static_cast<size_t>(length));
   ::close(file);

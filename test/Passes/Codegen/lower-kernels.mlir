@@ -30,11 +30,11 @@
 // Heads are strides of the operands: one product per head, no transpose. Row strides of
 // 48 are those of the fused projection, 16·4 bytes the offset of its second third.
 // CHECK: task matmul (b[[QKV:[0-9]+]], b[[QKV]]+64, b{{[0-9]+}}, -
-// CHECK-SAME: [0, 4, 4, 8, 48, 1, 1, 48, 4,
+// CHECK-SAME: { m: 4, n: 4, k: 8, a_row: 48, a_col: 1, b_row: 1, b_col: 48, c_row: 4,
 // CHECK: arena {{[0-9]+}} bytes, at least {{[0-9]+}}
 
 // LLVM: llvm.func @kernel_0_body(%{{.*}}: !llvm.ptr {llvm.align = 64 : i64, llvm.noalias}
-// LLVM: llvm.func @kernel_0(%{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr)
+// LLVM: llvm.func @kernel_0(%{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr)
 func.func @main(%x: tensor<4x48xf32>, %b: tensor<4x1xf32>, %c: tensor<4x1xf32>)
     -> (tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>) {
   %0 = graph.add %x, %b : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>

@@ -5,11 +5,11 @@
 // One product with bias (operand 3), a tensor added and relu: 15 is binary-add over both
 // dims, 0 relu.
 // CHECK: task matmul (b0, w[[W:[0-9]+]], b{{[0-9]+}}, b[[BIAS:[0-9]+]], {{[-b0-9]+}}, b[[REST:[0-9]+]])
-// CHECK-SAME: 1, 1, 0, 2, 15, 0, 0, 3, 0, 0, 0, 0]
+// CHECK-SAME: bias_mask: 1, b_packed: true, post: [ { kind: 15, {{.*}} mask: 3 }, { kind: 0, {{.*}} mask: 0 } ] }
 // tanh is a kernel.
 // CHECK: task kernel
 // Two linear steps are one: 2·x + 1.
-// CHECK: task conv {{.*}}, 9, 1073741824, 1065353216, 0]
+// CHECK: task conv {{.*}} post: [ { kind: 9, alpha: 2.0, beta: 1.0, mask: 0 } ] }
 func.func @main(%x: tensor<5x8xf32>, %b: tensor<6xf32>, %r: tensor<5x6xf32>,
                 %i: tensor<1x8x6x6xf32>)
     -> (tensor<5x6xf32>, tensor<1x8x6x6xf32>) {

@@ -68,10 +68,9 @@ inline double combine(ReduceKind kind, DType type, double a, double b) {
 /// elements, from the sources of the group's members.
 struct Case {
   std::string what;
-  TaskKind kind;
   DType type;
   ReduceKind reduce = ReduceKind::Sum;
-  std::vector<int64_t> params;
+  task::Params params;
   int64_t sourceCount, targetCount;
   bool inPlace = false;
   AxisList group;
@@ -79,8 +78,8 @@ struct Case {
   std::function<double(const std::vector<int64_t> &members, int64_t me, int64_t i,
                        const std::function<double(int64_t rank, int64_t j)> &value)>
       expected;
-  /// For a halo: its layouts, whose places in the table's strings the parameters name.
-  std::string before = {}, positions = {};
+  /// For a halo: its layouts, whose numbers in the table the parameters name.
+  Layout before = {}, positions = {};
 };
 
 inline std::vector<AxisList> groupsOf(const Mesh &mesh) {
@@ -113,8 +112,7 @@ inline void addReductions(std::vector<Case> &cases, const Mesh &mesh, DType type
           p.dtype = static_cast<int64_t>(type), p.reduce = static_cast<int64_t>(kind);
           p.count = count, p.group = group;
           cases.push_back(
-              {"all-reduce", TaskKind::AllReduce, type, kind, p.encode(), count, count,
-               inPlace, group,
+              {"all-reduce", type, kind, p, count, count, inPlace, group,
                [=](const auto &members, int64_t, int64_t i, const auto &value) {
                  double x = value(members[0], i);
                  for (size_t m = 1; m < members.size(); ++m)
@@ -128,9 +126,8 @@ inline void addReductions(std::vector<Case> &cases, const Mesh &mesh, DType type
         p.dtype = static_cast<int64_t>(type), p.reduce = static_cast<int64_t>(kind);
         p.outer = outer, p.block = block, p.group = group;
         cases.push_back(
-            {"reduce-scatter", TaskKind::ReduceScatter, type, kind, p.encode(),
-             outer * n * block, outer * block, false, group,
-             [=](const auto &members, int64_t me, int64_t i, const auto &value) {
+            {"reduce-scatter", type, kind, p, outer * n * block, outer * block, false,
+             group, [=](const auto &members, int64_t me, int64_t i, const auto &value) {
                int64_t at = (i / block * n + me) * block + i % block;
                double x = value(members[0], at);
                for (size_t m = 1; m < members.size(); ++m)
@@ -148,8 +145,8 @@ inline void addMoves(std::vector<Case> &cases, const Mesh &mesh, DType type) {
     for (int64_t outer : {int64_t(1), int64_t(5)}) {
       task::AllGather p;
       p.dtype = dtype, p.outer = outer, p.block = 11, p.group = group;
-      cases.push_back({"all-gather", TaskKind::AllGather, type, ReduceKind::Sum,
-                       p.encode(), outer * 11, outer * n * 11, false, group,
+      cases.push_back({"all-gather", type, ReduceKind::Sum, p, outer * 11, outer * n * 11,
+                       false, group,
                        [=](const auto &members, int64_t, int64_t i, const auto &value) {
                          int64_t o = i / (n * 11), m = i / 11 % n;
                          return value(members[static_cast<size_t>(m)], o * 11 + i % 11);
@@ -176,14 +173,12 @@ inline void addMoves(std::vector<Case> &cases, const Mesh &mesh, DType type) {
                      ((((o * J + j) * M + m) * n + me) * S + s) * I + inner);
       };
       cases.push_back({splitFirst ? "all-to-all, split first" : "all-to-all, join first",
-                       TaskKind::AllToAll, type, ReduceKind::Sum, p.encode(), count,
-                       count, false, group, expected});
+                       type, ReduceKind::Sum, p, count, count, false, group, expected});
     }
     task::Broadcast b;
     b.dtype = dtype, b.count = 100, b.root = n - 1, b.group = group;
     for (bool inPlace : {false, true})
-      cases.push_back({"broadcast", TaskKind::Broadcast, type, ReduceKind::Sum,
-                       b.encode(), 100, 100, inPlace, group,
+      cases.push_back({"broadcast", type, ReduceKind::Sum, b, 100, 100, inPlace, group,
                        [=](const auto &members, int64_t, int64_t i, const auto &value) {
                          return value(members[static_cast<size_t>(n - 1)], i);
                        }});
@@ -200,8 +195,7 @@ inline void addPermutes(std::vector<Case> &cases, const Mesh &mesh, DType type) 
   p.from = {mesh.whole(0), mesh.whole(1)};
   p.to = {mesh.whole(1), mesh.whole(0)};
   int64_t a = mesh.axes()[0].size, b = mesh.axes()[1].size;
-  cases.push_back({"permute", TaskKind::Permute, type, ReduceKind::Sum, p.encode(), 9, 9,
-                   false, mesh.all(),
+  cases.push_back({"permute", type, ReduceKind::Sum, p, 9, 9, false, mesh.all(),
                    [=](const auto &, int64_t me, int64_t i, const auto &value) {
                      return value(me % b * a + me / b, i);
                    }});
@@ -230,8 +224,8 @@ inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
       p.dtype = static_cast<int64_t>(type), p.bits = task::elementBits(type, 5);
       p.windows = {{1, s.stride, s.reach, s.low}};
       cases.push_back(
-          {"halo", TaskKind::Halo, type, ReduceKind::Sum, p.encode(), 2 * rowBlock * 3,
-           2 * extent * 3, false, group,
+          {"halo", type, ReduceKind::Sum, p, 2 * rowBlock * 3, 2 * extent * 3, false,
+           group,
            [=](const auto &members, int64_t me, int64_t i, const auto &value) -> double {
              int64_t row = me * block * s.stride - s.low + i / 3 % extent;
              if (row < 0 || row >= s.rows)
@@ -239,7 +233,7 @@ inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
              int64_t at = (i / 3 / extent * rowBlock + row % rowBlock) * 3 + i % 3;
              return value(members[static_cast<size_t>(row / rowBlock)], at);
            },
-           before.str(mesh), positions.str(mesh)});
+           before, positions});
     }
 }
 
@@ -263,15 +257,12 @@ inline TaskTable tableOf(const Mesh &mesh, const std::vector<Case> &cases) {
   uint32_t source = builder.addBuffer(Space::Arena, 0, bytes);
   uint32_t target = builder.addBuffer(Space::Arena, bytes, bytes);
   for (const Case &c : cases) {
-    std::vector<int64_t> params = c.params;
-    if (c.kind == TaskKind::Halo) {
-      task::Halo halo = *task::Halo::decode(params);
-      halo.before = builder.addString(c.before);
-      halo.positions = builder.addString(c.positions);
-      params = halo.encode();
+    task::Params params = c.params;
+    if (auto *halo = std::get_if<task::Halo>(&params)) {
+      halo->before = builder.addLayout(c.before);
+      halo->positions = builder.addLayout(c.positions);
     }
-    builder.addTask({.kind = c.kind,
-                     .source = c.what,
+    builder.addTask({.source = c.what,
                      .operands = {source, c.inPlace ? source : target},
                      .params = params});
   }

@@ -55,10 +55,9 @@ TEST_CASE("an exchange moves any layout to any other") {
       uint32_t y = builder.addBuffer(Space::Arena, 4096, 4096);
       task::Exchange p;
       p.dtype = static_cast<int64_t>(DType::I32);
-      p.before = builder.addString(before);
-      p.after = builder.addString(after);
-      builder.addTask(
-          {.kind = TaskKind::Exchange, .operands = {x, y}, .params = p.encode()});
+      p.before = builder.addLayout(*Layout::parse(before, mesh));
+      p.after = builder.addLayout(*Layout::parse(after, mesh));
+      builder.addTask({.operands = {x, y}, .params = p});
       std::string blob = builder.finish();
       auto table = TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
       INFO(before << " to " << after);
@@ -116,9 +115,9 @@ TEST_CASE("a halo fetches windows from any layout, corners and partial values to
     p.dtype = static_cast<int64_t>(DType::F32);
     p.bits = task::elementBits(DType::F32, -std::numeric_limits<double>::infinity());
     p.windows = halo.windows;
-    p.before = builder.addString(c.before);
-    p.positions = builder.addString(c.positions);
-    builder.addTask({.kind = TaskKind::Halo, .operands = {x, y}, .params = p.encode()});
+    p.before = builder.addLayout(halo.before);
+    p.positions = builder.addLayout(halo.positions);
+    builder.addTask({.operands = {x, y}, .params = p});
     std::string blob = builder.finish();
     auto table = TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
     INFO(c.before << " to " << c.positions);

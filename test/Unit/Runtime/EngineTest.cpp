@@ -107,13 +107,13 @@ double unary(int64_t kind, double x, double alpha, double beta) {
 /// Operands of a call, bound and run with exactly the scratch and packed bytes that the
 /// call asked for.
 struct Prepared {
-  std::unique_ptr<Call> call;
+  std::shared_ptr<const Call> call;
   std::unique_ptr<Buffer> scratch, packed;
 
-  Prepared(TaskKind kind, const std::vector<int64_t> &params,
-           std::vector<void *> operands, size_t scratchOperand) {
+  Prepared(const task::Params &params, std::vector<void *> operands,
+           size_t scratchOperand) {
     onednn::setThreads(1);
-    auto made = Call::create(kind, params);
+    auto made = Call::create(params);
     REQUIRE(made);
     call = std::move(*made);
     scratch = std::make_unique<Buffer>(DType::U8,
@@ -122,9 +122,13 @@ struct Prepared {
                                       static_cast<int64_t>(call->sizes().packed) + 1);
     operands[scratchOperand] = scratch->data;
     if (call->sizes().packed)
-      REQUIRE(call->pack(operands[Call::weightOperand(kind)], packed->data));
-    REQUIRE(call->bind(operands, call->sizes().packed ? packed->data : nullptr));
-    REQUIRE(call->run());
+      REQUIRE(call->pack(operands[Call::weightOperand(kindOf(params))], packed->data));
+    auto frame = call->frame();
+    REQUIRE(frame);
+    std::unique_ptr<Call::Weight> weight;
+    if (call->sizes().packed)
+      weight = std::move(*call->describe(packed->data));
+    REQUIRE(call->run(**frame, operands, weight.get()));
   }
 };
 } // namespace
@@ -135,7 +139,7 @@ struct Prepared {
 
 static void checkMatMul(task::MatMul p, const std::string &what) {
   auto type = static_cast<DType>(p.dtype);
-  auto needs = task::operandNeeds(TaskKind::MatMul, p.encode(), *Mesh::parse(""));
+  auto needs = task::operandNeeds(p, *Mesh::parse(""));
   REQUIRE(needs);
   std::vector<Buffer> buffers;
   std::vector<void *> operands;
@@ -147,7 +151,7 @@ static void checkMatMul(task::MatMul p, const std::string &what) {
     operands.push_back(b.data);
   if (p.bias_mask == 0)
     operands[task::MatMulBias] = nullptr;
-  Prepared run(TaskKind::MatMul, p.encode(), operands, task::MatMulScratch);
+  Prepared run(p, operands, task::MatMulScratch);
   INFO(what << " of " << name(type) << " by " << run.call->implementation());
   std::vector<int64_t> index(p.batch.size(), 0);
   double worst = 0;
@@ -300,8 +304,10 @@ template <typename Fn> static void forAll(const std::vector<int64_t> &box, Fn fn
 
 static void checkConv(task::Conv p, bool transposed, const std::string &what) {
   auto type = static_cast<DType>(p.dtype);
-  auto kind = transposed ? TaskKind::ConvTranspose : TaskKind::Conv;
-  auto needs = task::operandNeeds(kind, p.encode(), *Mesh::parse(""));
+  task::Params params = p;
+  if (transposed)
+    params = task::ConvTranspose(p);
+  auto needs = task::operandNeeds(params, *Mesh::parse(""));
   REQUIRE(needs);
   std::vector<Buffer> buffers;
   std::vector<void *> operands;
@@ -311,7 +317,7 @@ static void checkConv(task::Conv p, bool transposed, const std::string &what) {
   }
   for (Buffer &b : buffers)
     operands.push_back(b.data);
-  Prepared run(kind, p.encode(), operands, task::ConvScratch);
+  Prepared run(params, operands, task::ConvScratch);
   INFO(what << " of " << name(type) << " by " << run.call->implementation());
   std::vector<int64_t> in, out, kernel;
   for (auto &d : p.spatial) {
@@ -446,8 +452,7 @@ TEST_CASE("pool: maximum and both averages, with ceiling") {
           std::vector<int64_t> in = {10, 9}, out = {p.spatial[0].out, p.spatial[1].out};
           Buffer src(type, 2 * 5 * 90), dst(type, 2 * 5 * elementCount(out));
           src.fill(3);
-          Prepared run(TaskKind::Pool, p.encode(), {src.data, dst.data, nullptr},
-                       task::PoolScratch);
+          Prepared run(p, {src.data, dst.data, nullptr}, task::PoolScratch);
           double worst = 0;
           for (int64_t n = 0; n < 2; ++n)
             for (int64_t c = 0; c < 5; ++c)

@@ -20,7 +20,7 @@ extern "C" {
 alignas(64) unsigned char partita_task_table[65536];
 uint64_t partita_task_table_size;
 
-void misbehave(void *const *buffers, const int64_t *scalars) {
+void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status) {
   auto *mode = static_cast<const int64_t *>(buffers[0]);
   if (mode[0] == Normal || mode[1] != scalars[0])
     return;
@@ -32,7 +32,7 @@ void misbehave(void *const *buffers, const int64_t *scalars) {
   ::pause();
 }
 
-void scale(void *const *buffers, const int64_t *scalars) {
+void scale(void *const *buffers, const int64_t *scalars, partita_status *status) {
   auto *x = static_cast<const float *>(buffers[0]);
   auto *y = static_cast<float *>(buffers[1]);
   for (int64_t i = 0; i < scalars[0] * width; ++i)
@@ -64,12 +64,9 @@ struct Build {
     p.b_packed = 1, p.bias_mask = relu;
     if (relu)
       p.post.push_back({PARTITA_POST_RELU});
-    auto sizes = *onednn::querySizes(TaskKind::MatMul, p.encode(), 1);
+    auto sizes = *onednn::querySizes(p, 1);
     operands.push_back(place(Space::Arena, static_cast<int64_t>(sizes.scratch)));
-    table.addTask({.kind = TaskKind::MatMul,
-                   .source = node,
-                   .operands = operands,
-                   .params = p.encode()});
+    table.addTask({.source = node, .operands = operands, .params = p});
   }
 
   Build() {
@@ -83,52 +80,34 @@ struct Build {
     uint32_t w1 = place(Space::Weight, width * localHidden * 4);
     uint32_t b1 = place(Space::Weight, localHidden * 4);
     uint32_t w2 = place(Space::Weight, localHidden * width * 4);
-    std::string image = "[" + rowsText + ", {16}]";
-    table.addTensor({Role::Input, DType::F32, "x", {rows, width}, image, x});
-    table.addTensor({Role::Input, DType::I64, "mode", {2}, "[{2}]", mode});
-    table.addTensor({Role::Weight,
-                     DType::F32,
-                     "w1",
-                     {width, hidden},
-                     "[{16}, {32: tp}]",
-                     w1,
-                     0,
-                     w1Offset,
-                     width * hidden * 4});
-    table.addTensor({Role::Weight,
-                     DType::F32,
-                     "b1",
-                     {hidden},
-                     "[{32: tp}]",
-                     b1,
-                     0,
-                     b1Offset,
-                     hidden * 4});
-    table.addTensor({Role::Weight,
-                     DType::F32,
-                     "w2",
-                     {hidden, width},
-                     "[{32: tp}, {16}]",
-                     w2,
-                     0,
-                     w2Offset,
-                     hidden * width * 4});
-    table.addTensor({Role::Output, DType::F32, "y", {rows, width}, image, y});
+    auto layout = [&](const std::string &text) { return *Layout::parse(text, mesh); };
+    Layout image = layout("[" + rowsText + ", {16}]");
+    table.addTensor({Role::Input, DType::F32, "x", image, x});
+    table.addTensor({Role::Input, DType::I64, "mode", layout("[{2}]"), mode});
+    table.addTensor({Role::Weight, DType::F32, "w1", layout("[{16}, {32: tp}]"), w1, 0,
+                     w1Offset, width * hidden * 4});
+    table.addTensor({Role::Weight, DType::F32, "b1", layout("[{32: tp}]"), b1, 0,
+                     b1Offset, hidden * 4});
+    table.addTensor({Role::Weight, DType::F32, "w2", layout("[{32: tp}, {16}]"), w2, 0,
+                     w2Offset, hidden * width * 4});
+    table.addTensor({Role::Output, DType::F32, "y", image, y});
+    auto kernel = [&](const char *symbol) {
+      task::Kernel call;
+      call.kernel = table.addKernel(symbol);
+      return call;
+    };
     table.addTask({.source = "guard",
-                   .kernel = table.addKernel("misbehave"),
                    .operands = {mode},
+                   .params = kernel("misbehave"),
                    .rankValues = {table.addRankValue({.axes = mesh.all()})}});
     matmul("fc1", localHidden, width, {x, w1, h, b1}, true);
     matmul("fc2", width, localHidden, {h, w2, z, -1}, false);
     task::AllReduce reduce;
     reduce.count = localRows * width, reduce.group = {tp};
-    table.addTask({.kind = TaskKind::AllReduce,
-                   .source = "fc2",
-                   .operands = {z, z},
-                   .params = reduce.encode()});
+    table.addTask({.source = "fc2", .operands = {z, z}, .params = reduce});
     table.addTask({.source = "scale",
-                   .kernel = table.addKernel("scale"),
                    .operands = {z, y},
+                   .params = kernel("scale"),
                    .rankValues = {table.addRankValue(
                        {PARTITA_RANK_VALID_EXTENT, rows, localRows, {dp}})}});
     table.setMemory(arena, weights, 0);

@@ -1,17 +1,20 @@
 //===- TaskTable.h - Building and reading task tables -----------*- C++ -*-===//
 //
-// The C++ side of partita/Abi/TaskTable.h, which defines the records and what each
-// task kind means. The code generator fills a TaskTableBuilder and embeds the bytes;
-// the runtime reads them back through TaskTable, which checks every index, range and
-// size first, so that a damaged bundle is an error and never a crash.
+// The list of calls that every rank of a stage walks. On disk it is a FlatBuffer
+// (lib/Base/Bundle/TaskTable.fbs; docs/task-table.md says why it is as it is). In memory
+// a task is a variant of the kinds' parameters, which are the structs that the schema's
+// compiler generates: a field is written down once, in the schema.
+//
+// The code generator fills a TaskTableBuilder and embeds the bytes; the runtime reads
+// them back through TaskTable, which checks every index, range and size first, so that a
+// damaged bundle is an error and never a crash.
 //
 //   TaskTableBuilder table(mesh);
 //   uint32_t x = table.addBuffer(Space::Arena, 0, 4096);
 //   …
 //   task::AllReduce call;
-//   call.dtype = int64_t(DType::F32); call.count = 1024; call.group = {mesh.whole(0)};
-//   table.addTask({.kind = TaskKind::AllReduce, .source = "fc1",
-//                  .operands = {x, x}, .params = call.encode()});
+//   call.dtype = uint8_t(DType::F32); call.count = 1024; call.group = {mesh.whole(0)};
+//   table.addTask({.source = "fc1", .operands = {x, x}, .params = call});
 //   std::string bytes = table.finish();
 //
 //===----------------------------------------------------------------------===//
@@ -19,171 +22,126 @@
 #define PARTITA_BASE_BUNDLE_TASKTABLE_H
 
 #include "partita/Abi/TaskTable.h"
+#include "partita/Base/Bundle/TaskTable_generated.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Layout/Mesh.h"
 
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace partita {
 
-enum class TaskKind : uint16_t {
-  Kernel = PARTITA_TASK_KERNEL,
-  MatMul = PARTITA_TASK_MATMUL,
-  Conv = PARTITA_TASK_CONV,
-  ConvTranspose = PARTITA_TASK_CONV_TRANSPOSE,
-  Pool = PARTITA_TASK_POOL,
-  AllReduce = PARTITA_TASK_ALL_REDUCE,
-  AllGather = PARTITA_TASK_ALL_GATHER,
-  ReduceScatter = PARTITA_TASK_REDUCE_SCATTER,
-  AllToAll = PARTITA_TASK_ALL_TO_ALL,
-  Permute = PARTITA_TASK_PERMUTE,
-  Broadcast = PARTITA_TASK_BROADCAST,
-  Exchange = PARTITA_TASK_EXCHANGE,
-  Slice = PARTITA_TASK_SLICE,
-  Mask = PARTITA_TASK_MASK,
-  Copy = PARTITA_TASK_COPY,
-  Repad = PARTITA_TASK_REPAD,
-  ToPartial = PARTITA_TASK_TO_PARTIAL,
-  Fill = PARTITA_TASK_FILL,
-  Start = PARTITA_TASK_START,
-  Wait = PARTITA_TASK_WAIT,
-  Halo = PARTITA_TASK_HALO,
-};
-/// "matmul", "all-reduce"…
-std::string_view name(TaskKind kind);
-/// Whether the task talks to other ranks.
-bool isCollective(TaskKind kind);
-
 //===----------------------------------------------------------------------===//
-// Parameters per kind: the fixed fields of the C struct plus the tail. `decode` checks
-// the length and that every enumeration, count and size is in range.
+// Kinds and their parameters
 //===----------------------------------------------------------------------===//
 namespace task {
 
-/// An f32 as it travels in int64 parameters.
-int64_t floatBits(float value);
-float floatFromBits(int64_t bits);
-/// The bit pattern of `value` as an element of `type` (for Fill, Mask, Repad…): the
-/// nearest value; bool is 0 or 1.
-int64_t elementBits(DType type, double value);
-
-struct PostOp {
-  int64_t kind = 0; ///< enum partita_post_op
-  float alpha = 0, beta = 0;
-  int64_t mask = 0; ///< binary ops: result dims along which the operand varies
+using Kernel = fb::KernelT;
+using MatMul = fb::MatMulT;
+using Conv = fb::ConvT;
+/// Has the parameters of Conv.
+struct ConvTranspose : Conv {
+  ConvTranspose() = default;
+  explicit ConvTranspose(Conv params) : Conv(std::move(params)) {}
 };
-bool isBinary(int64_t postKind);
+using Pool = fb::PoolT;
+using AllReduce = fb::AllReduceT;
+using AllGather = fb::AllGatherT;
+using ReduceScatter = fb::ReduceScatterT;
+using AllToAll = fb::AllToAllT;
+using Permute = fb::PermuteT;
+using Broadcast = fb::BroadcastT;
+using Exchange = fb::ExchangeT;
+using Halo = fb::HaloT;
+using Slice = fb::SliceT;
+using Mask = fb::MaskT;
+using Copy = fb::CopyT;
+using Repad = fb::RepadT;
+using ToPartial = fb::ToPartialT;
+using Fill = fb::FillT;
 
-struct BatchDim {
-  int64_t size = 1, a = 0, b = 0, c = 0; ///< extent and strides in elements
-};
-
-struct SpatialDim {
-  int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1;
-  int64_t padBegin = 0, padEnd = 0;
-};
-
-using Ints = std::vector<int64_t>;
-using IntsView = std::span<const int64_t>;
+/// What a task does, with everything but its operands. In the order of the schema's
+/// union.
+using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce,
+                            AllGather, ReduceScatter, AllToAll, Permute, Broadcast,
+                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
 enum ConvOperand { ConvSrc, ConvWeights, ConvDst, ConvBias, ConvScratch, ConvPost };
 enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
 
-struct MatMul : partita_matmul_params {
-  MatMul() : partita_matmul_params{} {}
-  std::vector<BatchDim> batch;
-  std::vector<PostOp> post;
-  Ints encode() const; ///< sets num_batch and num_post from the vectors
-  static Expected<MatMul> decode(IntsView params);
-};
-/// Also the parameters of ConvTranspose.
-struct Conv : partita_conv_params {
-  Conv() : partita_conv_params{} { groups = 1; }
-  std::vector<SpatialDim> spatial;
-  std::vector<PostOp> post;
-  Ints encode() const;
-  static Expected<Conv> decode(IntsView params);
-};
-struct Pool : partita_pool_params {
-  Pool() : partita_pool_params{} {}
-  std::vector<SpatialDim> spatial;
-  Ints encode() const;
-  static Expected<Pool> decode(IntsView params);
-};
+/// The bit pattern of `value` as an element of `type` (for Fill, Mask, Repad…): the
+/// nearest value; bool is 0 or 1.
+int64_t elementBits(DType type, double value);
+bool isBinary(int64_t postKind);
 
-/// The kinds whose tail is one axis list.
-#define PARTITA_GROUP_PARAMS(NAME, FIELDS)                                               \
-  struct NAME : FIELDS {                                                                 \
-    NAME() : FIELDS{} {}                                                                 \
-    AxisList group;                                                                      \
-    Ints encode() const;                                                                 \
-    static Expected<NAME> decode(IntsView params);                                       \
-  };
-PARTITA_GROUP_PARAMS(AllReduce, partita_all_reduce_params)
-PARTITA_GROUP_PARAMS(AllGather, partita_all_gather_params)
-PARTITA_GROUP_PARAMS(ReduceScatter, partita_reduce_scatter_params)
-PARTITA_GROUP_PARAMS(AllToAll, partita_all_to_all_params)
-PARTITA_GROUP_PARAMS(Broadcast, partita_broadcast_params)
-#undef PARTITA_GROUP_PARAMS
-
-struct Permute : partita_permute_params {
-  Permute() : partita_permute_params{} {}
-  AxisList from, to;
-  Ints encode() const;
-  static Expected<Permute> decode(IntsView params);
-};
-
-struct Halo : partita_halo_params {
-  Halo() : partita_halo_params{} {}
-  std::vector<HaloWindow> windows;
-  Ints encode() const; ///< sets num_windows from the vector
-  static Expected<Halo> decode(IntsView params);
-};
-
-/// The kinds without a tail.
-#define PARTITA_PLAIN_PARAMS(NAME, FIELDS)                                               \
-  struct NAME : FIELDS {                                                                 \
-    NAME() : FIELDS{} {}                                                                 \
-    Ints encode() const;                                                                 \
-    static Expected<NAME> decode(IntsView params);                                       \
-  };
-PARTITA_PLAIN_PARAMS(Exchange, partita_exchange_params)
-PARTITA_PLAIN_PARAMS(Slice, partita_slice_params)
-PARTITA_PLAIN_PARAMS(Mask, partita_mask_params)
-PARTITA_PLAIN_PARAMS(Copy, partita_copy_params)
-PARTITA_PLAIN_PARAMS(Repad, partita_repad_params)
-PARTITA_PLAIN_PARAMS(ToPartial, partita_to_partial_params)
-PARTITA_PLAIN_PARAMS(Fill, partita_fill_params)
-#undef PARTITA_PLAIN_PARAMS
+/// Equal bytes are equal parameters.
+std::string bytesOf(const Params &params);
+/// "{ dtype: 0, m: 5, … }": fields that differ from what the schema gives them.
+std::string text(const Params &params);
 
 /// What a task reads and writes: for each operand the bytes that the parameters imply
-/// (0: unknown, as for kernels), and whether it may be absent. Empty for Kernel.
+/// (0: unknown), and whether it may be absent. Empty for Kernel.
 struct OperandNeed {
   uint64_t bytes;
   bool optional;
 };
-Expected<std::vector<OperandNeed>> operandNeeds(TaskKind kind, IntsView params,
-                                                const Mesh &mesh);
+/// An error if a parameter is out of its range.
+Expected<std::vector<OperandNeed>> operandNeeds(const Params &params, const Mesh &mesh);
 
 } // namespace task
+
+/// The places of the kinds in task::Params.
+enum class TaskKind : uint8_t {
+  Kernel,
+  MatMul,
+  Conv,
+  ConvTranspose,
+  Pool,
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Permute,
+  Broadcast,
+  Exchange,
+  Halo,
+  Slice,
+  Mask,
+  Copy,
+  Repad,
+  ToPartial,
+  Fill,
+};
+inline TaskKind kindOf(const task::Params &params) {
+  return static_cast<TaskKind>(params.index());
+}
+/// "matmul", "all-reduce"…
+std::string_view name(TaskKind kind);
+/// Whether the task talks to other ranks.
+inline bool isCollective(TaskKind kind) {
+  return kind >= TaskKind::AllReduce && kind <= TaskKind::Halo;
+}
+/// Whether an engine does it.
+inline bool isEngineCall(TaskKind kind) {
+  return kind >= TaskKind::MatMul && kind <= TaskKind::Pool;
+}
 
 //===----------------------------------------------------------------------===//
 // Building
 //===----------------------------------------------------------------------===//
 
-enum class Space : uint32_t {
-  Arena = PARTITA_SPACE_ARENA,
-  Weight = PARTITA_SPACE_WEIGHT,
-};
-enum class Role : uint32_t {
+/// A region of the rank's memory. Only the first two are in use.
+enum class Space : uint8_t { Arena, Weight, State, Io, Host };
+enum class Role : uint8_t {
   Input = PARTITA_ROLE_INPUT,
   Output = PARTITA_ROLE_OUTPUT,
   Weight = PARTITA_ROLE_WEIGHT,
@@ -193,38 +151,33 @@ struct TensorSpec {
   Role role = Role::Input;
   DType type = DType::F32;
   std::string name;
-  std::vector<int64_t> shape; ///< global
-  std::string layout;         ///< Layout::str(mesh)
+  Layout layout; ///< of the global tensor
   uint32_t buffer = 0;
   uint32_t file = 0; ///< weights only: file index, place and bytes of the global tensor
   uint64_t fileOffset = 0, fileBytes = 0;
 };
 
 struct RankValueSpec {
-  uint32_t kind = PARTITA_RANK_BLOCK_INDEX; ///< enum partita_rank_value_kind
+  uint8_t kind = PARTITA_RANK_BLOCK_INDEX; ///< enum partita_rank_value_kind
   int64_t size = 0, block = 0;
   AxisList axes = {};
   std::vector<int64_t> listed = {}; ///< PARTITA_RANK_LISTED only
+  auto operator<=>(const RankValueSpec &) const = default;
 };
 
 struct TaskSpec {
-  TaskKind kind = TaskKind::Kernel;
   std::string source = {};            ///< source node name
-  uint32_t kernel = 0;                ///< from addKernel
   std::vector<int64_t> operands = {}; ///< from addBuffer; -1 where absent
-  std::vector<int64_t> params = {};
-  std::vector<int64_t> rankValues = {}; ///< from addRankValue
-  uint16_t stream = 0;
-  std::vector<int64_t> waits = {};
+  task::Params params = {};
+  std::vector<uint32_t> rankValues = {}; ///< from addRankValue
 };
 
-/// Collects the records of one stage. Indices are returned in order of first use;
-/// strings, int lists, kernels and rank values are de-duplicated, so equal input gives
-/// equal bytes. Nothing is checked here but by TaskTable::read, which the code generator
-/// runs on its own result.
+/// Collects the parts of one stage. Layouts, kernels and rank values are de-duplicated,
+/// so equal input gives equal bytes. Nothing is checked here but by TaskTable::read,
+/// which the code generator runs on its own result.
 class TaskTableBuilder {
 public:
-  explicit TaskTableBuilder(const Mesh &mesh);
+  explicit TaskTableBuilder(const Mesh &mesh) : mesh(mesh) {}
 
   /// Offset into the space; a multiple of PARTITA_BUFFER_ALIGNMENT.
   uint32_t addBuffer(Space space, uint64_t offset, uint64_t bytes);
@@ -232,9 +185,9 @@ public:
   /// Index of the kernel with this symbol.
   uint32_t addKernel(std::string_view symbol);
   uint32_t addRankValue(const RankValueSpec &value);
-  uint32_t addTask(const TaskSpec &task);
-  /// Offset of a string, for parameters that name one (Exchange, Halo).
-  uint32_t addString(std::string_view text);
+  /// For parameters that name one (Exchange, Halo).
+  uint32_t addLayout(const Layout &layout);
+  uint32_t addTask(TaskSpec task);
 
   /// Predicted bytes per rank; the arena and weight sizes must cover every buffer.
   void setMemory(uint64_t arenaBytes, uint64_t weightBytes, uint64_t packedBytes);
@@ -244,81 +197,92 @@ public:
   std::string finish() const;
 
 private:
-  partita_range addInts(std::span<const int64_t> values);
-
-  std::string strings;
-  std::map<std::string, uint32_t, std::less<>> stringIndex;
-  std::vector<int64_t> ints;
-  std::map<std::vector<int64_t>, uint32_t> intsIndex;
-  std::vector<partita_axis> axes;
-  std::vector<partita_buffer> buffers;
-  std::vector<partita_tensor> tensors;
-  std::vector<partita_kernel> kernels;
-  std::vector<partita_rank_value> rankValues;
-  std::vector<partita_task> tasks;
-  partita_table_header header{};
+  Mesh mesh;
+  std::vector<Layout> layouts;
+  std::map<std::string, uint32_t> layoutIndex; ///< by Layout::str
+  std::vector<fb::Buffer> buffers;
+  std::vector<TensorSpec> tensors;
+  std::vector<uint32_t> tensorLayouts;
+  std::vector<std::string> kernels;
+  std::map<std::string, uint32_t, std::less<>> kernelIndex;
+  std::vector<RankValueSpec> rankValues;
+  std::map<RankValueSpec, uint32_t> rankValueIndex;
+  std::vector<TaskSpec> tasks;
+  uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
 };
 
 //===----------------------------------------------------------------------===//
 // Reading
 //===----------------------------------------------------------------------===//
 
+struct BufferView {
+  Space space;
+  uint64_t offset, bytes;
+};
+
 struct TensorView {
   Role role;
   DType type;
   std::string_view name;
-  std::span<const int64_t> shape;
-  std::string_view layout;
-  uint32_t buffer;
-  uint32_t file;
+  uint32_t layout; ///< index
+  std::vector<int64_t> shape;
+  uint32_t buffer, file;
   uint64_t fileOffset, fileBytes;
 };
 
 struct TaskView {
-  TaskKind kind;
   std::string_view source;
-  std::string_view kernel; ///< symbol; empty unless kind is Kernel
-  std::span<const int64_t> operands, params, rankValues, waits;
-  uint16_t stream;
-  uint32_t kernelIndex;
+  std::span<const int32_t> operands; ///< −1 where absent
+  std::span<const uint32_t> rankValues;
+  task::Params params;
+
+  TaskKind kind() const { return kindOf(params); }
 };
 
-/// A checked table. Owns a copy of the bytes.
+/// A checked table. Owns a copy of the bytes, to which its names and lists point.
 class TaskTable {
 public:
   /// Checks everything; after that no accessor can fail. The error says what is wrong
   /// in which record: "task 12 (fc1, matmul): operand 2 …".
   static Expected<TaskTable> read(std::span<const std::byte> bytes);
+  TaskTable(TaskTable &&) = default;
+  TaskTable &operator=(TaskTable &&) = default;
 
   const Mesh &mesh() const { return meshOfRanks; }
-  uint64_t arenaBytes() const { return header().arena_bytes; }
-  uint64_t weightBytes() const { return header().weight_bytes; }
-  uint64_t packedBytes() const { return header().packed_bytes; }
+  uint64_t arenaBytes() const { return memory[0]; }
+  uint64_t weightBytes() const { return memory[1]; }
+  uint64_t packedBytes() const { return memory[2]; }
 
-  std::span<const partita_buffer> buffers() const;
-  size_t numTensors() const;
-  TensorView tensor(size_t index) const;
-  size_t numKernels() const;
-  const char *kernel(size_t index) const;
-  size_t numTasks() const;
-  TaskView task(size_t index) const;
+  std::span<const BufferView> buffers() const { return bufferList; }
+  const Layout &layout(size_t index) const { return layouts[index]; }
+  size_t numTensors() const { return tensors.size(); }
+  const TensorView &tensor(size_t index) const { return tensors[index]; }
+  const Layout &layoutOf(const TensorView &tensor) const {
+    return layouts[tensor.layout];
+  }
+  size_t numKernels() const { return kernels.size(); }
+  const std::string &kernel(size_t index) const { return kernels[index]; }
+  size_t numTasks() const { return tasks.size(); }
+  const TaskView &task(size_t index) const { return tasks[index]; }
+  size_t numRankValues() const { return rankValues.size(); }
   /// The value of a rank value on `rank`.
   int64_t rankValue(size_t index, int64_t rank) const;
-  /// A NUL-terminated string by its offset.
-  const char *string(uint32_t offset) const;
   /// The halo of a Halo task; its `fill` is unused, the task has the bits.
   Halo halo(const task::Halo &params) const;
 
 private:
-  struct Checker;
-  const partita_table_header &header() const {
-    return *reinterpret_cast<const partita_table_header *>(words.data());
-  }
-  template <typename T> std::span<const T> section(partita_section_id id) const;
-  std::span<const int64_t> intRange(partita_range range) const;
+  TaskTable() = default;
+  class Reader;
 
   std::vector<uint64_t> words; ///< the blob, aligned
   Mesh meshOfRanks;
+  uint64_t memory[3] = {};
+  std::vector<Layout> layouts;
+  std::vector<BufferView> bufferList;
+  std::vector<TensorView> tensors;
+  std::vector<std::string> kernels;
+  std::vector<RankValueSpec> rankValues;
+  std::vector<TaskView> tasks;
 };
 
 } // namespace partita

@@ -42,6 +42,31 @@ private:
   size_t size;
 };
 
+/// A file that is read piece by piece. Nothing of it is mapped but what `map` was asked
+/// for: a page that was touched brings its neighbours into a mapping (up to 2 MiB of
+/// them, as the system keeps the file), so what must not be there must not be mapped.
+class InputFile {
+public:
+  static Expected<std::shared_ptr<const InputFile>> open(const std::string &path);
+  ~InputFile();
+  InputFile(const InputFile &) = delete;
+  InputFile &operator=(const InputFile &) = delete;
+
+  uint64_t size() const { return bytes; }
+  /// Fills `into` from `offset` on; an error if the file ends before.
+  Expected<void> read(uint64_t offset, std::span<std::byte> into) const;
+  /// The bytes from `offset` on, in a read-only mapping of their pages alone, which goes
+  /// with the last copy of the pointer. `count` is not 0 and within the file.
+  Expected<std::shared_ptr<const std::byte>> map(uint64_t offset, uint64_t count) const;
+
+private:
+  InputFile(std::string path, int descriptor, uint64_t bytes)
+      : path(std::move(path)), descriptor(descriptor), bytes(bytes) {}
+  std::string path;
+  int descriptor;
+  uint64_t bytes;
+};
+
 } // namespace partita
 
 #endif // PARTITA_BASE_FILES_FILE_H

@@ -1,0 +1,148 @@
+//===- ExecutorTest.cpp - What ranks prepare, and share -------------------===//
+#include "partita/Runtime/Executor.h"
+
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::runtime;
+
+namespace {
+constexpr int64_t width = 64;
+
+float weightAt(int64_t i) { return static_cast<float>((i * 37 + 11) % 17) / 64 - 0.1f; }
+
+/// A row of products x ← x·w on one rank: one product per entry of `rows`, with so many
+/// rows of the input, and weight `weightOf[i]`.
+struct Chain {
+  std::vector<int64_t> rows, weightOf;
+  std::string path;
+  std::shared_ptr<const Stage> stage;
+  std::shared_ptr<WeightStore> store;
+  std::unique_ptr<LocalTeam> team = std::make_unique<LocalTeam>(1);
+  std::unique_ptr<Transport> transport = team->connect(0);
+  RankProgress progress;
+  std::unique_ptr<Executor> executor;
+
+  Chain(std::vector<int64_t> rows, std::vector<int64_t> weightOf)
+      : rows(std::move(rows)), weightOf(std::move(weightOf)) {
+    writeWeights();
+    std::string blob = table();
+    auto read = TaskTable::read(std::as_bytes(std::span(blob)));
+    REQUIRE(read);
+    stage = Stage::fromParts(std::move(*read), {});
+    auto file = InputFile::open(path);
+    REQUIRE(file);
+    store = std::make_shared<WeightStore>(
+        std::vector<std::shared_ptr<const InputFile>>{*file});
+    auto made = Executor::create(stage, store, *transport, {1, false, &progress});
+    if (!made)
+      FAIL(made.error().message);
+    executor = std::move(*made);
+  }
+  ~Chain() { std::filesystem::remove(path); }
+
+  int64_t numWeights() const {
+    return *std::max_element(weightOf.begin(), weightOf.end()) + 1;
+  }
+  void writeWeights() {
+    char name[] = "/tmp/partita-test-XXXXXX";
+    ::close(::mkstemp(name));
+    path = name;
+    std::vector<float> values(static_cast<size_t>(numWeights() * width * width));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = weightAt(static_cast<int64_t>(i));
+    REQUIRE(writeFile(
+        path, {reinterpret_cast<const char *>(values.data()), values.size() * 4}));
+  }
+
+  std::string table() const {
+    Mesh mesh = *Mesh::parse("");
+    TaskTableBuilder builder(mesh);
+    int64_t most = *std::max_element(rows.begin(), rows.end());
+    auto activation = static_cast<uint64_t>(most * width * 4);
+    uint64_t square = width * width * 4, scratch = 1 << 20;
+    uint32_t x[] = {builder.addBuffer(Space::Arena, 0, activation),
+                    builder.addBuffer(Space::Arena, activation, activation)};
+    uint32_t room = builder.addBuffer(Space::Arena, 2 * activation, scratch);
+    builder.setMemory(2 * activation + scratch,
+                      static_cast<uint64_t>(numWeights()) * square, 0);
+    Layout image = Layout::replicated({most, width});
+    builder.addTensor({Role::Input, DType::F32, "x", image, x[0]});
+    builder.addTensor({Role::Output, DType::F32, "y", image, x[rows.size() % 2]});
+    std::vector<uint32_t> weights;
+    for (int64_t w = 0; w < numWeights(); ++w) {
+      uint64_t at = static_cast<uint64_t>(w) * square;
+      weights.push_back(builder.addBuffer(Space::Weight, at, square));
+      builder.addTensor({Role::Weight, DType::F32, "w" + std::to_string(w),
+                         Layout::replicated({width, width}), weights.back(), 0, at,
+                         square});
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      task::MatMul p;
+      p.m = rows[i], p.n = p.k = width;
+      p.a_row = p.b_row = p.c_row = width, p.a_col = p.b_col = 1;
+      p.b_packed = 1;
+      builder.addTask({.source = "fc" + std::to_string(i),
+                       .operands = {x[i % 2], weights[static_cast<size_t>(weightOf[i])],
+                                    x[1 - i % 2], -1, room},
+                       .params = p});
+    }
+    return builder.finish();
+  }
+
+  /// The largest difference from plain loops, of the rows that all products have.
+  double run() {
+    int64_t least = *std::min_element(rows.begin(), rows.end());
+    int64_t most = *std::max_element(rows.begin(), rows.end());
+    std::vector<float> x(static_cast<size_t>(most * width)), y = x;
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(i % 7) / 8;
+    std::vector<double> now(x.begin(), x.end());
+    executor->setInput(0, reinterpret_cast<const std::byte *>(x.data()));
+    REQUIRE(executor->run());
+    executor->getOutput(1, reinterpret_cast<std::byte *>(y.data()));
+    for (int64_t w : weightOf) {
+      std::vector<double> next(now.size(), 0.0);
+      for (int64_t m = 0; m < least; ++m)
+        for (int64_t k = 0; k < width; ++k)
+          for (int64_t n = 0; n < width; ++n)
+            next[static_cast<size_t>(m * width + n)] +=
+                now[static_cast<size_t>(m * width + k)] *
+                weightAt(w * width * width + k * width + n);
+      now = next;
+    }
+    double worst = 0;
+    for (int64_t i = 0; i < least * width; ++i) {
+      auto at = static_cast<size_t>(i);
+      worst = std::max(worst, std::fabs(now[at] - y[at]) / (1e-6 + std::fabs(now[at])));
+    }
+    return worst;
+  }
+};
+
+Chain layers(int64_t count) {
+  std::vector<int64_t> each;
+  for (int64_t i = 0; i < count; ++i)
+    each.push_back(i);
+  return Chain(std::vector<int64_t>(static_cast<size_t>(count), 24), each);
+}
+} // namespace
+
+TEST_CASE("equal layers share one prepared call, whose weights are their own") {
+  Chain few = layers(12), many = layers(96);
+  CHECK(few.store->calls().size() == 1);
+  CHECK(many.store->calls().size() == few.store->calls().size());
+  CHECK(many.executor->packedBytes() == 8 * few.executor->packedBytes());
+  CHECK(few.run() < 1e-3);
+  CHECK(few.run() < 1e-3); // every address is set anew
+}
+
+TEST_CASE("calls of all shapes that read one weight share its packed form") {
+  Chain one({24}, {0}), several({24, 1, 256, 24, 3}, {0, 0, 0, 0, 0});
+  CHECK(several.run() < 1e-3);
+  CHECK(several.executor->packedBytes() == one.executor->packedBytes());
+}
