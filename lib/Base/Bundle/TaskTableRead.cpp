@@ -54,6 +54,8 @@ public:
 private:
   /// False once the lists taken together are larger than the blob.
   template <typename T> bool charge(const flatbuffers::Vector<T> *list) {
+    if (!isAligned(list))
+      return false;
     constexpr uint64_t each = flatbuffers::IndirectHelper<T>::element_stride;
     uint64_t bytes = list ? list->size() * each : 0;
     bool fits = bytes <= budget;
@@ -61,12 +63,18 @@ private:
     return fits;
   }
   bool charge(const flatbuffers::Vector<const fb::Axis *> *list) {
-    bool fits = !list || list->size() <= 64;
+    bool fits = isAligned(list) && (!list || list->size() <= 64);
     budget -= std::min<uint64_t>(budget, list ? list->size() * sizeof(fb::Axis) : 0);
     return fits && budget != 0;
   }
   static tl::unexpected<Error> tooMuch(const std::string &where) {
-    return damaged(where + ": its lists are larger than the table");
+    return damaged(where + ": its lists are larger than the table, or out of place");
+  }
+  /// The verifier looks at where a vector's length lies, not at its elements.
+  template <typename T> static bool isAligned(const flatbuffers::Vector<T> *list) {
+    constexpr size_t alignment = alignof(std::remove_pointer_t<T>);
+    return !list || list->size() == 0 ||
+           reinterpret_cast<uintptr_t>(list->Data()) % alignment == 0;
   }
 
   Expected<void> mesh() {
@@ -120,6 +128,8 @@ private:
   }
 
   Expected<void> buffers() {
+    if (!isAligned(from.buffers()))
+      return tooMuch("the list of buffers");
     table.memory[0] = from.arena_bytes();
     table.memory[1] = from.weight_bytes();
     table.memory[2] = from.packed_bytes();
