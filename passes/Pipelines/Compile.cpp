@@ -31,6 +31,7 @@ static DialectRegistry allDialects() {
 
 Compiler::Compiler(const CompileOptions &options, Progress progress)
     : context(allDialects()), options(options), progress(std::move(progress)) {
+  context.loadDialect<dist::DistDialect>(); // its attributes are made before any pass
   // Passes here are short and run on one function: threads would only cost start-up.
   context.disableMultithreading();
   context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {

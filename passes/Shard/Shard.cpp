@@ -9,7 +9,10 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <deque>
 #include <fnmatch.h>
+#include <map>
+#include <set>
 
 namespace partita {
 #define GEN_PASS_DEF_SHARDPASS
@@ -69,6 +72,39 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
 }
 
 namespace {
+/// The nodes of a plan by name and op; several of one name and op in their order.
+class PlanIndex {
+public:
+  explicit PlanIndex(const PlanStage &stage) {
+    for (const PlanNode &node : stage.nodes)
+      nodes[{node.name, node.op}].push_back(&node);
+  }
+
+  /// The next node of this name and op; null if there is none left.
+  const PlanNode *take(const std::string &name, const std::string &op) {
+    names.insert(name);
+    auto found = nodes.find({name, op});
+    if (found == nodes.end() || found->second.empty())
+      return nullptr;
+    const PlanNode *node = found->second.front();
+    found->second.pop_front();
+    return node;
+  }
+
+  /// A node that was not taken and whose name no op has; null if there is none. Others are
+  /// of ops that a planned program has instead of a node's (see rewriteForSplit).
+  const PlanNode *unknown() const {
+    for (const auto &[key, left] : nodes)
+      if (!left.empty() && !names.count(key.first))
+        return left.front();
+    return nullptr;
+  }
+
+private:
+  std::map<std::pair<std::string, std::string>, std::deque<const PlanNode *>> nodes;
+  std::set<std::string> names;
+};
+
 struct ShardPass : partita::impl::ShardPassBase<ShardPass> {
   using ShardPassBase::ShardPassBase;
 
@@ -154,31 +190,33 @@ private:
     if (stage.mesh != flow.graph.mesh.str())
       return mismatch("its mesh is \"" + stage.mesh + "\", not \"" +
                       flow.graph.mesh.str() + "\"");
-    auto ops = llvm::map_to_vector(function.front().without_terminator(),
-                                   [](Operation &op) { return &op; });
     auto differs = [&](size_t there, size_t here, const char *what) -> LogicalResult {
       if (there == here)
         return success();
       return mismatch("it has " + Twine(there) + " " + what + ", the model " +
                       Twine(here));
     };
-    if (failed(differs(stage.nodes.size(), ops.size(), "ops")) ||
-        failed(differs(stage.arguments.size(), function.getNumArguments(), "inputs")) ||
+    if (failed(differs(stage.arguments.size(), function.getNumArguments(), "inputs")) ||
         failed(differs(stage.results.size(), function.getNumResults(), "outputs")))
       return failure();
-    for (auto [i, op] : llvm::enumerate(ops)) {
-      const PlanNode &node = stage.nodes[i];
-      if (op->getName().getStringRef() != node.op)
-        return mismatch("op '" + node.name + "' is a " + node.op + " there and a " +
-                        op->getName().getStringRef() + " here");
-      if (op->getNumOperands() == 0)
+    // By name, so that a plan outlives a change in the order of ops.
+    PlanIndex index(stage);
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+      Operation *op = flow.operations[i];
+      if (!op || op->getNumOperands() == 0)
         continue;
-      const ShardingRule &rule = flow.graph.ops[flow.numArguments + i].rule;
-      auto strategy = Strategy::parse(node.strategy, flow.graph.mesh, rule);
+      const FlowOp &entry = flow.graph.ops[i];
+      StringRef kind = op->getName().getStringRef();
+      const PlanNode *node = index.take(entry.name, kind.str());
+      if (!node)
+        return mismatch("it has no " + kind + " named '" + entry.name + "'");
+      auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
       if (!strategy)
-        return mismatch("op '" + node.name + "': " + strategy.error().message);
-      dist::setStrategy(dist::findMesh(function), op, rule, *strategy);
+        return mismatch("op '" + node->name + "': " + strategy.error().message);
+      dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
     }
+    if (const PlanNode *left = index.unknown())
+      return mismatch("the model has no " + left->op + " named '" + left->name + "'");
     for (auto [i, tensor] : llvm::enumerate(stage.arguments)) {
       auto argument = function.getArgument(static_cast<unsigned>(i));
       auto layout = readLayout(function, tensor, shapeOf(argument));
