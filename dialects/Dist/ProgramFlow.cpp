@@ -72,11 +72,18 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     entry.rule = std::move(*rule);
     for (Value operand : op.getOperands())
       entry.operands.push_back(flow->valueOf.lookup(operand));
+    if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))
+      for (Attribute order : orders) {
+        auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
+        entry.operandOrder.emplace_back(dims.begin(), dims.end());
+      }
     // Tensors are called by their ONNX value name, ops by their node's.
     SmallVector<StringRef> names = valueNames(&op);
     for (Value result : op.getResults())
       entry.results.push_back(
           addValue(*flow, result, names.empty() ? entry.name : names.front().str()));
+    if (op.getNumResults() == 1 && !names.empty())
+      flow->graph.values.back().otherNames.assign(names.begin() + 1, names.end());
     flow->graph.addOp(std::move(entry));
     flow->operations.push_back(&op);
   }

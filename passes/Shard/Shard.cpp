@@ -159,6 +159,8 @@ private:
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
+    // Only hints speak of dims as the model has them.
+    function.walk([](Operation *op) { op->removeAttr("graph.operand_order"); });
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);

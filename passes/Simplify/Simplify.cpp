@@ -32,6 +32,23 @@ static void drop(Operation *op, Value operand, PatternRewriter &rewriter) {
   rewriter.replaceOp(op, operand);
 }
 
+/// Notes that the model has the dims of an operand in another order, for who speaks of
+/// them as the model has them (hints): dim d there is dim order[d] here. Gone once
+/// strategies are decided.
+static void noteOrder(ContractOp op, unsigned operand, ArrayRef<int64_t> permutation) {
+  MLIRContext *context = op.getContext();
+  SmallVector<Attribute> orders(2, DenseI64ArrayAttr::get(context, {}));
+  if (auto known = op->getAttrOfType<ArrayAttr>("graph.operand_order"))
+    orders.assign(known.begin(), known.end());
+  SmallVector<int64_t> order(permutation);
+  if (auto before = cast<DenseI64ArrayAttr>(orders[operand]).asArrayRef();
+      !before.empty())
+    for (auto [d, to] : llvm::enumerate(before))
+      order[d] = permutation[to];
+  orders[operand] = DenseI64ArrayAttr::get(context, order);
+  op->setAttr("graph.operand_order", ArrayAttr::get(context, orders));
+}
+
 namespace {
 /// contract(…, transpose(x)) → contract(…, x) with the operand's dims permuted back.
 struct AbsorbTranspose : OpRewritePattern<ContractOp> {
@@ -56,6 +73,7 @@ struct AbsorbTranspose : OpRewritePattern<ContractOp> {
       rewriter.modifyOpInPlace(op, [&] {
         op->setOperand(i, transpose.getInput());
         op.setEquation(equation);
+        noteOrder(op, i, transpose.getPermutation());
       });
       return success();
     }

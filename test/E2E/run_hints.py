@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Hints one dim of one tensor of one op of a model of the zoo at a time, 2 to 6 ways: by a
-count, by an axis, and by the name of the tensor. Every hint must be done, and the
+count, by an axis, and by names of the tensor: its node's and its own. Every hint must be done, and the
 partitioned program must compute what the model computes; only what the node alone cannot
 do may be refused, with its reason.
 
@@ -18,6 +18,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import onnx
 
 WAYS = range(2, 7)
 # What a node alone cannot do.
@@ -92,7 +94,7 @@ def tensors_of(ops):
                                      not isInput and len(types) == 1)
 
 
-def forms_of(tensor):
+def forms_of(tensor, valueNames):
     """(how, hints) for every way to say it; the entry is filled in later."""
     dims = lambda entry: [entry if d == tensor.dim else None for d in range(tensor.rank)]
     side = "in" if tensor.isInput else "out"
@@ -101,7 +103,10 @@ def forms_of(tensor):
     yield "count", lambda ways: node(ways)
     yield "axis", lambda ways: node("tp")
     if tensor.value:
-        yield "value", lambda ways: {"tensors": {tensor.node: dims("tp")}}
+        yield "node's value", lambda ways: {"tensors": {tensor.node: dims("tp")}}
+        name = valueNames.get(tensor.node)
+        if name:
+            yield "value", lambda ways: {"tensors": {name: dims(ways)}}
 
 
 class Trials:
@@ -111,6 +116,13 @@ class Trials:
         with open(os.path.join(self.folder, "case.json")) as file:
             self.shapes = list(shape_arguments(json.load(file)))
         self.model = os.path.join(self.folder, "model.onnx")
+
+    def value_names(self):
+        """The ONNX name of what a node computes, by the name of the node."""
+        nodes = onnx.load(self.model, load_external_data=False).graph.node
+        count = collections.Counter(node.name for node in nodes)
+        return {node.name: node.output[0] for node in nodes
+                if count[node.name] == 1 and len(node.output) == 1}
 
     def ops(self):
         with tempfile.TemporaryDirectory(prefix="partita-hints-") as work:
@@ -154,8 +166,9 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     trials = Trials(arguments)
+    names = trials.value_names()
     every = [(tensor, how, make(ways), ways) for tensor in tensors_of(trials.ops())
-             for how, make in forms_of(tensor) for ways in WAYS]
+             for how, make in forms_of(tensor, names) for ways in WAYS]
     if not every:
         print(f"FAILED  {arguments.model}: no op was found in its program")
         return 1
