@@ -91,8 +91,8 @@ public:
     return node;
   }
 
-  /// A node that was not taken and whose name no op has; null if there is none. Others are
-  /// of ops that a planned program has instead of a node's (see rewriteForSplit).
+  /// A node that was not taken and whose name no op has; null if there is none. Others
+  /// are of ops that a planned program has instead of a node's (see rewriteForSplit).
   const PlanNode *unknown() const {
     for (const auto &[key, left] : nodes)
       if (!left.empty() && !names.count(key.first))
