@@ -236,12 +236,11 @@ private:
     return success();
   }
 
-  /// An argument has the layout that its users agree on, else it is whole and each rank
-  /// slices what it needs. Of a weight the same is only told.
+  /// For explanations: a weight is told to have the layout in which its users read it.
   void settleSources(const FlowGraph &graph, std::vector<Strategy> &strategies) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
-      if (!op.isSource())
+      if (op.kind != FlowKind::Source)
         continue;
       auto served = serveUses(graph, strategies, op.results[0]);
       strategies[i] =

@@ -1,6 +1,8 @@
 //===- PartialFlow.cpp - Padded extents and delayed reductions ------------===//
 #include "partita/Rule/Sharding/Propagation.h"
 
+#include "partita/Rule/Sharding/OperandForm.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -263,6 +265,20 @@ static Strategy strategyOf(const FlowGraph &graph, int32_t op,
   return strategy;
 }
 
+/// An argument has the layout that its users agree on, else it is whole and each rank
+/// slices what it needs.
+static void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Argument)
+      continue;
+    auto served = serveUses(graph, strategies, op.results[0]);
+    strategies[i] = served.size() == 1 && served[0].layout.partial.empty()
+                        ? strategyForLayout(op.rule, op.rule.results[0], served[0].layout)
+                        : Strategy::replicated(op.rule);
+  }
+}
+
 std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
                                             const std::vector<AxisList> &axes,
                                             const std::vector<Seed> &seeds) {
@@ -273,5 +289,6 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
     result.push_back(
         strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
   Delayer(graph, result).run();
+  settleArguments(graph, result);
   return result;
 }

@@ -99,6 +99,9 @@ public:
     add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
   }
 
+  /// The op that computes `value` takes this many operations; without it none.
+  void work(const std::string &value, int64_t flops) { entry(value).op.flops = flops; }
+
   /// The op that computes `value` is part of a node of another name.
   void partOf(const std::string &node, const std::string &value) {
     entry(value).op.name = node;
