@@ -48,7 +48,9 @@ static Expected<std::vector<MatmulTile>> readTiles(const JsonValue &value) {
 static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel model) {
   auto units = [](const JsonValue &v) { return v.asInteger(1, 1 << 24); };
   auto ok =
-      value.allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps"})
+      value
+          .allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps",
+                      "row_bytes", "misaligned"})
           .and_then([&] { return readMember(value, "units", model.units, units); })
           .and_then([&] { return readMember(value, "tiles", model.tiles, readTiles); })
           .and_then([&] {
@@ -59,6 +61,10 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
           })
           .and_then([&] {
             return readMember(value, "fill_steps", model.fillSteps, readNonNegative);
+          })
+          .and_then([&] { return readMember(value, "row_bytes", model.rowBytes, units); })
+          .and_then([&] {
+            return readMember(value, "misaligned", model.misaligned, readFraction);
           });
   if (!ok)
     return tl::unexpected(ok.error());

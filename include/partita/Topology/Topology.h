@@ -43,6 +43,10 @@ struct MatmulModel {
   double halfTile = 0;
   /// Steps of the reduced loop that filling and draining a tile's pipeline cost.
   double fillSteps = 0;
+  /// Bytes that the rows of both operands and of the result should be a multiple of, and
+  /// the speed where they are not, as a fraction.
+  int64_t rowBytes = 1;
+  double misaligned = 1;
 };
 
 struct Device {
