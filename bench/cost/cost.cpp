@@ -32,6 +32,10 @@ static constexpr Pair pairs[] = {
     {"swap", "[{4096: dp}, {1024: tp}]", "[{4096: tp}, {1024: dp}]"},
     {"gather two", "[{4096: dp}, {1024: tp}]", "[{4096}, {1024}]"},
     {"fused", "[{1024}, {3}*{1024: tp}]", "[{1024}, {3072: tp}]"},
+    {"sub-axes", "[{4096: dp:(1)2, tp:(1)2}, {1024: tp:(2)2}, {64: dp:(2)4}]",
+     "[{4096: tp}, {1024: dp:(1)4}, {64: dp:(4)2}]"},
+    {"two kinds", "[{2: dp:(1)2}*{2048}, {1024}] partial sum {dp:(2)4}, max {tp}",
+     "[{2: tp:(1)2}*{2048: dp}, {1024: tp:(2)2}]"},
 };
 
 /// Mean microseconds of `work(i)`, called for i < count again and again.

@@ -24,12 +24,7 @@ private:
                         : reduces(digit, kind);
   }
   int freePlace(int digit) const;
-  bool extends(int at, int dim, int kind) const {
-    return at < r.atoms.size() && r.atoms[at].dim == dim && holds[at] == none &&
-           r.atoms[at].target != none && ready(r.atoms[at].target, kind);
-  }
-  void bindRun(int digit, int atom, int kind);
-  bool bind(int kind);
+  void bind(int kind);
   void reduceKind(int kind);
   int64_t moved();
   int64_t lowerBound() const;
@@ -82,47 +77,28 @@ int Volume::freePlace(int digit) const {
   return atom != none && r.atoms[atom].size == r.digits[digit].size ? atom : none;
 }
 
-/// Binds a run of digits from `atom` downwards, as far as the next ones have their
-/// targets there: one slice, or one reduce-scatter.
-void Volume::bindRun(int digit, int atom, int kind) {
-  int64_t positions = 1;
-  int dim = r.atoms[atom].dim;
-  for (int at = atom; digit != none;
-       digit = extends(at, dim, kind) ? r.atoms[at].target : none) {
-    holds[at++] = digit;
-    partial[digit] = none;
-    bound[static_cast<size_t>(digit)] = true;
-    positions *= r.digits[digit].size;
-  }
-  local /= positions;
-  if (kind != none)
-    reduced += (positions - 1) * local;
-}
-
-/// Binds one run of digits that are replicated, or partial of `kind`; false if there is
-/// nothing left to bind.
-bool Volume::bind(int kind) {
+/// Binds every digit that has a place and is replicated, or partial of `kind`. The
+/// planner binds runs of digits at once; one by one moves as much, as each reduce-scatter
+/// works on what the last one left: (1 − 1/c) + (1 − 1/d)/c is 1 − 1/(c·d). Nor does the
+/// order matter, for a place ends the path of one digit only.
+void Volume::bind(int kind) {
   for (int digit = 0; digit < r.digits.size(); ++digit) {
     if (!ready(digit, kind))
       continue;
     int atom = freePlace(digit);
     if (atom == none)
       continue;
-    // A run begins with its major-most digit: the upper neighbour brings this one along.
-    if (atom > 0 && r.atoms[atom].target == digit &&
-        extends(atom - 1, r.atoms[atom].dim, kind) &&
-        freePlace(r.atoms[atom - 1].target) == atom - 1)
-      continue;
-    bindRun(digit, atom, kind);
-    return true;
+    holds[atom] = digit;
+    partial[digit] = none;
+    bound[static_cast<size_t>(digit)] = true;
+    local /= r.digits[digit].size;
+    if (kind != none)
+      reduced += (r.digits[digit].size - 1) * local;
   }
-  return false;
 }
 
 void Volume::reduceKind(int kind) {
-  while (bind(kind))
-    while (bind(none))
-      continue;
+  bind(kind);
   int64_t positions = 1;
   for (int digit = 0; digit < r.digits.size(); ++digit)
     if (reduces(digit, kind)) {
@@ -171,8 +147,7 @@ int64_t Volume::lowerBound() const {
 }
 
 std::optional<int64_t> Volume::run() {
-  while (bind(none))
-    continue;
+  bind(none);
   for (int kind = 3; kind >= 0; --kind)
     reduceKind(kind);
   int64_t total = reduced + moved();
