@@ -7,7 +7,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Base/Layout/Reshard.h"
+#include "partita/Cost/Collective.h"
 #include "partita/Cost/ReshardVolume.h"
+#include "partita/Topology/Presets.h"
 
 #include <algorithm>
 #include <chrono>
@@ -87,6 +89,22 @@ static void allPairs(const Mesh &mesh) {
       mesh.str().c_str(), n * n, closed, form, planner, sum < 0 ? "!" : "");
 }
 
+/// The span of an axis list and the best algorithm over it, on 128 servers of 8.
+static void collectives() {
+  Mesh mesh = *Mesh::parse("dp=64,tp=16");
+  Topology topology = *serverPreset("DGX-A100");
+  topology.levels.push_back(*levelPreset("hdr"));
+  topology.levels.back().size = 128;
+  Placement placement = *Placement::create(mesh, topology);
+  double sum = 0;
+  double us = microseconds(100, [&](size_t i) {
+    Span span = placement.span(mesh.whole(static_cast<int32_t>(i % 2)));
+    sum += priceCollective(topology, span, Collective::AllReduce, 1e6).price.seconds;
+  });
+  std::printf("a collective's span, algorithm and price: %.2f us%s\n", us,
+              sum < 0 ? "!" : "");
+}
+
 int main() {
   int64_t sum = 0;
   double worst = 0;
@@ -108,6 +126,7 @@ int main() {
     }
     allPairs(mesh);
   }
+  collectives();
   std::printf("the slowest closed form: %.2f us%s\n", worst, sum < 0 ? "!" : "");
   return 0;
 }
