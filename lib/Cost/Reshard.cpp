@@ -51,15 +51,43 @@ static CollectivePrice priceExchange(const Placement &placement, const AxisList 
                          received * n / (n - 1));
 }
 
+/// Sorted, each once.
+static AxisList distinct(AxisList axes) {
+  std::sort(axes.begin(), axes.end());
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  return axes;
+}
+
+/// The axes along which a permute sends: those that leave a place and those that come to
+/// one. Whole ones where their parts do not nest.
+static AxisList permutedAxes(const Mesh &mesh, const Step &step) {
+  AxisList axes;
+  for (size_t d = 0; d < step.before.dims.size(); ++d)
+    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
+      const AxisList &before = step.before.dims[d].factors[f].axes;
+      const AxisList &after = step.after.dims[d].factors[f].axes;
+      if (before == after)
+        continue;
+      axes.insert(axes.end(), before.begin(), before.end());
+      axes.insert(axes.end(), after.begin(), after.end());
+    }
+  AxisList parts = distinct(primes(axes));
+  for (size_t i = 1; i < parts.size(); ++i)
+    if (overlap(parts[i - 1], parts[i])) {
+      for (AxisRef &ref : axes)
+        ref = mesh.whole(ref.axis);
+      return distinct(std::move(axes));
+    }
+  return parts;
+}
+
 /// Whole mesh axes that either layout splits a dim by.
 static AxisList axesOfBoth(const Mesh &mesh, const Layout &a, const Layout &b) {
   AxisList axes;
   for (const Layout *layout : {&a, &b})
     for (const AxisRef &ref : layout->shardingAxes())
       axes.push_back(mesh.whole(ref.axis));
-  std::sort(axes.begin(), axes.end());
-  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
-  return axes;
+  return distinct(std::move(axes));
 }
 
 /// Whether the pieces of the step's collective are apart in the local tensor.
@@ -86,8 +114,10 @@ StepPrice partita::priceStep(const Placement &placement, const Step &step,
     double bytes = static_cast<double>(std::max(step.before.localElements(),
                                                 step.after.localElements())) *
                    width;
+    AxisList axes =
+        step.kind == StepKind::Permute ? permutedAxes(placement.mesh(), step) : step.axes;
     collective =
-        priceCollective(placement.topology(), placement.span(step.axes), *kind, bytes);
+        priceCollective(placement.topology(), placement.span(axes), *kind, bytes);
     if (packs(step))
       result.price += onDevice(copySeconds(device, bytes));
   } else if (double bytes = localBytes(step, width)) {

@@ -19,7 +19,7 @@ double Device::peakOf(DType type) const {
       return other;
   if (double single = listed(DType::F32))
     return single;
-  double least = peak.front().second;
+  double least = peak.empty() ? 0 : peak.front().second;
   for (const auto &[listedType, rate] : peak)
     least = std::min(least, rate);
   return least;

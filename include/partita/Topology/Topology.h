@@ -59,9 +59,9 @@ struct Device {
   double launch = 0;           ///< seconds from one kernel to the next
   MatmulModel matmul;
 
-  /// Operations per second in matrix products of `type`; of the widest listed type that
-  /// can stand in for it (f32 for i32 on a device that lists only floats) if it is not
-  /// listed.
+  /// Operations per second in matrix products of `type`. One that is not listed computes
+  /// as the other 16-bit float, else as f32, else at the least rate listed; 0 without
+  /// any.
   double peakOf(DType type) const;
 };
 

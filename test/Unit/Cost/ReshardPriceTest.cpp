@@ -64,6 +64,18 @@ TEST_CASE("every kind of step has a price") {
             .price.seconds == Approx(25.6 + 5));
 }
 
+TEST_CASE("a permute sends along the axes that come and those that go") {
+  Setting s;
+  auto seconds = [&](const char *before, const char *after) {
+    return s.step(StepKind::Permute, before, after).price.seconds;
+  };
+  CHECK(seconds("[{16: tp:(1)4}, {16}]", "[{16: dp}, {16}]") == Approx(25.6 + 5));
+  CHECK(seconds("[{16: tp:(1)2}, {16}]", "[{16: tp:(4)2}, {16}]") == Approx(5.12 + 1));
+  // Other order: blocks cross both.
+  CHECK(seconds("[{16: tp:(1)2, dp}, {16}]", "[{16: dp, tp:(1)2}, {16}]") ==
+        Approx(12.8 + 5));
+}
+
 TEST_CASE("an exchange costs what is received") {
   Setting s;
   // 12 rows as 2·3 against 3·2: whoever lacks most lacks what the planner says.
