@@ -1,0 +1,46 @@
+//===- Reshard.h - Seconds of reshard steps and window exchanges -*- C++ -*-===//
+//
+// A step of the planner is a collective over the groups along its axes, whose span over
+// the levels follows from the placement, or a local copy:
+//
+//   view            nothing
+//   slice, repad    reads and writes the result
+//   to-partial      writes the block
+//   all-gather      S = the block after;  reduce-scatter, all-reduce: S = before
+//   all-to-all, permute: the block before
+//   exchange        an all-to-all over all axes that the two layouts use, in which a rank
+//                   receives as many elements as the step says
+//   window          as exchange, over the halo's axes; what surrounds it is written first
+//
+// A collective whose pieces do not lie one after the other in the local tensor (there is
+// something major to the place that changes) also packs or unpacks: reads and writes the
+// larger block once.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_COST_RESHARD_H
+#define PARTITA_COST_RESHARD_H
+
+#include "partita/Base/Layout/Halo.h"
+#include "partita/Cost/Collective.h"
+
+namespace partita {
+
+struct StepPrice {
+  Price price;
+  CollectiveAlgorithm algorithm = CollectiveAlgorithm::None;
+  double receivedBytes = 0; ///< that a rank receives, the most over all ranks
+};
+
+/// `elementBytes` bytes per element.
+StepPrice priceStep(const Placement &placement, const Step &step, int64_t elementBytes);
+
+/// All steps, one after the other.
+Price pricePlan(const Placement &placement, const ReshardPlan &plan,
+                int64_t elementBytes);
+
+/// Fetching the window buffers of `halo`.
+StepPrice priceWindow(const Placement &placement, const Halo &halo, int64_t elementBytes);
+
+} // namespace partita
+
+#endif // PARTITA_COST_RESHARD_H

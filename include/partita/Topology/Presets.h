@@ -1,0 +1,27 @@
+//===- Presets.h - Devices and servers that are known by name ---*- C++ -*-===//
+#ifndef PARTITA_TOPOLOGY_PRESETS_H
+#define PARTITA_TOPOLOGY_PRESETS_H
+
+#include "partita/Topology/Topology.h"
+
+#include <optional>
+
+namespace partita {
+
+/// "V100-16GB", "V100-32GB", "A100-80GB", "H100-80GB", "cpu-core".
+std::optional<Device> devicePreset(std::string_view name);
+std::vector<std::string> devicePresetNames();
+
+/// A server: a device, the levels inside it and its host. "DGX-V100", "DGX-A100",
+/// "DGX-H100", "cpu-host".
+std::optional<Topology> serverPreset(std::string_view name);
+std::vector<std::string> serverPresetNames();
+
+/// A level without its size: "nvlink2", "nvlink3", "nvlink4", "edr", "hdr", "ndr",
+/// "shared-memory".
+std::optional<Level> levelPreset(std::string_view name);
+std::vector<std::string> levelPresetNames();
+
+} // namespace partita
+
+#endif // PARTITA_TOPOLOGY_PRESETS_H

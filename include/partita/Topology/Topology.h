@@ -1,0 +1,111 @@
+//===- Topology.h - Devices and the links between them ----------*- C++ -*-===//
+//
+// A topology is one kind of device, repeated along a row of *levels* from inside out:
+// the 8 devices of a server behind NVLink, 16 servers of a rack behind their adapters,
+// 8 racks behind a spine. Device numbers are row-major with the innermost level minor, so
+// device 13 of levels 8, 16 is device 5 of server 1.
+//
+// A level says what joins its members: bandwidth is what one device can send and, at the
+// same time, receive through it. Traffic between two devices goes through the links of
+// the outermost level at which they differ.
+//
+// Bandwidths, peaks and memory are the data sheet's; what software reaches of them is
+// said by the efficiencies beside them, which are measured once per device, never fitted
+// to a model.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_TOPOLOGY_TOPOLOGY_H
+#define PARTITA_TOPOLOGY_TOPOLOGY_H
+
+#include "partita/Base/DType.h"
+#include "partita/Base/Error.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace partita {
+
+/// Block of a matrix product that one unit of a device computes at a time.
+struct MatmulTile {
+  int64_t m = 1, n = 1;
+  bool operator==(const MatmulTile &) const = default;
+};
+
+/// How fast matrix products run; see Cost/Matmul.h for the formula that it feeds.
+struct MatmulModel {
+  int64_t units = 1; ///< that compute tiles at once: multiprocessors, or cores
+  std::vector<MatmulTile> tiles{{1, 1}}; ///< that the engine has kernels for
+  double efficiency = 1;                 ///< of the peak, for endless matrices
+  /// Tile m·n/(m+n) at which loading a tile's operands takes as long as computing it.
+  double halfTile = 0;
+  /// Steps of the reduced loop that filling and draining a tile's pipeline cost.
+  double fillSteps = 0;
+  /// Bytes that the rows of both operands and of the result should be a multiple of, and
+  /// the speed where they are not, as a fraction.
+  int64_t rowBytes = 1;
+  double misaligned = 1;
+};
+
+struct Device {
+  std::string name;
+  std::vector<std::pair<DType, double>>
+      peak;                    ///< FLOP/s, or integer operations per second
+  int64_t memory = 0;          ///< bytes
+  double memoryBandwidth = 0;  ///< bytes/s, the data sheet's
+  double memoryEfficiency = 1; ///< of it, for long streams
+  double launch = 0;           ///< seconds from one kernel to the next
+  MatmulModel matmul;
+
+  /// Operations per second in matrix products of `type`. One that is not listed computes
+  /// as the other 16-bit float, else as f32, else at the least rate listed; 0 without
+  /// any.
+  double peakOf(DType type) const;
+};
+
+struct Level {
+  std::string name;
+  int64_t size = 1;     ///< members: devices, or units of the level inside
+  double bandwidth = 0; ///< bytes/s per device and direction
+  double latency = 0;   ///< seconds per message
+  /// How many times more the members can send than what is above them can carry, ≥ 1.
+  double oversubscription = 1;
+  double efficiency = 1; ///< of the bandwidth, for long messages
+  /// Bytes up to which a collective runs at half of that.
+  double ramp = 0;
+
+  /// Bytes/s that a device gets through this level with long messages when all devices
+  /// send.
+  double effective() const { return bandwidth * efficiency / oversubscription; }
+};
+
+struct Host {
+  int64_t memory = 0;   ///< bytes per device
+  double bandwidth = 0; ///< bytes/s per device and direction
+};
+
+struct Topology {
+  /// So that costs per level fit in an array.
+  static constexpr size_t maxLevels = 8;
+
+  Device device;
+  std::vector<Level> levels; ///< from inside out
+  Host host;
+
+  /// Product of the level sizes; 1 without levels.
+  int64_t numDevices() const;
+  /// Devices in one unit of level `level`: the product of the sizes up to it.
+  int64_t unit(size_t level) const;
+};
+
+/// Reads a cluster file, described in docs/topology.md. An error names the file, the
+/// member and the value.
+Expected<Topology> readTopologyFile(const std::string &path);
+/// The same from a text; `file` is used in messages only.
+Expected<Topology> readTopology(std::string_view text, const std::string &file);
+
+} // namespace partita
+
+#endif // PARTITA_TOPOLOGY_TOPOLOGY_H

@@ -1,0 +1,64 @@
+//===- Compute.cpp - Matrix products and fused groups ---------------------===//
+#include "partita/Cost/Compute.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace partita;
+
+static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+double partita::matmulArithmetic(const Device &device, DType type,
+                                 const MatmulShape &shape) {
+  if (shape.flops() == 0)
+    return 0;
+  const MatmulModel &model = device.matmul;
+  double perUnit =
+      device.peakOf(type) / static_cast<double>(model.units) * model.efficiency;
+  auto width = static_cast<int64_t>(byteWidth(type));
+  if (shape.n * width % model.rowBytes || shape.k * width % model.rowBytes)
+    perUnit *= model.misaligned;
+  double best = std::numeric_limits<double>::infinity();
+  for (const MatmulTile &tile : model.tiles) {
+    int64_t tiles = shape.batch * ceilDiv(shape.m, tile.m) * ceilDiv(shape.n, tile.n);
+    auto rounds = static_cast<double>(ceilDiv(tiles, model.units));
+    auto m = static_cast<double>(tile.m), n = static_cast<double>(tile.n);
+    double ratio = m * n / (m + n);
+    double reuse = ratio / (ratio + model.halfTile);
+    double steps = static_cast<double>(shape.k) + model.fillSteps;
+    best = std::min(best, rounds * 2 * m * n * steps / (perUnit * reuse));
+  }
+  return best;
+}
+
+double partita::matmulSeconds(const Device &device, DType type,
+                              const MatmulShape &shape) {
+  auto batch = static_cast<double>(shape.batch), m = static_cast<double>(shape.m),
+       n = static_cast<double>(shape.n), k = static_cast<double>(shape.k);
+  double bytes = batch * (m * k + k * n + m * n) * static_cast<double>(byteWidth(type));
+  return std::hypot(matmulArithmetic(device, type, shape), streamSeconds(device, bytes)) +
+         device.launch;
+}
+
+double partita::matmulEfficiency(const Device &device, DType type,
+                                 const MatmulShape &shape) {
+  return shape.flops() / (device.peakOf(type) * matmulSeconds(device, type, shape));
+}
+
+double partita::streamSeconds(const Device &device, double bytes) {
+  return bytes / (device.memoryBandwidth * device.memoryEfficiency);
+}
+
+double partita::groupBytes(std::span<const GroupValue> values) {
+  double bytes = 0;
+  for (const GroupValue &value : values)
+    if (!value.made || value.used)
+      bytes += value.bytes;
+  return bytes;
+}
+
+double partita::groupSeconds(const Device &device, double bytes, double operations) {
+  return std::max(streamSeconds(device, bytes), operations / device.peakOf(DType::F32)) +
+         device.launch;
+}

@@ -1,0 +1,153 @@
+//===- Reshard.cpp - Seconds of reshard steps and window exchanges --------===//
+#include "partita/Cost/Reshard.h"
+
+#include "partita/Cost/Local.h"
+
+#include <algorithm>
+#include <optional>
+
+using namespace partita;
+
+static std::optional<Collective> collectiveOf(StepKind kind) {
+  switch (kind) {
+  case StepKind::AllGather:
+    return Collective::AllGather;
+  case StepKind::ReduceScatter:
+    return Collective::ReduceScatter;
+  case StepKind::AllReduce:
+    return Collective::AllReduce;
+  case StepKind::AllToAll:
+    return Collective::AllToAll;
+  case StepKind::Permute:
+    return Collective::Permute;
+  default:
+    return std::nullopt;
+  }
+}
+
+/// Bytes that a step without a collective moves in local memory.
+static double localBytes(const Step &step, double elementBytes) {
+  auto after = static_cast<double>(step.after.localElements()) * elementBytes;
+  switch (step.kind) {
+  case StepKind::Slice:
+  case StepKind::Repad:
+    return 2 * after;
+  case StepKind::ToPartial:
+    return after;
+  default:
+    return 0;
+  }
+}
+
+/// Every rank receives `received` bytes from the others of its group, as in an all-to-all
+/// of as much more as a rank keeps.
+static CollectivePrice priceExchange(const Placement &placement, const AxisList &axes,
+                                     double received) {
+  Span span = placement.span(axes);
+  auto n = static_cast<double>(span.size());
+  if (n == 1 || received == 0)
+    return {};
+  return priceCollective(placement.topology(), span, Collective::AllToAll,
+                         received * n / (n - 1));
+}
+
+/// Sorted, each once.
+static AxisList distinct(AxisList axes) {
+  std::sort(axes.begin(), axes.end());
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  return axes;
+}
+
+/// The axes along which a permute sends: those that leave a place and those that come to
+/// one. Whole ones where their parts do not nest.
+static AxisList permutedAxes(const Mesh &mesh, const Step &step) {
+  AxisList axes;
+  for (size_t d = 0; d < step.before.dims.size(); ++d)
+    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
+      const AxisList &before = step.before.dims[d].factors[f].axes;
+      const AxisList &after = step.after.dims[d].factors[f].axes;
+      if (before == after)
+        continue;
+      axes.insert(axes.end(), before.begin(), before.end());
+      axes.insert(axes.end(), after.begin(), after.end());
+    }
+  AxisList parts = distinct(primes(axes));
+  for (size_t i = 1; i < parts.size(); ++i)
+    if (overlap(parts[i - 1], parts[i])) {
+      for (AxisRef &ref : axes)
+        ref = mesh.whole(ref.axis);
+      return distinct(std::move(axes));
+    }
+  return parts;
+}
+
+/// Whole mesh axes that either layout splits a dim by.
+static AxisList axesOfBoth(const Mesh &mesh, const Layout &a, const Layout &b) {
+  AxisList axes;
+  for (const Layout *layout : {&a, &b})
+    for (const AxisRef &ref : layout->shardingAxes())
+      axes.push_back(mesh.whole(ref.axis));
+  return distinct(std::move(axes));
+}
+
+/// Whether the pieces of the step's collective are apart in the local tensor.
+static bool packs(const Step &step) {
+  StepGeometry g = stepGeometry(step);
+  if (step.kind == StepKind::AllToAll)
+    return g.outer > 1 || g.middle > 1 || g.chunk > 1;
+  return (step.kind == StepKind::AllGather || step.kind == StepKind::ReduceScatter) &&
+         g.outer > 1;
+}
+
+StepPrice partita::priceStep(const Placement &placement, const Step &step,
+                             int64_t elementBytes) {
+  const Device &device = placement.topology().device;
+  auto width = static_cast<double>(elementBytes);
+  StepPrice result;
+  result.receivedBytes = static_cast<double>(step.receivedElements) * width;
+  CollectivePrice collective;
+  if (step.kind == StepKind::Exchange) {
+    collective =
+        priceExchange(placement, axesOfBoth(placement.mesh(), step.before, step.after),
+                      result.receivedBytes);
+  } else if (std::optional<Collective> kind = collectiveOf(step.kind)) {
+    double bytes = static_cast<double>(std::max(step.before.localElements(),
+                                                step.after.localElements())) *
+                   width;
+    AxisList axes =
+        step.kind == StepKind::Permute ? permutedAxes(placement.mesh(), step) : step.axes;
+    collective =
+        priceCollective(placement.topology(), placement.span(axes), *kind, bytes);
+    if (packs(step))
+      result.price += onDevice(copySeconds(device, bytes));
+  } else if (double bytes = localBytes(step, width)) {
+    result.price = onDevice(streamSeconds(device, bytes) + device.launch);
+  }
+  result.price += collective.price;
+  result.algorithm = collective.algorithm;
+  return result;
+}
+
+Price partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
+                         int64_t elementBytes) {
+  Price price;
+  for (const Step &step : plan.steps)
+    price += priceStep(placement, step, elementBytes).price;
+  return price;
+}
+
+StepPrice partita::priceWindow(const Placement &placement, const Halo &halo,
+                               int64_t elementBytes) {
+  auto width = static_cast<double>(elementBytes);
+  StepPrice result;
+  result.receivedBytes =
+      static_cast<double>(haloElements(placement.mesh(), halo)) * width;
+  auto buffer = static_cast<double>(elementCount(halo.shape())) * width;
+  const Device &device = placement.topology().device;
+  result.price = onDevice(copySeconds(device, buffer));
+  CollectivePrice exchange =
+      priceExchange(placement, halo.axes(placement.mesh()), result.receivedBytes);
+  result.price += exchange.price;
+  result.algorithm = exchange.algorithm;
+  return result;
+}

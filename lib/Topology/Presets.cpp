@@ -1,0 +1,172 @@
+//===- Presets.cpp - Devices and servers that are known by name -----------===//
+//
+// Every constant has its source beside it. "guide" is the Azure AI benchmarking guide
+// (github.com/Azure/AI-benchmarking-guide, Azure_Results): cuBLASLt, BabelStream and
+// nccl-tests on ND A100 v4 and ND H100 v5.
+//
+//===----------------------------------------------------------------------===//
+#include "partita/Topology/Presets.h"
+
+using namespace partita;
+
+static constexpr int64_t GiB = int64_t(1) << 30;
+
+/// The tile sizes of cuBLAS kernels (cublasLtMatmulTile_t) that have at least 64 rows and
+/// columns and fit the accumulators of one multiprocessor.
+static std::vector<MatmulTile> cublasTiles() {
+  return {{256, 128}, {128, 256}, {192, 128}, {128, 192}, {160, 128}, {128, 160},
+          {128, 128}, {96, 128},  {128, 96},  {128, 64},  {64, 128},  {64, 64}};
+}
+
+/// NVIDIA V100 SXM2 data sheet: 125 TFLOP/s tensor, 15.7 f32, 7.8 f64, 900 GB/s; 80
+/// multiprocessors (Volta white paper). What software reaches of it was not measured by
+/// the guide: the A100's fractions stand in.
+static Device v100(std::string name, int64_t memory) {
+  Device device;
+  device.name = std::move(name);
+  device.peak = {{DType::F16, 125e12},
+                 {DType::F32, 15.7e12},
+                 {DType::F64, 7.8e12},
+                 {DType::I8, 62e12}};
+  device.memory = memory;
+  device.memoryBandwidth = 900e9;
+  device.memoryEfficiency = 0.834;
+  device.launch = 4e-6;
+  device.matmul = {80, cublasTiles(), 0.92, 10, 64, 16, 0.8};
+  return device;
+}
+
+/// NVIDIA A100 80GB SXM data sheet: 312 TFLOP/s f16 and bf16, 19.5 f32, 9.7 f64, 624 i8,
+/// 2,039 GB/s; 108 multiprocessors (Ampere white paper).
+static Device a100() {
+  Device device;
+  device.name = "A100-80GB";
+  device.peak = {{DType::F16, 312e12},
+                 {DType::BF16, 312e12},
+                 {DType::F32, 19.5e12},
+                 {DType::F64, 9.7e12},
+                 {DType::I8, 624e12}};
+  device.memory = 80 * GiB;
+  device.memoryBandwidth = 2039e9;
+  // Guide: triad 1.70 TB/s.
+  device.memoryEfficiency = 0.834;
+  // nccl-tests issue 331: 8 bytes between two A100 take 9.9 µs, of which two messages of
+  // 3 µs.
+  device.launch = 4e-6;
+  // Guide: 16384³ in f16 at 256.5 TFLOP/s, which is 0.822 of the peak, so 0.92 before the
+  // largest tile's loads; halfTile, fillSteps and misaligned from
+  // the other rows of its table; 16 bytes: NVIDIA's matrix multiplication guide, 2.2.
+  device.matmul = {108, cublasTiles(), 0.92, 10, 64, 16, 0.8};
+  return device;
+}
+
+/// NVIDIA H100 80GB SXM data sheet: 989 TFLOP/s f16 and bf16, 67 f32, 34 f64, 1,979 i8,
+/// 3.35 TB/s; 132 multiprocessors (Hopper white paper).
+static Device h100() {
+  Device device;
+  device.name = "H100-80GB";
+  device.peak = {{DType::F16, 989e12},
+                 {DType::BF16, 989e12},
+                 {DType::F32, 67e12},
+                 {DType::F64, 34e12},
+                 {DType::I8, 1979e12}};
+  device.memory = 80 * GiB;
+  device.memoryBandwidth = 3350e9;
+  // Guide: triad 2.97 TB/s.
+  device.memoryEfficiency = 0.887;
+  device.launch = 4e-6;
+  // Guide: 16384³ in f8 at 1,377 of 1,979 TFLOP/s, 0.70, so 0.78 before the loads. Its
+  // f16 was not measured.
+  device.matmul = {132, cublasTiles(), 0.78, 10, 64, 16, 0.8};
+  return device;
+}
+
+/// One core of an x86-64 host with AVX-512: 115 GFLOP/s f32 in oneDNN's matrix products,
+/// which is its peak at the 1.8 GHz of wide vectors (2 units × 16 lanes × 2). Memory is
+/// one core's share of a server socket. A stand-in for a host that has not been measured.
+static Device cpuCore() {
+  Device device;
+  device.name = "cpu-core";
+  device.peak = {{DType::F32, 115e9}, {DType::F64, 57e9}};
+  device.memory = 4 * GiB;
+  device.memoryBandwidth = 10e9;
+  device.launch = 1e-6;
+  // oneDNN's AVX-512 micro-kernel keeps 8 × 48 accumulators in registers.
+  device.matmul = {1, {{8, 48}}, 1, 0, 16};
+  return device;
+}
+
+std::optional<Device> partita::devicePreset(std::string_view name) {
+  if (name == "V100-16GB")
+    return v100("V100-16GB", 16 * GiB);
+  if (name == "V100-32GB")
+    return v100("V100-32GB", 32 * GiB);
+  if (name == "A100-80GB")
+    return a100();
+  if (name == "H100-80GB")
+    return h100();
+  if (name == "cpu-core")
+    return cpuCore();
+  return std::nullopt;
+}
+
+std::vector<std::string> partita::devicePresetNames() {
+  return {"V100-16GB", "V100-32GB", "A100-80GB", "H100-80GB", "cpu-core"};
+}
+
+std::optional<Level> partita::levelPreset(std::string_view name) {
+  // NVLink: data sheets, one direction. Reached: guide, all-reduce of 8 GB on 8 A100 at
+  // 231 of 300 GB/s and half of that below 16 MB; V100 as A100. NVLink 4: all-gather
+  // over 8 H100 at 320 of 450 GB/s (Meta's autoparallel, NCCL cost model); reductions
+  // inside the switch, which reach 479 GB/s in the guide, are not modelled.
+  // Latency: see a100(); 3 µs a message.
+  if (name == "nvlink2")
+    return Level{"nvlink2", 1, 150e9, 3e-6, 1, 0.77, 16e6};
+  if (name == "nvlink3")
+    return Level{"nvlink3", 1, 300e9, 3e-6, 1, 0.77, 16e6};
+  if (name == "nvlink4")
+    return Level{"nvlink4", 1, 450e9, 3e-6, 1, 0.71, 16e6};
+  // InfiniBand with adapters of 100, 200, 400 Gb/s: 4 per 8 devices (DGX-1), one per
+  // device (DGX A100, H100). 24 of 25 GB/s per 200 Gb/s is the peak that NCCL's authors
+  // expect (nccl-tests issue 119). Latency: NCCL's tuning model (src/graph/tuning.cc), a
+  // step of a ring over a network; on NVLink it has 3.4 µs.
+  if (name == "edr")
+    return Level{"edr", 1, 6.25e9, 14e-6, 1, 0.96, 16e6};
+  if (name == "hdr")
+    return Level{"hdr", 1, 25e9, 14e-6, 1, 0.96, 16e6};
+  if (name == "ndr")
+    return Level{"ndr", 1, 50e9, 14e-6, 1, 0.96, 16e6};
+  // Ranks of one host copy through shared memory: one stream of reads and one of writes
+  // share the core's memory bandwidth.
+  if (name == "shared-memory")
+    return Level{"shared-memory", 1, 5e9, 2e-6, 1, 1, 0};
+  return std::nullopt;
+}
+
+std::vector<std::string> partita::levelPresetNames() {
+  return {"nvlink2", "nvlink3", "nvlink4", "edr", "hdr", "ndr", "shared-memory"};
+}
+
+static Topology server(const char *device, const char *level, int64_t size, Host host) {
+  Topology result{*devicePreset(device), {*levelPreset(level)}, host};
+  result.levels[0].size = size;
+  return result;
+}
+
+std::optional<Topology> partita::serverPreset(std::string_view name) {
+  // Host memory: the DGX data sheets (512 GB, 2 TB, 2 TB) over 8 devices; its bandwidth:
+  // PCIe 3 ×16 shared by two devices, guide: 26 GB/s (A100) and 51 GB/s (H100).
+  if (name == "DGX-V100")
+    return server("V100-32GB", "nvlink2", 8, {64 * GiB, 6e9});
+  if (name == "DGX-A100")
+    return server("A100-80GB", "nvlink3", 8, {256 * GiB, 26e9});
+  if (name == "DGX-H100")
+    return server("H100-80GB", "nvlink4", 8, {256 * GiB, 51e9});
+  if (name == "cpu-host")
+    return server("cpu-core", "shared-memory", 2, {4 * GiB, 10e9});
+  return std::nullopt;
+}
+
+std::vector<std::string> partita::serverPresetNames() {
+  return {"DGX-V100", "DGX-A100", "DGX-H100", "cpu-host"};
+}

@@ -1,0 +1,78 @@
+//===- Quantity.cpp - Numbers of a cluster file, checked ------------------===//
+#include "Quantity.h"
+
+#include <charconv>
+#include <cmath>
+
+using namespace partita;
+
+namespace {
+struct Unit {
+  std::string_view name;
+  double bytes;
+};
+} // namespace
+
+static constexpr Unit units[] = {
+    {"", 1},      {"B", 1},      {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 1024}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+};
+
+/// Bytes that `text` names, or nothing.
+static double parseBytes(std::string_view text) {
+  double number = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number))
+    return -1;
+  std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
+  while (!rest.empty() && rest.front() == ' ')
+    rest.remove_prefix(1);
+  for (const Unit &unit : units)
+    if (unit.name == rest)
+      return number * unit.bytes;
+  return -1;
+}
+
+Expected<int64_t> cluster::readBytes(const JsonValue &value) {
+  constexpr int64_t most = int64_t(1) << 60;
+  if (!value.isString())
+    return value.asInteger(1, most);
+  std::string text = *value.asString();
+  double bytes = parseBytes(text);
+  if (bytes < 1 || bytes > static_cast<double>(most))
+    return value.error("expected bytes such as \"80GiB\", got \"" + text + "\"");
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
+static Expected<double> readAtLeast(const JsonValue &value, bool zero, double most,
+                                    const char *what) {
+  auto number = value.asNumber();
+  if (!number)
+    return number;
+  if (!std::isfinite(*number) || *number > most || (zero ? *number < 0 : *number <= 0)) {
+    char text[32];
+    auto [end, error] = std::to_chars(text, text + sizeof(text), *number);
+    return value.error("expected " + std::string(what) + ", got " +
+                       std::string(text, end));
+  }
+  return number;
+}
+
+Expected<double> cluster::readPositive(const JsonValue &value) {
+  return readAtLeast(value, false, HUGE_VAL, "a number above 0");
+}
+
+Expected<double> cluster::readNonNegative(const JsonValue &value) {
+  return readAtLeast(value, true, HUGE_VAL, "a number of at least 0");
+}
+
+Expected<double> cluster::readFraction(const JsonValue &value) {
+  return readAtLeast(value, false, 1, "a fraction above 0 and at most 1");
+}
+
+std::string cluster::listed(const std::vector<std::string> &names) {
+  std::string text;
+  for (const std::string &name : names)
+    text += (text.empty() ? "" : ", ") + name;
+  return text;
+}

@@ -1,0 +1,122 @@
+//===- ReadDevice.cpp - The device of a cluster file ----------------------===//
+#include "ReadDevice.h"
+
+#include "Quantity.h"
+
+#include "partita/Topology/Presets.h"
+
+using namespace partita;
+using namespace partita::cluster;
+
+static Expected<std::vector<std::pair<DType, double>>> readPeak(const JsonValue &value) {
+  auto members = value.members();
+  if (!members)
+    return tl::unexpected(members.error());
+  std::vector<std::pair<DType, double>> peak;
+  for (const auto &[name, rate] : *members) {
+    std::optional<DType> type = dtypeFromName(name);
+    if (!type)
+      return value.error("\"" + name + "\" is no element type");
+    auto number = readPositive(rate);
+    if (!number)
+      return tl::unexpected(number.error());
+    peak.emplace_back(*type, *number);
+  }
+  if (peak.empty())
+    return value.error("names no element type");
+  return peak;
+}
+
+static Expected<std::vector<MatmulTile>> readTiles(const JsonValue &value) {
+  auto elements = value.elements();
+  if (!elements)
+    return tl::unexpected(elements.error());
+  std::vector<MatmulTile> tiles;
+  for (const JsonValue &element : *elements) {
+    auto sizes = element.asIntegers();
+    if (!sizes)
+      return tl::unexpected(sizes.error());
+    if (sizes->size() != 2 || (*sizes)[0] < 1 || (*sizes)[1] < 1)
+      return element.error("expected [rows, columns], each at least 1");
+    tiles.push_back({(*sizes)[0], (*sizes)[1]});
+  }
+  if (tiles.empty())
+    return value.error("lists no tile");
+  return tiles;
+}
+
+static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel model) {
+  auto units = [](const JsonValue &v) { return v.asInteger(1, 1 << 24); };
+  auto ok =
+      value
+          .allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps",
+                      "row_bytes", "misaligned"})
+          .and_then([&] { return readMember(value, "units", model.units, units); })
+          .and_then([&] { return readMember(value, "tiles", model.tiles, readTiles); })
+          .and_then([&] {
+            return readMember(value, "efficiency", model.efficiency, readFraction);
+          })
+          .and_then([&] {
+            return readMember(value, "half_tile", model.halfTile, readNonNegative);
+          })
+          .and_then([&] {
+            return readMember(value, "fill_steps", model.fillSteps, readNonNegative);
+          })
+          .and_then([&] { return readMember(value, "row_bytes", model.rowBytes, units); })
+          .and_then([&] {
+            return readMember(value, "misaligned", model.misaligned, readFraction);
+          });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return model;
+}
+
+/// The preset that is named, or an empty device if none is.
+static Expected<Device> startingPoint(const JsonValue &value) {
+  if (!value.has("preset")) {
+    for (const char *key : {"name", "peak", "memory", "memory_bandwidth"})
+      if (auto member = value.at(key); !member)
+        return tl::unexpected(member.error());
+    return Device();
+  }
+  auto preset = value.at("preset");
+  auto name = preset->asString();
+  if (!name)
+    return tl::unexpected(name.error());
+  std::optional<Device> device = devicePreset(*name);
+  if (!device)
+    return preset->error("no device preset \"" + *name + "\"; there are " +
+                         listed(devicePresetNames()));
+  return *device;
+}
+
+Expected<Device> cluster::readDevice(const JsonValue &value) {
+  if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
+                                 "memory_efficiency", "launch", "matmul"});
+      !ok)
+    return tl::unexpected(ok.error());
+  auto start = startingPoint(value);
+  if (!start)
+    return start;
+  Device device = std::move(*start);
+  auto text = [](const JsonValue &v) { return v.asString(); };
+  auto matmul = [&](const JsonValue &v) { return readMatmul(v, device.matmul); };
+  auto ok =
+      readMember(value, "name", device.name, text)
+          .and_then([&] { return readMember(value, "peak", device.peak, readPeak); })
+          .and_then([&] { return readMember(value, "memory", device.memory, readBytes); })
+          .and_then([&] {
+            return readMember(value, "memory_bandwidth", device.memoryBandwidth,
+                              readPositive);
+          })
+          .and_then([&] {
+            return readMember(value, "memory_efficiency", device.memoryEfficiency,
+                              readFraction);
+          })
+          .and_then(
+              [&] { return readMember(value, "launch", device.launch, readNonNegative); })
+          .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return device;
+}

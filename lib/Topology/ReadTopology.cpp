@@ -1,0 +1,155 @@
+//===- ReadTopology.cpp - Cluster files -----------------------------------===//
+#include "Quantity.h"
+#include "ReadDevice.h"
+
+#include "partita/Topology/Presets.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::cluster;
+
+/// The level preset that is named, or an empty level if none is.
+static Expected<Level> startingPoint(const JsonValue &value) {
+  if (!value.has("preset")) {
+    for (const char *key : {"bandwidth", "latency"})
+      if (auto member = value.at(key); !member)
+        return tl::unexpected(member.error());
+    return Level();
+  }
+  auto preset = value.at("preset");
+  auto name = preset->asString();
+  if (!name)
+    return tl::unexpected(name.error());
+  std::optional<Level> level = levelPreset(*name);
+  if (!level)
+    return preset->error("no level preset \"" + *name + "\"; there are " +
+                         listed(levelPresetNames()));
+  return *level;
+}
+
+static Expected<double> readOversubscription(const JsonValue &value) {
+  auto ratio = readPositive(value);
+  if (ratio && *ratio < 1)
+    return value.error("an oversubscription is at least 1");
+  return ratio;
+}
+
+static Expected<Level> readLevel(const JsonValue &value) {
+  if (auto ok = value.allowOnly({"preset", "name", "size", "bandwidth", "latency",
+                                 "oversubscription", "efficiency", "ramp"});
+      !ok)
+    return tl::unexpected(ok.error());
+  for (const char *key : {"name", "size"})
+    if (auto member = value.at(key); !member)
+      return tl::unexpected(member.error());
+  auto start = startingPoint(value);
+  if (!start)
+    return start;
+  Level level = std::move(*start);
+  auto text = [](const JsonValue &v) { return v.asString(); };
+  auto size = [](const JsonValue &v) { return v.asInteger(1, int64_t(1) << 31); };
+  auto bytes = [](const JsonValue &v) -> Expected<double> {
+    if (v.isNumber())
+      return readNonNegative(v);
+    return readBytes(v).map([](int64_t n) { return static_cast<double>(n); });
+  };
+  auto ok = readMember(value, "name", level.name, text)
+                .and_then([&] { return readMember(value, "size", level.size, size); })
+                .and_then([&] {
+                  return readMember(value, "bandwidth", level.bandwidth, readPositive);
+                })
+                .and_then([&] {
+                  return readMember(value, "latency", level.latency, readNonNegative);
+                })
+                .and_then([&] {
+                  return readMember(value, "oversubscription", level.oversubscription,
+                                    readOversubscription);
+                })
+                .and_then([&] {
+                  return readMember(value, "efficiency", level.efficiency, readFraction);
+                })
+                .and_then([&] { return readMember(value, "ramp", level.ramp, bytes); });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return level;
+}
+
+/// Appends the levels of the file; names are distinct, so that reports can use them.
+static Expected<void> readLevels(const JsonValue &value, std::vector<Level> &levels) {
+  auto elements = value.elements();
+  if (!elements)
+    return tl::unexpected(elements.error());
+  for (const JsonValue &element : *elements) {
+    auto level = readLevel(element);
+    if (!level)
+      return tl::unexpected(level.error());
+    for (const Level &other : levels)
+      if (other.name == level->name)
+        return element.error("a level \"" + level->name + "\" is there already");
+    int64_t devices = 1;
+    for (const Level &other : levels)
+      devices *= other.size;
+    if (level->size > (int64_t(1) << 31) / devices)
+      return element.error("with this level there are more than 2^31 devices");
+    levels.push_back(std::move(*level));
+  }
+  if (levels.size() > Topology::maxLevels)
+    return value.error("there are " + std::to_string(levels.size()) +
+                       " levels, at most " + std::to_string(Topology::maxLevels) +
+                       " are possible");
+  return {};
+}
+
+static Expected<Host> readHost(const JsonValue &value, Host host) {
+  auto ok =
+      value.allowOnly({"memory", "bandwidth"})
+          .and_then([&] { return readMember(value, "memory", host.memory, readBytes); })
+          .and_then([&] {
+            return readMember(value, "bandwidth", host.bandwidth, readPositive);
+          });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return host;
+}
+
+static Expected<Topology> readServer(const JsonValue &value) {
+  auto name = value.asString();
+  if (!name)
+    return tl::unexpected(name.error());
+  std::optional<Topology> server = serverPreset(*name);
+  if (!server)
+    return value.error("no server preset \"" + *name + "\"; there are " +
+                       listed(serverPresetNames()));
+  return *server;
+}
+
+static Expected<Topology> readRoot(const JsonValue &root) {
+  Topology result;
+  auto host = [&](const JsonValue &v) { return readHost(v, result.host); };
+  if (auto ok = root.allowOnly({"server", "device", "levels", "host"}); !ok)
+    return tl::unexpected(ok.error());
+  if (root.has("server") && root.has("device"))
+    return root.error("\"server\" and \"device\" are given; a server names its device");
+  if (!root.has("server"))
+    for (const char *key : {"device", "levels"})
+      if (auto member = root.at(key); !member)
+        return tl::unexpected(member.error());
+  auto ok =
+      readMember(root, "server", result, readServer)
+          .and_then([&] { return readMember(root, "device", result.device, readDevice); })
+          .and_then([&] { return readMember(root, "host", result.host, host); });
+  if (ok && root.has("levels"))
+    ok = readLevels(*root.at("levels"), result.levels);
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return result;
+}
+
+Expected<Topology> partita::readTopology(std::string_view text, const std::string &file) {
+  return parseJson(text, file).and_then(readRoot);
+}
+
+Expected<Topology> partita::readTopologyFile(const std::string &path) {
+  return readJsonFile(path).and_then(readRoot);
+}

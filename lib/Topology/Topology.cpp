@@ -1,0 +1,37 @@
+//===- Topology.cpp - Devices and the links between them ------------------===//
+#include "partita/Topology/Topology.h"
+
+#include <algorithm>
+
+using namespace partita;
+
+double Device::peakOf(DType type) const {
+  auto listed = [&](DType wanted) {
+    auto it = std::find_if(peak.begin(), peak.end(),
+                           [&](const auto &entry) { return entry.first == wanted; });
+    return it == peak.end() ? 0.0 : it->second;
+  };
+  if (double own = listed(type))
+    return own;
+  // A 16-bit float computes as the other one, everything else as f32.
+  if (type == DType::BF16 || type == DType::F16)
+    if (double other = listed(type == DType::BF16 ? DType::F16 : DType::BF16))
+      return other;
+  if (double single = listed(DType::F32))
+    return single;
+  double least = peak.empty() ? 0 : peak.front().second;
+  for (const auto &[listedType, rate] : peak)
+    least = std::min(least, rate);
+  return least;
+}
+
+int64_t Topology::unit(size_t level) const {
+  int64_t result = 1;
+  for (size_t i = 0; i <= level && i < levels.size(); ++i)
+    result *= levels[i].size;
+  return result;
+}
+
+int64_t Topology::numDevices() const {
+  return levels.empty() ? 1 : unit(levels.size() - 1);
+}

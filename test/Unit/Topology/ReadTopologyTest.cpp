@@ -1,0 +1,114 @@
+//===- ReadTopologyTest.cpp - Cluster files, good and bad -----------------===//
+#include "partita/Topology/Presets.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+
+static std::string failure(std::string_view text) {
+  auto topology = readTopology(text, "c.json");
+  return topology ? "none" : topology.error().message;
+}
+
+TEST_CASE("cluster: a device that is written out") {
+  auto topology = readTopology(R"({
+    "device": {"name": "X", "peak": {"f32": 19.5e12, "bf16": 312e12}, "memory": "80GiB",
+               "memory_bandwidth": 2.0e12, "launch": 1e-6,
+               "matmul": {"units": 4, "tiles": [[64, 32]], "efficiency": 0.5}},
+    "levels": [{"name": "nvlink", "size": 8, "bandwidth": 300e9, "latency": 3e-6},
+               {"name": "rack", "size": 16, "bandwidth": 25e9, "latency": 1e-5,
+                "oversubscription": 2, "efficiency": 0.8, "ramp": "1MiB"}],
+    "host": {"memory": 1099511627776, "bandwidth": 32e9}})",
+                               "c.json");
+  REQUIRE(topology);
+  const Device &device = topology->device;
+  CHECK(device.name == "X");
+  CHECK(device.peakOf(DType::BF16) == 312e12);
+  CHECK(device.peakOf(DType::F16) == 312e12);
+  CHECK(device.peakOf(DType::I32) == 19.5e12);
+  CHECK(device.memory == int64_t(80) << 30);
+  CHECK(device.launch == 1e-6);
+  CHECK(device.matmul.units == 4);
+  CHECK(device.matmul.tiles == std::vector<MatmulTile>{{64, 32}});
+  CHECK(topology->numDevices() == 128);
+  CHECK(topology->unit(0) == 8);
+  CHECK(topology->levels[1].effective() == Approx(25e9 * 0.8 / 2));
+  CHECK(topology->levels[1].ramp == 1 << 20);
+  CHECK(topology->host.memory == int64_t(1) << 40);
+}
+
+TEST_CASE("cluster: presets, changed and extended") {
+  auto topology = readTopology(R"({"server": "DGX-A100", "host": {"bandwidth": 20e9},
+    "levels": [{"name": "rack", "preset": "hdr", "size": 16},
+               {"name": "spine", "preset": "hdr", "size": 8, "oversubscription": 2}]})",
+                               "c.json");
+  REQUIRE(topology);
+  CHECK(topology->numDevices() == 1024);
+  CHECK(topology->device.name == "A100-80GB");
+  CHECK(topology->levels[0].name == "nvlink3");
+  CHECK(topology->levels[1].name == "rack");
+  CHECK(topology->levels[2].effective() == Approx(topology->levels[1].effective() / 2));
+  CHECK(topology->host.bandwidth == 20e9);
+  CHECK(topology->host.memory == int64_t(256) << 30);
+  auto less = readTopology(
+      R"({"device": {"preset": "H100-80GB", "memory": "64GB"}, "levels": []})", "c.json");
+  REQUIRE(less);
+  CHECK(less->device.memory == 64000000000);
+  CHECK(less->device.peakOf(DType::BF16) == 989e12);
+  CHECK(less->numDevices() == 1);
+}
+
+TEST_CASE("cluster: every preset is complete") {
+  for (const std::string &name : devicePresetNames()) {
+    INFO(name);
+    auto device = devicePreset(name);
+    REQUIRE(device);
+    CHECK(device->name == name);
+    CHECK(device->peakOf(DType::F32) > 0);
+    CHECK(device->memory > 0);
+    CHECK(device->memoryBandwidth * device->memoryEfficiency > 0);
+    CHECK_FALSE(device->matmul.tiles.empty());
+  }
+  for (const std::string &name : levelPresetNames())
+    CHECK(levelPreset(name)->effective() > 0);
+  for (const std::string &name : serverPresetNames())
+    CHECK(serverPreset(name)->host.bandwidth > 0);
+}
+
+TEST_CASE("cluster: errors name the member and the value") {
+  const std::string device = R"("device": {"preset": "A100-80GB"})";
+  CHECK(failure(R"({"device": {"preset": "A1"}, "levels": []})") ==
+        "c.json: device/preset: no device preset \"A1\"; there are V100-16GB, V100-32GB, "
+        "A100-80GB, H100-80GB, cpu-core");
+  CHECK(failure("{" + device + R"(, "levels": [{"name": "a", "size": 0, "bandwidth": 1,
+        "latency": 0}]})")
+            .find("c.json: levels[0]/size: ") == 0);
+  CHECK(failure("{" + device + R"(, "levels": [{"name": "a", "size": 2, "bandwidth": 0,
+        "latency": 0}]})") ==
+        "c.json: levels[0]/bandwidth: expected a number above 0, got 0");
+  CHECK(failure("{" + device + R"(, "levels": [{"name": "a", "size": 2, "preset": "hdr",
+        "oversubscription": 0.5}]})") ==
+        "c.json: levels[0]/oversubscription: an oversubscription is at least 1");
+  CHECK(failure("{" + device + R"(, "levels": [{"name": "a", "size": 2, "preset": "hdr"},
+        {"name": "a", "size": 2, "preset": "hdr"}]})") ==
+        "c.json: levels[1]: a level \"a\" is there already");
+  CHECK(
+      failure(
+          R"({"device": {"preset": "A100-80GB", "memory": "80 gigs"}, "levels": []})") ==
+      "c.json: device/memory: expected bytes such as \"80GiB\", got \"80 gigs\"");
+  CHECK(failure("{" + device + R"(, "levels": [], "nodes": 3})").find("nodes") !=
+        std::string::npos);
+  CHECK(failure(R"({"server": "DGX-A100", )" + device + "}") ==
+        "c.json: \"server\" and \"device\" are given; a server names its device");
+  CHECK(failure(R"({"device": {"name": "X", "peak": {"f99": 1}, "memory": 1,
+        "memory_bandwidth": 1}, "levels": []})") ==
+        "c.json: device/peak: \"f99\" is no element type");
+  CHECK(failure("{" + device + "}").find("levels") != std::string::npos);
+  CHECK(failure(
+            R"({"device": {"name": "X", "peak": {"f32": 1}, "memory": 1}, "levels": []})")
+            .find("memory_bandwidth") != std::string::npos);
+  CHECK(failure("{" + device +
+                R"(, "levels": [{"name": "a", "size": 65536, "preset": "hdr"},
+        {"name": "b", "size": 65536, "preset": "hdr"}]})") ==
+        "c.json: levels[1]: with this level there are more than 2^31 devices");
+}
