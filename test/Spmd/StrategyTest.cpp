@@ -40,7 +40,7 @@ public:
           count(part[i], opCase.name());
     }
     split[opCase.name()];
-    rules[opCase.name()] = runner->rule().str();
+    rules[opCase.name()] = runner->rule();
   }
 
   void fail(const std::string &message) {
@@ -51,7 +51,7 @@ public:
   size_t cases = 0, wrong = 0;
   std::map<std::string, std::set<size_t>> split;
   std::map<std::string, size_t> counts;
-  std::map<std::string, std::string> rules;
+  std::map<std::string, ShardingRule> rules;
 
 private:
   void count(const Strategy &strategy, const std::string &name) {
@@ -68,9 +68,10 @@ private:
 /// The lines of the table for one case: which factors were split with an equal result,
 /// in how many strategies, for one that has become illegal is no failure otherwise.
 static std::string tableEntry(const Sweep &sweep, const std::string &name) {
-  std::string text = "  " + sweep.rules.at(name) + "\n  splits:";
+  const ShardingRule &rule = sweep.rules.at(name);
+  std::string text = "  " + rule.str() + "\n  splits:";
   for (size_t f : sweep.split.at(name))
-    text += std::string(" ") + static_cast<char>('a' + f);
+    text += " " + rule.loopName(f);
   auto count = sweep.counts.find(name);
   return text + " in " + std::to_string(count == sweep.counts.end() ? 0 : count->second) +
          " strategies\n";
