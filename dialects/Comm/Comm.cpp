@@ -117,12 +117,6 @@ LogicalResult LocalIndexOp::verify() {
   return success();
 }
 
-LogicalResult CoordinateOp::verify() {
-  if (auto axis = getMesh().getMesh().parseAxis(std::string_view(getAxis())); !axis)
-    return emitOpError(axis.error().message);
-  return verifyMesh(*this, getMesh());
-}
-
 static StringRef opName(StepKind kind) {
   switch (kind) {
   case StepKind::Slice:

@@ -176,15 +176,4 @@ def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
   let hasVerifier = 1;
 }
 
-def Comm_CoordinateOp : Op<Comm_Dialect, "coordinate", [NoMemoryEffect]> {
-  let summary = "The rank's place along an axis";
-  let description = [{
-    For programs written per rank: `comm.coordinate "tp" of #mesh : index` is 0 … size − 1.
-  }];
-  let arguments = (ins StrAttr:$axis, Dist_MeshAttr:$mesh);
-  let results = (outs Index:$result);
-  let assemblyFormat = "$axis `of` $mesh attr-dict `:` type($result)";
-  let hasVerifier = 1;
-}
-
 #endif // PARTITA_DIALECTS_COMM_COMMOPS

@@ -320,14 +320,3 @@ module attributes {dist.mesh = #mesh} {
     return
   }
 }
-
-// -----
-
-#mesh = #dist.mesh<dp=2, tp=2>
-module attributes {dist.mesh = #mesh} {
-  func.func @kinds_11() {
-    // expected-error@+1 {{the mesh "dp=2,tp=2" has no axis "sp"}}
-    %0 = comm.coordinate "sp" of #mesh : index
-    return
-  }
-}
