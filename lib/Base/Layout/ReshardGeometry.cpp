@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 
 using namespace partita;
 using namespace partita::reshard;
@@ -198,32 +199,30 @@ std::vector<ExchangeBlock> partita::exchangeBlocks(const Mesh &mesh, const Layou
 
 namespace {
 /// Per dim: how many valid indices a target block holds, and how many of them the source
-/// block of the same rank holds, as tables over the coordinates along the dim's axes.
+/// block of the same rank holds, each computed once per pair of coordinates.
 struct DimCounts {
   DimCounts(const DimLayout &before, const DimLayout &after)
       : before(before), after(after), beforeAxes(axesOf(before)),
-        afterAxes(axesOf(after)), needed(product(afterAxes), -1),
-        shared(product(afterAxes) * product(beforeAxes), -1) {}
+        afterAxes(axesOf(after)) {}
 
   /// (needed, held of those) on `rank`.
   std::pair<int64_t, int64_t> count(const Mesh &mesh, int64_t rank) {
-    int64_t s = mesh.coordinate(rank, beforeAxes), t = mesh.coordinate(rank, afterAxes);
-    int64_t &held = shared[t * product(beforeAxes) + s];
-    if (held < 0) {
+    auto [entry, added] = known.try_emplace(
+        {mesh.coordinate(rank, beforeAxes), mesh.coordinate(rank, afterAxes)});
+    if (added) {
       // Any rank at these positions gives the same counts.
       std::vector<DimRun> runs = dimRuns(mesh, after, rank);
-      needed[t] = held = 0;
       for (const DimRun &run : runs)
-        needed[t] += run.length;
+        entry->second.first += run.length;
       for (const ExchangeRun &run : intersect(dimRuns(mesh, before, rank), runs))
-        held += run.length;
+        entry->second.second += run.length;
     }
-    return {needed[t], held};
+    return entry->second;
   }
 
   const DimLayout &before, &after;
   AxisList beforeAxes, afterAxes;
-  std::vector<int64_t> needed, shared;
+  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> known;
 };
 } // namespace
 
@@ -273,6 +272,71 @@ static EvenPart evenPart(const Refinement &r, const Layout &target) {
   return part;
 }
 
+/// Where along the axes of an uneven dim ranks can differ in what they need and hold: its
+/// blocks are full up to the one in which the dim ends, and empty behind it. With 13 of
+/// 16 elements, 8 blocks of 2 and 2 of 8, the coordinates 0, 5 to 7 tell everything.
+/// Nothing where the blocks of one side are not parts of the other's.
+static std::optional<std::pair<AxisList, std::vector<int64_t>>>
+tellingPlaces(const DimLayout &before, const DimLayout &after) {
+  if (before.factors.size() != 1 || after.factors.size() != 1)
+    return std::nullopt;
+  const DimFactor *fine = &before.factors[0], *coarse = &after.factors[0];
+  if (fine->shards() < coarse->shards())
+    std::swap(fine, coarse);
+  AxisList axes = canonical(fine->axes);
+  bool sameBlocks = fine->padded == coarse->padded;
+  if (!behind(axes, canonical(coarse->axes)) || (!sameBlocks && coarse->shards() != 1) ||
+      fine->local() == 0)
+    return std::nullopt;
+  int64_t count = fine->shards(), ratio = count / coarse->shards();
+  int64_t end = fine->size / fine->local();
+  int64_t first = sameBlocks ? fine->size / coarse->local() * ratio : 0;
+  int64_t last = first + ratio - 1;
+  std::vector<int64_t> places{0,     end - 1, end,      end + 1,  first - 1,
+                              first, last,    last + 1, count - 1};
+  std::erase_if(places, [&](int64_t c) { return c < 0 || c >= count; });
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  return std::pair(std::move(axes), std::move(places));
+}
+
+/// Ranks among which one lacks the most, by these dims alone: a few, however many share
+/// them. Nothing where that cannot be told.
+static std::optional<std::vector<int64_t>> tellingRanks(const Mesh &mesh,
+                                                        const Layout &source,
+                                                        const Layout &target,
+                                                        const std::vector<size_t> &dims) {
+  // Dims over the same axes share their coordinate: what tells of either is looked at.
+  std::vector<std::pair<AxisList, std::vector<int64_t>>> all;
+  for (size_t d : dims) {
+    if (!source.dims[d].sharded() && !target.dims[d].sharded())
+      continue;
+    auto places = tellingPlaces(source.dims[d], target.dims[d]);
+    if (!places)
+      return std::nullopt;
+    bool shared = false;
+    for (auto &[axes, list] : all) {
+      if (axes != places->first && overlap(axes, places->first))
+        return std::nullopt;
+      if (axes == places->first) {
+        list.insert(list.end(), places->second.begin(), places->second.end());
+        shared = true;
+      }
+    }
+    if (!shared)
+      all.push_back(std::move(*places));
+  }
+  std::vector<int64_t> ranks{0};
+  for (const auto &[axes, places] : all) {
+    std::vector<int64_t> next;
+    for (int64_t rank : ranks)
+      for (int64_t place : places)
+        next.push_back(mesh.withCoordinate(rank, axes, place));
+    ranks = std::move(next);
+  }
+  return ranks;
+}
+
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
   // Ranks to look at: all, unless the cuts nest (given blocks never do). Then dims
@@ -282,7 +346,7 @@ int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
   Refinement refinement = blocks ? Refinement() : refine(mesh, source, target);
   EvenPart even;
   bool known = false;
-  std::vector<int64_t> ranks;
+  AxisList axes;
   if (!blocks && refinement.nested()) {
     even = evenPart(refinement, target);
     known = !even.conflict;
@@ -290,21 +354,27 @@ int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
       return 0;
     if (even.unevenAxes.empty())
       return even.unsharded * (even.needed - (even.conflict ? 0 : even.held));
-    ranks = mesh.group(0, known ? even.unevenAxes : even.allAxes);
+    axes = known ? even.unevenAxes : even.allAxes;
   } else {
-    AxisList axes = source.shardingAxes();
+    axes = source.shardingAxes();
     for (const AxisRef &ref : target.shardingAxes())
       axes.push_back(ref);
     for (AxisRef &ref : axes)
       ref = mesh.whole(ref.axis);
     std::sort(axes.begin(), axes.end());
     axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
-    ranks = mesh.group(0, axes);
   }
+  std::vector<size_t> which;
   std::vector<DimCounts> dims;
   for (size_t d = 0; d < source.dims.size(); ++d)
-    if (!known || target.dims[d].size() != target.dims[d].padded())
+    if (!known || target.dims[d].size() != target.dims[d].padded()) {
+      which.push_back(d);
       dims.emplace_back(source.dims[d], target.dims[d]);
+    }
+  std::optional<std::vector<int64_t>> telling;
+  if (!blocks)
+    telling = tellingRanks(mesh, source, target, which);
+  std::vector<int64_t> ranks = telling ? std::move(*telling) : mesh.group(0, axes);
   int64_t most = 0;
   for (int64_t rank : ranks) {
     int64_t needed = known ? even.needed : 1, held = known ? even.held : 1;

@@ -76,6 +76,10 @@ Layout layoutOf(const Refinement &refinement, const State &state,
 /// whose cuts do not nest have no part in common.
 AxisList without(const AxisList &axes, const AxisList &others);
 
+/// What is left of `list` behind `prefix`; nothing if it does not begin with it. Both
+/// canonical: tp:(1)4 begins with tp:(1)2 and leaves tp:(2)2.
+std::optional<AxisList> behind(const AxisList &list, const AxisList &prefix);
+
 /// The partial axes that need not be reduced: common to both layouts, with nothing
 /// outside them (of an earlier kind) reduced.
 std::vector<PartialAxes> commonPartials(const Layout &source, const Layout &target);

@@ -6,6 +6,19 @@
 using namespace partita;
 using namespace partita::reshard;
 
+std::optional<AxisList> reshard::behind(const AxisList &list, const AxisList &prefix) {
+  AxisList rest = list;
+  for (const AxisRef &ref : prefix) {
+    if (rest.empty() || rest[0].axis != ref.axis || rest[0].pre != ref.pre ||
+        rest[0].size % ref.size != 0)
+      return std::nullopt;
+    rest[0] = {ref.axis, ref.pre * ref.size, rest[0].size / ref.size};
+    if (rest[0].size == 1)
+      rest.erase(rest.begin());
+  }
+  return rest;
+}
+
 int64_t reshard::elementsReceived(StepKind kind, int64_t local, int64_t count) {
   switch (kind) {
   case StepKind::AllGather:
@@ -22,21 +35,6 @@ int64_t reshard::elementsReceived(StepKind kind, int64_t local, int64_t count) {
   default:
     return 0;
   }
-}
-
-/// What is left of `list` behind `prefix`; nothing if it does not begin with it. Both
-/// canonical: tp:(1)4 begins with tp:(1)2 and leaves tp:(2)2.
-static std::optional<AxisList> behind(const AxisList &list, const AxisList &prefix) {
-  AxisList rest = list;
-  for (const AxisRef &ref : prefix) {
-    if (rest.empty() || rest[0].axis != ref.axis || rest[0].pre != ref.pre ||
-        rest[0].size % ref.size != 0)
-      return std::nullopt;
-    rest[0] = {ref.axis, ref.pre * ref.size, rest[0].size / ref.size};
-    if (rest[0].size == 1)
-      rest.erase(rest.begin());
-  }
-  return rest;
 }
 
 namespace {
