@@ -278,6 +278,7 @@ private:
 struct VerifyPartitionedPass
     : partita::impl::VerifyPartitionedPassBase<VerifyPartitionedPass> {
   void runOnOperation() override {
+    markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal())
         continue;

@@ -26,6 +26,7 @@ LogicalResult walkAll(ModuleOp module,
 
 struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImportedPass> {
   void runOnOperation() override {
+    markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
     auto check = [](Operation *op) -> LogicalResult {
       for (NamedAttribute attr : op->getDiscardableAttrs())
         if (attr.getName().getValue().starts_with("dist."))

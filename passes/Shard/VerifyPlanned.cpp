@@ -179,6 +179,7 @@ private:
 
 struct VerifyPlannedPass : partita::impl::VerifyPlannedPassBase<VerifyPlannedPass> {
   void runOnOperation() override {
+    markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       if (function.isExternal())
         continue;
