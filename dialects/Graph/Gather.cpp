@@ -38,9 +38,10 @@ Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
       result.push_back(data.back());
       continue;
     }
-    for (int32_t f : data.back())
-      rule.factors[f].index = gathered == FactorKind::Reduction ? 1 : -1,
+    for (int32_t f : data.back()) {
+      rule.factors[f].index = gathered == FactorKind::Reduction ? 1 : -1;
       rule.factors[f].localized = adaptor.getMasked();
+    }
     result.insert(result.end(), indices.begin(), indices.end());
   }
   rule.operands = {data, indices};
