@@ -44,6 +44,7 @@ static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name)
 FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface function,
                                                         const Mesh &mesh) {
   auto flow = std::make_unique<ProgramFlow>(mesh);
+  flow->graph.reshard = reshardOptionsOf(function);
   Block &body = function.front();
   for (BlockArgument argument : body.getArguments()) {
     std::string name = "argument " + std::to_string(argument.getArgNumber());

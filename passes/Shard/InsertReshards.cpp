@@ -56,8 +56,7 @@ class Inserter {
 public:
   Inserter(func::FuncOp function, dist::MeshAttr mesh, dist::ProgramFlow &flow,
            const std::vector<Strategy> &strategies)
-      : function(function), mesh(mesh), flow(flow), strategies(strategies),
-        options(dist::reshardOptionsOf(function)) {}
+      : function(function), mesh(mesh), flow(flow), strategies(strategies) {}
 
   int64_t run() {
     std::vector<Value> values(flow.graph.values.size());
@@ -74,7 +73,7 @@ private:
   void serve(Value value, int32_t number) {
     const FlowValue &entry = flow.graph.values[static_cast<size_t>(number)];
     const FlowOp &producer = flow.graph.ops[static_cast<size_t>(entry.producer)];
-    auto served = serveUses(flow.graph, strategies, number, options);
+    auto served = serveUses(flow.graph, strategies, number);
     OpBuilder builder(function.getContext());
     builder.setInsertionPointAfterValue(value);
     bool isSource = producer.kind == FlowKind::Source;
@@ -148,7 +147,6 @@ private:
   dist::MeshAttr mesh;
   dist::ProgramFlow &flow;
   const std::vector<Strategy> &strategies;
-  ReshardOptions options;
   int64_t count = 0;
 };
 

@@ -45,10 +45,10 @@ void StepTree::count(int64_t received, int64_t in, int64_t out) {
 }
 
 static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &strategies,
-                       int32_t number, const ReshardOptions &options, Price &price) {
+                       int32_t number, Price &price) {
   const FlowValue &value = graph.values[static_cast<size_t>(number)];
   const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
-  auto served = serveUses(graph, strategies, number, options);
+  auto served = serveUses(graph, strategies, number);
   if (producer.kind == FlowKind::Source) {
     for (const ServedLayout &s : served)
       price.weightBytes += s.layout.localElements() * value.elementBytes;
@@ -60,7 +60,7 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
       resultLayout(producer.rule, strategies[static_cast<size_t>(value.producer)],
                    static_cast<size_t>(value.result))
           .canonicalized();
-  StepTree steps(graph.mesh, options, value.elementBytes, price);
+  StepTree steps(graph.mesh, graph.reshard, value.elementBytes, price);
   std::vector<size_t> nodes;
   for (const ServedLayout &s : served) {
     bool first = s.from < 0;
@@ -72,12 +72,11 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
   }
 }
 
-Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
-                     const ReshardOptions &options) {
+Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies) {
   Price price;
   for (size_t v = 0; v < graph.values.size(); ++v)
     if (graph.values[v].producer >= 0)
-      priceValue(graph, strategies, static_cast<int32_t>(v), options, price);
+      priceValue(graph, strategies, static_cast<int32_t>(v), price);
   for (size_t op = 0; op < graph.ops.size(); ++op) {
     int64_t shards = 1;
     for (const DimLayout &factor : strategies[op].factors)

@@ -120,8 +120,7 @@ static void readFromPositions(std::vector<ServedLayout> &served, ServedLayout &e
 
 std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
                                              const std::vector<Strategy> &strategies,
-                                             int32_t value,
-                                             const ReshardOptions &options) {
+                                             int32_t value) {
   const FlowValue &v = graph.values[value];
   std::vector<ServedLayout> served, halos;
   served.reserve(v.uses.size());
@@ -154,9 +153,9 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
         addPlain(served, entry.layout);
       }
     if (!produced.partial.empty() && served.size() > 1)
-      reduceOnce({graph.mesh, options}, produced, served);
+      reduceOnce({graph.mesh, graph.reshard}, produced, served);
     for (ServedLayout &entry : halos)
-      if (options.allToAll)
+      if (graph.reshard.allToAll)
         chooseSource(graph.mesh, produced, served, entry);
       else
         readFromPositions(served, entry);

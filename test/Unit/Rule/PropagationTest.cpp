@@ -307,3 +307,24 @@ TEST_CASE("the data-parallel default splits batches, never what windows run over
   REQUIRE(decision);
   CHECK(decision->price.receivedBytes == 0);
 }
+
+TEST_CASE("a price without all-to-alls is that of gathers and slices") {
+  Program program;
+  program.argument("x", {8, 16});
+  program.elementwise("y", {"x"});
+  program.elementwise("z", {"y"});
+  program.result("z");
+  FlowGraph graph = program.build(*Mesh::parse("tp=4"));
+  std::vector<Strategy> strategies;
+  for (const FlowOp &op : graph.ops) {
+    strategies.push_back(Strategy::replicated(op.rule));
+    if (op.kind == FlowKind::Compute)
+      strategies.back().factors[op.name == "y" ? 0 : 1].factors[0].axes =
+          graph.mesh.all();
+  }
+  // A rank has 32 of 128 elements of y and fetches 24 others; all are gathered for the
+  // result. Without all-to-alls both are gathers of 96.
+  CHECK(price(graph, strategies).receivedBytes == (24 + 96) * 4);
+  graph.reshard.allToAll = false;
+  CHECK(price(graph, strategies).receivedBytes == (96 + 96) * 4);
+}

@@ -21,6 +21,7 @@
 #ifndef PARTITA_RULE_SHARDING_FLOW_H
 #define PARTITA_RULE_SHARDING_FLOW_H
 
+#include "partita/Base/Layout/Reshard.h"
 #include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <ranges>
@@ -110,6 +111,8 @@ public:
   void finalize(const std::vector<DetachedLoop> &detached = {});
 
   const Mesh mesh;
+  /// What the planner may use for conversions: all prices are of what will be emitted.
+  ReshardOptions reshard = {};
   std::vector<FlowOp> ops;
   std::vector<FlowValue> values;
 

@@ -95,13 +95,11 @@ struct ServedLayout {
 /// with equal windows share it. Of a source it comes from the parts of the dims that are
 /// not read through windows. Layouts are canonical. Entries that are equal to the
 /// produced layout are there too: nothing leads to them.
-std::vector<ServedLayout> serveUses(const FlowGraph &graph,
-                                    const std::vector<Strategy> &strategies,
-                                    int32_t value, const ReshardOptions &options = {});
+std::vector<ServedLayout>
+serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
 
 /// Prices the conversions that serveUses names, and the work of the ops.
-Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
-            const ReshardOptions &options = {});
+Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies);
 
 } // namespace partita
 
