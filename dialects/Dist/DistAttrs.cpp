@@ -48,7 +48,7 @@ static llvm::hash_code hash_value(const NamedStrategy &strategy) {
 static llvm::hash_code hash_value(const ShardingRule &rule) {
   llvm::hash_code code(0);
   for (const Factor &factor : rule.factors)
-    code = llvm::hash_combine(code, factor.size, factor.kind, factor.name);
+    code = llvm::hash_combine(code, factor.size, factor.kind(), factor.name);
   for (const auto *tensors : {&rule.operands, &rule.results})
     for (const TensorFactors &tensor : *tensors)
       for (const auto &dim : tensor)

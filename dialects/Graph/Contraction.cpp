@@ -34,7 +34,7 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   int64_t inPerGroup = input[1] / group;
   int64_t outPerGroup = transposed ? filter[1] : filter[0] / group;
   ShardingRule rule;
-  auto factor = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+  auto factor = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
     if (size == 1)
       return {};
     return {rule.addFactor(size, kind)};
@@ -43,10 +43,10 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
     a.insert(a.end(), b.begin(), b.end());
     return a;
   };
-  auto n = factor(input[0], FactorKind::Parallel);
-  auto g = factor(group, FactorKind::Parallel);
-  auto c = factor(inPerGroup, FactorKind::Reduction);
-  auto o = factor(outPerGroup, FactorKind::Parallel);
+  auto n = factor(input[0], loop::Parallel{});
+  auto g = factor(group, loop::Parallel{});
+  auto c = factor(inPerGroup, loop::Reduction{});
+  auto o = factor(outPerGroup, loop::Parallel{});
   TensorFactors in{n, join(g, c)}, out{n, join(g, o)};
   TensorFactors weights =
       transposed ? TensorFactors{join(g, c), o} : TensorFactors{join(g, o), c};
@@ -61,10 +61,10 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                dim.output == dim.input * dim.stride) {
       addStretchedDim(rule, dim.input, dim.stride, in.back(), out.back());
     } else {
-      in.back() = factor(dim.input, FactorKind::Replicate);
-      out.back() = factor(dim.output, FactorKind::Replicate);
+      in.back() = factor(dim.input, loop::Replicate{});
+      out.back() = factor(dim.output, loop::Replicate{});
     }
-    weights.push_back(factor(filter[2 + d], FactorKind::Replicate));
+    weights.push_back(factor(filter[2 + d], loop::Replicate{}));
   }
   rule.operands = {in, weights};
   if (shapes.size() > 2)
@@ -74,7 +74,7 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   std::vector<int32_t> left{0}, right{1};
   if (shapes.size() > 2) {
     for (int32_t f : c)
-      rule.factors[f].addends = {2};
+      rule.factors[f].reduction()->addends = {2};
     left.push_back(2);
     right.push_back(2);
   }

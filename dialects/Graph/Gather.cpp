@@ -21,26 +21,23 @@ Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
     return tl::unexpected(axis.error());
   ShardingRule rule;
   TensorFactors data, indices, result;
-  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+  auto add = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
     if (size == 1)
       return {};
     return {rule.addFactor(size, kind)};
   };
   for (int64_t extent : shapes[1])
-    indices.push_back(add(extent, FactorKind::Parallel));
+    indices.push_back(add(extent, loop::Parallel{}));
   Type element = getElementTypeOrSelf(adaptor.getData().getType());
-  FactorKind gathered =
-      isSumOverAxis(element, shapes[1]) ? FactorKind::Reduction : FactorKind::Replicate;
+  loop::Kind gathered = loop::Replicate{};
+  if (isSumOverAxis(element, shapes[1]))
+    gathered = loop::Reduction{.index = 1, .localized = adaptor.getMasked()};
   for (size_t d = 0; d < shapes[0].size(); ++d) {
     bool isAxis = static_cast<int64_t>(d) == *axis;
-    data.push_back(add(shapes[0][d], isAxis ? gathered : FactorKind::Parallel));
+    data.push_back(add(shapes[0][d], isAxis ? gathered : loop::Parallel{}));
     if (!isAxis) {
       result.push_back(data.back());
       continue;
-    }
-    for (int32_t f : data.back()) {
-      rule.factors[f].index = gathered == FactorKind::Reduction ? 1 : -1;
-      rule.factors[f].localized = adaptor.getMasked();
     }
     result.insert(result.end(), indices.begin(), indices.end());
   }
@@ -84,7 +81,7 @@ Operation *GatherOp::materializeLocal(OpBuilder &builder, ValueRange operands,
   ShardingRule rule = *inferShardingRule();
   for (size_t f = 0; f < rule.factors.size(); ++f)
     if (const DimLayout &dim = strategy.factors[f];
-        rule.factors[f].index >= 0 && (dim.sharded() || dim.padded() != dim.size()))
+        rule.factors[f].isIndexedBy(1) && (dim.sharded() || dim.padded() != dim.size()))
       cast<GatherOp>(local).setMasked(true);
   return local;
 }
@@ -99,7 +96,7 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
                      " do not address data of rank " + std::to_string(data.size()));
   ShardingRule rule;
   TensorFactors dataDims, indexDims, result;
-  auto add = [&](int64_t size, FactorKind kind) -> std::vector<int32_t> {
+  auto add = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
     if (size == 1)
       return {};
     return {rule.addFactor(size, kind)};
@@ -109,17 +106,17 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
       return makeError("batch dim " + std::to_string(d) + " has size " +
                        std::to_string(data[d]) + " in data and " +
                        std::to_string(indices[d]) + " in indices");
-    indexDims.push_back(add(indices[d], FactorKind::Parallel));
+    indexDims.push_back(add(indices[d], loop::Parallel{}));
     result.push_back(indexDims.back());
   }
-  indexDims.push_back(add(indices.back(), FactorKind::Replicate));
+  indexDims.push_back(add(indices.back(), loop::Replicate{}));
   for (size_t d = 0; d < data.size(); ++d) {
     if (d < batch) {
       dataDims.push_back(indexDims[d]);
     } else if (d < batch + static_cast<size_t>(indices.back())) {
-      dataDims.push_back(add(data[d], FactorKind::Replicate));
+      dataDims.push_back(add(data[d], loop::Replicate{}));
     } else {
-      dataDims.push_back(add(data[d], FactorKind::Parallel));
+      dataDims.push_back(add(data[d], loop::Parallel{}));
       result.push_back(dataDims.back());
     }
   }

@@ -5,12 +5,18 @@
 
 #include "mlir/IR/DialectImplementation.h"
 
+#include "llvm/ADT/TypeSwitch.h"
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
 
 #include "dialects/Graph/GraphDialect.cpp.inc"
+#include "dialects/Graph/GraphEnums.cpp.inc"
 #include "dialects/Graph/GraphInterfaces.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Graph/GraphAttrs.cpp.inc"
 
 #define GET_OP_CLASSES
 #include "dialects/Graph/GraphOps.cpp.inc"
@@ -20,6 +26,27 @@ void GraphDialect::initialize() {
 #define GET_OP_LIST
 #include "dialects/Graph/GraphOps.cpp.inc"
       >();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialects/Graph/GraphAttrs.cpp.inc"
+      >();
+}
+
+Attribute ReduceKindAttr::parse(AsmParser &parser, Type) {
+  StringRef word;
+  if (parser.parseLess())
+    return {};
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&word) || parser.parseGreater())
+    return {};
+  if (auto kind = reduceKindFromName(std::string_view(word)))
+    return get(parser.getContext(), *kind);
+  parser.emitError(location, "expected sum, max, min or prod, got ") << word;
+  return {};
+}
+
+void ReduceKindAttr::print(AsmPrinter &printer) const {
+  printer << "<" << partita::name(getValue()) << ">";
 }
 
 /// Whether values of `from` become values of `to` unchanged.
@@ -34,22 +61,22 @@ static bool isWidening(Type from, Type to) {
           from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth());
 }
 
-/// One condition of a linear set, see Graph.h.
-static bool holds(StringRef condition, Operation *op) {
-  Type to = getElementTypeOrSelf(op->getResult(0).getType());
-  if (condition == "float")
-    return isa<FloatType>(to);
-  Type from = getElementTypeOrSelf(op->getOperand(0).getType());
-  if (condition == "additive")
-    return isa<FloatType>(from)
-               ? isWidening(from, to) && isa<FloatType>(to)
-               : isa<IntegerType>(to) && !to.isInteger(1) &&
-                     to.getIntOrFloatBitWidth() <= from.getIntOrFloatBitWidth();
-  if (condition == "monotone")
-    return isWidening(from, to) || isa<FloatType>(to);
-  auto [name, zero] = condition.split(" > ");
-  assert(zero == "0" && "an unknown condition of a linear set");
-  return cast<FloatAttr>(*op->getInherentAttr(name)).getValueAsDouble() > 0;
+static std::pair<Type, Type> castTypes(Operation *op) {
+  return {getElementTypeOrSelf(op->getOperand(0).getType()),
+          getElementTypeOrSelf(op->getResult(0).getType())};
+}
+
+bool graph::detail::isAdditiveCast(Operation *op) {
+  auto [from, to] = castTypes(op);
+  if (isa<FloatType>(from))
+    return isWidening(from, to) && isa<FloatType>(to);
+  return isa<IntegerType>(to) && !to.isInteger(1) &&
+         to.getIntOrFloatBitWidth() <= from.getIntOrFloatBitWidth();
+}
+
+bool graph::detail::isMonotoneCast(Operation *op) {
+  auto [from, to] = castTypes(op);
+  return isWidening(from, to) || isa<FloatType>(to);
 }
 
 static bool isBool(Value value) {
@@ -69,22 +96,11 @@ static bool applies(const LinearSet &set, Operation *op) {
 }
 
 Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule,
-                                                     StringRef sets, Operation *op) {
+                                                     const std::vector<LinearSet> &sets,
+                                                     Operation *op) {
   if (!rule)
     return rule;
-  SmallVector<StringRef> entries, conditions;
-  sets.split(entries, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-  for (StringRef entry : entries) {
-    auto [text, condition] = entry.split(" if ");
-    conditions.clear();
-    condition.split(conditions, " and ", /*MaxSplit=*/-1, /*KeepEmpty=*/false);
-    if (!llvm::all_of(conditions, [&](StringRef c) { return holds(c, op); }))
-      continue;
-    auto parsed = parseLinearSets(text.str());
-    if (!parsed)
-      return tl::unexpected(parsed.error());
-    rule->linear.insert(rule->linear.end(), parsed->begin(), parsed->end());
-  }
+  rule->linear.insert(rule->linear.end(), sets.begin(), sets.end());
   llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
   auto shardable = cast<ShardingRuleOpInterface>(op);
   for (unsigned i = 0; i < op->getNumOperands(); ++i)

@@ -28,18 +28,18 @@ inline std::vector<HostTensor> oneResult(HostTensor tensor) {
 
 namespace partita::graph::detail {
 
-/// Adds the sets of an op's definition to `rule` (an error passes through), but for those
-/// that name operands the op does not have (they belong to optional ones), whose
-/// condition does not hold, or that sum or multiply booleans: partial booleans are only
-/// any or all. Conditions follow "if", joined by "and":
-///   float       the result is of a float type. Adding to the neutral element of an
-///               integer maximum wraps; integer division rounds.
-///   name > 0    a float attribute
-///   additive    converting operand 0 to the result's type commutes with sums: to wider
-///               floats, or to integers that wrap no later
-///   monotone    … keeps the order, infinities included
-Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule, llvm::StringRef sets,
+/// Adds the sets of an op's definition (Linear.td) to `rule` (an error passes through),
+/// but for those that name operands the op does not have (they belong to optional ones),
+/// or that sum or multiply booleans: partial booleans are only any or all.
+Expected<ShardingRule> withLinearSets(Expected<ShardingRule> rule,
+                                      const std::vector<LinearSet> &sets,
                                       mlir::Operation *op);
+
+/// Whether a cast commutes with sums and products: to wider floats, or to integers that
+/// wrap no later.
+bool isAdditiveCast(mlir::Operation *op);
+/// Whether a cast keeps the order, infinities included.
+bool isMonotoneCast(mlir::Operation *op);
 
 /// Result types from a rule; reports the rule's error at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
@@ -62,6 +62,11 @@ llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &s
 #include "dialects/Graph/GraphInterfaces.h.inc"
 
 #include "dialects/Graph/GraphDialect.h.inc"
+
+#include "dialects/Graph/GraphEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Graph/GraphAttrs.h.inc"
 
 #define GET_OP_CLASSES
 #include "dialects/Graph/GraphOps.h.inc"

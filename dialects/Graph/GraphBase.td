@@ -7,6 +7,7 @@ include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
+include "dialects/Graph/Linear.td"
 include "dialects/Interfaces/OpInterfaces.td"
 
 def Graph_Dialect : Dialect {
@@ -22,7 +23,10 @@ def Graph_Dialect : Dialect {
     evaluated (EvaluateOpInterface); structured ops add one scalar payload, from which
     evaluation, code and derivatives follow. See docs/adding-an-op.md.
   }];
+  let useDefaultAttributePrinterParser = 1;
 }
+
+include "dialects/Graph/GraphAttrs.td"
 
 def Graph_Tensor : StaticShapeTensorOf<[AnyType]>;
 
@@ -50,16 +54,20 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
          !listconcat([Pure, ShardingRuleOpInterface, EvaluateOpInterface], traits)> {
   /// The ONNX operator that maps to this op one to one ("" if import does more).
   string onnx = "";
-  /// Linear sets as text, see parseLinearSets; each may be followed by conditions, see
-  /// graph::detail::withLinearSets: "sum 01, max 0 if float".
-  string linear = "";
+  /// The linear sets. What depends on the number of operands or on an attribute's value
+  /// the op adds in its rule.
+  list<Linear> linear = [];
 
   let results = (outs Graph_Tensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 
   code common = [{
     static constexpr ::llvm::StringLiteral onnxName() { return "}] # onnx # [{"; }
-    static constexpr ::llvm::StringLiteral linearSets() { return "}] # linear # [{"; }
+    std::vector<::partita::LinearSet> linearSets() {
+      std::vector<::partita::LinearSet> sets;
+      }] # !foldl("", linear, text, set, text # set.add) # [{
+      return sets;
+    }
     ::partita::Expected<std::vector<::partita::HostTensor>>
     evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands);
   }];
@@ -111,7 +119,7 @@ class Graph_ShapedOp<string mnemonic, list<Trait> traits = []>
 }
 
 /// One result element per loop point, by a scalar payload (partita/Rule/Scalar/Payload.h).
-class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, string sets>
+class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Linear> sets>
     : Graph_Op<mnemonic, [InferTypeOpInterface, PayloadOpInterface]> {
   let onnx = onnxName;
   let linear = sets;

@@ -11,12 +11,10 @@ using namespace partita::graph;
 
 Expected<ShardingRule> ReduceOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
-  auto kind = reduceKindFromName(adaptor.getKind().str());
-  if (!kind)
-    return makeError("unknown reduction kind \"" + adaptor.getKind().str() + "\"");
-  auto rule = reduceRule(shapes[0], vec(adaptor.getAxes()), adaptor.getKeepDims(), *kind);
+  ReduceKind kind = adaptor.getKind();
+  auto rule = reduceRule(shapes[0], vec(adaptor.getAxes()), adaptor.getKeepDims(), kind);
   if (rule)
-    rule->linear.push_back({*kind, {0}});
+    rule->linear.push_back({kind, {0}});
   return rule;
 }
 
@@ -26,7 +24,7 @@ ReduceOp::evaluate(ArrayRef<const HostTensor *> operands) {
   for (int64_t axis : getAxes())
     reduced[*normalizeAxis(axis, reduced.size())] = true;
   return std::vector<HostTensor>{
-      reference::reduce(*operands[0], reduced, *getReduceKind(), shapeOf(getResult()))};
+      reference::reduce(*operands[0], reduced, getKind(), shapeOf(getResult()))};
 }
 
 Expected<ShardingRule> SoftmaxOp::ruleFor(const std::vector<Shape> &shapes,
@@ -171,8 +169,6 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
       adaptor.getDilations().size() != spatial || adaptor.getPads().size() != 2 * spatial)
     return makeError("window, strides, dilations and pads do not fit an input of rank " +
                      std::to_string(input.size()));
-  if (adaptor.getKind() != "max" && adaptor.getKind() != "average")
-    return makeError("unknown pooling kind \"" + adaptor.getKind().str() + "\"");
   ShardingRule rule;
   TensorFactors in, out;
   for (size_t d = 0; d < 2; ++d) {
@@ -181,7 +177,7 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
       in.back().push_back(rule.addFactor(input[d]));
     out.push_back(in.back());
   }
-  bool isMax = adaptor.getKind() == "max";
+  bool isMax = adaptor.getKind() == PoolKind::Max;
   for (size_t d = 0; d < spatial; ++d) {
     int64_t extent = input[2 + d] + adaptor.getPads()[d] + adaptor.getPads()[spatial + d];
     int64_t kernel = (adaptor.getWindow()[d] - 1) * adaptor.getDilations()[d] + 1;
@@ -233,7 +229,7 @@ static std::vector<double> insideScale(PoolOp op, size_t d) {
 /// would count them. It becomes the average that counts them, scaled per position.
 Value PoolOp::rewriteForSplit(OpBuilder &builder, const Strategy &strategy) {
   ShardingRule rule = *inferShardingRule();
-  if (getKind() == "max" || getCountPadding() || !operandHalo(rule, strategy, 0))
+  if (getKind() == PoolKind::Max || getCountPadding() || !operandHalo(rule, strategy, 0))
     return {};
   builder.setInsertionPointAfter(*this);
   DType dtype = *dtypeOf(getElementTypeOrSelf(getResult().getType()));
@@ -260,9 +256,9 @@ Value PoolOp::rewriteForSplit(OpBuilder &builder, const Strategy &strategy) {
 Expected<std::vector<HostTensor>>
 PoolOp::evaluate(ArrayRef<const HostTensor *> operands) {
   reference::Window window{vec(getStrides()), vec(getDilations()), vec(getPads()), 1};
-  return std::vector<HostTensor>{reference::pool(*operands[0], vec(getWindow()), window,
-                                                 getKind() == "max", getCountPadding(),
-                                                 shapeOf(getResult()))};
+  return std::vector<HostTensor>{
+      reference::pool(*operands[0], vec(getWindow()), window, getKind() == PoolKind::Max,
+                      getCountPadding(), shapeOf(getResult()))};
 }
 
 int64_t PoolOp::getFlops() {

@@ -151,10 +151,6 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
                      std::to_string(input.size()));
   if (elementCount(shapes[1]) != 1)
     return makeError("expected a scalar fill value");
-  StringRef mode = adaptor.getMode();
-  if (mode != "constant" && mode != "edge" && mode != "reflect")
-    return makeError("mode \"" + mode.str() +
-                     "\" is not supported (known are constant, edge and reflect)");
   ShardingRule rule;
   TensorFactors in, out;
   for (size_t d = 0; d < input.size(); ++d) {
@@ -165,7 +161,9 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
       return makeError("dim " + std::to_string(d) + " would have size " +
                        std::to_string(size));
     bool same = low[d] == 0 && high[d] == 0;
-    FactorKind kind = same ? FactorKind::Parallel : FactorKind::Replicate;
+    loop::Kind kind = loop::Replicate{};
+    if (same)
+      kind = loop::Parallel{};
     if (input[d] != 1)
       in.back().push_back(rule.addFactor(input[d], kind));
     if (same)
@@ -177,7 +175,7 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
   rule.results = {out};
   // Fill and elements are reduced alike; the other modes do not read the fill.
   std::vector<int32_t> both{0};
-  if (mode == "constant") {
+  if (adaptor.getMode() == PadMode::Constant) {
     both.push_back(1);
     rule.linear = {{ReduceKind::Max, {0}},
                    {ReduceKind::Max, {1}},
@@ -193,16 +191,16 @@ Expected<ShardingRule> PadOp::ruleFor(const std::vector<Shape> &shapes, Adaptor 
 Expected<std::vector<HostTensor>> PadOp::evaluate(ArrayRef<const HostTensor *> operands) {
   const Shape &input = operands[0]->shape;
   auto strides = reference::strides(input);
-  StringRef mode = getMode();
+  PadMode mode = getMode();
   return oneResult(reference::move(
       *operands[0], shapeOf(getResult()),
       [&](const Shape &index) -> int64_t {
         int64_t at = 0;
         for (size_t d = 0; d < index.size(); ++d) {
           int64_t i = index[d] - getLow()[d], last = input[d] - 1;
-          if (mode == "edge")
+          if (mode == PadMode::Edge)
             i = std::clamp<int64_t>(i, 0, last);
-          while (mode == "reflect" && (i < 0 || i > last) && last > 0)
+          while (mode == PadMode::Reflect && (i < 0 || i > last) && last > 0)
             i = i < 0 ? -i : 2 * last - i;
           if (i < 0 || i > last)
             return -1;
@@ -250,24 +248,24 @@ CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
 }
 
 /// Where result element `i` of a dim falls in the operand's coordinates.
-static double sourceCoordinate(StringRef coordinates, int64_t i, double scale,
+static double sourceCoordinate(Coordinates coordinates, int64_t i, double scale,
                                int64_t from, int64_t to) {
   auto x = static_cast<double>(i);
-  if (coordinates == "asymmetric")
+  if (coordinates == Coordinates::Asymmetric)
     return x / scale;
-  if (coordinates == "align_corners")
+  if (coordinates == Coordinates::AlignCorners)
     return to == 1 ? 0 : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
-  if (coordinates == "pytorch_half_pixel" && to == 1)
+  if (coordinates == Coordinates::PytorchHalfPixel && to == 1)
     return 0;
   return (x + 0.5) / scale - 0.5;
 }
 
-static int64_t roundNearest(StringRef rounding, double x) {
-  if (rounding == "floor")
+static int64_t roundNearest(Rounding rounding, double x) {
+  if (rounding == Rounding::Floor)
     return static_cast<int64_t>(std::floor(x));
-  if (rounding == "ceil")
+  if (rounding == Rounding::Ceil)
     return static_cast<int64_t>(std::ceil(x));
-  if (rounding == "round_prefer_ceil")
+  if (rounding == Rounding::PreferCeil)
     return static_cast<int64_t>(std::floor(x + 0.5));
   return static_cast<int64_t>(std::ceil(x - 0.5));
 }
@@ -276,8 +274,9 @@ static int64_t roundNearest(StringRef rounding, double x) {
 /// of a block depend on no other block and on no extent of the whole.
 static bool repeats(ResizeOp op, size_t d, int64_t from, int64_t to) {
   double scale = op.getScales()[d];
-  if (op.getMode() != "nearest" || op.getCoordinates() == "align_corners" || from == 0 ||
-      to % from != 0 || scale != static_cast<double>(to / from))
+  if (op.getMode() != ResizeMode::Nearest ||
+      op.getCoordinates() == Coordinates::AlignCorners || from == 0 || to % from != 0 ||
+      scale != static_cast<double>(to / from))
     return false;
   // The same for every element, so one is enough to look at.
   int64_t times = to / from;
@@ -292,14 +291,6 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
   Shape from = shapeOf(getInput()), to = shapeOf(getResult());
   if (from.size() != to.size() || getScales().size() != from.size())
     return makeError("operand, result and scales must have one rank");
-  StringRef mode = getMode(), coordinates = getCoordinates();
-  if (mode != "nearest" && mode != "linear")
-    return makeError("mode \"" + mode.str() +
-                     "\" is not supported (known are nearest and linear)");
-  if (coordinates != "asymmetric" && coordinates != "half_pixel" &&
-      coordinates != "pytorch_half_pixel" && coordinates != "align_corners")
-    return makeError("coordinate transformation \"" + coordinates.str() +
-                     "\" is not supported");
   ShardingRule rule;
   TensorFactors in, out;
   for (size_t d = 0; d < from.size(); ++d) {
@@ -311,15 +302,15 @@ Expected<ShardingRule> ResizeOp::ruleWithResult() {
       addStretchedDim(rule, from[d], to[d] / from[d], in.back(), out.back());
     } else {
       if (from[d] != 1)
-        in.back().push_back(rule.addFactor(from[d], FactorKind::Replicate));
+        in.back().push_back(rule.addFactor(from[d], loop::Replicate{}));
       if (to[d] != 1)
-        out.back().push_back(rule.addFactor(to[d], FactorKind::Replicate));
+        out.back().push_back(rule.addFactor(to[d], loop::Replicate{}));
     }
   }
   rule.operands = {in};
   rule.results = {out};
   // Nearest moves whole elements; weights are linear, but for rounding to integers.
-  if (mode == "nearest")
+  if (getMode() == ResizeMode::Nearest)
     rule.linear = {{ReduceKind::Sum, {0}},
                    {ReduceKind::Max, {0}},
                    {ReduceKind::Min, {0}},
@@ -337,7 +328,7 @@ ResizeOp::evaluate(ArrayRef<const HostTensor *> operands) {
   auto coordinate = [&](size_t d, int64_t i) {
     return sourceCoordinate(getCoordinates(), i, getScales()[d], from[d], to[d]);
   };
-  if (getMode() == "nearest")
+  if (getMode() == ResizeMode::Nearest)
     return oneResult(reference::move(*operands[0], to, [&](const Shape &index) {
       int64_t at = 0;
       for (size_t d = 0; d < index.size(); ++d) {

@@ -82,7 +82,7 @@ static HostTensor contractIn(const ShardingRule &rule, const HostTensor &lhs,
       outerRight.push_back(right[f]);
     }
   for (size_t f = 0; f < rule.factors.size(); ++f)
-    if (rule.factors[f].kind == FactorKind::Reduction) {
+    if (rule.factors[f].reduction()) {
       innerShape.push_back(rule.factors[f].size);
       innerLeft.push_back(left[f]);
       innerRight.push_back(right[f]);

@@ -182,7 +182,10 @@ static Expected<Values> importPool(Importer &importer, const Node &node) {
     return single(globalPool(importer, input, isMax));
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("window", ArrayRef(kernel)));
-  attrs.push_back(importer.attr("kind", isMax ? "max" : "average"));
+  attrs.push_back(importer.attr(
+      "kind",
+      graph::PoolKindAttr::get(importer.builder.getContext(),
+                               isMax ? graph::PoolKind::Max : graph::PoolKind::Average)));
   if (!isMax)
     attrs.push_back(
         importer.attr("count_padding", importer.builder.getBoolAttr(countPadding)));

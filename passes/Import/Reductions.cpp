@@ -8,11 +8,13 @@ using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-static Expected<Value> reduce(Importer &importer, Value input, StringRef kind,
+static Expected<Value> reduce(Importer &importer, Value input, ReduceKind kind,
                               ArrayRef<int64_t> axes, bool keepDims) {
   return importer.emit(
       "graph.reduce", input,
-      {importer.attr("kind", kind), importer.attr("axes", axes),
+      {importer.attr("kind",
+                     graph::ReduceKindAttr::get(importer.builder.getContext(), kind)),
+       importer.attr("axes", axes),
        importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
 }
 
@@ -27,7 +29,7 @@ static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> a
       return tl::unexpected(normal.error());
     count *= shape[*normal];
   }
-  auto sum = reduce(importer, input, "sum", axes, keepDims);
+  auto sum = reduce(importer, input, ReduceKind::Sum, axes, keepDims);
   if (!sum)
     return sum;
   Type element = getElementTypeOrSelf(input.getType());
@@ -36,11 +38,10 @@ static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> a
 }
 
 static Expected<Values> importReduce(Importer &importer, const Node &node) {
-  static const llvm::StringMap<StringRef> kinds = {{"ReduceSum", "sum"},
-                                                   {"ReduceMean", "mean"},
-                                                   {"ReduceMax", "max"},
-                                                   {"ReduceMin", "min"},
-                                                   {"ReduceProd", "prod"}};
+  static const llvm::StringMap<ReduceKind> kinds = {{"ReduceSum", ReduceKind::Sum},
+                                                    {"ReduceMax", ReduceKind::Max},
+                                                    {"ReduceMin", ReduceKind::Min},
+                                                    {"ReduceProd", ReduceKind::Prod}};
   Value input = importer.input(node, 0);
   std::vector<int64_t> axes;
   if (node.hasInput(1)) {
@@ -54,15 +55,15 @@ static Expected<Values> importReduce(Importer &importer, const Node &node) {
     std::iota(axes.begin(), axes.end(), 0);
   }
   bool keepDims = intAttr(node, "keepdims", 1) != 0;
-  StringRef kind = kinds.lookup(node.opType);
-  return single(kind == "mean" ? mean(importer, input, axes, keepDims)
-                               : reduce(importer, input, kind, axes, keepDims));
+  if (node.opType == "ReduceMean")
+    return single(mean(importer, input, axes, keepDims));
+  return single(reduce(importer, input, kinds.lookup(node.opType), axes, keepDims));
 }
 
 Expected<Value> import::globalPool(Importer &importer, Value input, bool isMax) {
   std::vector<int64_t> axes(shapeOf(input).size() - 2);
   std::iota(axes.begin(), axes.end(), 2);
-  return isMax ? reduce(importer, input, "max", axes, true)
+  return isMax ? reduce(importer, input, ReduceKind::Max, axes, true)
                : mean(importer, input, axes, true);
 }
 

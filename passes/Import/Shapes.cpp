@@ -293,6 +293,19 @@ static Expected<Values> importConcat(Importer &importer, const Node &node) {
                               importer.attr("axis", intAttr(node, "axis", 0))));
 }
 
+/// Attribute `name` of an op for the word that the node's `onnxName` has, or `absent`.
+/// An error names the word.
+template <typename Attr>
+static Expected<NamedAttribute> modeAttr(Importer &importer, const Node &node,
+                                         StringRef name, const char *onnxName,
+                                         const char *absent) {
+  std::string word = stringAttr(node, onnxName, absent);
+  auto value = graph::symbolizeEnum<decltype(std::declval<Attr>().getValue())>(word);
+  if (!value)
+    return makeError(std::string(onnxName) + " \"" + word + "\" is not supported");
+  return importer.attr(name, Attr::get(importer.builder.getContext(), *value));
+}
+
 static Expected<Values> importPad(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   size_t rank = shapeOf(input).size();
@@ -322,11 +335,12 @@ static Expected<Values> importPad(Importer &importer, const Node &node) {
   Value fill = importer.input(node, 2);
   if (!fill)
     fill = importer.scalar(getElementTypeOrSelf(input.getType()), 0);
-  std::string mode = stringAttr(node, "mode", "constant");
+  auto mode = modeAttr<graph::PadModeAttr>(importer, node, "mode", "mode", "constant");
+  if (!mode)
+    return tl::unexpected(mode.error());
   return single(importer.emit("graph.pad", {input, fill},
                               {importer.attr("low", ArrayRef(low)),
-                               importer.attr("high", ArrayRef(high)),
-                               importer.attr("mode", mode)}));
+                               importer.attr("high", ArrayRef(high)), *mode}));
 }
 
 //===-- Gathers, sums, resampling -----------------------------------------===//
@@ -384,15 +398,18 @@ static Expected<Values> importResize(Importer &importer, const Node &node) {
   }
   if (to == from)
     return Values{input};
-  Builder &builder = importer.builder;
+  auto mode = modeAttr<graph::ResizeModeAttr>(importer, node, "mode", "mode", "nearest");
+  auto coordinates = modeAttr<graph::CoordinatesAttr>(
+      importer, node, "coordinates", "coordinate_transformation_mode", "half_pixel");
+  auto rounding = modeAttr<graph::RoundingAttr>(importer, node, "rounding",
+                                                "nearest_mode", "round_prefer_floor");
+  for (const auto *attr : {&mode, &coordinates, &rounding})
+    if (!*attr)
+      return tl::unexpected(attr->error());
   return single(importer.emitShaped(
       "graph.resize", input, to,
-      {importer.attr("scales", builder.getDenseF64ArrayAttr(scales)),
-       importer.attr("mode", stringAttr(node, "mode", "nearest")),
-       importer.attr("coordinates",
-                     stringAttr(node, "coordinate_transformation_mode", "half_pixel")),
-       importer.attr("rounding",
-                     stringAttr(node, "nearest_mode", "round_prefer_floor"))}));
+      {importer.attr("scales", importer.builder.getDenseF64ArrayAttr(scales)), *mode,
+       *coordinates, *rounding}));
 }
 
 void import::addShapes(HandlerTable &table) {

@@ -25,11 +25,13 @@ static int64_t indexedSize(OpOperand &use) {
     return *std::min_element(first, first + shapeOf(use.get()).back());
   }
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
-  auto rule = shardable ? shardable.inferShardingRule() : makeError("");
+  if (!shardable)
+    return 0;
+  auto rule = shardable.inferShardingRule();
   if (!rule)
     return 0;
   for (const Factor &factor : rule->factors)
-    if (factor.index == static_cast<int32_t>(operand))
+    if (factor.isIndexedBy(operand))
       return factor.size;
   return 0;
 }

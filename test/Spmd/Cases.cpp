@@ -181,7 +181,7 @@ static std::vector<OpCase> windows() {
                   bool countPadding) {
     cases.push_back({"graph.pool",
                      {operand},
-                     "kind = \"" + kind + "\", window = " + ints(window) +
+                     "kind = #graph.pool<" + kind + ">, window = " + ints(window) +
                          ", strides = " + ints(strides) +
                          ", dilations = " + ints(dilations) + ", pads = " + ints(pads) +
                          (countPadding ? ", count_padding = true" : ""),
@@ -205,8 +205,8 @@ static std::vector<OpCase> reductions() {
                     const std::string &axes, bool keep) {
     cases.push_back({"graph.reduce",
                      {type},
-                     "kind = \"" + kind + "\", axes = array<i64: " + axes + ">" +
-                         (keep ? ", keep_dims = true" : ""),
+                     "kind = #graph.reduce<" + kind + ">, axes = array<i64: " + axes +
+                         ">" + (keep ? ", keep_dims = true" : ""),
                      "",
                      {{kind == "prod" ? Data::NonZero : Data::Any}}});
   };
@@ -241,19 +241,20 @@ static std::vector<OpCase> reductions() {
   for (const char *kind : {"max", "average"}) {
     cases.push_back({"graph.pool",
                      {"3x4x5x5xf32"},
-                     std::string("kind = \"") + kind +
-                         "\", window = array<i64: 3, 2>, strides = array<i64: 2, 1>, "
+                     std::string("kind = #graph.pool<") + kind +
+                         ">, window = array<i64: 3, 2>, strides = array<i64: 2, 1>, "
                          "dilations = array<i64: 1, 1>, pads = array<i64: 1, 0, 1, 0>",
                      "",
                      {}});
   }
-  cases.push_back({"graph.pool",
-                   {"2x6x4xf32"},
-                   "kind = \"average\", window = array<i64: 4>, strides = array<i64: 1>, "
-                   "dilations = array<i64: 1>, pads = array<i64: 1, 1>, "
-                   "count_padding = true",
-                   "",
-                   {}});
+  cases.push_back(
+      {"graph.pool",
+       {"2x6x4xf32"},
+       "kind = #graph.pool<average>, window = array<i64: 4>, strides = array<i64: 1>, "
+       "dilations = array<i64: 1>, pads = array<i64: 1, 1>, "
+       "count_padding = true",
+       "",
+       {}});
   return cases;
 }
 
@@ -292,9 +293,10 @@ static std::vector<OpCase> movements() {
   inferred("graph.pad", {"4x5xf32", "f32"},
            "low = array<i64: 0, 1>, high = array<i64: 0, 2>");
   inferred("graph.pad", {"3x4xf32", "f32"},
-           "low = array<i64: 1, 0>, high = array<i64: 1, 0>, mode = \"edge\"");
-  inferred("graph.pad", {"4x5xf32", "f32"},
-           "low = array<i64: 0, 2>, high = array<i64: 0, -1>, mode = \"reflect\"");
+           "low = array<i64: 1, 0>, high = array<i64: 1, 0>, mode = #graph.pad<edge>");
+  inferred(
+      "graph.pad", {"4x5xf32", "f32"},
+      "low = array<i64: 0, 2>, high = array<i64: 0, -1>, mode = #graph.pad<reflect>");
   inferred("graph.gather", {"6x4xf32", "5xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"3x6x2xf32", "2x3xi64"}, "axis = 1", {{}, {Data::Index, 6}});
   inferred("graph.gather", {"5x4xf32", "i64"}, "axis = -1", {{}, {Data::Index, 4}});
@@ -310,9 +312,9 @@ static std::vector<OpCase> movements() {
                     const std::string &coordinates = "half_pixel",
                     const std::string &rounding = "floor") {
     shaped("graph.resize", from, to,
-           "scales = array<f64: " + scales + ">, mode = \"" + mode +
-               "\", coordinates = \"" + coordinates + "\", rounding = \"" + rounding +
-               "\"");
+           "scales = array<f64: " + scales + ">, mode = #graph.resize<" + mode +
+               ">, coordinates = #graph.coordinates<" + coordinates +
+               ">, rounding = #graph.rounding<" + rounding + ">");
   };
   resize("2x3x4xf32", "2x3x8xf32", "nearest", "1.0, 1.0, 2.0");
   // Every element repeated: blocks depend on nothing outside.

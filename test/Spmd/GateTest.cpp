@@ -156,23 +156,31 @@ Variants wrongRules(dist::RuleAttr attr) {
     add("loop longer", changed);
     changed = attr.getRule();
     Factor &factor = changed.factors[f];
-    factor.kind = factor.kind == FactorKind::Parallel ? FactorKind::Replicate
-                                                      : FactorKind::Parallel;
+    if (factor.kind() == FactorKind::Parallel)
+      factor.what = loop::Replicate{};
+    else
+      factor.what = loop::Parallel{};
     add("another kind of loop", changed);
     changed = attr.getRule();
-    changed.factors[f].reduce =
-        changed.factors[f].reduce == ReduceKind::Sum ? ReduceKind::Max : ReduceKind::Sum;
-    if (changed.factors[f].kind == FactorKind::Reduction ||
-        changed.factors[f].kind == FactorKind::Window)
+    auto other = [](ReduceKind &kind) {
+      kind = kind == ReduceKind::Sum ? ReduceKind::Max : ReduceKind::Sum;
+    };
+    if (changed.factors[f].reduction()) {
+      other(changed.factors[f].reduction()->reduce);
       add("another reduction", changed);
+      changed = attr.getRule();
+      changed.factors[f].reduction()->addends.clear();
+      changed.factors[f].reduction()->index = -1;
+      add("no addend or index", changed);
+    }
     changed = attr.getRule();
-    changed.factors[f].addends.clear();
-    changed.factors[f].index = -1;
-    add("no addend or index", changed);
-    changed = attr.getRule();
-    changed.factors[f].window.low += 1;
-    if (changed.factors[f].kind == FactorKind::Window)
+    if (changed.factors[f].window()) {
+      other(changed.factors[f].window()->outside);
+      add("another padding", changed);
+      changed = attr.getRule();
+      changed.factors[f].window()->low += 1;
       add("windows earlier", changed);
+    }
   }
   ShardingRule changed = attr.getRule();
   changed.linear.clear();

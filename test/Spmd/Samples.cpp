@@ -109,8 +109,8 @@ module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<5x4xf32>) -> tensor<f32> {
     %0 = graph.exp %x {dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
     %1 = graph.neg %0 {dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<5x4xf32>
-    %2 = graph.reduce %1 {kind = "max", axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<4xf32>
-    %3 = graph.reduce %2 {kind = "prod", axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: tp}>} : (tensor<4xf32>) -> tensor<f32>
+    %2 = graph.reduce %1 {kind = #graph.reduce<max>, axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: {5/8: dp, tp}}>} : (tensor<5x4xf32>) -> tensor<4xf32>
+    %3 = graph.reduce %2 {kind = #graph.reduce<prod>, axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: tp}>} : (tensor<4xf32>) -> tensor<f32>
     return %3 : tensor<f32>
   }
 })"},
@@ -171,7 +171,7 @@ module attributes {dist.mesh = #mesh} {
     %1 = graph.neg %0 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
     %2 = graph.exp %1 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
     %3 = graph.neg %2 {dist.strategy = #dist.strategy<#mesh, {b: {7/8: sp}}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x7x5xf32>
-    %4 = graph.pool %3 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+    %4 = graph.pool %3 {kind = #graph.pool<max>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
       dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x3x7x5xf32>) -> tensor<1x3x4x5xf32>
     return %4 : tensor<1x3x4x5xf32>
   }
@@ -183,7 +183,7 @@ module attributes {dist.mesh = #mesh} {
     %w1 = graph.weight "point" : tensor<2x4x1x1xf32>
     %0 = graph.conv %x, %w1 {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>,
       dist.strategy = #dist.strategy<#mesh, {a: cp, c: dp, d: tp}>} : (tensor<1x4x6x6xf32>, tensor<2x4x1x1xf32>) -> tensor<1x2x6x6xf32>
-    %1 = graph.pool %0 {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
+    %1 = graph.pool %0 {kind = #graph.pool<average>, window = array<i64: 3, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>,
       dist.strategy = #dist.strategy<#mesh, {b: dp, c: tp}>} : (tensor<1x2x6x6xf32>) -> tensor<1x2x6x6xf32>
     return %1 : tensor<1x2x6x6xf32>
   }

@@ -39,7 +39,7 @@ private:
       place.pop_back();
     };
     for (size_t f = 0; f < perFactor.size(); ++f)
-      if (rule.factors[f].kind != FactorKind::Replicate)
+      if (rule.factors[f].kind() != FactorKind::Replicate)
         put(perFactor[f]);
     for (AxisList &set : perSet)
       put(set);

@@ -16,7 +16,7 @@ def Graph_ContractOp : Graph_InferredOp<"contract"> {
     ```
   }];
   let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, StrAttr:$equation);
-  let linear = "sum 0, sum 1";
+  let linear = [LinearSum<[0]>, LinearSum<[1]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 2); }
   }];

@@ -11,17 +11,21 @@
 
 include "dialects/Graph/GraphBase.td"
 
-class Graph_UnaryOp<string mnemonic, string onnx, string text, string sets = "max 0, min 0">
+defvar monotone = [LinearMax<[0]>, LinearMin<[0]>];
+defvar monotoneInSecond = [LinearMax<[1]>, LinearMin<[1]>];
+
+class Graph_UnaryOp<string mnemonic, string onnx, string text,
+                    list<Linear> sets = monotone>
     : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
   let arguments = (ins Graph_Tensor:$input);
 }
 
-class Graph_BinaryOp<string mnemonic, string onnx, string text, string sets>
+class Graph_BinaryOp<string mnemonic, string onnx, string text, list<Linear> sets>
     : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
   let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs);
 }
 
-class Graph_CompareOp<string mnemonic, string onnx, string text, string sets>
+class Graph_CompareOp<string mnemonic, string onnx, string text, list<Linear> sets>
     : Graph_BinaryOp<mnemonic, onnx, text, sets> {
   let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
 }
@@ -32,39 +36,40 @@ def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))">;
 def Graph_TanhOp : Graph_UnaryOp<"tanh", "Tanh", "tanh(x)">;
 def Graph_ErfOp : Graph_UnaryOp<"erf", "Erf", "erf(x)">;
 def Graph_ExpOp : Graph_UnaryOp<"exp", "Exp", "exp(x)">;
-def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)", "min 0">;
-def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", "min 0">;
+def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)", [LinearMin<[0]>]>;
+def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", [LinearMin<[0]>]>;
 def Graph_FloorOp : Graph_UnaryOp<"floor", "Floor", "floor(x)">;
 def Graph_CeilOp : Graph_UnaryOp<"ceil", "Ceil", "ceil(x)">;
 def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)">;
 def Graph_SoftplusOp
     : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))">;
-def Graph_NegOp : Graph_UnaryOp<"neg", "Neg", "-x", "sum 0">;
-def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", "prod 0 if float">;
+def Graph_NegOp : Graph_UnaryOp<"neg", "Neg", "-x", [LinearSum<[0]>]>;
+def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", [LinearProd<[0], [IfFloat]>]>;
 def Graph_SignOp : Graph_UnaryOp<"sign", "Sign", "sign(x)",
-                                "max 0, min 0, prod 0 if float">;
+                                !listconcat(monotone, [LinearProd<[0], [IfFloat]>])>;
 def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x",
-                                      "prod 0 if float">;
-def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", "">;
-def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", "">;
+                                      [LinearProd<[0], [IfFloat]>]>;
+def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", []>;
+def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", []>;
 def Graph_HardSwishOp
-    : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", "">;
+    : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", []>;
 def Graph_MishOp
-    : Graph_UnaryOp<"mish", "Mish", "x * tanh(max(x, 0) + log(1 + exp(-abs(x))))", "">;
+    : Graph_UnaryOp<"mish", "Mish", "x * tanh(max(x, 0) + log(1 + exp(-abs(x))))", []>;
 def Graph_GeluOp : Graph_UnaryOp<
-    "gelu", "", "x * 0.5 * (1 + erf(x * 0.7071067811865476))", "">;
+    "gelu", "", "x * 0.5 * (1 + erf(x * 0.7071067811865476))", []>;
 def Graph_GeluTanhOp : Graph_UnaryOp<
     "gelu_tanh", "",
-    "x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))", "">;
-def Graph_SoftsignOp : Graph_UnaryOp<"softsign", "Softsign", "x / (1 + abs(x))", "">;
-def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", "">;
-def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", ""> {
+    "x * 0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))", []>;
+def Graph_SoftsignOp : Graph_UnaryOp<"softsign", "Softsign", "x / (1 + abs(x))", []>;
+def Graph_NotOp : Graph_UnaryOp<"not", "Not", "!x", []>;
+def Graph_IsNaNOp : Graph_UnaryOp<"isnan", "IsNaN", "isnan(x)", []> {
   let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
 }
 
 // Functions of one operand with parameters. ONNX's defaults are explicit here.
 class Graph_ParameterOp<string mnemonic, string onnx, string text, dag parameters,
-                        string sets = "max 0 if alpha > 0, min 0 if alpha > 0">
+                        list<Linear> sets = [LinearMax<[0], [IfPositive<"Alpha">]>,
+                                             LinearMin<[0], [IfPositive<"Alpha">]>]>
     : Graph_ElementwiseOp<mnemonic, onnx, text, sets> {
   let arguments = !con((ins Graph_Tensor:$input), parameters);
 }
@@ -75,14 +80,14 @@ def Graph_EluOp : Graph_ParameterOp<"elu", "Elu", "select(x < 0, alpha * (exp(x)
                                     (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
 def Graph_CeluOp
     : Graph_ParameterOp<"celu", "Celu", "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))",
-                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha), "max 0, min 0">;
+                        (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha), monotone>;
 def Graph_SeluOp
     : Graph_ParameterOp<"selu", "Selu",
                         "gamma * select(x < 0, alpha * (exp(x) - 1), x)",
                         (ins DefaultValuedAttr<F64Attr, "1.67326319217681884765625">:$alpha,
                              DefaultValuedAttr<F64Attr, "1.05070102214813232421875">:$gamma),
-                        "max 0 if alpha > 0 and gamma > 0, "
-                        "min 0 if alpha > 0 and gamma > 0">;
+                        [LinearMax<[0], [IfPositive<"Alpha">, IfPositive<"Gamma">]>,
+                         LinearMin<[0], [IfPositive<"Alpha">, IfPositive<"Gamma">]>]>;
 def Graph_ThresholdedReluOp
     : Graph_ParameterOp<"thresholded_relu", "ThresholdedRelu", "select(x > alpha, x, 0)",
                         (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
@@ -93,13 +98,16 @@ def Graph_HardSigmoidOp
 
 // Arithmetic.
 def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
-                                 "sum 01, max 0 if float, max 1 if float, "
-                                 "min 0 if float, min 1 if float">;
+                                 [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
+                                  LinearMax<[1], [IfFloat]>, LinearMin<[0], [IfFloat]>,
+                                  LinearMin<[1], [IfFloat]>]>;
 def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
-                                 "sum 01, max 0 if float, min 0 if float">;
-def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y", "sum 0, sum 1, prod 01">;
+                                 [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
+                                  LinearMin<[0], [IfFloat]>]>;
+def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y",
+                                 [LinearSum<[0]>, LinearSum<[1]>, LinearProd<[0, 1]>]>;
 // An integer divisor read from padding could be zero, which traps.
-class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
+class Graph_DivisionOp<string mnemonic, string onnx, string text, list<Linear> sets>
     : Graph_BinaryOp<mnemonic, onnx, text, sets> {
   let extraClassDeclaration = elementwise # [{
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
@@ -110,46 +118,55 @@ class Graph_DivisionOp<string mnemonic, string onnx, string text, string sets>
     }
   }];
 }
-def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y", "sum 0 if float, prod 01 if float">;
-def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", "">;
-def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", "">;
+def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y",
+                                   [LinearSum<[0], [IfFloat]>,
+                                    LinearProd<[0, 1], [IfFloat]>]>;
+def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", []>;
+def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", []>;
 def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",
-                                 "max 0, max 1, max 01, min 0, min 1">;
+                                 [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[0, 1]>,
+                                  LinearMin<[0]>, LinearMin<[1]>]>;
 def Graph_MinOp : Graph_BinaryOp<"min", "", "min(x, y)",
-                                 "max 0, max 1, min 0, min 1, min 01">;
-def Graph_PReluOp : Graph_BinaryOp<"prelu", "PRelu", "select(x < 0, x * y, x)", "">;
+                                 [LinearMax<[0]>, LinearMax<[1]>, LinearMin<[0]>,
+                                  LinearMin<[1]>, LinearMin<[0, 1]>]>;
+def Graph_PReluOp : Graph_BinaryOp<"prelu", "PRelu", "select(x < 0, x * y, x)", []>;
 
 // Comparison and logic.
-def Graph_EqualOp : Graph_CompareOp<"equal", "Equal", "x == y", "">;
-def Graph_LessOp : Graph_CompareOp<"less", "Less", "x < y", "max 1, min 1">;
+def Graph_EqualOp : Graph_CompareOp<"equal", "Equal", "x == y", []>;
+def Graph_LessOp : Graph_CompareOp<"less", "Less", "x < y", monotoneInSecond>;
 def Graph_LessEqualOp
-    : Graph_CompareOp<"less_equal", "LessOrEqual", "x <= y", "max 1, min 1">;
-def Graph_GreaterOp : Graph_CompareOp<"greater", "Greater", "x > y", "max 0, min 0">;
+    : Graph_CompareOp<"less_equal", "LessOrEqual", "x <= y", monotoneInSecond>;
+def Graph_GreaterOp : Graph_CompareOp<"greater", "Greater", "x > y", monotone>;
 def Graph_GreaterEqualOp
-    : Graph_CompareOp<"greater_equal", "GreaterOrEqual", "x >= y", "max 0, min 0">;
+    : Graph_CompareOp<"greater_equal", "GreaterOrEqual", "x >= y", monotone>;
 def Graph_AndOp : Graph_BinaryOp<"and", "And", "x && y",
-                                 "max 0, max 1, min 0, min 1, min 01">;
+                                 [LinearMax<[0]>, LinearMax<[1]>, LinearMin<[0]>,
+                                  LinearMin<[1]>, LinearMin<[0, 1]>]>;
 def Graph_OrOp : Graph_BinaryOp<"or", "Or", "x || y",
-                                "max 0, max 1, max 01, min 0, min 1">;
-def Graph_XorOp : Graph_BinaryOp<"xor", "Xor", "x != y", "">;
+                                [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[0, 1]>,
+                                 LinearMin<[0]>, LinearMin<[1]>]>;
+def Graph_XorOp : Graph_BinaryOp<"xor", "Xor", "x != y", []>;
 
 def Graph_WhereOp : Graph_ElementwiseOp<
     "where", "Where", "select(x, y, z)",
-    "sum 12, max 1, max 2, max 12, min 1, min 2, min 12, prod 12"> {
+    [LinearSum<[1, 2]>, LinearMax<[1]>, LinearMax<[2]>, LinearMax<[1, 2]>,
+     LinearMin<[1]>, LinearMin<[2]>, LinearMin<[1, 2]>, LinearProd<[1, 2]>]> {
   let arguments = (ins Graph_Tensor:$condition, Graph_Tensor:$then, Graph_Tensor:$other);
   let elementType = [{ ::mlir::getElementTypeOrSelf(operands[1].getType()) }];
 }
 
 def Graph_ClipOp : Graph_ElementwiseOp<
     "clip", "", "min(max(x, y), z)",
-    "max 0, max 1, max 2, max 01, min 0, min 1, min 2, min 02, min 12"> {
+    [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[2]>, LinearMax<[0, 1]>, LinearMin<[0]>,
+     LinearMin<[1]>, LinearMin<[2]>, LinearMin<[0, 2]>, LinearMin<[1, 2]>]> {
   let summary = "Limits to [low, high]; high wins where they cross";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$low, Graph_Tensor:$high);
 }
 
 def Graph_CastOp : Graph_ElementwiseOp<
     "cast", "", "x",
-    "sum 0 if additive, prod 0 if additive, max 0 if monotone, min 0 if monotone"> {
+    [LinearSum<[0], [IfAdditive]>, LinearProd<[0], [IfAdditive]>,
+     LinearMax<[0], [IfMonotone]>, LinearMin<[0], [IfMonotone]>]> {
   let summary = "Converts the element type";
   let description = [{
     Float to integer truncates toward zero; to bool is `!= 0`. Conversions that keep

@@ -10,14 +10,9 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce"> {
     A mean is a sum followed by a division by the (global) count, so that a shard of the
     reduced dim needs no special case.
   }];
-  let arguments = (ins Graph_Tensor:$input, StrAttr:$kind, DenseI64ArrayAttr:$axes,
+  let arguments = (ins Graph_Tensor:$input, Graph_ReduceKindAttr:$kind,
+                       DenseI64ArrayAttr:$axes,
                        DefaultValuedAttr<BoolAttr, "false">:$keep_dims);
-  let extraClassDeclaration = inferred # [{
-    /// The reduction kind; nullopt if the attribute is not one.
-    std::optional<::partita::ReduceKind> getReduceKind() {
-      return ::partita::reduceKindFromName(getKind().str());
-    }
-  }];
 }
 
 def Graph_SoftmaxOp : Graph_InferredOp<"softmax"> {
@@ -46,7 +41,7 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm"> {
   }];
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, Graph_Tensor:$bias,
                        I64Attr:$axis, F64Attr:$epsilon);
-  let linear = "sum 12, max 2, min 2";
+  let linear = [LinearSum<[1, 2]>, LinearMax<[2]>, LinearMin<[2]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 8); }
   }];
@@ -56,7 +51,7 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm"> {
   let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, I64Attr:$axis,
                        F64Attr:$epsilon);
-  let linear = "sum 1";
+  let linear = [LinearSum<[1]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 5); }
   }];
@@ -68,7 +63,8 @@ def Graph_PoolOp : Graph_InferredOp<"pool"> {
     `kind` is max or average; for average, `count_padding` says whether padding counts
     in the divisor. `pads` as in conv, already including what ceil_mode adds.
   }];
-  let arguments = (ins Graph_Tensor:$input, StrAttr:$kind, DenseI64ArrayAttr:$window,
+  let arguments = (ins Graph_Tensor:$input, Graph_PoolKindAttr:$kind,
+                       DenseI64ArrayAttr:$window,
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
                        DenseI64ArrayAttr:$pads,
                        DefaultValuedAttr<BoolAttr, "false">:$count_padding);

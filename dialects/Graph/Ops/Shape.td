@@ -5,7 +5,7 @@
 include "dialects/Graph/GraphBase.td"
 
 // Reductions of every kind commute with moving whole elements.
-defvar anyKind = "sum 0, max 0, min 0, prod 0";
+defvar anyKind = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
 
 def Graph_ReshapeOp : Graph_ShapedOp<"reshape"> {
   let summary = "The same elements in row-major order, another shape";
@@ -58,7 +58,8 @@ def Graph_PadOp : Graph_InferredOp<"pad"> {
   }];
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$value,
                        DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high,
-                       DefaultValuedAttr<StrAttr, "\"constant\"">:$mode);
+                       DefaultValuedAttr<Graph_PadModeAttr,
+                                         "::partita::graph::PadMode::Constant">:$mode);
 }
 
 def Graph_GatherOp : Graph_InferredOp<"gather"> {
@@ -107,7 +108,7 @@ def Graph_CumSumOp : Graph_InferredOp<"cumsum"> {
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
                        DefaultValuedAttr<BoolAttr, "false">:$exclusive,
                        DefaultValuedAttr<BoolAttr, "false">:$reverse);
-  let linear = "sum 0";
+  let linear = [LinearSum<[0]>];
 }
 
 def Graph_ResizeOp : Graph_ShapedOp<"resize"> {
@@ -118,8 +119,9 @@ def Graph_ResizeOp : Graph_ShapedOp<"resize"> {
     nearest_mode. `scales` per dim as the model gives them (result over operand size
     where it gives sizes).
   }];
-  let arguments = (ins Graph_Tensor:$input, DenseF64ArrayAttr:$scales, StrAttr:$mode,
-                       StrAttr:$coordinates, StrAttr:$rounding);
+  let arguments = (ins Graph_Tensor:$input, DenseF64ArrayAttr:$scales,
+                       Graph_ResizeModeAttr:$mode, Graph_CoordinatesAttr:$coordinates,
+                       Graph_RoundingAttr:$rounding);
 }
 
 #endif // PARTITA_DIALECTS_GRAPH_OPS_SHAPE

@@ -195,13 +195,13 @@ piecesOf(const FlowGraph &graph, const HintDim &dim,
       if (factors[next] > 1)
         result.back().push_back(factors[next]);
     }
-    if (size != extent || (factor.kind == FactorKind::Window && result.back().size() > 1))
+    if (size != extent || (factor.window() && result.back().size() > 1))
       return makeError(dim.where + ": the factor " +
                        std::to_string(factors[std::min(first, factors.size() - 1)]) +
                        " does not fall on the dim's own cuts: '" +
                        graph.ops[dim.place.op].name + "' has a loop of " +
                        std::to_string(extent) + " there");
-    if (factor.kind == FactorKind::Window)
+    if (factor.window())
       result.back().clear();
   }
   if (std::any_of(factors.begin() + static_cast<int64_t>(next), factors.end(),
@@ -262,7 +262,7 @@ Expected<bool> HintLoops::detach(const HintDim &dim, const std::string &why,
   bool again = false;
   for (size_t i = 0; i < loops.size(); ++i)
     for (const Loop &loop : members({dim.place.op, loops[i]})) {
-      if (graph.ops[loop.first].rule.factors[loop.second].kind == FactorKind::Replicate)
+      if (graph.ops[loop.first].rule.factors[loop.second].kind() == FactorKind::Replicate)
         continue;
       auto [it, isNew] = detached->try_emplace(loop);
       again |= isNew;

@@ -345,7 +345,7 @@ private:
   bool detachUse(const FlowUse &use, const std::vector<int32_t> &dim) {
     bool again = false;
     for (int32_t f : dim)
-      if (graph.ops[use.op].rule.factors[f].kind != FactorKind::Replicate)
+      if (graph.ops[use.op].rule.factors[f].kind() != FactorKind::Replicate)
         again |= detached.try_emplace({use.op, f}).second;
     return again;
   }

@@ -109,13 +109,13 @@ private:
     int64_t productIn = 1, productOut = 1;
     auto takeIn = [&] {
       loadIn();
-      attach(rule.operands[0], i, rule.addFactor(a, FactorKind::Replicate));
+      attach(rule.operands[0], i, rule.addFactor(a, loop::Replicate{}));
       productIn *= a;
       a = 1;
     };
     auto takeOut = [&] {
       loadOut();
-      attach(rule.results[0], j, rule.addFactor(b, FactorKind::Replicate));
+      attach(rule.results[0], j, rule.addFactor(b, loop::Replicate{}));
       productOut *= b;
       b = 1;
     };
@@ -143,7 +143,7 @@ Expected<ShardingRule> partita::reshapeRule(const Shape &operand, const Shape &r
     auto replicate = [&](const Shape &shape) {
       TensorFactors tensor;
       for (int64_t extent : shape)
-        tensor.push_back({rule.addFactor(extent, FactorKind::Replicate)});
+        tensor.push_back({rule.addFactor(extent, loop::Replicate{})});
       return tensor;
     };
     rule.operands.push_back(replicate(operand));
@@ -193,11 +193,12 @@ Expected<ShardingRule> partita::reduceRule(const Shape &operand,
   for (size_t d = 0; d < operand.size(); ++d) {
     std::vector<int32_t> factors;
     if (operand[d] != 1) {
-      FactorKind factorKind = !reduced[d] ? FactorKind::Parallel
-                              : kind      ? FactorKind::Reduction
-                                          : FactorKind::Replicate;
-      factors.push_back(
-          rule.addFactor(operand[d], factorKind, kind.value_or(ReduceKind::Sum)));
+      loop::Kind what = loop::Parallel{};
+      if (reduced[d] && kind)
+        what = loop::Reduction{.reduce = *kind};
+      else if (reduced[d])
+        what = loop::Replicate{};
+      factors.push_back(rule.addFactor(operand[d], what));
     }
     rule.operands[0].push_back(factors);
     if (!reduced[d])
@@ -212,7 +213,7 @@ Expected<ShardingRule> partita::reduceRule(const Shape &operand,
 static void addBlockDim(ShardingRule &rule, int64_t whole, int64_t part,
                         std::vector<int32_t> &wholeDim, std::vector<int32_t> &partDim) {
   if (whole != part)
-    wholeDim.push_back(rule.addFactor(whole / part, FactorKind::Replicate));
+    wholeDim.push_back(rule.addFactor(whole / part, loop::Replicate{}));
   if (part != 1) {
     int32_t n = rule.addFactor(part);
     wholeDim.push_back(n);
@@ -245,9 +246,9 @@ Expected<ShardingRule> partita::sliceRule(const Shape &operand, const Shape &res
       continue;
     }
     if (operand[d] != 1)
-      from.push_back(rule.addFactor(operand[d], FactorKind::Replicate));
+      from.push_back(rule.addFactor(operand[d], loop::Replicate{}));
     if (result[d] != 1)
-      to.push_back(rule.addFactor(result[d], FactorKind::Replicate));
+      to.push_back(rule.addFactor(result[d], loop::Replicate{}));
   }
   return rule;
 }
@@ -282,9 +283,9 @@ Expected<ShardingRule> partita::concatRule(const std::vector<Shape> &operands,
     } else if (d == at) {
       for (size_t o = 0; o < operands.size(); ++o)
         if (operands[o][d] != 1)
-          rule.operands[o][d] = {rule.addFactor(operands[o][d], FactorKind::Replicate)};
+          rule.operands[o][d] = {rule.addFactor(operands[o][d], loop::Replicate{})};
       if (total != 1)
-        rule.results[0][d] = {rule.addFactor(total, FactorKind::Replicate)};
+        rule.results[0][d] = {rule.addFactor(total, loop::Replicate{})};
       continue;
     } else if (operands[0][d] != 1) {
       rule.operands[0][d] = rule.results[0][d] = {rule.addFactor(operands[0][d])};
@@ -308,9 +309,11 @@ Expected<ShardingRule> partita::rowRule(const Shape &operand,
   }
   for (size_t d = 0; d < operand.size(); ++d) {
     tensor.emplace_back();
+    loop::Kind what = loop::Parallel{};
+    if (mixed[d])
+      what = loop::Replicate{};
     if (operand[d] != 1)
-      tensor.back().push_back(rule.addFactor(
-          operand[d], mixed[d] ? FactorKind::Replicate : FactorKind::Parallel));
+      tensor.back().push_back(rule.addFactor(operand[d], what));
   }
   rule.operands.push_back(tensor);
   rule.results.push_back(std::move(tensor));
@@ -322,16 +325,15 @@ void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKin
                             std::vector<int32_t> &resultDim) {
   if (dim.input == 1 || dim.output == 1) {
     if (dim.input != 1)
-      operandDim = {rule.addFactor(dim.input, FactorKind::Replicate)};
+      operandDim = {rule.addFactor(dim.input, loop::Replicate{})};
     if (dim.output != 1)
-      resultDim = {rule.addFactor(dim.output, FactorKind::Replicate)};
+      resultDim = {rule.addFactor(dim.output, loop::Replicate{})};
     return;
   }
-  int32_t f = rule.addFactor(
-      dim.output, dim.pointwise() ? FactorKind::Parallel : FactorKind::Window, fill);
+  loop::Kind what = loop::Parallel{};
   if (!dim.pointwise())
-    rule.factors[f].window = {dim.input, dim.stride, dim.reach(), dim.low};
-  operandDim = resultDim = {f};
+    what = loop::Window{fill, dim.input, dim.stride, dim.reach(), dim.low};
+  operandDim = resultDim = {rule.addFactor(dim.output, what)};
 }
 
 void partita::addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
@@ -341,30 +343,7 @@ void partita::addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
     operandDim = resultDim = {rule.addFactor(size)};
   // A part of what one element makes is not what any local op could compute.
   if (times != 1)
-    resultDim.push_back(rule.addFactor(times, FactorKind::Replicate));
-}
-
-Expected<std::vector<LinearSet>> partita::parseLinearSets(std::string_view text) {
-  std::vector<LinearSet> sets;
-  while (!text.empty()) {
-    size_t comma = std::min(text.find(','), text.size());
-    std::string_view entry = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    while (!entry.empty() && entry.front() == ' ')
-      entry.remove_prefix(1);
-    size_t space = entry.find(' ');
-    auto kind = reduceKindFromName(entry.substr(0, space));
-    if (!kind || space == entry.npos)
-      return makeError("bad linear set \"" + std::string(entry) + "\"");
-    LinearSet set{*kind, {}};
-    for (char digit : entry.substr(space + 1)) {
-      if (digit < '0' || digit > '9')
-        return makeError("bad linear set \"" + std::string(entry) + "\"");
-      set.operands.push_back(digit - '0');
-    }
-    sets.push_back(std::move(set));
-  }
-  return sets;
+    resultDim.push_back(rule.addFactor(times, loop::Replicate{}));
 }
 
 Expected<int64_t> partita::normalizeAxis(int64_t axis, size_t rank) {

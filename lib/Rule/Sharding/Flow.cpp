@@ -108,9 +108,8 @@ private:
   /// The pieces of one factor as the port's dim has them for its neighbours.
   Pieces piecesAt(const Port &port, int32_t f) const {
     const Factor &factor = graph.ops[port.op].rule.factors[f];
-    return factor.kind == FactorKind::Window || detached[port.op][f]
-               ? Pieces{factor.extent(port.isOperand)}
-               : pieces[port.op][f];
+    return factor.window() || detached[port.op][f] ? Pieces{factor.extent(port.isOperand)}
+                                                   : pieces[port.op][f];
   }
 
   /// Suffix products at which a port's dim is cut, ascending, without 1 and the total.
@@ -124,7 +123,7 @@ private:
     for (size_t i = port.factors->size(); i-- > 0;) {
       int32_t f = (*port.factors)[i];
       bool wasBare = bare;
-      bare &= factors[f].kind == FactorKind::Replicate || detached[port.op][f];
+      bare &= factors[f].kind() == FactorKind::Replicate || detached[port.op][f];
       if (wasBare && !bare)
         cuts.clear();
       const Pieces list = piecesAt(port, f);
@@ -176,7 +175,7 @@ private:
     int64_t suffix = 1;
     for (size_t i = port.factors->size(); i-- > 0;) {
       int32_t f = (*port.factors)[i];
-      if (graph.ops[port.op].rule.factors[f].kind == FactorKind::Window)
+      if (graph.ops[port.op].rule.factors[f].window())
         return -1;
       Pieces &list = pieces[port.op][f];
       for (size_t k = list.size(); k-- > 0;) {
@@ -234,7 +233,7 @@ void FlowGraph::finalize(const std::vector<DetachedLoop> &detached) {
     opAtoms.emplace_back();
     for (size_t f = 0; f < ops[op].rule.factors.size(); ++f) {
       opAtoms.back().emplace_back();
-      bool bare = ops[op].rule.factors[f].kind == FactorKind::Replicate;
+      bool bare = ops[op].rule.factors[f].kind() == FactorKind::Replicate;
       for (int64_t size : refiner.pieces[op][f]) {
         opAtoms.back().back().push_back(static_cast<int32_t>(atoms.size()));
         atoms.push_back({static_cast<int32_t>(op),

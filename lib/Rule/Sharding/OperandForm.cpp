@@ -26,10 +26,10 @@ static std::vector<std::optional<ReduceKind>> paddingOf(const ShardingRule &rule
   std::vector<std::optional<ReduceKind>> padding(layout.dims.size());
   for (size_t d = 0; d < padding.size(); ++d)
     for (int32_t f : rule.operands[operand][d])
-      if (const Factor &factor = rule.factors[static_cast<size_t>(f)];
-          factor.kind == FactorKind::Reduction && factor.index < 0 &&
+      if (const auto *reduction = rule.factors[static_cast<size_t>(f)].reduction();
+          reduction && reduction->index < 0 &&
           isPadded(strategy.factors[static_cast<size_t>(f)]))
-        padding[d] = factor.reduce;
+        padding[d] = reduction->reduce;
   for (const PaddingFill &fill : rule.fills)
     if (fill.operand == static_cast<int32_t>(operand))
       for (size_t d = 0; d < padding.size(); ++d)
@@ -51,8 +51,7 @@ OperandForm partita::operandForm(const ShardingRule &rule, const Strategy &strat
   }
   for (size_t f = 0; f < rule.factors.size(); ++f)
     if (const DimLayout &dim = strategy.factors[f];
-        rule.factors[f].index == static_cast<int32_t>(operand) &&
-        (dim.sharded() || isPadded(dim)))
+        rule.factors[f].isIndexedBy(operand) && (dim.sharded() || isPadded(dim)))
       form.localIndex = dim;
   form.layout = layout.canonicalized();
   return form;
@@ -69,7 +68,7 @@ public:
 
   ShardingRule run() {
     for (size_t f = 0; f < rule.factors.size(); ++f)
-      rule.factors[f].kind == FactorKind::Window ? addWindow(f) : addPlain(f);
+      rule.factors[f].window() ? addWindow(f) : addPlain(f);
     for (const TensorFactors &tensor : rule.operands)
       local.operands.push_back(mapped(tensor, inOperands));
     for (const TensorFactors &tensor : rule.results)
@@ -87,8 +86,9 @@ private:
     if (int64_t size = strategy.factors[f].local(); size != 1) {
       Factor factor = rule.factors[f];
       factor.size = size;
-      factor.localized = factor.index >= 0 &&
-                         (strategy.factors[f].sharded() || isPadded(strategy.factors[f]));
+      if (loop::Reduction *reduction = factor.reduction())
+        reduction->localized = reduction->index >= 0 && (strategy.factors[f].sharded() ||
+                                                         isPadded(strategy.factors[f]));
       pieces = {static_cast<int32_t>(local.factors.size())};
       local.factors.push_back(std::move(factor));
     }
@@ -98,7 +98,7 @@ private:
 
   /// As the op itself states a spatial dim of these sizes.
   void addWindow(size_t f) {
-    const WindowFactor &window = rule.factors[f].window;
+    const loop::Window &window = *rule.factors[f].window();
     const DimLayout &positions = strategy.factors[f];
     SpatialDim dim{.input = window.input,
                    .output = positions.local(),
@@ -113,8 +113,7 @@ private:
     }
     inOperands.emplace_back();
     inResults.emplace_back();
-    addSpatialDim(local, dim, rule.factors[f].reduce, inOperands.back(),
-                  inResults.back());
+    addSpatialDim(local, dim, window.outside, inOperands.back(), inResults.back());
   }
 
   static TensorFactors mapped(const TensorFactors &tensor,
@@ -155,11 +154,6 @@ static ShardingRule normalized(const ShardingRule &rule) {
           if (added) {
             result.factors.push_back(rule.factors[static_cast<size_t>(f)]);
             result.factors.back().name.clear();
-            result.factors.back().reduce =
-                result.factors.back().kind == FactorKind::Reduction ||
-                        result.factors.back().kind == FactorKind::Window
-                    ? result.factors.back().reduce
-                    : ReduceKind::Sum;
           }
           f = it->second;
         }

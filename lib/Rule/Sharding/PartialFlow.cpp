@@ -146,7 +146,7 @@ private:
     if (!strategy.passing.empty())
       return true;
     for (size_t f = 0; f < rule.factors.size(); ++f)
-      if (rule.factors[f].kind == FactorKind::Reduction && strategy.factors[f].sharded())
+      if (rule.factors[f].reduction() && strategy.factors[f].sharded())
         return true;
     return false;
   }

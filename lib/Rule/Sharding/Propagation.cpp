@@ -180,7 +180,7 @@ private:
     std::map<std::pair<int32_t, AxisList>, Proposal> merged;
     for (int32_t a : graph.allAtoms(op)) {
       const Atom &atom = graph.atoms[a];
-      if (fixed[a] || !state.axes[a].empty() || graph.kindOf(atom) == FactorKind::Blocked)
+      if (fixed[a] || !state.axes[a].empty())
         continue;
       std::set<int32_t> counted;
       for (const Atom::Link &link : atom.links) {
@@ -190,7 +190,7 @@ private:
         if (forwardOnly && graph.values[link.value].producer != from.op)
           continue;
         if (axes.empty() || !link.carries(axes) || (isSource && !fixed[link.atom]) ||
-            graph.kindOf(from) == FactorKind::Blocked || !canShard(graph, atom, axes))
+            !canShard(graph, atom, axes))
           continue;
         Proposal &p = merged[{a, axes}];
         p.atom = a;

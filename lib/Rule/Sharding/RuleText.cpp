@@ -34,20 +34,21 @@ static std::string kindText(const Factor &factor) {
     if (value != plain)
       text += std::string(" ") + label + " " + std::to_string(value);
   };
-  if (factor.kind == FactorKind::Reduction) {
-    text = " " + std::string(name(factor.reduce));
-    if (!factor.addends.empty())
-      text += " addends" + listText(factor.addends);
-    if (factor.index >= 0)
-      text += (factor.localized ? " local index" : " index") + listText({factor.index});
-  } else if (factor.kind == FactorKind::Window) {
-    text = " window " + std::string(name(factor.reduce)) + " of " +
-           std::to_string(factor.window.input);
-    number("stride", factor.window.stride, 1);
-    number("reach", factor.window.reach, 0);
-    number("low", factor.window.low, 0);
-  } else if (factor.kind != FactorKind::Parallel) {
-    text = " " + std::string(name(factor.kind));
+  if (const loop::Reduction *reduction = factor.reduction()) {
+    text = " " + std::string(name(reduction->reduce));
+    if (!reduction->addends.empty())
+      text += " addends" + listText(reduction->addends);
+    if (reduction->index >= 0)
+      text += (reduction->localized ? " local index" : " index") +
+              listText({reduction->index});
+  } else if (const loop::Window *window = factor.window()) {
+    text = " window " + std::string(name(window->outside)) + " of " +
+           std::to_string(window->input);
+    number("stride", window->stride, 1);
+    number("reach", window->reach, 0);
+    number("low", window->low, 0);
+  } else if (factor.kind() == FactorKind::Replicate) {
+    text = " " + std::string(name(factor.kind()));
   }
   return text;
 }
@@ -170,36 +171,32 @@ private:
   }
 
   Expected<void> kind(Factor &factor) {
-    for (FactorKind plain : {FactorKind::Replicate, FactorKind::Blocked})
-      if (in.eat(name(plain))) {
-        factor.kind = plain;
-        return {};
-      }
-    if (in.eat("window")) {
-      factor.kind = FactorKind::Window;
-      return window(factor);
+    if (in.eat(name(FactorKind::Replicate))) {
+      factor.what = loop::Replicate{};
+      return {};
     }
+    if (in.eat("window"))
+      return window(factor.what.emplace<loop::Window>());
     for (ReduceKind reduce :
          {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod})
       if (in.eat(name(reduce))) {
-        factor.kind = FactorKind::Reduction;
-        factor.reduce = reduce;
+        auto &reduction = factor.what.emplace<loop::Reduction>();
+        reduction.reduce = reduce;
         std::vector<int32_t> index;
-        auto ok = in.eat("addends") ? list(factor.addends) : Expected<void>();
-        factor.localized = in.eat("local");
+        auto ok = in.eat("addends") ? list(reduction.addends) : Expected<void>();
+        reduction.localized = in.eat("local");
         ok = ok && in.eat("index") ? list(index) : ok;
-        factor.index = index.empty() ? -1 : index[0];
+        reduction.index = index.empty() ? -1 : index[0];
         return ok;
       }
     return {};
   }
 
-  Expected<void> window(Factor &factor) {
-    auto reduce = in.kind();
-    if (!reduce)
-      return tl::unexpected(reduce.error());
-    factor.reduce = *reduce;
-    WindowFactor &w = factor.window;
+  Expected<void> window(loop::Window &w) {
+    auto outside = in.kind();
+    if (!outside)
+      return tl::unexpected(outside.error());
+    w.outside = *outside;
     for (auto [label, value] : {std::pair<const char *, int64_t *>("of", &w.input),
                                 {"stride", &w.stride},
                                 {"reach", &w.reach},

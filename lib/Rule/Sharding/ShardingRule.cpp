@@ -8,12 +8,12 @@ using namespace partita;
 
 std::string_view partita::name(FactorKind kind) {
   static constexpr std::string_view names[] = {"parallel", "reduction", "window",
-                                               "replicate", "blocked"};
+                                               "replicate"};
   return names[static_cast<int>(kind)];
 }
 
-int32_t ShardingRule::addFactor(int64_t size, FactorKind kind, ReduceKind reduce) {
-  factors.push_back({.size = size, .kind = kind, .reduce = reduce});
+int32_t ShardingRule::addFactor(int64_t size, loop::Kind what) {
+  factors.push_back({.size = size, .what = std::move(what)});
   return static_cast<int32_t>(factors.size()) - 1;
 }
 
@@ -170,7 +170,7 @@ ShardingRule::parse(std::string_view text,
         inResult[f] = true;
   for (size_t f = 0; f < rule.factors.size(); ++f)
     if (!inResult[f])
-      rule.factors[f].kind = FactorKind::Reduction;
+      rule.factors[f].what = loop::Reduction{};
   return rule;
 }
 
@@ -189,10 +189,10 @@ Expected<void> ShardingRule::verify() const {
             return makeError(std::string(what) + " " + std::to_string(t) +
                              " has factor " + std::to_string(f) + " twice");
           seen[f] = true;
-          if (factors[f].kind == FactorKind::Reduction && what[0] == 'r')
+          if (factors[f].reduction() && what[0] == 'r')
             return makeError("result " + std::to_string(t) + " has reduction factor " +
                              std::to_string(f));
-          if (factors[f].kind == FactorKind::Window && dim.size() != 1)
+          if (factors[f].window() && dim.size() != 1)
             return makeError(std::string(what) + " " + std::to_string(t) +
                              " has window factor " + std::to_string(f) +
                              " in a dim with others");

@@ -55,7 +55,7 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
       return makeError("factor " + std::to_string(f) + " has size " +
                        std::to_string(rule.factors[f].size) + ", the strategy says " +
                        std::to_string(layout.size()));
-    FactorKind kind = rule.factors[f].kind;
+    FactorKind kind = rule.factors[f].kind();
     if (kind == FactorKind::Replicate &&
         (layout.sharded() || layout.padded() != layout.size()))
       return makeError("factor " + std::to_string(f) + " (" + std::string(name(kind)) +
@@ -95,10 +95,10 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
 
 /// The elements that windows read, over the axes of their positions; as many are split
 /// alike.
-static DimLayout windowInput(const Factor &factor, const DimLayout &positions) {
-  if (factor.window.input == positions.size())
+static DimLayout windowInput(const loop::Window &window, const DimLayout &positions) {
+  if (window.input == positions.size())
     return positions;
-  DimFactor input{factor.window.input, factor.window.input, positions.factors[0].axes};
+  DimFactor input{window.input, window.input, positions.factors[0].axes};
   int64_t shards = input.shards();
   input.padded = (input.size + shards - 1) / shards * shards;
   return {{input}};
@@ -119,8 +119,8 @@ static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
                             part.factors.end());
     };
     for (int32_t f : dim)
-      if (isOperand && rule.factors[f].kind == FactorKind::Window)
-        append(windowInput(rule.factors[f], strategy.factors[f]));
+      if (const loop::Window *window = rule.factors[f].window(); window && isOperand)
+        append(windowInput(*window, strategy.factors[f]));
       else
         append(strategy.factors[f]);
     if (result.factors.empty())
@@ -152,10 +152,11 @@ Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy
       addPartial(layout, set.kind, p.axes);
   }
   for (size_t f = 0; f < rule.factors.size(); ++f)
-    for (int32_t addend : rule.factors[f].addends)
-      if (addend == static_cast<int32_t>(i))
-        for (const DimFactor &sub : strategy.factors[f].factors)
-          addPartial(layout, rule.factors[f].reduce, sub.axes);
+    if (const loop::Reduction *reduction = rule.factors[f].reduction())
+      for (int32_t addend : reduction->addends)
+        if (addend == static_cast<int32_t>(i))
+          for (const DimFactor &sub : strategy.factors[f].factors)
+            addPartial(layout, reduction->reduce, sub.axes);
   return layout;
 }
 
@@ -163,9 +164,9 @@ Layout partita::resultLayout(const ShardingRule &rule, const Strategy &strategy,
                              size_t i) {
   Layout layout = layoutOf(rule, rule.results[i], strategy, false);
   for (size_t f = 0; f < rule.factors.size(); ++f)
-    if (rule.factors[f].kind == FactorKind::Reduction)
+    if (const loop::Reduction *reduction = rule.factors[f].reduction())
       for (const DimFactor &sub : strategy.factors[f].factors)
-        addPartial(layout, rule.factors[f].reduce, sub.axes);
+        addPartial(layout, reduction->reduce, sub.axes);
   for (const Passing &p : strategy.passing)
     addPartial(layout, rule.linear[p.set].kind, p.axes);
   return layout;
@@ -176,14 +177,14 @@ std::optional<Halo> partita::operandHalo(const ShardingRule &rule,
   Halo halo;
   for (size_t d = 0; d < rule.operands[i].size(); ++d)
     for (int32_t f : rule.operands[i][d])
-      if (rule.factors[f].kind == FactorKind::Window && strategy.factors[f].sharded()) {
-        const WindowFactor &window = rule.factors[f].window;
+      if (const loop::Window *window = rule.factors[f].window();
+          window && strategy.factors[f].sharded()) {
         if (halo.windows.empty())
           halo.before = halo.positions = operandLayout(rule, strategy, i);
         halo.positions.dims[d] = strategy.factors[f];
         halo.windows.push_back(
-            {static_cast<int32_t>(d), window.stride, window.reach, window.low});
-        halo.fill = rule.factors[f].reduce;
+            {static_cast<int32_t>(d), window->stride, window->reach, window->low});
+        halo.fill = window->outside;
       }
   if (halo.windows.empty())
     return std::nullopt;

@@ -178,7 +178,7 @@ struct ResizeModel : IndexedOpInterface::ExternalModel<ResizeModel, graph::Resiz
                     ArrayRef<Value> index) const {
     auto resize = cast<graph::ResizeOp>(op);
     Shape from = shapeOf(resize.getInput());
-    bool isNearest = resize.getMode() == "nearest";
+    bool isNearest = resize.getMode() == graph::ResizeMode::Nearest;
     // Corners of the surrounding cell, each with the product of its weights.
     struct Corner {
       SmallVector<Value> at;
@@ -257,15 +257,15 @@ private:
                                 Value index) {
     auto from = static_cast<double>(shapeOf(op.getInput())[d]);
     auto to = static_cast<double>(shapeOf(op.getResult())[d]);
-    StringRef mode = op.getCoordinates();
+    graph::Coordinates mode = op.getCoordinates();
     double scale = op.getScales()[d];
     Value x =
         arith::SIToFPOp::create(e.builder, e.location, e.builder.getF32Type(), index);
-    if (mode == "align_corners")
+    if (mode == graph::Coordinates::AlignCorners)
       return make<arith::MulFOp>(e, x, constant(e, to == 1 ? 0 : (from - 1) / (to - 1)));
-    if (mode == "asymmetric")
+    if (mode == graph::Coordinates::Asymmetric)
       return make<arith::DivFOp>(e, x, constant(e, scale));
-    if (mode == "pytorch_half_pixel" && to == 1)
+    if (mode == graph::Coordinates::PytorchHalfPixel && to == 1)
       return constant(e, 0);
     Value half = constant(e, 0.5);
     Value middle = make<arith::AddFOp>(e, x, half);
@@ -273,7 +273,7 @@ private:
                                half);
   }
 
-  static Value nearest(KernelEmitter &e, StringRef rounding, Value x) {
+  static Value nearest(KernelEmitter &e, graph::Rounding rounding, Value x) {
     auto floor = [&](Value v) -> Value {
       return math::FloorOp::create(e.builder, e.location, v);
     };
@@ -281,11 +281,11 @@ private:
       return math::CeilOp::create(e.builder, e.location, v);
     };
     Value half = constant(e, 0.5);
-    if (rounding == "floor")
+    if (rounding == graph::Rounding::Floor)
       return toInteger(e, floor(x));
-    if (rounding == "ceil")
+    if (rounding == graph::Rounding::Ceil)
       return toInteger(e, ceil(x));
-    if (rounding == "round_prefer_ceil")
+    if (rounding == graph::Rounding::PreferCeil)
       return toInteger(e, floor(make<arith::AddFOp>(e, x, half)));
     return toInteger(e, ceil(make<arith::SubFOp>(e, x, half)));
   }

@@ -133,7 +133,7 @@ struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp>
   bool keepsDims(Operation *op) const { return cast<graph::ReduceOp>(op).getKeepDims(); }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
-    ReduceKind kind = *cast<graph::ReduceOp>(op).getReduceKind();
+    ReduceKind kind = cast<graph::ReduceOp>(op).getKind();
     Value result = p.reduceRow(kind, [&] { return p.x(); });
     emitter.define(number, [result] { return result; });
   }

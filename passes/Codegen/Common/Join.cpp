@@ -55,7 +55,7 @@ struct PadModel : TaskOpInterface::ExternalModel<PadModel, graph::PadOp> {
     DType type = codegen::dtypeOf(result);
     Tensor target = former.allocateLike(result, former.tensorOf(pad.getInput()).view);
     former.setTensor(result, target);
-    if (pad.getMode() != "constant")
+    if (pad.getMode() != graph::PadMode::Constant)
       return mirrored(pad, target, former);
     Tensor fill = former.tensorOf(pad.getValue());
     Shape ones(shapeOf(result).size(), 1);
@@ -82,13 +82,13 @@ struct PadModel : TaskOpInterface::ExternalModel<PadModel, graph::PadOp> {
   struct Run {
     int64_t from, step, to, length;
   };
-  static std::vector<Run> runsOf(StringRef mode, int64_t size, int64_t low,
+  static std::vector<Run> runsOf(graph::PadMode mode, int64_t size, int64_t low,
                                  int64_t high) {
     std::vector<Run> runs;
     int64_t total = size + low + high, last = size - 1;
     auto source = [&](int64_t i) {
       i -= low;
-      if (mode == "edge")
+      if (mode == graph::PadMode::Edge)
         return std::clamp<int64_t>(i, 0, last);
       while ((i < 0 || i > last) && last > 0)
         i = i < 0 ? -i : 2 * last - i;

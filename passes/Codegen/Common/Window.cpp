@@ -163,9 +163,9 @@ struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
       return success();
     task::Pool params;
     params.dtype = static_cast<int64_t>(codegen::dtypeOf(pool.getResult()));
-    params.mode = pool.getKind() == "max"  ? PARTITA_POOL_MAX
-                  : pool.getCountPadding() ? PARTITA_POOL_AVG_INCLUDE
-                                           : PARTITA_POOL_AVG_EXCLUDE;
+    params.mode = pool.getKind() == graph::PoolKind::Max ? PARTITA_POOL_MAX
+                  : pool.getCountPadding()               ? PARTITA_POOL_AVG_INCLUDE
+                                                         : PARTITA_POOL_AVG_EXCLUDE;
     params.batch = in[0], params.channels = in[1];
     params.src_format = formatOf(image.view);
     params.dst_format = formatOf(target.view);

@@ -42,8 +42,8 @@ func.func @slice(%x: tensor<8xf32>) {
 // -----
 
 func.func @kind(%x: tensor<8xf32>) {
-  // expected-error@+1 {{unknown reduction kind "mean"}}
-  %0 = graph.reduce %x {kind = "mean", axes = array<i64: 0>} : (tensor<8xf32>) -> tensor<f32>
+  // expected-error@+1 {{expected sum, max, min or prod, got mean}}
+  %0 = graph.reduce %x {kind = #graph.reduce<mean>, axes = array<i64: 0>} : (tensor<8xf32>) -> tensor<f32>
   return
 }
 

@@ -34,7 +34,7 @@ func.func @mixing(%x: tensor<2x12x64xf32>, %w: tensor<192x64xf32>, %s: tensor<19
   // CHECK: graph.slice %{{.*}} {starts = array<i64: 0, 0, 64>, steps = array<i64: 1, 1, 1>}
   %3 = graph.slice %2 {starts = array<i64: 0, 0, 64>, steps = array<i64: 1, 1, 1>} : (tensor<2x12x192xf32>) -> tensor<2x12x64xf32>
   %4 = graph.reshape %3 : (tensor<2x12x64xf32>) -> tensor<24x64xf32>
-  %5 = graph.reduce %4 {kind = "max", axes = array<i64: 1>} : (tensor<24x64xf32>) -> tensor<24xf32>
+  %5 = graph.reduce %4 {kind = #graph.reduce<max>, axes = array<i64: 1>} : (tensor<24x64xf32>) -> tensor<24xf32>
   %6 = graph.reshape %5 : (tensor<24xf32>) -> tensor<2x12xf32>
   return %6 : tensor<2x12xf32>
 }
@@ -43,6 +43,6 @@ func.func @mixing(%x: tensor<2x12x64xf32>, %w: tensor<192x64xf32>, %s: tensor<19
 func.func @windows(%x: tensor<1x4x8x8xf32>, %w: tensor<6x2x3x3xf32>) -> tensor<1x6x4x4xf32> {
   // CHECK: graph.conv {{.*}}group = 2 : i64
   %0 = graph.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, group = 2 : i64} : (tensor<1x4x8x8xf32>, tensor<6x2x3x3xf32>) -> tensor<1x6x8x8xf32>
-  %1 = graph.pool %0 {kind = "average", window = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>} : (tensor<1x6x8x8xf32>) -> tensor<1x6x4x4xf32>
+  %1 = graph.pool %0 {kind = #graph.pool<average>, window = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>} : (tensor<1x6x8x8xf32>) -> tensor<1x6x4x4xf32>
   return %1 : tensor<1x6x4x4xf32>
 }

@@ -4,6 +4,6 @@
 
 // CHECK: error: @rounded: result 0 of the compiled program differs: element {{[0-9]+}} is
 func.func @rounded(%x: tensor<4x128xf32>) -> tensor<4xf32> {
-  %0 = graph.reduce %x {kind = "sum", axes = array<i64: 1>} : (tensor<4x128xf32>) -> tensor<4xf32>
+  %0 = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 1>} : (tensor<4x128xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }

@@ -5,7 +5,7 @@
 func.func @empty(%x: tensor<0x4xf32>, %y: tensor<3x4xf32>) -> (tensor<3x4xf32>, tensor<0x4xf32>, tensor<4xf32>) {
   %c = graph.concat %x, %y {axis = 0 : i64} : (tensor<0x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
   %e = graph.exp %x : (tensor<0x4xf32>) -> tensor<0x4xf32>
-  %r = graph.reduce %x {kind = "sum", axes = array<i64: 0>} : (tensor<0x4xf32>) -> tensor<4xf32>
+  %r = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 0>} : (tensor<0x4xf32>) -> tensor<4xf32>
   return %c, %e, %r : tensor<3x4xf32>, tensor<0x4xf32>, tensor<4xf32>
 }
 func.func @scalar(%x: tensor<f32>, %y: tensor<f32>) -> (tensor<f32>, tensor<1x1xf32>, tensor<f32>) {

@@ -24,9 +24,9 @@ module attributes {dist.mesh = #mesh} {
     return %0 : tensor<2x6x9xf32>
   }
   func.func @pools(%x: tensor<2x5x9x8xf32> {dist.layout = #dist.layout<#mesh, [{2}, {5}, {9: h}, {8: w}]>}) -> (tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>) {
-    %0 = graph.pool %x {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}, d: w}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
-    %1 = graph.pool %x {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}, d: w}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
-    %2 = graph.pool %x {kind = "average", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, count_padding = true, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
+    %0 = graph.pool %x {kind = #graph.pool<max>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}, d: w}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
+    %1 = graph.pool %x {kind = #graph.pool<average>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}, d: w}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
+    %2 = graph.pool %x {kind = #graph.pool<average>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, count_padding = true, dist.strategy = #dist.strategy<#mesh, {c: {5/6: h}}>} : (tensor<2x5x9x8xf32>) -> tensor<2x5x5x8xf32>
     return %0, %1, %2 : tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>, tensor<2x5x5x8xf32>
   }
   // Channels and rows: a partial sum behind the windows, with the bias counted once.

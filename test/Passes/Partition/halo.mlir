@@ -31,7 +31,7 @@ module attributes {dist.mesh = #mesh} {
   func.func @corners(%x: tensor<1x2x8x6xf32> {dist.layout = #dist.layout<#mesh, [{1}, {2}, {8: h}, {6: w}]>}) -> (tensor<1x2x4x6xf32> {dist.layout = #dist.layout<#mesh, [{1}, {2}, {4: h}, {6: w}]>}) {
     // CHECK: comm.halo %{{.*}} from <#mesh, [{1}, {2}, {8: h}, {6: w}]> to <#dist.layout<#mesh, [{1}, {2}, {4: h}, {6: w}]>, dim 2 stride 2 reach 3 low 0, dim 3 stride 1 reach 3 low 1, fill max> : (tensor<1x2x4x3xf32>) -> tensor<1x2x5x5xf32>
     // CHECK: graph.pool {{.*}}pads = array<i64: 0, 0, 0, 0>
-    %0 = graph.pool %x {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: h, c: w}>} : (tensor<1x2x8x6xf32>) -> tensor<1x2x4x6xf32>
+    %0 = graph.pool %x {kind = #graph.pool<max>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: h, c: w}>} : (tensor<1x2x8x6xf32>) -> tensor<1x2x4x6xf32>
     return %0 : tensor<1x2x4x6xf32>
   }
 }
@@ -53,7 +53,7 @@ module attributes {dist.mesh = #mesh} {
     // CHECK: graph.constant {{.*}}dense<{{.*}}1.500000e+00{{.*}}1.000000e+00{{.*}}> : tensor<1x1x4xf32>
     // CHECK: comm.slice
     // CHECK: graph.mul
-    %0 = graph.pool %x {kind = "average", window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x4xf32>) -> tensor<1x2x4xf32>
+    %0 = graph.pool %x {kind = #graph.pool<average>, window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x4xf32>) -> tensor<1x2x4xf32>
     return %0 : tensor<1x2x4xf32>
   }
 }
@@ -71,8 +71,8 @@ module attributes {dist.mesh = #mesh} {
     // CHECK-NOT: comm.all_reduce
     // CHECK: comm.halo %[[SUM]] {{.*}}reach 3
     // CHECK: comm.halo %[[SUM]] {{.*}}reach 5
-    %1 = graph.pool %0 {kind = "max", window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
-    %2 = graph.pool %0 {kind = "max", window = array<i64: 5>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 2, 2>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
+    %1 = graph.pool %0 {kind = #graph.pool<max>, window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
+    %2 = graph.pool %0 {kind = #graph.pool<max>, window = array<i64: 5>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 2, 2>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
     return %1, %2 : tensor<1x2x8xf32>, tensor<1x2x8xf32>
   }
 }

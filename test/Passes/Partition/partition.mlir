@@ -33,7 +33,7 @@ module attributes {dist.mesh = #mesh} {
     // CHECK: %[[M:.*]] = comm.mask %{{.*}} dims [0] with <max>
     // CHECK: graph.reduce %[[M]]
     // CHECK: comm.all_reduce {{.*}}partial max
-    %0 = graph.reduce %x {kind = "max", axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: {5/6: dp}}>} : (tensor<5x2xf32>) -> tensor<2xf32>
+    %0 = graph.reduce %x {kind = #graph.reduce<max>, axes = array<i64: 0>, dist.strategy = #dist.strategy<#mesh, {a: {5/6: dp}}>} : (tensor<5x2xf32>) -> tensor<2xf32>
     return %0 : tensor<2xf32>
   }
 }

@@ -50,7 +50,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @partial(%x: tensor<4x4xf32> {dist.layout = #dist.layout<#mesh, [{4}, {8: tp}]>}) -> (tensor<4xf32> {dist.layout = #dist.layout<#mesh, [{4}]>}) {
     // expected-note@+1 {{the value comes from here}}
-    %0 = graph.reduce %x {kind = "sum", axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=8 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: tp}>} : (tensor<4x4xf32>) -> tensor<4xf32>
+    %0 = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=8 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: tp}>} : (tensor<4x4xf32>) -> tensor<4xf32>
     // expected-error@+1 {{result 0: expected layout [{4}], got layout [{4}] partial sum {tp}}}
     return %0 : tensor<4xf32>
   }
@@ -64,7 +64,7 @@ module attributes {dist.mesh = #mesh} {
   // expected-note@+1 {{the value comes from here}}
   func.func @mask(%x: tensor<4x4xf32> {dist.layout = #dist.layout<#mesh, [{4}, {7/8: tp}]>}) {
     // expected-error@+1 {{operand 0: expected the neutral element of sum in the padding of dim 1, got anything}}
-    %0 = graph.reduce %x {kind = "sum", axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=7 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: {7/8: tp}}>} : (tensor<4x4xf32>) -> tensor<4xf32>
+    %0 = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=7 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: {7/8: tp}}>} : (tensor<4x4xf32>) -> tensor<4xf32>
     return
   }
 }
@@ -77,7 +77,7 @@ module attributes {dist.mesh = #mesh} {
     // expected-note@+1 {{the value comes from here}}
     %m = comm.mask %x dims [1] with <max> in <#mesh, [{4}, {7/8: tp}]> : tensor<4x4xf32>
     // expected-error@+1 {{operand 0: expected the neutral element of sum in the padding of dim 1, got max}}
-    %0 = graph.reduce %m {kind = "sum", axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=7 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: {7/8: tp}}>} : (tensor<4x4xf32>) -> tensor<4xf32>
+    %0 = graph.reduce %m {kind = #graph.reduce<sum>, axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=7 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: {7/8: tp}}>} : (tensor<4x4xf32>) -> tensor<4xf32>
     return
   }
 }
@@ -89,7 +89,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @other_rule(%x: tensor<4x4xf32> {dist.layout = #dist.layout<#mesh, [{4}, {8: tp}]>}) {
     // expected-error@+1 {{has a dist.rule that is not its own: on one rank it would be a b -> a {a=4, b=4 max} linear max(0), but the op's is a b -> a {a=4, b=4 sum} linear sum(0)}}
-    %0 = graph.reduce %x {kind = "sum", axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=8 max} linear max(0)">, dist.strategy = #dist.strategy<#mesh, {b: tp}>} : (tensor<4x4xf32>) -> tensor<4xf32>
+    %0 = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=8 max} linear max(0)">, dist.strategy = #dist.strategy<#mesh, {b: tp}>} : (tensor<4x4xf32>) -> tensor<4xf32>
     return
   }
 }

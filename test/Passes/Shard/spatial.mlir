@@ -41,9 +41,9 @@ module attributes {dist.mesh = #mesh} {
     %o = graph.weight "o" : tensor<4x3x3x3xf32>
     %0 = graph.conv %x, %v {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x3x13x12xf32>, tensor<4x3x3x3xf32>) -> tensor<2x4x13x12xf32> loc("conv")
     %1 = graph.relu %0 : (tensor<2x4x13x12xf32>) -> tensor<2x4x13x12xf32> loc("relu")
-    %2 = graph.pool %1 {kind = "max", window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x13x12xf32>) -> tensor<2x4x7x6xf32> loc("pool")
+    %2 = graph.pool %1 {kind = #graph.pool<max>, window = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x13x12xf32>) -> tensor<2x4x7x6xf32> loc("pool")
     %3 = graph.conv %2, %p {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x4x1x1xf32>) -> tensor<2x4x7x6xf32> loc("point")
-    %4 = graph.reduce %3 {kind = "sum", axes = array<i64: 2, 3>} : (tensor<2x4x7x6xf32>) -> tensor<2x4xf32> loc("sum")
+    %4 = graph.reduce %3 {kind = #graph.reduce<sum>, axes = array<i64: 2, 3>} : (tensor<2x4x7x6xf32>) -> tensor<2x4xf32> loc("sum")
     %5 = graph.conv_transpose %3, %u {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, output_padding = array<i64: 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x3x2x2xf32>) -> tensor<2x3x14x12xf32> loc("up")
     %6 = graph.conv_transpose %3, %o {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 1>} : (tensor<2x4x7x6xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x14x12xf32> loc("over")
     return %4, %5, %6 : tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>

@@ -68,12 +68,3 @@ TEST_CASE("a spatial dim is a window, point-wise, or whole") {
   CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> 1 {a=7 replicate}");
   CHECK(spatial({1, 3, 1, 1, 1, 1}) == "1 -> a {a=3 replicate}");
 }
-
-TEST_CASE("linear sets") {
-  auto sets = parseLinearSets("sum 01, max 0");
-  REQUIRE(sets);
-  CHECK(*sets ==
-        std::vector<LinearSet>{{ReduceKind::Sum, {0, 1}}, {ReduceKind::Max, {0}}});
-  CHECK(parseLinearSets("")->empty());
-  CHECK(!parseLinearSets("mean 0"));
-}

@@ -34,16 +34,16 @@ public:
   void contract(const std::string &name, const std::string &a, const std::string &b,
                 const std::string &equation) {
     ShardingRule rule = *ShardingRule::parse(equation, {shapes.at(a), shapes.at(b)});
-    rule.linear = *parseLinearSets("sum 0, sum 1");
+    rule.linear = {{ReduceKind::Sum, {0}}, {ReduceKind::Sum, {1}}};
     add(name, FlowKind::Compute, std::move(rule), {a, b}, 1);
   }
   void elementwise(const std::string &name, const std::vector<std::string> &operands,
-                   const std::string &linear = "") {
+                   std::vector<LinearSet> linear = {}) {
     std::vector<Shape> all;
     for (const std::string &operand : operands)
       all.push_back(shapes.at(operand));
     ShardingRule rule = *broadcastRule(all);
-    rule.linear = *parseLinearSets(linear);
+    rule.linear = std::move(linear);
     add(name, FlowKind::Compute, std::move(rule), operands, 0);
   }
   void reshape(const std::string &name, const std::string &operand, const Shape &shape) {
@@ -91,7 +91,7 @@ public:
     rule.results[0].emplace_back();
     addSpatialDim(rule, dim, ReduceKind::Max, rule.operands[0].back(),
                   rule.results[0].back());
-    rule.linear = *parseLinearSets("max 0");
+    rule.linear = {{ReduceKind::Max, {0}}};
     add(name, FlowKind::Compute, std::move(rule), {operand}, 1);
   }
   /// Softmax or normalization of the last dim.
@@ -159,7 +159,10 @@ private:
     return *transposeRule(shape, order);
   }
   void move(const std::string &name, const std::string &operand, ShardingRule rule) {
-    rule.linear = *parseLinearSets("sum 0, max 0, min 0, prod 0");
+    rule.linear = {{ReduceKind::Sum, {0}},
+                   {ReduceKind::Max, {0}},
+                   {ReduceKind::Min, {0}},
+                   {ReduceKind::Prod, {0}}};
     add(name, FlowKind::Compute, std::move(rule), {operand}, 0);
   }
   void add(const std::string &name, FlowKind kind, ShardingRule rule,
@@ -188,7 +191,7 @@ inline Program gpt2Layer(int64_t batch = 2, int64_t length = 4, int64_t heads = 
     p.source(name + ".b", {to});
     p.reshape(name + "/flatten", in, {rows, from});
     p.contract(name, name + "/flatten", name + ".w", "m k, k n -> m n");
-    p.elementwise(name + "/bias", {name, name + ".b"}, "sum 01");
+    p.elementwise(name + "/bias", {name, name + ".b"}, {{ReduceKind::Sum, {0, 1}}});
     p.reshape(name + "/out", name + "/bias", {batch, length, to});
   };
   p.rows("ln_1", "x");
@@ -207,12 +210,13 @@ inline Program gpt2Layer(int64_t batch = 2, int64_t length = 4, int64_t heads = 
   p.transpose("merge/turned", "mixed", {0, 2, 1, 3});
   p.reshape("merge", "merge/turned", model);
   linear("c_proj", "merge", hidden, hidden);
-  p.elementwise("residual_1", {"x", "c_proj/out"}, "sum 01");
+  p.elementwise("residual_1", {"x", "c_proj/out"}, {{ReduceKind::Sum, {0, 1}}});
   p.rows("ln_2", "residual_1");
   linear("c_fc", "ln_2", hidden, 4 * hidden);
   p.elementwise("gelu", {"c_fc/out"});
   linear("mlp_proj", "gelu", 4 * hidden, hidden);
-  p.elementwise("residual_2", {"residual_1", "mlp_proj/out"}, "sum 01");
+  p.elementwise("residual_2", {"residual_1", "mlp_proj/out"},
+                {{ReduceKind::Sum, {0, 1}}});
   p.result("residual_2");
   return p;
 }

@@ -41,7 +41,8 @@ private:
     for (auto f = end.second->rbegin(); f != end.second->rend(); ++f) {
       if (bare)
         result.clear();
-      bare = bare && graph.ops[end.first].rule.factors[*f].kind == FactorKind::Replicate;
+      bare =
+          bare && graph.ops[end.first].rule.factors[*f].kind() == FactorKind::Replicate;
       const Pieces &list = pieces[end.first][*f];
       for (auto piece = list.rbegin(); piece != list.rend(); ++piece)
         result.insert(suffix *= *piece);

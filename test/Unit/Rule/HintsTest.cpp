@@ -69,7 +69,7 @@ Program gemm(int64_t rows = 4, int64_t from = 8, int64_t to = 6) {
   p.source("b", {to});
   p.elementwise("before", {"x"});
   p.contract("product", "before", "w", "m k, n k -> m n");
-  p.elementwise("fc", {"product", "b"}, "sum 01");
+  p.elementwise("fc", {"product", "b"}, {{ReduceKind::Sum, {0, 1}}});
   p.partOf("fc", "product");
   p.elementwise("after", {"fc"});
   p.result("after");
@@ -436,7 +436,7 @@ public:
   }
 
   void run(Tried &tried) const {
-    if (loop < 0 || it.rule.factors[loop].kind == FactorKind::Replicate)
+    if (loop < 0 || it.rule.factors[loop].kind() == FactorKind::Replicate)
       return;
     for (int64_t ways = 2; ways <= 6; ++ways)
       for (const std::string &entry : {std::to_string(ways), std::string("\"tp\"")})
@@ -546,7 +546,7 @@ bool tryWhole(const Program &program, const FlowOp &op, int32_t number,
   std::string mesh;
   for (const auto &[loop, count] : ways) {
     const Factor &factor = op.rule.factors[loop];
-    if (factor.kind == FactorKind::Replicate || factor.size < count ||
+    if (factor.kind() == FactorKind::Replicate || factor.size < count ||
         (factor.size % count != 0 && !isMajor(op.rule, loop)))
       return false;
     mesh += (mesh.empty() ? "a=" : ",b=") + std::to_string(count);

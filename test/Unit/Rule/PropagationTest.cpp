@@ -160,9 +160,10 @@ TEST_CASE("which values stay partial does not depend on the order of ops") {
   }
   // Not both factors of a product may be partial; one is an op further away. Whether the
   // other user of the near one sees it partial was once a matter of order.
-  p.elementwise("negated", {"b.product"}, "sum 0");
-  p.elementwise("both", {"a.product", "negated"}, "sum 0, sum 1");
-  p.elementwise("other", {"a.product"}, "sum 0");
+  p.elementwise("negated", {"b.product"}, {{ReduceKind::Sum, {0}}});
+  p.elementwise("both", {"a.product", "negated"},
+                {{ReduceKind::Sum, {0}}, {ReduceKind::Sum, {1}}});
+  p.elementwise("other", {"a.product"}, {{ReduceKind::Sum, {0}}});
   p.result("both");
   p.result("other");
   Mesh mesh = *Mesh::parse("tp=2");

@@ -78,7 +78,7 @@ TEST_CASE("a rule's text says all of it") {
         "m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)",
         "m k, k n, 1 n -> m n {m=4, k=8 sum addends(2), n=6}",
         "v d, i -> i d {v=9 sum index(1), d=2, i=4} linear sum(0)",
-        "(n c) h -> n c h {n=2 replicate, c=3 blocked, h=4 window max "
+        "(n c) h -> n c h {n=2 replicate, c=3 replicate, h=4 window max "
         "of 9 stride 2 reach "
         "3 low 1}",
         "v d, i -> i d {v=9 sum local index(1), d=2, i=4} linear sum(0) fill sum(1)",
@@ -102,8 +102,7 @@ TEST_CASE("a split window asks for the operand over the same axes, and for its b
   Mesh mesh = *Mesh::parse("h=4,tp=2");
   ShardingRule rule;
   int32_t c = rule.addFactor(6),
-          y = rule.addFactor(7, FactorKind::Window, ReduceKind::Max);
-  rule.factors[y].window = {13, 2, 3, 1};
+          y = rule.addFactor(7, loop::Window{ReduceKind::Max, 13, 2, 3, 1});
   rule.operands = {{{c}, {y}}};
   rule.results = {{{c}, {y}}};
   REQUIRE(rule.verify());

@@ -76,9 +76,6 @@ void addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
 void addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
                      std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
 
-/// "sum 01, max 0": each entry a kind and the digits of the operands of one set.
-Expected<std::vector<LinearSet>> parseLinearSets(std::string_view text);
-
 /// A negative axis counts from the end; an error if out of range.
 Expected<int64_t> normalizeAxis(int64_t axis, size_t rank);
 

@@ -131,10 +131,10 @@ public:
   /// Elements of an atom in a dim of an operand of its op, or of a result.
   int64_t extent(const Atom &atom, bool ofOperand) const {
     const Factor &factor = ops[atom.op].rule.factors[atom.factor];
-    return factor.kind == FactorKind::Window ? factor.extent(ofOperand) : atom.size;
+    return factor.window() ? factor.extent(ofOperand) : atom.size;
   }
   FactorKind kindOf(const Atom &atom) const {
-    return ops[atom.op].rule.factors[atom.factor].kind;
+    return ops[atom.op].rule.factors[atom.factor].kind();
   }
 
 private:

@@ -24,8 +24,6 @@
 //              the same axes, and each rank fetches the elements of its windows that lie
 //              in other blocks (partita/Base/Layout/Halo.h).
 //   Replicate  may not be split: the op mixes its elements (sort, softmax axis).
-//   Blocked    may be split, but propagation does not cross it: the two sides of the
-//              dim have the same size without being the same index (gather's data dim).
 //
 // Linearity. f is linear in a set S of operands for a reduction kind when reducing f's
 // results over ranks equals f of the reduced operands, provided the operands in S are
@@ -42,42 +40,71 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace partita {
 
-enum class FactorKind : uint8_t { Parallel, Reduction, Window, Replicate, Blocked };
+enum class FactorKind : uint8_t { Parallel, Reduction, Window, Replicate };
 std::string_view name(FactorKind kind);
 
-/// How operands read a Window factor: position i reads the elements [i·stride − low,
-/// i·stride − low + reach) of a dim of `input` elements.
-struct WindowFactor {
-  int64_t input = 1, stride = 1, reach = 1, low = 0;
-  bool operator==(const WindowFactor &) const = default;
+/// What a loop is to its op: one struct per kind, with what only this kind has.
+namespace loop {
+struct Parallel {
+  bool operator==(const Parallel &) const = default;
 };
 
-struct Factor {
-  int64_t size = 1;
-  FactorKind kind = FactorKind::Parallel;
-  /// For Reduction; for Window the kind whose neutral element stands outside the operand.
+struct Reduction {
   ReduceKind reduce = ReduceKind::Sum;
-  /// For Reduction: operands that are added to the sum (a bias). When the factor is split
-  /// they must be partial along its axes, or every rank would add them.
+  /// Operands that are added to the sum (a bias). When the loop is split they must be
+  /// partial along its axes, or every rank would add them.
   std::vector<int32_t> addends = {};
-  WindowFactor window = {}; ///< for Window
-  /// For Reduction: the operand whose elements are indices of the factor (gather), or -1.
-  /// Only what they name is read, so padding need not be neutral; where the factor is
-  /// split, the operand is turned into places in the rank's block, -1 for those that lie
-  /// in another one (comm.local_index), which the local op must take for zero.
+  /// The operand whose elements are indices of the loop (gather), or -1. Only what they
+  /// name is read, so padding need not be neutral; where the loop is split, the operand
+  /// is turned into places in the rank's block, -1 for those that lie in another one
+  /// (comm.local_index), which the local op must take for zero.
   int32_t index = -1;
   /// Of a local op with `index`: the operand holds places in the rank's block already.
   bool localized = false;
+  bool operator==(const Reduction &) const = default;
+};
+
+/// Position i reads the elements [i·stride − low, i·stride − low + reach) of a dim of
+/// `input` elements; outside of it stands the neutral element of `outside`.
+struct Window {
+  ReduceKind outside = ReduceKind::Sum;
+  int64_t input = 1, stride = 1, reach = 1, low = 0;
+  bool operator==(const Window &) const = default;
+};
+
+struct Replicate {
+  bool operator==(const Replicate &) const = default;
+};
+
+/// In the order of FactorKind.
+using Kind = std::variant<Parallel, Reduction, Window, Replicate>;
+} // namespace loop
+
+struct Factor {
+  int64_t size = 1;
+  loop::Kind what = loop::Parallel{};
   /// What texts call the loop; empty: a letter by its number, see ShardingRule::loopName.
   std::string name = {};
 
+  FactorKind kind() const { return static_cast<FactorKind>(what.index()); }
+  /// What only a reduction, or only a window, has; null for loops of another kind.
+  const loop::Reduction *reduction() const { return std::get_if<loop::Reduction>(&what); }
+  loop::Reduction *reduction() { return std::get_if<loop::Reduction>(&what); }
+  const loop::Window *window() const { return std::get_if<loop::Window>(&what); }
+  loop::Window *window() { return std::get_if<loop::Window>(&what); }
+  /// Whether the elements of this operand are indices of the loop.
+  bool isIndexedBy(size_t operand) const {
+    return reduction() && reduction()->index == static_cast<int32_t>(operand);
+  }
+
   /// Elements of the factor in a dim of an operand, or of a result.
   int64_t extent(bool ofOperand) const {
-    return ofOperand && kind == FactorKind::Window ? window.input : size;
+    return ofOperand && window() ? window()->input : size;
   }
   bool operator==(const Factor &) const = default;
 };
@@ -108,8 +135,7 @@ struct ShardingRule {
   std::vector<LinearSet> linear;
   std::vector<PaddingFill> fills;
 
-  int32_t addFactor(int64_t size, FactorKind kind = FactorKind::Parallel,
-                    ReduceKind reduce = ReduceKind::Sum);
+  int32_t addFactor(int64_t size, loop::Kind what = loop::Parallel{});
   /// The shape of a result: each dim is the product of its factors.
   std::vector<int64_t> shape(const TensorFactors &result) const;
 

@@ -148,14 +148,14 @@ def reduce():
             x = p.argument(shape, element)
             results = []
             for kind in ["sum", "max", "min", "prod"]:
-                attributes = f'{{kind = "{kind}", axes = array<i64: {str(axes)[1:-1]}>'
+                attributes = f'{{kind = #graph.reduce<{kind}>, axes = array<i64: {str(axes)[1:-1]}>'
                 results.append(p.op("reduce", [x], kept, element, attributes + "}"))
                 results.append(p.op("reduce", [x], full, element,
                                     attributes + ", keep_dims = true}"))
             p.finish(*results)
     p = Program()
     x = p.argument([3, 7], "i1")
-    p.finish(*[p.op("reduce", [x], [3], "i1", f'{{kind = "{kind}", axes = array<i64: 1>}}')
+    p.finish(*[p.op("reduce", [x], [3], "i1", f'{{kind = #graph.reduce<{kind}>, axes = array<i64: 1>}}')
                for kind in ["sum", "max", "min", "prod"]])
 
 
@@ -206,7 +206,7 @@ def move():
         for mode in ["edge", "reflect"]:
             results.append(p.op("pad", [x, fill], [4, 9, 13], element,
                                 "{low = array<i64: 0, 2, 1>, high = array<i64: 0, 1, 2>, "
-                                f'mode = "{mode}"}}'))
+                                f'mode = #graph.pad<{mode}>}}'))
         p.finish(*results)
 
 
@@ -292,7 +292,7 @@ def window():
             p = Program()
             x = p.argument([2, 5, 9, 11], element)
             p.finish(p.op("pool", [x], [2, 5, 5, 10], element,
-                          f'{{kind = "{kind}", count_padding = {count}, '
+                          f'{{kind = #graph.pool<{kind}>, count_padding = {count}, '
                           "window = array<i64: 3, 2>, strides = array<i64: 2, 1>, "
                           "dilations = array<i64: 1, 1>, pads = array<i64: 1, 0, 1, 0>}"))
 
@@ -303,8 +303,8 @@ def resize():
                             "align_corners"]:
             p = Program()
             x = p.argument([2, 3, 4, 5], element)
-            attributes = ('{{scales = array<f64: 1.0, 1.0, 2.0, 2.0>, mode = "{0}", '
-                          f'coordinates = "{coordinates}", rounding = "{{1}}"}}')
+            attributes = ('{{scales = array<f64: 1.0, 1.0, 2.0, 2.0>, mode = #graph.resize<{0}>, '
+                          f'coordinates = #graph.coordinates<{coordinates}>, rounding = #graph.rounding<{{1}}>}}')
             results = []
             # ceil and floor of whole numbers that rounding may have moved are not the
             # evaluator's: align_corners divides by 9.

@@ -41,7 +41,7 @@ for kind in ["sum", "max", "min", "prod"]:
     factor = rows[1:rows.index("}") + 1]
     print(f"  func.func @mask_{kind}(%x: {t} {layout(rows)})"
           f" -> (tensor<7xf32> {layout('[{7}]')}) {{\n"
-          f'    %y = graph.reduce %x {{kind = "{kind}", axes = array<i64: 0>, '
+          f'    %y = graph.reduce %x {{kind = #graph.reduce<{kind}>, axes = array<i64: 0>, '
           f"dist.strategy = #dist.strategy<#mesh, {{a: {factor}}}>}} : ({t}) -> tensor<7xf32>\n"
           f"    return %y : tensor<7xf32>\n  }}")
 # Sums over a sharded dim are partial: reduced to every layout of the result.
@@ -50,7 +50,7 @@ for number, after in enumerate(["[{12}]", "[{12: dp}]", "[{12: tp}]", "[{12: dp,
         print(f"  func.func @reduce_{kind}_{number}(%x: tensor<12x24xf32> "
               f"{layout('[{12}, {24: dp, tp}]')})"
               f" -> (tensor<12xf32> {layout(after)}) {{\n"
-              f'    %y = graph.reduce %x {{kind = "{kind}", axes = array<i64: 1>, '
+              f'    %y = graph.reduce %x {{kind = #graph.reduce<{kind}>, axes = array<i64: 1>, '
               "dist.strategy = #dist.strategy<#mesh, {b: {dp, tp}}>} "
               ": (tensor<12x24xf32>) -> tensor<12xf32>\n    return %y : tensor<12xf32>\n  }")
 print("}")
