@@ -6,37 +6,15 @@ flatten batch and sequence into rows around each Gemm, as the exporters do, and 
 same numbers: the weights are cut from the same draws.
 """
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-
-class Builder:
-    def __init__(self, seed):
-        self.nodes, self.initializers = [], []
-        self.random = np.random.Generator(np.random.PCG64(seed))
-
-    def draw(self, *shape, gain=1.0, mean=0.0):
-        values = self.random.standard_normal(shape, dtype=np.float32)
-        return values * np.float32(gain) + np.float32(mean)
-
-    def weight(self, name, values):
-        self.initializers.append(numpy_helper.from_array(values, name))
-        return name
-
-    def ints(self, name, values):
-        return self.weight(name, np.array(values, np.int64))
-
-    def node(self, op, inputs, name, outputs=None, **attributes):
-        outputs = outputs or [f"{name}_out"]
-        self.nodes.append(helper.make_node(op, inputs, outputs, name, **attributes))
-        return outputs[0] if len(outputs) == 1 else outputs
+from builder import Builder
 
 
 class Gpt2(Builder):
     def __init__(self, fused, batch, length, hidden=64, heads=4, layers=2, vocabulary=503,
-                 seed=11, tied=False):
+                 seed=11, tied=False, widening=4):
         super().__init__(seed)
-        self.tied = tied
+        self.tied, self.widening = tied, widening
         self.fused, self.batch, self.length = fused, batch, length
         self.hidden, self.heads, self.layers = hidden, heads, layers
         self.vocabulary = vocabulary
@@ -66,7 +44,7 @@ class Gpt2(Builder):
         weights = [self.draw(self.hidden, self.hidden, gain=g * gain) for g in (2, 2, 1)]
         biases = [self.draw(self.hidden, gain=0.1) for _ in range(3)]
         if self.fused:
-            both = self.gemm(x, np.concatenate(weights, 1), np.concatenate(biases),
+            both = self.gemm(x, self.join(weights, 1), self.join(biases, 0),
                              f"{name}.c_attn")
             sizes = self.ints(f"{name}.split", [self.hidden] * 3)
             outputs = [f"{name}.{part}" for part in "qkv"]
@@ -84,10 +62,9 @@ class Gpt2(Builder):
                       perm=[0, 2, 3, 1] if letter == "k" else [0, 2, 1, 3])
             for letter, part in zip("qkv", self.qkv(x, name))]
         scores = self.node("MatMul", [query, key], f"{name}.scores")
-        scaled = self.node("Div", [scores, self.weight(
-            f"{name}.scale", np.array(width**0.5, np.float32))], f"{name}.scaled")
-        lowest = self.weight(f"{name}.lowest",
-                             np.array(np.finfo(np.float32).min, np.float32))
+        scaled = self.node("Div", [scores, self.scalar(f"{name}.scale", width**0.5)],
+                           f"{name}.scaled")
+        lowest = self.scalar(f"{name}.lowest", np.finfo(np.float32).min)
         masked = self.node("Where", ["causal", scaled, lowest], f"{name}.masked")
         weights = self.node("Softmax", [masked], f"{name}.softmax", axis=-1)
         mixed = self.node("MatMul", [weights, value], f"{name}.mixed")
@@ -100,7 +77,7 @@ class Gpt2(Builder):
     def gelu(self, x, name):
         """The tanh form, spelt out."""
         def scalar(label, value):
-            return self.weight(f"{name}.{label}", np.array(value, np.float32))
+            return self.scalar(f"{name}.{label}", value)
         cube = self.node("Pow", [x, scalar("three", 3)], f"{name}/pow")
         small = self.node("Mul", [cube, scalar("c", 0.044715)], f"{name}/mul")
         inner = self.node("Add", [x, small], f"{name}/add")
@@ -111,11 +88,19 @@ class Gpt2(Builder):
         half = self.node("Mul", [x, scalar("half", 0.5)], f"{name}/mul_2")
         return self.node("Mul", [half, gate], f"{name}/mul_3")
 
+    def feed_forward(self, x, layer):
+        wide = self.linear(x, self.hidden, self.widening * self.hidden,
+                           f"h.{layer}.mlp.c_fc")
+        return self.linear(self.gelu(wide, f"h.{layer}.mlp.act"),
+                           self.widening * self.hidden, self.hidden,
+                           f"h.{layer}.mlp.c_proj")
+
     def build(self):
+        ids = self.input("input_ids", [self.batch, self.length], below=self.vocabulary)
         # Tied to the head: a gain that gives logits of size one.
         gain = self.hidden**-0.5
         table = self.draw(self.vocabulary, self.hidden, gain=gain)
-        tokens = self.node("Gather", [self.weight("wte.weight", table), "input_ids"],
+        tokens = self.node("Gather", [self.weight("wte.weight", table), ids],
                            "wte")
         positions = self.weight("wpe.weight", self.draw(self.length, self.hidden,
                                                         gain=gain))
@@ -125,25 +110,14 @@ class Gpt2(Builder):
             name = f"h.{layer}"
             attended = self.attention(self.layer_norm(x, f"{name}.ln_1"), f"{name}.attn")
             x = self.node("Add", [x, attended], f"{name}.residual_1")
-            wide = self.linear(self.layer_norm(x, f"{name}.ln_2"), self.hidden,
-                               4 * self.hidden, f"{name}.mlp.c_fc")
-            narrow = self.linear(self.gelu(wide, f"{name}.mlp.act"), 4 * self.hidden,
-                                 self.hidden, f"{name}.mlp.c_proj")
+            narrow = self.feed_forward(self.layer_norm(x, f"{name}.ln_2"), layer)
             x = self.node("Add", [x, narrow], f"{name}.residual_2")
         head = (self.node("Transpose", ["wte.weight"], "lm_head/transpose", perm=[1, 0])
                 if self.tied else
                 self.weight("lm_head.weight", np.ascontiguousarray(table.T)))
         self.node("MatMul", [self.layer_norm(x, "ln_f"), head], "lm_head", ["logits"])
-        tokens_type = helper.make_tensor_value_info(
-            "input_ids", TensorProto.INT64, [self.batch, self.length])
-        logits_type = helper.make_tensor_value_info(
-            "logits", TensorProto.FLOAT, [self.batch, self.length, self.vocabulary])
-        graph = helper.make_graph(self.nodes, "gpt2", [tokens_type], [logits_type],
-                                  self.initializers)
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.checker.check_model(model, full_check=True)
-        return model
+        self.output("logits", [self.batch, self.length, self.vocabulary])
+        return self.model("gpt2")
 
 
 def fused():
