@@ -49,10 +49,10 @@ private:
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || op.getNumOperands() == 0)
       return;
-    auto rule = shardable.inferShardingRule();
-    auto strategy = rule ? strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    RuleRef facts = ruleOf(&op);
+    auto strategy = strategyOf(&op, facts->rule);
     for (unsigned i = 0; strategy && i < op.getNumResults(); ++i)
-      begin(op.getResult(i), partita::resultLayout(*rule, *strategy, i));
+      begin(op.getResult(i), partita::resultLayout(*facts->rule, *strategy, i));
   }
 
   void convert(ReshardOp op) {

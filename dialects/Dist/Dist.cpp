@@ -67,6 +67,10 @@ Expected<Strategy> dist::strategyOf(Operation *op, const ShardingRule &rule) {
   return strategy ? strategy.resolve(rule) : Strategy::replicated(rule);
 }
 
+Expected<Strategy> dist::strategyOf(Operation *op, const Expected<ShardingRule> &rule) {
+  return rule ? strategyOf(op, *rule) : tl::unexpected(rule.error());
+}
+
 void dist::setStrategy(MeshAttr mesh, Operation *op, const ShardingRule &rule,
                        const Strategy &strategy) {
   op->setAttr(strategyAttr, StrategyAttr::get(op->getContext(), mesh,
@@ -123,21 +127,31 @@ static LogicalResult verifySourceLayout(Operation *op, LayoutAttr layout) {
   return success();
 }
 
+/// `kept`: the rule lives as long as the context.
+static LogicalResult verifyStrategyFor(Operation *op, StrategyAttr strategy,
+                                       const ShardingRule &rule, bool kept) {
+  auto &dialect = cast<DistDialect>(strategy.getDialect());
+  if (kept && dialect.isKnownToFit(strategy, rule))
+    return success();
+  if (auto resolved = strategy.resolve(rule); !resolved)
+    return op->emitOpError("has a bad dist.strategy: ") << resolved.error().message;
+  if (kept)
+    dialect.rememberToFit(strategy, rule);
+  return success();
+}
+
 static LogicalResult verifyStrategyAttr(Operation *op, StrategyAttr strategy) {
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
   if (!shardable)
     return op->emitOpError("has a dist.strategy but no sharding rule");
   if (failed(verifyMesh(op, strategyAttr, strategy.getMesh())))
     return failure();
-  auto global = op->getAttrOfType<RuleAttr>(ruleAttr);
+  if (auto global = op->getAttrOfType<RuleAttr>(ruleAttr))
+    return verifyStrategyFor(op, strategy, global.getRule(), true);
   // Broken operand types are the op verifier's to report.
-  auto rule =
-      global ? Expected<ShardingRule>(global.getRule()) : shardable.inferShardingRule();
-  if (!rule)
-    return success();
-  if (auto resolved = strategy.resolve(*rule); !resolved)
-    return op->emitOpError("has a bad dist.strategy: ") << resolved.error().message;
-  return success();
+  RuleRef facts = ruleOf(op);
+  return facts->rule ? verifyStrategyFor(op, strategy, *facts->rule, facts->kept)
+                     : success();
 }
 
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {

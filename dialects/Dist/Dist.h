@@ -38,6 +38,8 @@ ReshardOptions reshardOptionsOf(mlir::Operation *op);
 StrategyAttr strategyAttrOf(mlir::Operation *op);
 /// The op's strategy for `rule`, checked against it; replicated if it has none.
 Expected<Strategy> strategyOf(mlir::Operation *op, const ShardingRule &rule);
+/// As above; an error of the rule passes through.
+Expected<Strategy> strategyOf(mlir::Operation *op, const Expected<ShardingRule> &rule);
 void setStrategy(MeshAttr mesh, mlir::Operation *op, const ShardingRule &rule,
                  const Strategy &strategy);
 

@@ -186,7 +186,7 @@ void StrategyAttr::print(AsmPrinter &printer) const {
 
 Expected<Strategy> StrategyAttr::resolve(const ShardingRule &rule) const {
   auto strategy = getStrategy().resolve(rule);
-  if (!strategy)
+  if (!strategy || cast<DistDialect>(getDialect()).isKnownToFit(*this, rule))
     return strategy;
   if (auto ok = verifyStrategy(devices(), rule, *strategy); !ok)
     return tl::unexpected(ok.error());

@@ -34,6 +34,23 @@ def Dist_Dialect : Dialect {
   let hasRegionResultAttrVerify = 1;
   let extraClassDeclaration = [{
     void registerAttributes();
+
+    /// Whether a strategy is known to fit a rule that lives as long as the context, so
+    /// that what is verified between passes is checked once.
+    bool isKnownToFit(::mlir::Attribute strategy, const ::partita::ShardingRule &rule) {
+      std::lock_guard lock(fittingMutex);
+      return fitting.contains({strategy.getAsOpaquePointer(), &rule});
+    }
+    void rememberToFit(::mlir::Attribute strategy, const ::partita::ShardingRule &rule) {
+      std::lock_guard lock(fittingMutex);
+      fitting.insert({strategy.getAsOpaquePointer(), &rule});
+    }
+
+  private:
+    std::mutex fittingMutex;
+    ::llvm::DenseSet<std::pair<const void *, const void *>> fitting;
+
+  public:
   }];
 }
 

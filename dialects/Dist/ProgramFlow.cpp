@@ -62,15 +62,15 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable)
       return op.emitOpError("has no sharding rule");
-    auto rule = shardable.inferShardingRule();
-    if (!rule)
-      return op.emitOpError(rule.error().message);
+    RuleRef facts = ruleOf(&op);
+    if (!facts->rule)
+      return op.emitOpError(facts->rule.error().message);
     FlowOp entry;
     entry.name = nodeName(&op);
     entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
     entry.priority = shardable.getPropagationPriority();
     entry.flops = shardable.getFlops();
-    entry.rule = std::move(*rule);
+    entry.rule = *facts->rule;
     for (Value operand : op.getOperands())
       entry.operands.push_back(flow->valueOf.lookup(operand));
     if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))

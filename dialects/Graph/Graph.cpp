@@ -30,6 +30,7 @@ void GraphDialect::initialize() {
 #define GET_ATTRDEF_LIST
 #include "dialects/Graph/GraphAttrs.cpp.inc"
       >();
+  addInterfaces<RuleCache>();
 }
 
 Attribute ReduceKindAttr::parse(AsmParser &parser, Type) {

@@ -84,9 +84,9 @@ Operation *partita::detail::cloneWithTypes(Operation *op, OpBuilder &builder,
 }
 
 int64_t partita::detail::defaultFlops(Operation *op, int64_t perPoint) {
-  auto rule = cast<ShardingRuleOpInterface>(op).inferShardingRule();
+  RuleRef facts = ruleOf(op);
   int64_t points = 1;
-  for (const Factor &factor : rule->factors)
+  for (const Factor &factor : facts->rule->factors)
     points *= factor.size;
   return points * perPoint;
 }
@@ -98,20 +98,10 @@ LogicalResult partita::detail::verifyShardingRule(Operation *op) {
       return op->emitOpError("expected operands of static shape, got ")
              << value.getType();
   }
-  auto rule = cast<ShardingRuleOpInterface>(op).inferShardingRule();
-  if (!rule)
-    return op->emitOpError(rule.error().message);
-  if (auto ok = rule->verify(); !ok)
-    return op->emitOpError("has an inconsistent sharding rule: ") << ok.error().message;
-  if (rule->results.size() != op->getNumResults())
-    return op->emitOpError("expected ")
-           << rule->results.size() << " results, got " << op->getNumResults();
-  for (auto [i, result] : llvm::enumerate(op->getResults())) {
-    std::vector<int64_t> expected = rule->shape(rule->results[i]);
-    if (shapeOf(result) != expected)
-      return op->emitOpError("expected result ")
-             << i << " of shape [" << llvm::ArrayRef(expected) << "], got "
-             << result.getType();
-  }
+  RuleRef facts = ruleOf(op);
+  if (!facts->rule)
+    return op->emitOpError(facts->rule.error().message);
+  if (!facts->misfit.empty())
+    return op->emitOpError(facts->misfit);
   return success();
 }

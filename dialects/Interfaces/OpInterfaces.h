@@ -2,6 +2,7 @@
 #ifndef PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H
 #define PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H
 
+#include "dialects/Interfaces/RuleCache.h"
 #include "partita/Base/DType.h"
 #include "partita/Rule/Sharding/ShardingRule.h"
 

@@ -19,7 +19,8 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
   let methods = [
     InterfaceMethod<[{
       The rule for the op's current operand shapes, or an error that says which operand
-      or dim does not fit.
+      or dim does not fit. What wants to know it asks `ruleOf` (RuleCache.h), which
+      remembers.
     }], "::partita::Expected<::partita::ShardingRule>", "inferShardingRule">,
     InterfaceMethod<[{
       Builds the op that one rank runs: `operands` and `results` have local shapes.

@@ -122,10 +122,10 @@ Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
   OperationState state(location, op, operands, RankedTensorType::get(shape, element),
                        attrs);
   Operation *created = builder.create(state);
-  auto rule = cast<ShardingRuleOpInterface>(created).inferShardingRule();
-  if (!rule) {
+  RuleRef facts = ruleOf(created);
+  if (!facts->rule) {
     created->erase();
-    return tl::unexpected(rule.error());
+    return tl::unexpected(facts->rule.error());
   }
   return foldOrKeep(created);
 }

@@ -111,9 +111,9 @@ private:
     if (slot)
       return slot;
     auto shardable = cast<ShardingRuleOpInterface>(op);
-    auto rule = shardable.inferShardingRule();
-    Operation *local = shardable.materializeLocal(
-        builder, {}, {localType(op->getResult(0), layout)}, Strategy::replicated(*rule));
+    Operation *local =
+        shardable.materializeLocal(builder, {}, {localType(op->getResult(0), layout)},
+                                   Strategy::replicated(*ruleOf(op)->rule));
     local->setAttr(dist::layoutAttr, at);
     return slot = local->getResult(0);
   }
@@ -197,8 +197,9 @@ private:
 
   LogicalResult lowerOp(OpBuilder &builder, Operation &op) {
     auto shardable = cast<ShardingRuleOpInterface>(op);
-    auto rule = shardable.inferShardingRule();
-    auto strategy = rule ? dist::strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    RuleRef facts = ruleOf(&op);
+    const Expected<ShardingRule> &rule = facts->rule;
+    auto strategy = dist::strategyOf(&op, rule);
     if (!strategy)
       return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
     SmallVector<Value> operands;

@@ -197,7 +197,8 @@ private:
 
   LogicalResult checkRule(Operation &op, const ShardingRule &rule,
                           const Strategy &strategy) {
-    auto own = cast<ShardingRuleOpInterface>(op).inferShardingRule();
+    RuleRef facts = ruleOf(&op);
+    const Expected<ShardingRule> &own = facts->rule;
     if (!own)
       return op.emitOpError(own.error().message);
     ShardingRule expected = localRule(rule, strategy);

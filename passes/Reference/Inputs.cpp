@@ -27,10 +27,10 @@ static int64_t indexedSize(OpOperand &use) {
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
   if (!shardable)
     return 0;
-  auto rule = shardable.inferShardingRule();
-  if (!rule)
+  RuleRef facts = ruleOf(op);
+  if (!facts->rule)
     return 0;
-  for (const Factor &factor : rule->factors)
+  for (const Factor &factor : facts->rule->factors)
     if (factor.isIndexedBy(operand))
       return factor.size;
   return 0;

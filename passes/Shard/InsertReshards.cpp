@@ -24,8 +24,8 @@ static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || !dist::strategyAttrOf(&op))
       continue;
-    auto rule = shardable.inferShardingRule();
-    auto strategy = rule ? dist::strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    RuleRef facts = ruleOf(&op);
+    auto strategy = dist::strategyOf(&op, facts->rule);
     if (!strategy)
       return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
     OpBuilder builder(&op);
@@ -33,16 +33,16 @@ static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
     if (!replaced)
       continue;
     // New elementwise ops lie where the result of the old op does.
-    Layout layout = resultLayout(*rule, *strategy, 0);
+    Layout layout = resultLayout(*facts->rule, *strategy, 0);
     SmallPtrSet<Operation *, 4> made;
     for (auto it = std::next(Block::iterator(op)); it != builder.getInsertionPoint();
          ++it) {
       made.insert(&*it);
       if (it->getNumOperands() == 0)
         continue;
-      ShardingRule mine = *cast<ShardingRuleOpInterface>(*it).inferShardingRule();
-      dist::setStrategy(mesh, &*it, mine,
-                        strategyForLayout(mine, mine.results[0], layout));
+      RuleRef mine = ruleOf(&*it);
+      dist::setStrategy(mesh, &*it, *mine->rule,
+                        strategyForLayout(*mine->rule, mine->rule->results[0], layout));
     }
     op.getResult(0).replaceUsesWithIf(
         replaced, [&](OpOperand &use) { return !made.contains(use.getOwner()); });

@@ -68,8 +68,9 @@ private:
     }
     if (!dist::strategyAttrOf(&op))
       return op.emitOpError("has no dist.strategy");
-    auto rule = shardable.inferShardingRule();
-    auto strategy = rule ? dist::strategyOf(&op, *rule) : tl::unexpected(rule.error());
+    RuleRef facts = ruleOf(&op);
+    const Expected<ShardingRule> &rule = facts->rule;
+    auto strategy = dist::strategyOf(&op, rule);
     if (!strategy)
       return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
     for (unsigned i = 0; i < op.getNumOperands(); ++i)

@@ -17,7 +17,8 @@ namespace {
 class Contraction {
 public:
   Contraction(graph::ContractOp op, TaskFormer &former)
-      : op(op), former(former), rule(former.ruleOf(op)),
+      : op(op), former(former), facts(ruleOf(op)), rule(*facts->rule), // verified
+
         chain(former.plan().postChain(op)), result(former.plan().callResult(op)),
         type(codegen::dtypeOf(result)) {}
 
@@ -53,6 +54,7 @@ private:
 
   graph::ContractOp op;
   TaskFormer &former;
+  RuleRef facts;
   const ShardingRule &rule;
   ArrayRef<PostStep> chain;
   Value result;

@@ -311,17 +311,6 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
   return {found->second, View::dense(spec.layout.localShape())};
 }
 
-const ShardingRule &TaskFormer::ruleOf(ShardingRuleOpInterface op) {
-  std::vector<const void *> key{op->getName().getAsOpaquePointer(),
-                                op->getAttrDictionary().getAsOpaquePointer()};
-  for (Type type : op->getOperandTypes())
-    key.push_back(type.getAsOpaquePointer());
-  auto found = rules.find(key);
-  if (found == rules.end())
-    found = rules.emplace(std::move(key), *op.inferShardingRule()).first; // verified
-  return found->second;
-}
-
 std::string TaskFormer::constantName(Operation *op) {
   Attribute value = cast<graph::ConstantOp>(op).getValue();
   size_t number = constants.try_emplace(value, constants.size()).first->second;

@@ -92,9 +92,6 @@ public:
   /// A weight tensor of the stage, once per name and layout.
   Tensor weight(const TensorSpec &spec, int64_t localElements, mlir::Operation *literal);
 
-  /// The op's rule; equal ops have one.
-  const ShardingRule &ruleOf(ShardingRuleOpInterface op);
-
   /// A name for the bytes of a constant; equal constants have one.
   std::string constantName(mlir::Operation *op);
 
@@ -117,8 +114,6 @@ private:
   llvm::DenseMap<mlir::Value, Tensor> tensors;
   std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
   std::map<std::string, int> weightOfKey;
-  /// By attributes and operand types.
-  std::map<std::vector<const void *>, ShardingRule> rules;
   onednn::Calls engineCalls;
   llvm::DenseMap<mlir::Attribute, size_t> constants;
   std::set<std::pair<int, onednn::WeightForm>> packed; ///< storage, form
