@@ -1,6 +1,7 @@
 //===- Comm.cpp - What crosses devices ------------------------------------===//
 #include "dialects/Comm/Comm.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -21,6 +22,11 @@ void CommDialect::initialize() {
       >();
 }
 
+Operation *CommDialect::materializeConstant(OpBuilder &builder, Attribute value,
+                                            Type type, Location location) {
+  return arith::ConstantOp::materialize(builder, value, type, location);
+}
+
 /// Where the program says its mesh, the op must be for that one.
 static LogicalResult verifyMesh(Operation *op, dist::MeshAttr mesh) {
   dist::MeshAttr around = dist::findMesh(op);
@@ -31,21 +37,56 @@ static LogicalResult verifyMesh(Operation *op, dist::MeshAttr mesh) {
          << "\"";
 }
 
+void comm::detail::effectsOf(
+    Operation *op,
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>> &effects) {
+  if (op->getNumOperands() < 2)
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), &op->getOpOperand(0));
+  effects.emplace_back(MemoryEffects::Write::get(), &op->getOpOperand(1));
+}
+
+static ArrayRef<int64_t> localShapeOf(Value value) {
+  return cast<ShapedType>(value.getType()).getShape();
+}
+
+/// What the op fills: its result, or in the form on buffers its last operand.
+static Value targetOf(Operation *op) {
+  return op->getNumResults() ? op->getResult(0) : op->getOperands().back();
+}
+
+/// The op is in one of its two forms and keeps the element type.
+static LogicalResult verifyForm(Operation *op) {
+  bool onBuffers = isa<MemRefType>(op->getOperand(0).getType());
+  if (op->getNumOperands() != (onBuffers ? 2u : 1u) ||
+      op->getNumResults() != (onBuffers ? 0u : 1u))
+    return op->emitOpError(onBuffers
+                               ? "on a buffer writes into a buffer and has no result"
+                               : "on a tensor has a result and no buffer");
+  if (getElementTypeOrSelf(op->getOperand(0).getType()) ==
+      getElementTypeOrSelf(targetOf(op).getType()))
+    return success();
+  return op->emitOpError("changes the element type");
+}
+
+static LogicalResult verifySameShape(Operation *op) {
+  if (localShapeOf(op->getOperand(0)) == localShapeOf(targetOf(op)))
+    return success();
+  return op->emitOpError("changes the shape");
+}
+
 static LogicalResult verifyLocalShape(Operation *op, StringRef what,
                                       dist::LayoutAttr layout, Value value) {
   std::vector<int64_t> local = layout.getLayout().localShape();
-  if (local == shapeOf(value))
+  if (ArrayRef(local) == localShapeOf(value))
     return success();
-  return op->emitOpError("expected ")
-         << what << " of local shape [" << ArrayRef(local) << "] for layout "
-         << layout.str() << ", got " << value.getType();
-}
-
-static LogicalResult verifySameElements(Operation *op) {
-  if (getElementTypeOrSelf(op->getOperand(0).getType()) ==
-      getElementTypeOrSelf(op->getResult(0).getType()))
-    return success();
-  return op->emitOpError("changes the element type");
+  InFlightDiagnostic error = op->emitOpError("expected ")
+                             << what << " of local shape [" << ArrayRef(local)
+                             << "] for layout " << layout.str() << ", got "
+                             << value.getType();
+  if (Operation *producer = value.getDefiningOp(); producer && producer != op)
+    error.attachNote(producer->getLoc()) << "the value comes from here";
+  return error;
 }
 
 Step comm::detail::stepOf(Operation *op) {
@@ -62,10 +103,9 @@ LogicalResult comm::detail::verifyStep(Operation *op) {
   if (from.getMesh() != to.getMesh())
     return op->emitOpError("leads from mesh \"")
            << from.devices().str() << "\" to mesh \"" << to.devices().str() << "\"";
-  if (failed(verifyMesh(op, from.getMesh())) ||
+  if (failed(verifyForm(op)) || failed(verifyMesh(op, from.getMesh())) ||
       failed(verifyLocalShape(op, "an operand", from, op->getOperand(0))) ||
-      failed(verifyLocalShape(op, "a result", to, op->getResult(0))) ||
-      failed(verifySameElements(op)))
+      failed(verifyLocalShape(op, "a result", to, targetOf(op))))
     return failure();
   if (auto ok = partita::verifyStep(from.devices(), step.getStepKind(), from.getLayout(),
                                     to.getLayout());
@@ -82,19 +122,20 @@ LogicalResult HaloOp::verify() {
   Halo halo = getHalo();
   if (auto ok = halo.verify(getDevices()); !ok)
     return emitOpError("is inconsistent: ") << ok.error().message;
-  if (failed(verifyMesh(*this, getFrom().getMesh())) ||
+  if (failed(verifyForm(*this)) || failed(verifyMesh(*this, getFrom().getMesh())) ||
       failed(verifyLocalShape(*this, "an operand", getFrom(), getInput())))
     return failure();
-  if (halo.shape() != shapeOf(getResult()))
+  if (ArrayRef(halo.shape()) != localShapeOf(targetOf(*this)))
     return emitOpError("expected a result of shape [")
            << ArrayRef(halo.shape()) << "] for the windows of "
-           << getTo().getPositions().str() << ", got " << getResult().getType();
-  return verifySameElements(*this);
+           << getTo().getPositions().str() << ", got " << targetOf(*this).getType();
+  return success();
 }
 
 LogicalResult MaskOp::verify() {
   const Layout &layout = getLayout().getLayout();
-  if (failed(verifyMesh(*this, getLayout().getMesh())) ||
+  if (failed(verifyForm(*this)) || failed(verifySameShape(*this)) ||
+      failed(verifyMesh(*this, getLayout().getMesh())) ||
       failed(verifyLocalShape(*this, "an operand", getLayout(), getInput())))
     return failure();
   if (!llvm::is_sorted(getDims()) || getDims().empty())
@@ -105,16 +146,36 @@ LogicalResult MaskOp::verify() {
   return success();
 }
 
+static LogicalResult verifyOneDim(Operation *op, dist::LayoutAttr layout) {
+  if (layout.getLayout().rank() != 1 || !layout.getLayout().partial.empty())
+    return op->emitOpError("expected the layout of one dim without partial axes, got ")
+           << layout.str();
+  return success();
+}
+
 LogicalResult LocalIndexOp::verify() {
-  const Layout &layout = getLayout().getLayout();
-  if (failed(verifyMesh(*this, getLayout().getMesh())))
+  if (failed(verifyForm(*this)) || failed(verifySameShape(*this)) ||
+      failed(verifyMesh(*this, getLayout().getMesh())) ||
+      failed(verifyOneDim(*this, getLayout())))
     return failure();
-  if (layout.rank() != 1 || !layout.partial.empty())
-    return emitOpError("expected the layout of one dim without partial axes, got ")
-           << getLayout().str();
   if (!getElementTypeOrSelf(getIndices().getType()).isSignlessInteger())
     return emitOpError("expected integer indices, got ") << getIndices().getType();
   return success();
+}
+
+LogicalResult CoordinateOp::verify() {
+  if (failed(verifyMesh(*this, getLayout().getMesh())) ||
+      failed(verifyOneDim(*this, getLayout())))
+    return failure();
+  if (getLayout().getLayout().dims[0].factors.size() != 1)
+    return emitOpError("expected a dim in one piece, got ") << getLayout().str();
+  return success();
+}
+
+OpFoldResult CoordinateOp::fold(FoldAdaptor) {
+  if (getLayout().getLayout().dims[0].sharded())
+    return {};
+  return IntegerAttr::get(IndexType::get(getContext()), 0);
 }
 
 static StringRef opName(StepKind kind) {
@@ -161,7 +222,8 @@ Value comm::emitStep(OpBuilder &builder, Location location, dist::MeshAttr mesh,
 Value comm::emitHalo(OpBuilder &builder, Location location, dist::MeshAttr mesh,
                      const Halo &halo, Value input) {
   auto type = RankedTensorType::get(halo.shape(), getElementTypeOrSelf(input.getType()));
-  return HaloOp::create(builder, location, type, input,
+  return HaloOp::create(builder, location, type, input, /*out=*/Value(),
                         dist::LayoutAttr::get(builder.getContext(), mesh, halo.before),
-                        dist::WindowsAttr::of(mesh, halo));
+                        dist::WindowsAttr::of(mesh, halo))
+      .getResult();
 }

@@ -6,11 +6,17 @@
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/Dialect.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 namespace partita::comm::detail {
 partita::Step stepOf(mlir::Operation *op);
 llvm::LogicalResult verifyStep(mlir::Operation *op);
+/// Of the form on buffers: operand 0 is read, operand 1 written. On tensors none.
+void effectsOf(
+    mlir::Operation *op,
+    llvm::SmallVectorImpl<mlir::SideEffects::EffectInstance<mlir::MemoryEffects::Effect>>
+        &effects);
 } // namespace partita::comm::detail
 
 #include "dialects/Comm/CommInterfaces.h.inc"
@@ -30,6 +36,9 @@ mlir::Value emitStep(mlir::OpBuilder &builder, mlir::Location location,
 /// Emits the op for a halo, on a value of the halo's `before` local shape.
 mlir::Value emitHalo(mlir::OpBuilder &builder, mlir::Location location,
                      dist::MeshAttr mesh, const Halo &halo, mlir::Value input);
+
+/// Lets one-shot bufferization turn the ops' forms on tensors into those on buffers.
+void registerBufferization(mlir::DialectRegistry &registry);
 
 } // namespace partita::comm
 

@@ -21,13 +21,38 @@ def Comm_Dialect : Dialect {
     kind of the op and the two, and the verifier refuses an op that does not lead from the
     one to the other. Types are local shapes of the layouts.
 
-    The ops have no memory effect, are not speculatable, and are the same on every rank:
-    equal ones may merge and unused ones go, nothing moves out of a region.
+    On tensors the ops have no memory effect, are not speculatable, and are the same on
+    every rank: equal ones may merge and unused ones go, nothing moves out of a region.
+
+    Each op also has a form on buffers, in which it writes `out` and has no result. One-shot
+    bufferization leads from the first form to the second, in functions of any dialect:
+
+    ```mlir
+    comm.all_gather %x into %y from <#mesh, [{8: tp} ]> to <#mesh, [{8} ]>
+        : (memref<4xf32>, memref<8xf32>) -> ()
+    ```
   }];
-  let dependentDialects = ["::partita::dist::DistDialect"];
+  let dependentDialects = ["::partita::dist::DistDialect", "::mlir::arith::ArithDialect"];
+  let hasConstantMaterializer = 1;
 }
 
 def Comm_Tensor : StaticShapeTensorOf<[AnyType]>;
+def Comm_Buffer : StaticShapeMemRefOf<[AnyType]>;
+def Comm_Operand : AnyTypeOf<[Comm_Tensor, Comm_Buffer]>;
+
+/// An op in two forms: on tensors with a result, on buffers with `out`.
+class Comm_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Comm_Dialect, mnemonic,
+         !listconcat([DeclareOpInterfaceMethods<MemoryEffectsOpInterface>], traits)> {
+  let results = (outs Optional<Comm_Tensor>:$result);
+  let extraClassDefinition = [{
+    void $cppClass::getEffects(
+        ::llvm::SmallVectorImpl<::mlir::SideEffects::EffectInstance<
+            ::mlir::MemoryEffects::Effect>> &effects) {
+      ::partita::comm::detail::effectsOf(*this, effects);
+    }
+  }];
+}
 
 def CommOpInterface : OpInterface<"CommOpInterface"> {
   let cppNamespace = "::partita::comm";
@@ -56,13 +81,13 @@ def StepOpInterface : OpInterface<"StepOpInterface", [CommOpInterface]> {
 }
 
 class Comm_StepOp<string mnemonic, string stepKind>
-    : Op<Comm_Dialect, mnemonic, [CommOpInterface, StepOpInterface, NoMemoryEffect]> {
+    : Comm_Op<mnemonic, [CommOpInterface, StepOpInterface]> {
   /// Steps of conversions of different epochs are never merged.
-  let arguments = (ins Comm_Tensor:$input, Dist_LayoutAttr:$from, Dist_LayoutAttr:$to,
+  let arguments = (ins Comm_Operand:$input, Optional<Comm_Buffer>:$out,
+                       Dist_LayoutAttr:$from, Dist_LayoutAttr:$to,
                        DefaultValuedAttr<I64Attr, "0">:$epoch);
-  let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$input `from` $from `to` $to (`epoch` $epoch^)? attr-dict `:` "
-                       "functional-type($input, $result)";
+  let assemblyFormat = "$input (`into` $out^)? `from` $from `to` $to (`epoch` $epoch^)? "
+                       "attr-dict `:` functional-type(operands, results)";
   let extraClassDeclaration = [{
     static constexpr ::partita::StepKind kStep = ::partita::StepKind::}] # stepKind # [{;
     ::partita::StepKind getStepKind() { return kStep; }
@@ -108,7 +133,7 @@ def Comm_RepadOp : Comm_StepOp<"repad", "Repad"> {
   let summary = "Changes the padded extent of an unsharded dim; no communication";
 }
 
-def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, NoMemoryEffect]> {
+def Comm_HaloOp : Comm_Op<"halo", [CommOpInterface]> {
   let summary = "The elements that a rank's windows cover, from whoever holds them";
   let description = [{
     `from` is where the operand's elements live, `to` which buffers the ranks get; see
@@ -122,10 +147,10 @@ def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, NoMemoryEffect]> {
          : (tensor<1x4x4x8xf32>) -> tensor<1x4x6x8xf32>
     ```
   }];
-  let arguments = (ins Comm_Tensor:$input, Dist_LayoutAttr:$from, Dist_WindowsAttr:$to);
-  let results = (outs Comm_Tensor:$result);
-  let assemblyFormat =
-      "$input `from` $from `to` $to attr-dict `:` functional-type($input, $result)";
+  let arguments = (ins Comm_Operand:$input, Optional<Comm_Buffer>:$out,
+                       Dist_LayoutAttr:$from, Dist_WindowsAttr:$to);
+  let assemblyFormat = "$input (`into` $out^)? `from` $from `to` $to attr-dict `:` "
+                       "functional-type(operands, results)";
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// The halo in the terms of lib/.
@@ -138,27 +163,26 @@ def Comm_HaloOp : Op<Comm_Dialect, "halo", [CommOpInterface, NoMemoryEffect]> {
   }];
 }
 
-def Comm_MaskOp : Op<Comm_Dialect, "mask",
-                     [NoMemoryEffect, AllTypesMatch<["input", "result"]>]> {
+def Comm_MaskOp : Comm_Op<"mask"> {
   let summary = "Overwrites the padding of `dims` with the neutral element of `kind`";
   let description = [{
     `layout` says which elements of the local tensor are padding on which rank. Ops that
     reduce over a padded dim need the padding neutral: 0 · NaN is NaN.
 
     ```mlir
-    %1 = comm.mask %0 dims [1] with <sum> in <#mesh, [{8}, {9/10: tp} ]> : tensor<8x5xf32>
+    %1 = comm.mask %0 dims [1] with <sum> in <#mesh, [{8}, {9/10: tp} ]>
+         : (tensor<8x5xf32>) -> tensor<8x5xf32>
     ```
   }];
-  let arguments = (ins Comm_Tensor:$input, DenseI64ArrayAttr:$dims, Dist_KindAttr:$kind,
+  let arguments = (ins Comm_Operand:$input, Optional<Comm_Buffer>:$out,
+                       DenseI64ArrayAttr:$dims, Dist_KindAttr:$kind,
                        Dist_LayoutAttr:$layout);
-  let results = (outs Comm_Tensor:$result);
-  let assemblyFormat =
-      "$input `dims` $dims `with` $kind `in` $layout attr-dict `:` type($input)";
+  let assemblyFormat = "$input (`into` $out^)? `dims` $dims `with` $kind `in` $layout "
+                       "attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
 
-def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
-                           [NoMemoryEffect, AllTypesMatch<["indices", "result"]>]> {
+def Comm_LocalIndexOp : Comm_Op<"local_index"> {
   let summary = "Indices of a split dim become places in the rank's block";
   let description = [{
     `layout` is that of the dim, as of a tensor of one dim. The result is, per index of the
@@ -167,13 +191,34 @@ def Comm_LocalIndexOp : Op<Comm_Dialect, "local_index",
     `graph.gather` does.
 
     ```mlir
-    %1 = comm.local_index %0 in <#mesh, [{50257/50258: tp} ]> : tensor<8x128xi64>
+    %1 = comm.local_index %0 in <#mesh, [{50257/50258: tp} ]>
+         : (tensor<8x128xi64>) -> tensor<8x128xi64>
     ```
   }];
-  let arguments = (ins Comm_Tensor:$indices, Dist_LayoutAttr:$layout);
-  let results = (outs Comm_Tensor:$result);
-  let assemblyFormat = "$indices `in` $layout attr-dict `:` type($indices)";
+  let arguments = (ins Comm_Operand:$indices, Optional<Comm_Buffer>:$out,
+                       Dist_LayoutAttr:$layout);
+  let assemblyFormat = "$indices (`into` $out^)? `in` $layout attr-dict `:` "
+                       "functional-type(operands, results)";
   let hasVerifier = 1;
+}
+
+def Comm_CoordinateOp : Op<Comm_Dialect, "coordinate", [NoMemoryEffect]> {
+  let summary = "Which block of a dim the rank has";
+  let description = [{
+    `layout` is that of the dim, as of a tensor of one dim, in one piece. The result counts
+    blocks, from 0, in the order of the dim: it is the rank's coordinate along the axes of
+    the dim. Programs of other dialects compute offsets and bounds from it; the verifier of
+    partitioned programs does not follow what depends on it.
+
+    ```mlir
+    %0 = comm.coordinate in <#mesh, [{8: dp, tp} ]>
+    ```
+  }];
+  let arguments = (ins Dist_LayoutAttr:$layout);
+  let results = (outs Index:$result);
+  let assemblyFormat = "`in` $layout attr-dict";
+  let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 #endif // PARTITA_DIALECTS_COMM_COMMOPS

@@ -178,8 +178,9 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
 
 static LogicalResult verifyEndLayout(Operation *op, NamedAttribute attr, Type type,
                                      const Twine &what) {
-  auto tensor = dyn_cast<RankedTensorType>(type);
-  if (attr.getName() != layoutAttr || !tensor)
+  // A buffer, after bufferization, has the layout that its tensor had.
+  auto tensor = dyn_cast<ShapedType>(type);
+  if (attr.getName() != layoutAttr || !tensor || !tensor.hasStaticShape())
     return op->emitOpError("has an unknown or misplaced attribute ")
            << attr.getName() << " on " << what;
   auto layout = dyn_cast<LayoutAttr>(attr.getValue());

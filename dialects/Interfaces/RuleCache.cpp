@@ -33,9 +33,8 @@ static std::string misfitOf(Operation *op, const ShardingRule &rule) {
 }
 
 static std::shared_ptr<RuleFacts> infer(Operation *op) {
-  auto facts = std::make_shared<RuleFacts>(
-      RuleFacts{.rule = cast<ShardingRuleOpInterface>(op).inferShardingRule(),
-                .misfit = {}});
+  auto facts = std::make_shared<RuleFacts>(RuleFacts{
+      .rule = cast<ShardingRuleOpInterface>(op).inferShardingRule(), .misfit = {}});
   if (facts->rule)
     facts->misfit = misfitOf(op, *facts->rule);
   return facts;

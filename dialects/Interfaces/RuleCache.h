@@ -1,8 +1,8 @@
 //===- RuleCache.h - The rule of an op, once per form -----------*- C++ -*-===//
 //
 // Verifiers, gates, prices and lowerings ask every op for its rule, and a model has few
-// distinct ops: 96 equal layers have the rules of one. A dialect whose rules follow from an
-// op's name, inherent attributes, operand types and result types alone gets a cache by
+// distinct ops: 96 equal layers have the rules of one. A dialect whose rules follow from
+// an op's name, inherent attributes, operand types and result types alone gets a cache by
 // `addInterfaces<RuleCache>()`. Rules of other dialects' ops are inferred each time.
 //
 //===----------------------------------------------------------------------===//

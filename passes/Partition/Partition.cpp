@@ -178,8 +178,9 @@ private:
       auto layout = attribute(form.layout);
       Value &slot = forms[{now, builder.getArrayAttr({dimsAttr, kindAttr, layout})}];
       if (!slot)
-        slot = comm::MaskOp::create(builder, now.getLoc(), now.getType(), now, dimsAttr,
-                                    kindAttr, layout);
+        slot = comm::MaskOp::create(builder, now.getLoc(), now.getType(), now, Value(),
+                                    dimsAttr, kindAttr, layout)
+                   .getResult();
       now = slot;
     }
     if (form.localIndex) {
@@ -188,8 +189,9 @@ private:
       auto layout = attribute(dim.canonicalized());
       Value &slot = forms[{now, layout}];
       if (!slot)
-        slot =
-            comm::LocalIndexOp::create(builder, now.getLoc(), now.getType(), now, layout);
+        slot = comm::LocalIndexOp::create(builder, now.getLoc(), now.getType(), now,
+                                          Value(), layout)
+                   .getResult();
       now = slot;
     }
     return now;

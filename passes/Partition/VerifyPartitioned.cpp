@@ -58,6 +58,9 @@ public:
 
 private:
   LogicalResult check(Operation &op) {
+    // Communication of buffers: its verifier has said what can be said of one op.
+    if (isa_and_nonnull<comm::CommDialect>(op.getDialect()) && op.getNumResults() == 0)
+      return success();
     if (auto step = dyn_cast<comm::StepOpInterface>(op))
       return checkStep(step);
     if (auto halo = dyn_cast<comm::HaloOp>(op))

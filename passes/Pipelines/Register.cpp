@@ -15,6 +15,7 @@
 void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
   registry.insert<graph::GraphDialect, dist::DistDialect, comm::CommDialect,
                   mlir::func::FuncDialect>();
+  comm::registerBufferization(registry);
 }
 
 void partita::registerPartitaPasses() {

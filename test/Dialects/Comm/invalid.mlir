@@ -172,7 +172,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @dims(%x: tensor<8xi64>) {
     // expected-error@+1 {{expected the layout of one dim without partial axes, got [{8: tp}, {4}]}}
-    %0 = comm.local_index %x in <#mesh, [{8: tp}, {4}]> : tensor<8xi64>
+    %0 = comm.local_index %x in <#mesh, [{8: tp}, {4}]> : (tensor<8xi64>) -> tensor<8xi64>
     return
   }
 }
@@ -183,7 +183,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @padding(%x: tensor<8xi64>) {
     // expected-error@+1 {{the extent 7 is not a multiple of its 4 shards}}
-    %0 = comm.local_index %x in <#mesh, [{7: tp}]> : tensor<8xi64>
+    %0 = comm.local_index %x in <#mesh, [{7: tp}]> : (tensor<8xi64>) -> tensor<8xi64>
     return
   }
 }
@@ -194,7 +194,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @element(%x: tensor<8xf32>) {
     // expected-error@+1 {{expected integer indices, got 'tensor<8xf32>'}}
-    %0 = comm.local_index %x in <#mesh, [{8: tp}]> : tensor<8xf32>
+    %0 = comm.local_index %x in <#mesh, [{8: tp}]> : (tensor<8xf32>) -> tensor<8xf32>
     return
   }
 }
@@ -305,7 +305,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @kinds_9(%x: tensor<4x8xf32>) {
     // expected-error@+1 {{expected one or more dims in ascending order}}
-    %0 = comm.mask %x dims [] with <sum> in <#mesh, [{4}, {8}]> : tensor<4x8xf32>
+    %0 = comm.mask %x dims [] with <sum> in <#mesh, [{4}, {8}]> : (tensor<4x8xf32>) -> tensor<4x8xf32>
     return
   }
 }
@@ -316,7 +316,73 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @kinds_10(%x: tensor<4x8xf32>) {
     // expected-error@+1 {{names dim 2 of a tensor of rank 2}}
-    %0 = comm.mask %x dims [2] with <sum> in <#mesh, [{4}, {8}]> : tensor<4x8xf32>
+    %0 = comm.mask %x dims [2] with <sum> in <#mesh, [{4}, {8}]> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @both_forms(%x: tensor<4xf32>, %y: memref<8xf32>) {
+    // expected-error@+1 {{on a tensor has a result and no buffer}}
+    comm.all_gather %x into %y from <#mesh, [{8: tp}]> to <#mesh, [{8}]> : (tensor<4xf32>, memref<8xf32>) -> ()
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @no_buffer(%x: memref<4xf32>) {
+    // expected-error@+1 {{on a buffer writes into a buffer and has no result}}
+    comm.all_gather %x from <#mesh, [{8: tp}]> to <#mesh, [{8}]> : (memref<4xf32>) -> ()
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @small_buffer(%x: memref<4xf32>, %y: memref<4xf32>) {
+    // expected-error@+1 {{expected a result of local shape [8]}}
+    comm.all_gather %x into %y from <#mesh, [{8: tp}]> to <#mesh, [{8}]> : (memref<4xf32>, memref<4xf32>) -> ()
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @masked(%x: tensor<4x4xf32>) {
+    // expected-error@+1 {{changes the shape}}
+    %0 = comm.mask %x dims [0] with <sum> in <#mesh, [{7/8: tp}, {4}]> : (tensor<4x4xf32>) -> tensor<4x2xf32>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @coordinate() {
+    // expected-error@+1 {{expected the layout of one dim without partial axes}}
+    %0 = comm.coordinate in <#mesh, [{8: tp}, {4}]>
+    return
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+module attributes {dist.mesh = #mesh} {
+  func.func @pieces() {
+    // expected-error@+1 {{expected a dim in one piece}}
+    %0 = comm.coordinate in <#mesh, [{3}*{4: tp}]>
     return
   }
 }

@@ -7,9 +7,9 @@ module attributes {dist.mesh = #mesh} {
   func.func @steps(%x: tensor<8x6xf32>) -> tensor<8x6xf32> {
     // CHECK: comm.reduce_scatter %{{.*}} from <#mesh, [{8}, {6}] partial sum {tp}> to <#mesh, [{8: tp}, {6}]> : (tensor<8x6xf32>) -> tensor<2x6xf32>
     %0 = comm.reduce_scatter %x from <#mesh, [{8}, {6}] partial sum {tp}> to <#mesh, [{8: tp}, {6}]> : (tensor<8x6xf32>) -> tensor<2x6xf32>
-    // CHECK: comm.mask %{{.*}} dims [1] with <max> in <#mesh, [{8: tp}, {5/6: dp}]> : tensor<2x3xf32>
+    // CHECK: comm.mask %{{.*}} dims [1] with <max> in <#mesh, [{8: tp}, {5/6: dp}]> : (tensor<2x3xf32>) -> tensor<2x3xf32>
     %1 = comm.slice %0 from <#mesh, [{8: tp}, {5/6}]> to <#mesh, [{8: tp}, {5/6: dp}]> : (tensor<2x6xf32>) -> tensor<2x3xf32>
-    %2 = comm.mask %1 dims [1] with <max> in <#mesh, [{8: tp}, {5/6: dp}]> : tensor<2x3xf32>
+    %2 = comm.mask %1 dims [1] with <max> in <#mesh, [{8: tp}, {5/6: dp}]> : (tensor<2x3xf32>) -> tensor<2x3xf32>
     %3 = comm.all_gather %2 from <#mesh, [{8: tp}, {5/6: dp}]> to <#mesh, [{8: tp}, {5/6}]> : (tensor<2x3xf32>) -> tensor<2x6xf32>
     // CHECK: comm.all_gather {{.*}} -> tensor<8x6xf32>
     %4 = comm.all_gather %3 from <#mesh, [{8: tp}, {6}]> to <#mesh, [{8}, {6}]> : (tensor<2x6xf32>) -> tensor<8x6xf32>
@@ -18,8 +18,8 @@ module attributes {dist.mesh = #mesh} {
 
   // CHECK-LABEL: func.func @indices
   func.func @indices(%i: tensor<5xi64>) -> tensor<5xi64> {
-    // CHECK: comm.local_index %{{.*}} in <#mesh, [{50257/50260: tp}]> : tensor<5xi64>
-    %0 = comm.local_index %i in <#mesh, [{50257/50260: tp}]> : tensor<5xi64>
+    // CHECK: comm.local_index %{{.*}} in <#mesh, [{50257/50260: tp}]> : (tensor<5xi64>) -> tensor<5xi64>
+    %0 = comm.local_index %i in <#mesh, [{50257/50260: tp}]> : (tensor<5xi64>) -> tensor<5xi64>
     return %0 : tensor<5xi64>
   }
 }

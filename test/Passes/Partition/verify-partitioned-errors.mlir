@@ -75,7 +75,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @other_kind(%x: tensor<4x4xf32> {dist.layout = #dist.layout<#mesh, [{4}, {7/8: tp}]>}) {
     // expected-note@+1 {{the value comes from here}}
-    %m = comm.mask %x dims [1] with <max> in <#mesh, [{4}, {7/8: tp}]> : tensor<4x4xf32>
+    %m = comm.mask %x dims [1] with <max> in <#mesh, [{4}, {7/8: tp}]> : (tensor<4x4xf32>) -> tensor<4x4xf32>
     // expected-error@+1 {{operand 0: expected the neutral element of sum in the padding of dim 1, got max}}
     %0 = graph.reduce %m {kind = #graph.reduce<sum>, axes = array<i64: 1>, dist.rule = #dist.rule<"a b -> a {a=4, b=7 sum} linear sum(0)">, dist.strategy = #dist.strategy<#mesh, {b: {7/8: tp}}>} : (tensor<4x4xf32>) -> tensor<4xf32>
     return
