@@ -156,19 +156,34 @@ private:
            });
   }
 
+  /// Whether a source is called like a node because its import made it: folded weights of
+  /// a BatchNormalization, the scalar that a Pad fills with. Equal scalars are one, so
+  /// that several nodes may read it.
+  bool isPartOfNode(const FlowOp &source) const {
+    if (!source.isSource())
+      return false;
+    const FlowValue &value = graph.values[source.results[0]];
+    return isStep(value) ||
+           (elementCount(value.shape) == 1 &&
+            std::any_of(nodes.begin(), nodes.end(), [&](const std::vector<int32_t> &ops) {
+              return graph.ops[ops[0]].name == source.name;
+            }));
+  }
+
   Expected<void> findTensors(const NamedTensorHint &hint) {
     std::set<int32_t> values;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const FlowValue &value = graph.values[v];
       auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
       if (value.producer >= 0 &&
-          ((isMeant(value.name) && !isStep(value)) ||
+          ((isMeant(value.name) && !isStep(value) &&
+            !isPartOfNode(graph.ops[value.producer])) ||
            std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant)))
         values.insert(static_cast<int32_t>(v));
     }
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      if (graph.ops[i].isSource() && matches(hint.glob, graph.ops[i].name))
-        values.insert(graph.ops[i].results[0]);
+    for (const FlowOp &op : graph.ops)
+      if (op.isSource() && matches(hint.glob, op.name) && !isPartOfNode(op))
+        values.insert(op.results[0]);
     for (const std::vector<int32_t> &ops : nodes)
       if (matches(hint.glob, graph.ops[ops[0]].name))
         for (const Input &output : outputsOf(ops))
