@@ -38,8 +38,8 @@ module attributes {dist.mesh = #mesh} {
 //--- pads.mlir
 func.func @main(%x: tensor<4x8xf32>) -> (tensor<4x10xf32>, tensor<5x8xf32>) {
   %zero = graph.constant dense<0.0> : tensor<f32> loc("one")
-  %0 = graph.pad %x, %zero {low = array<i64: 0, 1>, high = array<i64: 0, 1>, mode = "constant"} : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x10xf32> loc("one")
-  %1 = graph.pad %x, %zero {low = array<i64: 1, 0>, high = array<i64: 0, 0>, mode = "constant"} : (tensor<4x8xf32>, tensor<f32>) -> tensor<5x8xf32> loc("other")
+  %0 = graph.pad %x, %zero {low = array<i64: 0, 1>, high = array<i64: 0, 1>} : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x10xf32> loc("one")
+  %1 = graph.pad %x, %zero {low = array<i64: 1, 0>, high = array<i64: 0, 0>} : (tensor<4x8xf32>, tensor<f32>) -> tensor<5x8xf32> loc("other")
   return %0, %1 : tensor<4x10xf32>, tensor<5x8xf32>
 }
 //--- pads.json
