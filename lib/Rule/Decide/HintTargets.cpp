@@ -120,14 +120,13 @@ private:
     return inputs;
   }
 
-  /// What ops of the node compute, and the scalars that its import made (Gemm's alpha):
-  /// they are called like the node.
+  /// What ops of the node compute, and what its import made for them (Gemm's alpha, the
+  /// folded weights of a BatchNormalization): it is called like the node.
   bool isInner(int32_t value, const std::vector<int32_t> &ops) const {
     int32_t producer = graph.values[value].producer;
     return contains(ops, producer) ||
            (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
-            graph.ops[producer].name == graph.ops[ops[0]].name &&
-            elementCount(graph.values[value].shape) == 1);
+            graph.ops[producer].name == graph.ops[ops[0]].name);
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.
