@@ -483,7 +483,9 @@ class RandomModel(builder.Builder):
         free = list(axes)
         self.choose.shuffle(free)
         entry = [None] * len(shape)
-        split = [d for d, extent in enumerate(shape) if extent > 1]
+        # Now and then one of size 1, which nobody can split.
+        split = [d for d, extent in enumerate(shape)
+                 if extent > 1 or self.choose.random() < 0.1]
         for d in self.choose.sample(split, min(len(split), self.choose.choice([1, 1, 2]))):
             kind = self.choose.random()
             if kind < 0.1:
@@ -494,8 +496,9 @@ class RandomModel(builder.Builder):
                 entry[d] = [free.pop(), free.pop()]
             elif free:
                 ways = axes[free.pop()]
-                divisors = [w for w in range(2, ways + 1) if ways % w == 0 and w <= shape[d]]
-                entry[d] = self.choose.choice(divisors or [1])
+                divisors = [w for w in range(2, ways + 1) if ways % w == 0]
+                entry[d] = self.choose.choice(
+                    [w for w in divisors if w <= shape[d]] or divisors or [1])
         return entry
 
     def hints(self, mesh):
