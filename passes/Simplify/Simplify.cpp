@@ -27,8 +27,7 @@ static SmallVector<StringRef> dimsOf(StringRef operand) {
 
 /// Replaces an op that changes nothing by its operand, which gets its names.
 static void drop(Operation *op, Value operand, PatternRewriter &rewriter) {
-  if (Operation *from = operand.getDefiningOp())
-    takeValueNames(from, op);
+  takeValueNames(operand, op);
   rewriter.replaceOp(op, operand);
 }
 

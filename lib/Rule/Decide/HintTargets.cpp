@@ -87,6 +87,39 @@ private:
       if (auto ok = add(std::move(group)); !ok)
         return ok;
     }
+    return found ? Expected<void>() : findGoneNode(hint);
+  }
+
+  /// A node that changes nothing is no op: its name is one of the value that goes through
+  /// it, and that is its input and its output.
+  Expected<void> findGoneNode(const NodeHint &hint) {
+    bool found = false;
+    for (const FlowValue &value : graph.values) {
+      if (value.producer < 0 ||
+          std::none_of(
+              value.otherNames.begin(), value.otherNames.end(),
+              [&](const std::string &name) { return matches(hint.glob, name); }))
+        continue;
+      found = true;
+      HintGroup group{"hint for node '" + hint.glob + "'",
+                      hint.priority,
+                      {value.producer},
+                      {},
+                      graph.ops[value.producer].results[value.result]};
+      for (const auto *list : {&hint.in, &hint.out}) {
+        if (list->size() > 1)
+          return error("hint for node '" + hint.glob + "': it has one " +
+                       (list == &hint.in ? "input" : "output") + ", the hint " +
+                       std::to_string(list->size()));
+        if (!list->empty() && list->front())
+          group.targets.push_back({{{value.producer, false, value.result}},
+                                   &*list->front(),
+                                   std::string(list == &hint.in ? "input" : "output") +
+                                       " 0 of '" + hint.glob + "'"});
+      }
+      if (auto ok = add(std::move(group)); !ok)
+        return ok;
+    }
     if (!found)
       return error("no node is named '" + hint.glob + "'");
     return {};
