@@ -54,6 +54,8 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {},
                   {}};
     source.results = {addValue(*flow, argument, name)};
+    SmallVector<StringRef> others = otherNames(argument);
+    flow->graph.values.back().otherNames.assign(others.begin(), others.end());
     flow->graph.addOp(std::move(source));
     flow->operations.push_back(nullptr);
   }

@@ -2,6 +2,7 @@
 #include "dialects/Interfaces/ValueNames.h"
 
 #include "mlir/IR/Builders.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
@@ -37,7 +38,33 @@ void partita::setValueName(Operation *op, StringRef name) {
     setNames(op, node, name);
 }
 
-void partita::addValueName(Operation *op, StringRef name) {
+static constexpr char otherNamesAttr[] = "graph.other_names";
+
+SmallVector<StringRef> partita::otherNames(BlockArgument argument) {
+  SmallVector<StringRef> names;
+  auto function = dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  if (auto known = function ? function.getArgAttrOfType<ArrayAttr>(
+                                  argument.getArgNumber(), otherNamesAttr)
+                            : ArrayAttr())
+    for (Attribute name : known)
+      names.push_back(cast<StringAttr>(name).getValue());
+  return names;
+}
+
+static void addArgumentName(BlockArgument argument, StringRef name) {
+  auto function = dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  SmallVector<StringRef> names = otherNames(argument);
+  if (!function || llvm::is_contained(names, name))
+    return;
+  names.push_back(name);
+  function.setArgAttr(argument.getArgNumber(), otherNamesAttr,
+                      Builder(argument.getContext()).getStrArrayAttr(names));
+}
+
+void partita::addValueName(Value value, StringRef name) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return addArgumentName(argument, name);
+  Operation *op = value.getDefiningOp();
   auto node = dyn_cast<NameLoc>(op->getLoc());
   if (!node)
     return;
@@ -50,10 +77,10 @@ void partita::addValueName(Operation *op, StringRef name) {
   setNames(op, node, names);
 }
 
-void partita::takeValueNames(Operation *op, Operation *gone) {
+void partita::takeValueNames(Value value, Operation *gone) {
   SmallVector<StringRef> names = valueNames(gone);
-  if (auto node = dyn_cast<NameLoc>(gone->getLoc()); node && names.empty())
+  if (auto node = dyn_cast<NameLoc>(gone->getLoc()))
     names.push_back(node.getName());
   for (StringRef name : names)
-    addValueName(op, name);
+    addValueName(value, name);
 }

@@ -21,11 +21,16 @@ llvm::SmallVector<llvm::StringRef> valueNames(mlir::Operation *op);
 /// Says that the result of `op`, which has a node's name, is what the file calls `name`.
 void setValueName(mlir::Operation *op, llvm::StringRef name);
 
-/// Gives the op's result another name of the file; its own stays the first.
-void addValueName(mlir::Operation *op, llvm::StringRef name);
+/// Gives a value another name of the file; its own stays the first. An argument of a
+/// function has its others in an attribute, `graph.other_names`.
+void addValueName(mlir::Value value, llvm::StringRef name);
 
-/// The op's result takes the place of the result of `gone`, with all its names.
-void takeValueNames(mlir::Operation *op, mlir::Operation *gone);
+/// The names of an argument of a function besides `graph.name`.
+llvm::SmallVector<llvm::StringRef> otherNames(mlir::BlockArgument argument);
+
+/// The value takes the place of the result of `gone`, which changes nothing, with all its
+/// names: hints may name a node that is no op any more.
+void takeValueNames(mlir::Value value, mlir::Operation *gone);
 
 } // namespace partita
 

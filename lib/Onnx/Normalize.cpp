@@ -107,6 +107,8 @@ void Normalizer::removeIdentities() {
       return false;
     source[node.outputs[0]] = node.inputs[0];
     graph.aliases.emplace_back(node.outputs[0], node.inputs[0]);
+    if (node.origin != node.outputs[0])
+      graph.aliases.emplace_back(node.origin, node.inputs[0]);
     return true;
   });
 }

@@ -50,7 +50,7 @@ public:
       auto values = importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
-          define(node.outputs[i], (*values)[i]);
+          define(node.outputs[i], (*values)[i], node);
         continue;
       }
       // A node behind an unsupported one has no operands: that alone is no reason.
@@ -75,14 +75,17 @@ private:
                : static_cast<int>(it->second);
   }
 
-  /// A value that an earlier node computed has another name now.
-  void define(const std::string &name, Value value) {
+  /// A value that an earlier node computed, or an input, has other names now: this node
+  /// changes nothing.
+  void define(const std::string &name, Value value, const Node &node) {
     importer.define(name, value);
-    Operation *op = value.getDefiningOp();
-    if (!op || name.empty())
+    if (name.empty())
       return;
-    bool isOfThisNode = op->getLoc() == importer.location;
-    isOfThisNode ? setValueName(op, name) : addValueName(op, name);
+    Operation *op = value.getDefiningOp();
+    if (op && op->getLoc() == importer.location)
+      return setValueName(op, name);
+    addValueName(value, name);
+    addValueName(value, node.origin);
   }
 
   func::FuncOp begin() {
@@ -139,8 +142,8 @@ private:
       results.push_back(value);
     }
     for (const auto &[name, source] : model.graph.aliases)
-      if (Value value = importer.lookup(source); value && value.getDefiningOp())
-        addValueName(value.getDefiningOp(), name);
+      if (Value value = importer.lookup(source))
+        addValueName(value, name);
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
     function.setType(builder.getFunctionType(function.getArgumentTypes(),

@@ -164,7 +164,7 @@ Expected<void> Compiler::partition() {
 /// What was priced is what was emitted: the two are computed by different code, one from
 /// the conversions of the plan, the other from the communication ops of the program.
 Expected<void> Compiler::checkPrice() {
-  int64_t received = 0, peak = 0;
+  Communication emitted;
   module->walk([&](comm::CommOpInterface op) {
     int64_t elements = op.getReceivedElements();
     if (elements == 0)
@@ -173,15 +173,19 @@ Expected<void> Compiler::checkPrice() {
     auto bytes = [&](Value value) {
       return elementCount(shapeOf(value)) * elementBytesOf(value);
     };
-    received += elements * elementBytesOf(it->getResult(0));
-    peak = std::max(peak, bytes(it->getOperand(0)) + bytes(it->getResult(0)));
+    emitted.receivedBytes += elements * elementBytesOf(it->getResult(0));
+    emitted.peakBytes =
+        std::max(emitted.peakBytes, bytes(it->getOperand(0)) + bytes(it->getResult(0)));
   });
-  if (received == price.receivedBytes && peak == price.peakBytes)
+  report.priced = {price.receivedBytes, price.peakBytes};
+  report.emitted = emitted;
+  if (emitted.receivedBytes == price.receivedBytes &&
+      emitted.peakBytes == price.peakBytes)
     return {};
   return makeError("the plan was priced at " + std::to_string(price.receivedBytes) +
                    " bytes received and buffers of " + std::to_string(price.peakBytes) +
-                   " bytes, the program has " + std::to_string(received) + " and " +
-                   std::to_string(peak));
+                   " bytes, the program has " + std::to_string(emitted.receivedBytes) +
+                   " and " + std::to_string(emitted.peakBytes));
 }
 
 Expected<void> Compiler::readLevel(const std::string &dump,

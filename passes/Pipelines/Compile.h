@@ -41,8 +41,17 @@ struct CompileOptions {
   bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
 };
 
+/// What a rank receives in all, and the largest sum of the buffers that one step of
+/// communication reads and writes.
+struct Communication {
+  int64_t receivedBytes = 0, peakBytes = 0;
+};
+
 /// What a compile did, for the command's summary.
 struct CompileReport {
+  /// By the conversions of the plan, and by the ops of the program: equal, or the compile
+  /// fails.
+  Communication priced, emitted;
   std::vector<PlanCollective> collectives;
   std::vector<std::string> notes; ///< sentences for the user
   int64_t numOps = 0, numTasks = 0, numKernels = 0;

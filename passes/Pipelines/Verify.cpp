@@ -90,6 +90,9 @@ public:
       return tl::unexpected(ok.error());
     if (auto ok = compiler.partition(); !ok)
       return tl::unexpected(ok.error());
+    lines.push_back("communication per rank: " + describe(compiler.report.priced) +
+                    " by the plan, " + describe(compiler.report.emitted) +
+                    " by the program");
     auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
     auto actual = evaluatePartitioned(local, *inputs, weights);
     if (!actual)
@@ -137,6 +140,11 @@ private:
                       (range.isIndex ? ", an index" : ""));
     }
     return lines;
+  }
+
+  static std::string describe(const Communication &communication) {
+    return std::to_string(communication.receivedBytes) + " B received and " +
+           std::to_string(communication.peakBytes) + " B of buffers";
   }
 
   Expected<std::vector<std::string>> write(const Tensors &outputs) const {

@@ -8,8 +8,9 @@ def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
   let summary = "Remove work that exporters write and nobody needs";
   let description = [{
     - A transpose of a contraction's operand is absorbed by its equation.
-    - A reshape of a reshape is one reshape; a reshape, transpose, broadcast or slice that changes
-      nothing is removed, as are additions of 0 and products with 1 of the same shape.
+    - A reshape of a reshape of the same node is one reshape; a reshape, transpose,
+      broadcast or slice that changes nothing is removed, as are additions of 0 and products
+      with 1 of the same shape.
 
     Before:
     ```mlir

@@ -27,9 +27,14 @@ static SmallVector<StringRef> dimsOf(StringRef operand) {
 
 /// Replaces an op that changes nothing by its operand, which gets its names.
 static void drop(Operation *op, Value operand, PatternRewriter &rewriter) {
-  if (Operation *from = operand.getDefiningOp())
-    takeValueNames(from, op);
+  takeValueNames(operand, op);
   rewriter.replaceOp(op, operand);
+}
+
+/// The node of the file that the op comes from; null if it has none.
+static StringAttr nodeOf(Operation *op) {
+  auto named = dyn_cast<NameLoc>(op->getLoc());
+  return named ? named.getName() : StringAttr();
 }
 
 /// Notes that the model has the dims of an operand in another order, for who speaks of
@@ -89,8 +94,9 @@ struct MergeReshapes : OpRewritePattern<ReshapeOp> {
       drop(op, op.getInput(), rewriter);
       return success();
     }
+    // What two nodes of the file do stays two ops: hints name the dims between them.
     auto inner = op.getInput().getDefiningOp<ReshapeOp>();
-    if (!inner)
+    if (!inner || (nodeOf(inner) && nodeOf(inner) != nodeOf(op)))
       return failure();
     rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getType(), inner.getInput());
     return success();

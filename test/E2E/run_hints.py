@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Hints one dim of one tensor of one op of a model of the zoo at a time, 2 to 6 ways: by a
-count, by an axis, and by names of the tensor: its node's and its own. Every hint must be done, and the
-partitioned program must compute what the model computes; only what the node alone cannot
-do may be refused, with its reason.
+"""Hints one dim of one tensor of a model of the zoo at a time, 2 to 6 ways: by a count, by
+an axis, and by names of the tensor: its node's and its own. Tensors are the inputs and
+outputs of every distinct node (of equal kinds and shapes one), what its import made of it
+counted as one, and every distinct weight and input of the model. Every hint must be done,
+and the partitioned program must compute what the model computes; only what the node alone
+cannot do may be refused, with its reason.
 
 usage: run_hints.py PARTITA ZOO MODEL [--tries N] [--seed S] [--all] [--jobs J] [--verbose]
 
---all tries every dim of every distinct op (equal shapes count once) in every form.
+--all tries every dim in every form.
 """
 import argparse
 import collections
@@ -29,7 +31,9 @@ REASONS = {
     "uneven inside a dim of the op": "where there is no room for padding",
     "dims of the op's own factors": r"\(\d+ ways\): '[^']*' cuts it into",
 }
-Tensor = collections.namedtuple("Tensor", "node isInput index rank dim size value")
+#: `name` is what a hint for the tensor itself is given by; None where it has none.
+Tensor = collections.namedtuple("Tensor", "node isInput index rank dim size name")
+Op = collections.namedtuple("Op", "value node kind operands shapes result")
 
 
 def shape_arguments(case):
@@ -60,38 +64,78 @@ def names_of(ir):
     return {key: resolve(value) for key, value in text.items()}
 
 
-def distinct_ops(ir):
-    """(node, operand types, result types) of ops of distinct kind, shapes and attributes.
-    Of nodes that became several ops only those whose operands all come from outside."""
+def ops_of(ir):
+    """Every op of the program in order. Shapes of operands have the dims in the model's
+    order, where the program has another (graph.operand_order)."""
     names = names_of(ir)
-    ops, per_node = [], collections.Counter()
-    pattern = (r"^ +%(\w+)(?::\d+)? = graph\.(\w+) (.*?) ?: \(?([^()]*?)\)? -> (.*?) "
+    pattern = (r"^ +%(\w+)(?::\d+)? = graph\.(\w+) (.*?) ?: (?:\((.*?)\) -> )?(tensor.*?) "
                r"loc\((#loc\d*)\)$")
-    for value, kind, middle, operands, results, loc in re.findall(
+    for value, kind, middle, operands, result, loc in re.findall(
             pattern, ir, re.MULTILINE):
-        node = names.get(loc)
-        if not node:
+        used = re.findall(r"%(\w+)", middle.split("{")[0])
+        shapes = [shape_of(text) for text in re.findall(r"tensor<[^>]*>", operands)]
+        order = re.search(r"graph\.operand_order = \[(.*?)\]", middle)
+        if order:
+            for i, text in enumerate(re.findall(r"array<i64(.*?)>", order[1])):
+                dims = [int(d) for d in re.findall(r"\d+", text)]
+                shapes[i] = [shapes[i][d] for d in dims] or shapes[i]
+        attributes = re.sub(r"%\w+(#\d+)?|graph\.operand_order = \[.*?\]", "", middle)
+        yield Op(value, names.get(loc), (kind, attributes if operands else ""), used,
+                 shapes, shape_of(result))
+
+
+def tensors_of_nodes(ops):
+    """The inputs and outputs of distinct nodes: what comes from outside, in order, once
+    each, and what goes there."""
+    nodes, producer, users = {}, {}, collections.defaultdict(set)
+    for op in ops:
+        if op.operands and op.node:
+            nodes.setdefault(op.node, []).append(op)
+        producer[op.value] = op
+        for value in op.operands:
+            users[value].add(op.node)
+    seen = set()
+    for node, members in nodes.items():
+        own = {op.value for op in members}
+        inputs = {}
+        for op in members:
+            for value, shape in zip(op.operands, op.shapes):
+                source = producer.get(value)
+                made = source and source.node == node and not source.operands
+                if value not in own and not made:
+                    inputs.setdefault(value, shape)
+        outputs = [op.result for op in members if users[op.value] != {node}]
+        key = str(([op.kind for op in members], list(inputs.values()), outputs))
+        if key in seen:
             continue
-        per_node[node] += 1
-        ops.append((node, kind, re.sub(r"%\w+(#\d+)?|dist\.\w+ = (#\w+|\".*?\")", "", middle),
-                    re.findall(r"tensor<[^>]*>", operands),
-                    re.findall(r"tensor<[^>]*>", results), value))
-    seen = {}
-    for node, kind, middle, operands, results, value in ops:
-        if operands and per_node[node] == 1:
-            seen.setdefault((kind, middle, *operands, *results), (node, operands, results))
-    return list(seen.values())
-
-
-def tensors_of(ops):
-    for node, operands, results in ops:
-        for types, isInput in ((operands, True), (results, False)):
-            for index, text in enumerate(types):
-                shape = shape_of(text)
+        seen.add(key)
+        for shapes, isInput in ((inputs.values(), True), (outputs, False)):
+            for index, shape in enumerate(shapes):
                 for dim, size in enumerate(shape):
                     if size > 1:
+                        alone = not isInput and len(outputs) == 1
                         yield Tensor(node, isInput, index, len(shape), dim, size,
-                                     not isInput and len(types) == 1)
+                                     node if alone else None)
+
+
+def tensors_of_sources(ir, ops):
+    """Weights and inputs of the model, of equal shapes and readers one."""
+    sources = [(value, name, shape_of(text)) for value, text, name in re.findall(
+        r"%(arg\d+): (tensor<[^>]*>) \{graph\.name = \"([^\"]*)\"", ir)]
+    sources += [(value, name, shape_of(text)) for value, name, text in re.findall(
+        r"%(\w+) = graph\.weight \"([^\"]*)\".*? : (tensor<[^>]*>)", ir)]
+    seen = set()
+    for value, name, shape in sources:
+        # What the import has folded has no name in the file.
+        if re.search(r"/folded(_\d+)?$", name):
+            continue
+        readers = [(op.kind, op.shapes) for op in ops if value in op.operands]
+        if str((shape, readers)) in seen:
+            continue
+        seen.add(str((shape, readers)))
+        for dim, size in enumerate(shape):
+            if size > 1:
+                yield Tensor(None, False, 0, len(shape), dim, size, name)
 
 
 def forms_of(tensor, valueNames):
@@ -100,11 +144,14 @@ def forms_of(tensor, valueNames):
     side = "in" if tensor.isInput else "out"
     node = lambda entry: {"nodes": {tensor.node: {
         side: [None] * tensor.index + [dims(entry)]}}}
-    yield "count", lambda ways: node(ways)
-    yield "axis", lambda ways: node("tp")
-    if tensor.value:
-        yield "node's value", lambda ways: {"tensors": {tensor.node: dims("tp")}}
-        name = valueNames.get(tensor.node)
+    if tensor.node:
+        yield "count", lambda ways: node(ways)
+        yield "axis", lambda ways: node("tp")
+    else:
+        yield "tensor's count", lambda ways: {"tensors": {tensor.name: dims(ways)}}
+    if tensor.name:
+        yield "tensor's axis", lambda ways: {"tensors": {tensor.name: dims("tp")}}
+        name = tensor.node and valueNames.get(tensor.node)
         if name:
             yield "value", lambda ways: {"tensors": {name: dims(ways)}}
 
@@ -124,15 +171,15 @@ class Trials:
         return {node.name: node.output[0] for node in nodes
                 if count[node.name] == 1 and len(node.output) == 1}
 
-    def ops(self):
+    def tensors(self):
         with tempfile.TemporaryDirectory(prefix="partita-hints-") as work:
             subprocess.run(
-                [self.arguments.partita, "compile", self.model, "--to", "L2", "--mesh",
-                 "tp=2", "--mode", "semi-auto", "--dump-dir", work, *self.shapes],
-                check=True, capture_output=True)
-            name = next(n for n in sorted(os.listdir(work)) if n.startswith("02-"))
-            with open(os.path.join(work, name)) as file:
-                return distinct_ops(file.read())
+                [self.arguments.partita, "compile", self.model, "--to", "L0",
+                 "--dump-dir", work, *self.shapes], check=True, capture_output=True)
+            with open(os.path.join(work, "00-imported.mlir")) as file:
+                ir = file.read()
+        ops = list(ops_of(ir))
+        return [*tensors_of_nodes(ops), *tensors_of_sources(ir, ops)]
 
     def run(self, trial):
         """None if all is right, a reason of REASONS, or what went wrong."""
@@ -167,7 +214,7 @@ def main():
     arguments = parser.parse_args()
     trials = Trials(arguments)
     names = trials.value_names()
-    every = [(tensor, how, make(ways), ways) for tensor in tensors_of(trials.ops())
+    every = [(tensor, how, make(ways), ways) for tensor in trials.tensors()
              for how, make in forms_of(tensor, names) for ways in WAYS]
     if not every:
         print(f"FAILED  {arguments.model}: no op was found in its program")

@@ -10,6 +10,7 @@
 #include "passes/Shard/Passes.h"
 
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 
 #include <cmath>
@@ -44,6 +45,29 @@ Expected<Runner> Runner::create(MLIRContext &context, const OpCase &opCase,
     return makeError(opCase.name() + ": " + result.error().message);
   runner.expected = std::move((*result)[0]);
   return runner;
+}
+
+Expected<Runner> Runner::changed(StringRef attribute, Attribute value) const {
+  Runner other;
+  other.opCase = opCase;
+  Program &copy = other.program;
+  ModuleOp original = program.module.get();
+  copy.module = OwningOpRef<ModuleOp>(original.clone());
+  copy.function = *copy.module->getOps<func::FuncOp>().begin();
+  copy.op = &copy.function.front().front();
+  if (value)
+    copy.op->setAttr(attribute, value);
+  else
+    copy.op->removeAttr(attribute);
+  ScopedDiagnosticHandler quiet(copy.op->getContext(),
+                                [](Diagnostic &) { return success(); });
+  if (failed(verify(*copy.module)))
+    return makeError("there is no such op");
+  auto rule = cast<ShardingRuleOpInterface>(copy.op).inferShardingRule();
+  if (!rule)
+    return tl::unexpected(rule.error());
+  copy.rule = std::move(*rule);
+  return other;
 }
 
 //===-- Partitioning ------------------------------------------------------===//

@@ -36,6 +36,11 @@ public:
   Expected<void> check(mlir::ModuleOp module, const Mesh &mesh, const Strategy &strategy,
                        size_t number, Feed feed);
 
+  /// Another model: the op with one attribute changed (removed where `value` is null).
+  /// An error if there is no such op or if its result has another type. It can only be
+  /// partitioned.
+  Expected<Runner> changed(mlir::StringRef attribute, mlir::Attribute value) const;
+
   const ShardingRule &rule() const { return program.rule; }
   const Program &original() const { return program; }
 

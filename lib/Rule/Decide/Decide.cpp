@@ -301,6 +301,12 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
         for (int32_t a : graph.allAtoms(static_cast<int32_t>(i)))
           seeds.push_back({a, batch->axes[a], "sub-graph '" + hint.glob + "'", 0});
     }
+    // A node that changes nothing is no op, only a name.
+    for (const FlowValue &value : graph.values)
+      found |= std::any_of(value.otherNames.begin(), value.otherNames.end(),
+                           [&](const std::string &name) {
+                             return ::fnmatch(hint.glob.c_str(), name.c_str(), 0) == 0;
+                           });
     if (!found)
       return makeError(hints.file + ": no node is named '" + hint.glob + "'");
   }

@@ -265,7 +265,9 @@ Expected<bool> HintLoops::detach(const HintDim &dim, const std::string &why,
       if (graph.ops[loop.first].rule.factors[loop.second].kind() == FactorKind::Replicate)
         continue;
       auto [it, isNew] = detached->try_emplace(loop);
-      again |= isNew;
+      // An earlier hint of this round may have asked for the same: not tried yet.
+      const std::vector<int32_t> &atoms = graph.atomsOf(loop.first, loop.second);
+      again |= isNew || (!atoms.empty() && !graph.atoms[atoms[0]].detached);
       if (!pieces.empty() && it->second.empty() && pieces[i].size() > 1) {
         it->second = pieces[i];
         again = true;

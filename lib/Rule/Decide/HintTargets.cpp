@@ -87,6 +87,39 @@ private:
       if (auto ok = add(std::move(group)); !ok)
         return ok;
     }
+    return found ? Expected<void>() : findGoneNode(hint);
+  }
+
+  /// A node that changes nothing is no op: its name is one of the value that goes through
+  /// it, and that is its input and its output.
+  Expected<void> findGoneNode(const NodeHint &hint) {
+    bool found = false;
+    for (const FlowValue &value : graph.values) {
+      if (value.producer < 0 ||
+          std::none_of(
+              value.otherNames.begin(), value.otherNames.end(),
+              [&](const std::string &name) { return matches(hint.glob, name); }))
+        continue;
+      found = true;
+      HintGroup group{"hint for node '" + hint.glob + "'",
+                      hint.priority,
+                      {value.producer},
+                      {},
+                      graph.ops[value.producer].results[value.result]};
+      for (const auto *list : {&hint.in, &hint.out}) {
+        if (list->size() > 1)
+          return error("hint for node '" + hint.glob + "': it has one " +
+                       (list == &hint.in ? "input" : "output") + ", the hint " +
+                       std::to_string(list->size()));
+        if (!list->empty() && list->front())
+          group.targets.push_back({{{value.producer, false, value.result}},
+                                   &*list->front(),
+                                   std::string(list == &hint.in ? "input" : "output") +
+                                       " 0 of '" + hint.glob + "'"});
+      }
+      if (auto ok = add(std::move(group)); !ok)
+        return ok;
+    }
     if (!found)
       return error("no node is named '" + hint.glob + "'");
     return {};
@@ -120,14 +153,13 @@ private:
     return inputs;
   }
 
-  /// What ops of the node compute, and the scalars that its import made (Gemm's alpha):
-  /// they are called like the node.
+  /// What ops of the node compute, and what its import made for them (Gemm's alpha, the
+  /// folded weights of a BatchNormalization): it is called like the node.
   bool isInner(int32_t value, const std::vector<int32_t> &ops) const {
     int32_t producer = graph.values[value].producer;
     return contains(ops, producer) ||
            (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
-            graph.ops[producer].name == graph.ops[ops[0]].name &&
-            elementCount(graph.values[value].shape) == 1);
+            graph.ops[producer].name == graph.ops[ops[0]].name);
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.
@@ -156,19 +188,34 @@ private:
            });
   }
 
+  /// Whether a source is called like a node because its import made it: folded weights of
+  /// a BatchNormalization, the scalar that a Pad fills with. Equal scalars are one, so
+  /// that several nodes may read it.
+  bool isPartOfNode(const FlowOp &source) const {
+    if (!source.isSource())
+      return false;
+    const FlowValue &value = graph.values[source.results[0]];
+    return isStep(value) ||
+           (elementCount(value.shape) == 1 &&
+            std::any_of(nodes.begin(), nodes.end(), [&](const std::vector<int32_t> &ops) {
+              return graph.ops[ops[0]].name == source.name;
+            }));
+  }
+
   Expected<void> findTensors(const NamedTensorHint &hint) {
     std::set<int32_t> values;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const FlowValue &value = graph.values[v];
       auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
       if (value.producer >= 0 &&
-          ((isMeant(value.name) && !isStep(value)) ||
+          ((isMeant(value.name) && !isStep(value) &&
+            !isPartOfNode(graph.ops[value.producer])) ||
            std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant)))
         values.insert(static_cast<int32_t>(v));
     }
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      if (graph.ops[i].isSource() && matches(hint.glob, graph.ops[i].name))
-        values.insert(graph.ops[i].results[0]);
+    for (const FlowOp &op : graph.ops)
+      if (op.isSource() && matches(hint.glob, op.name) && !isPartOfNode(op))
+        values.insert(op.results[0]);
     for (const std::vector<int32_t> &ops : nodes)
       if (matches(hint.glob, graph.ops[ops[0]].name))
         for (const Input &output : outputsOf(ops))

@@ -20,6 +20,10 @@ bool partita::canShard(const FlowGraph &graph, const Atom &atom, const AxisList 
 static std::string refusal(const FlowGraph &graph, const std::vector<int32_t> &dim,
                            const AxisList &axes) {
   int64_t size = 1, shards = product(axes);
+  std::string asked =
+      graph.mesh.str(canonical(axes)) + " (" + std::to_string(shards) + " ways)";
+  if (dim.empty()) // no loop runs over it
+    return "a dim of size 1 cannot be split by " + asked;
   bool whole = true, alone = true;
   const std::string op = "'" + graph.ops[graph.atoms[dim[0]].op].name + "'";
   std::string cuts;
@@ -43,9 +47,8 @@ static std::string refusal(const FlowGraph &graph, const std::vector<int32_t> &d
           ", where there is no room for padding";
   else
     why = "it does not divide, and other ops leave no room for padding";
-  return "a dim of size " + std::to_string(size) + " cannot be split by " +
-         graph.mesh.str(canonical(axes)) + " (" + std::to_string(shards) +
-         " ways): " + why;
+  return "a dim of size " + std::to_string(size) + " cannot be split by " + asked + ": " +
+         why;
 }
 
 Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,

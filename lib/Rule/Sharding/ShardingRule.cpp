@@ -57,13 +57,20 @@ struct NamedRule {
   std::vector<NamedTensor> operands, results;
 };
 
-NamedRule parseNames(std::string_view text) {
+Expected<NamedRule> parseNames(std::string_view text) {
   NamedRule rule;
   std::vector<NamedTensor> *side = &rule.operands;
   side->emplace_back();
   bool grouped = false;
+  auto error = [&](const char *what) {
+    return makeError("'" + std::string(text) + "' " + what);
+  };
   for (std::string_view token : tokenize(text)) {
+    if (grouped && (token == "->" || token == "," || token == "("))
+      return error("has a '(' without its ')'");
     if (token == "->") {
+      if (side == &rule.results)
+        return error("has two '->'");
       side = &rule.results;
       side->emplace_back();
     } else if (token == ",") {
@@ -72,6 +79,8 @@ NamedRule parseNames(std::string_view text) {
       grouped = true;
       side->back().emplace_back();
     } else if (token == ")") {
+      if (!grouped)
+        return error("has a ')' without its '('");
       grouped = false;
     } else {
       if (!grouped)
@@ -80,6 +89,10 @@ NamedRule parseNames(std::string_view text) {
         side->back().back().push_back(token);
     }
   }
+  if (grouped)
+    return error("has a '(' without its ')'");
+  if (side == &rule.operands)
+    return error("has no '->'");
   return rule;
 }
 } // namespace
@@ -135,10 +148,18 @@ bindSizes(const NamedRule &named, const std::vector<std::vector<int64_t>> &shape
 Expected<ShardingRule>
 ShardingRule::parse(std::string_view text,
                     const std::vector<std::vector<int64_t>> &shapes) {
-  NamedRule named = parseNames(text);
-  auto sizes = bindSizes(named, shapes);
+  auto named = parseNames(text);
+  if (!named)
+    return tl::unexpected(named.error());
+  auto sizes = bindSizes(*named, shapes);
   if (!sizes)
     return tl::unexpected(sizes.error());
+  for (const NamedTensor &tensor : named->results)
+    for (const auto &dim : tensor)
+      for (std::string_view factor : dim)
+        if (sizes->count(factor) == 0)
+          return makeError("'" + std::string(factor) +
+                           "' of the result is in no operand");
   ShardingRule rule;
   std::map<std::string_view, int32_t> index;
   auto convert = [&](const NamedTensor &tensor) {
@@ -159,9 +180,9 @@ ShardingRule::parse(std::string_view text,
     }
     return result;
   };
-  for (const NamedTensor &t : named.operands)
+  for (const NamedTensor &t : named->operands)
     rule.operands.push_back(convert(t));
-  for (const NamedTensor &t : named.results)
+  for (const NamedTensor &t : named->results)
     rule.results.push_back(convert(t));
   std::vector<bool> inResult(rule.factors.size(), false);
   for (const TensorFactors &t : rule.results)

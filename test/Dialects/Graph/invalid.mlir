@@ -17,6 +17,14 @@ func.func @contract(%x: tensor<2x3xf32>, %y: tensor<4x5xf32>) {
 
 // -----
 
+func.func @equation(%x: tensor<2x3xf32>, %y: tensor<3x5xf32>) {
+  // expected-error@+1 {{'m k), (k n -> m n' has a ')' without its '('}}
+  %0 = graph.contract %x, %y {equation = "m k), (k n -> m n"} : (tensor<2x3xf32>, tensor<3x5xf32>) -> tensor<2x5xf32>
+  return
+}
+
+// -----
+
 func.func @result(%x: tensor<2x3xf32>) {
   // expected-error@+1 {{expected}}
   %0 = graph.relu %x : (tensor<2x3xf32>) -> tensor<3x2xf32>

@@ -2,6 +2,7 @@
 // they cut otherwise is one padded piece with reshards around it.
 // RUN: split-file %s %t
 // RUN: partita-opt %t/heads.mlir --partita-shard="mesh=tp=6 mode=semi-auto hints=%t/cut.json" --partita-check-spmd | FileCheck %s --check-prefix=CUT
+// RUN: partita-opt %t/heads.mlir --partita-shard="mesh=tp=6 mode=semi-auto hints=%t/again.json" --partita-check-spmd | FileCheck %s --check-prefix=CUT
 // RUN: partita-opt %t/heads.mlir --partita-shard="mesh=tp=5 mode=semi-auto hints=%t/weight.json" --partita-check-spmd | FileCheck %s --check-prefix=WEIGHT
 // RUN: partita-opt %t/heads.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/bias.json" --partita-check-spmd | FileCheck %s --check-prefix=BIAS
 // RUN: partita-opt %t/heads.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/rows.json" --partita-check-spmd | FileCheck %s --check-prefix=ROWS
@@ -37,6 +38,8 @@ func.func @main(%x: tensor<14x6xf32> {graph.name = "x"}) -> tensor<2x7x4x16xf32>
 }
 //--- cut.json
 {"nodes": {"act": {"out": [[null, 6]]}}}
+//--- again.json
+{"nodes": {"act": {"out": [[null, 6]]}}, "tensors": {"act": [null, "tp"]}}
 //--- weight.json
 {"tensors": {"w": [null, 5]}}
 //--- bias.json

@@ -14,6 +14,8 @@
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/whole.json" 2>&1 | FileCheck %s --check-prefix=WHOLE
 // RUN: not partita-opt %t/mlp.mlir --partita-shard="mode=semi-auto hints=%t/blocks.json" 2>&1 | FileCheck %s --check-prefix=BLOCKS
 
+// RUN: not partita-opt %t/one.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/one.json" 2>&1 | FileCheck %s --check-prefix=ONE
+
 // UNKNOWN: error: {{.*}}unknown.json: no node is named 'fc7'
 // TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by input 0 of 'fc1', dim 0{{$}}
 // CLASH: error: sub-graph 'f*1': {dp, tp} is already used by another dim of 'fc1' (hint for tensor 'w')
@@ -25,6 +27,7 @@
 // MISSPELT: error: {{.*}}nodes/"fc1": unknown member "inn"; known are in, out, priority
 // TYPE: error: {{.*}}nodes/"fc1"/in[0][1]: expected an integer, got a number
 // LARGE: error: {{.*}}input 1 of 'fc1', dim 1: a dim of size 3 cannot be split by {dp, tp} (4 ways): it has fewer elements
+// ONE: error: {{.*}}one.json: input 0 of 'fc1', dim 0: a dim of size 1 cannot be split by {tp}{{$}}
 // MODE: error: unknown mode "sideways"
 // NONE: error: cannot open '{{.*}}none.json'
 
@@ -38,6 +41,13 @@ module attributes {dist.mesh = #mesh} {
     return %1 : tensor<4x3xf32>
   }
 }
+//--- one.mlir
+func.func @main(%x: tensor<1x8xf32>) -> tensor<1x8xf32> {
+  %0 = graph.tanh %x : (tensor<1x8xf32>) -> tensor<1x8xf32> loc("fc1")
+  return %0 : tensor<1x8xf32>
+}
+//--- one.json
+{"nodes": {"fc1": {"in": [[2, null]]}}}
 //--- clash.json
 {"tensors": {"w": [null, ["tp"]]}, "subgraphs": {"f*1": "data-parallel"}}
 //--- whole.json

@@ -23,3 +23,16 @@ func.func @nothing(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   // CHECK: return %arg0
   return %3 : tensor<4x8xf32>
 }
+
+// Reshapes of two nodes stay two: a hint for the second means the dims that it has. Two of
+// one node are one.
+// CHECK-LABEL: func.func @named
+func.func @named(%x: tensor<4x6xf32>) -> tensor<3x8xf32> {
+  // CHECK: graph.reshape {{.*}} -> tensor<6x4xf32>
+  // CHECK-NEXT: graph.reshape %{{.*}} : (tensor<6x4xf32>) -> tensor<3x8xf32>
+  // CHECK-NEXT: return
+  %0 = graph.reshape %x : (tensor<4x6xf32>) -> tensor<24xf32> loc("first")
+  %1 = graph.reshape %0 : (tensor<24xf32>) -> tensor<6x4xf32> loc("first")
+  %2 = graph.reshape %1 : (tensor<6x4xf32>) -> tensor<3x8xf32> loc("second")
+  return %2 : tensor<3x8xf32>
+}

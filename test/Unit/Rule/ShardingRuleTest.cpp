@@ -41,6 +41,19 @@ TEST_CASE("disagreeing sizes name operand and dim") {
   CHECK(!ShardingRule::parse("m k, k n -> m n", {{2, 3}, {3}}));
 }
 
+TEST_CASE("a text that is no rule is refused") {
+  auto message = [](const char *text) {
+    auto rule = ShardingRule::parse(text, {{2, 3}, {3, 4}});
+    return rule ? "" : rule.error().message;
+  };
+  CHECK(message("m k, k n") == "'m k, k n' has no '->'");
+  CHECK(message("m k, k n -> m -> n") == "'m k, k n -> m -> n' has two '->'");
+  CHECK(message("m k), (k n -> m n") == "'m k), (k n -> m n' has a ')' without its '('");
+  CHECK(message("(m k, k n -> m n") == "'(m k, k n -> m n' has a '(' without its ')'");
+  CHECK(message("m k, k n -> (m n") == "'m k, k n -> (m n' has a '(' without its ')'");
+  CHECK(message("m k, k n -> m q") == "'q' of the result is in no operand");
+}
+
 TEST_CASE("a strategy's text is read back") {
   Mesh mesh = *Mesh::parse("dp=2,tp=6");
   auto rule = ShardingRule::parse("m k, k n -> m n", {{4, 3}, {3, 12}});
