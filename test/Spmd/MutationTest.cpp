@@ -52,9 +52,9 @@ bool sliceOnly(Operation *op) {
   OpBuilder builder(op);
   Layout from = scatter.getFrom().getLayout();
   from.partial = scatter.getTo().getLayout().partial;
-  auto slice =
-      comm::SliceOp::create(builder, op->getLoc(), scatter.getType(), scatter.getInput(),
-                            with(scatter.getFrom(), from), scatter.getTo());
+  auto slice = comm::SliceOp::create(builder, op->getLoc(), scatter.getResult().getType(),
+                                     scatter.getInput(), /*out=*/Value(),
+                                     with(scatter.getFrom(), from), scatter.getTo());
   scatter.getResult().replaceAllUsesWith(slice.getResult());
   return true;
 }
@@ -138,7 +138,7 @@ bool otherKind(Operation *op) {
 
 bool otherDim(Operation *op) {
   auto mask = dyn_cast<comm::MaskOp>(op);
-  int64_t rank = mask ? mask.getType().getRank() : 0;
+  int64_t rank = mask ? mask.getLayout().getLayout().rank() : 0;
   if (rank < 2)
     return false;
   SmallVector<int64_t> dims;

@@ -220,7 +220,7 @@ Variants spmd::wrongPlaces(Operation *op, NamedAttribute attr) {
         variants.emplace_back("another kind",
                               dist::KindAttr::get(op->getContext(), other));
   if (auto mask = dyn_cast<comm::MaskOp>(op); mask && attr.getName() == "dims") {
-    int64_t rank = mask.getType().getRank();
+    int64_t rank = mask.getLayout().getLayout().rank();
     SmallVector<int64_t> dims;
     for (int64_t dim : mask.getDims())
       dims.push_back((dim + 1) % rank);
