@@ -33,7 +33,7 @@ public:
   bool pairwise(Collective collective, double bytes);
   bool direct(Collective collective, double bytes);
 
-  Price price;
+  TimeCost price;
 
 private:
   size_t levels() const { return topology.levels.size(); }
