@@ -129,7 +129,7 @@ StepPrice partita::priceStep(const Placement &placement, const Step &step,
 }
 
 TimeCost partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
-                         int64_t elementBytes) {
+                            int64_t elementBytes) {
   TimeCost price;
   for (const Step &step : plan.steps)
     price += priceStep(placement, step, elementBytes).price;

@@ -1,6 +1,6 @@
 //===- ReadTopology.cpp - Cluster files -----------------------------------===//
-#include "Quantity.h"
 #include "ReadDevice.h"
+#include "partita/Topology/Quantity.h"
 
 #include "partita/Topology/Presets.h"
 

@@ -68,6 +68,14 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       ->capture_default_str();
   command.add_option("--hints", options.hints,
                      "Hints file (docs/hints.md); with it, auto is semi-auto");
+  command.add_option(
+      "--cluster", options.cluster,
+      "Cluster file (docs/topology.md) for mode auto; default: this host's "
+      "cores, a level of shared memory per mesh axis");
+  command.add_option(
+      "--memory", options.memory,
+      "Bytes that a device may use in mode auto, e.g. 16GiB (default: those "
+      "of the cluster file's device)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
   command.add_flag("--no-all-to-all{false}", options.allToAll,

@@ -36,7 +36,7 @@ StepPrice priceStep(const Placement &placement, const Step &step, int64_t elemen
 
 /// All steps, one after the other.
 TimeCost pricePlan(const Placement &placement, const ReshardPlan &plan,
-                int64_t elementBytes);
+                   int64_t elementBytes);
 
 /// Fetching the window buffers of `halo`.
 StepPrice priceWindow(const Placement &placement, const Halo &halo, int64_t elementBytes);
