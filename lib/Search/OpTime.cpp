@@ -17,9 +17,9 @@ static bool has(const TensorFactors &tensor, size_t factor) {
 
 /// A loop that both operands have and that is summed over.
 static bool isContracted(const FlowOp &op, size_t factor) {
-  const Factor &it = op.rule.factors[factor];
-  return it.kind == FactorKind::Reduction && it.reduce == ReduceKind::Sum &&
-         it.index < 0 && has(op.rule.operands[0], factor) &&
+  const loop::Reduction *sum = op.rule.factors[factor].reduction();
+  return sum && sum->reduce == ReduceKind::Sum && sum->index < 0 &&
+         has(op.rule.operands[0], factor) &&
          has(op.rule.operands[1], factor);
 }
 

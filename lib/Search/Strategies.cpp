@@ -42,8 +42,8 @@ std::vector<uint8_t> search::partialKinds(const FlowGraph &graph) {
       continue;
     uint8_t made = 0;
     for (const Factor &factor : op.rule.factors)
-      if (factor.kind == FactorKind::Reduction)
-        made |= bitOf(factor.reduce);
+      if (const loop::Reduction *reduction = factor.reduction())
+        made |= bitOf(reduction->reduce);
     for (const LinearSet &set : op.rule.linear)
       for (int32_t operand : set.operands)
         made |= kinds[static_cast<size_t>(op.operands[static_cast<size_t>(operand)])] &

@@ -70,7 +70,7 @@ struct ModelOptions {
   /// Conversions of one value at most, where users in several ops share them.
   size_t mostCopies = 2;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.
-  size_t mostStates = 6000;
+  size_t mostStates = 1500;
 };
 
 /// An error if pins leave an op no strategy.

@@ -85,7 +85,7 @@ private:
         same.push_back(other);
     const std::string &other = same[below(same.size())];
     used.insert(other);
-    program.elementwise(name, {in, other}, "sum 01");
+    program.elementwise(name, {in, other}, {{ReduceKind::Sum, {0, 1}}});
     remember(name, shape);
   }
 
@@ -125,7 +125,10 @@ private:
       }
       [[fallthrough]];
     default:
-      program.elementwise(name, {in}, below(2) ? "sum 0" : "");
+      if (below(2))
+        program.elementwise(name, {in}, {{ReduceKind::Sum, {0}}});
+      else
+        program.elementwise(name, {in});
       program.work(name, elementCount(shape));
       return remember(name, shape);
     }
