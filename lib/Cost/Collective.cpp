@@ -40,7 +40,7 @@ private:
   int64_t members(size_t level) const { return span.members[level]; }
   /// Seconds that `bytes` keep one device's link of the level busy.
   double transfer(size_t level, double bytes) const {
-    const Level &link = topology.levels[level];
+    const LinkLevel &link = topology.levels[level];
     return (bytes + std::min(bytes, link.ramp)) / link.effective();
   }
   /// One pass of a ring within the level: (m−1)/m of `bytes`.

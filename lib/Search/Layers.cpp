@@ -101,7 +101,8 @@ private:
 class Tier {
 public:
   Tier(const FlowGraph &graph, Model &model, const Sequence &sequence)
-      : graph(graph), model(model), sequence(sequence), sharedOf(graph.values.size(), -1) {
+      : graph(graph), model(model), sequence(sequence),
+        sharedOf(graph.values.size(), -1) {
     for (size_t i = 0; i < model.values.size(); ++i)
       sharedOf[static_cast<size_t>(model.values[i].value)] = static_cast<int32_t>(i);
   }

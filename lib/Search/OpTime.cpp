@@ -19,8 +19,7 @@ static bool has(const TensorFactors &tensor, size_t factor) {
 static bool isContracted(const FlowOp &op, size_t factor) {
   const loop::Reduction *sum = op.rule.factors[factor].reduction();
   return sum && sum->reduce == ReduceKind::Sum && sum->index < 0 &&
-         has(op.rule.operands[0], factor) &&
-         has(op.rule.operands[1], factor);
+         has(op.rule.operands[0], factor) && has(op.rule.operands[1], factor);
 }
 
 bool search::isMatmul(const FlowOp &op) {

@@ -156,8 +156,8 @@ private:
     graph.finalize();
     bool searches =
         shardMode == ShardMode::Auto && parsed.empty() && devices.numRanks() > 1;
-    auto decision =
-        searches ? decideBySearch(function, **flow) : decide(graph, shardMode, parsed);
+    auto decision = searches ? decideBySearch(function, **flow, cluster, memory)
+                             : decide(graph, shardMode, parsed);
     if (!decision)
       return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
@@ -168,29 +168,6 @@ private:
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
-  }
-
-  /// Writes what strategies do not say: services and the certificate.
-  Expected<Decision> decideBySearch(func::FuncOp function,
-                                    const dist::ProgramFlow &flow) {
-    auto plan = searchPlan(flow.graph, cluster, memory);
-    if (!plan)
-      return tl::unexpected(plan.error());
-    for (const auto &[value, served] : plan->servings)
-      dist::writeServed(
-          function, flow, value,
-          servedEntries(flow.graph, plan->decision.strategies, value, served));
-    Builder builder(function.getContext());
-    auto number = [&](int64_t n) { return builder.getI64IntegerAttr(n); };
-    SmallVector<NamedAttribute> known{
-        builder.getNamedAttr("picoseconds", number(plan->found.cost.total())),
-        builder.getNamedAttr("lower_bound", number(plan->found.lowerBound)),
-        builder.getNamedAttr("memory", number(plan->found.memory.peak())),
-        builder.getNamedAttr("received", number(plan->found.cost.receivedBytes))};
-    if (plan->memoryLimit)
-      known.push_back(builder.getNamedAttr("memory_limit", number(*plan->memoryLimit)));
-    getOperation()->setAttr(dist::certificateAttr, builder.getDictionaryAttr(known));
-    return std::move(plan->decision);
   }
 
   /// The layout of a plan for a tensor of this shape.

@@ -50,7 +50,7 @@ public:
     device.memory = 1 << 20;
     device.memoryBandwidth = pick({1e9, 1e10});
     device.launch = pick({0, 1e-8, 1e-7});
-    Level level;
+    LinkLevel level;
     level.bandwidth = pick({1e8, 1e9, 1e10});
     level.latency = pick({0, 1e-8, 1e-7});
     return topologyOfMesh(mesh, device, level, Host{});
