@@ -2,6 +2,7 @@
 #include "partita/Search/Search.h"
 
 #include "Layers.h"
+#include "UnderMemory.h"
 #include "partita/Solver/Solve.h"
 
 #include <algorithm>
@@ -82,7 +83,8 @@ tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
-  auto solution = solver::solve(model->problem, solve);
+  int64_t needed = 0;
+  auto solution = solveUnderMemory(model->problem, solve, needed);
   if (!solution)
     return fail(solution.error().message);
   if (solution->choices.empty()) {
