@@ -1,6 +1,8 @@
 //===- UnderMemory.cpp - Large problems under a memory limit --------------===//
 #include "UnderMemory.h"
 
+#include "Collapse.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,40 +21,36 @@ namespace {
 class MemoryPricer {
 public:
   MemoryPricer(const Problem &problem, const SolveOptions &options)
-      : problem(problem), options(options), limit(*problem.memoryLimit), bare(problem),
-        begin(std::chrono::steady_clock::now()) {
-    bare.memoryLimit.reset();
-    for (Variable &variable : bare.variables)
-      variable.usages.clear();
-    for (Edge &edge : bare.edges)
-      edge.usages.clear();
-    unlimited = problem;
+      : problem(problem), options(options), limit(*problem.memoryLimit),
+        collapsed(problem), unlimited(problem), begin(std::chrono::steady_clock::now()) {
     unlimited.memoryLimit.reset();
   }
 
   Expected<Solution> run(int64_t &bytesNeeded);
 
 private:
-  /// The problem with a price of `perByte` on the bytes in use at a moment.
-  Problem priced(int64_t moment, double perByte) const;
+  /// Adds to `costs`, the collapsed problem, a price of `perByte` on the bytes in use at
+  /// a moment.
+  Problem priced(Problem costs, int64_t moment, double perByte) const;
   /// Solves it; keeps the answer if it fits, and the bound. The bytes at the peak of the
   /// answer, or nothing if there was none.
   std::optional<Price> step(int64_t moment, double perByte);
   bool isDone() const {
     double left = options.timeLimit - seconds();
     return (!options.workLimit && left <= 0) || tries >= mostPrices ||
-           (!best.choices.empty() &&
-            static_cast<double>(best.cost - best.lowerBound) <=
-                closeEnough * static_cast<double>(best.cost));
+           (!best.choices.empty() && static_cast<double>(best.cost - best.lowerBound) <=
+                                         closeEnough * static_cast<double>(best.cost));
   }
   double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+        .count();
   }
 
   const Problem &problem;
   const SolveOptions &options;
   int64_t limit;
-  Problem bare, unlimited;
+  Collapsed collapsed;
+  Problem unlimited;
   std::chrono::steady_clock::time_point begin;
   Solution best; ///< lowerBound holds also before there is an answer
   int tries = 0;
@@ -69,24 +67,26 @@ static int64_t priceOf(int64_t bytes, double perByte) {
       std::min(std::floor(static_cast<double>(bytes) * perByte), 1e17));
 }
 
-Problem MemoryPricer::priced(int64_t moment, double perByte) const {
-  Problem result = bare;
+Problem MemoryPricer::priced(Problem costs, int64_t moment, double perByte) const {
   for (size_t v = 0; v < problem.variables.size(); ++v)
-    for (const Usage &usage : problem.variables[v].usages)
-      if (covers(usage, moment))
-        for (size_t c = 0; c < usage.bytes.size(); ++c)
-          if (int64_t &cost = result.variables[v].costs[c]; cost < forbidden)
-            cost += priceOf(usage.bytes[c], perByte);
+    for (const Usage &usage : problem.variables[v].usages) {
+      if (!covers(usage, moment))
+        continue;
+      std::vector<int64_t> &sum = costs.variables[collapsed.variable[v]].costs;
+      for (size_t c = 0; c < sum.size(); ++c)
+        sum[c] = sumOfCosts(sum[c], priceOf(usage.bytes[c], perByte));
+    }
   for (size_t e = 0; e < problem.edges.size(); ++e)
     for (const Usage &usage : problem.edges[e].usages) {
       if (!covers(usage, moment))
         continue;
-      std::vector<int64_t> &costs = result.edges[e].costs.edit();
-      for (size_t i = 0; i < costs.size(); ++i)
-        if (costs[i] < forbidden)
-          costs[i] += priceOf(usage.bytes[i], perByte);
+      std::vector<int64_t> prices;
+      prices.reserve(usage.bytes.size());
+      for (int64_t bytes : usage.bytes)
+        prices.push_back(priceOf(bytes, perByte));
+      collapsed.add(costs, problem.edges[e], e, prices);
     }
-  return result;
+  return costs;
 }
 
 std::optional<Price> MemoryPricer::step(int64_t moment, double perByte) {
@@ -95,7 +95,8 @@ std::optional<Price> MemoryPricer::step(int64_t moment, double perByte) {
   now.timeLimit = std::max(0.5, (options.timeLimit - seconds()) / 2);
   if (now.workLimit)
     *now.workLimit /= 4;
-  auto solution = solve(perByte == 0 ? bare : priced(moment, perByte), now);
+  const Problem &free = collapsed.problem;
+  auto solution = solve(perByte == 0 ? free : priced(free, moment, perByte), now);
   if (!solution)
     return std::nullopt;
   auto ofLimit = static_cast<Wide>(std::ceil(static_cast<double>(limit) * perByte));
@@ -103,11 +104,12 @@ std::optional<Price> MemoryPricer::step(int64_t moment, double perByte) {
   best.work += solution->work;
   if (solution->choices.empty())
     return std::nullopt;
-  auto price = verify(unlimited, solution->choices);
+  std::vector<uint32_t> choices = collapsed.expand(solution->choices);
+  auto price = verify(unlimited, choices);
   if (!price)
     return std::nullopt;
   if (price->peakBytes <= limit && (best.choices.empty() || price->cost < best.cost)) {
-    best.choices = std::move(solution->choices);
+    best.choices = std::move(choices);
     best.cost = price->cost;
     best.status = Status::Feasible;
   }
@@ -119,7 +121,8 @@ Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
   if (!price)
     return solve(problem, options);
   int64_t moment = price->peakTime;
-  // Too low and high enough; per byte, a thousandth of what all of it costs to begin with.
+  // Too low and high enough; per byte, a thousandth of what all of it costs to begin
+  // with.
   double low = 0, high = std::max(1e-9, static_cast<double>(price->cost) /
                                             static_cast<double>(limit) * 1e-3);
   bool bracketed = false;
@@ -143,15 +146,13 @@ Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
   }
   if (best.choices.empty()) {
     // The least that this moment needs, whatever it takes.
-    Problem bytes = bare;
+    Problem bytes = collapsed.problem;
     for (Variable &variable : bytes.variables)
       std::fill(variable.costs.begin(), variable.costs.end(), 0);
     for (Edge &edge : bytes.edges)
       for (int64_t &cost : edge.costs.edit())
         cost = cost == forbidden ? forbidden : 0;
-    std::swap(bytes, bare);
-    auto least = solve(priced(moment, 1), options);
-    std::swap(bytes, bare);
+    auto least = solve(priced(std::move(bytes), moment, 1), options);
     if (least && least->lowerBound > limit) {
       bytesNeeded = static_cast<int64_t>(least->lowerBound);
       best.status = Status::Infeasible;
@@ -172,9 +173,13 @@ Expected<Solution> search::solveUnderMemory(const Problem &problem,
                                             const SolveOptions &options,
                                             int64_t &bytesNeeded) {
   bytesNeeded = 0;
-  if (!problem.memoryLimit)
-    return solve(problem, options);
-  if (problem.variables.size() >= smallProblem)
+  if (problem.memoryLimit && problem.variables.size() >= smallProblem)
     return MemoryPricer(problem, options).run(bytesNeeded);
-  return solve(problem, options);
+  if (problem.memoryLimit || problem.classes.empty())
+    return solve(problem, options);
+  Collapsed collapsed(problem);
+  auto solution = solve(collapsed.problem, options);
+  if (solution && !solution->choices.empty())
+    solution->choices = collapsed.expand(solution->choices);
+  return solution;
 }

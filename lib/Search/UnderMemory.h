@@ -6,11 +6,12 @@
 
 namespace partita::search {
 
-/// Solves a problem, if it has a memory limit by a price on it: without its rows a problem
-/// of equal layers is solved in a moment, with a price on the bytes of one moment as well.
-/// The price is moved until the answer fits; what an answer costs with the price, less the
-/// price of all memory there is, is a bound of every answer that fits (Everett 1963). What
-/// is left open between the two is the whole solver's, where the problem is small.
+/// Solves a problem, if it has a memory limit by a price on it: without its rows a
+/// problem of equal layers is solved in a moment, with a price on the bytes of one moment
+/// as well. The price is moved until the answer fits; what an answer costs with the
+/// price, less the price of all memory there is, is a bound of every answer that fits
+/// (Everett 1963). What is left open between the two is the whole solver's, where the
+/// problem is small.
 ///
 /// The solution is as solver::solve's. `bytesNeeded`, where nothing fits: the least that
 /// some moment needs.
