@@ -75,6 +75,10 @@ public:
     for (size_t s = 0; s < rule.linear.size(); ++s)
       if (mayEnter(rule.linear[s], partial))
         sets.push_back(s);
+    const FlowOp &it = graph.ops[static_cast<size_t>(op)];
+    for (const std::vector<int32_t> *values : {&it.operands, &it.results})
+      for (int32_t value : *values)
+        isEmpty |= elementCount(graph.values[static_cast<size_t>(value)].shape) == 0;
   }
 
   std::vector<Strategy> run() {
@@ -96,7 +100,8 @@ private:
 
   /// Gives unit `i` and the later ones to every possible place.
   void assign(size_t i) {
-    if (i == units.size())
+    // What has no elements is not worth splitting.
+    if (i == units.size() || isEmpty)
       return accept();
     assign(i + 1);
     for (size_t a = 0; a < atoms.size(); ++a) {
@@ -150,6 +155,7 @@ private:
   const AxisList &units;
   const Pins &pins;
   std::vector<int32_t> atoms;
+  bool isEmpty = false;     ///< whether it touches a tensor without elements
   std::vector<size_t> sets; ///< linear sets by which something may pass
   std::vector<AxisList> perAtom, perSet;
   std::vector<Strategy> found;
