@@ -138,6 +138,15 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       status = 1;
       return;
     }
+    bool searches = options->mode == "auto" && options->from == Level::L0 &&
+                    (options->hints + options->plan).empty();
+    if (!searches && !(options->cluster + options->memory).empty()) {
+      std::fprintf(stderr,
+                   "error: --cluster and --memory are for the search of mode auto "
+                   "without hints or a plan: they would have no effect\n");
+      status = 1;
+      return;
+    }
     if (options->output.empty() && options->to == Level::L5) {
       std::fprintf(stderr, "error: compile needs --output (or --to L3 to stop before "
                            "code generation)\n");
