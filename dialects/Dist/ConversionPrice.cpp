@@ -61,7 +61,8 @@ private:
     if (found == places.end()) // a source: each rank reads its slices
       return begin(op.getResult(), to);
     Place place = found->second;
-    place.node = trees[place.tree].convert(place.node, place.layout, to);
+    place.node = trees[place.tree].convert(place.node, place.layout, to,
+                                           static_cast<int64_t>(op.getEpoch()));
     place.layout = std::move(to);
     places[op.getResult()] = std::move(place);
   }

@@ -154,6 +154,24 @@ static LogicalResult verifyStrategyAttr(Operation *op, StrategyAttr strategy) {
                      : success();
 }
 
+/// Lists of [layout or number, number], one per value.
+static LogicalResult verifyServed(Operation *op, NamedAttribute attr, size_t values) {
+  auto isEntry = [](Attribute entry) {
+    auto pair = dyn_cast<ArrayAttr>(entry);
+    return pair && pair.size() == 2 && isa<LayoutAttr, IntegerAttr>(pair[0]) &&
+           isa<IntegerAttr>(pair[1]);
+  };
+  auto lists = dyn_cast<ArrayAttr>(attr.getValue());
+  if (lists && lists.size() == values && llvm::all_of(lists, [&](Attribute list) {
+        auto entries = dyn_cast<ArrayAttr>(list);
+        return entries && llvm::all_of(entries, isEntry);
+      }))
+    return success();
+  return op->emitOpError("expected ")
+         << attr.getName() << " to be " << values << (values == 1 ? " list" : " lists")
+         << " of [layout or number of a window buffer, number], got " << attr.getValue();
+}
+
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
   StringRef name = attr.getName();
   if (name == meshAttr)
@@ -173,6 +191,10 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
       return op->emitOpError("has a dist.rule but no dist.strategy");
     return expectAttr<RuleAttr>(op, attr, "#dist.rule");
   }
+  if (name == servedAttr)
+    return verifyServed(op, attr, op->getNumResults());
+  if (name == certificateAttr)
+    return expectAttr<DictionaryAttr>(op, attr, "dictionary");
   return op->emitOpError("has an unknown attribute ") << attr.getName();
 }
 
@@ -201,6 +223,8 @@ static LogicalResult verifyEndLayout(Operation *op, NamedAttribute attr, Type ty
 LogicalResult DistDialect::verifyRegionArgAttribute(Operation *op, unsigned region,
                                                     unsigned argument,
                                                     NamedAttribute attr) {
+  if (attr.getName() == servedAttr)
+    return verifyServed(op, attr, 1);
   Type type = op->getRegion(region).getArgument(argument).getType();
   return verifyEndLayout(op, attr, type, "argument " + Twine(argument));
 }

@@ -25,6 +25,12 @@ inline constexpr llvm::StringLiteral meshAttr = "dist.mesh";
 inline constexpr llvm::StringLiteral strategyAttr = "dist.strategy";
 inline constexpr llvm::StringLiteral ruleAttr = "dist.rule";
 inline constexpr llvm::StringLiteral layoutAttr = "dist.layout";
+/// How the users of an argument, or of each result of an op, are served, where a plan
+/// says so: per value a list of [layout or number of a window buffer, entry it comes
+/// from]. Gone when conversions are ops. See ServedEntry.
+inline constexpr llvm::StringLiteral servedAttr = "dist.served";
+/// On the module: what a search knows of its plan, numbers by name.
+inline constexpr llvm::StringLiteral certificateAttr = "dist.certificate";
 /// On the module: reshard by slices, gathers and reductions only.
 inline constexpr llvm::StringLiteral noAllToAllAttr = "dist.no_all_to_all";
 

@@ -38,6 +38,8 @@ static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
 static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
   int32_t number = flow.graph.addValue(name, shapeOf(value), elementBytesOf(value));
   flow.valueOf[value] = number;
+  if (auto type = dtypeOf(getElementTypeOrSelf(value.getType())))
+    flow.graph.values.back().type = *type;
   return number;
 }
 

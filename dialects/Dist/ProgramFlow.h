@@ -9,7 +9,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "partita/Rule/Sharding/Flow.h"
-#include "partita/Rule/Sharding/Price.h"
+#include "partita/Rule/Sharding/Propagation.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
@@ -42,6 +42,17 @@ mlir::FailureOr<std::vector<Strategy>> readStrategies(mlir::FunctionOpInterface 
 /// Writes them; sources have none, see dist.reshard.
 void writeStrategies(mlir::FunctionOpInterface function, const ProgramFlow &flow,
                      const std::vector<Strategy> &strategies);
+
+/// The services that `dist.served` attributes state; an error where one serves some user
+/// not. Beside `dist.strategy`, before conversions are ops.
+mlir::FailureOr<Servings> readServings(mlir::FunctionOpInterface function,
+                                       const ProgramFlow &flow,
+                                       const std::vector<Strategy> &strategies);
+void writeServed(mlir::FunctionOpInterface function, const ProgramFlow &flow,
+                 int32_t value, const std::vector<ServedEntry> &entries);
+/// The entries of one list of a `dist.served`.
+std::vector<ServedEntry> servedEntriesIn(mlir::Attribute list);
+void clearServed(mlir::FunctionOpInterface function);
 
 /// What the conversions of a planned function cost one rank per run. `flops` and
 /// `weightBytes` are not filled in.

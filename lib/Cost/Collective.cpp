@@ -33,14 +33,14 @@ public:
   bool pairwise(Collective collective, double bytes);
   bool direct(Collective collective, double bytes);
 
-  Price price;
+  TimeCost price;
 
 private:
   size_t levels() const { return topology.levels.size(); }
   int64_t members(size_t level) const { return span.members[level]; }
   /// Seconds that `bytes` keep one device's link of the level busy.
   double transfer(size_t level, double bytes) const {
-    const Level &link = topology.levels[level];
+    const LinkLevel &link = topology.levels[level];
     return (bytes + std::min(bytes, link.ramp)) / link.effective();
   }
   /// One pass of a ring within the level: (m−1)/m of `bytes`.

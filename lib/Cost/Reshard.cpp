@@ -128,9 +128,9 @@ StepPrice partita::priceStep(const Placement &placement, const Step &step,
   return result;
 }
 
-Price partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
-                         int64_t elementBytes) {
-  Price price;
+TimeCost partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
+                            int64_t elementBytes) {
+  TimeCost price;
   for (const Step &step : plan.steps)
     price += priceStep(placement, step, elementBytes).price;
   return price;

@@ -22,7 +22,7 @@ Expected<Placement> Placement::create(const Mesh &mesh, const Topology &topology
   if (mesh.numRanks() == topology.numDevices())
     return Placement(mesh, topology);
   std::string sizes;
-  for (const Level &level : topology.levels)
+  for (const LinkLevel &level : topology.levels)
     sizes += (sizes.empty() ? "" : " × ") + level.name + " " + std::to_string(level.size);
   return makeError("the mesh " + mesh.str() + " has " + std::to_string(mesh.numRanks()) +
                    " ranks, the cluster " + std::to_string(topology.numDevices()) +
@@ -81,7 +81,7 @@ Span Placement::span(const AxisList &axes) const {
 }
 
 Topology partita::topologyOfMesh(const Mesh &mesh, const Device &device,
-                                 const Level &link, const Host &host) {
+                                 const LinkLevel &link, const Host &host) {
   Topology result{device, {}, host};
   for (size_t i = mesh.axes().size(); i-- > 0;) {
     const Mesh::Axis &axis = mesh.axes()[i];

@@ -114,32 +114,32 @@ std::vector<std::string> partita::devicePresetNames() {
   return {"V100-16GB", "V100-32GB", "A100-80GB", "H100-80GB", "cpu-core"};
 }
 
-std::optional<Level> partita::levelPreset(std::string_view name) {
+std::optional<LinkLevel> partita::levelPreset(std::string_view name) {
   // NVLink: data sheets, one direction. Reached: guide, all-reduce of 8 GB on 8 A100 at
   // 231 of 300 GB/s and half of that below 16 MB; V100 as A100. NVLink 4: all-gather
   // over 8 H100 at 320 of 450 GB/s (Meta's autoparallel, NCCL cost model); reductions
   // inside the switch, which reach 479 GB/s in the guide, are not modelled.
   // Latency: see a100(); 3 µs a message.
   if (name == "nvlink2")
-    return Level{"nvlink2", 1, 150e9, 3e-6, 1, 0.77, 16e6};
+    return LinkLevel{"nvlink2", 1, 150e9, 3e-6, 1, 0.77, 16e6};
   if (name == "nvlink3")
-    return Level{"nvlink3", 1, 300e9, 3e-6, 1, 0.77, 16e6};
+    return LinkLevel{"nvlink3", 1, 300e9, 3e-6, 1, 0.77, 16e6};
   if (name == "nvlink4")
-    return Level{"nvlink4", 1, 450e9, 3e-6, 1, 0.71, 16e6};
+    return LinkLevel{"nvlink4", 1, 450e9, 3e-6, 1, 0.71, 16e6};
   // InfiniBand with adapters of 100, 200, 400 Gb/s: 4 per 8 devices (DGX-1), one per
   // device (DGX A100, H100). 24 of 25 GB/s per 200 Gb/s is the peak that NCCL's authors
   // expect (nccl-tests issue 119). Latency: NCCL's tuning model (src/graph/tuning.cc), a
   // step of a ring over a network; on NVLink it has 3.4 µs.
   if (name == "edr")
-    return Level{"edr", 1, 6.25e9, 14e-6, 1, 0.96, 16e6};
+    return LinkLevel{"edr", 1, 6.25e9, 14e-6, 1, 0.96, 16e6};
   if (name == "hdr")
-    return Level{"hdr", 1, 25e9, 14e-6, 1, 0.96, 16e6};
+    return LinkLevel{"hdr", 1, 25e9, 14e-6, 1, 0.96, 16e6};
   if (name == "ndr")
-    return Level{"ndr", 1, 50e9, 14e-6, 1, 0.96, 16e6};
+    return LinkLevel{"ndr", 1, 50e9, 14e-6, 1, 0.96, 16e6};
   // Ranks of one host copy through shared memory: one stream of reads and one of writes
   // share the core's memory bandwidth.
   if (name == "shared-memory")
-    return Level{"shared-memory", 1, 5e9, 2e-6, 1, 1, 0};
+    return LinkLevel{"shared-memory", 1, 5e9, 2e-6, 1, 1, 0};
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 //===- Quantity.cpp - Numbers of a cluster file, checked ------------------===//
-#include "Quantity.h"
+#include "partita/Topology/Quantity.h"
 
 #include <charconv>
 #include <cmath>
@@ -18,8 +18,8 @@ static constexpr Unit units[] = {
     {"TB", 1e12}, {"KiB", 1024}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 };
 
-/// Bytes that `text` names, or nothing.
-static double parseBytes(std::string_view text) {
+/// Bytes that `text` names, or -1.
+static double bytesOf(std::string_view text) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !std::isfinite(number))
@@ -33,15 +33,21 @@ static double parseBytes(std::string_view text) {
   return -1;
 }
 
-Expected<int64_t> cluster::readBytes(const JsonValue &value) {
-  constexpr int64_t most = int64_t(1) << 60;
-  if (!value.isString())
-    return value.asInteger(1, most);
-  std::string text = *value.asString();
-  double bytes = parseBytes(text);
-  if (bytes < 1 || bytes > static_cast<double>(most))
-    return value.error("expected bytes such as \"80GiB\", got \"" + text + "\"");
+static constexpr int64_t mostBytes = int64_t(1) << 60;
+
+Expected<int64_t> cluster::parseBytes(std::string_view text) {
+  double bytes = bytesOf(text);
+  if (bytes < 1 || bytes > static_cast<double>(mostBytes))
+    return makeError("expected bytes such as \"80GiB\", got \"" + std::string(text) +
+                     "\"");
   return static_cast<int64_t>(std::llround(bytes));
+}
+
+Expected<int64_t> cluster::readBytes(const JsonValue &value) {
+  if (!value.isString())
+    return value.asInteger(1, mostBytes);
+  auto bytes = parseBytes(*value.asString());
+  return bytes ? bytes : value.error(bytes.error().message);
 }
 
 static Expected<double> readAtLeast(const JsonValue &value, bool zero, double most,

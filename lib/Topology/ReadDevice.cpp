@@ -1,7 +1,7 @@
 //===- ReadDevice.cpp - The device of a cluster file ----------------------===//
 #include "ReadDevice.h"
 
-#include "Quantity.h"
+#include "partita/Topology/Quantity.h"
 
 #include "partita/Topology/Presets.h"
 

@@ -1,6 +1,6 @@
 //===- ReadTopology.cpp - Cluster files -----------------------------------===//
-#include "Quantity.h"
 #include "ReadDevice.h"
+#include "partita/Topology/Quantity.h"
 
 #include "partita/Topology/Presets.h"
 
@@ -10,18 +10,18 @@ using namespace partita;
 using namespace partita::cluster;
 
 /// The level preset that is named, or an empty level if none is.
-static Expected<Level> startingPoint(const JsonValue &value) {
+static Expected<LinkLevel> startingPoint(const JsonValue &value) {
   if (!value.has("preset")) {
     for (const char *key : {"bandwidth", "latency"})
       if (auto member = value.at(key); !member)
         return tl::unexpected(member.error());
-    return Level();
+    return LinkLevel();
   }
   auto preset = value.at("preset");
   auto name = preset->asString();
   if (!name)
     return tl::unexpected(name.error());
-  std::optional<Level> level = levelPreset(*name);
+  std::optional<LinkLevel> level = levelPreset(*name);
   if (!level)
     return preset->error("no level preset \"" + *name + "\"; there are " +
                          listed(levelPresetNames()));
@@ -35,7 +35,7 @@ static Expected<double> readOversubscription(const JsonValue &value) {
   return ratio;
 }
 
-static Expected<Level> readLevel(const JsonValue &value) {
+static Expected<LinkLevel> readLevel(const JsonValue &value) {
   if (auto ok = value.allowOnly({"preset", "name", "size", "bandwidth", "latency",
                                  "oversubscription", "efficiency", "ramp"});
       !ok)
@@ -46,7 +46,7 @@ static Expected<Level> readLevel(const JsonValue &value) {
   auto start = startingPoint(value);
   if (!start)
     return start;
-  Level level = std::move(*start);
+  LinkLevel level = std::move(*start);
   auto text = [](const JsonValue &v) { return v.asString(); };
   auto size = [](const JsonValue &v) { return v.asInteger(1, int64_t(1) << 31); };
   auto bytes = [](const JsonValue &v) -> Expected<double> {
@@ -76,7 +76,7 @@ static Expected<Level> readLevel(const JsonValue &value) {
 }
 
 /// Appends the levels of the file; names are distinct, so that reports can use them.
-static Expected<void> readLevels(const JsonValue &value, std::vector<Level> &levels) {
+static Expected<void> readLevels(const JsonValue &value, std::vector<LinkLevel> &levels) {
   auto elements = value.elements();
   if (!elements)
     return tl::unexpected(elements.error());
@@ -84,11 +84,11 @@ static Expected<void> readLevels(const JsonValue &value, std::vector<Level> &lev
     auto level = readLevel(element);
     if (!level)
       return tl::unexpected(level.error());
-    for (const Level &other : levels)
+    for (const LinkLevel &other : levels)
       if (other.name == level->name)
         return element.error("a level \"" + level->name + "\" is there already");
     int64_t devices = 1;
-    for (const Level &other : levels)
+    for (const LinkLevel &other : levels)
       devices *= other.size;
     if (level->size > (int64_t(1) << 31) / devices)
       return element.error("with this level there are more than 2^31 devices");

@@ -88,8 +88,10 @@ Expected<void> Compiler::annotate() {
     auto ok = readLevel("02-planned", [](PassManager &manager) {
       manager.addPass(createVerifyPlannedPass());
     });
-    if (ok)
+    if (ok) {
       recordPlan();
+      price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
+    }
     return ok;
   }
   progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
@@ -105,11 +107,49 @@ Expected<void> Compiler::annotate() {
   shard.plan = options.plan;
   shard.explain = options.explain;
   shard.allToAll = options.allToAll;
-  auto ok = runPasses("02-planned",
-                      [&](OpPassManager &manager) { buildPlanPipeline(manager, shard); });
+  shard.cluster = options.cluster;
+  shard.memory = options.memory;
+  auto ok = runPasses(
+      "", [&](OpPassManager &manager) { manager.addPass(createShardPass(shard)); });
+  // Services stand on ops only until conversions are ops.
   if (ok)
     recordPlan();
+  if (ok)
+    ok = runPasses("02-planned", buildConversionsPipeline);
+  if (ok)
+    price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;
+}
+
+/// How the users of the values of an op or argument are served, as plans write it.
+static std::vector<std::string> servedTexts(Attribute attribute, const Mesh &mesh) {
+  std::vector<std::string> texts;
+  if (auto lists = dyn_cast_if_present<ArrayAttr>(attribute))
+    for (Attribute list : lists)
+      texts.push_back(servedText(mesh, dist::servedEntriesIn(list)));
+  return texts;
+}
+
+/// What a search has left on the module.
+static std::optional<PlanCertificate> certificateOf(ModuleOp module) {
+  auto known = module->getAttrOfType<DictionaryAttr>(dist::certificateAttr);
+  if (!known)
+    return std::nullopt;
+  auto number = [&](StringRef name) -> int64_t {
+    auto value = known.getAs<IntegerAttr>(name);
+    return value ? value.getInt() : 0;
+  };
+  PlanCertificate result;
+  result.stepSeconds = static_cast<double>(number("picoseconds")) * 1e-12;
+  result.lowerBoundSeconds = static_cast<double>(number("lower_bound")) * 1e-12;
+  result.gap =
+      result.stepSeconds == 0 ? 0 : 1 - result.lowerBoundSeconds / result.stepSeconds;
+  result.proved = number("picoseconds") == number("lower_bound");
+  result.memoryPerDevice = number("memory");
+  if (known.contains("memory_limit"))
+    result.memoryLimit = number("memory_limit");
+  result.communicationBytes = number("received");
+  return result;
 }
 
 void Compiler::recordPlan() {
@@ -126,23 +166,29 @@ void Compiler::recordPlan() {
   PlanStage stage;
   stage.mesh = dist::findMesh(*module).getMesh().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
+  Mesh mesh = dist::findMesh(*module).getMesh();
   auto tensor = [](StringAttr name, dist::LayoutAttr layout) {
     return PlanTensor{name ? name.getValue().str() : "", layout ? layout.str() : ""};
   };
-  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     stage.arguments.push_back(
         tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
                dist::argumentLayout(function, i)));
+    for (const std::string &text :
+         servedTexts(function.getArgAttr(i, dist::servedAttr), mesh))
+      stage.arguments.back().served = text;
+  }
   for (unsigned i = 0; i < function.getNumResults(); ++i)
     stage.results.push_back(
         tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
                dist::resultLayout(function, i)));
   for (Operation &op : function.front().without_terminator())
     if (auto strategy = dist::strategyAttrOf(&op))
-      stage.nodes.push_back(
-          {dist::nodeName(&op), op.getName().getStringRef().str(), strategy.str()});
+      stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(),
+                             strategy.str(),
+                             servedTexts(op.getAttr(dist::servedAttr), mesh)});
   plan.stages = {std::move(stage)};
-  price = dist::priceOfConversions(function);
+  plan.certificate = certificateOf(*module);
 }
 
 Expected<void> Compiler::partition() {
@@ -221,7 +267,7 @@ Expected<void> Compiler::runPasses(const std::string &dump,
   add(manager);
   if (failed(manager.run(*module)))
     return makeError(error.empty() ? "the pipeline failed" : error);
-  if (options.dumpDir.empty() || options.from > Level::L0)
+  if (dump.empty() || options.dumpDir.empty() || options.from > Level::L0)
     return {};
   std::error_code code;
   std::filesystem::create_directories(options.dumpDir, code);

@@ -26,6 +26,8 @@ public:
   Expected<void> partition();
   /// L5: the bundle.
   Expected<void> emit();
+  /// Fills `plan` from the attributes of a decided program.
+  void recordPlan();
 
   /// Before the module, which must not outlive it.
   mlir::MLIRContext context;
@@ -43,7 +45,6 @@ private:
                            const std::function<void(mlir::PassManager &)> &verifiers);
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::OpPassManager &)> &add);
-  void recordPlan();
   Expected<void> checkPrice();
   void summarize();
 

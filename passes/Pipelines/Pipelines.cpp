@@ -22,10 +22,14 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
   manager.addPass(createVerifyImportedPass());
 }
 
-void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &options) {
-  manager.addPass(createShardPass(options));
+void partita::buildConversionsPipeline(OpPassManager &manager) {
   manager.addPass(createInsertReshardsPass());
   manager.addPass(createVerifyPlannedPass());
+}
+
+void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &options) {
+  manager.addPass(createShardPass(options));
+  buildConversionsPipeline(manager);
 }
 
 void partita::buildRanksPipeline(OpPassManager &manager) {
@@ -52,6 +56,8 @@ struct PlanPipelineOptions : PassPipelineOptions<PlanPipelineOptions> {
   Option<std::string> hints{*this, "hints", llvm::cl::desc("Hints file (JSON)")};
   Option<std::string> plan{*this, "plan", llvm::cl::desc("plan.json to follow")};
   Option<std::string> explain{*this, "explain", llvm::cl::desc("Node name or glob")};
+  Option<std::string> cluster{*this, "cluster", llvm::cl::desc("Cluster file (JSON)")};
+  Option<std::string> memory{*this, "memory", llvm::cl::desc("Bytes of a device")};
   Option<bool> allToAll{*this, "all-to-all", llvm::cl::init(true),
                         llvm::cl::desc("Allow all-to-all, permute and exchange")};
 
@@ -62,6 +68,8 @@ struct PlanPipelineOptions : PassPipelineOptions<PlanPipelineOptions> {
     options.hints = hints;
     options.plan = plan;
     options.explain = explain;
+    options.cluster = cluster;
+    options.memory = memory;
     options.allToAll = allToAll;
     return options;
   }

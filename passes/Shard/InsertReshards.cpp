@@ -44,6 +44,9 @@ static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
       dist::setStrategy(mesh, &*it, *mine->rule,
                         strategyForLayout(*mine->rule, mine->rule->results[0], layout));
     }
+    // Its users are the new value's.
+    if (Attribute served = op.removeAttr(dist::servedAttr))
+      replaced.getDefiningOp()->setAttr(dist::servedAttr, served);
     op.getResult(0).replaceUsesWithIf(
         replaced, [&](OpOperand &use) { return !made.contains(use.getOwner()); });
   }
@@ -55,8 +58,9 @@ namespace {
 class Inserter {
 public:
   Inserter(func::FuncOp function, dist::MeshAttr mesh, dist::ProgramFlow &flow,
-           const std::vector<Strategy> &strategies)
-      : function(function), mesh(mesh), flow(flow), strategies(strategies) {}
+           const std::vector<Strategy> &strategies, const Servings &servings)
+      : function(function), mesh(mesh), flow(flow), strategies(strategies),
+        servings(servings) {}
 
   int64_t run() {
     std::vector<Value> values(flow.graph.values.size());
@@ -73,7 +77,9 @@ private:
   void serve(Value value, int32_t number) {
     const FlowValue &entry = flow.graph.values[static_cast<size_t>(number)];
     const FlowOp &producer = flow.graph.ops[static_cast<size_t>(entry.producer)];
-    auto served = serveUses(flow.graph, strategies, number);
+    auto given = servings.find(number);
+    auto served = given != servings.end() ? given->second
+                                          : serveUses(flow.graph, strategies, number);
     OpBuilder builder(function.getContext());
     builder.setInsertionPointAfterValue(value);
     bool isSource = producer.kind == FlowKind::Source;
@@ -101,7 +107,9 @@ private:
                 const ServedLayout &wanted) {
     if (wanted.halo)
       return window(builder, made, from, *wanted.halo);
-    return at == wanted.layout ? from : reshard(builder, made, from, wanted.layout);
+    return at == wanted.layout
+               ? from
+               : reshard(builder, made, from, wanted.layout, wanted.epoch);
   }
 
   /// A source is read whole unless a reshard says otherwise.
@@ -113,13 +121,14 @@ private:
     return wanted.halo ? window(builder, made, now, *wanted.halo) : now;
   }
 
-  Value reshard(OpBuilder &builder, Cache &made, Value from, const Layout &to) {
+  Value reshard(OpBuilder &builder, Cache &made, Value from, const Layout &to,
+                int64_t epoch = 0) {
     auto layout = dist::LayoutAttr::get(builder.getContext(), mesh, to);
     Value &slot = made[{from, layout}];
     if (!slot) {
       ++count;
-      slot =
-          dist::ReshardOp::create(builder, from.getLoc(), from.getType(), from, layout);
+      slot = dist::ReshardOp::create(builder, from.getLoc(), from.getType(), from, layout,
+                                     static_cast<uint64_t>(epoch));
     }
     return slot;
   }
@@ -147,6 +156,7 @@ private:
   dist::MeshAttr mesh;
   dist::ProgramFlow &flow;
   const std::vector<Strategy> &strategies;
+  const Servings &servings;
   int64_t count = 0;
 };
 
@@ -196,9 +206,13 @@ private:
     auto strategies = dist::readStrategies(function, **flow);
     if (failed(strategies))
       return failure();
+    auto servings = dist::readServings(function, **flow, *strategies);
+    if (failed(servings))
+      return failure();
+    dist::clearServed(function);
     writeWhole(function, mesh, **flow, *strategies);
-    numConversions +=
-        static_cast<unsigned>(Inserter(function, mesh, **flow, *strategies).run());
+    numConversions += static_cast<unsigned>(
+        Inserter(function, mesh, **flow, *strategies, *servings).run());
     return success();
   }
 };

@@ -7,10 +7,12 @@ include "mlir/Pass/PassBase.td"
 def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
   let summary = "Give every op a strategy";
   let description = [{
-    Decides by mode and hints (partita/Rule/Decide/Hints.h) and writes `dist.mesh`,
-    `dist.strategy` and `dist.layout`. What the user should know (conflicts, what stays
-    whole, which seed won) is emitted as remarks. Conversions between layouts are the next
-    pass's, `partita-insert-reshards`.
+    Decides and writes `dist.mesh`, `dist.strategy` and `dist.layout`: without hints in
+    mode auto by search (docs/search.md), which also writes `dist.served` where users are
+    not served as they usually are, and `dist.certificate` on the module; else by
+    propagation (partita/Rule/Decide/Hints.h). What the user should know (conflicts, what
+    stays whole, what the search has proved) is emitted as remarks. Conversions between
+    layouts are the next pass's, `partita-insert-reshards`.
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
@@ -18,6 +20,8 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
     Option<"hints", "hints", "std::string", "", "Hints file (JSON)">,
     Option<"plan", "plan", "std::string", "", "Take all strategies from this plan.json">,
     Option<"explain", "explain", "std::string", "", "Node name or glob to explain in remarks">,
+    Option<"cluster", "cluster", "std::string", "", "Cluster file for the search (JSON)">,
+    Option<"memory", "memory", "std::string", "", "Bytes that a device may use, e.g. 16GiB">,
     Option<"allToAll", "all-to-all", "bool", "true",
            "Allow all-to-all, permute and exchange; otherwise reshard by slices, gathers and reductions">,
   ];
@@ -33,8 +37,8 @@ def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
     Ops have strategies; where a user wants a value in another layout than it has, a
     `dist.reshard` is inserted behind the value, once per wanted layout, and a
     `dist.window` for operands that are read through split windows. Partial values are
-    reduced once, to the layout from which the other users are cheapest to serve. This is
-    the only place that decides how users are served; the result is level L2.
+    reduced once, to the layout from which the other users are cheapest to serve. Where a
+    value has `dist.served`, that says how its users are served. The result is level L2.
 
     Before, with tp = 2 and the contraction's `k` split:
     ```mlir

@@ -1,5 +1,6 @@
 //===- Shard.cpp - Give every op a strategy -------------------------------===//
 #include "passes/Shard/Passes.h"
+#include "passes/Shard/SearchPlan.h"
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Bundle/Plan.h"
@@ -153,7 +154,10 @@ private:
       return applyPlan(function, **flow);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
-    auto decision = decide(graph, shardMode, parsed);
+    bool searches =
+        shardMode == ShardMode::Auto && parsed.empty() && devices.numRanks() > 1;
+    auto decision = searches ? decideBySearch(function, **flow, cluster, memory)
+                             : decide(graph, shardMode, parsed);
     if (!decision)
       return emitError(function.getLoc(), decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
@@ -177,6 +181,16 @@ private:
     if (layout->globalShape() != shape)
       return makeError("layout " + tensor.layout + " is for another shape");
     return dist::LayoutAttr::get(function.getContext(), mesh, layout->canonicalized());
+  }
+
+  static Expected<void> applyServed(func::FuncOp function, const dist::ProgramFlow &flow,
+                                    int32_t value, const std::string &text) {
+    auto entries = parseServed(text, flow.graph.mesh);
+    if (!entries)
+      return tl::unexpected(entries.error());
+    if (!entries->empty())
+      dist::writeServed(function, flow, value, *entries);
+    return {};
   }
 
   /// The strategies of a plan, which must be for this program and mesh.
@@ -216,6 +230,9 @@ private:
       if (!strategy)
         return mismatch("op '" + node->name + "': " + strategy.error().message);
       dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
+      for (size_t r = 0; r < std::min(node->served.size(), entry.results.size()); ++r)
+        if (auto ok = applyServed(function, flow, entry.results[r], node->served[r]); !ok)
+          return mismatch("op '" + node->name + "': " + ok.error().message);
     }
     if (const PlanNode *left = index.unknown())
       return mismatch("the model has no " + left->op + " named '" + left->name + "'");
@@ -225,6 +242,10 @@ private:
       if (!layout)
         return mismatch("input '" + tensor.name + "': " + layout.error().message);
       function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
+      if (auto ok =
+              applyServed(function, flow, flow.graph.ops[i].results[0], tensor.served);
+          !ok)
+        return mismatch("input '" + tensor.name + "': " + ok.error().message);
     }
     auto results = function.front().getTerminator()->getOperands();
     for (auto [i, tensor] : llvm::enumerate(stage.results)) {

@@ -17,6 +17,7 @@ void addModelOptions(CLI::App &command, CompileOptions &options);
 
 /// Each adds a sub-command whose callback stores its exit status.
 void addCompileCommand(CLI::App &app, int &status);
+void addPlanCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
 void addVerifyCommand(CLI::App &app, int &status);
 void addReportCommand(CLI::App &app, int &status);

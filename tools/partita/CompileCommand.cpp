@@ -68,6 +68,14 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       ->capture_default_str();
   command.add_option("--hints", options.hints,
                      "Hints file (docs/hints.md); with it, auto is semi-auto");
+  command.add_option(
+      "--cluster", options.cluster,
+      "Cluster file (docs/topology.md) for mode auto; default: this host's "
+      "cores, a level of shared memory per mesh axis");
+  command.add_option(
+      "--memory", options.memory,
+      "Bytes that a device may use in mode auto, e.g. 16GiB (default: those "
+      "of the cluster file's device)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
   command.add_flag("--no-all-to-all{false}", options.allToAll,
@@ -127,6 +135,15 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                    "error: --from %s takes its strategies from --dump-dir: "
                    "--hints, --plan and --explain would have no effect\n",
                    options->from == Level::L2 ? "L2" : "L3");
+      status = 1;
+      return;
+    }
+    bool searches = options->mode == "auto" && options->from == Level::L0 &&
+                    (options->hints + options->plan).empty();
+    if (!searches && !(options->cluster + options->memory).empty()) {
+      std::fprintf(stderr,
+                   "error: --cluster and --memory are for the search of mode auto "
+                   "without hints or a plan: they would have no effect\n");
       status = 1;
       return;
     }

@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
   app.set_version_flag("--version", "partita " PARTITA_VERSION);
   int status = 0;
   partita::addCompileCommand(app, status);
+  partita::addPlanCommand(app, status);
   partita::addInspectCommand(app, status);
   partita::addVerifyCommand(app, status);
   partita::addReportCommand(app, status);

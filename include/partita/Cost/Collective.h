@@ -28,7 +28,7 @@
 #ifndef PARTITA_COST_COLLECTIVE_H
 #define PARTITA_COST_COLLECTIVE_H
 
-#include "partita/Cost/Price.h"
+#include "partita/Cost/TimeCost.h"
 #include "partita/Topology/Placement.h"
 
 #include <string_view>
@@ -56,7 +56,7 @@ enum class CollectiveAlgorithm : uint8_t {
 std::string_view name(CollectiveAlgorithm algorithm);
 
 struct CollectivePrice {
-  Price price;
+  TimeCost price;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::None;
 };
 

@@ -26,7 +26,7 @@
 namespace partita {
 
 struct StepPrice {
-  Price price;
+  TimeCost price;
   CollectiveAlgorithm algorithm = CollectiveAlgorithm::None;
   double receivedBytes = 0; ///< that a rank receives, the most over all ranks
 };
@@ -35,8 +35,8 @@ struct StepPrice {
 StepPrice priceStep(const Placement &placement, const Step &step, int64_t elementBytes);
 
 /// All steps, one after the other.
-Price pricePlan(const Placement &placement, const ReshardPlan &plan,
-                int64_t elementBytes);
+TimeCost pricePlan(const Placement &placement, const ReshardPlan &plan,
+                   int64_t elementBytes);
 
 /// Fetching the window buffers of `halo`.
 StepPrice priceWindow(const Placement &placement, const Halo &halo, int64_t elementBytes);

@@ -63,7 +63,7 @@ private:
 
 /// A topology for a mesh that comes without one: each axis of size above 1 a level of the
 /// same kind, the last axis innermost.
-Topology topologyOfMesh(const Mesh &mesh, const Device &device, const Level &link,
+Topology topologyOfMesh(const Mesh &mesh, const Device &device, const LinkLevel &link,
                         const Host &host);
 
 } // namespace partita

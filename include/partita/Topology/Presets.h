@@ -19,7 +19,7 @@ std::vector<std::string> serverPresetNames();
 
 /// A level without its size: "nvlink2", "nvlink3", "nvlink4", "edr", "hdr", "ndr",
 /// "shared-memory".
-std::optional<Level> levelPreset(std::string_view name);
+std::optional<LinkLevel> levelPreset(std::string_view name);
 std::vector<std::string> levelPresetNames();
 
 } // namespace partita

@@ -65,7 +65,7 @@ struct Device {
   double peakOf(DType type) const;
 };
 
-struct Level {
+struct LinkLevel {
   std::string name;
   int64_t size = 1;     ///< members: devices, or units of the level inside
   double bandwidth = 0; ///< bytes/s per device and direction
@@ -91,7 +91,7 @@ struct Topology {
   static constexpr size_t maxLevels = 8;
 
   Device device;
-  std::vector<Level> levels; ///< from inside out
+  std::vector<LinkLevel> levels; ///< from inside out
   Host host;
 
   /// Product of the level sizes; 1 without levels.

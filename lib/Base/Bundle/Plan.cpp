@@ -21,6 +21,8 @@ static void writeTensors(JsonWriter &out, std::string_view key,
     out.beginObject();
     out.member("name", std::string_view(tensor.name));
     out.member("layout", std::string_view(tensor.layout));
+    if (!tensor.served.empty())
+      out.member("served", std::string_view(tensor.served));
     out.endObject();
   }
   out.endArray();
@@ -38,6 +40,8 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
     out.member("name", std::string_view(node.name));
     out.member("op", std::string_view(node.op));
     out.member("strategy", std::string_view(node.strategy));
+    if (!node.served.empty())
+      out.member("served", std::span(node.served));
     out.endObject();
   }
   out.endArray();
@@ -62,6 +66,22 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.endObject();
 }
 
+static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate) {
+  out.key("certificate");
+  out.beginObject();
+  out.member("step_seconds", certificate.stepSeconds);
+  out.member("lower_bound_seconds", certificate.lowerBoundSeconds);
+  out.member("gap", certificate.gap);
+  out.member("proved", certificate.proved);
+  out.member("memory_per_device", certificate.memoryPerDevice);
+  if (certificate.memoryLimit)
+    out.member("memory_limit", *certificate.memoryLimit);
+  out.member("communication_bytes", certificate.communicationBytes);
+  if (certificate.searchSeconds)
+    out.member("search_seconds", *certificate.searchSeconds);
+  out.endObject();
+}
+
 std::string Plan::json() const {
   JsonWriter out(JsonWriter::Style::Lines);
   out.beginObject();
@@ -76,6 +96,8 @@ std::string Plan::json() const {
   for (const PlanStage &stage : stages)
     writeStage(out, stage);
   out.endArray();
+  if (certificate)
+    writeCertificate(out, *certificate);
   out.endObject();
   return out.take() + "\n";
 }
@@ -100,6 +122,36 @@ public:
     keep(result.error());
     return 0;
   }
+  double number(const JsonValue &value, std::string_view key) {
+    auto member = value.at(key);
+    auto result = member ? member->asNumber() : tl::unexpected(member.error());
+    if (result)
+      return *result;
+    keep(result.error());
+    return 0;
+  }
+  bool flag(const JsonValue &value, std::string_view key) {
+    auto member = value.at(key);
+    auto result = member ? member->asBool() : tl::unexpected(member.error());
+    if (result)
+      return *result;
+    keep(result.error());
+    return false;
+  }
+  PlanCertificate certificate(const JsonValue &value) {
+    PlanCertificate result;
+    result.stepSeconds = number(value, "step_seconds");
+    result.lowerBoundSeconds = number(value, "lower_bound_seconds");
+    result.gap = number(value, "gap");
+    result.proved = flag(value, "proved");
+    result.memoryPerDevice = integer(value, "memory_per_device");
+    if (value.has("memory_limit"))
+      result.memoryLimit = integer(value, "memory_limit");
+    result.communicationBytes = integer(value, "communication_bytes");
+    if (value.has("search_seconds"))
+      result.searchSeconds = number(value, "search_seconds");
+    return result;
+  }
   std::vector<std::string> texts(const JsonValue &value, std::string_view key) {
     auto member = value.at(key);
     auto result = member ? member->asStrings() : tl::unexpected(member.error());
@@ -120,7 +172,8 @@ public:
   std::vector<PlanTensor> tensors(const JsonValue &value, std::string_view key) {
     std::vector<PlanTensor> result;
     for (const JsonValue &entry : list(value, key))
-      result.push_back({text(entry, "name"), text(entry, "layout")});
+      result.push_back({text(entry, "name"), text(entry, "layout"),
+                        entry.has("served") ? text(entry, "served") : ""});
     return result;
   }
 
@@ -131,7 +184,8 @@ public:
     result.results = tensors(value, "results");
     for (const JsonValue &entry : list(value, "nodes"))
       result.nodes.push_back(
-          {text(entry, "name"), text(entry, "op"), text(entry, "strategy")});
+          {text(entry, "name"), text(entry, "op"), text(entry, "strategy"),
+           entry.has("served") ? texts(entry, "served") : std::vector<std::string>{}});
     for (const JsonValue &entry : list(value, "collectives"))
       result.collectives.push_back({text(entry, "op"), text(entry, "axes"),
                                     text(entry, "node"), integer(entry, "bytes")});
@@ -170,6 +224,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.notes = reader.texts(*root, "notes");
   for (const JsonValue &stage : reader.list(*root, "stages"))
     plan.stages.push_back(reader.stage(stage));
+  if (auto certificate = root->at("certificate"))
+    plan.certificate = reader.certificate(*certificate);
   if (!reader.first.message.empty())
     return tl::unexpected(reader.first);
   if (plan.stages.empty())

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <charconv>
 
 using namespace partita;
 
@@ -61,6 +62,17 @@ void JsonWriter::value(int64_t number) {
 void JsonWriter::value(uint64_t number) {
   separate();
   text += std::to_string(number);
+}
+
+void JsonWriter::value(double number) {
+  char digits[32];
+  auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
+  word(std::string_view(digits, static_cast<size_t>(end - digits)));
+}
+
+void JsonWriter::word(std::string_view word) {
+  separate();
+  text += word;
 }
 
 void JsonWriter::quote(std::string_view string) {

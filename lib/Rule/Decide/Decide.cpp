@@ -1,4 +1,4 @@
-//===- Decide.cpp - Modes: hints, data-parallel, the cheapest seed --------===//
+//===- Decide.cpp - Strategies by propagation: hints, data-parallel -------===//
 #include "Notes.h"
 
 #include <algorithm>
@@ -106,28 +106,6 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
   return seeds;
 }
 
-/// Seeds that split the first dim of every argument that is read through windows (rows of
-/// pictures) and can be split so: none if there is no such argument.
-static std::vector<Seed> spatialSeeds(const FlowGraph &graph, const AxisList &axes) {
-  std::vector<Seed> seeds;
-  auto window = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Window; };
-  auto parallel = [&](const Atom &a) { return graph.kindOf(a) == FactorKind::Parallel; };
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const FlowOp &op = graph.ops[i];
-    if (op.kind != FlowKind::Argument)
-      continue;
-    for (const std::vector<int32_t> &factors : op.rule.results[0]) {
-      auto dim = graph.dimAtoms(static_cast<int32_t>(i), factors);
-      if (dim.empty() || !canShard(graph, graph.atoms[dim[0]], axes) ||
-          !reaches(graph, dim[0], parallel, window))
-        continue;
-      seeds.push_back({dim[0], axes, "pictures split over " + graph.mesh.str(axes), 0});
-      break;
-    }
-  }
-  return seeds;
-}
-
 static Expected<Decision> finish(const FlowGraph &graph, const std::vector<Seed> &seeds) {
   auto spread = propagate(graph, seeds);
   if (!spread)
@@ -137,145 +115,6 @@ static Expected<Decision> finish(const FlowGraph &graph, const std::vector<Seed>
   decision.propagated = std::move(*spread);
   decision.price = price(graph, decision.strategies);
   return decision;
-}
-
-namespace {
-/// Finds good splits of the largest weights over some axes, one class of equal shapes at
-/// a time: none, or any one dim, whichever prices lowest.
-class WeightSplitter {
-public:
-  WeightSplitter(const FlowGraph &graph, AxisList axes) : graph(graph), axes(axes) {}
-
-  Expected<Decision> run(std::vector<Seed> seeds) {
-    auto best = finish(graph, seeds);
-    if (!best)
-      return best;
-    size_t tried = 0;
-    for (const auto &[key, sources] : classes()) {
-      if (++tried > maxClasses)
-        break;
-      if (alreadySplit(*best, sources))
-        continue;
-      std::vector<Seed> kept = seeds;
-      for (size_t d = 0; d < key.second.size(); ++d) {
-        std::vector<Seed> trial = seeds;
-        for (int32_t op : sources)
-          addSeeds(trial, op, d);
-        if (trial.size() == seeds.size())
-          continue;
-        auto decision = finish(graph, trial);
-        if (decision && decision->price.score() < best->price.score()) {
-          best = std::move(decision);
-          kept = std::move(trial);
-        }
-      }
-      seeds = std::move(kept);
-    }
-    return best;
-  }
-
-private:
-  static constexpr size_t maxClasses = 8;
-  /// Largest first, then by shape: independent of the order of ops.
-  using Key = std::pair<int64_t, std::vector<int64_t>>;
-
-  std::map<Key, std::vector<int32_t>, std::greater<>> classes() const {
-    std::map<Key, std::vector<int32_t>, std::greater<>> result;
-    for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (graph.ops[i].kind != FlowKind::Source)
-        continue;
-      const FlowValue &value = graph.values[graph.ops[i].results[0]];
-      if (value.shape.size() >= 2)
-        result[{value.bytes(), value.shape}].push_back(static_cast<int32_t>(i));
-    }
-    return result;
-  }
-
-  /// Whether most users of these weights already read only parts over the axes.
-  bool alreadySplit(const Decision &decision, const std::vector<int32_t> &sources) const {
-    size_t split = 0;
-    for (int32_t op : sources) {
-      const FlowValue &value = graph.values[graph.ops[op].results[0]];
-      for (const FlowUse &use : value.uses)
-        if (overlap(operandLayout(graph.ops[use.op].rule, decision.strategies[use.op],
-                                  use.operand)
-                        .shardingAxes(),
-                    axes)) {
-          ++split;
-          break;
-        }
-    }
-    return 2 * split > sources.size();
-  }
-
-  /// Seeds the users of a weight rather than the weight: the plan decides for a loop.
-  void addSeeds(std::vector<Seed> &seeds, int32_t op, size_t d) const {
-    const FlowValue &value = graph.values[graph.ops[op].results[0]];
-    for (const FlowUse &use : value.uses) {
-      const FlowOp &user = graph.ops[use.op];
-      auto dim = graph.dimAtoms(use.op, user.rule.operands[use.operand][d]);
-      if (dim.empty())
-        continue;
-      auto lists = distribute(graph, dim, axes);
-      if (!lists)
-        continue;
-      for (size_t i = 0; i < dim.size(); ++i)
-        if (!(*lists)[i].empty())
-          seeds.push_back({dim[i], (*lists)[i],
-                           "large weights split over " + graph.mesh.str(axes), 0});
-    }
-  }
-
-  const FlowGraph &graph;
-  AxisList axes;
-};
-} // namespace
-
-/// The cheapest of: data-parallel over each subset of axes, weights or pictures split
-/// over the rest.
-static Expected<Decision> cheapestSeed(const FlowGraph &graph) {
-  size_t n = graph.mesh.axes().size();
-  if (graph.mesh.numRanks() == 1)
-    return finish(graph, {});
-  std::optional<Decision> best;
-  std::string bestText;
-  int tried = 0;
-  auto offer = [&](Expected<Decision> decision, const AxisList &batch,
-                   const std::string &what, const AxisList &rest) {
-    ++tried;
-    if (!decision || (best && decision->price.score() >= best->price.score()))
-      return;
-    best = std::move(*decision);
-    bestText = batch.empty() ? "" : "data-parallel over " + graph.mesh.str(batch);
-    if (!rest.empty())
-      bestText += (batch.empty() ? "" : ", ") + what + " over " + graph.mesh.str(rest);
-  };
-  // Data-parallel over everything first, then with early axes for the batch, so that of
-  // equally cheap plans the one that the axes' order suggests wins. Beyond 4 axes the
-  // later ones go with the fourth.
-  size_t free = std::min<size_t>(n, 4);
-  for (uint64_t subset = uint64_t(1) << free; subset-- > 0;) {
-    AxisList batch, rest;
-    for (size_t a = 0; a < n; ++a)
-      (subset >> (free - 1 - std::min(a, free - 1)) & 1 ? batch : rest)
-          .push_back(graph.mesh.whole(static_cast<int32_t>(a)));
-    auto seeds = batchSeeds(graph, batch, nullptr);
-    if (rest.empty()) {
-      offer(finish(graph, seeds), batch, "", rest);
-      continue;
-    }
-    offer(WeightSplitter(graph, rest).run(seeds), batch, "large weights", rest);
-    auto pictures = spatialSeeds(graph, rest);
-    seeds.insert(seeds.end(), pictures.begin(), pictures.end());
-    if (!pictures.empty())
-      offer(finish(graph, seeds), batch, "pictures", rest);
-  }
-  // Splitting nothing is always possible, as the last subset shows.
-  if (!best)
-    return finish(graph, {});
-  best->notes.push_back("auto: tried " + std::to_string(tried) +
-                        " seeds and kept the cheapest: " + bestText);
-  return std::move(*best);
 }
 
 /// Pins every op of the sub-graphs that ask for data-parallel to what batch seeds alone
@@ -314,33 +153,27 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
 }
 
 Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints &hints) {
-  Expected<Decision> decision = Decision();
   std::vector<std::string> notes;
-  if (mode == ShardMode::Auto && hints.empty()) {
-    decision = cheapestSeed(graph);
-  } else {
-    auto seeds = resolveHints(graph, hints);
-    if (!seeds)
-      return tl::unexpected(seeds.error());
-    if (auto ok = pinSubgraphs(graph, hints, *seeds); !ok)
-      return tl::unexpected(ok.error());
-    std::vector<Seed> hinted = *seeds;
-    if (mode == ShardMode::DataParallel) {
-      auto spread = propagate(graph, hinted);
-      if (!spread)
-        return tl::unexpected(spread.error());
-      for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes, &spread->axes)) {
-        // Hints win over the default.
-        seed.priority = NodeHint::lastPriority + 1;
-        seeds->push_back(std::move(seed));
-      }
+  auto seeds = resolveHints(graph, hints);
+  if (!seeds)
+    return tl::unexpected(seeds.error());
+  if (auto ok = pinSubgraphs(graph, hints, *seeds); !ok)
+    return tl::unexpected(ok.error());
+  std::vector<Seed> hinted = *seeds;
+  if (mode == ShardMode::DataParallel) {
+    auto spread = propagate(graph, hinted);
+    if (!spread)
+      return tl::unexpected(spread.error());
+    for (Seed &seed : batchSeeds(graph, graph.mesh.all(), &notes, &spread->axes)) {
+      // Hints win over the default.
+      seed.priority = NodeHint::lastPriority + 1;
+      seeds->push_back(std::move(seed));
     }
-    decision = finish(graph, *seeds);
-    if (decision)
-      noteLostHints(graph, hinted, *decision);
   }
+  auto decision = finish(graph, *seeds);
   if (!decision)
     return decision;
+  noteLostHints(graph, hinted, *decision);
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
   noteConflicts(graph, *decision);
   nameReplicated(graph, *decision);

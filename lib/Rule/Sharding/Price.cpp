@@ -5,7 +5,8 @@
 
 using namespace partita;
 
-size_t StepTree::convert(size_t node, const Layout &from, const Layout &to) {
+size_t StepTree::convert(size_t node, const Layout &from, const Layout &to,
+                         int64_t epoch) {
   if (from == to)
     return node;
   auto plan = planReshard(mesh, from, to, options);
@@ -13,7 +14,7 @@ size_t StepTree::convert(size_t node, const Layout &from, const Layout &to) {
     return node;
   for (const Step &step : plan->steps)
     if (step.kind != StepKind::View)
-      node = add(node, step);
+      node = add(node, step, epoch);
   return node;
 }
 
@@ -22,16 +23,21 @@ void StepTree::window(size_t node, const Halo &halo) {
   if (std::find(windows.begin(), windows.end(), entry) != windows.end())
     return;
   windows.push_back(std::move(entry));
+  if (observer)
+    observer->onWindow(halo, elementBytes);
   count(haloElements(mesh, halo), halo.before.localElements(),
         elementCount(halo.shape()));
 }
 
-size_t StepTree::add(size_t from, const Step &step) {
+size_t StepTree::add(size_t from, const Step &step, int64_t epoch) {
   for (size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].from == from && nodes[i].kind == step.kind &&
-        nodes[i].before == step.before && nodes[i].after == step.after)
+        nodes[i].before == step.before && nodes[i].after == step.after &&
+        nodes[i].epoch == epoch)
       return i + 1;
-  nodes.push_back({from, step.kind, step.before, step.after});
+  nodes.push_back({from, step.kind, step.before, step.after, epoch});
+  if (observer)
+    observer->onStep(step, elementBytes);
   count(step.receivedElements, step.before.localElements(), step.after.localElements());
   return nodes.size();
 }
@@ -45,10 +51,13 @@ void StepTree::count(int64_t received, int64_t in, int64_t out) {
 }
 
 static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &strategies,
-                       int32_t number, Price &price) {
+                       const Servings &servings, int32_t number, Price &price,
+                       StepObserver *observer) {
   const FlowValue &value = graph.values[static_cast<size_t>(number)];
   const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
-  auto served = serveUses(graph, strategies, number);
+  auto given = servings.find(number);
+  auto served =
+      given != servings.end() ? given->second : serveUses(graph, strategies, number);
   if (producer.kind == FlowKind::Source) {
     for (const ServedLayout &s : served)
       price.weightBytes += s.layout.localElements() * value.elementBytes;
@@ -60,7 +69,7 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
       resultLayout(producer.rule, strategies[static_cast<size_t>(value.producer)],
                    static_cast<size_t>(value.result))
           .canonicalized();
-  StepTree steps(graph.mesh, graph.reshard, value.elementBytes, price);
+  StepTree steps(graph.mesh, graph.reshard, value.elementBytes, price, observer);
   std::vector<size_t> nodes;
   for (const ServedLayout &s : served) {
     bool first = s.from < 0;
@@ -68,15 +77,16 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
     const Layout &at = first ? produced : served[static_cast<size_t>(s.from)].layout;
     if (s.halo)
       steps.window(node, *s.halo);
-    nodes.push_back(s.halo ? node : steps.convert(node, at, s.layout));
+    nodes.push_back(s.halo ? node : steps.convert(node, at, s.layout, s.epoch));
   }
 }
 
-Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies) {
+Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                     const Servings &servings, StepObserver *observer) {
   Price price;
   for (size_t v = 0; v < graph.values.size(); ++v)
     if (graph.values[v].producer >= 0)
-      priceValue(graph, strategies, static_cast<int32_t>(v), price);
+      priceValue(graph, strategies, servings, static_cast<int32_t>(v), price, observer);
   for (size_t op = 0; op < graph.ops.size(); ++op) {
     int64_t shards = 1;
     for (const DimLayout &factor : strategies[op].factors)

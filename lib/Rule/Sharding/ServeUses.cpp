@@ -164,3 +164,31 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
     served.push_back(std::move(entry));
   return served;
 }
+
+void partita::giveEpochs(const FlowGraph &graph, const Layout &produced,
+                         std::vector<ServedLayout> &served) {
+  struct First {
+    int32_t from;
+    Step step;
+  };
+  std::vector<First> firsts;
+  for (ServedLayout &entry : served) {
+    const Layout &at =
+        entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
+    auto plan = entry.halo || at == entry.layout
+                    ? Expected<ReshardPlan>()
+                    : planReshard(graph.mesh, at, entry.layout, graph.reshard);
+    entry.epoch = 0;
+    if (!plan)
+      continue;
+    auto first = std::find_if(plan->steps.begin(), plan->steps.end(),
+                              [](const Step &s) { return s.kind != StepKind::View; });
+    if (first == plan->steps.end())
+      continue;
+    for (const First &other : firsts)
+      entry.epoch += other.from == entry.from && other.step.kind == first->kind &&
+                     other.step.before == first->before &&
+                     other.step.after == first->after;
+    firsts.push_back({entry.from, *first});
+  }
+}

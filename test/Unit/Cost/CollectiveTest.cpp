@@ -95,10 +95,10 @@ TEST_CASE("the best algorithm is named, and depends on size") {
 
 TEST_CASE("links are busy at the levels that carry the bytes") {
   Topology t = cluster(0);
-  Price inner = priceCollective(t, span(8, 1), Collective::AllGather, 800).price;
+  TimeCost inner = priceCollective(t, span(8, 1), Collective::AllGather, 800).price;
   CHECK(inner.links[0] == Approx(7));
   CHECK(inner.links[1] == 0);
-  Price outer = priceCollective(t, span(1, 4), Collective::AllGather, 800).price;
+  TimeCost outer = priceCollective(t, span(1, 4), Collective::AllGather, 800).price;
   CHECK(outer.links[0] == 0);
   CHECK(outer.links[1] == Approx(60));
   CHECK(outer.device == 0);

@@ -264,28 +264,6 @@ TEST_CASE("windows are priced by the most that one rank fetches") {
   CHECK(haloElements(graph.mesh, *served[2].halo) == 2 * 5 * 4);
 }
 
-TEST_CASE("one picture is split where it is read through windows") {
-  Program program;
-  program.argument("x", {3, 64, 64});
-  program.source("w", {3, 256});
-  // What splitting saves is more than its halo costs.
-  program.windows("conv", "x", 3, 2, 1, 1);
-  program.work("conv", 1000000);
-  program.elementwise("relu", {"conv"});
-  program.contract("mix", "relu", "w", "c h w, c o -> o h w");
-  program.result("mix");
-  FlowGraph graph = program.build(*Mesh::parse("tp=4"));
-  auto decision = decide(graph, ShardMode::Auto, Hints());
-  REQUIRE(decision);
-  for (size_t i = 0; i < graph.ops.size(); ++i)
-    if (graph.ops[i].name == "mix")
-      CHECK(byNumber(graph.mesh, decision->strategies[i]) ==
-            "[{3}, {64}, {32: tp}, {256}]");
-  REQUIRE(decision->notes.size() == 1);
-  CHECK(decision->notes[0] ==
-        "auto: tried 3 seeds and kept the cheapest: pictures over {tp}");
-}
-
 TEST_CASE("the data-parallel default splits batches, never what windows run over") {
   Program program;
   program.argument("batched", {8, 3, 32});
@@ -303,10 +281,6 @@ TEST_CASE("the data-parallel default splits batches, never what windows run over
     if (graph.ops[i].name == "b")
       CHECK(byNumber(graph.mesh, decision->strategies[i]) == "[{32}]");
   }
-  // Nor does the compiler's own choice while the batch moves nothing.
-  decision = decide(graph, ShardMode::Auto, Hints());
-  REQUIRE(decision);
-  CHECK(decision->price.receivedBytes == 0);
 }
 
 TEST_CASE("a price without all-to-alls is that of gathers and slices") {

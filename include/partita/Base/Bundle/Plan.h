@@ -25,9 +25,13 @@ struct PlanNode {
   std::string name;     ///< the ONNX node it came from
   std::string op;       ///< e.g. "graph.contract"
   std::string strategy; ///< Strategy::str
+  /// Per result how its users are served (servedText) where that is not the usual way;
+  /// empty: the usual way for all.
+  std::vector<std::string> served = {};
 };
 struct PlanTensor {
   std::string name, layout; ///< Layout::str
+  std::string served = {};  ///< of an argument, as PlanNode::served
 };
 struct PlanCollective {
   std::string op, axes, node;
@@ -52,6 +56,18 @@ struct PlanMemory {
   int64_t process = 0;
 };
 
+/// What a search knows of its plan. Seconds of one run of the program, predicted.
+struct PlanCertificate {
+  double stepSeconds = 0, lowerBoundSeconds = 0;
+  double gap = 0;      ///< (step − lower bound) / step
+  bool proved = false; ///< no plan of the space is faster
+  int64_t memoryPerDevice = 0;
+  std::optional<int64_t> memoryLimit;
+  int64_t communicationBytes = 0; ///< that one rank receives
+  /// Absent in bundles: the same compile writes the same bytes.
+  std::optional<double> searchSeconds;
+};
+
 struct PlanStage {
   std::string mesh;            ///< Mesh::str
   std::vector<PlanNode> nodes; ///< in program order
@@ -67,6 +83,7 @@ struct Plan {
   std::string mode;
   std::vector<std::string> notes; ///< what the user was told
   std::vector<PlanStage> stages;
+  std::optional<PlanCertificate> certificate; ///< of a plan that was searched
 
   std::string json() const;
 };

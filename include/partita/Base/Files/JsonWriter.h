@@ -9,6 +9,7 @@
 #ifndef PARTITA_BASE_FILES_JSONWRITER_H
 #define PARTITA_BASE_FILES_JSONWRITER_H
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -34,6 +35,10 @@ public:
   void value(std::string_view text);
   void value(int64_t number);
   void value(uint64_t number);
+  /// The shortest text that reads back as this number; finite.
+  void value(double number);
+  /// Only for bool: text and pointers are none.
+  template <std::same_as<bool> T> void value(T flag) { word(flag ? "true" : "false"); }
 
   void member(std::string_view name, auto entry) {
     key(name);
@@ -51,6 +56,7 @@ public:
   std::string take() { return std::move(text); }
 
 private:
+  void word(std::string_view word);
   void begin(char bracket);
   void end(char bracket);
   /// What goes before an element or a key.

@@ -76,13 +76,11 @@ struct Decision {
   std::vector<std::string> notes; ///< one sentence each, for the user
 };
 
-/// Decides a strategy for every op.
+/// Decides a strategy for every op by propagation.
 ///   SemiAuto      hints and propagation
 ///   DataParallel  the batch dim of every argument over all axes, or those that hints
 ///                 leave free in all that it reaches, then propagation
-///   Auto          with hints: SemiAuto; without: the cheapest of a handful of seeds
-///                 (data-parallel over each subset of axes, the largest weights split
-///                 over the rest), and a note says so
+///   Auto          as SemiAuto; without hints lib/Search decides instead
 /// What cannot be split stays replicated and is named in a note, as is a hint for an
 /// input or a weight that nothing reads so. The graph is finalized; resolveHints may do
 /// so anew.

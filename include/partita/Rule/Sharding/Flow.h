@@ -60,6 +60,7 @@ struct FlowValue {
   std::vector<FlowUse> uses;
   /// What hints may call it as well: the names of values that became this one.
   std::vector<std::string> otherNames = {};
+  DType type = DType::F32; ///< for the time that ops take
 
   int64_t bytes() const;
 };

@@ -24,18 +24,28 @@ struct Price {
   }
 };
 
+/// Is told of every step and window that is priced, once.
+class StepObserver {
+public:
+  virtual ~StepObserver() = default;
+  virtual void onStep(const Step &step, int64_t elementBytes) = 0;
+  virtual void onWindow(const Halo &halo, int64_t elementBytes) = 0;
+};
+
 /// The steps that turn one value into the forms in which its users want it. A step that
 /// several conversions begin with is there once, as in the partitioned program. Node 0 is
 /// the value itself.
 class StepTree {
 public:
   StepTree(const Mesh &mesh, const ReshardOptions &options, int64_t elementBytes,
-           Price &price)
-      : mesh(mesh), options(options), elementBytes(elementBytes), price(price) {}
+           Price &price, StepObserver *observer = nullptr)
+      : mesh(mesh), options(options), elementBytes(elementBytes), price(price),
+        observer(observer) {}
 
   /// Adds what leads from the value at `node`, which is in layout `from`, to `to`;
-  /// returns the node it is at then. Layouts are canonical.
-  size_t convert(size_t node, const Layout &from, const Layout &to);
+  /// returns the node it is at then. Layouts are canonical. Steps of conversions of
+  /// different epochs are never one.
+  size_t convert(size_t node, const Layout &from, const Layout &to, int64_t epoch = 0);
   /// Adds the exchange that fills window buffers from the value at `node`.
   void window(size_t node, const Halo &halo);
 
@@ -44,14 +54,16 @@ private:
     size_t from;
     StepKind kind;
     Layout before, after;
+    int64_t epoch;
   };
-  size_t add(size_t from, const Step &step);
+  size_t add(size_t from, const Step &step, int64_t epoch);
   void count(int64_t received, int64_t in, int64_t out);
 
   const Mesh &mesh;
   ReshardOptions options;
   int64_t elementBytes;
   Price &price;
+  StepObserver *observer;
   std::vector<Node> nodes; ///< nodes 1, 2, …
   std::vector<std::pair<size_t, Halo>> windows;
 };

@@ -89,7 +89,13 @@ struct ServedLayout {
   /// Users that read windows get the buffer of this halo instead of `layout`. Its source
   /// is the entry `from`, or the produced value, as it is.
   std::optional<Halo> halo = std::nullopt;
+  /// Of the conversion that leads here; see giveEpochs.
+  int64_t epoch = 0;
 };
+/// How the users of values are served, by value, where a plan says so; serveUses decides
+/// for all others.
+using Servings = std::map<int32_t, std::vector<ServedLayout>>;
+
 /// Partial values are reduced once, to the layout from which the others are cheapest. A
 /// halo comes from whatever layout of the value needs the fewest elements moved; users
 /// with equal windows share it. Of a source it comes from the parts of the dims that are
@@ -98,8 +104,36 @@ struct ServedLayout {
 std::vector<ServedLayout>
 serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
 
-/// Prices the conversions that serveUses names, and the work of the ops.
-Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies);
+/// Gives conversions from one layout that begin with the same step epochs of their own,
+/// so that they stay as many as they were priced as: equal steps of one epoch merge in a
+/// partitioned program.
+void giveEpochs(const FlowGraph &graph, const Layout &produced,
+                std::vector<ServedLayout> &served);
+
+/// A service as plans write it: users are found by what they want.
+struct ServedEntry {
+  std::optional<Layout> layout; ///< absent: windows
+  /// Which of the distinct window buffers that users want, in the order of uses.
+  int32_t window = 0;
+  int32_t from = -1; ///< see ServedLayout
+};
+std::vector<ServedEntry> servedEntries(const FlowGraph &graph,
+                                       const std::vector<Strategy> &strategies,
+                                       int32_t value,
+                                       const std::vector<ServedLayout> &served);
+/// The service of a value by these entries; users that want the value as it is produced
+/// need none. An error says which user is not served, or which entry leads nowhere.
+Expected<std::vector<ServedLayout>> serveBy(const FlowGraph &graph,
+                                            const std::vector<Strategy> &strategies,
+                                            int32_t value,
+                                            const std::vector<ServedEntry> &entries);
+/// "[{8: tp}, {6}]; [{8}, {6}] from 0; window 0 from 1".
+std::string servedText(const Mesh &mesh, const std::vector<ServedEntry> &entries);
+Expected<std::vector<ServedEntry>> parseServed(std::string_view text, const Mesh &mesh);
+
+/// Prices the conversions that `servings` and serveUses name, and the work of the ops.
+Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+            const Servings &servings = {}, StepObserver *observer = nullptr);
 
 } // namespace partita
 

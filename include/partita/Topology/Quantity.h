@@ -1,11 +1,13 @@
 //===- Quantity.h - Numbers of a cluster file, checked ----------*- C++ -*-===//
-#ifndef PARTITA_LIB_TOPOLOGY_QUANTITY_H
-#define PARTITA_LIB_TOPOLOGY_QUANTITY_H
+#ifndef PARTITA_TOPOLOGY_QUANTITY_H
+#define PARTITA_TOPOLOGY_QUANTITY_H
 
 #include "partita/Base/Files/Json.h"
 
 namespace partita::cluster {
 
+/// Bytes as text: "80GiB", "1.5 TB", "4096".
+Expected<int64_t> parseBytes(std::string_view text);
 /// Bytes: an integer, or a string such as "80GiB", "1.5 TB", "512 MiB".
 Expected<int64_t> readBytes(const JsonValue &value);
 /// A finite number above zero.
@@ -36,4 +38,4 @@ std::string listed(const std::vector<std::string> &names);
 
 } // namespace partita::cluster
 
-#endif // PARTITA_LIB_TOPOLOGY_QUANTITY_H
+#endif // PARTITA_TOPOLOGY_QUANTITY_H

@@ -1,4 +1,4 @@
-//===- Price.h - Seconds, and what is busy during them ----------*- C++ -*-===//
+//===- TimeCost.h - Seconds, and what is busy during them -------*- C++ -*-===//
 //
 // A price says how long something takes alone on an idle machine, and for how long it
 // keeps each resource busy: the device, and the links of each level. A plan that overlaps
@@ -6,8 +6,8 @@
 // resource, which is why parts are priced as vectors.
 //
 //===----------------------------------------------------------------------===//
-#ifndef PARTITA_COST_PRICE_H
-#define PARTITA_COST_PRICE_H
+#ifndef PARTITA_COST_TIMECOST_H
+#define PARTITA_COST_TIMECOST_H
 
 #include "partita/Topology/Topology.h"
 
@@ -15,13 +15,13 @@
 
 namespace partita {
 
-struct Price {
+struct TimeCost {
   double seconds = 0;                              ///< from begin to end, alone
   double device = 0;                               ///< of which kernels run
   std::array<double, Topology::maxLevels> links{}; ///< of which each level is busy
 
   /// One after the other.
-  Price &operator+=(const Price &other) {
+  TimeCost &operator+=(const TimeCost &other) {
     seconds += other.seconds;
     device += other.device;
     for (size_t i = 0; i < links.size(); ++i)
@@ -31,8 +31,8 @@ struct Price {
 };
 
 /// Only kernels.
-inline Price onDevice(double seconds) { return {seconds, seconds, {}}; }
+inline TimeCost onDevice(double seconds) { return {seconds, seconds, {}}; }
 
 } // namespace partita
 
-#endif // PARTITA_COST_PRICE_H
+#endif // PARTITA_COST_TIMECOST_H

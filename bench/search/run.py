@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Plans published models on clusters of A100 and prints one table: our plan beside
+data-parallel, fully sharded and Megatron-like, priced alike; the gap to the lower bound; and
+what the search took, in seconds of one core.
+
+usage: run.py PARTITA [--models] [--depth] [--devices]     default: all three tables
+"""
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GENERATE = os.path.join(HERE, "..", "models", "generate.py")
+
+# (name, arguments of generate.py, servers of 8, mesh)
+MODELS = [
+    ("gpt3-1.3b", ["--batch", "16", "--sequence", "1024"], 1, "dp=2,tp=4"),
+    ("gpt3-175b", ["--batch", "1536", "--sequence", "2048"], 128, "dp=64,tp=16"),
+    ("llama3-8b", ["--batch", "8", "--sequence", "2048"], 1, "dp=2,tp=4"),
+    ("llama3-70b", ["--batch", "64", "--sequence", "2048"], 8, "dp=8,tp=8"),
+    ("bert-large", ["--batch", "32", "--sequence", "512"], 1, "dp=2,tp=4"),
+    ("resnet50", ["--batch", "32"], 1, "dp=2,tp=4"),
+    ("wide-resnet-2b", ["--batch", "32"], 2, "dp=4,tp=4"),
+    ("t5-3b", ["--batch", "16", "--sequence", "512"], 1, "dp=2,tp=4"),
+    ("moe-2.4b", ["--batch", "16"], 1, "dp=2,tp=4"),
+    ("dlrm", ["--batch", "2048"], 2, "dp=4,tp=4"),
+]
+
+
+def cluster(folder, servers):
+    path = os.path.join(folder, f"a100-{servers}.json")
+    with open(path, "w") as file:
+        text = {"server": "DGX-A100"}
+        if servers > 1:
+            text["levels"] = [{"name": "rack", "preset": "hdr", "size": servers}]
+        json.dump(text, file)
+    return path
+
+
+def generate(folder, name, arguments):
+    path = os.path.join(folder, name + ".onnx")
+    subprocess.run([sys.executable, GENERATE, name, "-o", path, *arguments], check=True,
+                   stdout=subprocess.DEVNULL)
+    return path
+
+
+def plan(partita, model, file, mesh, limit):
+    """What `partita plan` says, and the seconds of a core that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([partita, "plan", model, "--cluster", file, "--mesh", mesh,
+                           "--time-limit", str(limit)], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (done.stdout, done.stderr.strip().splitlines()[-1:],
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def number(pattern, text, default="-"):
+    found = re.search(pattern, text)
+    return found.group(1) if found else default
+
+
+def row(name, mesh, text, error, seconds):
+    if not text:
+        return f"| {name} | {mesh} | {' '.join(error)[:120]} | | | | | | {seconds:.2f} |"
+    gap = "0" if "no plan is faster" in text else number(r"a gap of ([0-9.]+)%", text)
+    known = {key: number(rf"{key} +[0-9.]+ .?s, ([0-9.]+) of ours", text) +
+             ("*" if re.search(rf"{key} .*does not fit", text) else "")
+             for key in ("data-parallel", "fully sharded", "Megatron-like")}
+    return (f"| {name} | {mesh} | {number('step: ([0-9.]+ .?s)', text)} | {gap}% | "
+            f"{known['data-parallel']} | {known['fully sharded']} | "
+            f"{known['Megatron-like']} | {number('memory per device: ([0-9.]+ .iB)', text)} "
+            f"| {seconds:.2f} |")
+
+
+HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | Megatron-like | "
+        "memory | core s |\n|---|---|---|---|---|---|---|---|---|")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("partita")
+    for table in ("models", "depth", "devices"):
+        parser.add_argument("--" + table, action="store_true")
+    parser.add_argument("--time-limit", type=float, default=60)
+    arguments = parser.parse_args()
+    every = not (arguments.models or arguments.depth or arguments.devices)
+    with tempfile.TemporaryDirectory() as folder:
+        def show(label, name, extra, servers, mesh):
+            model = generate(folder, name, extra)
+            text, error, seconds = plan(arguments.partita, model, cluster(folder, servers),
+                                        mesh, arguments.time_limit)
+            print(row(label, mesh, text, error, seconds), flush=True)
+            times = number(r"(import [0-9.]+ s, problem [0-9.]+ s, solving [0-9.]+ s)", text)
+            print(f"    {label}: {times}", file=sys.stderr)
+
+        print("Times of others as multiples of ours; * does not fit.\n" + HEAD)
+        if arguments.models or every:
+            for name, extra, servers, mesh in MODELS:
+                show(name, name, extra, servers, mesh)
+        if arguments.depth or every:
+            for layers in (8, 64, 1024):
+                show(f"gpt3-1.3b, {layers} layers", "gpt3-1.3b",
+                     ["--layers", str(layers), "--batch", "16"], 1, "dp=2,tp=4")
+        if arguments.devices or every:
+            for servers, mesh in ((1, "dp=1,tp=8"), (128, "dp=128,tp=8"),
+                                  (2048, "dp=2048,tp=8")):
+                show(f"gpt3-13b, {8 * servers} devices", "gpt3-13b",
+                     ["--batch", str(2 * servers)], servers, mesh)
+
+
+if __name__ == "__main__":
+    main()

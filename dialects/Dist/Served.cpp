@@ -1,0 +1,91 @@
+//===- Served.cpp - How users of values are served, as attributes ---------===//
+#include "dialects/Dist/ProgramFlow.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::dist;
+
+static ArrayAttr attributeOf(MeshAttr mesh, const std::vector<ServedEntry> &entries) {
+  Builder builder(mesh.getContext());
+  SmallVector<Attribute> list;
+  for (const ServedEntry &entry : entries) {
+    Attribute form = builder.getI64IntegerAttr(entry.window);
+    if (entry.layout)
+      form = LayoutAttr::get(mesh.getContext(), mesh, entry.layout->canonicalized());
+    list.push_back(builder.getArrayAttr({form, builder.getI64IntegerAttr(entry.from)}));
+  }
+  return builder.getArrayAttr(list);
+}
+
+std::vector<ServedEntry> dist::servedEntriesIn(Attribute list) {
+  std::vector<ServedEntry> entries;
+  for (auto pair : cast<ArrayAttr>(list).getAsRange<ArrayAttr>()) {
+    ServedEntry entry;
+    if (auto layout = dyn_cast<LayoutAttr>(pair[0]))
+      entry.layout = layout.getLayout();
+    else
+      entry.window = static_cast<int32_t>(cast<IntegerAttr>(pair[0]).getInt());
+    entry.from = static_cast<int32_t>(cast<IntegerAttr>(pair[1]).getInt());
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+void dist::writeServed(FunctionOpInterface function, const ProgramFlow &flow,
+                       int32_t value, const std::vector<ServedEntry> &entries) {
+  MeshAttr mesh = findMesh(function);
+  Builder builder(function.getContext());
+  const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
+  ArrayAttr list = attributeOf(mesh, entries);
+  if (it.producer < flow.numArguments) {
+    function.setArgAttr(static_cast<unsigned>(it.producer), servedAttr,
+                        builder.getArrayAttr({list}));
+    return;
+  }
+  Operation *op = flow.operations[static_cast<size_t>(it.producer)];
+  SmallVector<Attribute> lists(op->getNumResults(), builder.getArrayAttr({}));
+  if (auto now = op->getAttrOfType<ArrayAttr>(servedAttr))
+    lists.assign(now.begin(), now.end());
+  lists[static_cast<size_t>(it.result)] = list;
+  op->setAttr(servedAttr, builder.getArrayAttr(lists));
+}
+
+/// The entries that stand on a value; none where nothing does.
+static std::vector<ServedEntry> servedOn(FunctionOpInterface function,
+                                         const ProgramFlow &flow, int32_t value) {
+  const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
+  auto lists =
+      it.producer < flow.numArguments
+          ? function.getArgAttrOfType<ArrayAttr>(static_cast<unsigned>(it.producer),
+                                                 servedAttr)
+          : flow.operations[static_cast<size_t>(it.producer)]->getAttrOfType<ArrayAttr>(
+                servedAttr);
+  if (!lists)
+    return {};
+  return servedEntriesIn(lists[static_cast<unsigned>(it.result)]);
+}
+
+FailureOr<Servings> dist::readServings(FunctionOpInterface function,
+                                       const ProgramFlow &flow,
+                                       const std::vector<Strategy> &strategies) {
+  Servings servings;
+  for (size_t v = 0; v < flow.graph.values.size(); ++v) {
+    auto number = static_cast<int32_t>(v);
+    if (flow.graph.values[v].producer < 0)
+      continue;
+    std::vector<ServedEntry> entries = servedOn(function, flow, number);
+    if (entries.empty())
+      continue;
+    auto served = serveBy(flow.graph, strategies, number, entries);
+    if (!served)
+      return function.emitOpError("has a bad dist.served: ") << served.error().message;
+    servings[number] = std::move(*served);
+  }
+  return servings;
+}
+
+void dist::clearServed(FunctionOpInterface function) {
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    function.removeArgAttr(i, servedAttr);
+  function.walk([](Operation *op) { op->removeAttr(servedAttr); });
+}

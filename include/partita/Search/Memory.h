@@ -1,0 +1,36 @@
+//===- Memory.h - Bytes of a decided plan over its ops ----------*- C++ -*-===//
+//
+// A value is alive from the op that makes it to the last that reads it, a conversion's
+// result from the producer of the value (where conversions stand) to its own last reader;
+// sources in each form in which they are read, all the time. What a fused group keeps in
+// registers has no bytes, a view those of what it views. Unlike the rows of the model
+// this knows which users read which copy, so it is never more than they say.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_MEMORY_H
+#define PARTITA_SEARCH_MEMORY_H
+
+#include "partita/Search/Model.h"
+
+namespace partita::search {
+
+struct MemoryShare {
+  std::string name; ///< of a value
+  bool isWeight = false;
+  int64_t bytes = 0;
+};
+
+struct MemoryUse {
+  int64_t weights = 0, activations = 0; ///< at the peak
+  int64_t peak() const { return weights + activations; }
+  int32_t op = -1; ///< that runs at the peak
+  /// Largest first: what is alive at the peak.
+  std::vector<MemoryShare> largest;
+};
+
+/// At most `shares` entries in `largest`.
+MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_MEMORY_H

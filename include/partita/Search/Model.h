@@ -1,0 +1,109 @@
+//===- Model.h - A program as a pairwise choice problem ---------*- C++ -*-===//
+//
+// Builds the solver's problem from a program, and reads a plan off an answer. Variables,
+// edges and memory are described in docs/search.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_MODEL_H
+#define PARTITA_SEARCH_MODEL_H
+
+#include "partita/Search/Strategies.h"
+#include "partita/Search/Timing.h"
+#include "partita/Solver/Problem.h"
+
+#include <memory>
+
+namespace partita::search {
+
+/// What an op can do. Equal ops share one.
+struct OpChoices {
+  std::vector<Strategy> strategies;
+  std::vector<Picos> times;
+  /// Form numbers, [operand][choice] and [result][choice].
+  std::vector<std::vector<int32_t>> operands, results;
+  size_t size() const { return strategies.size(); }
+};
+
+/// Where a value with users in several ops lies: as it was produced, and in the layouts
+/// and window buffers that it is converted to.
+struct ValueState {
+  int32_t produced;            ///< form
+  std::vector<int32_t> copies; ///< forms, at most ModelOptions::mostCopies
+};
+/// The variable that chooses among the states.
+struct SharedValue {
+  int32_t value = -1;
+  uint32_t variable = 0;
+  std::shared_ptr<const std::vector<ValueState>> states;
+};
+
+/// A source with users in several ops: a variable per form, absent or present.
+struct SharedSource {
+  int32_t value = -1;
+  std::vector<int32_t> forms;
+  std::vector<uint32_t> copies;
+};
+
+/// What a decided program does.
+struct Decided {
+  /// Per op. A source has the strategy of the layout in which it is read, if it is one.
+  std::vector<Strategy> strategies;
+  /// Where users are not served as serveUses would.
+  Servings servings;
+};
+
+struct Model {
+  solver::Problem problem;
+  std::vector<std::shared_ptr<const OpChoices>> choices; ///< per op; null for sources
+  std::vector<int32_t> variables;                        ///< per op; -1 for sources
+  std::vector<SharedValue> values;
+  std::vector<SharedSource> sources;
+  int64_t fixedBytes = 0; ///< of sources too small to be looked at
+
+  Decided decide(Timing &timing, const std::vector<uint32_t> &answer) const;
+};
+
+struct ModelOptions {
+  /// Bytes that one device may use; absent: memory is not modelled.
+  std::optional<int64_t> memoryLimit;
+  Pins pins;
+  /// Conversions of one value at most, where users in several ops share them.
+  size_t mostCopies = 2;
+  /// States of one value at most: beyond it a value has fewer copies, the cheapest.
+  size_t mostStates = 1500;
+};
+
+/// An error if pins leave an op no strategy.
+Expected<Model> buildModel(Timing &timing, const ModelOptions &options);
+
+/// The cheapest way from a value produced as `produced` to all of `forms` (distinct, none
+/// of them the produced one, at most three): each straight from there or from another.
+struct Service {
+  struct Entry {
+    int32_t form;
+    int32_t from; ///< an earlier entry, or -1: the value as produced
+  };
+  bool possible = false;
+  Picos time = 0;
+  std::vector<Entry> entries;
+};
+Service bestService(Timing &timing, int32_t produced, const std::vector<int32_t> &forms,
+                    int64_t elementBytes);
+/// The same for one op that wants `forms` (distinct, the produced one may be among them):
+/// a layout on the way to window buffers is tried too.
+Service bestServiceOfOp(Timing &timing, int32_t produced,
+                        const std::vector<int32_t> &forms, int64_t elementBytes);
+
+/// What a plan takes, from its strategies and services alone: shares with the model only
+/// the time of single ops and steps.
+struct PlanCost {
+  Picos compute = 0, conversions = 0;
+  int64_t receivedBytes = 0, collectives = 0;
+  int64_t peakBuffer = 0; ///< see partita::Price
+  Picos total() const { return compute + conversions; }
+};
+PlanCost evaluate(Timing &timing, const Decided &plan);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_MODEL_H

@@ -1,0 +1,52 @@
+//===- Search.h - The fastest plan, with a certificate ----------*- C++ -*-===//
+//
+// See docs/search.md: the space, the problem, and why what is priced is what is emitted.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_SEARCH_H
+#define PARTITA_SEARCH_SEARCH_H
+
+#include "partita/Search/Memory.h"
+#include "partita/Search/Model.h"
+
+namespace partita::search {
+
+struct SearchOptions {
+  std::optional<int64_t> memoryLimit; ///< bytes of one device; absent: none
+  Pins pins;
+  double timeLimit = 20; ///< seconds of solving
+  /// Instead of it, so that the answer is the same on every machine: see SolveOptions.
+  std::optional<int64_t> workLimit;
+  int threads = 1;
+  /// Layers that are copies of each other are planned alike: the bound then is of plans
+  /// that do so.
+  bool tieLayers = true;
+};
+
+struct Found {
+  Decided plan;
+  PlanCost cost;
+  /// No plan of the space takes less; see SearchOptions::tieLayers.
+  Picos lowerBound = 0;
+  bool proved = false; ///< cost.total() == lowerBound
+  MemoryUse memory;
+  double buildSeconds = 0, solveSeconds = 0;
+  size_t variables = 0, edges = 0, tiedLayers = 0;
+  /// (total − lower bound) / total.
+  double gap() const;
+};
+
+/// Why there is no plan.
+struct NotFound {
+  std::string message;
+  /// With a memory limit that no plan meets: what the plan of least memory needs.
+  std::optional<MemoryUse> least;
+};
+
+/// The graph is finalized.
+tl::expected<Found, NotFound> search(const FlowGraph &graph, const Placement &placement,
+                                     const SearchOptions &options);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_SEARCH_H

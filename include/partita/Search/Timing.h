@@ -1,0 +1,113 @@
+//===- Timing.h - How long ops and conversions take -------------*- C++ -*-===//
+//
+// The terms of lib/Cost applied to a program: whole picoseconds, each term rounded once,
+// so that sums are equal however they are added up.
+//
+// Fusion. An elementwise op that is the only user of a value shares a kernel with its
+// producer; so does an op that works on rows (softmax) with the elementwise op before it.
+// The value between them is *internal*: neither written nor read. Where a conversion
+// stands between the two, it is written and read, and one more kernel starts: that is a
+// cost of the edge. Ops that only rename dims (a row-major reshape) are *views* and take
+// no time.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_TIMING_H
+#define PARTITA_SEARCH_TIMING_H
+
+#include "partita/Cost/Reshard.h"
+#include "partita/Rule/Sharding/Propagation.h"
+
+#include <unordered_map>
+
+namespace partita::search {
+
+using Picos = int64_t;
+
+/// Rounded to the nearest; at most 10^17, about a day.
+Picos picosOf(double seconds);
+
+/// What a user finds of a value: a layout, or the buffer of a halo whose `before` is not
+/// looked at. Canonical.
+struct Form {
+  Layout layout; ///< of a halo the layout that holds each window's own elements
+  std::optional<Halo> halo;
+  bool operator==(const Form &) const = default;
+};
+
+/// Numbers of equal forms are equal.
+class FormTable {
+public:
+  int32_t add(Form form);
+  int32_t add(Layout layout) { return add(Form{std::move(layout), std::nullopt}); }
+  const Form &operator[](int32_t form) const { return forms[static_cast<size_t>(form)]; }
+  size_t size() const { return forms.size(); }
+
+private:
+  std::vector<Form> forms;
+  std::unordered_multimap<size_t, int32_t> known;
+};
+
+struct Conversion {
+  bool possible = false;
+  Picos time = 0;
+  int64_t receivedBytes = 0;
+  int64_t peakBytes = 0; ///< most that is alive in it, source and target included
+};
+
+/// Times of one program on one placement; both must outlive it.
+class Timing {
+public:
+  Timing(const FlowGraph &graph, const Placement &placement);
+
+  const FlowGraph &graph;
+  const Placement &placement;
+  FormTable forms;
+
+  /// One op under a strategy: kernels, and masks of the padding of its operands.
+  Picos op(int32_t op, const Strategy &strategy) const;
+
+  Picos step(const Step &step, int64_t elementBytes) const;
+  Picos window(const Halo &halo, int64_t elementBytes) const;
+
+  /// From a layout (never a halo) to a form. Not possible: a halo whose partial axes are
+  /// not those of the layout, or that must be read from its own positions' layout.
+  const Conversion &convert(int32_t from, int32_t to, int64_t elementBytes);
+
+  /// Every op has two moments: it runs, then what it made is converted.
+  static int64_t runsAt(int32_t op) { return 2 * int64_t(op); }
+  static int64_t convertsAt(int32_t op) { return 2 * int64_t(op) + 1; }
+  /// The moment after the last at which an operand of the op is alive: a view reads
+  /// nothing, its result stands for its operand; what the program gives stays.
+  int64_t doneAt(int32_t op) const;
+  int64_t moments() const { return 2 * static_cast<int64_t>(graph.ops.size()); }
+
+  /// Whether the value stays inside a kernel if it is not converted.
+  bool isInternal(int32_t value) const { return internal[static_cast<size_t>(value)]; }
+  /// Whether the op runs in the kernel of the producer of one of its operands.
+  bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
+  /// Whether the op only renames dims.
+  bool isView(int32_t op) const { return views[static_cast<size_t>(op)]; }
+  /// What it costs an internal value to be converted, beyond the conversion.
+  Picos breaking(int32_t value, int32_t from, int32_t to) const;
+
+  /// Bytes of a rank's part. Of a halo its buffer.
+  int64_t localBytes(int32_t form, int64_t elementBytes) const;
+
+private:
+  void findFusion();
+  Picos matmul(const FlowOp &op, const Strategy &strategy) const;
+  Picos stream(int32_t op, const Strategy &strategy) const;
+  Conversion plan(int32_t from, int32_t to, int64_t elementBytes) const;
+
+  std::vector<bool> internal;      ///< per value
+  std::vector<bool> views, joined; ///< per op
+  std::unordered_map<uint64_t, Conversion> conversions;
+};
+
+/// Whether the op is a sum of products of its first two operands: a contraction or a
+/// convolution.
+bool isMatmul(const FlowOp &op);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_TIMING_H

@@ -1,0 +1,172 @@
+//===- Served.cpp - Services as plans write them --------------------------===//
+#include "partita/Rule/Sharding/Propagation.h"
+
+#include "partita/Rule/Sharding/OperandForm.h"
+
+#include <algorithm>
+#include <charconv>
+
+using namespace partita;
+
+/// What every use of a value wants, in their order; of halos `before` says nothing.
+static std::vector<OperandForm> wantedForms(const FlowGraph &graph,
+                                            const std::vector<Strategy> &strategies,
+                                            const FlowValue &value) {
+  std::vector<OperandForm> forms;
+  for (const FlowUse &use : value.uses)
+    forms.push_back(operandForm(graph.ops[static_cast<size_t>(use.op)].rule,
+                                strategies[static_cast<size_t>(use.op)],
+                                static_cast<size_t>(use.operand)));
+  return forms;
+}
+
+/// Whether two halos fill equal buffers.
+static bool isSameBuffer(const Halo &a, const Halo &b) {
+  return a.positions == b.positions && a.windows == b.windows && a.fill == b.fill;
+}
+
+/// The distinct halos among forms, in their order.
+static std::vector<const OperandForm *> halosOf(const std::vector<OperandForm> &forms) {
+  std::vector<const OperandForm *> halos;
+  for (const OperandForm &form : forms)
+    if (form.window && std::none_of(halos.begin(), halos.end(), [&](auto *other) {
+          return isSameBuffer(*other->window, *form.window);
+        }))
+      halos.push_back(&form);
+  return halos;
+}
+
+std::vector<ServedEntry> partita::servedEntries(const FlowGraph &graph,
+                                                const std::vector<Strategy> &strategies,
+                                                int32_t value,
+                                                const std::vector<ServedLayout> &served) {
+  auto forms = wantedForms(graph, strategies, graph.values[static_cast<size_t>(value)]);
+  auto halos = halosOf(forms);
+  std::vector<ServedEntry> entries;
+  for (const ServedLayout &it : served) {
+    ServedEntry entry{std::nullopt, 0, it.from};
+    if (!it.halo)
+      entry.layout = it.layout;
+    else
+      entry.window = static_cast<int32_t>(
+          std::find_if(
+              halos.begin(), halos.end(),
+              [&](auto *form) { return isSameBuffer(*form->window, *it.halo); }) -
+          halos.begin());
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+Expected<std::vector<ServedLayout>>
+partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                 int32_t value, const std::vector<ServedEntry> &entries) {
+  const FlowValue &it = graph.values[static_cast<size_t>(value)];
+  auto producer = static_cast<size_t>(it.producer);
+  auto forms = wantedForms(graph, strategies, it);
+  auto halos = halosOf(forms);
+  Layout produced = resultLayout(graph.ops[producer].rule, strategies[producer],
+                                 static_cast<size_t>(it.result))
+                        .canonicalized();
+  std::vector<ServedLayout> served;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const ServedEntry &entry = entries[i];
+    std::string where = "conversion " + std::to_string(i) + " of '" + it.name + "' ";
+    if (entry.from < -1 || entry.from >= static_cast<int32_t>(i) ||
+        (entry.from >= 0 && served[static_cast<size_t>(entry.from)].halo))
+      return makeError(where + "comes from conversion " + std::to_string(entry.from) +
+                       ", which is no earlier one to a layout");
+    const Layout &at =
+        entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
+    ServedLayout next{{}, entry.from, {}, std::nullopt};
+    if (entry.layout) {
+      if (entry.layout->globalShape() != it.shape)
+        return makeError(where + "leads to " + entry.layout->str(graph.mesh) +
+                         ", which is for another shape");
+      next.layout = entry.layout->canonicalized();
+    } else {
+      if (entry.window < 0 || entry.window >= static_cast<int32_t>(halos.size()))
+        return makeError(where + "fills window buffer " + std::to_string(entry.window) +
+                         ", of which its users want " + std::to_string(halos.size()));
+      const OperandForm &form = *halos[static_cast<size_t>(entry.window)];
+      next.layout = form.layout;
+      next.halo = form.window;
+      next.halo->before = at;
+      if (at.partial != next.halo->positions.partial)
+        return makeError(where + "fills a window buffer from other partial axes");
+    }
+    served.push_back(std::move(next));
+  }
+  for (size_t u = 0; u < forms.size(); ++u) {
+    auto same = std::find_if(served.begin(), served.end(), [&](const ServedLayout &s) {
+      return forms[u].window ? s.halo && isSameBuffer(*s.halo, *forms[u].window)
+                             : !s.halo && s.layout == forms[u].layout;
+    });
+    if (same == served.end() && (forms[u].window || forms[u].layout != produced))
+      return makeError(
+          "nothing serves '" + graph.ops[static_cast<size_t>(it.uses[u].op)].name +
+          "', which wants '" + it.name + "' as " + forms[u].layout.str(graph.mesh));
+    if (same == served.end())
+      same = served.insert(served.end(), {produced, -1, {}, std::nullopt});
+    same->uses.push_back(it.uses[u]);
+  }
+  giveEpochs(graph, produced, served);
+  return served;
+}
+
+std::string partita::servedText(const Mesh &mesh,
+                                const std::vector<ServedEntry> &entries) {
+  std::string text;
+  for (const ServedEntry &entry : entries) {
+    text += (text.empty() ? "" : "; ") + (entry.layout
+                                              ? entry.layout->str(mesh)
+                                              : "window " + std::to_string(entry.window));
+    if (entry.from >= 0)
+      text += " from " + std::to_string(entry.from);
+  }
+  return text;
+}
+
+static std::optional<int32_t> numberOf(std::string_view text) {
+  int32_t number = 0;
+  auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size())
+    return std::nullopt;
+  return number;
+}
+
+Expected<std::vector<ServedEntry>> partita::parseServed(std::string_view text,
+                                                        const Mesh &mesh) {
+  std::vector<ServedEntry> entries;
+  for (size_t at = 0; at < text.size();) {
+    size_t stop = std::min(text.find("; ", at), text.size());
+    std::string_view part = text.substr(at, stop - at);
+    at = stop + 2;
+    ServedEntry entry;
+    auto bad = [&] {
+      return makeError("\"" + std::string(part) +
+                       "\" is no conversion: expected a layout "
+                       "or \"window 0\", then \" from 0\"");
+    };
+    if (size_t from = part.find(" from "); from != std::string_view::npos) {
+      auto number = numberOf(part.substr(from + 6));
+      if (!number)
+        return bad();
+      entry.from = *number;
+      part = part.substr(0, from);
+    }
+    if (part.starts_with("window ")) {
+      auto number = numberOf(part.substr(7));
+      if (!number)
+        return bad();
+      entry.window = *number;
+    } else {
+      auto layout = Layout::parse(part, mesh);
+      if (!layout)
+        return tl::unexpected(layout.error());
+      entry.layout = layout->canonicalized();
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}

@@ -1,0 +1,16 @@
+//===- Choices.h - The choices of every op, shared by equal ops -*- C++ -*-===//
+#ifndef PARTITA_LIB_SEARCH_CHOICES_H
+#define PARTITA_LIB_SEARCH_CHOICES_H
+
+#include "partita/Search/Model.h"
+
+namespace partita::search {
+
+/// Per op its choices; null for sources. Strategies that want and give the same forms are
+/// one, the fastest. An error names an op that pins leave without a strategy.
+Expected<std::vector<std::shared_ptr<const OpChoices>>> choicesOf(Timing &timing,
+                                                                  const Pins &pins);
+
+} // namespace partita::search
+
+#endif // PARTITA_LIB_SEARCH_CHOICES_H

@@ -1,0 +1,187 @@
+//===- Compare.cpp - Plans that people write, and what ours costs ---------===//
+#include "partita/Search/Compare.h"
+
+#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Sharding/OperandForm.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace partita;
+using namespace partita::search;
+
+/// Whether the value comes from a normalization, whatever renames it on the way.
+static bool isNormalized(const Timing &timing, int32_t value) {
+  const FlowGraph &graph = timing.graph;
+  for (;;) {
+    int32_t producer = graph.values[static_cast<size_t>(value)].producer;
+    const FlowOp &op = graph.ops[static_cast<size_t>(producer)];
+    if (op.kind != FlowKind::Compute)
+      return false;
+    bool whole =
+        std::any_of(op.rule.factors.begin(), op.rule.factors.end(), [](const Factor &f) {
+          return f.kind() == FactorKind::Replicate && f.size > 1;
+        });
+    if (whole)
+      return true;
+    if (op.priority != 0 || op.operands.size() != 1)
+      return false;
+    value = op.operands[0];
+  }
+}
+
+/// Seeds that split by columns the weights of products with what was normalized.
+static std::vector<Seed> columnSeeds(const Timing &timing, const AxisList &axes) {
+  const FlowGraph &graph = timing.graph;
+  std::vector<Seed> seeds;
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const FlowOp &op = graph.ops[o];
+    if (!isMatmul(op) || !isNormalized(timing, op.operands[0]))
+      continue;
+    int32_t weight = graph.values[static_cast<size_t>(op.operands[1])].producer;
+    if (graph.ops[static_cast<size_t>(weight)].kind != FlowKind::Source)
+      continue;
+    for (const std::vector<int32_t> &dim : op.rule.operands[1]) {
+      bool isColumn = std::find(op.rule.results[0].begin(), op.rule.results[0].end(),
+                                dim) != op.rule.results[0].end();
+      auto atoms = graph.dimAtoms(static_cast<int32_t>(o), dim);
+      auto lists = isColumn && !atoms.empty() ? distribute(graph, atoms, axes)
+                                              : Expected<std::vector<AxisList>>();
+      if (!lists || lists->empty())
+        continue;
+      for (size_t i = 0; i < atoms.size(); ++i)
+        if (!(*lists)[i].empty())
+          seeds.push_back({atoms[i], (*lists)[i], "columns", 0});
+      break;
+    }
+  }
+  return seeds;
+}
+
+/// Batches over the axes that are left: the first dim of every argument.
+static void addBatchSeeds(const FlowGraph &graph, const AxisList &axes,
+                          std::vector<Seed> &seeds) {
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const FlowOp &op = graph.ops[o];
+    if (op.kind != FlowKind::Argument || op.rule.results[0].empty() || axes.empty())
+      continue;
+    auto atoms = graph.dimAtoms(static_cast<int32_t>(o), op.rule.results[0][0]);
+    if (!atoms.empty() &&
+        canShard(graph, graph.atoms[static_cast<size_t>(atoms[0])], axes))
+      seeds.push_back({atoms[0], axes, "batch", 1});
+  }
+}
+
+static KnownPlan priced(Timing &timing, std::string name,
+                        std::vector<Strategy> strategies) {
+  Decided plan{std::move(strategies), {}};
+  return {std::move(name), evaluate(timing, plan).total(),
+          memoryOf(timing, plan, 0).peak()};
+}
+
+/// Every weight is gathered from all devices before it is read, one after the other.
+static KnownPlan fullySharded(const Timing &timing, const KnownPlan &dataParallel) {
+  const FlowGraph &graph = timing.graph;
+  KnownPlan plan = dataParallel;
+  plan.name = "fully sharded";
+  int64_t ranks = graph.mesh.numRanks(), whole = 0, largest = 0;
+  for (const FlowOp &op : graph.ops) {
+    if (op.kind != FlowKind::Source)
+      continue;
+    const FlowValue &value = graph.values[static_cast<size_t>(op.results[0])];
+    int64_t bytes = value.bytes();
+    if (value.uses.empty() || bytes < ranks * 64)
+      continue;
+    whole += bytes;
+    largest = std::max(largest, bytes);
+    plan.time +=
+        picosOf(priceCollective(timing.placement.topology(),
+                                timing.placement.span(graph.mesh.all()),
+                                Collective::AllGather, static_cast<double>(bytes))
+                    .price.seconds);
+  }
+  plan.memory += whole / ranks + largest - whole;
+  return plan;
+}
+
+std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &placement) {
+  Timing timing(graph, placement);
+  std::vector<KnownPlan> plans;
+  if (auto decision = decide(graph, ShardMode::DataParallel, {})) {
+    plans.push_back(priced(timing, "data-parallel", std::move(decision->strategies)));
+    plans.push_back(fullySharded(timing, plans[0]));
+  }
+  AxisList all;
+  for (const AxisRef &axis : graph.mesh.all())
+    if (axis.size > 1)
+      all.push_back(axis);
+  if (all.empty())
+    return plans;
+  std::vector<Seed> seeds = columnSeeds(timing, {all.back()});
+  if (seeds.empty())
+    return plans;
+  addBatchSeeds(graph, {all.begin(), all.end() - 1}, seeds);
+  if (auto spread = propagate(graph, seeds))
+    plans.push_back(
+        priced(timing, "Megatron-like", strategiesOf(graph, spread->axes, seeds)));
+  return plans;
+}
+
+std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &plan,
+                                               size_t count) {
+  const FlowGraph &graph = timing.graph;
+  std::map<std::tuple<int32_t, int32_t, int64_t>, Reshard> all;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const FlowValue &value = graph.values[v];
+    auto number = static_cast<int32_t>(v);
+    if (value.producer < 0 || value.uses.empty())
+      continue;
+    auto producer = static_cast<size_t>(value.producer);
+    if (graph.ops[producer].kind == FlowKind::Source)
+      continue;
+    auto given = plan.servings.find(number);
+    auto served = given != plan.servings.end()
+                      ? given->second
+                      : serveUses(graph, plan.strategies, number);
+    Layout produced = resultLayout(graph.ops[producer].rule, plan.strategies[producer],
+                                   static_cast<size_t>(value.result))
+                          .canonicalized();
+    for (const ServedLayout &entry : served) {
+      const Layout &at =
+          entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
+      int32_t from = timing.forms.add(at);
+      Form form{entry.layout, entry.halo};
+      if (form.halo)
+        form.halo->before = entry.layout;
+      int32_t to = timing.forms.add(std::move(form));
+      Conversion way = timing.convert(from, to, value.elementBytes);
+      if (way.time == 0)
+        continue;
+      auto [place, added] = all.try_emplace({from, to, value.elementBytes}, Reshard{});
+      if (!added) {
+        ++place->second.copies;
+        continue;
+      }
+      int64_t bound = 0;
+      if (!entry.halo)
+        if (auto steps = planReshard(graph.mesh, at, entry.layout, graph.reshard))
+          bound = steps->lowerBoundElements * value.elementBytes;
+      place->second = {value.name,
+                       at.str(graph.mesh),
+                       (entry.halo ? "windows of " : "") + entry.layout.str(graph.mesh),
+                       way.time,
+                       way.receivedBytes,
+                       bound,
+                       1};
+    }
+  }
+  std::vector<Reshard> result;
+  for (auto &[key, reshard] : all)
+    result.push_back(std::move(reshard));
+  std::sort(result.begin(), result.end(), [](const Reshard &a, const Reshard &b) {
+    return std::make_tuple(-a.time * a.copies, a.value) <
+           std::make_tuple(-b.time * b.copies, b.value);
+  });
+  result.resize(std::min(result.size(), count));
+  return result;
+}

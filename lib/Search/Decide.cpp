@@ -1,0 +1,141 @@
+//===- Decide.cpp - The plan that an answer stands for --------------------===//
+#include "partita/Search/Model.h"
+
+#include "partita/Rule/Sharding/OperandForm.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::search;
+
+namespace {
+class Reader {
+public:
+  Reader(Timing &timing, const Model &model, const std::vector<uint32_t> &answer)
+      : timing(timing), graph(timing.graph), model(model), answer(answer) {}
+
+  Decided run() {
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      plan.strategies.push_back(
+          model.variables[op] < 0
+              ? Strategy::replicated(graph.ops[op].rule)
+              : model.choices[op]->strategies[choiceOf(static_cast<int32_t>(op))]);
+    for (const SharedValue &value : model.values)
+      serveShared(value);
+    for (size_t v = 0; v < graph.values.size(); ++v)
+      serveDirect(static_cast<int32_t>(v));
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (graph.ops[op].kind == FlowKind::Source)
+        settleSource(op);
+    return std::move(plan);
+  }
+
+private:
+  size_t choiceOf(int32_t op) const {
+    return answer[static_cast<size_t>(model.variables[static_cast<size_t>(op)])];
+  }
+  int32_t producedForm(const FlowValue &value) const {
+    const OpChoices &choices = *model.choices[static_cast<size_t>(value.producer)];
+    return choices.results[static_cast<size_t>(value.result)][choiceOf(value.producer)];
+  }
+  int32_t wantedForm(const FlowUse &use) const {
+    const OpChoices &choices = *model.choices[static_cast<size_t>(use.op)];
+    return choices.operands[static_cast<size_t>(use.operand)][choiceOf(use.op)];
+  }
+
+  /// The entries of a service, each with its users. Those who want the value as it is
+  /// produced are served by an entry of that layout.
+  void record(int32_t number, const std::vector<Service::Entry> &entries) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    int32_t produced = producedForm(value);
+    std::vector<ServedLayout> served;
+    std::vector<int32_t> forms;
+    auto add = [&](int32_t form, int32_t from) {
+      const Form &it = timing.forms[form];
+      ServedLayout entry{it.layout, from, {}, it.halo};
+      if (entry.halo)
+        entry.halo->before = from < 0 ? timing.forms[produced].layout
+                                      : served[static_cast<size_t>(from)].layout;
+      served.push_back(std::move(entry));
+      forms.push_back(form);
+    };
+    for (const Service::Entry &entry : entries)
+      add(entry.form, entry.from);
+    for (const FlowUse &use : value.uses) {
+      int32_t form = wantedForm(use);
+      auto at = std::find(forms.begin(), forms.end(), form);
+      if (at == forms.end()) {
+        add(form, -1);
+        at = forms.end() - 1;
+      }
+      served[static_cast<size_t>(at - forms.begin())].uses.push_back(use);
+    }
+    giveEpochs(graph, timing.forms[produced].layout, served);
+    if (!isDefault(number, served))
+      plan.servings[number] = std::move(served);
+  }
+
+  /// Whether serveUses would do the same.
+  bool isDefault(int32_t number, const std::vector<ServedLayout> &served) const {
+    auto usual = serveUses(graph, plan.strategies, number);
+    if (usual.size() != served.size())
+      return false;
+    auto parentOf = [](const std::vector<ServedLayout> &list, const ServedLayout &it) {
+      return it.from < 0 ? nullptr : &list[static_cast<size_t>(it.from)];
+    };
+    return std::all_of(served.begin(), served.end(), [&](const ServedLayout &mine) {
+      const ServedLayout *from = parentOf(served, mine);
+      return mine.epoch == 0 &&
+             std::any_of(usual.begin(), usual.end(), [&](const ServedLayout &theirs) {
+               const ServedLayout *other = parentOf(usual, theirs);
+               return theirs.layout == mine.layout && theirs.halo == mine.halo &&
+                      !from == !other && (!from || from->layout == other->layout);
+             });
+    });
+  }
+
+  void serveShared(const SharedValue &shared) {
+    const FlowValue &value = graph.values[static_cast<size_t>(shared.value)];
+    const ValueState &state = (*shared.states)[answer[shared.variable]];
+    record(shared.value,
+           bestService(timing, state.produced, state.copies, value.elementBytes).entries);
+  }
+
+  void serveDirect(int32_t number) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    bool single = !value.uses.empty() &&
+                  std::all_of(value.uses.begin(), value.uses.end(),
+                              [&](const FlowUse &u) { return u.op == value.uses[0].op; });
+    if (value.producer < 0 || !single ||
+        model.variables[static_cast<size_t>(value.producer)] < 0)
+      return;
+    std::vector<int32_t> forms;
+    for (const FlowUse &use : value.uses)
+      if (int32_t form = wantedForm(use);
+          std::find(forms.begin(), forms.end(), form) == forms.end())
+        forms.push_back(form);
+    record(
+        number,
+        bestServiceOfOp(timing, producedForm(value), forms, value.elementBytes).entries);
+  }
+
+  /// For explanations: the layout in which a source is read, if it is one.
+  void settleSource(size_t op) {
+    const FlowOp &it = graph.ops[op];
+    auto served = serveUses(graph, plan.strategies, it.results[0]);
+    if (served.size() == 1 && served[0].layout.partial.empty())
+      plan.strategies[op] =
+          strategyForLayout(it.rule, it.rule.results[0], served[0].layout);
+  }
+
+  Timing &timing;
+  const FlowGraph &graph;
+  const Model &model;
+  const std::vector<uint32_t> &answer;
+  Decided plan;
+};
+} // namespace
+
+Decided Model::decide(Timing &timing, const std::vector<uint32_t> &answer) const {
+  return Reader(timing, *this, answer).run();
+}

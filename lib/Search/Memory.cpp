@@ -1,0 +1,106 @@
+//===- Memory.cpp - Bytes of a decided plan over its ops ------------------===//
+#include "partita/Search/Memory.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace partita;
+using namespace partita::search;
+
+namespace {
+struct Life {
+  int32_t value;
+  bool isWeight;
+  int64_t bytes, first, last; ///< moments, last excluded
+};
+
+class Lives {
+public:
+  Lives(Timing &timing, const Decided &plan)
+      : timing(timing), graph(timing.graph), plan(plan), end(timing.moments()) {}
+
+  std::vector<Life> run() {
+    for (size_t v = 0; v < graph.values.size(); ++v)
+      if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
+        add(static_cast<int32_t>(v));
+    return std::move(lives);
+  }
+
+private:
+  void add(int32_t number) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
+    auto given = plan.servings.find(number);
+    auto served = given != plan.servings.end()
+                      ? given->second
+                      : serveUses(graph, plan.strategies, number);
+    if (producer.kind == FlowKind::Source) {
+      for (const ServedLayout &entry : served)
+        lives.push_back(
+            {number, true, entry.layout.localElements() * value.elementBytes, 0, end});
+      return;
+    }
+    Layout produced =
+        resultLayout(producer.rule, plan.strategies[static_cast<size_t>(value.producer)],
+                     static_cast<size_t>(value.result))
+            .canonicalized();
+    int64_t made = Timing::runsAt(value.producer), lastProduced = made + 1;
+    bool converted = false;
+    for (const ServedLayout &entry : served) {
+      int64_t last = made + 1;
+      for (const FlowUse &use : entry.uses)
+        last = std::max(last, timing.doneAt(use.op));
+      if (!entry.halo && entry.from < 0 && entry.layout == produced) {
+        lastProduced = std::max(last, lastProduced);
+        continue;
+      }
+      converted = true;
+      lastProduced = std::max(lastProduced, made + 2);
+      last = std::max(last, made + 2);
+      int64_t elements =
+          entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
+      lives.push_back({number, false, elements * value.elementBytes, made + 1, last});
+    }
+    if (converted || !timing.isInternal(number))
+      lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
+                       lastProduced});
+  }
+
+  Timing &timing;
+  const FlowGraph &graph;
+  const Decided &plan;
+  int64_t end;
+  std::vector<Life> lives;
+};
+} // namespace
+
+MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
+  std::vector<Life> lives = Lives(timing, plan).run();
+  std::vector<int64_t> change(static_cast<size_t>(timing.moments()) + 3, 0);
+  MemoryUse use;
+  for (const Life &life : lives) {
+    if (life.isWeight)
+      use.weights += life.bytes;
+    change[static_cast<size_t>(life.first)] += life.bytes;
+    change[static_cast<size_t>(std::max(life.last, life.first + 1))] -= life.bytes;
+  }
+  int64_t now = 0, most = -1, peak = 0;
+  for (int64_t moment = 0; moment < timing.moments(); ++moment) {
+    now += change[static_cast<size_t>(moment)];
+    if (now <= most)
+      continue;
+    most = now;
+    peak = moment;
+  }
+  use.op = static_cast<int32_t>(peak / 2);
+  use.activations = std::max<int64_t>(most, use.weights) - use.weights;
+  std::sort(lives.begin(), lives.end(), [](const Life &a, const Life &b) {
+    return std::tie(b.bytes, a.value, a.last) < std::tie(a.bytes, b.value, b.last);
+  });
+  for (const Life &life : lives)
+    if (use.largest.size() < shares && life.first <= peak &&
+        peak < std::max(life.last, life.first + 1))
+      use.largest.push_back({timing.graph.values[static_cast<size_t>(life.value)].name,
+                             life.isWeight, life.bytes});
+  return use;
+}

@@ -1,0 +1,188 @@
+//===- Model.cpp - A program as a pairwise choice problem -----------------===//
+#include "partita/Search/Model.h"
+
+#include "Choices.h"
+#include "Tables.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::search;
+
+/// Sources of fewer bytes are counted whole, however they are read.
+static constexpr int64_t smallSource = 4096;
+
+namespace {
+class Builder {
+public:
+  Builder(Timing &timing, const ModelOptions &options)
+      : timing(timing), graph(timing.graph), tables(timing, options),
+        memory(options.memoryLimit.has_value()), end(timing.moments()) {
+    model.problem.memoryLimit = options.memoryLimit;
+  }
+
+  Model build(std::vector<std::shared_ptr<const OpChoices>> choices) {
+    model.choices = std::move(choices);
+    for (const auto &list : model.choices) {
+      model.variables.push_back(list ? static_cast<int32_t>(addVariable(list->times))
+                                     : -1);
+    }
+    for (size_t v = 0; v < graph.values.size(); ++v)
+      if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
+        addValue(static_cast<int32_t>(v));
+    if (model.problem.memoryLimit)
+      *model.problem.memoryLimit =
+          std::max<int64_t>(0, *model.problem.memoryLimit - model.fixedBytes);
+    return std::move(model);
+  }
+
+private:
+  uint32_t addVariable(std::vector<int64_t> costs) {
+    model.problem.variables.push_back({std::move(costs), {}});
+    return static_cast<uint32_t>(model.problem.variables.size()) - 1;
+  }
+  void addEdge(uint32_t first, uint32_t second, const solver::CostTable &costs) {
+    if (!costs.empty())
+      model.problem.edges.push_back({first, second, costs, {}});
+  }
+  void use(uint32_t variable, int64_t from, int64_t to, std::vector<int64_t> bytes) {
+    if (memory && from < to)
+      model.problem.variables[variable].usages.push_back({from, to, std::move(bytes)});
+  }
+  uint32_t variableOf(int32_t op) const {
+    return static_cast<uint32_t>(model.variables[static_cast<size_t>(op)]);
+  }
+  const OpChoices *choicesOf(int32_t op) const {
+    return model.choices[static_cast<size_t>(op)].get();
+  }
+
+  /// The users of a value, each op once with all operands that are the value.
+  std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
+    std::vector<std::pair<int32_t, End>> users;
+    for (const FlowUse &use : value.uses) {
+      auto same = std::find_if(users.begin(), users.end(),
+                               [&](const auto &u) { return u.first == use.op; });
+      if (same == users.end())
+        same = users.insert(users.end(), {use.op, End{choicesOf(use.op), {}}});
+      same->second.places.push_back(use.operand);
+    }
+    return users;
+  }
+
+  void addValue(int32_t number) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    auto users = usersOf(value);
+    if (graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::Source)
+      return addSource(number, value, users);
+    End producer{choicesOf(value.producer), {value.result}};
+    if (users.size() == 1)
+      addDirect(number, producer, users[0]);
+    else
+      addShared(number, producer, users);
+  }
+
+  void addDirect(int32_t number, const End &producer,
+                 const std::pair<int32_t, End> &user) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    const DirectTable &table = tables.direct(number, producer, user.second);
+    addEdge(variableOf(value.producer), variableOf(user.first), table.costs);
+    if (!memory)
+      return;
+    auto &usages = model.problem.edges.back().usages;
+    int64_t made = Timing::runsAt(value.producer),
+            converted = Timing::convertsAt(value.producer),
+            done = timing.doneAt(user.first);
+    usages.push_back({made, converted, table.making});
+    usages.push_back({converted, converted + 1, table.converting});
+    if (converted + 1 < done)
+      usages.push_back({converted + 1, done, table.waiting});
+  }
+
+  void addShared(int32_t number, const End &producer,
+                 const std::vector<std::pair<int32_t, End>> &users) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    std::vector<End> ends;
+    int64_t converted = Timing::convertsAt(value.producer), last = converted + 1;
+    for (const auto &[op, user] : users) {
+      ends.push_back(user);
+      last = std::max(last, timing.doneAt(op));
+    }
+    const SharedTable &table = tables.shared(number, producer, ends);
+    SharedValue shared{number, addVariable(table.times), table.states};
+    addEdge(variableOf(value.producer), shared.variable, table.producer);
+    for (size_t u = 0; u < users.size(); ++u)
+      addEdge(shared.variable, variableOf(users[u].first), table.users[u]);
+    use(shared.variable, converted - 1, converted, table.making);
+    use(shared.variable, converted, last, table.all);
+    model.values.push_back(std::move(shared));
+  }
+
+  void addSource(int32_t number, const FlowValue &value,
+                 const std::vector<std::pair<int32_t, End>> &users) {
+    if (!memory)
+      return;
+    if (value.bytes() < smallSource) {
+      model.fixedBytes += value.bytes();
+      return;
+    }
+    auto bytesOf = [&](int32_t form) {
+      const Layout &layout = timing.forms[form].layout;
+      return layout.localElements() * value.elementBytes;
+    };
+    if (users.size() == 1) {
+      std::vector<int64_t> bytes;
+      for (size_t choice = 0; choice < users[0].second.choices->size(); ++choice) {
+        bytes.push_back(0);
+        for (int32_t form : wantedBy(users[0].second, choice))
+          bytes.back() += bytesOf(form);
+      }
+      return use(variableOf(users[0].first), 0, end, std::move(bytes));
+    }
+    SharedSource shared{number, {}, {}};
+    for (const auto &[op, user] : users)
+      for (size_t choice = 0; choice < user.choices->size(); ++choice)
+        for (int32_t form : wantedBy(user, choice))
+          if (std::find(shared.forms.begin(), shared.forms.end(), form) ==
+              shared.forms.end())
+            shared.forms.push_back(form);
+    for (int32_t form : shared.forms) {
+      uint32_t copy = addVariable({0, 0});
+      shared.copies.push_back(copy);
+      use(copy, 0, end, {0, bytesOf(form)});
+      for (const auto &[op, user] : users)
+        addWish(copy, variableOf(op), user, form);
+    }
+    model.sources.push_back(std::move(shared));
+  }
+
+  /// A user that wants the form of a source needs it.
+  void addWish(uint32_t copy, uint32_t variable, const End &user, int32_t form) {
+    std::vector<int64_t> costs(2 * user.choices->size(), 0);
+    bool any = false;
+    for (size_t choice = 0; choice < user.choices->size(); ++choice) {
+      std::vector<int32_t> forms = wantedBy(user, choice);
+      if (std::find(forms.begin(), forms.end(), form) == forms.end())
+        continue;
+      costs[choice] = solver::forbidden;
+      any = true;
+    }
+    if (any)
+      addEdge(copy, variable, pool.add(std::move(costs)));
+  }
+
+  Timing &timing;
+  const FlowGraph &graph;
+  Tables tables;
+  solver::TablePool pool;
+  bool memory;
+  int64_t end;
+  Model model;
+};
+} // namespace
+
+Expected<Model> search::buildModel(Timing &timing, const ModelOptions &options) {
+  auto choices = choicesOf(timing, options.pins);
+  if (!choices)
+    return tl::unexpected(choices.error());
+  return Builder(timing, options).build(std::move(*choices));
+}

@@ -1,0 +1,239 @@
+//===- Tables.cpp - Costs between ops, shared by equal ones ---------------===//
+#include "Tables.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::search;
+
+std::vector<int32_t> search::wantedBy(const End &user, size_t choice) {
+  std::vector<int32_t> forms;
+  for (int32_t operand : user.places) {
+    int32_t form = user.choices->operands[static_cast<size_t>(operand)][choice];
+    if (std::find(forms.begin(), forms.end(), form) == forms.end())
+      forms.push_back(form);
+  }
+  return forms;
+}
+
+static const std::vector<int32_t> &producedBy(const End &producer) {
+  return producer.choices->results[static_cast<size_t>(producer.places[0])];
+}
+
+const DirectTable &Tables::direct(int32_t value, const End &producer, const End &user) {
+  const FlowValue &it = timing.graph.values[static_cast<size_t>(value)];
+  // What the table depends on besides the ends.
+  int kind = 0;
+  if (it.producer >= 0 && it.uses.size() == 1)
+    kind = timing.isInternal(value) + 2 * timing.isView(it.producer) +
+           4 * timing.isView(it.uses[0].op);
+  auto [place, added] =
+      directs.try_emplace({producer, {user}, it.elementBytes, kind}, DirectTable{});
+  if (added)
+    place->second = makeDirect(value, producer, user);
+  return place->second;
+}
+
+namespace {
+/// Choices by what they want or give: tables have few distinct rows and columns.
+template <typename Key> struct Distinct {
+  std::vector<Key> keys;
+  std::vector<size_t> of; ///< per choice
+  void add(Key key) {
+    auto [place, added] = numbers.try_emplace(key, keys.size());
+    if (added)
+      keys.push_back(std::move(key));
+    of.push_back(place->second);
+  }
+  std::map<Key, size_t> numbers;
+};
+} // namespace
+
+DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &user) {
+  const FlowValue &it = timing.graph.values[static_cast<size_t>(value)];
+  Distinct<int32_t> rows;
+  Distinct<std::vector<int32_t>> columns;
+  for (int32_t form : producedBy(producer))
+    rows.add(form);
+  for (size_t choice = 0; choice < user.choices->size(); ++choice)
+    columns.add(wantedBy(user, choice));
+  struct Entry {
+    int64_t cost, making, converting, waiting;
+  };
+  std::vector<Entry> entries;
+  for (int32_t produced : rows.keys)
+    for (const std::vector<int32_t> &forms : columns.keys) {
+      Service service = bestServiceOfOp(timing, produced, forms, it.elementBytes);
+      bool stays = std::find(forms.begin(), forms.end(), produced) != forms.end();
+      Entry entry{solver::forbidden, 0, 0, 0};
+      if (service.possible)
+        entry.cost =
+            service.time +
+            (service.entries.empty() ? 0 : timing.breaking(value, produced, forms[0]));
+      entry.making = entry.converting = timing.localBytes(produced, it.elementBytes);
+      entry.waiting = stays ? entry.making : 0;
+      for (const Service::Entry &made : service.entries) {
+        int64_t bytes = timing.localBytes(made.form, it.elementBytes);
+        entry.converting += bytes;
+        if (std::find(forms.begin(), forms.end(), made.form) != forms.end())
+          entry.waiting += bytes;
+      }
+      // What stays in a kernel, or is read under another name, has no bytes of its own.
+      if (service.entries.empty() && timing.isInternal(value))
+        entry.making = entry.converting = entry.waiting = 0;
+      entries.push_back(entry);
+    }
+  DirectTable table;
+  std::vector<int64_t> costs;
+  for (size_t row : rows.of)
+    for (size_t column : columns.of) {
+      const Entry &entry = entries[row * columns.keys.size() + column];
+      costs.push_back(entry.cost);
+      table.making.push_back(entry.making);
+      table.converting.push_back(entry.converting);
+      table.waiting.push_back(entry.waiting);
+    }
+  table.costs = solver::CostTable(std::move(costs));
+  return table;
+}
+
+namespace {
+/// The states of a value, fewest copies first.
+class States {
+public:
+  States(Timing &timing, const ModelOptions &options, int64_t elementBytes)
+      : timing(timing), options(options), width(elementBytes) {}
+
+  void run(const std::vector<int32_t> &produced, const std::vector<int32_t> &wanted) {
+    for (int32_t from : produced)
+      add(from, {});
+    for (size_t copies = 1; copies <= options.mostCopies; ++copies)
+      if (!addAll(produced, wanted, copies))
+        return;
+  }
+
+  std::vector<ValueState> states;
+  std::vector<int64_t> times;
+
+private:
+  /// All sets of so many copies, or as many of them as there is room for, those that
+  /// take the least time from each produced layout. False when the room is used up.
+  bool addAll(const std::vector<int32_t> &produced, const std::vector<int32_t> &wanted,
+              size_t copies) {
+    size_t sets = copies == 1 ? wanted.size() : wanted.size() * (wanted.size() - 1) / 2;
+    size_t room = options.mostStates - std::min(options.mostStates, states.size());
+    bool fits = sets * produced.size() <= room;
+    // Of pairs all or none: which ones matter is not seen from the time of each alone.
+    if (!fits && copies > 1)
+      return false;
+    size_t each = fits ? sets : std::max<size_t>(8, room / produced.size());
+    for (int32_t from : produced) {
+      std::vector<std::pair<Picos, std::vector<int32_t>>> found;
+      for (size_t i = 0; i < wanted.size(); ++i)
+        for (size_t j = copies == 1 ? i : i + 1;
+             j < (copies == 1 ? i + 1 : wanted.size()); ++j)
+          offer(found, from,
+                copies == 1 ? std::vector<int32_t>{wanted[i]}
+                            : std::vector<int32_t>{wanted[i], wanted[j]});
+      if (!fits)
+        std::sort(found.begin(), found.end());
+      for (size_t i = 0; i < std::min(each, found.size()); ++i)
+        add(from, found[i].second);
+    }
+    return fits;
+  }
+
+  void offer(std::vector<std::pair<Picos, std::vector<int32_t>>> &found, int32_t from,
+             std::vector<int32_t> copies) {
+    if (std::find(copies.begin(), copies.end(), from) != copies.end())
+      return;
+    if (Service service = bestService(timing, from, copies, width); service.possible)
+      found.emplace_back(service.time, std::move(copies));
+  }
+
+  void add(int32_t produced, const std::vector<int32_t> &copies) {
+    states.push_back({produced, copies});
+    times.push_back(bestService(timing, produced, copies, width).time);
+  }
+
+  Timing &timing;
+  const ModelOptions &options;
+  int64_t width;
+};
+} // namespace
+
+const SharedTable &Tables::shared(int32_t value, const End &producer,
+                                  const std::vector<End> &users) {
+  int64_t bytes = timing.graph.values[static_cast<size_t>(value)].elementBytes;
+  auto [place, added] = shareds.try_emplace({producer, users, bytes}, SharedTable{});
+  if (added)
+    place->second = makeShared(value, producer, users);
+  return place->second;
+}
+
+static void addOnce(std::vector<int32_t> &list, int32_t form) {
+  if (std::find(list.begin(), list.end(), form) == list.end())
+    list.push_back(form);
+}
+
+/// Whether a user finds all that it wants.
+static bool serves(const ValueState &state, const std::vector<int32_t> &wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](int32_t form) {
+    return form == state.produced || std::find(state.copies.begin(), state.copies.end(),
+                                               form) != state.copies.end();
+  });
+}
+
+/// [state][choice] of a user.
+static solver::CostTable userTable(const std::vector<ValueState> &states,
+                                   const End &user) {
+  Distinct<std::vector<int32_t>> columns;
+  for (size_t choice = 0; choice < user.choices->size(); ++choice)
+    columns.add(wantedBy(user, choice));
+  std::vector<int64_t> costs;
+  costs.reserve(states.size() * columns.of.size());
+  std::vector<int64_t> row(columns.keys.size());
+  for (const ValueState &state : states) {
+    for (size_t k = 0; k < row.size(); ++k)
+      row[k] = serves(state, columns.keys[k]) ? 0 : solver::forbidden;
+    for (size_t column : columns.of)
+      costs.push_back(row[column]);
+  }
+  return solver::CostTable(std::move(costs));
+}
+
+SharedTable Tables::makeShared(int32_t value, const End &producer,
+                               const std::vector<End> &users) {
+  int64_t width = timing.graph.values[static_cast<size_t>(value)].elementBytes;
+  std::vector<int32_t> produced, wanted;
+  for (int32_t form : producedBy(producer))
+    addOnce(produced, form);
+  for (const End &user : users)
+    for (size_t choice = 0; choice < user.choices->size(); ++choice)
+      for (int32_t form : wantedBy(user, choice))
+        addOnce(wanted, form);
+  // On the way to window buffers, as serveUses has them.
+  for (size_t i = 0, n = wanted.size(); i < n; ++i)
+    if (timing.forms[wanted[i]].halo)
+      addOnce(wanted, timing.forms.add(timing.forms[wanted[i]].layout));
+  States all(timing, options, width);
+  all.run(produced, wanted);
+  SharedTable table;
+  table.times = std::move(all.times);
+  auto states = std::make_shared<const std::vector<ValueState>>(std::move(all.states));
+  std::vector<int64_t> costs;
+  for (int32_t form : producedBy(producer))
+    for (const ValueState &state : *states)
+      costs.push_back(state.produced == form ? 0 : solver::forbidden);
+  table.producer = solver::CostTable(std::move(costs));
+  for (const End &user : users)
+    table.users.push_back(userTable(*states, user));
+  for (const ValueState &state : *states) {
+    table.making.push_back(timing.localBytes(state.produced, width));
+    table.all.push_back(table.making.back());
+    for (int32_t form : state.copies)
+      table.all.back() += timing.localBytes(form, width);
+  }
+  table.states = std::move(states);
+  return table;
+}

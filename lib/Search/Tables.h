@@ -1,0 +1,62 @@
+//===- Tables.h - Costs between ops, shared by equal ones -------*- C++ -*-===//
+#ifndef PARTITA_LIB_SEARCH_TABLES_H
+#define PARTITA_LIB_SEARCH_TABLES_H
+
+#include "partita/Search/Model.h"
+
+namespace partita::search {
+
+/// One end of a value: the op's choices and which result or operands it is.
+struct End {
+  const OpChoices *choices = nullptr;
+  std::vector<int32_t> places; ///< one result, or all operands that are the value
+  bool operator<(const End &other) const {
+    return std::tie(choices, places) < std::tie(other.choices, other.places);
+  }
+};
+
+/// A value between its producer and its only user.
+struct DirectTable {
+  solver::CostTable costs; ///< [producer choice][user choice]
+  /// Bytes alive while it is made, while it is converted, and until it is used.
+  std::vector<int64_t> making, converting, waiting;
+};
+
+/// A value between its producer and several users.
+struct SharedTable {
+  std::shared_ptr<const std::vector<ValueState>> states;
+  std::vector<int64_t> times;           ///< per state, of its conversions
+  solver::CostTable producer;           ///< [producer choice][state]: allowed or not
+  std::vector<solver::CostTable> users; ///< per user [state][user choice]: the same
+  /// Bytes per state as the value is made, and of it and all its copies.
+  std::vector<int64_t> making, all;
+};
+
+/// Builds each table once.
+class Tables {
+public:
+  Tables(Timing &timing, const ModelOptions &options)
+      : timing(timing), options(options) {}
+
+  const DirectTable &direct(int32_t value, const End &producer, const End &user);
+  const SharedTable &shared(int32_t value, const End &producer,
+                            const std::vector<End> &users);
+
+private:
+  DirectTable makeDirect(int32_t value, const End &producer, const End &user);
+  SharedTable makeShared(int32_t value, const End &producer,
+                         const std::vector<End> &users);
+
+  Timing &timing;
+  const ModelOptions &options;
+  /// With the bytes of an element, and whether the value is internal.
+  std::map<std::tuple<End, std::vector<End>, int64_t, int>, DirectTable> directs;
+  std::map<std::tuple<End, std::vector<End>, int64_t>, SharedTable> shareds;
+};
+
+/// The distinct forms that a choice of the user wants, in the order of its operands.
+std::vector<int32_t> wantedBy(const End &user, size_t choice);
+
+} // namespace partita::search
+
+#endif // PARTITA_LIB_SEARCH_TABLES_H

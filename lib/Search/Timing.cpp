@@ -1,0 +1,128 @@
+//===- Timing.cpp - How long conversions take, what is fused --------------===//
+#include "partita/Search/Timing.h"
+
+#include "partita/Cost/Compute.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace partita;
+using namespace partita::search;
+
+Picos search::picosOf(double seconds) {
+  return static_cast<Picos>(std::llround(std::min(seconds * 1e12, 1e17)));
+}
+
+Timing::Timing(const FlowGraph &graph, const Placement &placement)
+    : graph(graph), placement(placement) {
+  findFusion();
+}
+
+Picos Timing::step(const Step &step, int64_t elementBytes) const {
+  return picosOf(priceStep(placement, step, elementBytes).price.seconds);
+}
+
+Picos Timing::window(const Halo &halo, int64_t elementBytes) const {
+  return picosOf(priceWindow(placement, halo, elementBytes).price.seconds);
+}
+
+int64_t Timing::localBytes(int32_t form, int64_t elementBytes) const {
+  const Form &it = forms[form];
+  return (it.halo ? elementCount(it.halo->shape()) : it.layout.localElements()) *
+         elementBytes;
+}
+
+Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes) const {
+  const Layout &source = forms[from].layout;
+  const Form &target = forms[to];
+  Conversion result;
+  if (target.halo) {
+    if (source.partial != target.halo->positions.partial ||
+        (!graph.reshard.allToAll && source != target.layout))
+      return result;
+    Halo halo = *target.halo;
+    halo.before = source;
+    result.possible = true;
+    result.time = window(halo, elementBytes);
+    result.receivedBytes = haloElements(graph.mesh, halo) * elementBytes;
+    result.peakBytes =
+        (source.localElements() + elementCount(halo.shape())) * elementBytes;
+    return result;
+  }
+  auto steps = planReshard(graph.mesh, source, target.layout, graph.reshard);
+  if (!steps)
+    return result;
+  result.possible = true;
+  for (const Step &it : steps->steps)
+    if (it.kind != StepKind::View)
+      result.time += step(it, elementBytes);
+  result.receivedBytes = steps->receivedElements * elementBytes;
+  result.peakBytes = steps->peakElements * elementBytes;
+  return result;
+}
+
+const Conversion &Timing::convert(int32_t from, int32_t to, int64_t elementBytes) {
+  uint64_t key =
+      (static_cast<uint64_t>(from) * 0x1000000 + static_cast<uint64_t>(to)) * 16 +
+      static_cast<uint64_t>(elementBytes);
+  auto found = conversions.find(key);
+  if (found == conversions.end())
+    found = conversions
+                .emplace(key, from == to ? Conversion{true, 0, 0, 0}
+                                         : plan(from, to, elementBytes))
+                .first;
+  return found->second;
+}
+
+int64_t Timing::doneAt(int32_t op) const {
+  if (graph.ops[static_cast<size_t>(op)].kind == FlowKind::Sink)
+    return moments();
+  return isView(op) ? runsAt(op) : convertsAt(op);
+}
+
+Picos Timing::breaking(int32_t value, int32_t from, int32_t to) const {
+  const FlowValue &it = graph.values[static_cast<size_t>(value)];
+  if (from == to || !isInternal(value) || isView(it.producer) || isView(it.uses[0].op))
+    return 0;
+  const Device &device = placement.topology().device;
+  auto bytes = static_cast<double>(localBytes(from, it.elementBytes) +
+                                   localBytes(to, it.elementBytes));
+  return picosOf(streamSeconds(device, bytes) + device.launch);
+}
+
+/// Whether operand and result have the same loops in the same order: a reshape.
+static bool onlyRenames(const FlowOp &op) {
+  if (op.operands.size() != 1 || op.results.size() != 1 || op.priority != 0)
+    return false;
+  auto loops = [](const TensorFactors &tensor) {
+    std::vector<int32_t> all;
+    for (const auto &dim : tensor)
+      all.insert(all.end(), dim.begin(), dim.end());
+    return all;
+  };
+  // Elementwise ops rename nothing: each dim is one loop on both sides.
+  return op.rule.operands[0] != op.rule.results[0] &&
+         loops(op.rule.operands[0]) == loops(op.rule.results[0]);
+}
+
+void Timing::findFusion() {
+  internal.assign(graph.values.size(), false);
+  views.assign(graph.ops.size(), false);
+  joined.assign(graph.ops.size(), false);
+  for (size_t o = 0; o < graph.ops.size(); ++o)
+    views[o] = graph.ops[o].kind == FlowKind::Compute && onlyRenames(graph.ops[o]);
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const FlowValue &value = graph.values[v];
+    if (value.producer < 0 || value.uses.size() != 1)
+      continue;
+    auto from = static_cast<size_t>(value.producer);
+    auto to = static_cast<size_t>(value.uses[0].op);
+    const FlowOp &producer = graph.ops[from], &user = graph.ops[to];
+    if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
+      continue;
+    bool intoPointwise = user.priority == 0;
+    bool intoRows = producer.priority == 0 && !isMatmul(user);
+    internal[v] = views[from] || views[to] || intoPointwise || intoRows;
+    joined[to] = joined[to] || (!views[from] && (intoPointwise || intoRows));
+  }
+}

@@ -1,0 +1,213 @@
+//===- PlanModel.cpp - The fastest plan of a model on a cluster -----------===//
+#include "passes/Pipelines/PlanModel.h"
+
+#include "partita/Base/Files/File.h"
+#include "partita/Search/Meshes.h"
+#include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/PlanText.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <chrono>
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+class Planner {
+public:
+  Planner(const PlanOptions &options, const Progress &progress)
+      : options(options), progress(progress), compiler(options.model, progress) {}
+
+  Expected<std::string> run();
+
+private:
+  using Flow = std::unique_ptr<dist::ProgramFlow>;
+  /// The program's flow graph on a mesh, and what hints ask of it.
+  Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
+  Expected<MeshResult> searchOn(const Mesh &mesh);
+  Error infeasible(const Mesh &mesh, const search::NotFound &reason);
+  /// How many times as many devices would do, along the outermost level; 0: unknown.
+  int64_t factorThatFits();
+  Expected<std::string> finish(size_t best);
+
+  func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
+
+  const PlanOptions &options;
+  const Progress &progress;
+  Compiler compiler;
+  PlanTarget target;
+  std::vector<MeshResult> results;
+  double importSeconds = 0, searchSeconds = 0;
+};
+} // namespace
+
+Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
+  (*compiler.module)
+      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
+  auto flow = dist::buildFlow(function(), mesh);
+  if (failed(flow))
+    return makeError("the program has an op without a rule");
+  (*flow)->graph.finalize();
+  if (options.model.hints.empty())
+    return std::move(*flow);
+  auto json = readJsonFile(options.model.hints);
+  auto hints = json ? Hints::parse(*json) : tl::unexpected(json.error());
+  if (!hints)
+    return tl::unexpected(hints.error());
+  auto seeds = resolveHints((*flow)->graph, *hints);
+  if (!seeds)
+    return tl::unexpected(seeds.error());
+  for (const Seed &seed : *seeds) {
+    if (!seed.blocks.empty())
+      return makeError(seed.origin + " gives blocks, which a search does not follow; use "
+                                     "compile --mode semi-auto");
+    // What a source is asked for is asked of whoever reads it.
+    if (!(*flow)
+             ->graph
+             .ops[static_cast<size_t>(
+                 (*flow)->graph.atoms[static_cast<size_t>(seed.atom)].op)]
+             .isSource())
+      pins[seed.atom] = seed.axes;
+  }
+  return std::move(*flow);
+}
+
+Expected<MeshResult> Planner::searchOn(const Mesh &mesh) {
+  search::Pins pins;
+  auto flow = flowOn(mesh, pins);
+  if (!flow)
+    return tl::unexpected(flow.error());
+  auto placement = Placement::create(mesh, target.topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  search::SearchOptions search;
+  search.memoryLimit = target.memoryLimit;
+  search.pins = std::move(pins);
+  search.timeLimit = options.timeLimit;
+  search.threads = options.threads;
+  auto found = search::search((*flow)->graph, *placement, search);
+  MeshResult result{mesh, std::nullopt, {}, 0};
+  if (found) {
+    result.lowerBound = found->lowerBound;
+    result.found = std::move(*found);
+  } else {
+    result.reason = std::move(found.error());
+  }
+  return result;
+}
+
+int64_t Planner::factorThatFits() {
+  for (int64_t factor = 2; factor <= 64; factor *= 2) {
+    Topology larger = target.topology;
+    if (larger.levels.empty())
+      return 0;
+    larger.levels.back().size *= factor;
+    std::swap(larger, target.topology);
+    std::vector<Mesh> meshes = search::meshesOf(target.topology, 1);
+    auto result = searchOn(meshes[0]);
+    std::swap(larger, target.topology);
+    if (result && result->found)
+      return factor;
+  }
+  return 0;
+}
+
+Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
+  std::string message = "no plan on mesh " + mesh.str() + ": " + reason.message;
+  if (reason.least && target.memoryLimit) {
+    message += "; every device (" + target.topology.device.name + ") has " +
+               bytesText(*target.memoryLimit) + ", and the plan of least memory needs " +
+               bytesText(reason.least->peak()) + ": " + bytesText(reason.least->weights) +
+               " of weights, " + bytesText(reason.least->activations) +
+               " of activations; largest: ";
+    std::string list;
+    for (const search::MemoryShare &share : reason.least->largest)
+      list +=
+          (list.empty() ? "" : ", ") + ("'" + share.name + "' ") + bytesText(share.bytes);
+    message += list;
+    if (int64_t factor = factorThatFits())
+      message += "; it fits on " + std::to_string(factor * target.topology.numDevices()) +
+                 " devices";
+    else
+      message +=
+          "; memory of " + bytesText(reason.least->peak()) + " per device would do";
+  }
+  return {message};
+}
+
+Expected<std::string> Planner::finish(size_t best) {
+  MeshResult &chosen = results[best];
+  search::Pins pins;
+  auto flow = flowOn(chosen.mesh, pins);
+  if (!flow)
+    return tl::unexpected(flow.error());
+  auto placement = Placement::create(chosen.mesh, target.topology);
+  search::Timing timing((*flow)->graph, *placement);
+  PlanStory story{results, best, target, {}, {}, importSeconds};
+  story.known = search::knownPlans((*flow)->graph, *placement);
+  story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
+  std::string text = planText(story);
+  if (options.output.empty())
+    return text;
+  writeFound(function(), **flow, *chosen.found, target);
+  compiler.recordPlan();
+  PlanCertificate &certificate = *compiler.plan.certificate;
+  // A mesh on which nothing fits has no plan that could be faster.
+  for (const MeshResult &it : results)
+    if (it.found)
+      certificate.lowerBoundSeconds = std::min(
+          certificate.lowerBoundSeconds, static_cast<double>(it.lowerBound) * 1e-12);
+  certificate.gap = certificate.stepSeconds == 0
+                        ? 0
+                        : 1 - certificate.lowerBoundSeconds / certificate.stepSeconds;
+  certificate.proved = certificate.lowerBoundSeconds == certificate.stepSeconds;
+  certificate.searchSeconds = searchSeconds;
+  if (auto ok = writeFile(options.output, compiler.plan.json()); !ok)
+    return tl::unexpected(ok.error());
+  return text + "wrote " + options.output + "\n";
+}
+
+Expected<std::string> Planner::run() {
+  using Clock = std::chrono::steady_clock;
+  auto begin = Clock::now();
+  auto since = [&] {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  auto wanted = Mesh::parse(options.model.mesh);
+  if (!wanted)
+    return tl::unexpected(wanted.error());
+  auto read = planTarget(*wanted, options.model.cluster, options.model.memory);
+  if (!read)
+    return tl::unexpected(read.error());
+  target = std::move(*read);
+  std::vector<Mesh> meshes{*wanted};
+  if (options.model.mesh.empty())
+    meshes = search::meshesOf(target.topology, options.mostAxes);
+  else if (auto placement = Placement::create(*wanted, target.topology); !placement)
+    return tl::unexpected(placement.error());
+  if (auto ok = compiler.import(); !ok)
+    return tl::unexpected(ok.error());
+  importSeconds = since();
+  begin = Clock::now();
+  std::optional<size_t> best;
+  for (const Mesh &mesh : meshes) {
+    progress("searching mesh " + mesh.str());
+    auto result = searchOn(mesh);
+    if (!result)
+      return tl::unexpected(result.error());
+    results.push_back(std::move(*result));
+    const auto &found = results.back().found;
+    if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
+      best = results.size() - 1;
+  }
+  searchSeconds = since();
+  if (!best)
+    return tl::unexpected(infeasible(results.back().mesh, results.back().reason));
+  return finish(*best);
+}
+
+Expected<std::string> partita::planModel(const PlanOptions &options,
+                                         const Progress &progress) {
+  return Planner(options, progress).run();
+}

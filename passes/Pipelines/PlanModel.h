@@ -1,0 +1,26 @@
+//===- PlanModel.h - The fastest plan of a model on a cluster ---*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_PLANMODEL_H
+#define PARTITA_PASSES_PIPELINES_PLANMODEL_H
+
+#include "passes/Pipelines/Compile.h"
+
+namespace partita {
+
+struct PlanOptions {
+  /// Model, shapes, constants, cluster, memory; the mesh, or empty: all meshes of the
+  /// cluster are tried. `hints` are followed as pins.
+  CompileOptions model;
+  std::string output;    ///< plan.json; empty: none
+  size_t mostAxes = 2;   ///< of the meshes that are tried
+  double timeLimit = 20; ///< seconds of solving per mesh
+  int threads = 1;
+};
+
+/// Searches, writes the plan, and returns what there is to say about it. No weights are
+/// read. An error if nothing fits: it says what is needed, what there is, what takes most
+/// and which change would fit.
+Expected<std::string> planModel(const PlanOptions &options, const Progress &progress);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_PLANMODEL_H

@@ -1,0 +1,123 @@
+//===- PlanText.cpp - What a search has found, for people -----------------===//
+#include "passes/Pipelines/PlanText.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+using namespace partita;
+using namespace partita::search;
+
+__attribute__((format(printf, 1, 2))) static std::string text(const char *format, ...) {
+  char buffer[512];
+  va_list arguments;
+  va_start(arguments, format);
+  int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
+  va_end(arguments);
+  return std::string(buffer, static_cast<size_t>(std::clamp(length, 0, 511)));
+}
+
+std::string partita::bytesText(int64_t bytes) {
+  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  return text(unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+}
+
+static std::string timeText(Picos time) {
+  return secondsText(static_cast<double>(time) * 1e-12);
+}
+
+static std::string memoryText(const Found &found, const PlanTarget &target) {
+  std::string result = "memory per device: " + bytesText(found.memory.peak()) + " (" +
+                       bytesText(found.memory.weights) + " of weights, " +
+                       bytesText(found.memory.activations) + " of activations)";
+  if (target.memoryLimit)
+    result += " of " + bytesText(*target.memoryLimit);
+  result += "\n";
+  for (const MemoryShare &share : found.memory.largest)
+    result += "  " + bytesText(share.bytes) +
+              (share.isWeight ? "  weight " : "  value ") + "'" + share.name + "'\n";
+  return result;
+}
+
+static std::string reshardText(const std::vector<Reshard> &reshards) {
+  if (reshards.empty())
+    return "no conversions\n";
+  std::string result = "conversions that take longest:\n";
+  for (const Reshard &it : reshards)
+    result += "  " + timeText(it.time * it.copies) +
+              (it.copies > 1 ? " in " + std::to_string(it.copies) : "") + "  '" +
+              it.value + "' from " + it.from + " to " + it.to + ": " +
+              std::to_string(it.receivedBytes) + " B received (at least " +
+              std::to_string(it.lowerBoundBytes) + ")\n";
+  return result;
+}
+
+static std::string knownText(const PlanStory &story, const Found &found) {
+  std::string result;
+  for (const KnownPlan &plan : story.known) {
+    bool fits = !story.target.memoryLimit || plan.memory <= *story.target.memoryLimit;
+    result += text("  %-14s %s, %.3f of ours, %s%s\n", plan.name.c_str(),
+                   timeText(plan.time).c_str(),
+                   static_cast<double>(plan.time) /
+                       static_cast<double>(std::max<Picos>(1, found.cost.total())),
+                   bytesText(plan.memory).c_str(), fits ? "" : ", does not fit");
+  }
+  return result.empty() ? result : "other plans, priced alike:\n" + result;
+}
+
+static std::string meshesText(const PlanStory &story) {
+  if (story.meshes.size() < 2)
+    return "";
+  std::string result = "meshes:\n";
+  for (const MeshResult &it : story.meshes)
+    result +=
+        "  " + it.mesh.str() + ": " +
+        (it.found ? timeText(it.found->cost.total()) +
+                        (it.found->proved ? "" : ", at least " + timeText(it.lowerBound))
+                  : it.reason.message) +
+        "\n";
+  return result;
+}
+
+std::string partita::planText(const PlanStory &story) {
+  const MeshResult &best = story.meshes[story.best];
+  const Found &found = *best.found;
+  Picos bound = found.lowerBound;
+  double build = 0, solve = 0;
+  for (const MeshResult &it : story.meshes) {
+    if (it.found) {
+      bound = std::min(bound, it.lowerBound);
+      build += it.found->buildSeconds;
+      solve += it.found->solveSeconds;
+    }
+  }
+  Picos total = found.cost.total();
+  std::string result = "mesh " + best.mesh.str() + " of " +
+                       std::to_string(best.mesh.numRanks()) + " x " +
+                       story.target.topology.device.name + "\n";
+  result += "step: " + timeText(total) + " = " + timeText(found.cost.compute) +
+            " of work + " + timeText(found.cost.conversions) +
+            " of exposed communication (" + std::to_string(found.cost.receivedBytes) +
+            " B received in " + std::to_string(found.cost.collectives) +
+            " collectives per rank)\n";
+  double gap =
+      total == 0 ? 0 : static_cast<double>(total - bound) / static_cast<double>(total);
+  result +=
+      "lower bound: " + timeText(bound) +
+      (bound == total ? ": no plan is faster\n" : text(", a gap of %.2f%%\n", 100 * gap));
+  result += memoryText(found, story.target);
+  result += reshardText(story.reshards);
+  result += knownText(story, found);
+  result += meshesText(story);
+  result += text("searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "
+                 "problem %.2f s, solving %.2f s\n",
+                 found.variables, found.edges, found.tiedLayers, story.importSeconds,
+                 build, solve);
+  return result;
+}

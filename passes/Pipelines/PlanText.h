@@ -1,0 +1,35 @@
+//===- PlanText.h - What a search has found, for people ---------*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_PLANTEXT_H
+#define PARTITA_PASSES_PIPELINES_PLANTEXT_H
+
+#include "partita/Search/Compare.h"
+#include "partita/Search/Search.h"
+#include "passes/Shard/SearchPlan.h"
+
+namespace partita {
+
+/// One mesh that was searched.
+struct MeshResult {
+  Mesh mesh;
+  std::optional<search::Found> found; ///< absent: nothing fits
+  search::NotFound reason;
+  /// Time below which no plan on this mesh lies; of one that was cut short too.
+  search::Picos lowerBound = 0;
+};
+
+struct PlanStory {
+  const std::vector<MeshResult> &meshes;
+  size_t best;
+  const PlanTarget &target;
+  std::vector<search::KnownPlan> known;
+  std::vector<search::Reshard> reshards;
+  double importSeconds = 0;
+};
+std::string planText(const PlanStory &story);
+
+/// "12.3 GiB".
+std::string bytesText(int64_t bytes);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_PLANTEXT_H

@@ -1,0 +1,132 @@
+//===- SearchPlan.cpp - Deciding by search --------------------------------===//
+#include "passes/Shard/SearchPlan.h"
+
+#include "partita/Topology/Presets.h"
+#include "partita/Topology/Quantity.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <cstdio>
+
+using namespace mlir;
+using namespace partita;
+
+/// Work after which the solver stops, so that every machine has the same plan: some
+/// seconds.
+static constexpr int64_t mostWork = 4'000'000;
+
+/// This host: a device per rank, its levels the mesh axes.
+static Topology hostTopology(const Mesh &mesh) {
+  Host host = serverPreset("cpu-host")->host;
+  return topologyOfMesh(mesh, *devicePreset("cpu-core"), *levelPreset("shared-memory"),
+                        host);
+}
+
+std::string partita::secondsText(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 1e-3 ? "%.1f µs" : "%.3f ms",
+                seconds * (seconds < 1e-3 ? 1e6 : 1e3));
+  return text;
+}
+
+static std::string seconds(search::Picos time) {
+  return secondsText(static_cast<double>(time) * 1e-12);
+}
+
+/// Says for every loop that is split that it was the search.
+static void explain(const FlowGraph &graph, Decision &decision) {
+  Propagated &propagated = decision.propagated;
+  propagated.axes.resize(graph.atoms.size());
+  propagated.origins.resize(graph.atoms.size());
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    for (size_t f = 0; f < graph.ops[op].rule.factors.size(); ++f) {
+      const auto &atoms =
+          graph.atomsOf(static_cast<int32_t>(op), static_cast<int32_t>(f));
+      const DimLayout &dim = decision.strategies[op].factors[f];
+      for (size_t i = 0; i < atoms.size() && i < dim.factors.size(); ++i)
+        if (!dim.factors[i].axes.empty()) {
+          propagated.axes[static_cast<size_t>(atoms[i])] = dim.factors[i].axes;
+          propagated.origins[static_cast<size_t>(atoms[i])] = {"the search", -1};
+        }
+    }
+}
+
+static std::string noteOf(const search::Found &found, const PlanTarget &target) {
+  char gap[32];
+  std::snprintf(gap, sizeof gap, "%.2g%%", 100 * found.gap());
+  return "auto: predicted " + seconds(found.cost.total()) + " per run (" +
+         seconds(found.cost.compute) + " of work, " + seconds(found.cost.conversions) +
+         " of conversions) on " + target.topology.device.name + "; " +
+         (found.proved ? "no plan is faster"
+                       : "no plan is faster than " + seconds(found.lowerBound) +
+                             ", a gap of " + gap) +
+         (target.isHost
+              ? "; no cluster file was given, so each mesh axis is taken for a level "
+                "of shared memory"
+              : "");
+}
+
+Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const std::string &clusterFile,
+                                         const std::string &memory) {
+  PlanTarget target{hostTopology(mesh), clusterFile.empty(), std::nullopt};
+  if (!clusterFile.empty()) {
+    auto read = readTopologyFile(clusterFile);
+    if (!read)
+      return tl::unexpected(read.error());
+    target.topology = std::move(*read);
+    target.memoryLimit = target.topology.device.memory;
+  }
+  if (!memory.empty()) {
+    auto bytes = cluster::parseBytes(memory);
+    if (!bytes)
+      return makeError("memory: " + bytes.error().message);
+    target.memoryLimit = *bytes;
+  }
+  return target;
+}
+
+void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &flow,
+                         const search::Found &found, const PlanTarget &target) {
+  const search::Decided &plan = found.plan;
+  dist::writeStrategies(function, flow, plan.strategies);
+  for (const auto &[value, served] : plan.servings)
+    dist::writeServed(function, flow, value,
+                      servedEntries(flow.graph, plan.strategies, value, served));
+  Builder builder(function.getContext());
+  auto number = [&](int64_t n) { return builder.getI64IntegerAttr(n); };
+  SmallVector<NamedAttribute> known{
+      builder.getNamedAttr("picoseconds", number(found.cost.total())),
+      builder.getNamedAttr("lower_bound", number(found.lowerBound)),
+      builder.getNamedAttr("memory", number(found.memory.peak())),
+      builder.getNamedAttr("received", number(found.cost.receivedBytes))};
+  if (target.memoryLimit)
+    known.push_back(builder.getNamedAttr("memory_limit", number(*target.memoryLimit)));
+  function->getParentOfType<ModuleOp>()->setAttr(dist::certificateAttr,
+                                                 builder.getDictionaryAttr(known));
+}
+
+Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
+                                           const dist::ProgramFlow &flow,
+                                           const std::string &clusterFile,
+                                           const std::string &memory) {
+  const FlowGraph &graph = flow.graph;
+  auto target = planTarget(graph.mesh, clusterFile, memory);
+  if (!target)
+    return tl::unexpected(target.error());
+  auto placement = Placement::create(graph.mesh, target->topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  search::SearchOptions options;
+  options.workLimit = mostWork;
+  options.memoryLimit = target->memoryLimit;
+  auto found = search::search(graph, *placement, options);
+  if (!found)
+    return makeError("no plan: " + found.error().message);
+  Decision decision;
+  decision.strategies = found->plan.strategies;
+  decision.price = price(graph, found->plan.strategies, found->plan.servings);
+  decision.notes.push_back(noteOf(*found, *target));
+  explain(graph, decision);
+  writeFound(function, flow, *found, *target);
+  return decision;
+}

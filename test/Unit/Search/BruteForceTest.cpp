@@ -1,0 +1,229 @@
+//===- BruteForceTest.cpp - The least plan of small programs, by enumeration ===//
+#include "RandomProgram.h"
+
+#include "partita/Search/Model.h"
+#include "partita/Solver/Solve.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::search;
+
+static const char *const meshes[] = {"a=2", "a=3", "a=4", "a=2,b=2", "a=2,b=3", "a=6"};
+
+/// Per op and choice a cost that no rule knows of, so that the least plan is one with
+/// conversions of every kind, not just the one that needs none.
+using Biases = std::vector<std::vector<Picos>>;
+
+namespace {
+/// All strategies of all ops, depth first in the order of ops, with the best service of
+/// every value whose users are decided. Knows nothing of the model but the lists of
+/// choices: services are enumerated here.
+class BruteForce {
+public:
+  BruteForce(Timing &timing, const Model &model, const Biases &biases)
+      : timing(timing), graph(timing.graph), model(model), biases(biases),
+        taken(graph.ops.size(), 0) {
+    // A value is priced when the last of its users is decided.
+    ready.resize(graph.ops.size());
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const FlowValue &value = graph.values[v];
+      if (value.producer < 0 || value.uses.empty() || !model.choices[at(value.producer)])
+        continue;
+      int32_t last = 0;
+      for (const FlowUse &use : value.uses)
+        last = std::max(last, use.op);
+      ready[at(last)].push_back(static_cast<int32_t>(v));
+    }
+  }
+
+  Picos run() {
+    best = std::numeric_limits<Picos>::max();
+    visit(0, 0);
+    return best;
+  }
+  double combinations() const {
+    double product = 1;
+    for (const auto &list : model.choices)
+      product *= list ? static_cast<double>(list->size()) : 1;
+    return product;
+  }
+
+private:
+  static size_t at(int32_t number) { return static_cast<size_t>(number); }
+
+  void visit(size_t op, Picos sum) {
+    if (sum >= best)
+      return;
+    if (op == graph.ops.size()) {
+      best = sum;
+      return;
+    }
+    if (!model.choices[op])
+      return visit(op + 1, sum);
+    for (size_t c = 0; c < model.choices[op]->size(); ++c) {
+      taken[op] = c;
+      Picos more = timing.op(static_cast<int32_t>(op), model.choices[op]->strategies[c]) +
+                   biases[op][c];
+      bool possible = true;
+      for (int32_t value : ready[op])
+        possible = possible && serve(value, more);
+      if (possible)
+        visit(op + 1, sum + more);
+    }
+  }
+
+  /// Adds the least time of serving a value; false if it cannot be.
+  bool serve(int32_t number, Picos &sum) {
+    const FlowValue &value = graph.values[at(number)];
+    const OpChoices &producer = *model.choices[at(value.producer)];
+    int32_t produced = producer.results[at(value.result)][taken[at(value.producer)]];
+    std::set<int32_t> wanted, homes;
+    for (const FlowUse &use : value.uses) {
+      const OpChoices &user = *model.choices[at(use.op)];
+      wanted.insert(user.operands[at(use.operand)][taken[at(use.op)]]);
+      // Any layout that the users may want can be the home.
+      for (int32_t form : user.operands[at(use.operand)])
+        homes.insert(form);
+    }
+    std::vector<int32_t> key{number, produced};
+    key.insert(key.end(), wanted.begin(), wanted.end());
+    auto [found, added] = services.try_emplace(key, -1);
+    if (added)
+      found->second = leastService(value, produced, wanted, homes);
+    if (found->second < 0)
+      return false;
+    sum += found->second;
+    int32_t first = *wanted.begin();
+    if (wanted.size() == 1 && first != produced)
+      sum += timing.breaking(number, produced, first);
+    return true;
+  }
+
+  /// The least over all trees of conversions that reach what is wanted: every layout that
+  /// the users may want can be on the way, at most two in all where users are several
+  /// ops.
+  Picos leastService(const FlowValue &value, int32_t produced,
+                     const std::set<int32_t> &wanted, const std::set<int32_t> &homes) {
+    bool one = std::all_of(value.uses.begin(), value.uses.end(), [&](const FlowUse &use) {
+      return use.op == value.uses[0].op;
+    });
+    std::set<int32_t> missing = wanted;
+    missing.erase(produced);
+    if (!one && missing.size() > 2)
+      return -1;
+    Picos least = leastTree(value, {produced}, missing);
+    bool hasHalo = std::any_of(wanted.begin(), wanted.end(), [&](int32_t form) {
+      return timing.forms[form].halo.has_value();
+    });
+    if (one ? !hasHalo : missing.size() > 1)
+      return least;
+    for (int32_t form : one ? wanted : homes) {
+      std::set<int32_t> more = missing;
+      more.insert(one || timing.forms[form].halo
+                      ? timing.forms.add(timing.forms[form].layout)
+                      : form);
+      more.erase(produced);
+      Picos time = leastTree(value, {produced}, more);
+      if (time >= 0 && (least < 0 || time < least))
+        least = time;
+    }
+    return least;
+  }
+
+  /// Adds one of the missing forms after the other, from any that is there.
+  Picos leastTree(const FlowValue &value, std::vector<int32_t> there,
+                  const std::set<int32_t> &missing) {
+    if (missing.empty())
+      return 0;
+    Picos least = -1;
+    for (int32_t next : missing)
+      for (int32_t from : there) {
+        if (timing.forms[from].halo)
+          continue;
+        Conversion way = timing.convert(from, next, value.elementBytes);
+        if (!way.possible)
+          continue;
+        std::vector<int32_t> more = there;
+        more.push_back(next);
+        std::set<int32_t> rest = missing;
+        rest.erase(next);
+        Picos time = leastTree(value, std::move(more), rest);
+        if (time >= 0 && (least < 0 || way.time + time < least))
+          least = way.time + time;
+      }
+    return least;
+  }
+
+  Timing &timing;
+  const FlowGraph &graph;
+  const Model &model;
+  const Biases &biases;
+  std::vector<size_t> taken;
+  std::vector<std::vector<int32_t>> ready; ///< values per op
+  std::map<std::vector<int32_t>, Picos> services;
+  Picos best = 0;
+};
+} // namespace
+
+/// Adds them to the problem.
+static Biases addBiases(Model &model, test::RandomProgram &make, bool none) {
+  Biases biases(model.choices.size());
+  for (size_t op = 0; op < model.choices.size(); ++op) {
+    if (!model.choices[op])
+      continue;
+    biases[op].resize(model.choices[op]->size());
+    auto &costs = model.problem.variables[static_cast<size_t>(model.variables[op])].costs;
+    for (size_t c = 0; c < costs.size() && !none; ++c) {
+      biases[op][c] = static_cast<Picos>(make.below(2'000'000));
+      costs[c] += biases[op][c];
+    }
+  }
+  return biases;
+}
+
+TEST_CASE("1,500 random programs: the answer is the least, by enumeration") {
+  int converted = 0, shared = 0, hubs = 0, served = 0;
+  size_t checked = 0;
+  for (uint64_t seed = 0; checked < 1500; ++seed) {
+    test::RandomProgram make(seed);
+    Mesh mesh = *Mesh::parse(meshes[seed % std::size(meshes)]);
+    FlowGraph graph = make.make(mesh.axes().size() > 1 ? 3 : 5).build(mesh);
+    Topology topology = make.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    auto model = buildModel(timing, {});
+    REQUIRE(model);
+    Biases biases = addBiases(*model, make, seed % 3 == 0);
+    REQUIRE(solver::check(model->problem));
+    BruteForce brute(timing, *model, biases);
+    if (brute.combinations() > 3e6)
+      continue;
+    ++checked;
+    INFO("seed " << seed << " on " << mesh.str());
+    auto solution = solver::solve(model->problem);
+    REQUIRE(solution);
+    REQUIRE(solution->status == solver::Status::Optimal);
+    REQUIRE(static_cast<Picos>(solution->cost) == brute.run());
+    REQUIRE(solution->lowerBound == solution->cost);
+    // The plan costs what the problem says, counted by the conversions it has.
+    Decided plan = model->decide(timing, solution->choices);
+    PlanCost cost = evaluate(timing, plan);
+    Picos total = cost.total();
+    for (size_t op = 0; op < biases.size(); ++op)
+      if (!biases[op].empty())
+        total += biases[op][solution->choices[static_cast<size_t>(model->variables[op])]];
+    REQUIRE(total == static_cast<Picos>(solution->cost));
+    converted += cost.collectives > 0;
+    shared += !model->values.empty();
+    for (const auto &[value, list] : plan.servings)
+      for (const ServedLayout &entry : list)
+        hubs += entry.from >= 0;
+    served += !plan.servings.empty();
+  }
+  // The generator must keep making programs that are not trivial.
+  CHECK(converted > 100);
+  CHECK(shared > 300);
+  CHECK(served >= 15);
+  CHECK(hubs >= 15);
+}

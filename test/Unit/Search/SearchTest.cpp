@@ -1,0 +1,154 @@
+//===- SearchTest.cpp - Plans of small programs ---------------------------===//
+#include "RandomProgram.h"
+
+#include "partita/Search/Search.h"
+#include "partita/Solver/Solve.h"
+#include "partita/Topology/Presets.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::search;
+
+static Topology host(const Mesh &mesh) {
+  return topologyOfMesh(mesh, *devicePreset("cpu-core"), *levelPreset("shared-memory"),
+                        Host{});
+}
+
+static const Strategy &strategyOf(const FlowGraph &graph, const Found &found,
+                                  const std::string &name) {
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].name == name)
+      return found.plan.strategies[i];
+  FAIL("no op is named " << name);
+  return found.plan.strategies[0];
+}
+
+TEST_CASE("one picture is split where it is read through windows") {
+  Program program;
+  program.argument("x", {3, 64, 64});
+  program.source("w", {3, 256});
+  // What splitting saves is more than its halo costs.
+  program.windows("conv", "x", 3, 2, 1, 1);
+  program.work("conv", 100000000);
+  program.elementwise("relu", {"conv"});
+  program.contract("mix", "relu", "w", "c h w, c o -> o h w");
+  program.work("mix", 2 * 3 * 64 * 32 * 256);
+  program.result("mix");
+  FlowGraph graph = program.build(*Mesh::parse("tp=4"));
+  Topology topology = host(graph.mesh);
+  Placement placement = *Placement::create(graph.mesh, topology);
+  auto found = search::search(graph, placement, {});
+  REQUIRE(found);
+  CHECK(found->proved);
+  CHECK(!strategyOf(graph, *found, "conv").axes().empty());
+  CHECK(!strategyOf(graph, *found, "mix").axes().empty());
+}
+
+TEST_CASE("a batch that moves nothing is split, the more ways the better") {
+  Program program;
+  program.argument("x", {8, 64, 64});
+  program.source("w", {64, 64});
+  program.contract("y", "x", "w", "b m k, k n -> b m n");
+  program.work("y", 2LL * 8 * 64 * 64 * 64);
+  program.result("y");
+  FlowGraph graph = program.build(*Mesh::parse("dp=2,tp=2"));
+  Topology topology = host(graph.mesh);
+  Placement placement = *Placement::create(graph.mesh, topology);
+  auto found = search::search(graph, placement, {});
+  REQUIRE(found);
+  CHECK(found->proved);
+  CHECK(found->cost.receivedBytes == 0);
+  CHECK(product(strategyOf(graph, *found, "y").axes()) == 4);
+}
+
+TEST_CASE("memory: weights are split where they do not fit, and who has none is named") {
+  Program program;
+  program.argument("x", {1024, 256});
+  for (int i = 0; i < 4; ++i) {
+    std::string n = std::to_string(i);
+    program.source("w" + n, {256, 256});
+    program.contract("y" + n, i ? "y" + std::to_string(i - 1) : "x", "w" + n,
+                     "m k, k n -> m n");
+    program.work("y" + n, 2 * 1024 * 256 * 256);
+  }
+  program.result("y3");
+  FlowGraph graph = program.build(*Mesh::parse("dp=2,tp=2"));
+  Topology topology = host(graph.mesh);
+  Placement placement = *Placement::create(graph.mesh, topology);
+  constexpr int64_t weights = 4 * 256 * 256 * 4;
+  SearchOptions options;
+  auto free = search::search(graph, placement, options);
+  REQUIRE(free);
+  CHECK(free->memory.weights == weights); // rows of x are split instead
+  // Rows split four ways are half of a weight's bytes twice.
+  CHECK(free->memory.peak() == weights + weights / 2);
+  // Split two ways, weights take half, and rows of which each rank has one of two and
+  // half of the columns three quarters.
+  options.memoryLimit = weights / 2 + weights * 3 / 4;
+  auto tight = search::search(graph, placement, options);
+  REQUIRE(tight);
+  CHECK(tight->proved);
+  CHECK(tight->memory.peak() <= *options.memoryLimit);
+  CHECK(tight->cost.total() > free->cost.total());
+  options.memoryLimit = weights / 8;
+  auto none = search::search(graph, placement, options);
+  REQUIRE(!none);
+  CHECK(none.error().message.find("infeasible") != std::string::npos);
+  REQUIRE(none.error().least);
+  CHECK(none.error().least->weights == weights / 4);
+  CHECK(none.error().least->largest.size() == 5);
+}
+
+TEST_CASE("pins are followed, and impossible ones are an error") {
+  Program program;
+  program.argument("x", {8, 8});
+  program.source("w", {8, 8});
+  program.contract("y", "x", "w", "m k, k n -> m n");
+  program.result("y");
+  FlowGraph graph = program.build(*Mesh::parse("tp=4"));
+  Topology topology = host(graph.mesh);
+  Placement placement = *Placement::create(graph.mesh, topology);
+  int32_t op = 0;
+  while (graph.ops[static_cast<size_t>(op)].name != "y")
+    ++op;
+  for (size_t f = 0; f < 3; ++f) {
+    SearchOptions options;
+    int32_t atom = graph.atomsOf(op, static_cast<int32_t>(f))[0];
+    options.pins[atom] = graph.mesh.all();
+    auto found = search::search(graph, placement, options);
+    REQUIRE(found);
+    CHECK(strategyOf(graph, *found, "y").factors[f].sharded());
+    // Half of the axis is a unit of its own then.
+    options.pins[atom] = {{0, 1, 2}};
+    found = search::search(graph, placement, options);
+    REQUIRE(found);
+    CHECK(strategyOf(graph, *found, "y").factors[f].factors[0].shards() == 2);
+  }
+  SearchOptions options;
+  for (size_t f = 0; f < 2; ++f)
+    options.pins[graph.atomsOf(op, static_cast<int32_t>(f))[0]] = graph.mesh.all();
+  auto none = search::search(graph, placement, options);
+  REQUIRE(!none);
+  CHECK(none.error().message == "'y' has no strategy that follows what is asked of it");
+}
+
+TEST_CASE("memory of a plan is never more than the model's rows say") {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    test::RandomProgram make(seed);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
+    FlowGraph graph = make.make(5).build(mesh);
+    Topology topology = make.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    auto model = buildModel(timing, {int64_t(1) << 40, {}});
+    REQUIRE(model);
+    auto solution = solver::solve(model->problem);
+    REQUIRE(solution);
+    auto price = solver::verify(model->problem, solution->choices);
+    REQUIRE(price);
+    MemoryUse use = memoryOf(timing, model->decide(timing, solution->choices));
+    INFO("seed " << seed);
+    CHECK(use.peak() <= static_cast<int64_t>(price->peakBytes) + model->fixedBytes);
+  }
+}

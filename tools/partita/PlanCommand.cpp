@@ -1,0 +1,67 @@
+//===- PlanCommand.cpp - partita plan -------------------------------------===//
+#include "Commands.h"
+
+#include "passes/Pipelines/PlanModel.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+using namespace partita;
+
+static int planCommand(const PlanOptions &options) {
+  auto progress = [](const std::string &line) {
+    std::fprintf(stderr, "%s…\n", line.c_str());
+  };
+  auto text = planModel(options, progress);
+  if (!text) {
+    std::fprintf(stderr, "error: %s\n", text.error().message.c_str());
+    return 1;
+  }
+  std::printf("%s", text->c_str());
+  return 0;
+}
+
+void partita::addPlanCommand(CLI::App &app, int &status) {
+  auto options = std::make_shared<PlanOptions>();
+  CompileOptions &model = options->model;
+  model.to = Level::L2; // weights are not read
+  CLI::App *command = app.add_subcommand(
+      "plan", "Search the fastest plan of a model on a cluster; no weights are needed");
+  command->footer("Examples:\n"
+                  "  partita plan gpt3.onnx --cluster a100.json -o plan.json\n"
+                  "  partita plan gpt3.onnx --cluster a100.json --mesh dp=128,tp=8\n"
+                  "  partita compile gpt3.onnx --plan plan.json --mesh dp=128,tp=8 -o b");
+  command->add_option("model", model.model, "The ONNX file")->required();
+  auto *cluster = command->add_option("--cluster", model.cluster,
+                                      "Cluster file, see docs/topology.md");
+  auto *mesh = command->add_option("--mesh", model.mesh,
+                                   "Named axes and their sizes (default: every mesh of "
+                                   "the cluster is tried)");
+  command->add_option("--memory", model.memory,
+                      "Bytes that a device may use, e.g. 16GiB (default: the cluster's)");
+  command->add_option("--hints", model.hints,
+                      "Hints file (docs/hints.md): what it asks for is kept");
+  command->add_option("-o,--output", options->output, "Write the plan to this file");
+  command->add_option("--axes", options->mostAxes, "Axes of the meshes that are tried")
+      ->check(CLI::Range(1, 4))
+      ->capture_default_str();
+  command->add_option("--time-limit", options->timeLimit, "Seconds of solving per mesh")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "Threads of the solver")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->add_flag("--no-all-to-all{false}", model.allToAll,
+                    "Reshard by slices, gathers and reductions only");
+  addBindingOptions(*command, model);
+  command->callback([options, cluster, mesh, &status] {
+    if (cluster->empty() && mesh->empty()) {
+      std::fprintf(stderr, "error: plan needs --cluster, or --mesh for this host\n");
+      status = 1;
+      return;
+    }
+    status = planCommand(*options);
+  });
+}
