@@ -82,6 +82,17 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
         auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
         entry.operandOrder.emplace_back(dims.begin(), dims.end());
       }
+    if (auto transposes = op.getAttrOfType<ArrayAttr>("graph.absorbed"))
+      for (auto it : transposes.getAsRange<DictionaryAttr>()) {
+        auto dims = [&](StringRef side) {
+          auto order = it.getAs<DenseI64ArrayAttr>(side).asArrayRef();
+          return std::vector<int32_t>(order.begin(), order.end());
+        };
+        entry.absorbed.push_back(
+            {it.getAs<StringAttr>("name").str(),
+             static_cast<int32_t>(it.getAs<IntegerAttr>("operand").getInt()),
+             dims("result"), dims("input")});
+      }
     // Tensors are called by their ONNX value name, ops by their node's.
     SmallVector<StringRef> names = valueNames(&op);
     for (Value result : op.getResults())

@@ -164,7 +164,10 @@ private:
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
     // Only hints speak of dims as the model has them.
-    function.walk([](Operation *op) { op->removeAttr("graph.operand_order"); });
+    function.walk([](Operation *op) {
+      op->removeAttr("graph.operand_order");
+      op->removeAttr("graph.absorbed");
+    });
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);

@@ -37,21 +37,56 @@ static StringAttr nodeOf(Operation *op) {
   return named ? named.getName() : StringAttr();
 }
 
-/// Notes that the model has the dims of an operand in another order, for who speaks of
-/// them as the model has them (hints): dim d there is dim order[d] here. Gone once
-/// strategies are decided.
-static void noteOrder(ContractOp op, unsigned operand, ArrayRef<int64_t> permutation) {
-  MLIRContext *context = op.getContext();
-  SmallVector<Attribute> orders(2, DenseI64ArrayAttr::get(context, {}));
+/// One DictionaryAttr per name of a transpose that an operand has absorbed, the newest
+/// last: `result` and `input` say where the dims of its result and operand are here.
+static Attribute composed(DictionaryAttr entry, ArrayRef<int64_t> permutation) {
+  SmallVector<NamedAttribute> members(entry.begin(), entry.end());
+  for (NamedAttribute &member : members)
+    if (auto order = dyn_cast<DenseI64ArrayAttr>(member.getValue())) {
+      SmallVector<int64_t> dims;
+      for (int64_t to : order.asArrayRef())
+        dims.push_back(permutation[to]);
+      member.setValue(DenseI64ArrayAttr::get(entry.getContext(), dims));
+    }
+  return DictionaryAttr::get(entry.getContext(), members);
+}
+
+/// Notes that an operand was `transpose`, for who speaks of its dims as the model has
+/// them, or of it by name (hints): `graph.operand_order`, dim d of the operand is dim
+/// order[d] here, and `graph.absorbed`. Gone once strategies are decided.
+static void noteTranspose(ContractOp op, unsigned operand, TransposeOp transpose) {
+  Builder builder(op.getContext());
+  ArrayRef<int64_t> permutation = transpose.getPermutation();
+  SmallVector<Attribute> orders(2, builder.getDenseI64ArrayAttr({}));
   if (auto known = op->getAttrOfType<ArrayAttr>("graph.operand_order"))
     orders.assign(known.begin(), known.end());
-  SmallVector<int64_t> order(permutation);
+  SmallVector<int64_t> order(permutation), identity;
+  for (size_t d = 0; d < permutation.size(); ++d)
+    identity.push_back(static_cast<int64_t>(d));
   if (auto before = cast<DenseI64ArrayAttr>(orders[operand]).asArrayRef();
       !before.empty())
     for (auto [d, to] : llvm::enumerate(before))
       order[d] = permutation[to];
-  orders[operand] = DenseI64ArrayAttr::get(context, order);
-  op->setAttr("graph.operand_order", ArrayAttr::get(context, orders));
+  orders[operand] = builder.getDenseI64ArrayAttr(order);
+  op->setAttr("graph.operand_order", builder.getArrayAttr(orders));
+
+  SmallVector<Attribute> absorbed;
+  if (auto known = op->getAttrOfType<ArrayAttr>("graph.absorbed"))
+    for (auto entry : known.getAsRange<DictionaryAttr>())
+      absorbed.push_back(entry.getAs<IntegerAttr>("operand").getInt() == operand
+                             ? composed(entry, permutation)
+                             : entry);
+  SmallVector<StringRef> names = valueNames(transpose);
+  if (StringAttr node = nodeOf(transpose))
+    names.push_back(node);
+  for (StringRef name : names)
+    absorbed.push_back(builder.getDictionaryAttr(
+        {builder.getNamedAttr("name", builder.getStringAttr(name)),
+         builder.getNamedAttr("operand", builder.getI64IntegerAttr(operand)),
+         builder.getNamedAttr("result", builder.getDenseI64ArrayAttr(permutation)),
+         builder.getNamedAttr("input", builder.getDenseI64ArrayAttr(identity))}));
+  if (!absorbed.empty())
+    op->setAttr("graph.absorbed", builder.getArrayAttr(absorbed));
 }
 
 namespace {
@@ -78,7 +113,7 @@ struct AbsorbTranspose : OpRewritePattern<ContractOp> {
       rewriter.modifyOpInPlace(op, [&] {
         op->setOperand(i, transpose.getInput());
         op.setEquation(equation);
-        noteOrder(op, i, transpose.getPermutation());
+        noteTranspose(op, i, transpose);
       });
       return success();
     }

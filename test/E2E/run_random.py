@@ -32,7 +32,7 @@ REASONS = {
     "two hints that exclude each other": "is already used by|which is the same loop|"
                                          "that are still free split it|contradicts|"
                                          "its loops are split by",
-    # docs/hints.md: weights that are folded, transposes that a product absorbs.
+    # docs/hints.md: weights that are folded.
     "a name that is gone": r"no (node|tensor) is named '(\w+)'$",
 }
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
@@ -50,11 +50,8 @@ def reason_of(message, model):
 
 
 def may_be_gone(name, model):
-    for node in model.nodes:
-        if (name in (node.name, *node.output) and node.op_type == "Transpose" or
-                name in node.input[1:] and node.op_type == "BatchNormalization"):
-            return True
-    return False
+    return any(node.op_type == "BatchNormalization" and name in node.input[1:]
+               for node in model.nodes)
 
 
 def attempt(partita, seed, folder):

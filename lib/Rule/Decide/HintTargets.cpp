@@ -14,10 +14,12 @@ const TensorFactors &HintPlace::factors(const FlowGraph &graph) const {
 }
 
 const std::vector<int32_t> &HintPlace::loops(const FlowGraph &graph, size_t dim) const {
-  const auto &order = graph.ops[op].operandOrder;
+  if (order)
+    return factors(graph)[static_cast<size_t>((*order)[dim])];
+  const auto &orders = graph.ops[op].operandOrder;
   bool ordered =
-      isOperand && static_cast<size_t>(index) < order.size() && !order[index].empty();
-  return factors(graph)[ordered ? static_cast<size_t>(order[index][dim]) : dim];
+      isOperand && static_cast<size_t>(index) < orders.size() && !orders[index].empty();
+  return factors(graph)[ordered ? static_cast<size_t>(orders[index][dim]) : dim];
 }
 
 static bool matches(const std::string &glob, const std::string &name) {
@@ -120,9 +122,50 @@ private:
       if (auto ok = add(std::move(group)); !ok)
         return ok;
     }
-    if (!found)
-      return error("no node is named '" + hint.glob + "'");
-    return {};
+    if (found)
+      return {};
+    for (const auto *list : {&hint.in, &hint.out})
+      if (list->size() > 1 && isAbsorbed(hint.glob))
+        return error("hint for node '" + hint.glob + "': it has one " +
+                     (list == &hint.in ? "input" : "output") + ", the hint " +
+                     std::to_string(list->size()));
+    auto absorbed =
+        findAbsorbed(hint.glob, hint.priority, hint.in.empty() ? nullptr : &hint.in[0],
+                     hint.out.empty() ? nullptr : &hint.out[0]);
+    if (!absorbed)
+      return tl::unexpected(absorbed.error());
+    return *absorbed ? Expected<void>() : error("no node is named '" + hint.glob + "'");
+  }
+
+  bool isAbsorbed(const std::string &glob) const {
+    return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const FlowOp &op) {
+      return std::any_of(op.absorbed.begin(), op.absorbed.end(),
+                         [&](const auto &it) { return matches(glob, it.name); });
+    });
+  }
+
+  /// A transpose that a contraction has absorbed: its result and its input are that
+  /// operand of the contraction, in the order of dims that each has.
+  Expected<bool> findAbsorbed(const std::string &glob, int priority, const TensorHint *in,
+                              const TensorHint *out) {
+    bool found = false;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      for (const FlowOp::Absorbed &transpose : graph.ops[i].absorbed) {
+        if (!matches(glob, transpose.name))
+          continue;
+        found = true;
+        auto op = static_cast<int32_t>(i);
+        HintGroup group{"hint for '" + glob + "'", priority, {op}, {}, -1};
+        for (auto [dims, order, what] : {std::tuple(in, &transpose.input, "input"),
+                                         {out, &transpose.result, "output"}})
+          if (dims && *dims)
+            group.targets.push_back({{{op, true, transpose.operand, order}},
+                                     &**dims,
+                                     std::string(what) + " 0 of '" + glob + "'"});
+        if (auto ok = add(std::move(group)); !ok)
+          return tl::unexpected(ok.error());
+      }
+    return found;
   }
 
   static bool contains(const std::vector<int32_t> &ops, int32_t op) {
@@ -220,8 +263,13 @@ private:
       if (matches(hint.glob, graph.ops[ops[0]].name))
         for (const Input &output : outputsOf(ops))
           values.insert(output.value);
-    if (values.empty())
-      return error("no tensor is named '" + hint.glob + "'");
+    if (values.empty()) {
+      auto found = findAbsorbed(hint.glob, hint.priority, nullptr, &hint.dims);
+      if (!found)
+        return tl::unexpected(found.error());
+      if (!*found)
+        return error("no tensor is named '" + hint.glob + "'");
+    }
     for (int32_t value : values) {
       if (!hint.dims)
         continue;

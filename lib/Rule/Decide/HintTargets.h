@@ -11,6 +11,9 @@ struct HintPlace {
   int32_t op;
   bool isOperand;
   int32_t index;
+  /// Where the hint speaks of a transpose that the operand stands for: its dim d is dim
+  /// (*order)[d] here.
+  const std::vector<int32_t> *order = nullptr;
 
   const TensorFactors &factors(const FlowGraph &graph) const;
   /// The loops of the dim that the model calls `dim`.

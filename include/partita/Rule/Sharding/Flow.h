@@ -42,6 +42,14 @@ struct FlowOp {
   /// Per operand, where the node of the model has its dims in another order: dim d there
   /// is dim operandOrder[operand][d] here. Empty, or an empty entry: as here.
   std::vector<std::vector<int32_t>> operandOrder = {};
+  /// A transpose of the model that an operand stands for, by one of its names: dim d of
+  /// its result is dim result[d] here, dim d of its input is dim input[d].
+  struct Absorbed {
+    std::string name;
+    int32_t operand;
+    std::vector<int32_t> result, input;
+  };
+  std::vector<Absorbed> absorbed = {};
 
   /// An argument, weight or constant.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
