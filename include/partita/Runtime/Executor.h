@@ -119,6 +119,9 @@ struct TaskTime {
   uint64_t calls = 0;
 };
 
+/// Which ends of a collective a task is.
+enum class CollectivePart : uint8_t { Whole, Start, Wait };
+
 class Executor {
 public:
   struct Options {
@@ -180,6 +183,7 @@ private:
   std::vector<size_t> preparationOrder() const;
   Expected<void> warmUp();
   Expected<void> prepareTask(size_t index);
+  void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
   std::string weightName(const TaskView &task, size_t operand) const;
@@ -188,6 +192,7 @@ private:
   std::string where(size_t task) const;
   Error failureOf(size_t task) const;
   bool step(Op &op) noexcept;
+  bool communicate(Op &op, int call, CollectivePart part) noexcept;
 
   std::shared_ptr<const Stage> program;
   std::shared_ptr<WeightStore> store;
@@ -206,6 +211,7 @@ private:
   uint64_t packedTotal = 0;
   partita_status status{}; ///< what kernels leave word in
   bool stopped = false;
+  int inFlight = 0; ///< calls that were started and not waited for
 };
 
 } // namespace partita::runtime

@@ -9,11 +9,10 @@
 using namespace partita;
 
 static constexpr std::string_view kindNames[] = {
-    "kernel",     "matmul",     "conv",       "conv-transpose",
-    "pool",       "all-reduce", "all-gather", "reduce-scatter",
-    "all-to-all", "permute",    "broadcast",  "exchange",
-    "halo",       "slice",      "mask",       "copy",
-    "repad",      "to-partial", "fill"};
+    "kernel",     "matmul",     "conv",           "conv-transpose", "pool",
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",     "permute",
+    "broadcast",  "exchange",   "halo",           "slice",          "mask",
+    "copy",       "repad",      "to-partial",     "fill",           "wait"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
@@ -208,7 +207,8 @@ struct Writer {
     auto values = out.CreateVector(t.rankValues);
     // The union counts from 1: 0 is none.
     auto kind = static_cast<fb::Params>(t.params.index() + 1);
-    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params));
+    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params),
+                          t.handle);
   }
 };
 } // namespace

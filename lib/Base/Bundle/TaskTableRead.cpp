@@ -6,7 +6,7 @@
 // charged to a budget of a few times the blob's size.
 //
 //===----------------------------------------------------------------------===//
-#include "partita/Base/Bundle/TaskTable.h"
+#include "InFlight.h"
 
 #include <algorithm>
 #include <cstring>
@@ -148,7 +148,7 @@ private:
       if (b->offset() > size || b->bytes() > size - b->offset())
         return damaged(where + " leaves its region of " + std::to_string(size) +
                        " bytes");
-      table.bufferList.push_back({space, b->offset(), b->bytes()});
+      table.bufferList.push_back({space, b->offset(), b->bytes(), 0, 1});
     }
     return {};
   }
@@ -248,7 +248,9 @@ private:
       return makeError("the task table has " +
                        std::to_string(from.segments() ? from.segments()->size() : 0) +
                        " segments, this runtime runs one");
-    for (const fb::Task *t : entriesOf(from.segments()->Get(0)->tasks())) {
+    auto list = entriesOf(from.segments()->Get(0)->tasks());
+    InFlight flights(table.bufferList, list.size());
+    for (const fb::Task *t : list) {
       std::string where = "task " + std::to_string(table.tasks.size());
       TaskView view;
       if (Expected<void> ok = take(*t, where, view); !ok)
@@ -257,8 +259,13 @@ private:
                std::string(name(view.kind())) + ")";
       if (Expected<void> ok = task(view, where); !ok)
         return ok;
+      if (Expected<void> ok = flights.next(view); !ok)
+        return damaged(where + ": " + ok.error().message);
+      table.handles = std::max(table.handles, view.handle + 1);
       table.tasks.push_back(std::move(view));
     }
+    if (Expected<void> ok = flights.end(); !ok)
+      return damaged("segment 'request': " + ok.error().message);
     return {};
   }
 
@@ -266,6 +273,7 @@ private:
     if (!charge(t.operands()) || !charge(t.rank_values()))
       return tooMuch(where);
     view.source = textOf(t.source());
+    view.handle = t.handle();
     if (t.operands())
       view.operands = {t.operands()->data(), t.operands()->size()};
     if (t.rank_values())

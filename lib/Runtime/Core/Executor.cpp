@@ -45,6 +45,7 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
+  executor->prepareWaits();
   if (auto ok = executor->fetchRead(); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
@@ -150,13 +151,29 @@ Expected<void> Executor::prepareTask(size_t index) {
   }
   if (isEngineCall(task.kind()))
     return prepareEngine(op, task);
+  if (task.kind() == TaskKind::Wait)
+    return {}; // see prepareWaits
   if (!isCollective(task.kind()))
     return prepareLocal(op, task);
-  auto handle = transport.prepare(program->table(), task);
-  if (!handle)
-    return tl::unexpected(handle.error());
-  op.work = CollectiveWork{*handle};
+  auto call = transport.prepare(program->table(), task);
+  if (!call)
+    return tl::unexpected(call.error());
+  op.work = CollectiveWork{*call, task.handle == 0 ? CollectivePart::Whole
+                                                   : CollectivePart::Start};
   return {};
+}
+
+/// A wait is for the call that its handle was last started with.
+void Executor::prepareWaits() {
+  const TaskTable &table = program->table();
+  std::vector<int> calls(table.numHandles());
+  for (Op &op : ops) {
+    const TaskView &task = table.task(op.index);
+    if (task.handle != 0)
+      calls[task.handle] = std::get_if<CollectiveWork>(&op.work)->call;
+    if (auto *wait = std::get_if<task::Wait>(&task.params))
+      op.work = CollectiveWork{calls[wait->handle], CollectivePart::Wait};
+  }
 }
 
 /// Runs every distinct call and collective once: some primitives generate their code when
@@ -164,15 +181,16 @@ Expected<void> Executor::prepareTask(size_t index) {
 /// take as long as the others. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
   std::set<const onednn::Call *> calls;
-  std::set<int> handles;
+  std::set<int> collectives;
   for (Op &op : ops) {
     auto *engine = std::get_if<EngineWork>(&op.work);
     auto *collective = std::get_if<CollectiveWork>(&op.work);
     bool first = (engine && calls.insert(engine->call.get()).second) ||
                  (collective && transport.needsWarmUp() &&
-                  handles.insert(collective->handle).second);
+                  collectives.insert(collective->call).second);
     options.progress->step(RankProgress::Loading, op.index);
-    if (first && !step(op))
+    if (first && !(collective ? communicate(op, collective->call, CollectivePart::Whole)
+                              : step(op)))
       return tl::unexpected(failureOf(op.index));
   }
   return {};

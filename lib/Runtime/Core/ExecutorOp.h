@@ -15,7 +15,8 @@ struct EngineWork {
 };
 
 struct CollectiveWork {
-  int handle; ///< of the transport
+  int call; ///< of the transport
+  CollectivePart part = CollectivePart::Whole;
 };
 
 /// All local copies are rows: `outer` rows, of which `from` bytes are copied from the

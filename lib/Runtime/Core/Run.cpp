@@ -88,6 +88,21 @@ static void runRows(const RowsWork &work, const std::byte *source, std::byte *ta
   }
 }
 
+bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
+  bool ok = true;
+  if (part != CollectivePart::Wait) {
+    ok = transport.start(call, op.addresses[0], op.addresses[1]);
+    ++inFlight;
+  }
+  if (ok && part != CollectivePart::Start) {
+    options.progress->step(RankProgress::Waiting, op.index);
+    ok = transport.wait(call);
+    --inFlight;
+  }
+  stopped = !ok;
+  return ok;
+}
+
 bool Executor::step(Op &op) noexcept {
   if (auto *kernel = std::get_if<partita_kernel_fn>(&op.work)) {
     (*kernel)(op.addresses.data(), op.scalars.data(), &status);
@@ -95,12 +110,8 @@ bool Executor::step(Op &op) noexcept {
   }
   if (auto *engine = std::get_if<EngineWork>(&op.work))
     return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
-  if (auto *collective = std::get_if<CollectiveWork>(&op.work)) {
-    options.progress->step(RankProgress::Waiting, op.index);
-    bool ok = transport.run(collective->handle, op.addresses[0], op.addresses[1]);
-    stopped = !ok;
-    return ok;
-  }
+  if (auto *collective = std::get_if<CollectiveWork>(&op.work))
+    return communicate(op, collective->call, collective->part);
   runRows(*std::get_if<RowsWork>(&op.work),
           static_cast<const std::byte *>(op.addresses[0]),
           static_cast<std::byte *>(op.addresses[1]));
@@ -129,7 +140,9 @@ Expected<void> Executor::run() {
   double last = options.profile ? now() : 0;
   for (size_t i = 0; i < ops.size(); ++i) {
     options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
-    if (!step(ops[i])) {
+    // Nobody else moves along what is in flight.
+    stopped = inFlight != 0 && !transport.progress();
+    if (stopped || !step(ops[i])) {
       options.progress->state.store(RankProgress::Failed);
       return tl::unexpected(failureOf(i));
     }

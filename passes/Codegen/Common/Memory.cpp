@@ -123,8 +123,11 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     plan.packed += static_cast<int64_t>(bytes);
     plan.process += static_cast<int64_t>(bytes) * blocks[static_cast<size_t>(storage)];
   }
+  std::map<uint32_t, int64_t> staging; // what is in flight together is staged apart
   for (const Task &task : program.tasks)
-    plan.transport = std::max(plan.transport, stagingBytes(task));
+    staging[task.handle] = std::max(staging[task.handle], stagingBytes(task));
+  for (auto [handle, bytes] : staging)
+    plan.transport += bytes;
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
               plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
@@ -165,7 +168,7 @@ private:
   }
 
   void add(const Task &task) {
-    TaskSpec spec{task.source, {}, task.params, {}};
+    TaskSpec spec{task.source, {}, task.params, {}, task.handle};
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
     if (auto *kernel = std::get_if<task::Kernel>(&spec.params))

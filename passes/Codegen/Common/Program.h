@@ -125,6 +125,7 @@ struct Task {
   int packedOperand = -1;
   /// Exchange, Halo: what lies where before, and after.
   std::vector<Layout> layouts = {};
+  uint32_t handle = 0; ///< of a collective that is only started
 
   TaskKind kind() const { return kindOf(params); }
 };

@@ -71,6 +71,22 @@ struct Sample {
     halo.positions = builder.addLayout(layout("[{8: dp}, {32}]"));
     halo.windows = {{0, 2, 3, 1}};
     builder.addTask({.source = "h", .operands = {x, y}, .params = halo});
+    start(3);
+    wait(3);
+  }
+
+  void start(uint32_t handle, bool inPlace = false) {
+    task::AllReduce reduce;
+    reduce.count = 16;
+    builder.addTask({.source = "r",
+                     .operands = {x, inPlace ? x : y},
+                     .params = reduce,
+                     .handle = handle});
+  }
+  void wait(uint32_t handle) {
+    task::Wait params;
+    params.handle = handle;
+    builder.addTask({.source = "r", .operands = {x, y}, .params = params});
   }
 };
 } // namespace
@@ -85,7 +101,8 @@ TEST_CASE("a task table reads back what was built") {
   CHECK(table->numTensors() == 3);
   CHECK(table->tensor(1).name == "w");
   CHECK(table->tensor(1).fileOffset == 128);
-  REQUIRE(table->numTasks() == 7);
+  REQUIRE(table->numTasks() == 9);
+  CHECK(table->numHandles() == 4);
   Halo halo = table->halo(std::get<task::Halo>(table->task(6).params));
   CHECK(halo.shape() == std::vector<int64_t>{9, 32});
   CHECK(table->kernel(std::get<task::Kernel>(table->task(0).params).kernel) == "fused_0");
@@ -121,7 +138,7 @@ TEST_CASE("a damaged table is an error that says where") {
         "the task table is damaged: it does not begin with its identifier");
   sample.builder.addTask({.source = "c", .operands = {0, 7}, .params = task::Copy()});
   CHECK(TaskTable::read(asBytes(sample.builder.finish())).error().message ==
-        "the task table is damaged: task 7 (c, copy): operand 1 is no buffer");
+        "the task table is damaged: task 9 (c, copy): operand 1 is no buffer");
 }
 
 TEST_CASE("a call that leaves its buffer is refused") {
@@ -132,8 +149,44 @@ TEST_CASE("a call that leaves its buffer is refused") {
   sample.builder.addTask({.source = "g", .operands = {0, 1}, .params = gather});
   CHECK(
       TaskTable::read(asBytes(sample.builder.finish())).error().message ==
-      "the task table is damaged: task 7 (g, all-gather): operand 1 has 4096 bytes, the "
+      "the task table is damaged: task 9 (g, all-gather): operand 1 has 4096 bytes, the "
       "call needs 8192");
+}
+
+TEST_CASE("handles that do not go from start to wait are refused") {
+  auto reason = [](auto edit) {
+    Sample sample;
+    edit(sample);
+    auto table = TaskTable::read(asBytes(sample.builder.finish()));
+    return table ? std::string("none") : table.error().message;
+  };
+  const std::string at = "the task table is damaged: ";
+  CHECK(reason([](Sample &s) { s.start(1), s.wait(1), s.start(1), s.wait(1); }) ==
+        "none");
+  CHECK(reason([](Sample &s) { s.start(1); }) ==
+        at + "segment 'request': handle 1 is never waited for");
+  CHECK(reason([](Sample &s) { s.wait(1); }) ==
+        at + "task 9 (r, wait): handle 1 is not in flight");
+  CHECK(
+      reason([](Sample &s) { s.start(1), s.start(2); }) ==
+      at +
+          "task 10 (r, all-reduce): it touches what handle 1, which is in flight, fills");
+  CHECK(reason([](Sample &s) { s.start(99); }) ==
+        at + "task 9 (r, all-reduce): handle 99 is more than there are tasks");
+  CHECK(reason([](Sample &s) { s.start(1, /*inPlace=*/true), s.wait(1); }) ==
+        at + "task 10 (r, wait): its operands are not those of handle 1");
+  CHECK(reason([](Sample &s) {
+          task::Copy copy;
+          copy.count = 4;
+          s.builder.addTask({.operands = {s.x, s.y}, .params = copy, .handle = 1});
+        }) == at + "task 9 (, copy): it has a handle, but is no collective");
+  // Into what another one still sends.
+  CHECK(reason([](Sample &s) {
+          s.start(1);
+          task::AllReduce reduce;
+          s.builder.addTask({.operands = {s.x, s.x}, .params = reduce, .handle = 2});
+        }) ==
+        at + "task 10 (, all-reduce): it fills what handle 1, which is in flight, reads");
 }
 
 TEST_CASE("a halo that does not fit its layouts or buffers is refused") {
@@ -147,7 +200,7 @@ TEST_CASE("a halo that does not fit its layouts or buffers is refused") {
     auto table = TaskTable::read(asBytes(sample.builder.finish()));
     return table ? std::string("none") : table.error().message;
   };
-  const std::string at = "the task table is damaged: task 7 (h, halo): ";
+  const std::string at = "the task table is damaged: task 9 (h, halo): ";
   CHECK(reason("[{16: dp}, {32}]", {0, 1, 3, 1}) == "none");
   CHECK(reason("[{16: dp}, {32}]", {0, 1, 300, 1}) == at + "operand 1 is too small");
   CHECK(reason("[{1024: dp}, {32}]", {0, 1 << 30, 3, 1}) ==

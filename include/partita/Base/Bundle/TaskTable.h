@@ -66,12 +66,14 @@ using Copy = fb::CopyT;
 using Repad = fb::RepadT;
 using ToPartial = fb::ToPartialT;
 using Fill = fb::FillT;
+using Wait = fb::WaitT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce,
-                            AllGather, ReduceScatter, AllToAll, Permute, Broadcast,
-                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill>;
+using Params =
+    std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
+                 ReduceScatter, AllToAll, Permute, Broadcast, Exchange, Halo, Slice, Mask,
+                 Copy, Repad, ToPartial, Fill, Wait>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
@@ -120,6 +122,7 @@ enum class TaskKind : uint8_t {
   Repad,
   ToPartial,
   Fill,
+  Wait,
 };
 inline TaskKind kindOf(const task::Params &params) {
   return static_cast<TaskKind>(params.index());
@@ -170,6 +173,8 @@ struct TaskSpec {
   std::vector<int64_t> operands = {}; ///< from addBuffer; -1 where absent
   task::Params params = {};
   std::vector<uint32_t> rankValues = {}; ///< from addRankValue
+  /// A collective that is only started; 0: it is done when the task is.
+  uint32_t handle = 0;
 };
 
 /// Collects the parts of one stage. Layouts, kernels and rank values are de-duplicated,
@@ -218,6 +223,11 @@ private:
 struct BufferView {
   Space space;
   uint64_t offset, bytes;
+  uint64_t slotStride; ///< 0: one slot
+  uint32_t slots;      ///< at least 1
+
+  /// Behind the last byte of the last slot.
+  uint64_t end() const { return offset + (slots - 1) * slotStride + bytes; }
 };
 
 struct TensorView {
@@ -234,6 +244,7 @@ struct TaskView {
   std::string_view source;
   std::span<const int32_t> operands; ///< −1 where absent
   std::span<const uint32_t> rankValues;
+  uint32_t handle = 0; ///< of a collective that is only started, else 0
   task::Params params;
 
   TaskKind kind() const { return kindOf(params); }
@@ -264,6 +275,8 @@ public:
   const std::string &kernel(size_t index) const { return kernels[index]; }
   size_t numTasks() const { return tasks.size(); }
   const TaskView &task(size_t index) const { return tasks[index]; }
+  /// Handles are smaller than this.
+  uint32_t numHandles() const { return handles; }
   size_t numRankValues() const { return rankValues.size(); }
   /// The value of a rank value on `rank`.
   int64_t rankValue(size_t index, int64_t rank) const;
@@ -283,6 +296,7 @@ private:
   std::vector<std::string> kernels;
   std::vector<RankValueSpec> rankValues;
   std::vector<TaskView> tasks;
+  uint32_t handles = 1; ///< 0 is the one of calls that are not in flight
 };
 
 } // namespace partita
