@@ -90,10 +90,10 @@ struct Pipeline {
 /// Adds the waits and starts of transfers to schedules that say only which segment runs
 /// for which micro-batch when: a sender starts behind the segment that fills the buffer
 /// and waits before its slot is filled again, a receiver starts as soon as nothing reads
-/// the slot any more and waits before the first reading. What comes before the first entry
-/// or behind the last is in an entry of its own without a segment. Transfers that an entry
-/// names already stay as they are. The result is to be checked: the order may not allow
-/// what is wanted. Indices are in range.
+/// the slot any more and waits before the first reading. What comes before the first
+/// entry or behind the last is in an entry of its own without a segment. Transfers that
+/// an entry names already stay as they are. The result is to be checked: the order may
+/// not allow what is wanted. Indices are in range.
 void complete(Pipeline &pipeline);
 
 /// The first thing that is wrong, by names: "program first, entry 4 (backward of
