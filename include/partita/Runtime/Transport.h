@@ -64,8 +64,11 @@ struct Collective {
   }
 };
 
-/// The collective of `task` (a checked one of `table`) as `rank` sees it.
+/// The collective of `task` (a checked one of `table`) as `rank` sees it, a rank of the
+/// run that has a place in the table's mesh.
 Collective describeCollective(const TaskTable &table, const TaskView &task, int64_t rank);
+/// A transfer of `table` as a rank of the run sees it, at either end.
+Collective describeTransfer(const TaskTable &table, size_t transfer, int64_t rank);
 
 /// Equal for tasks, of whichever tables, that are the same collective on every rank.
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
@@ -92,6 +95,10 @@ public:
   /// in the same order. Returns the number of the call; calls that are the same
   /// collective on the same handle have one.
   virtual Expected<int> prepare(const TaskTable &table, const TaskView &task) = 0;
+  /// Likewise a transfer of the table for one micro-batch; called on all ranks of both
+  /// programs. Calls that are different micro-batches may be in flight together.
+  virtual Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                        int64_t microBatch) = 0;
   /// Whether transfers make, when they first happen, what later ones use again
   /// (connections, room for messages): then every collective runs once at load.
   virtual bool needsWarmUp() const { return false; }

@@ -101,6 +101,14 @@ Expected<void> TaskTable::ProgramReader::schedules() {
   for (size_t i = 0; i < table.segmentList.size(); ++i)
     once.entries.push_back({static_cast<int64_t>(i), 0, {}, {}});
   table.scheduleList.push_back(std::move(once));
+  // A table of one segment need not say that it takes the inputs and gives the outputs.
+  if (table.segmentList.size() == 1)
+    for (const TensorView &tensor : table.tensors) {
+      SegmentView &segment = table.segmentList[0];
+      if (tensor.role != Role::Weight)
+        (tensor.role == Role::Input ? segment.reads : segment.writes)
+            .push_back(tensor.buffer);
+    }
   return {};
 }
 

@@ -37,6 +37,21 @@ struct Executor::Op {
   std::variant<partita_kernel_fn, EngineWork, CollectiveWork, RowsWork> work;
 };
 
+/// A transfer of one micro-batch.
+struct Executor::Moving {
+  size_t transfer;
+  int64_t microBatch;
+  int call;
+  std::byte *address; ///< source, or target
+  bool sends;
+};
+
+/// A prepared entry of the schedule.
+struct Executor::Entry {
+  int64_t segment, microBatch;
+  std::vector<Moving> waits, starts;
+};
+
 /// Touches pages to be written at load, so that the first request does not wait for them.
 /// Systems that cannot do it are no error.
 void populate(void *data, uint64_t bytes);

@@ -83,9 +83,9 @@ struct LocalTeam::Shared {
   std::atomic<bool> aborted{false};
   std::vector<Bell> bells; ///< by rank
   std::mutex lock;         ///< of `meetings`, taken at load only
-  std::map<std::pair<uint32_t, std::vector<int32_t>>, std::unique_ptr<Meeting>> meetings;
+  std::map<std::pair<uint64_t, std::vector<int32_t>>, std::unique_ptr<Meeting>> meetings;
 
-  Meeting *meeting(uint32_t handle, const std::vector<int32_t> &members) {
+  Meeting *meeting(uint64_t handle, const std::vector<int32_t> &members) {
     std::lock_guard guard(lock);
     auto &entry = meetings[{handle, members}];
     if (!entry)
@@ -102,17 +102,29 @@ public:
     std::vector<int32_t> all;
     for (int r = 0; r < team.size; ++r)
       all.push_back(r);
-    // Handles of tables are smaller.
-    everyone.meeting = team.meeting(UINT32_MAX, all);
+    everyone.meeting = team.meeting(UINT64_MAX, all);
   }
   int rank() const override { return self; }
   int size() const override { return team.size; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    auto [it, fresh] = known.emplace(std::pair(task.handle, collectiveKey(table, task)),
-                                     static_cast<int>(prepared.size()));
+    auto [it, fresh] =
+        known.emplace(std::pair(uint64_t(task.handle), collectiveKey(table, task)),
+                      static_cast<int>(prepared.size()));
     if (fresh)
       add(task.handle, describeCollective(table, task, self));
+    return it->second;
+  }
+
+  Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                int64_t microBatch) override {
+    // Handles of tables have 32 bits.
+    uint64_t handle = (uint64_t(table.transfers()[transfer].number) + 1) << 32 |
+                      static_cast<uint64_t>(microBatch);
+    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
+                                     static_cast<int>(prepared.size()));
+    if (fresh)
+      add(handle, describeTransfer(table, transfer, self));
     return it->second;
   }
 
@@ -175,7 +187,7 @@ private:
     bool shared = true; ///< whether this rank has done its share
   };
 
-  void add(uint32_t handle, Collective c) {
+  void add(uint64_t handle, Collective c) {
     Meeting *meeting = team.meeting(handle, c.members);
     Seat &seat = seats[meeting];
     seat.meeting = meeting;
@@ -288,7 +300,7 @@ private:
   LocalTeam::Shared &team;
   int self;
   Seat everyone;
-  std::map<std::pair<uint32_t, std::string>, int> known; ///< by handle, collectiveKey
+  std::map<std::pair<uint64_t, std::string>, int> known; ///< by handle, collectiveKey
   std::map<Meeting *, Seat> seats;
   std::deque<Prepared> prepared;
   std::vector<Prepared *> started; ///< the first numStarted are in flight

@@ -21,7 +21,6 @@
 #include <climits>
 #include <deque>
 #include <map>
-#include <optional>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -99,24 +98,32 @@ public:
   bool needsWarmUp() const override { return true; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
-    auto [it, fresh] = known.emplace(std::pair(task.handle, collectiveKey(table, task)),
+    auto [it, fresh] =
+        known.emplace(std::pair(uint64_t(task.handle), collectiveKey(table, task)),
+                      static_cast<int>(prepared.size()));
+    if (fresh)
+      if (auto ok =
+              add(task.handle, 2 * int64_t(task.handle),
+                  [&](int64_t rank) { return describeCollective(table, task, rank); });
+          !ok)
+        return tl::unexpected(ok.error());
+    return it->second;
+  }
+
+  /// Ranks of different programs have nothing but transfers with each other, so their
+  /// tags may be those of handles.
+  Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                int64_t microBatch) override {
+    int64_t number = table.transfers()[transfer].number;
+    uint64_t handle = (uint64_t(number) + 1) << 32 | static_cast<uint64_t>(microBatch);
+    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
                                      static_cast<int>(prepared.size()));
-    if (!fresh)
-      return it->second;
-    Prepared &p = prepared.emplace_back();
-    p.flight = &flights[task.handle];
-    if (!(p.tag = tagOf(task.handle)))
-      return makeError("handle " + std::to_string(task.handle) +
-                       " is more than MPI has tags for");
-    p.collective = describeCollective(table, task, self);
-    if (p.collective.reduces())
-      prepareReduce(p);
-    else
-      prepareMove(p, table, task);
-    size_t messages = std::max(p.sends.size() + p.receives.size(),
-                               p.gatherSends.size() + p.gatherReceives.size());
-    p.flight->requests.resize(std::max(p.flight->requests.size(), messages));
-    started.resize(flights.size());
+    if (fresh)
+      if (auto ok =
+              add(handle, number * table.microBatches() + microBatch,
+                  [&](int64_t rank) { return describeTransfer(table, transfer, rank); });
+          !ok)
+        return tl::unexpected(ok.error());
     return it->second;
   }
 
@@ -129,8 +136,8 @@ public:
     f.isReduced = false;
     started[numStarted++] = &f;
     if (p.collective.reduces())
-      return post(f, p.sends, f.source, p.receives, f.staging.data(), *p.tag);
-    if (!post(f, p.sends, f.source, p.receives, f.target, *p.tag))
+      return post(f, p.sends, f.source, p.receives, f.staging.data(), p.tag);
+    if (!post(f, p.sends, f.source, p.receives, f.target, p.tag))
       return false;
     fillRest(p.collective, f.target);
     for (const Pull &pull : p.collective.pulls)
@@ -213,7 +220,7 @@ private:
   struct Prepared {
     Collective collective;
     Flight *flight = nullptr;
-    std::optional<int> tag; ///< of the first phase; the second has the next
+    int tag = 0; ///< of the first phase; the second has the next
     std::vector<Message> sends, receives;
     /// Reductions: this rank's part of the elements, and where each member's goes.
     std::vector<int64_t> first, count; ///< all-reduce, per member, in elements
@@ -222,7 +229,28 @@ private:
     int64_t partBytes = 0;
   };
 
-  void prepareMove(Prepared &p, const TaskTable &table, const TaskView &task) {
+  /// `describe`: the call as a rank sees it. `tag`: from 0 on; reductions take two.
+  template <typename Describe>
+  Expected<void> add(uint64_t handle, int64_t tag, Describe describe) {
+    Prepared &p = prepared.emplace_back();
+    p.flight = &flights[handle];
+    if (firstDataTag + tag + 1 > lastTag())
+      return makeError("MPI has tags up to " + std::to_string(lastTag()) +
+                       ", the calls in flight need more");
+    p.tag = static_cast<int>(firstDataTag + tag);
+    p.collective = describe(self);
+    if (p.collective.reduces())
+      prepareReduce(p);
+    else
+      prepareMove(p, describe);
+    size_t messages = std::max(p.sends.size() + p.receives.size(),
+                               p.gatherSends.size() + p.gatherReceives.size());
+    p.flight->requests.resize(std::max(p.flight->requests.size(), messages));
+    started.resize(flights.size());
+    return {};
+  }
+
+  template <typename Describe> void prepareMove(Prepared &p, Describe describe) {
     for (int32_t member : p.collective.members) {
       if (member == self)
         continue;
@@ -230,7 +258,7 @@ private:
       for (const Pull &pull : p.collective.pulls)
         if (pull.peer == member)
           in.push_back(&pull);
-      Collective theirs = describeCollective(table, task, member);
+      Collective theirs = describe(member);
       for (const Pull &pull : theirs.pulls)
         if (pull.peer == self)
           out.push_back(&pull);
@@ -293,7 +321,7 @@ private:
       reduce(f);
       f.isReduced = true;
       if (p.collective.kind == TaskKind::AllReduce)
-        return post(f, p.gatherSends, f.target, p.gatherReceives, f.target, *p.tag + 1);
+        return post(f, p.gatherSends, f.target, p.gatherReceives, f.target, p.tag + 1);
     }
     f.call = nullptr;
     size_t at = 0;
@@ -338,21 +366,17 @@ private:
     return ok;
   }
 
-  /// Two tags for each handle; none where MPI has no more.
-  static std::optional<int> tagOf(uint32_t handle) {
+  static int64_t lastTag() {
     int *most = nullptr, found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
-    int64_t tag = firstDataTag + 2 * int64_t(handle);
-    if (tag + 1 > (found ? *most : 32767))
-      return std::nullopt;
-    return static_cast<int>(tag);
+    return found ? *most : 32767;
   }
 
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::pair<uint32_t, std::string>, int> known; ///< by handle, collectiveKey
+  std::map<std::pair<uint64_t, std::string>, int> known; ///< by handle, collectiveKey
   std::deque<Prepared> prepared;
-  std::map<uint32_t, Flight> flights; ///< by handle
+  std::map<uint64_t, Flight> flights; ///< by handle
   std::vector<Flight *> started;      ///< the first numStarted are in flight
   size_t numStarted = 0;
 };

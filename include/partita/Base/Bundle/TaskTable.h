@@ -379,6 +379,11 @@ private:
   uint32_t handles = 1; ///< 0 is the one of calls that are not in flight
 };
 
+/// The tables of all programs of a run, by number, as what schedule::check looks at. An
+/// error if they do not belong together: ranks that have no program or two, ends of a
+/// transfer that differ.
+Expected<schedule::Pipeline> pipelineOf(const std::vector<const TaskTable *> &tables);
+
 } // namespace partita
 
 #endif // PARTITA_BASE_BUNDLE_TASKTABLE_H
