@@ -298,8 +298,12 @@ private:
 
 } // namespace
 
+Expected<void> schedule::checkRanges(const Pipeline &pipeline) {
+  return Ranges(pipeline).run();
+}
+
 Expected<void> schedule::check(const Pipeline &pipeline) {
-  if (auto ok = Ranges(pipeline).run(); !ok)
+  if (auto ok = checkRanges(pipeline); !ok)
     return ok;
   for (size_t i = 0; i < pipeline.programs.size(); ++i) {
     const Program &program = pipeline.programs[i];

@@ -96,6 +96,9 @@ struct Pipeline {
 /// not allow what is wanted. Indices are in range.
 void complete(Pipeline &pipeline);
 
+/// Whether all numbers lead somewhere; the rest of the check takes that for granted.
+Expected<void> checkRanges(const Pipeline &pipeline);
+
 /// The first thing that is wrong, by names: "program first, entry 4 (backward of
 /// micro-batch 1): …". All indices may be out of range.
 Expected<void> check(const Pipeline &pipeline);
