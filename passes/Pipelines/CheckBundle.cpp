@@ -5,6 +5,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Reference/Evaluate.h"
@@ -50,6 +51,13 @@ struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    if (!module.getOps<task_ir::ProgramOp>().empty()) {
+      if (auto ok = checkPrograms(module); !ok) {
+        module.emitError(ok.error().message);
+        signalPassFailure();
+      }
+      return;
+    }
     OwningOpRef<ModuleOp> local = module.clone();
     if (module->hasAttr(dist::meshAttr)) {
       PassManager manager(&getContext());
@@ -79,18 +87,73 @@ private:
       return makeError("the compiled program fails: " + actual.error().message);
     if (!compare)
       return {};
+    return compareWith(function, inputs, *actual);
+  }
+
+  Expected<void> compareWith(func::FuncOp function, const Tensors &inputs,
+                             const Tensors &actual) {
     auto expected =
         evaluate(function, inputs, [&](StringRef name) { return weight(name); });
     if (!expected)
       return makeError("the original fails: " + expected.error().message);
     for (size_t i = 0; i < expected->size(); ++i)
       if (auto ok =
-              compareTensors((*actual)[i], (*expected)[i],
+              compareTensors(actual[i], (*expected)[i],
                              std::max(rtol.getValue(), rounding((*expected)[i])), atol);
           !ok)
         return makeError("result " + std::to_string(i) +
                          " of the compiled program differs: " + ok.error().message);
     return {};
+  }
+
+  /// Names of inputs or outputs, in the order of a session.
+  static SmallVector<StringRef> namesOf(ModuleOp module, bool inputs) {
+    SmallVector<StringRef> names;
+    for (auto program : module.getOps<task_ir::ProgramOp>())
+      for (auto buffer : program.getBody().front().getOps<task_ir::BufferOp>()) {
+        auto name = inputs ? buffer.getInput() : buffer.getOutput();
+        if (name && !llvm::is_contained(names, *name))
+          names.push_back(*name);
+      }
+    return names;
+  }
+
+  /// Programs against the function that says what they compute.
+  Expected<void> checkPrograms(ModuleOp module) {
+    auto reference = module.lookupSymbol<func::FuncOp>("reference");
+    if (!reference)
+      return makeError("has no function @reference");
+    reference.walk([&](graph::WeightOp op) {
+      weightTypes[op.getName()] = op.getResult().getType();
+    });
+    llvm::StringMap<HostTensor> given;
+    Tensors inputs, global;
+    for (auto [i, type] : llvm::enumerate(reference.getArgumentTypes())) {
+      auto index = static_cast<unsigned>(i);
+      inputs.push_back(random(type, seed + i));
+      if (auto name = reference.getArgAttrOfType<StringAttr>(index, "graph.name"))
+        given[name] = inputs.back();
+    }
+    for (StringRef name : namesOf(module, true)) {
+      auto found = given.find(name);
+      if (found == given.end())
+        return makeError("@reference has no argument \"" + name.str() + "\"");
+      global.push_back(found->second);
+    }
+    auto outputs = runCompiled(module, "", global);
+    if (!outputs)
+      return makeError("the compiled programs fail: " + outputs.error().message);
+    SmallVector<StringRef> names = namesOf(module, false);
+    Tensors actual;
+    for (unsigned i = 0; i < reference.getNumResults(); ++i) {
+      auto name = reference.getResultAttrOfType<StringAttr>(i, "graph.name");
+      auto at = name ? llvm::find(names, name.getValue()) : names.end();
+      if (at == names.end())
+        return makeError("no program gives result " + std::to_string(i) +
+                         " of @reference");
+      actual.push_back((*outputs)[static_cast<size_t>(at - names.begin())]);
+    }
+    return compare ? compareWith(reference, inputs, actual) : Expected<void>();
   }
 
   /// Two units in the last place: the evaluator rounds after every op, kernels at the

@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
@@ -207,6 +208,14 @@ Expected<void> Compiler::partition() {
   return options.from < Level::L3 ? checkPrice() : Expected<void>();
 }
 
+Expected<void> Compiler::schedule() {
+  if (options.from < Level::L4)
+    return runPasses("04-scheduled", buildSchedulePipeline);
+  return readLevel("04-scheduled", [](PassManager &manager) {
+    manager.addPass(createVerifyScheduledPass());
+  });
+}
+
 /// What was priced is what was emitted: the two are computed by different code, one from
 /// the conversions of the plan, the other from the communication ops of the program.
 Expected<void> Compiler::checkPrice() {
@@ -241,12 +250,14 @@ Expected<void> Compiler::readLevel(const std::string &dump,
   auto text = readFile(path);
   if (!text)
     return tl::unexpected(text.error());
-  auto fail = [&](const std::string &what) {
+  auto fail = [&](const std::string &what) -> Expected<void> {
     return makeError(path + ": " + (error.empty() ? what : error));
   };
   auto read = parseSourceString<ModuleOp>(*text, &context, path);
   if (!read)
     return fail("is no MLIR");
+  if (!read->getOps<task_ir::ProgramOp>().empty())
+    return verifyLevel(std::move(read), verifiers, fail);
   auto mesh = dist::findMesh(*read);
   auto wanted = Mesh::parse(options.mesh);
   if (!mesh || !wanted || (!options.mesh.empty() && mesh.getMesh() != *wanted))
@@ -254,6 +265,13 @@ Expected<void> Compiler::readLevel(const std::string &dump,
                 "\", --mesh is " + options.mesh);
   if (!read->lookupSymbol<func::FuncOp>("main"))
     return fail("the module has no function 'main'");
+  return verifyLevel(std::move(read), verifiers, fail);
+}
+
+Expected<void>
+Compiler::verifyLevel(OwningOpRef<ModuleOp> read,
+                      const std::function<void(PassManager &)> &verifiers,
+                      const std::function<Expected<void>(const std::string &)> &fail) {
   module = std::move(read);
   PassManager manager(&context);
   verifiers(manager);
@@ -329,6 +347,7 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   stage(Level::L0, "import", &Compiler::import);
   stage(Level::L2, "strategies", &Compiler::annotate);
   stage(Level::L3, "partition", &Compiler::partition);
+  stage(Level::L4, "schedule", &Compiler::schedule);
   stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());

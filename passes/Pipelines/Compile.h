@@ -17,8 +17,8 @@
 
 namespace partita {
 
-/// L0 imported, L2 annotated, L3 partitioned, L5 device code in a bundle.
-enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L5 = 5 };
+/// L0 imported, L2 annotated, L3 partitioned, L4 scheduled, L5 device code in a bundle.
+enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 
 struct CompileOptions {
   std::string model;  ///< path of the ONNX file
@@ -34,8 +34,8 @@ struct CompileOptions {
   std::vector<std::string> constants; ///< NAME=FILE: inputs bound at compile time
   std::string explain;                ///< node name or glob
   std::string dumpDir;                ///< receives 00-imported.mlir, …; empty: none
-  /// The level to begin from: L2 and L3 are read from dumpDir, where an earlier run has
-  /// written them and a person or a tool may have changed them since.
+  /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run
+  /// has written them and a person or a tool may have changed them since.
   Level from = Level::L0;
   std::string targetCpu; ///< LLVM name; empty: this host's
   bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only

@@ -24,6 +24,8 @@ public:
   Expected<void> annotate();
   /// L3: one rank's program.
   Expected<void> partition();
+  /// L4: who runs what when.
+  Expected<void> schedule();
   /// L5: the bundle.
   Expected<void> emit();
   /// Fills `plan` from the attributes of a decided program.
@@ -43,6 +45,11 @@ private:
   /// Replaces the module by what an earlier run has written for a level, and verifies it.
   Expected<void> readLevel(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &verifiers);
+  /// The end of readLevel, for any module.
+  Expected<void>
+  verifyLevel(mlir::OwningOpRef<mlir::ModuleOp> read,
+              const std::function<void(mlir::PassManager &)> &verifiers,
+              const std::function<Expected<void>(const std::string &)> &fail);
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::OpPassManager &)> &add);
   Expected<void> checkPrice();

@@ -60,8 +60,10 @@ Expected<void> Compiler::emit() {
     }
     return data;
   };
-  emit.plan = [&](const PlanMemory &memory) {
-    plan.stages[0].memory = memory;
+  emit.plan = [&](const std::vector<PlanMemory> &memory) {
+    plan.stages.resize(std::max(plan.stages.size(), memory.size()));
+    for (size_t i = 0; i < memory.size(); ++i)
+      plan.stages[i].memory = memory[i];
     return plan.json();
   };
   auto made = codegen::emitBundle(*module, emit, source);

@@ -21,6 +21,10 @@ def CheckSpmdPass : Pass<"partita-check-spmd", "::mlir::ModuleOp"> {
 def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
   let summary = "Check by running it that the compiled program equals the original";
   let description = [{
+    In a module of level L4, compiles and runs its programs and compares with the function
+    `@reference`, of global shapes, whose arguments and results have the names of inputs
+    and outputs (`graph.name`).
+
     Partitions a copy of the module if it has a mesh, compiles every function into a bundle
     in a temporary folder, runs it on as many ranks as the mesh has (threads of this
     process) with random inputs and weights, and compares with the reference evaluator. An
@@ -29,7 +33,8 @@ def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
     The linker resets the command-line options of the process, so this does not go together
     with `--split-input-file`.
   }];
-  let dependentDialects = ["::partita::comm::CommDialect", "::partita::graph::GraphDialect"];
+  let dependentDialects = ["::partita::comm::CommDialect", "::partita::graph::GraphDialect",
+                           "::partita::task_ir::TaskDialect"];
   let options = [
     Option<"seed", "seed", "uint64_t", "1", "Seed of the random inputs">,
     Option<"rtol", "rtol", "double", "1e-4", "Relative tolerance for floats">,
@@ -46,6 +51,18 @@ def VerifyImportedPass : Pass<"partita-verify-imported", "::mlir::ModuleOp"> {
   let description = [{
     Fails at an op that is not of the graph dialect (functions and returns aside), and at
     anything that carries a `dist` attribute. Shapes are static by the ops' own types.
+  }];
+}
+
+def VerifyScheduledPass : Pass<"partita-verify-scheduled", "::mlir::ModuleOp"> {
+  let summary = "Gate of level L4: the schedules can be run, whatever the timing";
+  let description = [{
+    Shows, without running, that every segment runs for every micro-batch and every
+    transfer happens, once each; that a reading finds its micro-batch in its slot and
+    nothing is touched that is in flight; that all ranks of a program come to their
+    collectives in one order; that no rank waits for ever
+    (partita/Base/Bundle/Schedule.h). Then the functions, with communications where they
+    start, pass the gate of L3. An error names program, entry, segment and micro-batch.
   }];
 }
 

@@ -6,6 +6,7 @@
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Simplify/Passes.h"
+#include "passes/Stage/Passes.h"
 
 #include "mlir/Pass/PassOptions.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -35,6 +36,11 @@ void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &
 void partita::buildRanksPipeline(OpPassManager &manager) {
   manager.addPass(createPartitionPass());
   manager.addPass(createVerifyPartitionedPass());
+}
+
+void partita::buildSchedulePipeline(OpPassManager &manager) {
+  manager.addPass(createSchedulePass());
+  manager.addPass(createVerifyScheduledPass());
 }
 
 void partita::buildRanksPipelineFor(OpPassManager &manager, ModuleOp module) {

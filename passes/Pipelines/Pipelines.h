@@ -25,6 +25,8 @@ void buildConversionsPipeline(mlir::OpPassManager &manager);
 void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
 /// One rank's program, and the gate of L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);
+/// L3 to L4 and its gate: the program runs once.
+void buildSchedulePipeline(mlir::OpPassManager &manager);
 /// From whatever level a module with strategies is at to L3: conversions are inserted
 /// unless there are some.
 void buildRanksPipelineFor(mlir::OpPassManager &manager, mlir::ModuleOp module);

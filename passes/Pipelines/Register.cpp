@@ -4,17 +4,19 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
 #include "passes/Codegen/CPU/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Simplify/Passes.h"
+#include "passes/Stage/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
   registry.insert<graph::GraphDialect, dist::DistDialect, comm::CommDialect,
-                  mlir::func::FuncDialect>();
+                  task_ir::TaskDialect, mlir::func::FuncDialect>();
   comm::registerBufferization(registry);
 }
 
@@ -22,6 +24,7 @@ void partita::registerPartitaPasses() {
   registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
+  registerStagePasses();
   registerCodegenCPUPasses();
   registerPipelinesPasses();
   registerPartitaPipelines();

@@ -105,22 +105,25 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
   command->add_option("--threads", options->threads, "Threads per rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  static const std::map<std::string, Level> levels = {
-      {"L0", Level::L0}, {"L2", Level::L2}, {"L3", Level::L3}, {"L5", Level::L5}};
+  static const std::map<std::string, Level> levels = {{"L0", Level::L0},
+                                                      {"L2", Level::L2},
+                                                      {"L3", Level::L3},
+                                                      {"L4", Level::L4},
+                                                      {"L5", Level::L5}};
   command
       ->add_option_function<std::string>(
           "--from",
           [options](const std::string &level) { options->from = levels.at(level); },
           "Begin with what an earlier run with --dump-dir has written there (and you may "
-          "have changed): L2 keeps its strategies, L3 its program")
-      ->check(CLI::IsMember({"L0", "L2", "L3"}))
+          "have changed): L2 keeps its strategies, L3 its program, L4 its schedules")
+      ->check(CLI::IsMember({"L0", "L2", "L3", "L4"}))
       ->default_str("L0");
   command
       ->add_option_function<std::string>(
           "--to", [options](const std::string &level) { options->to = levels.at(level); },
           "Stop at this level: L0 imported, L2 with strategies, L3 one rank's program, "
-          "L5 bundle")
-      ->check(CLI::IsMember({"L0", "L2", "L3", "L5"}))
+          "L4 scheduled, L5 bundle")
+      ->check(CLI::IsMember({"L0", "L2", "L3", "L4", "L5"}))
       ->default_str("L5");
   command->callback([options, &status] {
     if (options->from > Level::L0 && options->dumpDir.empty()) {
@@ -134,7 +137,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       std::fprintf(stderr,
                    "error: --from %s takes its strategies from --dump-dir: "
                    "--hints, --plan and --explain would have no effect\n",
-                   options->from == Level::L2 ? "L2" : "L3");
+                   options->from == Level::L2   ? "L2"
+                   : options->from == Level::L3 ? "L3"
+                                                : "L4");
       status = 1;
       return;
     }

@@ -45,9 +45,10 @@ private:
 /// share because they hold the same slice: packed weights, and mapped runs of the files.
 class WeightStore {
 public:
-  /// Every weight of `table` must be where the header of the bundle's own file says.
+  /// Every weight of the tables must be where the header of the bundle's own file says.
   static Expected<std::shared_ptr<WeightStore>>
-  open(const std::string &folder, const Bundle &bundle, const TaskTable &table);
+  open(const std::string &folder, const Bundle &bundle,
+       const std::vector<const TaskTable *> &tables);
   explicit WeightStore(std::vector<std::shared_ptr<const InputFile>> files)
       : files(std::move(files)) {}
   size_t numFiles() const { return files.size(); }
@@ -119,6 +120,9 @@ struct TaskTime {
   uint64_t calls = 0;
 };
 
+/// Which ends of a collective a task is.
+enum class CollectivePart : uint8_t { Whole, Start, Wait };
+
 class Executor {
 public:
   struct Options {
@@ -143,17 +147,20 @@ public:
   /// same elements only the first writes (`owns`).
   void getOutput(size_t tensor, std::byte *global) const;
   bool owns(size_t tensor) const;
-  /// A tensor's local bytes in the arena, with padding.
-  std::byte *local(size_t tensor) const;
+  /// A tensor's local bytes in the arena, with padding, in one slot.
+  std::byte *local(size_t tensor, uint32_t slot) const;
   uint64_t localBytes(size_t tensor) const;
 
-  /// Walks the table. Allocates nothing but what engines and the transport's library take
-  /// for themselves. An error names the rank and the node;
-  /// `aborted()` tells whether only another rank's failure ended the run.
+  /// Follows the rank's schedule. Allocates nothing but what engines and the transport's
+  /// library take for themselves. An error names the rank and the node; `aborted()` tells
+  /// whether only another rank's failure ended the run.
   Expected<void> run();
   bool aborted() const { return stopped; }
+  /// Where the rank is in the table's mesh.
+  int64_t place() const { return meshPlace; }
 
   const Stage &stage() const { return *program; }
+  /// Of every task, then the waits for every transfer.
   const std::vector<TaskTime> &times() const { return timing; }
   uint64_t packedBytes() const { return packedTotal; }
 
@@ -161,6 +168,8 @@ private:
   Executor(std::shared_ptr<const Stage> stage, std::shared_ptr<WeightStore> weights,
            Transport &transport, Options options);
   struct Op;
+  struct Entry;
+  struct Moving;
   /// A weight of this rank. Tasks read it in the region, where its elements are once they
   /// are fetched, or in the file, if the slice is one aligned run of it.
   struct Weight {
@@ -179,15 +188,27 @@ private:
   Expected<void> fetchRead();
   std::vector<size_t> preparationOrder() const;
   Expected<void> warmUp();
+  Expected<void> warmUpTransfers();
   Expected<void> prepareTask(size_t index);
+  Expected<void> prepareSchedule();
+  Expected<Moving> prepareMoving(schedule::Flight flight);
+  void setSlots(size_t segment, int64_t microBatch);
+  Expected<void> runSegment(size_t segment);
+  Expected<void> runEntry(const Entry &entry);
+  bool begin(const Moving &moving) noexcept;
+  bool waitFor(const Moving &moving) noexcept;
+  void record(size_t time) noexcept;
+  void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
   std::string weightName(const TaskView &task, size_t operand) const;
   Expected<void *> packWeight(const onednn::Call &call, const TaskView &task,
                               size_t operand);
-  std::string where(size_t task) const;
+  /// A task, or behind the last one a transfer.
+  std::string where(size_t index) const;
   Error failureOf(size_t task) const;
   bool step(Op &op) noexcept;
+  bool communicate(Op &op, int call, CollectivePart part) noexcept;
 
   std::shared_ptr<const Stage> program;
   std::shared_ptr<WeightStore> store;
@@ -201,11 +222,23 @@ private:
   std::vector<SliceCopy> slices;    ///< per tensor
   std::vector<bool> ownsTensor;
   std::map<const onednn::Call *, std::unique_ptr<onednn::Call::Frame>> frames;
+  int64_t meshPlace = 0;
   std::vector<Op> ops;
+  std::vector<Entry> entries; ///< the rank's schedule
+  /// By segment: operands whose address depends on the micro-batch.
+  struct Slotted {
+    size_t op, operand;
+    std::byte *first;
+    uint64_t stride;
+    uint32_t slots;
+  };
+  std::vector<std::vector<Slotted>> slotted;
   std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;
   partita_status status{}; ///< what kernels leave word in
   bool stopped = false;
+  int inFlight = 0; ///< calls that were started and not waited for
+  double lastTime = 0;
 };
 
 } // namespace partita::runtime

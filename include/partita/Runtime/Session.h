@@ -52,10 +52,10 @@ public:
   /// Reads the bundle, starts the ranks and loads the weights.
   static Expected<std::unique_ptr<Session>> load(const std::string &folder,
                                                  const SessionOptions &options);
-  /// The same from parts, for tests.
-  static Expected<std::unique_ptr<Session>> start(std::shared_ptr<const Stage> stage,
-                                                  std::shared_ptr<WeightStore> weights,
-                                                  const SessionOptions &options);
+  /// The same from parts, for tests: the programs of the run.
+  static Expected<std::unique_ptr<Session>>
+  start(std::vector<std::shared_ptr<const Stage>> stages,
+        std::shared_ptr<WeightStore> weights, const SessionOptions &options);
   ~Session();
 
   const std::vector<TensorInfo> &inputs() const;

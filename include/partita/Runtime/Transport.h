@@ -2,7 +2,9 @@
 //
 // A transport moves data between the ranks of one run. Collectives are prepared at load
 // in the order of the task table, which is the same on every rank, and run later any
-// number of times without allocating.
+// number of times without allocating. Several may be in flight at once, each on its own
+// handle: starts are in one order per group of ranks, waits in any, as whoever waits does
+// its share of everything that it has started.
 //
 // All collectives that do not reduce are one thing: a list of strided pieces that this
 // rank takes from the source buffers of others (Pull). What it must send follows from
@@ -62,8 +64,11 @@ struct Collective {
   }
 };
 
-/// The collective of `task` (a checked one of `table`) as `rank` sees it.
+/// The collective of `task` (a checked one of `table`) as `rank` sees it, a rank of the
+/// run that has a place in the table's mesh.
 Collective describeCollective(const TaskTable &table, const TaskView &task, int64_t rank);
+/// A transfer of `table` as a rank of the run sees it, at either end.
+Collective describeTransfer(const TaskTable &table, size_t transfer, int64_t rank);
 
 /// Equal for tasks, of whichever tables, that are the same collective on every rank.
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
@@ -86,14 +91,29 @@ public:
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Prepares the collective of a task; called on all ranks in the same order. Returns a
-  /// handle.
+  /// Prepares the collective of a task, to run on the task's handle; called on all ranks
+  /// in the same order. Returns the number of the call; calls that are the same
+  /// collective on the same handle have one.
   virtual Expected<int> prepare(const TaskTable &table, const TaskView &task) = 0;
+  /// Likewise a transfer of the table for one micro-batch; called on all ranks of both
+  /// programs. Calls that are different micro-batches may be in flight together.
+  virtual Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                        int64_t microBatch) = 0;
   /// Whether transfers make, when they first happen, what later ones use again
   /// (connections, room for messages): then every collective runs once at load.
   virtual bool needsWarmUp() const { return false; }
-  /// False if the run was aborted meanwhile.
-  virtual bool run(int handle, const void *source, void *target) noexcept = 0;
+  // These return false if the run was aborted meanwhile, or a transfer failed.
+
+  /// Begins a call whose handle is not in flight. Until it is waited for, the source is
+  /// not written and the target not touched.
+  virtual bool start(int call, const void *source, void *target) noexcept = 0;
+  /// Until a started call is over.
+  virtual bool wait(int call) noexcept = 0;
+  /// Does what can be done of started calls at once, without waiting for anybody.
+  virtual bool progress() noexcept = 0;
+  bool run(int call, const void *source, void *target) noexcept {
+    return start(call, source, target) && wait(call);
+  }
   /// Waits for all ranks. False if aborted.
   virtual bool barrier() noexcept = 0;
   /// Sends `bytes` to rank 0; on rank 0 receives from `from`. Used for outputs only.

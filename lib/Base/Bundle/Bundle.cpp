@@ -35,12 +35,12 @@ std::string Bundle::json() const {
   for (const WeightFile &file : weightFiles)
     files.push_back(
         {{"path", file.path}, {"size", file.size}, {"modified_ns", file.modified}});
-  ordered_json root = {{"format", bundleFormat},   {"partita", partitaVersion()},
-                       {"model", model},           {"target", target},
-                       {"target_cpu", targetCpu},  {"cpu_features", cpuFeatures},
-                       {"threads", threads},       {"mesh", mesh.str()},
-                       {"ranks", mesh.numRanks()}, {"entries", entryList},
-                       {"inputs", inputs},         {"weight_files", files}};
+  ordered_json root = {{"format", bundleFormat},  {"partita", partitaVersion()},
+                       {"model", model},          {"target", target},
+                       {"target_cpu", targetCpu}, {"cpu_features", cpuFeatures},
+                       {"threads", threads},      {"mesh", mesh.str()},
+                       {"ranks", numRanks()},     {"entries", entryList},
+                       {"inputs", inputs},        {"weight_files", files}};
   return root.dump(2) + "\n";
 }
 
@@ -218,14 +218,16 @@ Expected<Bundle> partita::readBundle(const std::string &folder) {
   if (!parsed)
     return root->error("mesh: " + parsed.error().message);
   bundle.mesh = std::move(*parsed);
-  if (bundle.numRanks() != ranks)
-    return root->error("ranks is " + std::to_string(ranks) + ", the mesh has " +
-                       std::to_string(bundle.numRanks()));
   auto entries = readList<BundleEntry>(*root, "entries", readEntry);
   if (!entries)
     return tl::unexpected(entries.error());
   if (entries->empty())
     return root->error("the bundle has no entry point");
+  if (entries->front().stages.size() > 1 && ranks > 1 && ranks < (1 << 20))
+    bundle.ranks = ranks;
+  if (bundle.numRanks() != ranks)
+    return root->error("ranks is " + std::to_string(ranks) + ", the mesh has " +
+                       std::to_string(bundle.numRanks()));
   auto files = readList<WeightFile>(*root, "weight_files", readWeightFile);
   if (!files)
     return tl::unexpected(files.error());

@@ -202,6 +202,7 @@ void check(Ranges &r, const Repad &p) {
 }
 void check(Ranges &r, const ToPartial &p) { r.size("count", p.count); }
 void check(Ranges &r, const Fill &p) { r.size("count", p.count); }
+void check(Ranges &, const Wait &) {}
 
 using NeedList = Expected<std::vector<OperandNeed>>;
 
@@ -321,6 +322,10 @@ NeedList needsOf(const ToPartial &p, int64_t) {
 }
 NeedList needsOf(const Fill &p, int64_t) {
   return Needs(p.dtype).add({p.count}).finish();
+}
+// The call that is waited for has been looked at.
+NeedList needsOf(const Wait &, int64_t) {
+  return std::vector<OperandNeed>{{0, false}, {0, false}};
 }
 
 template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {

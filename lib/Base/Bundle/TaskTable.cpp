@@ -3,17 +3,17 @@
 
 #include "partita/Base/Scalar.h"
 
+#include <algorithm>
 #include <bit>
 #include <flatbuffers/minireflect.h>
 
 using namespace partita;
 
 static constexpr std::string_view kindNames[] = {
-    "kernel",     "matmul",     "conv",       "conv-transpose",
-    "pool",       "all-reduce", "all-gather", "reduce-scatter",
-    "all-to-all", "permute",    "broadcast",  "exchange",
-    "halo",       "slice",      "mask",       "copy",
-    "repad",      "to-partial", "fill"};
+    "kernel",     "matmul",     "conv",           "conv-transpose", "pool",
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",     "permute",
+    "broadcast",  "exchange",   "halo",           "slice",          "mask",
+    "copy",       "repad",      "to-partial",     "fill",           "wait"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
@@ -126,8 +126,10 @@ static uint32_t indexOf(Map &map, Key key, List &list, const Value &value) {
   return found->second;
 }
 
-uint32_t TaskTableBuilder::addBuffer(Space space, uint64_t offset, uint64_t bytes) {
-  buffers.emplace_back(offset, bytes, 0, static_cast<fb::Space>(space));
+uint32_t TaskTableBuilder::addBuffer(Space space, uint64_t offset, uint64_t bytes,
+                                     uint64_t slotStride, uint32_t slots) {
+  buffers.emplace_back(offset, bytes, slotStride, static_cast<fb::Space>(space));
+  slotCounts.push_back(slots);
   return static_cast<uint32_t>(buffers.size() - 1);
 }
 
@@ -152,6 +154,20 @@ uint32_t TaskTableBuilder::addLayout(const Layout &layout) {
 uint32_t TaskTableBuilder::addTask(TaskSpec task) {
   tasks.push_back(std::move(task));
   return static_cast<uint32_t>(tasks.size() - 1);
+}
+
+void TaskTableBuilder::addSegment(SegmentSpec segment) {
+  segments.emplace_back(std::move(segment), tasks.size());
+}
+
+uint32_t TaskTableBuilder::addTransfer(TransferSpec transfer) {
+  uint32_t layout = addLayout(transfer.layout);
+  transfers.emplace_back(std::move(transfer), layout);
+  return static_cast<uint32_t>(transfers.size() - 1);
+}
+
+void TaskTableBuilder::addSchedule(schedule::Schedule schedule) {
+  schedules.push_back(std::move(schedule));
 }
 
 void TaskTableBuilder::setMemory(uint64_t arena, uint64_t weights, uint64_t packed) {
@@ -208,16 +224,57 @@ struct Writer {
     auto values = out.CreateVector(t.rankValues);
     // The union counts from 1: 0 is none.
     auto kind = static_cast<fb::Params>(t.params.index() + 1);
-    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params));
+    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params),
+                          t.handle);
+  }
+
+  auto axesOf(const Mesh &mesh) {
+    return each(mesh.axes(), [&](const Mesh::Axis &axis) {
+      return fb::CreateMeshAxis(out, text(axis.name), axis.size);
+    });
+  }
+
+  Offset<fb::Transfer> transfer(const TransferSpec &t, uint32_t layoutNumber) {
+    auto name = text(t.name);
+    auto mesh = axesOf(t.peerMesh);
+    auto ranks = out.CreateVector(t.peerRanks);
+    return fb::CreateTransfer(out, name, t.number, static_cast<uint8_t>(t.type), t.sends,
+                              t.once, t.buffer, layoutNumber, mesh, ranks,
+                              layout(t.peerLayout));
+  }
+
+  auto flights(const std::vector<schedule::Flight> &list) {
+    std::vector<fb::Flight> records;
+    for (schedule::Flight f : list)
+      records.emplace_back(static_cast<uint32_t>(f.transfer),
+                           static_cast<uint32_t>(f.microBatch));
+    return out.CreateVectorOfStructs(records);
+  }
+
+  Offset<fb::Schedule> schedule(const schedule::Schedule &s) {
+    auto entries = each(s.entries, [&](const schedule::Entry &e) {
+      auto waits = flights(e.waits);
+      return fb::CreateEntry(out, static_cast<int32_t>(e.segment),
+                             static_cast<uint32_t>(e.microBatch), waits,
+                             flights(e.starts));
+    });
+    return fb::CreateSchedule(
+        out, out.CreateVector(std::vector<int32_t>(s.ranks.begin(), s.ranks.end())),
+        entries);
+  }
+
+  Offset<fb::Segment> segment(const SegmentSpec &s, std::span<const TaskSpec> tasks) {
+    auto list = each(tasks, [&](const TaskSpec &t) { return task(t); });
+    auto name = text(s.name);
+    auto reads = out.CreateVector(s.reads);
+    return fb::CreateSegment(out, name, list, s.once, reads, out.CreateVector(s.writes));
   }
 };
 } // namespace
 
 std::string TaskTableBuilder::finish() const {
   Writer w;
-  auto axes = w.each(mesh.axes(), [&](const Mesh::Axis &axis) {
-    return fb::CreateMeshAxis(w.out, w.text(axis.name), axis.size);
-  });
+  auto axes = w.axesOf(mesh);
   auto layoutList = w.each(layouts, [&](const Layout &l) { return w.layout(l); });
   auto places = w.out.CreateVectorOfStructs(buffers);
   auto next = tensorLayouts.begin();
@@ -229,13 +286,29 @@ std::string TaskTableBuilder::finish() const {
     return fb::CreateRankValue(w.out, v.kind, v.size, v.block, list,
                                w.out.CreateVector(v.listed));
   });
-  auto taskList = w.each(tasks, [&](const TaskSpec &t) { return w.task(t); });
-  auto request = fb::CreateSegment(w.out, w.text("request"), taskList);
-  auto segments = w.out.CreateVector(&request, 1);
-  fb::FinishTaskTableBuffer(w.out,
-                            fb::CreateTaskTable(w.out, axes, arenaBytes, weightBytes,
-                                                packedBytes, layoutList, places,
-                                                tensorList, symbols, values, segments));
+  auto pieces = segments;
+  if (pieces.empty() || pieces[0].second != 0)
+    pieces.insert(pieces.begin(), {{.name = "request"}, 0});
+  pieces.push_back({{}, tasks.size()});
+  std::vector<Offset<fb::Segment>> segmentList;
+  for (size_t i = 0; i + 1 < pieces.size(); ++i)
+    segmentList.push_back(w.segment(
+        pieces[i].first, std::span(tasks).subspan(
+                             pieces[i].second, pieces[i + 1].second - pieces[i].second)));
+  auto segmentVector = w.out.CreateVector(segmentList);
+  auto name = w.text(program.name);
+  auto ranks = w.out.CreateVector(program.ranks);
+  bool hasSlots = std::ranges::any_of(slotCounts, [](uint32_t n) { return n != 1; });
+  auto slots = w.out.CreateVector(hasSlots ? slotCounts : std::vector<uint32_t>());
+  auto transferList =
+      w.each(transfers, [&](const auto &t) { return w.transfer(t.first, t.second); });
+  auto scheduleList =
+      w.each(schedules, [&](const schedule::Schedule &s) { return w.schedule(s); });
+  fb::FinishTaskTableBuffer(
+      w.out, fb::CreateTaskTable(w.out, axes, arenaBytes, weightBytes, packedBytes,
+                                 layoutList, places, tensorList, symbols, values,
+                                 segmentVector, name, program.microBatches, ranks, slots,
+                                 transferList, scheduleList));
   return std::string(reinterpret_cast<const char *>(w.out.GetBufferPointer()),
                      w.out.GetSize());
 }

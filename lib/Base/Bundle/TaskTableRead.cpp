@@ -6,87 +6,32 @@
 // charged to a budget of a few times the blob's size.
 //
 //===----------------------------------------------------------------------===//
-#include "partita/Base/Bundle/TaskTable.h"
+#include "InFlight.h"
+#include "ProgramReader.h"
 
 #include <algorithm>
 #include <cstring>
 
 using namespace partita;
 
-static tl::unexpected<Error> damaged(const std::string &what) {
-  return makeError("the task table is damaged: " + what);
-}
-
-static std::string_view textOf(const flatbuffers::String *text) {
-  return text ? std::string_view(text->c_str(), text->size()) : std::string_view();
-}
-
-/// The entries of a vector that may be absent.
-template <typename T>
-static std::vector<typename flatbuffers::Vector<T>::return_type>
-entriesOf(const flatbuffers::Vector<T> *list) {
-  std::vector<typename flatbuffers::Vector<T>::return_type> out;
-  for (uint32_t i = 0; list && i < list->size(); ++i)
-    out.push_back(list->Get(i));
-  return out;
-}
-
-static AxisList axesOf(const flatbuffers::Vector<const fb::Axis *> *list) {
-  AxisList axes;
-  for (const fb::Axis *axis : entriesOf(list))
-    axes.push_back(flatbuffers::UnPack(*axis));
-  return axes;
-}
-
-class TaskTable::Reader {
+class TaskTable::Reader : RecordReader {
 public:
   Reader(TaskTable &table, const fb::TaskTable &from)
-      : table(table), from(from), budget(4 * 8 * table.words.size()) {}
+      : RecordReader(table.words.size() * 8), table(table), from(from) {}
 
   Expected<void> run() {
     for (auto step : {&Reader::mesh, &Reader::layouts, &Reader::buffers, &Reader::tensors,
                       &Reader::kernels, &Reader::rankValues, &Reader::tasks})
       if (Expected<void> ok = (this->*step)(); !ok)
         return ok;
-    return {};
+    return ProgramReader(table, from).run();
   }
 
 private:
-  /// False once the lists taken together are larger than the blob.
-  template <typename T> bool charge(const flatbuffers::Vector<T> *list) {
-    if (!isAligned(list))
-      return false;
-    constexpr uint64_t each = flatbuffers::IndirectHelper<T>::element_stride;
-    uint64_t bytes = list ? list->size() * each : 0;
-    bool fits = bytes <= budget;
-    budget -= std::min(bytes, budget);
-    return fits;
-  }
-  bool charge(const flatbuffers::Vector<const fb::Axis *> *list) {
-    bool fits = isAligned(list) && (!list || list->size() <= 64);
-    budget -= std::min<uint64_t>(budget, list ? list->size() * sizeof(fb::Axis) : 0);
-    return fits && budget != 0;
-  }
-  static tl::unexpected<Error> tooMuch(const std::string &where) {
-    return damaged(where + ": its lists are larger than the table, or out of place");
-  }
-  /// The verifier looks at where a vector's length lies, not at its elements.
-  template <typename T> static bool isAligned(const flatbuffers::Vector<T> *list) {
-    constexpr size_t alignment = alignof(std::remove_pointer_t<T>);
-    return !list || list->size() == 0 ||
-           reinterpret_cast<uintptr_t>(list->Data()) % alignment == 0;
-  }
-
   Expected<void> mesh() {
-    std::vector<Mesh::Axis> list;
-    for (const fb::MeshAxis *a : entriesOf(from.mesh())) {
-      if (list.size() >= 64 || a->size() < 1 || a->size() > INT32_MAX)
-        return damaged("axis " + std::to_string(list.size()));
-      list.push_back({std::string(textOf(a->name())), a->size()});
-    }
-    Expected<Mesh> mesh = Mesh::create(std::move(list));
+    auto mesh = readMesh(from.mesh());
     if (!mesh)
-      return damaged(mesh.error().message);
+      return tl::unexpected(mesh.error());
     table.meshOfRanks = std::move(*mesh);
     return {};
   }
@@ -104,52 +49,51 @@ private:
     return {};
   }
 
-  /// What verify takes for granted: few enough parts, kinds that there are.
-  bool read(const fb::Layout &l, Layout &layout) {
-    if (!charge(l.dims()) || !charge(l.partial()))
-      return false;
-    for (const fb::Dim *d : entriesOf(l.dims())) {
-      DimLayout &dim = layout.dims.emplace_back();
-      if (!charge(d->factors()))
-        return false;
-      for (const fb::Factor *f : entriesOf(d->factors())) {
-        if (!charge(f->axes()) || !charge(f->blocks()))
-          return false;
-        dim.factors.push_back(
-            {f->size(), f->padded(), axesOf(f->axes()), entriesOf(f->blocks())});
-      }
-    }
-    for (const fb::Partial *p : entriesOf(l.partial())) {
-      if (p->kind() >= PARTITA_NUM_REDUCES || !charge(p->axes()))
-        return false;
-      layout.partial.push_back({static_cast<ReduceKind>(p->kind()), axesOf(p->axes())});
-    }
-    return true;
-  }
-
   Expected<void> buffers() {
     if (!isAligned(from.buffers()))
       return tooMuch("the list of buffers");
     table.memory[0] = from.arena_bytes();
     table.memory[1] = from.weight_bytes();
     table.memory[2] = from.packed_bytes();
+    auto slots = entriesOf(from.slots());
+    if (!charge(from.slots()))
+      return tooMuch("the list of slots");
+    if (!slots.empty() && (!from.buffers() || slots.size() != from.buffers()->size()))
+      return damaged("there are not as many counts of slots as buffers");
     for (const fb::Buffer *b : entriesOf(from.buffers())) {
       std::string where = "buffer " + std::to_string(table.bufferList.size());
       if (b->space() > fb::Space::MAX)
         return damaged(where + " is in an unknown space");
       auto space = static_cast<Space>(b->space());
-      if (space > Space::Weight || b->slot_stride() != 0)
-        return makeError("the task table has slots, or a buffer in space " +
+      if (space > Space::Weight)
+        return makeError("the task table has a buffer in space " +
                          std::string(fb::EnumNameSpace(b->space())) +
                          ", which this runtime does not know (" + where + ")");
-      uint64_t size = space == Space::Arena ? table.arenaBytes() : table.weightBytes();
-      if (b->offset() % PARTITA_BUFFER_ALIGNMENT != 0)
-        return damaged(where + " is not aligned");
-      if (b->offset() > size || b->bytes() > size - b->offset())
-        return damaged(where + " leaves its region of " + std::to_string(size) +
-                       " bytes");
-      table.bufferList.push_back({space, b->offset(), b->bytes()});
+      size_t index = table.bufferList.size();
+      BufferView view{space, b->offset(), b->bytes(), b->slot_stride(),
+                      slots.empty() ? 1 : slots[index]};
+      if (auto ok = buffer(view, where); !ok)
+        return ok;
+      table.bufferList.push_back(view);
     }
+    return {};
+  }
+
+  Expected<void> buffer(const BufferView &b, const std::string &where) {
+    uint64_t size = b.space == Space::Arena ? table.arenaBytes() : table.weightBytes();
+    if (b.offset % PARTITA_BUFFER_ALIGNMENT != 0 ||
+        b.slotStride % PARTITA_BUFFER_ALIGNMENT != 0)
+      return damaged(where + " is not aligned");
+    if (b.offset > size || b.bytes > size - b.offset)
+      return damaged(where + " leaves its region of " + std::to_string(size) + " bytes");
+    if (b.slots == 0 || (b.slots == 1) != (b.slotStride == 0))
+      return damaged(where + " has " + std::to_string(b.slots) + " slots " +
+                     std::to_string(b.slotStride) + " bytes apart");
+    uint64_t others = 0;
+    if (b.slots > 1 && (b.slotStride < b.bytes ||
+                        __builtin_mul_overflow(b.slotStride, b.slots - 1, &others) ||
+                        others > size - b.offset - b.bytes))
+      return damaged(where + ": its slots overlap or leave their region");
     return {};
   }
 
@@ -163,6 +107,8 @@ private:
     uint64_t local = static_cast<uint64_t>(layout.localElements()) * byteWidth(t.type);
     if (t.buffer >= table.bufferList.size() || table.bufferList[t.buffer].bytes < local)
       return damaged(where + ": its buffer is too small");
+    if (t.role == Role::Weight && table.bufferList[t.buffer].slots != 1)
+      return damaged(where + ": a weight has slots");
     if (t.role == Role::Weight && t.fileBytes != bytes)
       return damaged(where + ": " + std::to_string(t.fileBytes) + " bytes in the file, " +
                      std::to_string(bytes) + " by its shape");
@@ -195,6 +141,9 @@ private:
                       t->file_offset(),
                       t->file_bytes()};
       where += " (" + std::string(view.name.substr(0, 256)) + ")";
+      if (view.buffer < table.bufferList.size())
+        if (uint32_t slots = table.bufferList[view.buffer].slots; slots > 1)
+          view.shape.insert(view.shape.begin(), slots);
       if (Expected<void> ok = tensor(view, where); !ok)
         return ok;
       table.tensors.push_back(std::move(view));
@@ -244,21 +193,53 @@ private:
   }
 
   Expected<void> tasks() {
-    if (!from.segments() || from.segments()->size() != 1)
-      return makeError("the task table has " +
-                       std::to_string(from.segments() ? from.segments()->size() : 0) +
-                       " segments, this runtime runs one");
-    for (const fb::Task *t : entriesOf(from.segments()->Get(0)->tasks())) {
-      std::string where = "task " + std::to_string(table.tasks.size());
-      TaskView view;
-      if (Expected<void> ok = take(*t, where, view); !ok)
+    if (!charge(from.segments()))
+      return tooMuch("the segments");
+    if (!from.segments() || from.segments()->size() == 0)
+      return damaged("it has no segment");
+    for (const fb::Segment *s : entriesOf(from.segments()))
+      if (Expected<void> ok = segment(*s); !ok)
         return ok;
-      where += " (" + std::string(view.source.substr(0, 256)) + ", " +
-               std::string(name(view.kind())) + ")";
-      if (Expected<void> ok = task(view, where); !ok)
+    return {};
+  }
+
+  Expected<void> segment(const fb::Segment &s) {
+    std::string where = "segment '" + std::string(textOf(s.name()).substr(0, 256)) + "'";
+    if (!charge(s.tasks()) || !charge(s.reads()) || !charge(s.writes()))
+      return tooMuch(where);
+    SegmentView segment{textOf(s.name()), table.tasks.size(), 0, s.once(), {}, {}};
+    for (uint32_t buffer : entriesOf(s.reads()))
+      segment.reads.push_back(buffer);
+    for (uint32_t buffer : entriesOf(s.writes()))
+      segment.writes.push_back(buffer);
+    for (const auto *list : {&segment.reads, &segment.writes})
+      for (int64_t buffer : *list)
+        if (static_cast<size_t>(buffer) >= table.bufferList.size())
+          return damaged(where + " has no buffer " + std::to_string(buffer));
+    InFlight flights(table.bufferList, s.tasks() ? s.tasks()->size() : 0);
+    for (const fb::Task *t : entriesOf(s.tasks()))
+      if (Expected<void> ok = next(*t, flights); !ok)
         return ok;
-      table.tasks.push_back(std::move(view));
-    }
+    if (Expected<void> ok = flights.end(); !ok)
+      return damaged(where + ": " + ok.error().message);
+    segment.numTasks = table.tasks.size() - segment.firstTask;
+    table.segmentList.push_back(std::move(segment));
+    return {};
+  }
+
+  Expected<void> next(const fb::Task &t, InFlight &flights) {
+    std::string where = "task " + std::to_string(table.tasks.size());
+    TaskView view;
+    if (Expected<void> ok = take(t, where, view); !ok)
+      return ok;
+    where += " (" + std::string(view.source.substr(0, 256)) + ", " +
+             std::string(name(view.kind())) + ")";
+    if (Expected<void> ok = task(view, where); !ok)
+      return ok;
+    if (Expected<void> ok = flights.next(view); !ok)
+      return damaged(where + ": " + ok.error().message);
+    table.handles = std::max(table.handles, view.handle + 1);
+    table.tasks.push_back(std::move(view));
     return {};
   }
 
@@ -266,6 +247,7 @@ private:
     if (!charge(t.operands()) || !charge(t.rank_values()))
       return tooMuch(where);
     view.source = textOf(t.source());
+    view.handle = t.handle();
     if (t.operands())
       view.operands = {t.operands()->data(), t.operands()->size()};
     if (t.rank_values())
@@ -398,7 +380,6 @@ private:
 
   TaskTable &table;
   const fb::TaskTable &from;
-  uint64_t budget; ///< bytes of lists that may still come: sharing is for names only
 };
 
 int64_t TaskTable::rankValue(size_t index, int64_t rank) const {

@@ -1,5 +1,5 @@
 //===- Collective.cpp - Collectives as lists of pieces --------------------===//
-#include "partita/Base/Layout/Layout.h"
+#include "partita/Base/Layout/Transfer.h"
 #include "partita/Runtime/Transport.h"
 
 #include <algorithm>
@@ -15,6 +15,32 @@ static std::vector<int32_t> membersOf(const Mesh &mesh, int64_t rank,
   for (int64_t r : mesh.group(rank, axes))
     out.push_back(static_cast<int32_t>(r));
   return out;
+}
+
+/// A pull for every box that is a product of runs, one per dim, from `dim` on.
+static void appendBoxes(const std::vector<std::vector<ExchangeRun>> &common,
+                        const std::vector<int64_t> &source,
+                        const std::vector<int64_t> &target, int64_t width, size_t dim,
+                        const Pull &pull, std::vector<Pull> &out) {
+  if (dim == common.size()) {
+    out.push_back(pull);
+    return;
+  }
+  int64_t sourceStride = width, targetStride = width;
+  for (size_t d = dim + 1; d < common.size(); ++d) {
+    sourceStride *= source[d];
+    targetStride *= target[d];
+  }
+  for (const ExchangeRun &run : common[dim]) {
+    Pull next = pull;
+    next.sourceOffset += run.before * sourceStride;
+    next.targetOffset += run.after * targetStride;
+    if (dim + 1 == common.size())
+      next.run = run.length * width;
+    else
+      next.dims.push_back({run.length, sourceStride, targetStride});
+    appendBoxes(common, source, target, width, dim + 1, next, out);
+  }
 }
 
 namespace {
@@ -160,7 +186,7 @@ struct Describer {
 
   /// The part of the global box that both have: per dim the intersections of runs.
   void pullFrom(int32_t peer, const Layout &before, const Wanted &wanted) {
-    std::vector<std::vector<std::array<int64_t, 3>>> common; // source, target, length
+    std::vector<std::vector<ExchangeRun>> common;
     for (size_t d = 0; d < before.dims.size(); ++d) {
       common.emplace_back();
       for (const DimRun &s : dimRuns(mesh(), before.dims[d], peer))
@@ -173,7 +199,7 @@ struct Describer {
         }
     }
     Pull pull{peer, 0, 0, {}, width()};
-    boxes(common, before.localShape(), wanted.shape, 0, pull);
+    appendBoxes(common, before.localShape(), wanted.shape, width(), 0, pull, out.pulls);
   }
 
   /// What the runs leave out, as disjoint boxes: in dim `dim` a gap and everything of the
@@ -199,30 +225,6 @@ struct Describer {
     }
     gap(wanted.shape[dim]);
   }
-
-  void boxes(const std::vector<std::vector<std::array<int64_t, 3>>> &common,
-             const std::vector<int64_t> &source, const std::vector<int64_t> &target,
-             size_t dim, const Pull &pull) {
-    if (dim == common.size()) {
-      out.pulls.push_back(pull);
-      return;
-    }
-    int64_t sourceStride = width(), targetStride = width();
-    for (size_t d = dim + 1; d < common.size(); ++d) {
-      sourceStride *= source[d];
-      targetStride *= target[d];
-    }
-    for (const auto &[from, to, length] : common[dim]) {
-      Pull next = pull;
-      next.sourceOffset += from * sourceStride;
-      next.targetOffset += to * targetStride;
-      if (dim + 1 == common.size())
-        next.run = length * width();
-      else
-        next.dims.push_back({length, sourceStride, targetStride});
-      boxes(common, source, target, dim + 1, next);
-    }
-  }
 };
 
 /// Drops dims of one element and folds inner dims that continue the run.
@@ -237,9 +239,56 @@ void simplify(Pull &pull) {
 
 } // namespace
 
+/// From places in the table's mesh to ranks of the run; pulls as they are best run.
+static void finish(Collective &c) {
+  for (Pull &pull : c.pulls)
+    simplify(pull);
+  std::erase_if(c.pulls, [](const Pull &pull) {
+    int64_t bytes = pull.run;
+    for (const PullDim &dim : pull.dims)
+      bytes *= dim.count;
+    return bytes == 0;
+  });
+}
+
+Collective runtime::describeTransfer(const TaskTable &table, size_t transfer,
+                                     int64_t rank) {
+  const TransferView &t = table.transfers()[transfer];
+  TransferEnd own{table.mesh(), table.layout(t.layout)};
+  TransferEnd peer{t.peerMesh, t.peerLayout};
+  auto ownRank = [&](int64_t place) {
+    return static_cast<int32_t>(table.worldRank(place));
+  };
+  auto peerRank = [&](int64_t place) { return t.peerRanks[static_cast<size_t>(place)]; };
+  Collective c;
+  c.kind = TaskKind::Exchange;
+  c.type = t.type;
+  c.members = t.peerRanks;
+  for (int64_t place = 0; place < own.mesh.numRanks(); ++place)
+    c.members.push_back(ownRank(place));
+  std::sort(c.members.begin(), c.members.end());
+  c.me = static_cast<int32_t>(std::find(c.members.begin(), c.members.end(), rank) -
+                              c.members.begin());
+  // The rank's place at the receiving end, if it is there.
+  const TransferEnd &from = t.sends ? own : peer, &to = t.sends ? peer : own;
+  int64_t place = t.sends ? std::find(t.peerRanks.begin(), t.peerRanks.end(), rank) -
+                                t.peerRanks.begin()
+                          : table.placeOf(rank);
+  if (place < 0 || place >= to.mesh.numRanks())
+    return c;
+  auto width = static_cast<int64_t>(byteWidth(t.type));
+  for (const ExchangeBlock &block : transferBlocks(from, to, place)) {
+    Pull pull{t.sends ? ownRank(block.peer) : peerRank(block.peer), 0, 0, {}, width};
+    appendBoxes(block.dims, from.layout.localShape(), to.layout.localShape(), width, 0,
+                pull, c.pulls);
+  }
+  finish(c);
+  return c;
+}
+
 Collective runtime::describeCollective(const TaskTable &table, const TaskView &task,
                                        int64_t rank) {
-  Describer d{table, rank, {}};
+  Describer d{table, table.placeOf(rank), {}};
   d.out.kind = task.kind();
   std::visit(
       [&](const auto &p) {
@@ -247,14 +296,11 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
           d.describe(p);
       },
       task.params);
+  for (int32_t &member : d.out.members)
+    member = static_cast<int32_t>(table.worldRank(member));
   for (Pull &pull : d.out.pulls)
-    simplify(pull);
-  std::erase_if(d.out.pulls, [](const Pull &pull) {
-    int64_t bytes = pull.run;
-    for (const PullDim &dim : pull.dims)
-      bytes *= dim.count;
-    return bytes == 0;
-  });
+    pull.peer = static_cast<int32_t>(table.worldRank(pull.peer));
+  finish(d.out);
   return std::move(d.out);
 }
 

@@ -18,7 +18,11 @@ Executor::Executor(std::shared_ptr<const Stage> stage,
 Executor::~Executor() = default;
 
 std::string Executor::where(size_t index) const {
-  const TaskView &task = program->table().task(index);
+  const TaskTable &table = program->table();
+  if (index >= table.numTasks())
+    return "rank " + std::to_string(transport.rank()) + ", transfer '" +
+           std::string(table.transfers()[index - table.numTasks()].name) + "'";
+  const TaskView &task = table.task(index);
   return "rank " + std::to_string(transport.rank()) + ", node '" +
          std::string(task.source) + "' (" + std::string(name(task.kind())) + ")";
 }
@@ -30,9 +34,11 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   std::unique_ptr<Executor> executor(
       new Executor(std::move(stage), std::move(weights), transport, options));
   const TaskTable &table = executor->program->table();
-  if (table.mesh().numRanks() != transport.size())
-    return makeError("the bundle is for " + std::to_string(table.mesh().numRanks()) +
-                     " ranks, the run has " + std::to_string(transport.size()));
+  executor->meshPlace = table.placeOf(transport.rank());
+  if (executor->meshPlace < 0)
+    return makeError("rank " + std::to_string(transport.rank()) + " of " +
+                     std::to_string(transport.size()) + " has no place in mesh " +
+                     table.mesh().str());
   onednn::setThreads(options.threads);
   options.progress->step(RankProgress::Loading, 0);
   if (auto ok = executor->allocate(); !ok)
@@ -45,11 +51,14 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
+  executor->prepareWaits();
+  if (auto ok = executor->prepareSchedule(); !ok)
+    return tl::unexpected(ok.error());
   if (auto ok = executor->fetchRead(); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
     return tl::unexpected(ok.error());
-  executor->timing.resize(table.numTasks());
+  executor->timing.resize(table.numTasks() + table.transfers().size());
   options.progress->step(RankProgress::Idle, 0);
   return executor;
 }
@@ -75,7 +84,7 @@ Expected<void> Executor::allocate() {
 
 Expected<void> Executor::prepareTensors() {
   const TaskTable &table = program->table();
-  int rank = transport.rank();
+  int64_t rank = meshPlace;
   for (size_t i = 0; i < table.numTensors(); ++i) {
     const TensorView &t = table.tensor(i);
     const Layout &layout = table.layoutOf(t);
@@ -88,25 +97,44 @@ Expected<void> Executor::prepareTensors() {
     ownsTensor.push_back(first);
     if (t.role == Role::Weight)
       if (auto ok = addWeight(i); !ok)
-        return makeError("rank " + std::to_string(rank) + ", weight '" +
+        return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
                          std::string(t.name) + "': " + ok.error().message);
   }
   placeWeights();
   return {};
 }
 
+namespace {
+/// A tensor of the request, slot by slot.
+struct Slots {
+  uint32_t count;
+  uint64_t bytes; ///< of the whole tensor in one
+
+  Slots(const TaskTable &table, size_t tensor) {
+    const TensorView &t = table.tensor(tensor);
+    count = table.buffers()[t.buffer].slots;
+    bytes = static_cast<uint64_t>(elementCount(t.shape)) * byteWidth(t.type) / count;
+  }
+};
+} // namespace
+
 void Executor::setInput(size_t tensor, const std::byte *global) {
-  slices[tensor].toLocal(global, local(tensor));
+  Slots slots(program->table(), tensor);
+  for (uint32_t s = 0; s < slots.count; ++s)
+    slices[tensor].toLocal(global + s * slots.bytes, local(tensor, s));
 }
 
 void Executor::getOutput(size_t tensor, std::byte *global) const {
-  slices[tensor].toGlobal(local(tensor), global);
+  Slots slots(program->table(), tensor);
+  for (uint32_t s = 0; s < slots.count; ++s)
+    slices[tensor].toGlobal(local(tensor, s), global + s * slots.bytes);
 }
 
 bool Executor::owns(size_t tensor) const { return ownsTensor[tensor]; }
 
-std::byte *Executor::local(size_t tensor) const {
-  return address[program->table().tensor(tensor).buffer];
+std::byte *Executor::local(size_t tensor, uint32_t slot) const {
+  uint32_t buffer = program->table().tensor(tensor).buffer;
+  return address[buffer] + slot * program->table().buffers()[buffer].slotStride;
 }
 
 uint64_t Executor::localBytes(size_t tensor) const { return slices[tensor].localBytes(); }
@@ -143,20 +171,36 @@ Expected<void> Executor::prepareTask(size_t index) {
   for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
   for (uint32_t value : task.rankValues)
-    op.scalars.push_back(program->table().rankValue(value, transport.rank()));
+    op.scalars.push_back(program->table().rankValue(value, meshPlace));
   if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
     op.work = program->kernel(kernel->kernel);
     return {};
   }
   if (isEngineCall(task.kind()))
     return prepareEngine(op, task);
+  if (task.kind() == TaskKind::Wait)
+    return {}; // see prepareWaits
   if (!isCollective(task.kind()))
     return prepareLocal(op, task);
-  auto handle = transport.prepare(program->table(), task);
-  if (!handle)
-    return tl::unexpected(handle.error());
-  op.work = CollectiveWork{*handle};
+  auto call = transport.prepare(program->table(), task);
+  if (!call)
+    return tl::unexpected(call.error());
+  op.work = CollectiveWork{*call, task.handle == 0 ? CollectivePart::Whole
+                                                   : CollectivePart::Start};
   return {};
+}
+
+/// A wait is for the call that its handle was last started with.
+void Executor::prepareWaits() {
+  const TaskTable &table = program->table();
+  std::vector<int> calls(table.numHandles());
+  for (Op &op : ops) {
+    const TaskView &task = table.task(op.index);
+    if (task.handle != 0)
+      calls[task.handle] = std::get_if<CollectiveWork>(&op.work)->call;
+    if (auto *wait = std::get_if<task::Wait>(&task.params))
+      op.work = CollectiveWork{calls[wait->handle], CollectivePart::Wait};
+  }
 }
 
 /// Runs every distinct call and collective once: some primitives generate their code when
@@ -164,17 +208,36 @@ Expected<void> Executor::prepareTask(size_t index) {
 /// take as long as the others. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
   std::set<const onednn::Call *> calls;
-  std::set<int> handles;
+  std::set<int> collectives;
   for (Op &op : ops) {
     auto *engine = std::get_if<EngineWork>(&op.work);
     auto *collective = std::get_if<CollectiveWork>(&op.work);
     bool first = (engine && calls.insert(engine->call.get()).second) ||
                  (collective && transport.needsWarmUp() &&
-                  handles.insert(collective->handle).second);
+                  collectives.insert(collective->call).second);
     options.progress->step(RankProgress::Loading, op.index);
-    if (first && !step(op))
+    if (first && !(collective ? communicate(op, collective->call, CollectivePart::Whole)
+                              : step(op)))
       return tl::unexpected(failureOf(op.index));
   }
+  return warmUpTransfers();
+}
+
+/// One micro-batch of each, all in flight together: programs know them in another order.
+Expected<void> Executor::warmUpTransfers() {
+  if (!transport.needsWarmUp())
+    return {};
+  std::map<size_t, const Moving *> first;
+  for (const Entry &entry : entries)
+    for (const Moving &moving : entry.starts)
+      if (moving.microBatch == 0)
+        first[moving.transfer] = &moving;
+  for (const auto &[transfer, moving] : first)
+    if (!begin(*moving))
+      return tl::unexpected(failureOf(program->table().numTasks() + transfer));
+  for (const auto &[transfer, moving] : first)
+    if (!waitFor(*moving))
+      return tl::unexpected(failureOf(program->table().numTasks() + transfer));
   return {};
 }
 

@@ -15,7 +15,8 @@ struct EngineWork {
 };
 
 struct CollectiveWork {
-  int handle; ///< of the transport
+  int call; ///< of the transport
+  CollectivePart part = CollectivePart::Whole;
 };
 
 /// All local copies are rows: `outer` rows, of which `from` bytes are copied from the
@@ -34,6 +35,21 @@ struct Executor::Op {
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only
   std::variant<partita_kernel_fn, EngineWork, CollectiveWork, RowsWork> work;
+};
+
+/// A transfer of one micro-batch.
+struct Executor::Moving {
+  size_t transfer;
+  int64_t microBatch;
+  int call;
+  std::byte *address; ///< source, or target
+  bool sends;
+};
+
+/// A prepared entry of the schedule.
+struct Executor::Entry {
+  int64_t segment, microBatch;
+  std::vector<Moving> waits, starts;
 };
 
 /// Touches pages to be written at load, so that the first request does not wait for them.

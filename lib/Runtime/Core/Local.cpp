@@ -1,9 +1,14 @@
 //===- Local.cpp - Ranks as threads of one process ------------------------===//
 //
-// Every member publishes its two addresses, all meet, each does its share by reading
-// and writing the others' buffers, all meet again. An all-reduce is split by members:
-// member i reduces part i of all sources and writes it to all targets, so memory is
-// passed over once and an in-place call needs no copy.
+// Members of a collective meet twice. Each publishes its two addresses and arrives; when
+// all have, each does its share by reading and writing the others' buffers, and is done;
+// when all are, the call is over. An all-reduce is split by members: member i reduces
+// part i of all sources and writes it to all targets, so memory is passed over once and
+// an in-place call needs no copy.
+//
+// Nothing of that waits for anybody but Transport::wait: several calls may be in flight,
+// and who waits for one does its share of all. A waiting rank sleeps on its own bell,
+// which rings whenever a call that it takes part in comes to a meeting.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Transport.h"
@@ -11,6 +16,7 @@
 #include <atomic>
 #include <climits>
 #include <ctime>
+#include <deque>
 #include <linux/futex.h>
 #include <map>
 #include <mutex>
@@ -40,68 +46,51 @@ struct alignas(64) Slot {
   std::byte *target = nullptr;
 };
 
-struct alignas(64) Barrier {
-  std::atomic<uint32_t> arrived{0};
-  alignas(64) std::atomic<uint32_t> generation{0};
-  std::atomic<uint32_t> sleepers{0};
-
-  /// A waiting rank spins `spins` times, then sleeps in the kernel, where an abort is
-  /// noticed within 50 ms. It never yields: a scheduler that shares out deadlines lets a
-  /// thread that yields often wait for seconds behind programs that compute.
-  bool wait(uint32_t members, int spins, const std::atomic<bool> &aborted) {
-    uint32_t seen = generation.load();
-    if (arrived.fetch_add(1) + 1 == members) {
-      arrived.store(0);
-      generation.fetch_add(1);
-      if (sleepers.load() != 0)
-        ::syscall(SYS_futex, &generation, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr,
-                  0);
-      return !aborted.load(std::memory_order_relaxed);
-    }
-    for (int i = 0; i < spins; ++i) {
-      if (generation.load(std::memory_order_acquire) != seen)
-        return true;
-      pauseCpu();
-    }
-    return sleep(seen, aborted);
-  }
-
-private:
-  bool sleep(uint32_t seen, const std::atomic<bool> &aborted) {
-    sleepers.fetch_add(1);
-    timespec slice{0, 50'000'000};
-    while (generation.load() == seen && !aborted.load())
-      ::syscall(SYS_futex, &generation, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
-    sleepers.fetch_sub(1);
-    return generation.load() != seen;
-  }
-};
-
-struct Group {
+/// Where the members of a group meet for the calls of one handle, one call after the
+/// other. The counts only grow (and wrap): call k is met when one has reached k ·
+/// members.
+struct Meeting {
+  std::vector<int32_t> members; ///< ranks
   std::vector<Slot> slots;
-  Barrier barrier;
-  explicit Group(size_t members) : slots(members) {}
+  alignas(64) std::atomic<uint32_t> arrived{0};
+  alignas(64) std::atomic<uint32_t> done{0};
+  explicit Meeting(const std::vector<int32_t> &members)
+      : members(members), slots(members.size()) {}
 };
+
+/// What a rank sleeps on.
+struct alignas(64) Bell {
+  std::atomic<uint32_t> rings{0};
+  std::atomic<uint32_t> asleep{0};
+
+  void ring() {
+    rings.fetch_add(1);
+    if (asleep.load() != 0)
+      ::syscall(SYS_futex, &rings, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  }
+};
+
+bool reached(const std::atomic<uint32_t> &count, uint32_t wanted) {
+  return static_cast<int32_t>(count.load() - wanted) >= 0;
+}
 
 } // namespace
 
 struct LocalTeam::Shared {
+  explicit Shared(int size) : size(size), bells(static_cast<size_t>(size)) {}
   int size = 1;
   int spins = 0;
   std::atomic<bool> aborted{false};
-  std::mutex lock; ///< of `groups`, taken at load only
-  std::map<std::vector<int32_t>, std::unique_ptr<Group>> groups;
-  std::unique_ptr<Group> everyone;
+  std::vector<Bell> bells; ///< by rank
+  std::mutex lock;         ///< of `meetings`, taken at load only
+  std::map<std::pair<uint64_t, std::vector<int32_t>>, std::unique_ptr<Meeting>> meetings;
 
-  Group *group(const std::vector<int32_t> &members) {
+  Meeting *meeting(uint64_t handle, const std::vector<int32_t> &members) {
     std::lock_guard guard(lock);
-    auto &entry = groups[members];
+    auto &entry = meetings[{handle, members}];
     if (!entry)
-      entry = std::make_unique<Group>(members.size());
+      entry = std::make_unique<Meeting>(members);
     return entry.get();
-  }
-  bool meet(Group &group) {
-    return group.barrier.wait(static_cast<uint32_t>(group.slots.size()), spins, aborted);
   }
 };
 
@@ -109,61 +98,170 @@ namespace {
 
 class LocalTransport : public Transport {
 public:
-  LocalTransport(LocalTeam::Shared &team, int rank) : team(team), self(rank) {}
+  LocalTransport(LocalTeam::Shared &team, int rank) : team(team), self(rank) {
+    std::vector<int32_t> all;
+    for (int r = 0; r < team.size; ++r)
+      all.push_back(r);
+    everyone.meeting = team.meeting(UINT64_MAX, all);
+  }
   int rank() const override { return self; }
   int size() const override { return team.size; }
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
     auto [it, fresh] =
-        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
-    if (fresh) {
-      Collective c = describeCollective(table, task, self);
-      Group *group = team.group(c.members);
-      std::vector<int32_t> place(c.pulls.size());
-      for (size_t i = 0; i < c.pulls.size(); ++i)
-        for (size_t m = 0; m < c.members.size(); ++m)
-          if (c.members[m] == c.pulls[i].peer)
-            place[i] = static_cast<int32_t>(m);
-      size_t n = c.members.size();
-      prepared.push_back({std::move(c), group, std::move(place),
-                          std::vector<const void *>(n), std::vector<void *>(n)});
-    }
+        known.emplace(std::pair(uint64_t(task.handle), collectiveKey(table, task)),
+                      static_cast<int>(prepared.size()));
+    if (fresh)
+      add(task.handle, describeCollective(table, task, self));
     return it->second;
   }
 
-  bool run(int handle, const void *source, void *target) noexcept override {
-    Prepared &p = prepared[static_cast<size_t>(handle)];
-    Slot &mine = p.group->slots[static_cast<size_t>(p.collective.me)];
-    mine.source = static_cast<const std::byte *>(source);
-    mine.target = static_cast<std::byte *>(target);
-    if (!team.meet(*p.group))
-      return false;
-    if (p.collective.kind == TaskKind::AllReduce)
-      allReduce(p);
-    else if (p.collective.kind == TaskKind::ReduceScatter)
-      reduceScatter(p);
-    else
-      for (size_t i = 0; i < p.collective.pulls.size(); ++i)
-        copyPull(p.collective.pulls[i],
-                 p.group->slots[static_cast<size_t>(p.place[i])].source, mine.target);
-    fillRest(p.collective, mine.target);
-    return team.meet(*p.group);
+  Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                int64_t microBatch) override {
+    // Handles of tables have 32 bits.
+    uint64_t handle = (uint64_t(table.transfers()[transfer].number) + 1) << 32 |
+                      static_cast<uint64_t>(microBatch);
+    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
+                                     static_cast<int>(prepared.size()));
+    if (fresh)
+      add(handle, describeTransfer(table, transfer, self));
+    return it->second;
   }
 
-  bool barrier() noexcept override { return team.meet(*team.everyone); }
+  bool start(int call, const void *source, void *target) noexcept override {
+    Prepared &p = prepared[static_cast<size_t>(call)];
+    Slot &mine = p.seat->meeting->slots[static_cast<size_t>(p.collective.me)];
+    mine.source = static_cast<const std::byte *>(source);
+    mine.target = static_cast<std::byte *>(target);
+    p.shared = false;
+    started[numStarted++] = &p;
+    arrive(p.seat->meeting->arrived, *p.seat->meeting, ++p.seat->calls);
+    return !aborted();
+  }
+
+  bool wait(int call) noexcept override {
+    Prepared &mine = prepared[static_cast<size_t>(call)];
+    bool ok = await([&] {
+      doShares();
+      return mine.shared && reached(mine.seat->meeting->done, mine.seat->wanted());
+    });
+    size_t at = 0;
+    while (started[at] != &mine)
+      ++at;
+    started[at] = started[--numStarted];
+    return ok;
+  }
+
+  bool progress() noexcept override {
+    doShares();
+    return !aborted();
+  }
+
+  bool barrier() noexcept override {
+    arrive(everyone.meeting->arrived, *everyone.meeting, ++everyone.calls);
+    return await([&] {
+      doShares();
+      return reached(everyone.meeting->arrived, everyone.wanted());
+    });
+  }
   // Outputs are written by the ranks themselves: they share the caller's memory.
   bool sendToRoot(const void *, int64_t) noexcept override { return true; }
   bool receiveFrom(int, void *, int64_t) noexcept override { return true; }
   void abort() noexcept override { team.aborted.store(true); }
 
 private:
+  /// This rank's place in a meeting: the number of its calls there.
+  struct Seat {
+    Meeting *meeting = nullptr;
+    uint32_t calls = 0;
+    uint32_t wanted() const {
+      return calls * static_cast<uint32_t>(meeting->members.size());
+    }
+  };
   struct Prepared {
     Collective collective;
-    Group *group;
+    Seat *seat;
     std::vector<int32_t> place; ///< per pull, the peer's place in the group
     std::vector<const void *> sources;
     std::vector<void *> targets;
+    bool shared = true; ///< whether this rank has done its share
   };
+
+  void add(uint64_t handle, Collective c) {
+    Meeting *meeting = team.meeting(handle, c.members);
+    Seat &seat = seats[meeting];
+    seat.meeting = meeting;
+    std::vector<int32_t> place(c.pulls.size());
+    for (size_t i = 0; i < c.pulls.size(); ++i)
+      for (size_t m = 0; m < c.members.size(); ++m)
+        if (c.members[m] == c.pulls[i].peer)
+          place[i] = static_cast<int32_t>(m);
+    size_t n = c.members.size();
+    prepared.push_back({std::move(c), &seat, std::move(place),
+                        std::vector<const void *>(n), std::vector<void *>(n)});
+    started.resize(prepared.size());
+  }
+
+  bool aborted() const { return team.aborted.load(std::memory_order_relaxed); }
+
+  /// Counts this rank; the last one wakes the others.
+  void arrive(std::atomic<uint32_t> &count, Meeting &meeting, uint32_t call) {
+    uint32_t all = call * static_cast<uint32_t>(meeting.members.size());
+    if (count.fetch_add(1) + 1 != all)
+      return;
+    for (int32_t member : meeting.members)
+      if (member != self)
+        team.bells[static_cast<size_t>(member)].ring();
+  }
+
+  void doShares() {
+    for (size_t i = 0; i < numStarted; ++i) {
+      Prepared &p = *started[i];
+      if (p.shared || !reached(p.seat->meeting->arrived, p.seat->wanted()))
+        continue;
+      share(p);
+      p.shared = true;
+      arrive(p.seat->meeting->done, *p.seat->meeting, p.seat->calls);
+    }
+  }
+
+  /// Until `isOver`, or an abort. A waiting rank spins for a while, then sleeps in the
+  /// kernel, where an abort is noticed within 50 ms. It never yields: a scheduler that
+  /// shares out deadlines lets a thread that yields often wait for seconds behind
+  /// programs that compute.
+  template <typename IsOver> bool await(IsOver isOver) {
+    for (int i = 0; i <= team.spins; ++i) {
+      if (isOver())
+        return !aborted();
+      pauseCpu();
+    }
+    Bell &bell = team.bells[static_cast<size_t>(self)];
+    timespec slice{0, 50'000'000};
+    for (;;) {
+      uint32_t seen = bell.rings.load();
+      bell.asleep.store(1);
+      bool over = isOver();
+      if (!over && !aborted())
+        ::syscall(SYS_futex, &bell.rings, FUTEX_WAIT_PRIVATE, seen, &slice, nullptr, 0);
+      bell.asleep.store(0);
+      if (over || aborted())
+        return over && !aborted();
+    }
+  }
+
+  static void share(Prepared &p) {
+    const std::vector<Slot> &slots = p.seat->meeting->slots;
+    std::byte *target = slots[static_cast<size_t>(p.collective.me)].target;
+    if (p.collective.kind == TaskKind::AllReduce)
+      allReduce(p);
+    else if (p.collective.kind == TaskKind::ReduceScatter)
+      reduceScatter(p);
+    else
+      for (size_t i = 0; i < p.collective.pulls.size(); ++i)
+        copyPull(p.collective.pulls[i], slots[static_cast<size_t>(p.place[i])].source,
+                 target);
+    fillRest(p.collective, target);
+  }
 
   static void allReduce(Prepared &p) {
     const Collective &c = p.collective;
@@ -177,8 +275,10 @@ private:
     if (count == 0)
       return;
     for (size_t m = 0; m < n; ++m) {
-      p.sources[m] = p.group->slots[m].source + static_cast<size_t>(first) * width;
-      p.targets[m] = p.group->slots[m].target + static_cast<size_t>(first) * width;
+      p.sources[m] =
+          p.seat->meeting->slots[m].source + static_cast<size_t>(first) * width;
+      p.targets[m] =
+          p.seat->meeting->slots[m].target + static_cast<size_t>(first) * width;
     }
     reduceElements(c.type, c.reduce, p.sources.data(), n, p.targets.data(), n, count);
   }
@@ -187,11 +287,11 @@ private:
     const Collective &c = p.collective;
     size_t n = c.members.size();
     auto bytes = static_cast<size_t>(c.block) * byteWidth(c.type);
-    std::byte *target = p.group->slots[static_cast<size_t>(c.me)].target;
+    std::byte *target = p.seat->meeting->slots[static_cast<size_t>(c.me)].target;
     for (int64_t o = 0; o < c.outer; ++o) {
       size_t at = (static_cast<size_t>(o) * n + static_cast<size_t>(c.me)) * bytes;
       for (size_t m = 0; m < n; ++m)
-        p.sources[m] = p.group->slots[m].source + at;
+        p.sources[m] = p.seat->meeting->slots[m].source + at;
       p.targets[0] = target + static_cast<size_t>(o) * bytes;
       reduceElements(c.type, c.reduce, p.sources.data(), n, p.targets.data(), 1, c.block);
     }
@@ -199,18 +299,20 @@ private:
 
   LocalTeam::Shared &team;
   int self;
-  std::map<std::string, int> known; ///< by collectiveKey
-  std::vector<Prepared> prepared;
+  Seat everyone;
+  std::map<std::pair<uint64_t, std::string>, int> known; ///< by handle, collectiveKey
+  std::map<Meeting *, Seat> seats;
+  std::deque<Prepared> prepared;
+  std::vector<Prepared *> started; ///< the first numStarted are in flight
+  size_t numStarted = 0;
 };
 
 } // namespace
 
-LocalTeam::LocalTeam(int size) : shared(std::make_unique<Shared>()) {
-  shared->size = size;
+LocalTeam::LocalTeam(int size) : shared(std::make_unique<Shared>(size)) {
   // More ranks than cores: spinning would only keep the others from arriving. With a core
   // each, the scheduler may still put two on one, so the spin is short (tens of µs).
   shared->spins = size <= availableCpus() ? 1000 : 0;
-  shared->everyone = std::make_unique<Group>(static_cast<size_t>(size));
 }
 
 LocalTeam::~LocalTeam() = default;

@@ -153,8 +153,7 @@ std::string Executor::weightName(const TaskView &task, size_t operand) const {
     const Layout &layout = table.layoutOf(t);
     return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
            layout.str(table.mesh()) + " " +
-           std::to_string(
-               table.mesh().coordinate(transport.rank(), layout.shardingAxes()));
+           std::to_string(table.mesh().coordinate(meshPlace, layout.shardingAxes()));
   }
   return {};
 }

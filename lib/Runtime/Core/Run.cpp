@@ -88,6 +88,21 @@ static void runRows(const RowsWork &work, const std::byte *source, std::byte *ta
   }
 }
 
+bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
+  bool ok = true;
+  if (part != CollectivePart::Wait) {
+    ok = transport.start(call, op.addresses[0], op.addresses[1]);
+    ++inFlight;
+  }
+  if (ok && part != CollectivePart::Start) {
+    options.progress->step(RankProgress::Waiting, op.index);
+    ok = transport.wait(call);
+    --inFlight;
+  }
+  stopped = !ok;
+  return ok;
+}
+
 bool Executor::step(Op &op) noexcept {
   if (auto *kernel = std::get_if<partita_kernel_fn>(&op.work)) {
     (*kernel)(op.addresses.data(), op.scalars.data(), &status);
@@ -95,12 +110,8 @@ bool Executor::step(Op &op) noexcept {
   }
   if (auto *engine = std::get_if<EngineWork>(&op.work))
     return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
-  if (auto *collective = std::get_if<CollectiveWork>(&op.work)) {
-    options.progress->step(RankProgress::Waiting, op.index);
-    bool ok = transport.run(collective->handle, op.addresses[0], op.addresses[1]);
-    stopped = !ok;
-    return ok;
-  }
+  if (auto *collective = std::get_if<CollectiveWork>(&op.work))
+    return communicate(op, collective->call, collective->part);
   runRows(*std::get_if<RowsWork>(&op.work),
           static_cast<const std::byte *>(op.addresses[0]),
           static_cast<std::byte *>(op.addresses[1]));
@@ -124,22 +135,69 @@ Error Executor::failureOf(size_t index) const {
                                   : ": the engine reported a failure")};
 }
 
+void Executor::record(size_t time) noexcept {
+  if (!options.profile)
+    return;
+  double next = now();
+  timing[time].seconds += next - lastTime;
+  ++timing[time].calls;
+  lastTime = next;
+}
+
+Expected<void> Executor::runSegment(size_t index) {
+  const SegmentView &segment = program->table().segments()[index];
+  for (size_t i = segment.firstTask; i < segment.firstTask + segment.numTasks; ++i) {
+    options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
+    // Nobody else moves along what is in flight.
+    stopped = inFlight != 0 && !transport.progress();
+    if (stopped || !step(ops[i]))
+      return tl::unexpected(failureOf(i));
+    record(i);
+  }
+  return {};
+}
+
+bool Executor::begin(const Moving &moving) noexcept {
+  ++inFlight;
+  stopped = !transport.start(moving.call, moving.sends ? moving.address : nullptr,
+                             moving.sends ? nullptr : moving.address);
+  return !stopped;
+}
+
+bool Executor::waitFor(const Moving &moving) noexcept {
+  size_t index = program->table().numTasks() + moving.transfer;
+  options.progress->step(RankProgress::Waiting, static_cast<uint32_t>(index));
+  stopped = !transport.wait(moving.call);
+  --inFlight;
+  return !stopped;
+}
+
+Expected<void> Executor::runEntry(const Entry &entry) {
+  size_t numTasks = program->table().numTasks();
+  for (const Moving &moving : entry.waits) {
+    if (!waitFor(moving))
+      return tl::unexpected(failureOf(numTasks + moving.transfer));
+    record(numTasks + moving.transfer);
+  }
+  if (entry.segment >= 0) {
+    setSlots(static_cast<size_t>(entry.segment), entry.microBatch);
+    if (auto ok = runSegment(static_cast<size_t>(entry.segment)); !ok)
+      return ok;
+  }
+  for (const Moving &moving : entry.starts)
+    if (!begin(moving))
+      return tl::unexpected(failureOf(numTasks + moving.transfer));
+  return {};
+}
+
 Expected<void> Executor::run() {
   status = {};
-  double last = options.profile ? now() : 0;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
-    if (!step(ops[i])) {
+  lastTime = options.profile ? now() : 0;
+  for (const Entry &entry : entries)
+    if (auto ok = runEntry(entry); !ok) {
       options.progress->state.store(RankProgress::Failed);
-      return tl::unexpected(failureOf(i));
+      return ok;
     }
-    if (options.profile) {
-      double next = now();
-      timing[i].seconds += next - last;
-      ++timing[i].calls;
-      last = next;
-    }
-  }
-  options.progress->step(RankProgress::Idle, static_cast<uint32_t>(ops.size()));
+  options.progress->step(RankProgress::Idle, static_cast<uint32_t>(timing.size()));
   return {};
 }

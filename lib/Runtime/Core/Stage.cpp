@@ -161,9 +161,9 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   return {};
 }
 
-Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &folder,
-                                                         const Bundle &bundle,
-                                                         const TaskTable &table) {
+Expected<std::shared_ptr<WeightStore>>
+WeightStore::open(const std::string &folder, const Bundle &bundle,
+                  const std::vector<const TaskTable *> &tables) {
   std::vector<std::shared_ptr<const InputFile>> files;
   for (const WeightFile &file : bundle.weightFiles) {
     auto path = checkedPath(folder, file);
@@ -174,8 +174,10 @@ Expected<std::shared_ptr<WeightStore>> WeightStore::open(const std::string &fold
       return tl::unexpected(opened.error());
     // Others are the model's own external data.
     if (file.path.ends_with(".safetensors") && file.path.front() != '/')
-      if (auto ok = checkHeader(*path, static_cast<uint32_t>(files.size()), table); !ok)
-        return tl::unexpected(ok.error());
+      for (const TaskTable *table : tables)
+        if (auto ok = checkHeader(*path, static_cast<uint32_t>(files.size()), *table);
+            !ok)
+          return tl::unexpected(ok.error());
     files.push_back(*opened);
   }
   return std::make_shared<WeightStore>(std::move(files));

@@ -160,13 +160,15 @@ int runtime::likelyRank(Page &page) {
 
 std::string runtime::placeOf(const RunOptions &options, const Bundle &bundle, Page &page,
                              int rank) {
-  std::shared_ptr<const Stage> stage;
   for (const BundleEntry &entry : bundle.entries)
-    if (entry.name == options.entry)
-      if (auto loaded = Stage::load(options.bundle + "/" + entry.stages[0].file,
-                                    entry.stages[0].fingerprint))
-        stage = *loaded;
-  return describePlace(stage ? &stage->table() : nullptr, rank, page.progress()[rank]);
+    for (const BundleStage &from : entry.stages) {
+      if (entry.name != options.entry)
+        continue;
+      auto stage = Stage::load(options.bundle + "/" + from.file, from.fingerprint);
+      if (stage && (*stage)->table().placeOf(rank) >= 0)
+        return describePlace(&(*stage)->table(), rank, page.progress()[rank]);
+    }
+  return describePlace(nullptr, rank, page.progress()[rank]);
 }
 
 std::string runtime::secondsText(double seconds) {

@@ -6,6 +6,11 @@
 // times slower from 1 MiB on), so results combine in coordinate order and are equal on
 // all members, whatever the element type.
 //
+// A call in flight is in its first or (an all-reduce) second phase. Handles are equal on
+// all members of a group and phases follow each other, so both are in the tag: messages
+// of calls that are in flight together never meet. Calls of one handle follow each other
+// in one order, and so do their messages.
+//
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Transport.h"
 
@@ -14,6 +19,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <deque>
 #include <map>
 
 using namespace partita;
@@ -93,32 +99,81 @@ public:
 
   Expected<int> prepare(const TaskTable &table, const TaskView &task) override {
     auto [it, fresh] =
-        known.emplace(collectiveKey(table, task), static_cast<int>(prepared.size()));
-    if (!fresh)
-      return it->second;
-    Prepared &p = prepared.emplace_back();
-    p.collective = describeCollective(table, task, self);
-    if (p.collective.reduces())
-      prepareReduce(p);
-    else
-      prepareMove(p, table, task);
-    requests.resize(
-        std::max(requests.size(), 2 * static_cast<size_t>(ranks) + p.sends.size()));
+        known.emplace(std::pair(uint64_t(task.handle), collectiveKey(table, task)),
+                      static_cast<int>(prepared.size()));
+    if (fresh)
+      if (auto ok =
+              add(task.handle, 2 * int64_t(task.handle),
+                  [&](int64_t rank) { return describeCollective(table, task, rank); });
+          !ok)
+        return tl::unexpected(ok.error());
     return it->second;
   }
 
-  bool run(int handle, const void *source, void *target) noexcept override {
-    Prepared &p = prepared[static_cast<size_t>(handle)];
-    auto *from = static_cast<const std::byte *>(source);
-    auto *to = static_cast<std::byte *>(target);
+  /// Ranks of different programs have nothing but transfers with each other, so their
+  /// tags may be those of handles.
+  Expected<int> prepareTransfer(const TaskTable &table, size_t transfer,
+                                int64_t microBatch) override {
+    int64_t number = table.transfers()[transfer].number;
+    uint64_t handle = (uint64_t(number) + 1) << 32 | static_cast<uint64_t>(microBatch);
+    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
+                                     static_cast<int>(prepared.size()));
+    if (fresh)
+      if (auto ok =
+              add(handle, number * table.microBatches() + microBatch,
+                  [&](int64_t rank) { return describeTransfer(table, transfer, rank); });
+          !ok)
+        return tl::unexpected(ok.error());
+    return it->second;
+  }
+
+  bool start(int call, const void *source, void *target) noexcept override {
+    Prepared &p = prepared[static_cast<size_t>(call)];
+    Flight &f = *p.flight;
+    f.call = &p;
+    f.source = static_cast<const std::byte *>(source);
+    f.target = static_cast<std::byte *>(target);
+    f.isReduced = false;
+    started[numStarted++] = &f;
     if (p.collective.reduces())
-      return reduce(p, from, to);
-    if (!transfer(p.sends, from, p.receives, to))
+      return post(f, p.sends, f.source, p.receives, f.staging.data(), p.tag);
+    if (!post(f, p.sends, f.source, p.receives, f.target, p.tag))
       return false;
-    fillRest(p.collective, to);
+    fillRest(p.collective, f.target);
     for (const Pull &pull : p.collective.pulls)
       if (pull.peer == self)
-        copyPull(pull, from, to);
+        copyPull(pull, f.source, f.target);
+    return true;
+  }
+
+  /// MPI waits best for the requests of one call; where there are several, each is to
+  /// move along.
+  bool wait(int call) noexcept override {
+    Flight &f = *prepared[static_cast<size_t>(call)].flight;
+    while (f.call) {
+      if (numStarted > 1) {
+        if (!progress())
+          return false;
+        continue;
+      }
+      if (MPI_Waitall(f.numRequests, f.requests.data(), MPI_STATUSES_IGNORE) !=
+              MPI_SUCCESS ||
+          !advance(f))
+        return false;
+    }
+    return true;
+  }
+
+  bool progress() noexcept override {
+    for (size_t i = numStarted; i-- > 0;) {
+      Flight &f = *started[i];
+      int arrived = 0;
+      if (MPI_Testall(f.numRequests, f.requests.data(), &arrived, MPI_STATUSES_IGNORE) !=
+          MPI_SUCCESS)
+        return false;
+      if (arrived && !advance(f))
+        return false;
+    }
     return true;
   }
 
@@ -148,10 +203,24 @@ public:
   }
 
 private:
-  static constexpr int dataTag = 1, outputTag = 2;
+  static constexpr int outputTag = 2, firstDataTag = 4;
+
+  struct Prepared;
+  /// What a handle has: room for its messages, and the call that is in flight.
+  struct Flight {
+    std::vector<MPI_Request> requests;
+    std::vector<std::byte> staging;
+    int numRequests = 0; ///< of this phase
+    Prepared *call = nullptr;
+    const std::byte *source = nullptr;
+    std::byte *target = nullptr;
+    bool isReduced = false; ///< past the first phase
+  };
 
   struct Prepared {
     Collective collective;
+    Flight *flight = nullptr;
+    int tag = 0; ///< of the first phase; the second has the next
     std::vector<Message> sends, receives;
     /// Reductions: this rank's part of the elements, and where each member's goes.
     std::vector<int64_t> first, count; ///< all-reduce, per member, in elements
@@ -160,7 +229,28 @@ private:
     int64_t partBytes = 0;
   };
 
-  void prepareMove(Prepared &p, const TaskTable &table, const TaskView &task) {
+  /// `describe`: the call as a rank sees it. `tag`: from 0 on; reductions take two.
+  template <typename Describe>
+  Expected<void> add(uint64_t handle, int64_t tag, Describe describe) {
+    Prepared &p = prepared.emplace_back();
+    p.flight = &flights[handle];
+    if (firstDataTag + tag + 1 > lastTag())
+      return makeError("MPI has tags up to " + std::to_string(lastTag()) +
+                       ", the calls in flight need more");
+    p.tag = static_cast<int>(firstDataTag + tag);
+    p.collective = describe(self);
+    if (p.collective.reduces())
+      prepareReduce(p);
+    else
+      prepareMove(p, describe);
+    size_t messages = std::max(p.sends.size() + p.receives.size(),
+                               p.gatherSends.size() + p.gatherReceives.size());
+    p.flight->requests.resize(std::max(p.flight->requests.size(), messages));
+    started.resize(flights.size());
+    return {};
+  }
+
+  template <typename Describe> void prepareMove(Prepared &p, Describe describe) {
     for (int32_t member : p.collective.members) {
       if (member == self)
         continue;
@@ -168,7 +258,7 @@ private:
       for (const Pull &pull : p.collective.pulls)
         if (pull.peer == member)
           in.push_back(&pull);
-      Collective theirs = describeCollective(table, task, member);
+      Collective theirs = describe(member);
       for (const Pull &pull : theirs.pulls)
         if (pull.peer == self)
           out.push_back(&pull);
@@ -197,6 +287,7 @@ private:
     p.sources.resize(static_cast<size_t>(n));
     int64_t mine = p.count[static_cast<size_t>(c.me)];
     p.partBytes = (c.outer * mine * width + 63) / 64 * 64;
+    std::vector<std::byte> &staging = p.flight->staging;
     staging.resize(
         std::max<size_t>(staging.size(), static_cast<size_t>(n * p.partBytes)));
     for (int64_t m = 0; m < n; ++m) {
@@ -223,10 +314,27 @@ private:
     }
   }
 
-  bool reduce(Prepared &p, const std::byte *source, std::byte *target) noexcept {
+  /// The messages of this phase have come.
+  bool advance(Flight &f) noexcept {
+    Prepared &p = *f.call;
+    if (p.collective.reduces() && !f.isReduced) {
+      reduce(f);
+      f.isReduced = true;
+      if (p.collective.kind == TaskKind::AllReduce)
+        return post(f, p.gatherSends, f.target, p.gatherReceives, f.target, p.tag + 1);
+    }
+    f.call = nullptr;
+    size_t at = 0;
+    while (started[at] != &f)
+      ++at;
+    started[at] = started[--numStarted];
+    return true;
+  }
+
+  /// This rank's part of the result, of what the others sent and its own.
+  static void reduce(Flight &f) noexcept {
+    Prepared &p = *f.call;
     const Collective &c = p.collective;
-    if (!transfer(p.sends, source, p.receives, staging.data()))
-      return false;
     size_t width = byteWidth(c.type), n = c.members.size();
     auto me = static_cast<size_t>(c.me);
     auto mine = static_cast<size_t>(p.count[me]);
@@ -234,35 +342,43 @@ private:
     for (size_t o = 0; o < static_cast<size_t>(c.outer) && mine > 0; ++o) {
       size_t row = o * n * static_cast<size_t>(c.block);
       for (size_t m = 0; m < n; ++m)
-        p.sources[m] = m == me ? source + (row + static_cast<size_t>(p.first[me])) * width
-                               : staging.data() + m * static_cast<size_t>(p.partBytes) +
-                                     o * mine * width;
-      void *to = target + (scatter ? o * mine : static_cast<size_t>(p.first[me])) * width;
+        p.sources[m] = m == me
+                           ? f.source + (row + static_cast<size_t>(p.first[me])) * width
+                           : f.staging.data() + m * static_cast<size_t>(p.partBytes) +
+                                 o * mine * width;
+      void *to =
+          f.target + (scatter ? o * mine : static_cast<size_t>(p.first[me])) * width;
       reduceElements(c.type, c.reduce, p.sources.data(), n, &to, 1,
                      static_cast<int64_t>(mine));
     }
-    return scatter || transfer(p.gatherSends, target, p.gatherReceives, target);
   }
 
-  bool transfer(const std::vector<Message> &sends, const std::byte *from,
-                const std::vector<Message> &receives, std::byte *to) noexcept {
-    int count = 0;
+  bool post(Flight &f, const std::vector<Message> &sends, const std::byte *from,
+            const std::vector<Message> &receives, std::byte *to, int tag) noexcept {
     bool ok = true;
+    f.numRequests = 0;
     for (const Message &m : receives)
-      ok &= MPI_Irecv(to + m.offset, 1, m.type, m.peer, dataTag, MPI_COMM_WORLD,
-                      &requests[static_cast<size_t>(count++)]) == MPI_SUCCESS;
+      ok &= MPI_Irecv(to + m.offset, 1, m.type, m.peer, tag, MPI_COMM_WORLD,
+                      &f.requests[static_cast<size_t>(f.numRequests++)]) == MPI_SUCCESS;
     for (const Message &m : sends)
-      ok &= MPI_Isend(from + m.offset, 1, m.type, m.peer, dataTag, MPI_COMM_WORLD,
-                      &requests[static_cast<size_t>(count++)]) == MPI_SUCCESS;
-    return ok && MPI_Waitall(count, requests.data(), MPI_STATUSES_IGNORE) == MPI_SUCCESS;
+      ok &= MPI_Isend(from + m.offset, 1, m.type, m.peer, tag, MPI_COMM_WORLD,
+                      &f.requests[static_cast<size_t>(f.numRequests++)]) == MPI_SUCCESS;
+    return ok;
+  }
+
+  static int64_t lastTag() {
+    int *most = nullptr, found = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+    return found ? *most : 32767;
   }
 
   int self = 0, ranks = 1;
   bool aborted = false;
-  std::map<std::string, int> known; ///< by collectiveKey
-  std::vector<Prepared> prepared;
-  std::vector<MPI_Request> requests;
-  std::vector<std::byte> staging;
+  std::map<std::pair<uint64_t, std::string>, int> known; ///< by handle, collectiveKey
+  std::deque<Prepared> prepared;
+  std::map<uint64_t, Flight> flights; ///< by handle
+  std::vector<Flight *> started;      ///< the first numStarted are in flight
+  size_t numStarted = 0;
 };
 
 } // namespace

@@ -8,8 +8,9 @@
 #include "partita/Base/Files/SafeTensors.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
 #include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
-#include "passes/Codegen/Common/TaskFormer.h"
+#include "passes/Codegen/Common/ProgramFormer.h"
 
 #include "mlir/IR/Diagnostics.h"
 
@@ -25,14 +26,13 @@ namespace {
 /// Finds the bytes of every weight and says in the program where they will be.
 class WeightWriter {
 public:
-  WeightWriter(Program &program, const WeightSource &source)
-      : program(program), source(source) {}
+  WeightWriter(std::vector<Program> &programs, const WeightSource &source)
+      : programs(programs), source(source) {}
 
   Expected<void> collect() {
-    for (TensorEntry &entry : program.tensors)
-      if (entry.spec.role == Role::Weight)
-        if (auto ok = collect(entry); !ok)
-          return makeError("weight '" + entry.spec.name + "': " + ok.error().message);
+    for (TensorEntry *entry : weights())
+      if (auto ok = collect(*entry); !ok)
+        return makeError("weight '" + entry->spec.name + "': " + ok.error().message);
     return {};
   }
 
@@ -64,16 +64,26 @@ public:
     auto written = MappedFile::open(writer.path(weightFileName));
     if (!written)
       return tl::unexpected(written.error());
-    for (TensorEntry &entry : program.tensors)
-      if (entry.spec.role == Role::Weight && copies.count(entry.spec.name)) {
-        entry.spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
-        entry.spec.fileOffset = offsets[entry.spec.name];
+    for (TensorEntry *entry : weights())
+      if (copies.count(entry->spec.name)) {
+        entry->spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
+        entry->spec.fileOffset = offsets[entry->spec.name];
       }
     bundle.weightFiles.push_back({weightFileName, (*written)->bytes().size(), 0});
     return {};
   }
 
 private:
+  /// Of all programs; several may read one.
+  std::vector<TensorEntry *> weights() {
+    std::vector<TensorEntry *> out;
+    for (Program &program : programs)
+      for (TensorEntry &entry : program.tensors)
+        if (entry.spec.role == Role::Weight)
+          out.push_back(&entry);
+    return out;
+  }
+
   Expected<void> collect(TensorEntry &entry) {
     TensorSpec &spec = entry.spec;
     WeightData data;
@@ -106,26 +116,27 @@ private:
     return {};
   }
 
-  Program &program;
+  std::vector<Program> &programs;
   const WeightSource &source;
   std::vector<std::string> files;
   std::map<std::string, WeightData> copies;
 };
 } // namespace
 
-static Expected<Program> formProgram(ModuleOp module, const EmitOptions &options) {
+static bool hasPrograms(ModuleOp module) {
+  return !module.getOps<task_ir::ProgramOp>().empty();
+}
+
+static Expected<std::vector<Program>> formAll(ModuleOp module,
+                                              const EmitOptions &options) {
   attachKernelModels(*module.getContext());
-  auto function = module.lookupSymbol<func::FuncOp>(options.function);
-  if (!function || function.isExternal() || !function.getBody().hasOneBlock())
-    return makeError("the module has no function @" + options.function);
-  Program program;
-  program.threads = options.threads;
-  program.mesh = *Mesh::parse("");
-  if (module->hasAttr(dist::meshAttr)) {
-    auto mesh = dist::meshOf(module);
-    if (!mesh)
-      return tl::unexpected(mesh.error());
-    program.mesh = *mesh;
+  OwningOpRef<ModuleOp> straight;
+  if (!hasPrograms(module)) {
+    auto function = module.lookupSymbol<func::FuncOp>(options.function);
+    if (!function || function.isExternal() || !function.getBody().hasOneBlock())
+      return makeError("the module has no function @" + options.function);
+    straight = task_ir::straightProgram(function);
+    module = *straight;
   }
   std::string message;
   ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic &diagnostic) {
@@ -133,9 +144,13 @@ static Expected<Program> formProgram(ModuleOp module, const EmitOptions &options
       message = diagnostic.str();
     return failure(); // others print it
   });
-  if (failed(TaskFormer(function, program).run()))
+  std::vector<Program> programs;
+  if (failed(formPrograms(module, options.threads, programs)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
-  return program;
+  // Kernels and constants refer to ops of the module.
+  if (straight)
+    programs[0].owner = std::make_shared<OwningOpRef<ModuleOp>>(std::move(straight));
+  return programs;
 }
 
 static Expected<void> emitStage(const Program &program, const Memory &memory,
@@ -159,15 +174,34 @@ static Expected<void> emitStage(const Program &program, const Memory &memory,
   return linkStage(*object, path);
 }
 
+/// Places, compiles and writes one program.
+static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget &target,
+                                        const std::string &path, BundleStage &stage,
+                                        EmitReport &report) {
+  Memory memory = placeStorages(program);
+  if (auto ok = emitStage(program, memory, target, path); !ok)
+    return tl::unexpected(ok.error());
+  stage.arenaBytes = memory.arenaBytes;
+  stage.weightBytes = memory.weightBytes;
+  stage.packedBytes = program.packedBytes();
+  report.arenaBytes = std::max(report.arenaBytes, memory.arenaBytes);
+  report.arenaLowerBound = std::max(report.arenaLowerBound, memory.arenaLowerBound);
+  report.weightBytes = std::max(report.weightBytes, memory.weightBytes);
+  report.packedBytes = std::max(report.packedBytes, program.packedBytes());
+  report.numTasks += program.tasks.size();
+  report.numKernels += program.kernels.size();
+  return residentMemory(program, memory);
+}
+
 Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &options,
                                          const WeightSource &weights) {
   auto target = cpuTarget(options.targetCpu);
   if (!target)
     return tl::unexpected(target.error());
-  auto program = formProgram(module, options);
-  if (!program)
-    return tl::unexpected(program.error());
-  WeightWriter weightWriter(*program, weights);
+  auto programs = formAll(module, options);
+  if (!programs)
+    return tl::unexpected(programs.error());
+  WeightWriter weightWriter(*programs, weights);
   if (auto ok = weightWriter.collect(); !ok)
     return tl::unexpected(ok.error());
   auto writer = BundleWriter::create(options.out);
@@ -177,25 +211,29 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   bundle.targetCpu = target->cpu;
   bundle.cpuFeatures = target->required;
   bundle.threads = options.threads;
-  bundle.mesh = program->mesh;
   bundle.model = options.model;
   bundle.inputs = options.inputs;
+  if (programs->size() == 1)
+    bundle.mesh = programs->front().mesh;
+  for (const Program &program : *programs)
+    bundle.ranks += programs->size() == 1 ? 0 : program.mesh.numRanks();
   if (auto ok = weightWriter.write(*writer, bundle); !ok)
     return tl::unexpected(ok.error());
-  Memory memory = placeStorages(*program);
-  if (auto ok = emitStage(*program, memory, *target, writer->path("stage-0.so")); !ok)
-    return tl::unexpected(ok.error());
-  bundle.entries = {
-      {"main",
-       {{"stage-0.so", memory.arenaBytes, memory.weightBytes, program->packedBytes()}}}};
+  bundle.entries = {{}};
+  EmitReport report;
+  std::vector<PlanMemory> memory;
+  for (const Program &program : *programs) {
+    BundleStage &stage = bundle.entries[0].stages.emplace_back();
+    stage.file = "stage-" + std::to_string(memory.size()) + ".so";
+    auto needs = emitProgram(program, *target, writer->path(stage.file), stage, report);
+    if (!needs)
+      return tl::unexpected(needs.error());
+    memory.push_back(*needs);
+  }
   if (options.plan)
-    if (auto ok = writeFile(writer->path("plan.json"),
-                            options.plan(residentMemory(*program, memory)));
-        !ok)
+    if (auto ok = writeFile(writer->path("plan.json"), options.plan(memory)); !ok)
       return tl::unexpected(ok.error());
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
-  return EmitReport{memory.arenaBytes,     memory.arenaLowerBound,
-                    memory.weightBytes,    program->packedBytes(),
-                    program->tasks.size(), program->kernels.size()};
+  return report;
 }

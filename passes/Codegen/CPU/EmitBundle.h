@@ -39,18 +39,19 @@ struct EmitOptions {
   /// program's.
   std::vector<std::string> inputs;
   std::string function = "main";
-  /// The text of plan.json, given what the stage needs; null: the bundle has none.
-  std::function<std::string(const PlanMemory &)> plan;
+  /// The text of plan.json, given what each program needs; null: the bundle has none.
+  std::function<std::string(const std::vector<PlanMemory> &)> plan;
 };
 
-/// What was predicted, per rank. `weightBytes`: all weights as they are stored.
+/// What was predicted, per rank, at most. `weightBytes`: all weights as they are stored.
 struct EmitReport {
   uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0;
   size_t numTasks = 0, numKernels = 0;
 };
 
-/// Writes the bundle of a partitioned module (level L3). Errors of the program are also
-/// reported at the op. Equal input gives equal bytes; after an error nothing is left.
+/// Writes the bundle of a module of level L4, which has passed its gate, or of one
+/// partitioned function (L3), which runs once. Errors of the program are also reported at
+/// the op. Equal input gives equal bytes; after an error nothing is left.
 Expected<EmitReport> emitBundle(mlir::ModuleOp module, const EmitOptions &options,
                                 const WeightSource &weights);
 

@@ -6,8 +6,8 @@
 #include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Passes.h"
 #include "passes/Codegen/Common/Memory.h"
+#include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Common/ProgramText.h"
-#include "passes/Codegen/Common/TaskFormer.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -35,13 +35,11 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
       module.emitError("has no function @main");
       return signalPassFailure();
     }
-    Program program;
-    program.threads = threads;
-    program.mesh = *Mesh::parse("");
-    if (module->hasAttr(dist::meshAttr))
-      program.mesh = *dist::meshOf(module); // verified by the dialect
-    if (failed(TaskFormer(function, program).run()))
+    std::vector<Program> programs;
+    OwningOpRef<ModuleOp> straight = task_ir::straightProgram(function);
+    if (failed(formPrograms(*straight, threads, programs)))
       return signalPassFailure();
+    const Program &program = programs[0];
     if (print) {
       Memory memory = placeStorages(program);
       llvm::outs() << programText(program) << "arena " << memory.arenaBytes

@@ -41,6 +41,7 @@ def LowerKernelsPass : Pass<"partita-lower-kernels", "::mlir::ModuleOp"> {
   ];
   let dependentDialects = [
     "::partita::comm::CommDialect", "::partita::graph::GraphDialect",
+    "::partita::task_ir::TaskDialect",
     "::mlir::arith::ArithDialect", "::mlir::func::FuncDialect",
     "::mlir::LLVM::LLVMDialect", "::mlir::math::MathDialect", "::mlir::scf::SCFDialect",
   ];

@@ -1,5 +1,6 @@
 //===- Communicate.cpp - Reshard steps as tasks ---------------------------===//
 #include "dialects/Comm/Comm.h"
+#include "dialects/Task/Task.h"
 
 #include "passes/Codegen/Common/KernelBuilder.h"
 #include "passes/Codegen/Common/Models.h"
@@ -271,6 +272,33 @@ struct MaskModel : TaskOpInterface::ExternalModel<MaskModel, comm::MaskOp> {
   }
 };
 
+struct StartModel : TaskOpInterface::ExternalModel<StartModel, task_ir::StartOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto start = cast<task_ir::StartOp>(op);
+    size_t before = former.target().tasks.size();
+    if (failed(cast<TaskOpInterface>(start.communication()).formTasks(former)))
+      return failure();
+    // Of no elements there is no task.
+    const std::vector<Task> &tasks = former.target().tasks;
+    if (tasks.size() > before && isCollective(tasks.back().kind()))
+      former.startLast(start.getHandle());
+    return success();
+  }
+};
+
+struct WaitModel : TaskOpInterface::ExternalModel<WaitModel, task_ir::WaitOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto wait = cast<task_ir::WaitOp>(op);
+    auto start = wait.getHandle().getDefiningOp<task_ir::StartOp>();
+    if (!start)
+      return op->emitError("waits for a handle that is not started here");
+    former.waitFor(wait.getHandle());
+    former.setTensor(wait.getResult(),
+                     former.tensorOf(start.communication()->getResult(0)));
+    return success();
+  }
+};
+
 template <typename... Ops> void attach(MLIRContext &context) {
   (Ops::template attachInterface<StepModel<Ops>>(context), ...);
 }
@@ -282,4 +310,6 @@ void codegen::attachCommModels(MLIRContext &context) {
          comm::RepadOp>(context);
   comm::HaloOp::attachInterface<HaloModel>(context);
   comm::MaskOp::attachInterface<MaskModel>(context);
+  task_ir::StartOp::attachInterface<StartModel>(context);
+  task_ir::WaitOp::attachInterface<WaitModel>(context);
 }

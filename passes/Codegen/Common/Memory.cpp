@@ -27,7 +27,7 @@ Memory codegen::placeStorages(const Program &program) {
   std::vector<size_t> which;
   for (size_t s = 0; s < program.storages.size(); ++s) {
     const Storage &storage = program.storages[s];
-    uint64_t bytes = storage.bytes();
+    uint64_t bytes = storage.allBytes();
     if (storage.space == Space::Weight) {
       memory.offsets[s] = memory.weightBytes;
       memory.weightBytes += (bytes + PARTITA_BUFFER_ALIGNMENT - 1) /
@@ -39,6 +39,8 @@ Memory codegen::placeStorages(const Program &program) {
       life.first = -1;
     if (storage.output)
       life.last = end;
+    if (storage.shared)
+      life.first = -1, life.last = end;
     if (life.first > life.last)
       continue; // touched by no task
     life.bytes = bytes;
@@ -104,6 +106,7 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
         elementCount(layout.globalShape()) * static_cast<int64_t>(byteWidth(spec.type));
     auto storage = static_cast<size_t>(entry.storage);
     auto local = static_cast<int64_t>(program.storages[storage].bytes());
+    whole *= program.storages[storage].slots;
     if (spec.role == Role::Input)
       plan.inputs += whole;
     if (spec.role == Role::Output) {
@@ -123,8 +126,11 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
     plan.packed += static_cast<int64_t>(bytes);
     plan.process += static_cast<int64_t>(bytes) * blocks[static_cast<size_t>(storage)];
   }
+  std::map<uint32_t, int64_t> staging; // what is in flight together is staged apart
   for (const Task &task : program.tasks)
-    plan.transport = std::max(plan.transport, stagingBytes(task));
+    staging[task.handle] = std::max(staging[task.handle], stagingBytes(task));
+  for (auto [handle, bytes] : staging)
+    plan.transport += bytes;
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
               plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
@@ -138,19 +144,42 @@ public:
       : program(program), memory(memory), table(program.mesh) {}
 
   std::string run() {
+    table.setProgram(program.identity);
     for (const TensorEntry &entry : program.tensors) {
       TensorSpec spec = entry.spec;
-      const Storage &storage = program.storages[static_cast<size_t>(entry.storage)];
-      spec.buffer = static_cast<uint32_t>(buffer({entry.storage, 0, storage.bytes()}));
+      spec.buffer = whole(entry.storage);
       table.addTensor(spec);
     }
-    for (const Task &task : program.tasks)
-      add(task);
+    for (size_t s = 0; s < program.segments.size(); ++s) {
+      const ProgramSegment &segment = program.segments[s];
+      SegmentSpec spec{segment.name, segment.once, {}, {}};
+      for (int storage : segment.reads)
+        spec.reads.push_back(whole(storage));
+      for (int storage : segment.writes)
+        spec.writes.push_back(whole(storage));
+      table.addSegment(std::move(spec));
+      size_t end = s + 1 < program.segments.size() ? program.segments[s + 1].firstTask
+                                                   : program.tasks.size();
+      for (size_t t = segment.firstTask; t < end; ++t)
+        add(program.tasks[t]);
+    }
+    for (const ProgramTransfer &transfer : program.transfers) {
+      TransferSpec spec = transfer.spec;
+      spec.buffer = whole(transfer.storage);
+      table.addTransfer(std::move(spec));
+    }
+    for (const schedule::Schedule &schedule : program.schedules)
+      table.addSchedule(schedule);
     table.setMemory(memory.arenaBytes, memory.weightBytes, program.packedBytes());
     return table.finish();
   }
 
 private:
+  uint32_t whole(int storage) {
+    return static_cast<uint32_t>(
+        buffer({storage, 0, program.storages[static_cast<size_t>(storage)].bytes()}));
+  }
+
   int64_t buffer(const Place &place) {
     if (place.storage < 0)
       return -1;
@@ -158,14 +187,15 @@ private:
     auto [found, added] = buffers.try_emplace(key, 0);
     if (added) {
       auto s = static_cast<size_t>(place.storage);
-      found->second = table.addBuffer(program.storages[s].space,
-                                      memory.offsets[s] + place.offset, place.bytes);
+      const Storage &storage = program.storages[s];
+      found->second = table.addBuffer(storage.space, memory.offsets[s] + place.offset,
+                                      place.bytes, storage.stride(), storage.slots);
     }
     return found->second;
   }
 
   void add(const Task &task) {
-    TaskSpec spec{task.source, {}, task.params, {}};
+    TaskSpec spec{task.source, {}, task.params, {}, task.handle};
     for (const Place &place : task.operands)
       spec.operands.push_back(buffer(place));
     if (auto *kernel = std::get_if<task::Kernel>(&spec.params))

@@ -14,6 +14,7 @@
 
 #include "mlir/IR/Operation.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -105,7 +106,19 @@ struct Storage {
   int64_t elements = 0;
   /// The runtime writes it before the first task, or reads it after the last.
   bool input = false, output = false;
+  /// More than one entry of the schedule touches it: it has its place for the whole
+  /// request, once per slot.
+  bool shared = false;
+  uint32_t slots = 1;
+  /// Of one slot.
   uint64_t bytes() const { return static_cast<uint64_t>(elements) * byteWidth(type); }
+  /// From one slot to the next; 0: there is one.
+  uint64_t stride() const {
+    return slots == 1 ? 0
+                      : (bytes() + PARTITA_BUFFER_ALIGNMENT - 1) /
+                            PARTITA_BUFFER_ALIGNMENT * PARTITA_BUFFER_ALIGNMENT;
+  }
+  uint64_t allBytes() const { return (slots - 1) * stride() + bytes(); }
 };
 
 /// Part of a storage, as an operand; storage −1: absent.
@@ -125,6 +138,7 @@ struct Task {
   int packedOperand = -1;
   /// Exchange, Halo: what lies where before, and after.
   std::vector<Layout> layouts = {};
+  uint32_t handle = 0; ///< of a collective that is only started
 
   TaskKind kind() const { return kindOf(params); }
 };
@@ -137,13 +151,34 @@ struct TensorEntry {
   mlir::Operation *literal = nullptr;
 };
 
+/// Tasks of the program from `firstTask` to the next segment's.
+struct ProgramSegment {
+  std::string name;
+  bool once = false;
+  size_t firstTask = 0;
+  std::vector<int> reads, writes; ///< storages of buffers
+};
+
+/// A program's end of a transfer; its buffer is the storage.
+struct ProgramTransfer {
+  TransferSpec spec;
+  int storage = -1;
+};
+
 struct Program {
+  /// Name, ranks, micro-batches, as in the table.
+  ProgramSpec identity;
   Mesh mesh;
   int threads = 1; ///< per rank; engine scratch depends on it
   std::vector<Storage> storages;
   std::vector<Task> tasks;
   std::vector<KernelSpec> kernels;
   std::vector<TensorEntry> tensors;
+  std::vector<ProgramSegment> segments;
+  std::vector<ProgramTransfer> transfers;
+  std::vector<schedule::Schedule> schedules; ///< of segments and transfers by number
+  /// Of the module to whose ops kernels and constants refer, where nobody else keeps it.
+  std::shared_ptr<void> owner;
   /// A weight's storage and the bytes of one of its packed forms.
   std::vector<std::pair<int, uint64_t>> packed;
 

@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
 #include "partita/Runtime/OneDnn.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
 #include "passes/Codegen/Common/Models.h"
@@ -17,6 +18,7 @@ using namespace partita::codegen;
 void codegen::attachTaskModels(MLIRContext &context) {
   context.getOrLoadDialect<graph::GraphDialect>();
   context.getOrLoadDialect<comm::CommDialect>();
+  context.getOrLoadDialect<task_ir::TaskDialect>();
   attachViewModels(context);
   attachSourceModels(context);
   attachMatMulModel(context);
@@ -39,35 +41,35 @@ Layout codegen::layoutFrom(dist::LayoutAttr layout, const Shape &shape) {
 // The walk
 //===----------------------------------------------------------------------===//
 
-LogicalResult TaskFormer::run() {
-  if (failed(formInputs()))
-    return failure();
+LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads,
+                              ArrayRef<BufferSlot *> writes) {
+  firstTask = program.tasks.size();
+  formInputs(reads);
   for (Operation &op : function.front().without_terminator())
     if (failed(formOp(op)))
       return failure();
-  return formResults();
-}
-
-static std::string interfaceName(Attribute name, const char *fallback, unsigned number) {
-  auto text = dyn_cast_or_null<StringAttr>(name);
-  return text ? text.getValue().str() : fallback + std::to_string(number);
-}
-
-LogicalResult TaskFormer::formInputs() {
-  for (BlockArgument argument : function.getArguments()) {
-    unsigned i = argument.getArgNumber();
-    Layout layout = layoutFrom(dist::argumentLayout(function, i), shapeOf(argument));
-    TensorEntry entry;
-    entry.spec = {Role::Input, dtypeOf(argument),
-                  interfaceName(function.getArgAttr(i, "graph.name"), "input_", i),
-                  layout};
-    Tensor tensor = allocate(argument);
-    entry.storage = tensor.storage;
-    program.storages[static_cast<size_t>(tensor.storage)].input = true;
-    program.tensors.push_back(std::move(entry));
-    setTensor(argument, std::move(tensor));
-  }
+  formResults(reads, writes);
   return success();
+}
+
+int TaskFormer::storageOf(Program &program, BufferSlot &buffer, DType type,
+                          int64_t elements) {
+  if (buffer.storage >= 0)
+    return buffer.storage;
+  buffer.storage = static_cast<int>(program.storages.size());
+  Storage storage = buffer.kind;
+  storage.type = type, storage.elements = elements;
+  program.storages.push_back(storage);
+  return buffer.storage;
+}
+
+void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
+  for (auto [argument, buffer] : llvm::zip_equal(function.getArguments(), reads)) {
+    Shape shape = shapeOf(argument);
+    setTensor(argument,
+              {storageOf(program, *buffer, dtypeOf(argument), elementCount(shape)),
+               View::dense(shape)});
+  }
 }
 
 LogicalResult TaskFormer::formOp(Operation &op) {
@@ -85,28 +87,68 @@ LogicalResult TaskFormer::formOp(Operation &op) {
   return op.emitError("has no code generation");
 }
 
-LogicalResult TaskFormer::formResults() {
-  Operation *terminator = function.front().getTerminator();
-  for (OpOperand &use : terminator->getOpOperands()) {
-    unsigned i = use.getOperandNumber();
-    Value value = use.get();
-    Layout layout = layoutFrom(dist::resultLayout(function, i), shapeOf(value));
-    TensorEntry entry;
-    entry.spec = {Role::Output, dtypeOf(value),
-                  interfaceName(function.getResultAttr(i, "graph.name"), "output_", i),
-                  layout};
-    Tensor tensor = tensorOf(value);
-    const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
-    bool direct = storage.space == Space::Arena && !storage.input && !storage.output &&
-                  tensor.view.offset == 0 && tensor.view.isDense() &&
-                  storage.elements == tensor.view.elements();
-    if (!direct)
-      tensor = copied(tensor, dtypeOf(value), entry.spec.name);
-    entry.storage = tensor.storage;
-    program.storages[static_cast<size_t>(tensor.storage)].output = true;
-    program.tensors.push_back(std::move(entry));
+void TaskFormer::formResults(ArrayRef<BufferSlot *> reads,
+                             ArrayRef<BufferSlot *> writes) {
+  auto results = function.front().getTerminator()->getOperands();
+  for (auto [value, buffer] : llvm::zip_equal(results, writes))
+    formResult(value, *buffer, llvm::is_contained(reads, buffer));
+}
+
+/// What fills a storage of its own from one end to the other is made in the buffer;
+/// anything else is copied into it. So is what goes into a buffer that the segment reads:
+/// its tasks may come before the last reading.
+void TaskFormer::formResult(Value value, BufferSlot &buffer, bool isRead) {
+  DType type = dtypeOf(value);
+  Tensor tensor = tensorOf(value);
+  const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
+  bool isOwn = storage.space == Space::Arena && !storage.input && !storage.output &&
+               !storage.shared && tensor.view.offset == 0 && tensor.view.isDense() &&
+               storage.elements == tensor.view.elements();
+  if (!isOwn || isRead) {
+    Tensor to{storageOf(program, buffer, type, tensor.view.elements()),
+              View::dense(tensor.view.shape())};
+    copy(tensor, to, type, buffer.name);
+    return;
   }
-  return success();
+  if (buffer.storage < 0) {
+    Storage &own = program.storages[static_cast<size_t>(tensor.storage)];
+    buffer.storage = tensor.storage;
+    own.output = buffer.kind.output, own.shared = buffer.kind.shared;
+    own.slots = buffer.kind.slots;
+    return;
+  }
+  for (size_t t = firstTask; t < program.tasks.size(); ++t)
+    for (Place &place : program.tasks[t].operands)
+      if (place.storage == tensor.storage)
+        place.storage = buffer.storage;
+  for (auto &entry : tensors)
+    if (entry.second.storage == tensor.storage)
+      entry.second.storage = buffer.storage;
+}
+
+void TaskFormer::startLast(Value handle) {
+  std::set<uint32_t> taken;
+  for (const auto &entry : flying)
+    taken.insert(program.tasks[entry.second].handle);
+  uint32_t number = 1;
+  while (taken.count(number))
+    ++number;
+  program.tasks.back().handle = number;
+  flying[handle] = program.tasks.size() - 1;
+}
+
+void TaskFormer::waitFor(Value handle) {
+  auto found = flying.find(handle);
+  if (found == flying.end())
+    return;
+  const Task &started = program.tasks[found->second];
+  task::Wait params;
+  params.handle = started.handle;
+  Task wait{started.source};
+  wait.operands = started.operands;
+  wait.params = params;
+  flying.erase(found);
+  addTask(std::move(wait));
 }
 
 //===----------------------------------------------------------------------===//
@@ -252,7 +294,7 @@ bool TaskFormer::mayOverwrite(Value value, Operation *user) {
   }
   Tensor tensor = tensorOf(value);
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
-  return storage.space == Space::Arena && tensor.view.offset == 0 &&
+  return storage.space == Space::Arena && !storage.shared && tensor.view.offset == 0 &&
          tensor.view.isDense() && storage.elements == tensor.view.elements() &&
          !isUniform(value);
 }
@@ -282,7 +324,7 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   // As the runtime does: the first call that reads a weight fixes its form.
   size_t operand = onednn::Call::weightOperand(task.kind());
   int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;
-  auto call = engineCalls.get(task.params, std::to_string(weight));
+  auto call = state.engineCalls.get(task.params, std::to_string(weight));
   if (!call)
     return op->emitError("cannot be run by the engine: ") << call.error().message;
   onednn::Sizes sizes = (*call)->sizes();
@@ -292,7 +334,7 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   }
   if (sizes.packed != 0) {
     task.packedOperand = static_cast<int>(operand);
-    if (packed.insert({weight, (*call)->form()}).second)
+    if (state.packed.insert({weight, (*call)->form()}).second)
       program.packed.emplace_back(weight, sizes.packed);
   }
   addTask(std::move(task));
@@ -302,7 +344,7 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
 Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
                           Operation *literal) {
   std::string key = spec.name + "\n" + spec.layout.str(mesh());
-  auto [found, added] = weightOfKey.try_emplace(key, -1);
+  auto [found, added] = state.weightOfKey.try_emplace(key, -1);
   if (added) {
     found->second = addStorage(spec.type, localElements);
     program.storages.back().space = Space::Weight;
@@ -313,8 +355,9 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
 
 std::string TaskFormer::constantName(Operation *op) {
   Attribute value = cast<graph::ConstantOp>(op).getValue();
-  size_t number = constants.try_emplace(value, constants.size()).first->second;
-  return "partita.constant." + std::to_string(number);
+  size_t number =
+      state.constants.try_emplace(value, state.constants.size()).first->second;
+  return "partita.constant." + state.constantPrefix + std::to_string(number);
 }
 
 LogicalResult TaskFormer::formKernel(Operation *op) {
@@ -361,7 +404,7 @@ void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial)
 }
 
 int TaskFormer::addKernel(KernelSpec spec) {
-  std::vector<int> &candidates = kernelsOfHash[spec.hash()];
+  std::vector<int> &candidates = state.kernelsOfHash[spec.hash()];
   for (int number : candidates)
     if (program.kernels[static_cast<size_t>(number)] == spec)
       return number;

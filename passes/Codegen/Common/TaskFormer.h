@@ -33,13 +33,37 @@ struct Tensor {
   View view;
 };
 
+/// What the segments of a program share: equal kernels, weights, calls.
+struct FormerState {
+  std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
+  std::map<std::string, int> weightOfKey;
+  onednn::Calls engineCalls;
+  std::string constantPrefix; ///< programs of a bundle name their constants apart
+  llvm::DenseMap<mlir::Attribute, size_t> constants;
+  std::set<std::pair<int, onednn::WeightForm>> packed; ///< storage, form
+};
+
+/// A buffer that a segment's argument or result is bound to. Its storage is made when it
+/// is first needed.
+struct BufferSlot {
+  std::string name;
+  Storage kind; ///< slots, shared, input, output
+  int storage = -1;
+};
+
 class TaskFormer {
 public:
-  TaskFormer(mlir::func::FuncOp function, Program &program)
-      : function(function), program(program), fusion(function) {}
+  TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
+      : function(function), program(program), state(state), fusion(function) {}
 
-  /// Fills the program; a failure has been reported.
-  llvm::LogicalResult run();
+  /// Adds the tasks of one segment, whose arguments are `reads` and whose results
+  /// `writes`; a failure has been reported.
+  llvm::LogicalResult run(llvm::ArrayRef<BufferSlot *> reads,
+                          llvm::ArrayRef<BufferSlot *> writes);
+
+  /// The storage of a buffer, made if need be for a tensor of this kind.
+  static int storageOf(Program &program, BufferSlot &buffer, DType type,
+                       int64_t elements);
 
   // For the models of ops.
 
@@ -78,6 +102,10 @@ public:
     return program.storages[static_cast<size_t>(tensor.storage)].space == Space::Weight;
   }
   void addTask(Task task) { program.tasks.push_back(std::move(task)); }
+  /// Starts the last task, a collective, on a free handle for the value `handle`.
+  void startLast(mlir::Value handle);
+  /// Waits for what the handle was started with; nothing if nothing was.
+  void waitFor(mlir::Value handle);
   /// Adds the call of an engine, with its scratch as operand `scratchOperand`.
   llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task,
                                     size_t scratchOperand);
@@ -96,9 +124,11 @@ public:
   std::string constantName(mlir::Operation *op);
 
 private:
-  llvm::LogicalResult formInputs();
+  void formInputs(llvm::ArrayRef<BufferSlot *> reads);
   llvm::LogicalResult formOp(mlir::Operation &op);
-  llvm::LogicalResult formResults();
+  void formResults(llvm::ArrayRef<BufferSlot *> reads,
+                   llvm::ArrayRef<BufferSlot *> writes);
+  void formResult(mlir::Value value, BufferSlot &buffer, bool isRead);
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
   Tensor materializeConstant(mlir::Value value);
@@ -110,13 +140,12 @@ private:
 
   mlir::func::FuncOp function;
   Program &program;
+  FormerState &state;
   Fusion fusion;
+  size_t firstTask = 0; ///< of this segment
   llvm::DenseMap<mlir::Value, Tensor> tensors;
-  std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
-  std::map<std::string, int> weightOfKey;
-  onednn::Calls engineCalls;
-  llvm::DenseMap<mlir::Attribute, size_t> constants;
-  std::set<std::pair<int, onednn::WeightForm>> packed; ///< storage, form
+  /// What is in flight, by the value of its handle: the task that started it.
+  llvm::DenseMap<mlir::Value, size_t> flying;
 };
 
 /// The name by which the user knows the op.

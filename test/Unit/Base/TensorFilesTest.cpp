@@ -176,7 +176,7 @@ TEST_CASE("a fingerprint sees every byte and the length") {
 TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
   Folder folder;
   Bundle bundle;
-  bundle.entries = {{"main", {{"stage-0.so", 0, 0, 0}}}};
+  bundle.entries = {{"main", {{"stage-0.so", 0, 0, 0, "0123456789abcdef"}}}};
   auto message = [&](const std::string &from, const std::string &to) {
     std::string text = bundle.json();
     size_t at = text.find(from);

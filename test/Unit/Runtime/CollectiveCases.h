@@ -13,9 +13,12 @@
 #include "partita/Runtime/Transport.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace collectives {
@@ -270,6 +273,20 @@ inline TaskTable tableOf(const Mesh &mesh, const std::vector<Case> &cases) {
   return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
 }
 
+/// What the target of a case should hold on `rank`.
+inline Bytes expectedOf(const Case &c, const Mesh &mesh, int64_t rank) {
+  auto members = mesh.group(rank, c.group);
+  int64_t me = mesh.coordinate(rank, c.group);
+  Bytes expected(static_cast<size_t>(c.targetCount) * byteWidth(c.type));
+  auto value = [&](int64_t r, int64_t j) { return valueOf(r, j, c.reduce, c.type); };
+  visitType(c.type, [&]<typename T>() {
+    auto *data = reinterpret_cast<T *>(expected.data());
+    for (int64_t i = 0; i < c.targetCount; ++i)
+      data[i] = store<T>(static_cast<Compute<T>>(c.expected(members, me, i, value)));
+  });
+  return expected;
+}
+
 /// Runs every case on this rank; returns descriptions of the wrong ones.
 inline std::vector<std::string> runCases(runtime::Transport &transport, const Mesh &mesh,
                                          const std::vector<Case> &cases,
@@ -285,24 +302,111 @@ inline std::vector<std::string> runCases(runtime::Transport &transport, const Me
     Bytes target(static_cast<size_t>(c.targetCount) * byteWidth(c.type), std::byte{0x5a});
     Bytes &result = c.inPlace ? source : target;
     bool ok = transport.run(handles[k], source.data(), result.data());
-    auto members = mesh.group(rank, c.group);
-    int64_t me = mesh.coordinate(rank, c.group);
-    Bytes expected(result.size());
-    visitType(c.type, [&]<typename T>() {
-      auto *data = reinterpret_cast<T *>(expected.data());
-      for (int64_t i = 0; i < c.targetCount; ++i)
-        data[i] = store<T>(
-            static_cast<Compute<T>>(c.expected(members, me, i, [&](int64_t r, int64_t j) {
-              return valueOf(r, j, c.reduce, c.type);
-            })));
-    });
-    if (!ok || expected != result)
+    if (!ok || expectedOf(c, mesh, rank) != result)
       wrong.push_back("rank " + std::to_string(rank) + ": " + c.what + " of " +
                       std::string(name(c.type)) + " over " + mesh.str(c.group) + " of " +
                       mesh.str());
     transport.barrier();
   }
   return wrong;
+}
+
+//===----------------------------------------------------------------------===//
+// Many in flight
+//===----------------------------------------------------------------------===//
+
+inline const char *const flightMeshes[] = {"a=2",     "a=3", "a=4", "a=2,b=2", "a=5",
+                                           "a=3,b=2", "a=7", "a=8", "a=2,b=4"};
+constexpr size_t numFlights = 50, numFlightCalls = 3 * numFlights;
+
+/// The cases that a seed chooses; call k has handle k mod 50 + 1, memory of its own, and
+/// a place in a table that keeps the rules.
+struct Flights {
+  std::vector<const Case *> calls;
+  std::vector<TaskTable> tables; ///< of 50 calls each
+
+  Flights(const Mesh &mesh, const std::vector<Case> &cases, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (size_t k = 0; k < numFlightCalls; ++k)
+      calls.push_back(&cases[random() % cases.size()]);
+    for (size_t first = 0; first < numFlightCalls; first += numFlights)
+      tables.push_back(table(mesh, first));
+  }
+
+  TaskTable table(const Mesh &mesh, size_t first) const {
+    TaskTableBuilder builder(mesh);
+    constexpr uint64_t bytes = 1 << 20;
+    builder.setMemory(2 * numFlights * bytes, 0, 0);
+    std::vector<TaskSpec> waits;
+    for (size_t k = 0; k < numFlights; ++k) {
+      const Case &c = *calls[first + k];
+      uint32_t source = builder.addBuffer(Space::Arena, 2 * k * bytes, bytes),
+               target = source;
+      if (!c.inPlace)
+        target = builder.addBuffer(Space::Arena, (2 * k + 1) * bytes, bytes);
+      TaskSpec spec{.source = c.what, .operands = {source, target}, .params = c.params};
+      if (auto *halo = std::get_if<task::Halo>(&spec.params)) {
+        halo->before = builder.addLayout(c.before);
+        halo->positions = builder.addLayout(c.positions);
+      }
+      spec.handle = static_cast<uint32_t>(k + 1);
+      task::Wait wait;
+      wait.handle = spec.handle;
+      waits.push_back({.source = c.what, .operands = spec.operands, .params = wait});
+      builder.addTask(std::move(spec));
+    }
+    for (TaskSpec &wait : waits)
+      builder.addTask(std::move(wait));
+    std::string blob = builder.finish();
+    return *TaskTable::read(std::as_bytes(std::span(blob.data(), blob.size())));
+  }
+};
+
+/// Runs the calls of a seed on this rank: starts in order, waits in an order of the
+/// rank's own, moments of work and polls in between. Returns the number of wrong results.
+inline int runFlights(runtime::Transport &transport, const Mesh &mesh,
+                      const Flights &flights, uint64_t seed) {
+  int64_t rank = transport.rank();
+  std::mt19937_64 random(seed * 1000 + static_cast<uint64_t>(rank));
+  std::vector<int> handles;
+  for (size_t k = 0; k < numFlightCalls; ++k)
+    handles.push_back(
+        *transport.prepare(flights.tables[k / numFlights],
+                           flights.tables[k / numFlights].task(k % numFlights)));
+  std::vector<Bytes> sources(numFlightCalls), targets(numFlightCalls);
+  std::vector<size_t> flying;
+  int wrong = 0;
+  auto waitFor = [&](size_t at) {
+    size_t k = flying[at];
+    flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(at));
+    const Case &c = *flights.calls[k];
+    wrong += !transport.wait(handles[k]) ||
+             expectedOf(c, mesh, rank) != (c.inPlace ? sources[k] : targets[k]);
+  };
+  for (size_t k = 0; k < numFlightCalls || !flying.empty();) {
+    if (random() % 8 == 0)
+      wrong += !transport.progress();
+    if (random() % 16 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+    // The handle's last call, if it is still in flight.
+    auto last = std::find(flying.begin(), flying.end(), k - numFlights);
+    bool mayStart = k < numFlightCalls && (k < numFlights || last == flying.end());
+    // Mostly starts at first, so that as many as there are handles are in flight.
+    if (!mayStart || (!flying.empty() && random() % 8 == 0)) {
+      bool isBlocked = k < numFlightCalls && !mayStart;
+      waitFor(isBlocked ? static_cast<size_t>(last - flying.begin())
+                        : random() % flying.size());
+      continue;
+    }
+    const Case &c = *flights.calls[k];
+    sources[k] = sourceOf(rank, c.sourceCount, c.reduce, c.type);
+    targets[k].assign(static_cast<size_t>(c.targetCount) * byteWidth(c.type),
+                      std::byte{0x5a});
+    wrong += !transport.start(handles[k], sources[k].data(),
+                              (c.inPlace ? sources[k] : targets[k]).data());
+    flying.push_back(k++);
+  }
+  return wrong + !transport.barrier();
 }
 
 } // namespace collectives

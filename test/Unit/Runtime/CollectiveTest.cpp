@@ -43,6 +43,30 @@ TEST_CASE("every collective between threads gives what the Abi says") {
   std::printf("local collectives: %zu calls, %zu wrong\n", calls, bad);
 }
 
+// PARTITA_TEST_FLIGHTS: how many schedules.
+TEST_CASE("fifty collectives in flight, in random orders") {
+  const char *wanted = std::getenv("PARTITA_TEST_FLIGHTS");
+  int count = wanted ? std::atoi(wanted) : 100, wrong = 0, number = 0;
+  for (const char *text : collectives::flightMeshes) {
+    Mesh mesh = *Mesh::parse(text);
+    auto cases = collectives::casesFor(mesh);
+    auto meshes = static_cast<int>(std::size(collectives::flightMeshes));
+    for (int i = number++; i < count; i += meshes) {
+      auto seed = static_cast<uint64_t>(i);
+      collectives::Flights flights(mesh, cases, seed);
+      std::atomic<int> bad{0};
+      onRanks(static_cast<int>(mesh.numRanks()), [&](Transport &transport) {
+        bad += collectives::runFlights(transport, mesh, flights, seed);
+      });
+      INFO(text << ", seed " << seed);
+      CHECK(bad == 0);
+      wrong += bad != 0;
+    }
+  }
+  std::printf("local schedules of %zu calls: %d, %d wrong\n", collectives::numFlightCalls,
+              count, wrong);
+}
+
 TEST_CASE("an exchange moves any layout to any other") {
   Mesh mesh = *Mesh::parse("a=2,b=3");
   const char *layouts[] = {"[{13}, {6}]", "[{13/18: a, b}, {6}]", "[{13/18: b}, {6: a}]",

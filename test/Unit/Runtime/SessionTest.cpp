@@ -90,7 +90,7 @@ struct Fixture : Folder {
     REQUIRE(writeNpy(*this / "x.npy", testmodel::input()));
     setMode(testmodel::Normal, 0);
   }
-  void setMode(testmodel::Mode what, int64_t rank) {
+  void setMode(int64_t what, int64_t rank) {
     REQUIRE(writeTensorProto(*this / "mode.pb", testmodel::mode(what, rank)));
   }
   std::string arguments() const {
@@ -165,9 +165,9 @@ TEST_CASE("a bundle runs on threads and equals the reference, requests do not al
     CHECK(mappings == 0);
     CHECK(largestDifference(y, testmodel::expected()) < 1e-5);
     auto times = (*session)->profile();
-    REQUIRE(times.size() == 4);
+    REQUIRE(times.size() == 5);
     CHECK(times[2].node == "fc2");
-    CHECK(times[2].kinds == "matmul, all-reduce");
+    CHECK(times[2].kinds == "matmul, all-reduce, wait");
     CHECK(times[2].seconds > 0);
   }
 }
@@ -182,7 +182,7 @@ TEST_CASE("partita-run: local and mpi give the same outputs") {
     REQUIRE(result.status == 0);
     CHECK_THAT(result.text, Catch::Contains("request 2: ") &&
                                 Catch::Contains("output y: f32[7, 16]") &&
-                                Catch::Contains("fc2 (matmul, all-reduce)"));
+                                Catch::Contains("fc2 (matmul, all-reduce, wait)"));
     auto y = readTensorProto(files / (transport + "/output_0.pb"));
     REQUIRE(y);
     CHECK(y->name == "y");
@@ -252,6 +252,31 @@ TEST_CASE("a process that is stopped ends the run after the timeout, named") {
     CHECK(result.text == "error: rank 1, node 'guard' (kernel): no sign of life of the "
                          "process for 1 s\n");
     CHECK(processesOf(files.bundle) == 0);
+  }
+}
+
+TEST_CASE("a rank that dies or stops between a start and its wait is named") {
+  Fixture files;
+  for (std::string transport : {"local", "mpi"}) {
+    files.setMode(testmodel::Kill + testmodel::Between, 2);
+    auto killed = run(files.arguments() + " --transport " + transport);
+    INFO(transport << ": " << killed.text);
+    CHECK(killed.status == 1);
+    CHECK(killed.seconds < 5);
+    CHECK_THAT(killed.text,
+               Catch::StartsWith("error: rank 2, node 'between' (kernel): ") &&
+                   Catch::Contains("signal 9"));
+    files.setMode(testmodel::Stop + testmodel::Between, 1);
+    auto stopped = run(files.arguments() + " --timeout 1 --transport " + transport);
+    CHECK(stopped.status == 1);
+    CHECK(stopped.seconds < 8);
+    CHECK(stopped.text ==
+          "error: rank 1, node 'between' (kernel): no sign of life of the "
+          "process for 1 s\n");
+    files.setMode(testmodel::Hang + testmodel::Between, 1);
+    auto hung = run(files.arguments() + " --timeout 1 --transport " + transport);
+    CHECK(hung.seconds < 5);
+    CHECK(hung.text == "error: rank 1, node 'between' (kernel): no progress for 1 s\n");
   }
 }
 

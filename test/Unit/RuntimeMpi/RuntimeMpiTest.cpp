@@ -1,6 +1,7 @@
 //===- RuntimeMpiTest.cpp - Collectives of an MPI job ---------------------===//
 //
-// Started by mpirun with N ranks: runs the cases of every mesh of N devices. Prints one
+// Started by mpirun with N ranks: runs the cases of every mesh of N devices, and with a
+// number as argument that many random schedules of calls in flight instead. Prints one
 // line on rank 0; the exit status is 1 if anything is wrong on any rank.
 //
 //===----------------------------------------------------------------------===//
@@ -10,12 +11,39 @@
 
 using namespace partita;
 
-int main() {
+static int runSchedules(runtime::Transport &transport, uint64_t count) {
+  uint64_t number = 0;
+  int wrong = 0;
+  while (number < count) {
+    uint64_t before = number;
+    for (const char *text : collectives::flightMeshes) {
+      Mesh mesh = *Mesh::parse(text);
+      if (mesh.numRanks() != transport.size() || number == count)
+        continue;
+      auto cases = collectives::casesFor(mesh);
+      // Many of a mesh in a row, as its cases take long to make.
+      for (uint64_t i = 0; i < 50 && number < count; ++i, ++number)
+        wrong += collectives::runFlights(
+            transport, mesh, collectives::Flights(mesh, cases, number), number);
+    }
+    if (number == before)
+      return 1;
+  }
+  if (transport.rank() == 0)
+    std::printf("mpi schedules of %zu calls: %d on %d ranks, %d wrong on rank 0\n",
+                collectives::numFlightCalls, static_cast<int>(number), transport.size(),
+                wrong);
+  return wrong != 0;
+}
+
+int main(int argc, char **argv) {
   auto transport = runtime::connectMpi();
   if (!transport) {
     std::fprintf(stderr, "%s\n", transport.error().message.c_str());
     return 1;
   }
+  if (argc > 1)
+    return runSchedules(**transport, std::strtoull(argv[1], nullptr, 10));
   size_t calls = 0, wrong = 0;
   for (const char *text : collectives::meshes) {
     Mesh mesh = *Mesh::parse(text);

@@ -2,7 +2,8 @@
 //
 // y = 0.5 · (relu(x·w1 + b1)·w2), 7 rows over dp (so that dp=2 pads), the hidden dim
 // over tp, with the reduction of a row-split product. A first kernel misbehaves on
-// request: mode = {what, rank}.
+// request, mode = {what, rank}, and another one while the reduction is in flight,
+// mode = {what + Between, rank}.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_TEST_UNIT_RUNTIMESTAGE_MODEL_H
@@ -26,7 +27,7 @@ constexpr uint64_t w1Offset = 0, b1Offset = w1Offset + width * hidden * 4,
                    w2Offset = b1Offset + hidden * 4,
                    fileBytes = w2Offset + hidden * width * 4;
 
-enum Mode : int64_t { Normal, Hang, Kill, Crash, Stop };
+enum Mode : int64_t { Normal, Hang, Kill, Crash, Stop, Between = 16 };
 
 inline float weightAt(uint64_t i) {
   return static_cast<float>((i * 37 + 11) % 17) / 16 - 0.5f;
@@ -42,7 +43,7 @@ inline partita::HostTensor input() {
   return x;
 }
 
-inline partita::HostTensor mode(Mode what, int64_t rank) {
+inline partita::HostTensor mode(int64_t what, int64_t rank) {
   auto m = partita::HostTensor::zeros(partita::DType::I64, {2});
   m.data<int64_t>()[0] = what;
   m.data<int64_t>()[1] = rank;

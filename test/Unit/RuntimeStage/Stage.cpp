@@ -20,16 +20,28 @@ extern "C" {
 alignas(64) unsigned char partita_task_table[65536];
 uint64_t partita_task_table_size;
 
-void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status) {
-  auto *mode = static_cast<const int64_t *>(buffers[0]);
-  if (mode[0] == Normal || mode[1] != scalars[0])
-    return;
-  if (mode[0] == Hang)
+static void misbehaveIf(int64_t what) {
+  if (what == Hang)
     for (;;)
       ::pause();
+  if (what != Kill && what != Crash && what != Stop)
+    return;
   // To the process, not the thread: a stop is of the whole process anyway.
-  ::kill(::getpid(), mode[0] == Kill ? SIGKILL : mode[0] == Crash ? SIGSEGV : SIGSTOP);
+  ::kill(::getpid(), what == Kill ? SIGKILL : what == Crash ? SIGSEGV : SIGSTOP);
   ::pause();
+}
+
+void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status) {
+  auto *mode = static_cast<const int64_t *>(buffers[0]);
+  if (mode[1] == scalars[0])
+    misbehaveIf(mode[0]);
+}
+
+void misbehave_between(void *const *buffers, const int64_t *scalars,
+                       partita_status *status) {
+  auto *mode = static_cast<const int64_t *>(buffers[0]);
+  if (mode[1] == scalars[0])
+    misbehaveIf(mode[0] - Between);
 }
 
 void scale(void *const *buffers, const int64_t *scalars, partita_status *status) {
@@ -104,7 +116,14 @@ struct Build {
     matmul("fc2", width, localHidden, {h, w2, z, -1}, false);
     task::AllReduce reduce;
     reduce.count = localRows * width, reduce.group = {tp};
-    table.addTask({.source = "fc2", .operands = {z, z}, .params = reduce});
+    table.addTask({.source = "fc2", .operands = {z, z}, .params = reduce, .handle = 1});
+    table.addTask({.source = "between",
+                   .operands = {mode},
+                   .params = kernel("misbehave_between"),
+                   .rankValues = {table.addRankValue({.axes = mesh.all()})}});
+    task::Wait wait;
+    wait.handle = 1;
+    table.addTask({.source = "fc2", .operands = {z, z}, .params = wait});
     table.addTask({.source = "scale",
                    .operands = {z, y},
                    .params = kernel("scale"),

@@ -45,7 +45,8 @@ struct BundleStage {
   std::string fingerprint = {};
 };
 
-/// One compiled form of the model: the same weights for other input shapes, say.
+/// One compiled form of the model: the same weights for other input shapes, say. Its
+/// stages are programs that run together, each on ranks of its own.
 struct BundleEntry {
   std::string name = "main";
   std::vector<BundleStage> stages;
@@ -56,7 +57,8 @@ struct Bundle {
   std::string targetCpu;                ///< LLVM's CPU name
   std::vector<std::string> cpuFeatures; ///< what the kernels need, e.g. "avx2"
   int64_t threads = 1;                  ///< per rank
-  Mesh mesh;
+  Mesh mesh; ///< of the ranks; with several programs each has its own, and this is empty
+  int64_t ranks = 0; ///< with several programs their number, else 0
   std::vector<BundleEntry> entries;
   std::vector<WeightFile> weightFiles;
   std::string model; ///< file name of the source model, for messages
@@ -64,7 +66,7 @@ struct Bundle {
   /// although some may be bound at compile time. Empty: the entry's own.
   std::vector<std::string> inputs;
 
-  int64_t numRanks() const { return mesh.numRanks(); }
+  int64_t numRanks() const { return ranks ? ranks : mesh.numRanks(); }
   /// The text of bundle.json.
   std::string json() const;
 };

@@ -22,6 +22,7 @@
 #define PARTITA_BASE_BUNDLE_TASKTABLE_H
 
 #include "partita/Abi/TaskTable.h"
+#include "partita/Base/Bundle/Schedule.h"
 #include "partita/Base/Bundle/TaskTable_generated.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
@@ -66,12 +67,14 @@ using Copy = fb::CopyT;
 using Repad = fb::RepadT;
 using ToPartial = fb::ToPartialT;
 using Fill = fb::FillT;
+using Wait = fb::WaitT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce,
-                            AllGather, ReduceScatter, AllToAll, Permute, Broadcast,
-                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill>;
+using Params =
+    std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
+                 ReduceScatter, AllToAll, Permute, Broadcast, Exchange, Halo, Slice, Mask,
+                 Copy, Repad, ToPartial, Fill, Wait>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
@@ -120,6 +123,7 @@ enum class TaskKind : uint8_t {
   Repad,
   ToPartial,
   Fill,
+  Wait,
 };
 inline TaskKind kindOf(const task::Params &params) {
   return static_cast<TaskKind>(params.index());
@@ -170,6 +174,34 @@ struct TaskSpec {
   std::vector<int64_t> operands = {}; ///< from addBuffer; -1 where absent
   task::Params params = {};
   std::vector<uint32_t> rankValues = {}; ///< from addRankValue
+  /// A collective that is only started; 0: it is done when the task is.
+  uint32_t handle = 0;
+};
+
+struct SegmentSpec {
+  std::string name;
+  bool once = false;
+  std::vector<uint32_t> reads = {}, writes = {}; ///< from addBuffer
+};
+
+/// This program's end of a transfer.
+struct TransferSpec {
+  std::string name;
+  uint32_t number = 0; ///< the same at both ends
+  DType type = DType::F32;
+  bool sends = false, once = false;
+  uint32_t buffer = 0;
+  Layout layout;
+  Mesh peerMesh;
+  std::vector<int32_t> peerRanks; ///< by place in the mesh
+  Layout peerLayout;
+};
+
+/// Which program of several this is.
+struct ProgramSpec {
+  std::string name;
+  uint32_t microBatches = 1;
+  std::vector<int32_t> ranks = {}; ///< of the run, by place in the mesh; empty: the same
 };
 
 /// Collects the parts of one stage. Layouts, kernels and rank values are de-duplicated,
@@ -180,7 +212,8 @@ public:
   explicit TaskTableBuilder(const Mesh &mesh) : mesh(mesh) {}
 
   /// Offset into the space; a multiple of PARTITA_BUFFER_ALIGNMENT.
-  uint32_t addBuffer(Space space, uint64_t offset, uint64_t bytes);
+  uint32_t addBuffer(Space space, uint64_t offset, uint64_t bytes,
+                     uint64_t slotStride = 0, uint32_t slots = 1);
   uint32_t addTensor(const TensorSpec &tensor);
   /// Index of the kernel with this symbol.
   uint32_t addKernel(std::string_view symbol);
@@ -188,6 +221,12 @@ public:
   /// For parameters that name one (Exchange, Halo).
   uint32_t addLayout(const Layout &layout);
   uint32_t addTask(TaskSpec task);
+  /// Begins a segment of tasks. Tasks that come before any are in one named "request".
+  void addSegment(SegmentSpec segment);
+  void setProgram(ProgramSpec spec) { program = std::move(spec); }
+  uint32_t addTransfer(TransferSpec transfer);
+  /// Of the segments and transfers by number.
+  void addSchedule(schedule::Schedule schedule);
 
   /// Predicted bytes per rank; the arena and weight sizes must cover every buffer.
   void setMemory(uint64_t arenaBytes, uint64_t weightBytes, uint64_t packedBytes);
@@ -208,6 +247,11 @@ private:
   std::vector<RankValueSpec> rankValues;
   std::map<RankValueSpec, uint32_t> rankValueIndex;
   std::vector<TaskSpec> tasks;
+  std::vector<std::pair<SegmentSpec, size_t>> segments; ///< with the first task
+  std::vector<uint32_t> slotCounts;                     ///< per buffer
+  ProgramSpec program;
+  std::vector<std::pair<TransferSpec, uint32_t>> transfers; ///< with the layout
+  std::vector<schedule::Schedule> schedules;
   uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
 };
 
@@ -218,6 +262,11 @@ private:
 struct BufferView {
   Space space;
   uint64_t offset, bytes;
+  uint64_t slotStride; ///< 0: one slot
+  uint32_t slots;      ///< at least 1
+
+  /// Behind the last byte of the last slot.
+  uint64_t end() const { return offset + (slots - 1) * slotStride + bytes; }
 };
 
 struct TensorView {
@@ -234,9 +283,28 @@ struct TaskView {
   std::string_view source;
   std::span<const int32_t> operands; ///< −1 where absent
   std::span<const uint32_t> rankValues;
+  uint32_t handle = 0; ///< of a collective that is only started, else 0
   task::Params params;
 
   TaskKind kind() const { return kindOf(params); }
+};
+
+struct SegmentView {
+  std::string_view name;
+  size_t firstTask, numTasks;
+  bool once;
+  std::vector<int64_t> reads, writes; ///< buffers
+};
+
+struct TransferView {
+  std::string_view name;
+  uint32_t number;
+  DType type;
+  bool sends, once;
+  uint32_t buffer, layout; ///< indices
+  Mesh peerMesh;
+  std::vector<int32_t> peerRanks; ///< by place in the mesh
+  Layout peerLayout;
 };
 
 /// A checked table. Owns a copy of the bytes, to which its names and lists point.
@@ -262,8 +330,26 @@ public:
   }
   size_t numKernels() const { return kernels.size(); }
   const std::string &kernel(size_t index) const { return kernels[index]; }
+  /// In order, with all tasks.
+  std::span<const SegmentView> segments() const { return segmentList; }
   size_t numTasks() const { return tasks.size(); }
   const TaskView &task(size_t index) const { return tasks[index]; }
+  /// Handles are smaller than this.
+  uint32_t numHandles() const { return handles; }
+  // As a program of several.
+  std::string_view programName() const { return ownName; }
+  int64_t microBatches() const { return numMicroBatches; }
+  /// The rank of the run at this place in the mesh.
+  int64_t worldRank(int64_t rank) const {
+    return rankList.empty() ? rank : rankList[static_cast<size_t>(rank)];
+  }
+  /// The place in the mesh of a rank of the run; -1: it has none.
+  int64_t placeOf(int64_t worldRank) const;
+  std::span<const TransferView> transfers() const { return transferList; }
+  /// At least one: a table without has each segment once.
+  std::span<const schedule::Schedule> schedules() const { return scheduleList; }
+  /// The one that the rank at this place of the mesh follows.
+  const schedule::Schedule &scheduleOf(int64_t rank) const;
   size_t numRankValues() const { return rankValues.size(); }
   /// The value of a rank value on `rank`.
   int64_t rankValue(size_t index, int64_t rank) const;
@@ -273,6 +359,7 @@ public:
 private:
   TaskTable() = default;
   class Reader;
+  class ProgramReader;
 
   std::vector<uint64_t> words; ///< the blob, aligned
   Mesh meshOfRanks;
@@ -283,7 +370,19 @@ private:
   std::vector<std::string> kernels;
   std::vector<RankValueSpec> rankValues;
   std::vector<TaskView> tasks;
+  std::vector<SegmentView> segmentList;
+  std::string_view ownName;
+  int64_t numMicroBatches = 1;
+  std::vector<int32_t> rankList;
+  std::vector<TransferView> transferList;
+  std::vector<schedule::Schedule> scheduleList;
+  uint32_t handles = 1; ///< 0 is the one of calls that are not in flight
 };
+
+/// The tables of all programs of a run, by number, as what schedule::check looks at. An
+/// error if they do not belong together: ranks that have no program or two, ends of a
+/// transfer that differ.
+Expected<schedule::Pipeline> pipelineOf(const std::vector<const TaskTable *> &tables);
 
 } // namespace partita
 

@@ -1,0 +1,231 @@
+//===- Pipeline.cpp - Programs and schedules as plain structs -------------===//
+#include "dialects/Task/Task.h"
+
+#include "dialects/Comm/Comm.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::task_ir;
+
+namespace {
+using Numbers = llvm::DenseMap<StringRef, int64_t>;
+
+/// The symbols of one kind in a block, by number.
+template <typename Op> Numbers numbersOf(Block &block) {
+  Numbers numbers;
+  for (auto op : block.getOps<Op>())
+    numbers.try_emplace(op.getSymName(), static_cast<int64_t>(numbers.size()));
+  return numbers;
+}
+
+std::vector<int64_t> namesToNumbers(ArrayAttr names, const Numbers &numbers) {
+  std::vector<int64_t> out;
+  for (auto name : names.getAsRange<FlatSymbolRefAttr>())
+    out.push_back(numbers.lookup(name.getValue()));
+  return out;
+}
+
+bool communicates(func::FuncOp function) {
+  return function
+      .walk([](comm::CommOpInterface op) {
+        return op.getReceivedElements() ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Programs one by one; the transfers are known by name.
+class Reader {
+public:
+  explicit Reader(ModuleOp module)
+      : module(module), transfers(numbersOf<TransferOp>(*module.getBody())) {}
+
+  schedule::Pipeline run() {
+    schedule::Pipeline result;
+    result.microBatches = microBatchesOf(module);
+    Numbers programs = numbersOf<ProgramOp>(*module.getBody());
+    llvm::DenseMap<StringRef, Numbers> buffers;
+    for (auto program : module.getOps<ProgramOp>()) {
+      buffers[program.getSymName()] = numbersOf<BufferOp>(program.getBody().front());
+      result.programs.push_back(read(program, buffers[program.getSymName()]));
+    }
+    for (auto op : module.getOps<TransferOp>()) {
+      auto end = [&](SymbolRefAttr name) {
+        StringRef program = name.getRootReference().getValue();
+        return std::pair(programs.lookup(program),
+                         buffers[program].lookup(name.getLeafReference().getValue()));
+      };
+      auto [from, fromBuffer] = end(op.getSource());
+      auto [to, toBuffer] = end(op.getTarget());
+      result.transfers.push_back(
+          {op.getSymName().str(), from, fromBuffer, to, toBuffer, op.getOnce()});
+    }
+    return result;
+  }
+
+private:
+  schedule::Program read(ProgramOp program, const Numbers &buffers) {
+    schedule::Program out;
+    Block &block = program.getBody().front();
+    out.name = program.getSymName().str();
+    out.numRanks = static_cast<int64_t>(program.getRanks().size());
+    for (auto buffer : block.getOps<BufferOp>())
+      out.buffers.push_back({buffer.getSymName().str(),
+                             static_cast<int64_t>(buffer.getSlots()),
+                             bool(buffer.getInput()), bool(buffer.getOutput())});
+    for (auto segment : block.getOps<SegmentOp>())
+      out.segments.push_back({segment.getSymName().str(), segment.getOnce(),
+                              communicates(segment.callee()),
+                              namesToNumbers(segment.getReads(), buffers),
+                              namesToNumbers(segment.getWrites(), buffers)});
+    Numbers segments = numbersOf<SegmentOp>(block);
+    for (auto op : block.getOps<ScheduleOp>()) {
+      schedule::Schedule &s = out.schedules.emplace_back();
+      if (auto ranks = op.getRanks())
+        s.ranks.assign(ranks->begin(), ranks->end());
+      for (auto run : op.getBody().front().getOps<RunOp>()) {
+        FlatSymbolRefAttr name = run.getSegmentAttr();
+        s.entries.push_back({name ? segments.lookup(name.getValue()) : -1,
+                             static_cast<int64_t>(run.getMicroBatch()),
+                             flights(run.getWaitsAttr()), flights(run.getStartsAttr())});
+      }
+    }
+    return out;
+  }
+
+  std::vector<schedule::Flight> flights(ArrayAttr list) const {
+    std::vector<schedule::Flight> out;
+    if (list)
+      for (auto flight : list.getAsRange<FlightAttr>())
+        out.push_back(
+            {transfers.lookup(flight.getTransfer().getValue()), flight.getMicroBatch()});
+    return out;
+  }
+
+  ModuleOp module;
+  Numbers transfers;
+};
+
+template <typename Op> std::vector<FlatSymbolRefAttr> symbolsOf(Block &block) {
+  std::vector<FlatSymbolRefAttr> names;
+  for (auto op : block.getOps<Op>())
+    names.push_back(FlatSymbolRefAttr::get(op.getSymNameAttr()));
+  return names;
+}
+
+void writeEntries(ScheduleOp op, const schedule::Schedule &schedule,
+                  ArrayRef<FlatSymbolRefAttr> segments,
+                  ArrayRef<FlatSymbolRefAttr> transfers) {
+  OpBuilder builder(op.getContext());
+  auto flights = [&](const std::vector<schedule::Flight> &list) {
+    SmallVector<Attribute> out;
+    for (schedule::Flight f : list)
+      out.push_back(FlightAttr::get(builder.getContext(),
+                                    transfers[static_cast<size_t>(f.transfer)],
+                                    f.microBatch));
+    return list.empty() ? ArrayAttr() : builder.getArrayAttr(out);
+  };
+  Block &block = op.getBody().front();
+  block.clear();
+  builder.setInsertionPointToEnd(&block);
+  for (const schedule::Entry &entry : schedule.entries)
+    RunOp::create(builder, op.getLoc(),
+                  entry.segment < 0 ? FlatSymbolRefAttr()
+                                    : segments[static_cast<size_t>(entry.segment)],
+                  builder.getI64IntegerAttr(entry.microBatch), flights(entry.waits),
+                  flights(entry.starts));
+}
+} // namespace
+
+schedule::Pipeline task_ir::pipelineOf(ModuleOp module) { return Reader(module).run(); }
+
+void task_ir::setSchedules(ModuleOp module, const schedule::Pipeline &pipeline) {
+  auto transfers = symbolsOf<TransferOp>(*module.getBody());
+  size_t number = 0;
+  for (auto program : module.getOps<ProgramOp>()) {
+    Block &block = program.getBody().front();
+    auto segments = symbolsOf<SegmentOp>(block);
+    const schedule::Program &from = pipeline.programs[number++];
+    size_t k = 0;
+    for (auto op : block.getOps<ScheduleOp>())
+      writeEntries(op, from.schedules[k++], segments, transfers);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Straight programs
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Buffers, a segment and a schedule around one function.
+class StraightBuilder {
+public:
+  explicit StraightBuilder(func::FuncOp function)
+      : function(function), builder(function.getContext()),
+        mesh(dist::findMesh(function)) {
+    if (!mesh)
+      mesh = dist::MeshAttr::get(function.getContext(), *Mesh::parse(""));
+  }
+
+  OwningOpRef<ModuleOp> build() {
+    Location loc = function.getLoc();
+    OwningOpRef<ModuleOp> module = ModuleOp::create(loc);
+    for (NamedAttribute attr : function->getParentOp()->getDiscardableAttrs())
+      (*module)->setDiscardableAttr(attr.getName(), attr.getValue());
+    builder.setInsertionPointToEnd(module->getBody());
+    SmallVector<int64_t> ranks;
+    for (int64_t r = 0; r < mesh.getMesh().numRanks(); ++r)
+      ranks.push_back(r);
+    auto program = ProgramOp::create(builder, loc, "program", ranks);
+    program->setAttr(dist::meshAttr, mesh);
+    builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
+    SmallVector<Attribute> reads, writes;
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      reads.push_back(buffer(i, true));
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      writes.push_back(buffer(i, false));
+    builder.clone(*function);
+    auto segment = SegmentOp::create(
+        builder, loc, builder.getStringAttr("request"), /*once=*/UnitAttr(),
+        FlatSymbolRefAttr::get(function.getSymNameAttr()), builder.getArrayAttr(reads),
+        builder.getArrayAttr(writes));
+    auto schedule = ScheduleOp::create(builder, loc, DenseI64ArrayAttr());
+    builder.setInsertionPointToEnd(&schedule.getBody().emplaceBlock());
+    RunOp::create(builder, loc, FlatSymbolRefAttr::get(segment.getSymNameAttr()),
+                  builder.getI64IntegerAttr(0), ArrayAttr(), ArrayAttr());
+    return module;
+  }
+
+private:
+  /// The buffer of an argument or result; what the file calls it is the tensor's name.
+  Attribute buffer(unsigned i, bool isInput) {
+    auto type = cast<RankedTensorType>(isInput ? function.getArgumentTypes()[i]
+                                               : function.getResultTypes()[i]);
+    dist::LayoutAttr layout =
+        isInput ? dist::argumentLayout(function, i) : dist::resultLayout(function, i);
+    if (!layout)
+      layout = dist::LayoutAttr::get(builder.getContext(), mesh,
+                                     Layout::replicated(type.getShape().vec()));
+    StringRef kind = isInput ? "input" : "output";
+    std::string symbol = (kind + "_" + Twine(i)).str();
+    auto given =
+        dyn_cast_or_null<StringAttr>(isInput ? function.getArgAttr(i, "graph.name")
+                                             : function.getResultAttr(i, "graph.name"));
+    StringAttr name = given ? given : builder.getStringAttr(symbol);
+    BufferOp::create(builder, function.getLoc(), builder.getStringAttr(symbol),
+                     builder.getI64IntegerAttr(1), isInput ? name : StringAttr(),
+                     isInput ? StringAttr() : name, layout, TypeAttr::get(type));
+    return FlatSymbolRefAttr::get(builder.getContext(), symbol);
+  }
+
+  func::FuncOp function;
+  OpBuilder builder;
+  dist::MeshAttr mesh;
+};
+} // namespace
+
+OwningOpRef<ModuleOp> task_ir::straightProgram(func::FuncOp function) {
+  return StraightBuilder(function).build();
+}

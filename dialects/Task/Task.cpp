@@ -1,0 +1,264 @@
+//===- Task.cpp - Who runs what when --------------------------------------===//
+#include "dialects/Task/Task.h"
+
+#include "dialects/Comm/Comm.h"
+#include "partita/Base/Layout/Transfer.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::task_ir;
+
+/// `[@act 0, @grad 1]`
+static ParseResult parseFlights(OpAsmParser &parser, ArrayAttr &flights) {
+  SmallVector<Attribute> list;
+  auto one = [&]() -> ParseResult {
+    StringAttr name;
+    int64_t microBatch = 0;
+    if (parser.parseSymbolName(name) || parser.parseInteger(microBatch))
+      return failure();
+    list.push_back(
+        FlightAttr::get(parser.getContext(), FlatSymbolRefAttr::get(name), microBatch));
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, one))
+    return failure();
+  flights = parser.getBuilder().getArrayAttr(list);
+  return success();
+}
+
+static void printFlights(OpAsmPrinter &printer, Operation *, ArrayAttr flights) {
+  printer << "[";
+  llvm::interleaveComma(flights.getAsRange<FlightAttr>(), printer, [&](FlightAttr f) {
+    printer << f.getTransfer() << " " << f.getMicroBatch();
+  });
+  printer << "]";
+}
+
+#include "dialects/Task/TaskDialect.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Task/TaskAttrs.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "dialects/Task/TaskTypes.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Task/TaskOps.cpp.inc"
+
+void TaskDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialects/Task/TaskAttrs.cpp.inc"
+      >();
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "dialects/Task/TaskTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "dialects/Task/TaskOps.cpp.inc"
+      >();
+}
+
+LogicalResult TaskDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
+  if (attr.getName() != microBatchesAttr)
+    return op->emitOpError("has an unknown attribute ") << attr.getName();
+  auto number = dyn_cast<IntegerAttr>(attr.getValue());
+  if (!number || number.getInt() < 1)
+    return op->emitOpError("expected a positive number as ") << microBatchesAttr;
+  return success();
+}
+
+int64_t task_ir::microBatchesOf(ModuleOp module) {
+  auto number = module->getAttrOfType<IntegerAttr>(microBatchesAttr);
+  return number ? number.getInt() : 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Programs
+//===----------------------------------------------------------------------===//
+
+LogicalResult ProgramOp::verify() {
+  auto mesh = (*this)->getAttrOfType<dist::MeshAttr>(dist::meshAttr);
+  if (!mesh)
+    return emitOpError("has no ") << dist::meshAttr;
+  llvm::SmallDenseSet<int64_t> seen;
+  for (int64_t rank : getRanks())
+    if (rank < 0 || !seen.insert(rank).second)
+      return emitOpError("names rank ") << rank << " twice, or a negative one";
+  if (static_cast<int64_t>(getRanks().size()) != mesh.getMesh().numRanks())
+    return emitOpError("has ") << getRanks().size() << " ranks, its mesh \""
+                               << mesh.getMesh().str() << "\" has "
+                               << mesh.getMesh().numRanks();
+  for (Operation &op : getBody().front())
+    if (!isa<BufferOp, SegmentOp, ScheduleOp, func::FuncOp>(op))
+      return op.emitOpError("has no place in a program");
+  return success();
+}
+
+LogicalResult BufferOp::verify() {
+  auto mesh = (*this)->getParentOfType<ProgramOp>()->getAttrOfType<dist::MeshAttr>(
+      dist::meshAttr);
+  if (mesh && getLayout().getMesh() != mesh)
+    return emitOpError("is for mesh \"")
+           << getLayout().devices().str() << "\", the program is for \""
+           << mesh.getMesh().str() << "\"";
+  std::vector<int64_t> local = getLayout().getLayout().localShape();
+  if (ArrayRef(local) != getTensorType().getShape())
+    return emitOpError("expected the local shape [")
+           << ArrayRef(local) << "] of its layout, got " << getType();
+  if (getSlots() < 1)
+    return emitOpError("has ") << getSlots() << " slots";
+  if (getInput() && getOutput())
+    return emitOpError("is an input and an output");
+  return success();
+}
+
+func::FuncOp SegmentOp::callee() {
+  return SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(*this, getFunctionAttr());
+}
+
+/// The layout on an argument or result; replicated if there is none.
+static Layout layoutOr(dist::LayoutAttr layout, Type type) {
+  return layout ? layout.getLayout()
+                : Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
+}
+
+static LogicalResult verifyEnds(SegmentOp segment, SymbolTableCollection &tables,
+                                ArrayAttr names, TypeRange types,
+                                llvm::function_ref<dist::LayoutAttr(unsigned)> layout,
+                                StringRef what) {
+  if (names.size() != types.size())
+    return segment.emitOpError("names ")
+           << names.size() << " buffers for " << types.size() << " " << what << "s of @"
+           << segment.getFunction();
+  for (auto [i, name] : llvm::enumerate(names.getAsRange<FlatSymbolRefAttr>())) {
+    auto buffer = tables.lookupSymbolIn<BufferOp>(segment->getParentOp(), name);
+    if (!buffer)
+      return segment.emitOpError("has no buffer ") << name;
+    bool fits = buffer.getType() == types[i] &&
+                buffer.getLayout().getLayout().canonicalized() ==
+                    layoutOr(layout(static_cast<unsigned>(i)), types[i]).canonicalized();
+    if (fits)
+      continue;
+    InFlightDiagnostic error = segment.emitOpError("passes buffer ")
+                               << name << " as " << what << " " << i << " of @"
+                               << segment.getFunction() << " of another type or layout";
+    error.attachNote(buffer.getLoc())
+        << "the buffer is " << buffer.getType() << " in " << buffer.getLayout().str();
+    return error;
+  }
+  return success();
+}
+
+LogicalResult SegmentOp::verifySymbolUses(SymbolTableCollection &tables) {
+  auto function =
+      tables.lookupSymbolIn<func::FuncOp>((*this)->getParentOp(), getFunctionAttr());
+  if (!function || function.isExternal())
+    return emitOpError("has no function @") << getFunction();
+  llvm::SmallDenseSet<Attribute> seen;
+  for (Attribute name : getWrites())
+    if (!seen.insert(name).second)
+      return emitOpError("writes buffer ") << name << " twice";
+  if (failed(verifyEnds(
+          *this, tables, getReads(), function.getArgumentTypes(),
+          [&](unsigned i) { return dist::argumentLayout(function, i); }, "argument")))
+    return failure();
+  return verifyEnds(
+      *this, tables, getWrites(), function.getResultTypes(),
+      [&](unsigned i) { return dist::resultLayout(function, i); }, "result");
+}
+
+LogicalResult TransferOp::verifySymbolUses(SymbolTableCollection &tables) {
+  SymbolRefAttr names[] = {getSource(), getTarget()};
+  BufferOp ends[2];
+  for (int i : {0, 1}) {
+    ends[i] = tables.lookupSymbolIn<BufferOp>((*this)->getParentOp(), names[i]);
+    if (!ends[i])
+      return emitOpError("has no buffer ") << names[i];
+  }
+  if (ends[0]->getParentOp() == ends[1]->getParentOp())
+    return emitOpError("does not lead from one program to another");
+  if (ends[0].getTensorType().getElementType() !=
+      ends[1].getTensorType().getElementType())
+    return emitOpError("changes the element type");
+  TransferEnd from{ends[0].getLayout().devices(), ends[0].getLayout().getLayout()};
+  TransferEnd to{ends[1].getLayout().devices(), ends[1].getLayout().getLayout()};
+  if (auto ok = verifyTransfer(from, to); !ok)
+    return emitOpError("is not possible: ") << ok.error().message;
+  return success();
+}
+
+LogicalResult ScheduleOp::verify() {
+  for (Operation &op : getBody().front())
+    if (!isa<RunOp>(op))
+      return op.emitOpError("has no place in a schedule");
+  return success();
+}
+
+LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &tables) {
+  auto program = (*this)->getParentOfType<ProgramOp>();
+  if (getSegmentAttr() && !tables.lookupSymbolIn<SegmentOp>(program, getSegmentAttr()))
+    return emitOpError("has no segment ") << getSegmentAttr();
+  for (ArrayAttr list : {getWaitsAttr(), getStartsAttr()})
+    for (FlightAttr flight :
+         list ? list.getAsRange<FlightAttr>()
+              : ArrayAttr::get(getContext(), {}).getAsRange<FlightAttr>())
+      if (!tables.lookupSymbolIn<TransferOp>(program->getParentOp(),
+                                             flight.getTransfer()))
+        return emitOpError("has no transfer ") << flight.getTransfer();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Communication in flight
+//===----------------------------------------------------------------------===//
+
+LogicalResult StartOp::verify() {
+  Block &block = getBody().front();
+  if (block.getOperations().size() != 2 || !isa<comm::CommOpInterface>(block.front()))
+    return emitOpError("expected one op that communicates, and a yield");
+  auto yield = dyn_cast<YieldOp>(block.back());
+  if (!yield || yield.getValue().getDefiningOp() != &block.front() ||
+      yield.getValue().getType() != getHandle().getType().getTensor())
+    return emitOpError("expected to yield its op's result, of the handle's type");
+  return success();
+}
+
+LogicalResult WaitOp::verify() {
+  if (getResult().getType() != getHandle().getType().getTensor())
+    return emitOpError("gives ")
+           << getResult().getType() << " for " << getHandle().getType();
+  return success();
+}
+
+LogicalResult task_ir::verifyHandles(Operation *root) {
+  WalkResult result = root->walk([](StartOp start) -> WalkResult {
+    if (!start.getHandle().hasOneUse())
+      return start.emitOpError("expected one wait for its handle, got ")
+             << llvm::range_size(start.getHandle().getUses());
+    Operation *user = *start.getHandle().user_begin();
+    if (!isa<WaitOp>(user) || user->getBlock() != start->getBlock())
+      return start.emitOpError("expected a wait in the same block");
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+void task_ir::inlineStarts(Operation *root) {
+  SmallVector<StartOp> starts;
+  root->walk([&](StartOp start) { starts.push_back(start); });
+  for (StartOp start : starts) {
+    Operation *op = start.communication();
+    op->moveBefore(start);
+    for (Operation *user : llvm::make_early_inc_range(start.getHandle().getUsers())) {
+      user->getResult(0).replaceAllUsesWith(op->getResult(0));
+      user->erase();
+    }
+    start.erase();
+  }
+}

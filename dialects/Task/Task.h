@@ -1,0 +1,53 @@
+//===- Task.h - Who runs what when ------------------------------*- C++ -*-===//
+#ifndef PARTITA_DIALECTS_TASK_TASK_H
+#define PARTITA_DIALECTS_TASK_TASK_H
+
+#include "dialects/Dist/Dist.h"
+#include "partita/Base/Bundle/Schedule.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/IR/RegionKindInterface.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialects/Task/TaskDialect.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Task/TaskAttrs.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "dialects/Task/TaskTypes.h.inc"
+
+#define GET_OP_CLASSES
+#include "dialects/Task/TaskOps.h.inc"
+
+namespace partita::task_ir {
+
+/// On the module: how often segments run in a request.
+inline constexpr llvm::StringLiteral microBatchesAttr = "task.micro_batches";
+int64_t microBatchesOf(mlir::ModuleOp module);
+
+/// The module's programs, transfers and schedules as plain structs, in their order in the
+/// module; the module has been verified.
+schedule::Pipeline pipelineOf(mlir::ModuleOp module);
+
+/// Writes the schedules of `pipeline`, made by pipelineOf of this module, into it.
+void setSchedules(mlir::ModuleOp module, const schedule::Pipeline &pipeline);
+
+/// The program that runs a function of level L3 once, on the ranks of its mesh: arguments
+/// and results are buffers that are inputs and outputs. The function is copied.
+mlir::OwningOpRef<mlir::ModuleOp> straightProgram(mlir::func::FuncOp function);
+
+/// Every handle is waited for once, behind its start in the same block.
+llvm::LogicalResult verifyHandles(mlir::Operation *root);
+
+/// Communications take place where they start, so that a function with handles is one of
+/// level L3.
+void inlineStarts(mlir::Operation *root);
+
+} // namespace partita::task_ir
+
+#endif // PARTITA_DIALECTS_TASK_TASK_H

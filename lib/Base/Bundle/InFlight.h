@@ -1,0 +1,36 @@
+//===- InFlight.h - Calls between their start and their wait ----*- C++ -*-===//
+#ifndef PARTITA_LIB_BASE_BUNDLE_INFLIGHT_H
+#define PARTITA_LIB_BASE_BUNDLE_INFLIGHT_H
+
+#include "partita/Base/Bundle/TaskTable.h"
+
+#include <map>
+#include <string>
+
+namespace partita {
+
+/// Follows the handles of one segment, task by task. A table that passes starts and waits
+/// for each handle in turn, and no task touches what a call in flight fills.
+class InFlight {
+public:
+  /// `numTasks` bounds the handles: tables of handles stay as small as the table.
+  InFlight(std::span<const BufferView> buffers, size_t numTasks)
+      : buffers(buffers), numTasks(numTasks) {}
+
+  /// What is wrong with the next task; its operands have been checked.
+  Expected<void> next(const TaskView &task);
+  /// What is wrong with the end of the segment.
+  Expected<void> end() const;
+
+private:
+  Expected<void> wait(const TaskView &task, uint32_t handle);
+  bool overlap(int32_t a, int32_t b) const;
+
+  std::span<const BufferView> buffers;
+  size_t numTasks;
+  std::map<uint32_t, std::span<const int32_t>> flying; ///< operands by handle
+};
+
+} // namespace partita
+
+#endif // PARTITA_LIB_BASE_BUNDLE_INFLIGHT_H

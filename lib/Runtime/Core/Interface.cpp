@@ -1,0 +1,57 @@
+//===- Interface.cpp - Inputs and outputs of a run's programs -------------===//
+#include "Interface.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::runtime;
+
+size_t runtime::stageOf(const Stages &stages, int rank) {
+  for (size_t i = 0; i < stages.size(); ++i)
+    if (stages[i]->table().placeOf(rank) >= 0)
+      return i;
+  return 0;
+}
+
+static std::string typeText(const TensorInfo &info) {
+  std::string text(name(info.type));
+  for (int64_t extent : info.shape)
+    text += " " + std::to_string(extent);
+  return text;
+}
+
+Expected<Interface> Interface::of(const Stages &stages) {
+  Interface out;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const TaskTable &table = stages[i]->table();
+    for (size_t t = 0; t < table.numTensors(); ++t) {
+      const TensorView &view = table.tensor(t);
+      if (view.role == Role::Weight)
+        continue;
+      TensorInfo info{
+          std::string(view.name), view.type, {view.shape.begin(), view.shape.end()}};
+      bool isInput = view.role == Role::Input;
+      if (isInput && !table.layoutOf(view).partial.empty())
+        return makeError("input '" + info.name + "' is partial, which cannot be bound");
+      auto &list = isInput ? out.inputs : out.outputs;
+      auto known =
+          std::ranges::find_if(list, [&](const auto &o) { return o.name == info.name; });
+      // Within a program, tensors of one name are different ones.
+      bool isShared = isInput && known != list.end() &&
+                      out.takers[static_cast<size_t>(known - list.begin())][0].stage != i;
+      if (isShared && (known->type != info.type || known->shape != info.shape))
+        return makeError("input '" + info.name + "' is " + typeText(*known) +
+                         " in one program and " + typeText(info) + " in another");
+      if (isShared) {
+        out.takers[static_cast<size_t>(known - list.begin())].push_back({i, t});
+        continue;
+      }
+      list.push_back(std::move(info));
+      if (isInput)
+        out.takers.push_back({{i, t}});
+      else
+        out.givers.push_back({i, t});
+    }
+  }
+  return out;
+}

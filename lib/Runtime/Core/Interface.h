@@ -1,0 +1,30 @@
+//===- Interface.h - Inputs and outputs of a run's programs -----*- C++ -*-===//
+#ifndef PARTITA_LIB_RUNTIME_CORE_INTERFACE_H
+#define PARTITA_LIB_RUNTIME_CORE_INTERFACE_H
+
+#include "partita/Runtime/Session.h"
+
+namespace partita::runtime {
+
+/// The programs of a run, by number.
+using Stages = std::vector<std::shared_ptr<const Stage>>;
+
+/// Which program a rank of the run has; the stages belong together.
+size_t stageOf(const Stages &stages, int rank);
+
+/// The tensors of requests. Programs may take the same input; each output is of one.
+struct Interface {
+  struct Bound {
+    size_t stage, tensor; ///< of Stages, of its table
+  };
+  std::vector<TensorInfo> inputs, outputs;
+  std::vector<std::vector<Bound>> takers; ///< by input
+  std::vector<Bound> givers;              ///< by output
+
+  /// By program, in the order of their tables.
+  static Expected<Interface> of(const Stages &stages);
+};
+
+} // namespace partita::runtime
+
+#endif // PARTITA_LIB_RUNTIME_CORE_INTERFACE_H

@@ -1,0 +1,102 @@
+//===- Outputs.cpp - Outputs of all ranks come together -------------------===//
+#include "Outputs.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::runtime;
+
+Outputs::Outputs(const Stages &stages, const Interface &interface, bool local)
+    : stages(stages), interface(interface), local(local) {
+  for (size_t k = 0; k < interface.givers.size() && !local; ++k) {
+    const TaskTable &table = stages[interface.givers[k].stage]->table();
+    const TensorView &t = table.tensor(interface.givers[k].tensor);
+    const Layout &layout = table.layoutOf(t);
+    std::vector<bool> given(static_cast<size_t>(product(layout.shardingAxes())), false);
+    auto &list = parts.emplace_back();
+    for (int64_t place = 0; place < table.mesh().numRanks(); ++place) {
+      auto block =
+          static_cast<size_t>(table.mesh().coordinate(place, layout.shardingAxes()));
+      if (given[block])
+        continue;
+      given[block] = true;
+      list.push_back({static_cast<int>(table.worldRank(place)),
+                      SliceCopy(table.mesh(), layout, place, byteWidth(t.type))});
+      staging.resize(std::max<size_t>(staging.size(), list.back().slice.localBytes()));
+    }
+  }
+}
+
+/// Every part is a step: whoever waits for one that does not come must be seen to.
+void Outputs::step(RankProgress &progress, size_t stage, RankProgress::State state,
+                   int rank) {
+  const TaskTable &table = stages[stage]->table();
+  from.store(rank);
+  progress.step(state,
+                static_cast<uint32_t>(table.numTasks() + table.transfers().size()));
+}
+
+/// Slot by slot, as they lie apart at the sender.
+bool Outputs::receive(size_t output, const Part &part, Executor &executor,
+                      Transport &transport, std::byte *to) {
+  const Interface::Bound &giver = interface.givers[output];
+  const TaskTable &table = stages[giver.stage]->table();
+  const TensorView &t = table.tensor(giver.tensor);
+  uint32_t slots = table.buffers()[t.buffer].slots;
+  uint64_t whole = interface.outputs[output].bytes() / slots;
+  for (uint32_t s = 0; s < slots; ++s) {
+    const std::byte *data = staging.data();
+    if (part.rank == 0)
+      data = executor.local(giver.tensor, s);
+    else if (!transport.receiveFrom(part.rank, staging.data(),
+                                    static_cast<int64_t>(part.slice.localBytes())))
+      return false;
+    part.slice.toGlobal(data, to + s * whole);
+  }
+  return true;
+}
+
+bool Outputs::gather(size_t output, Executor &executor, size_t stage,
+                     Transport &transport, RankProgress &progress,
+                     std::span<std::byte *const> to) {
+  const Interface::Bound &giver = interface.givers[output];
+  bool ok = true;
+  step(progress, stage, RankProgress::Waiting, -1);
+  if (transport.rank() != 0 && giver.stage == stage && executor.owns(giver.tensor)) {
+    uint32_t buffer = stages[stage]->table().tensor(giver.tensor).buffer;
+    for (uint32_t s = 0; s < stages[stage]->table().buffers()[buffer].slots; ++s)
+      ok &= transport.sendToRoot(executor.local(giver.tensor, s),
+                                 static_cast<int64_t>(executor.localBytes(giver.tensor)));
+  }
+  for (const Part &part : parts[output]) {
+    if (transport.rank() != 0)
+      break;
+    if (part.rank != 0)
+      step(progress, stage, RankProgress::Waiting, part.rank);
+    ok = ok && receive(output, part, executor, transport, to[output]);
+  }
+  return ok;
+}
+
+Expected<void> Outputs::deliver(Executor &executor, size_t stage, Transport &transport,
+                                RankProgress &progress, std::span<std::byte *const> to) {
+  std::string rank = "rank " + std::to_string(transport.rank());
+  for (size_t k = 0; k < interface.givers.size(); ++k) {
+    const Interface::Bound &giver = interface.givers[k];
+    if (!local && !gather(k, executor, stage, transport, progress, to))
+      return makeError(rank + ": sending output '" + interface.outputs[k].name +
+                       "' failed");
+    if (local && giver.stage == stage && executor.owns(giver.tensor))
+      executor.getOutput(giver.tensor, to[k]);
+  }
+  if (local)
+    return {};
+  // Messages of a rank that is far ahead would pile up with one that is slow.
+  constexpr uint64_t mostAhead = 4;
+  step(progress, stage, RankProgress::Waiting, -1);
+  bool ok = ++sent % mostAhead != 0 || transport.barrier();
+  step(progress, stage, RankProgress::Idle, -1);
+  if (!ok)
+    return makeError(rank + ": meeting the other ranks failed");
+  return {};
+}

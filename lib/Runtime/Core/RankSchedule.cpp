@@ -1,0 +1,58 @@
+//===- RankSchedule.cpp - Preparing the schedule of one rank --------------===//
+#include "ExecutorOp.h"
+
+using namespace partita;
+using namespace partita::runtime;
+
+Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
+  const TaskTable &table = program->table();
+  auto index = static_cast<size_t>(flight.transfer);
+  const TransferView &t = table.transfers()[index];
+  auto call = transport.prepareTransfer(table, index, flight.microBatch);
+  if (!call)
+    return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
+  const BufferView &buffer = table.buffers()[t.buffer];
+  auto slot = static_cast<uint64_t>(flight.microBatch) % buffer.slots;
+  return Moving{index, flight.microBatch, *call,
+                address[t.buffer] + slot * buffer.slotStride, t.sends};
+}
+
+Expected<void> Executor::prepareSchedule() {
+  for (const schedule::Entry &from : program->table().scheduleOf(meshPlace).entries) {
+    Entry &entry = entries.emplace_back(Entry{from.segment, from.microBatch, {}, {}});
+    for (auto [flights, to] :
+         {std::pair(&from.waits, &entry.waits), std::pair(&from.starts, &entry.starts)})
+      for (schedule::Flight flight : *flights) {
+        auto moving = prepareMoving(flight);
+        if (!moving)
+          return makeError("rank " + std::to_string(transport.rank()) + ", " +
+                           moving.error().message);
+        to->push_back(*moving);
+      }
+  }
+  const TaskTable &table = program->table();
+  for (const SegmentView &segment : table.segments()) {
+    auto &list = slotted.emplace_back();
+    for (size_t i = segment.firstTask; i < segment.firstTask + segment.numTasks; ++i) {
+      // A copy in place has one operand and two addresses.
+      std::span<const int32_t> operands = table.task(i).operands;
+      for (size_t k = 0; k < ops[i].addresses.size() && !operands.empty(); ++k) {
+        int32_t buffer = operands[std::min(k, operands.size() - 1)];
+        if (buffer < 0)
+          continue;
+        const BufferView &view = table.buffers()[static_cast<size_t>(buffer)];
+        if (view.slots > 1)
+          list.push_back({i, k, static_cast<std::byte *>(ops[i].addresses[k]),
+                          view.slotStride, view.slots});
+      }
+    }
+  }
+  return {};
+}
+
+void Executor::setSlots(size_t segment, int64_t microBatch) {
+  for (const Slotted &operand : slotted[segment])
+    ops[operand.op].addresses[operand.operand] =
+        operand.first +
+        static_cast<uint64_t>(microBatch) % operand.slots * operand.stride;
+}

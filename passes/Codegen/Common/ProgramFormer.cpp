@@ -1,0 +1,176 @@
+//===- ProgramFormer.cpp - From a scheduled program to tasks --------------===//
+#include "passes/Codegen/Common/ProgramFormer.h"
+
+#include "passes/Codegen/Common/TaskFormer.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+using namespace partita::task_ir;
+
+namespace {
+
+/// One program of the pipeline.
+class ProgramFormer {
+public:
+  ProgramFormer(ProgramOp op, const schedule::Pipeline &pipeline, size_t number,
+                Program &program)
+      : op(op), pipeline(pipeline), plan(pipeline.programs[number]), number(number),
+        program(program) {}
+
+  LogicalResult run() {
+    Block &block = op.getBody().front();
+    program.identity.name = op.getSymName().str();
+    program.identity.microBatches = static_cast<uint32_t>(pipeline.microBatches);
+    for (int64_t rank : op.getRanks())
+      program.identity.ranks.push_back(static_cast<int32_t>(rank));
+    program.mesh = op->getAttrOfType<dist::MeshAttr>(dist::meshAttr).getMesh();
+    // Constants of one program are as they were when there was only one.
+    state.constantPrefix = number == 0 ? "" : std::to_string(number) + ".";
+    buffers.resize(plan.buffers.size());
+    size_t b = 0;
+    for (auto buffer : block.getOps<BufferOp>())
+      addBuffer(buffer, b++);
+    size_t s = 0;
+    for (auto segment : block.getOps<SegmentOp>())
+      if (failed(formSegment(segment, plan.segments[s++])))
+        return failure();
+    b = 0;
+    for (auto buffer : block.getOps<BufferOp>()) {
+      if (buffer.getOutput())
+        addTensor(buffer, b, Role::Output);
+      storage(buffer, b++); // of those that no segment touches too
+    }
+    addTransfers();
+    addSegments();
+    return success();
+  }
+
+private:
+  /// Whether more than one entry of a schedule touches the buffer.
+  bool isShared(size_t b) const {
+    const schedule::Buffer &buffer = plan.buffers[b];
+    auto index = static_cast<int64_t>(b);
+    int64_t entries = 0;
+    for (const schedule::Segment &segment : plan.segments)
+      if (llvm::is_contained(segment.reads, index) ||
+          llvm::is_contained(segment.writes, index))
+        entries += segment.once ? 1 : pipeline.microBatches;
+    for (const schedule::Transfer &t : pipeline.transfers)
+      if ((t.from == static_cast<int64_t>(number) && t.fromBuffer == index) ||
+          (t.to == static_cast<int64_t>(number) && t.toBuffer == index))
+        return true;
+    return buffer.slots > 1 || entries > 1;
+  }
+
+  void addBuffer(BufferOp op, size_t b) {
+    BufferSlot &buffer = buffers[b];
+    buffer.name = op.getOutput() ? op.getOutput()->str() : op.getSymName().str();
+    buffer.kind.input = plan.buffers[b].input;
+    buffer.kind.output = plan.buffers[b].output;
+    buffer.kind.slots = static_cast<uint32_t>(plan.buffers[b].slots);
+    buffer.kind.shared = isShared(b);
+    if (op.getInput())
+      addTensor(op, b, Role::Input);
+  }
+
+  int storage(BufferOp op, size_t b) {
+    RankedTensorType type = op.getTensorType();
+    return TaskFormer::storageOf(program, buffers[b],
+                                 *partita::dtypeOf(type.getElementType()),
+                                 type.getNumElements());
+  }
+
+  void addTensor(BufferOp op, size_t b, Role role) {
+    TensorEntry entry;
+    entry.spec.role = role;
+    entry.spec.type = *partita::dtypeOf(op.getTensorType().getElementType());
+    entry.spec.name = (role == Role::Input ? op.getInput() : op.getOutput())->str();
+    entry.spec.layout = op.getLayout().getLayout();
+    entry.storage = storage(op, b);
+    program.tensors.push_back(std::move(entry));
+  }
+
+  LogicalResult formSegment(SegmentOp segment, const schedule::Segment &from) {
+    ProgramSegment &out = program.segments.emplace_back();
+    out.name = from.name, out.once = from.once;
+    out.firstTask = program.tasks.size();
+    SmallVector<BufferSlot *> reads, writes;
+    for (int64_t b : from.reads)
+      reads.push_back(&buffers[static_cast<size_t>(b)]);
+    for (int64_t b : from.writes)
+      writes.push_back(&buffers[static_cast<size_t>(b)]);
+    return TaskFormer(segment.callee(), program, state).run(reads, writes);
+  }
+
+  void addTransfers() {
+    auto module = op->getParentOfType<ModuleOp>();
+    for (auto [i, transfer] : llvm::enumerate(pipeline.transfers)) {
+      bool sends = transfer.from == static_cast<int64_t>(number);
+      if (!sends && transfer.to != static_cast<int64_t>(number))
+        continue;
+      auto ends =
+          *std::next(module.getOps<TransferOp>().begin(), static_cast<std::ptrdiff_t>(i));
+      BufferOp own = lookup(sends ? ends.getSource() : ends.getTarget());
+      BufferOp peer = lookup(sends ? ends.getTarget() : ends.getSource());
+      ProgramTransfer &out = program.transfers.emplace_back();
+      numbers[static_cast<int64_t>(i)] =
+          static_cast<int64_t>(program.transfers.size()) - 1;
+      TransferSpec &spec = out.spec;
+      spec.name = transfer.name, spec.number = static_cast<uint32_t>(i);
+      spec.type = *partita::dtypeOf(own.getTensorType().getElementType());
+      spec.sends = sends, spec.once = transfer.once;
+      spec.layout = own.getLayout().getLayout();
+      spec.peerMesh = peer.getLayout().devices();
+      spec.peerLayout = peer.getLayout().getLayout();
+      for (int64_t rank : peer->getParentOfType<ProgramOp>().getRanks())
+        spec.peerRanks.push_back(static_cast<int32_t>(rank));
+      out.storage =
+          buffers[static_cast<size_t>(sends ? transfer.fromBuffer : transfer.toBuffer)]
+              .storage;
+    }
+  }
+
+  BufferOp lookup(SymbolRefAttr name) {
+    return SymbolTable::lookupNearestSymbolFrom<BufferOp>(op->getParentOp(), name);
+  }
+
+  /// What segments read and write, and schedules, by the numbers of the table.
+  void addSegments() {
+    for (size_t s = 0; s < plan.segments.size(); ++s) {
+      for (int64_t b : plan.segments[s].reads)
+        program.segments[s].reads.push_back(buffers[static_cast<size_t>(b)].storage);
+      for (int64_t b : plan.segments[s].writes)
+        program.segments[s].writes.push_back(buffers[static_cast<size_t>(b)].storage);
+    }
+    program.schedules = plan.schedules;
+    for (schedule::Schedule &schedule : program.schedules)
+      for (schedule::Entry &entry : schedule.entries)
+        for (auto *list : {&entry.waits, &entry.starts})
+          for (schedule::Flight &flight : *list)
+            flight.transfer = numbers.lookup(flight.transfer);
+  }
+
+  ProgramOp op;
+  const schedule::Pipeline &pipeline;
+  const schedule::Program &plan;
+  size_t number;
+  Program &program;
+  FormerState state;
+  std::vector<BufferSlot> buffers;
+  llvm::DenseMap<int64_t, int64_t> numbers; ///< of transfers, in the program
+};
+
+} // namespace
+
+LogicalResult codegen::formPrograms(ModuleOp module, int threads,
+                                    std::vector<Program> &programs) {
+  schedule::Pipeline pipeline = task_ir::pipelineOf(module);
+  for (auto op : module.getOps<ProgramOp>()) {
+    Program &program = programs.emplace_back();
+    program.threads = threads;
+    if (failed(ProgramFormer(op, pipeline, programs.size() - 1, program).run()))
+      return failure();
+  }
+  return success();
+}

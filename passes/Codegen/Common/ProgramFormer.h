@@ -1,0 +1,18 @@
+//===- ProgramFormer.h - From a scheduled program to tasks ------*- C++ -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_COMMON_PROGRAMFORMER_H
+#define PARTITA_PASSES_CODEGEN_COMMON_PROGRAMFORMER_H
+
+#include "dialects/Task/Task.h"
+#include "passes/Codegen/Common/Program.h"
+
+namespace partita::codegen {
+
+/// Forms every program of a module of level L4 that has passed its gate: buffers become
+/// storages, the functions of segments tasks. `threads`: per rank. A failure has been
+/// reported.
+llvm::LogicalResult formPrograms(mlir::ModuleOp module, int threads,
+                                 std::vector<Program> &programs);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_COMMON_PROGRAMFORMER_H

@@ -1,0 +1,71 @@
+//===- VerifyScheduled.cpp - The gate of level L4 -------------------------===//
+#include "passes/Pipelines/Passes.h"
+
+#include "dialects/Dist/Dist.h"
+#include "dialects/Task/Task.h"
+#include "passes/Partition/Passes.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace partita {
+#define GEN_PASS_DEF_VERIFYSCHEDULEDPASS
+#include "passes/Pipelines/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::task_ir;
+
+namespace {
+struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifyScheduledPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (module.getOps<ProgramOp>().empty()) {
+      module.emitError("has no task.program");
+      return signalPassFailure();
+    }
+    if (failed(verifyHandles(module)) || failed(checkRanks(module)))
+      return signalPassFailure();
+    if (auto ok = schedule::check(pipelineOf(module)); !ok) {
+      module.emitError("the schedules cannot be run: ") << ok.error().message;
+      return signalPassFailure();
+    }
+    for (auto program : module.getOps<ProgramOp>())
+      if (failed(checkFunctions(program)))
+        return signalPassFailure();
+  }
+
+  /// The ranks of a run are 0 … n-1, each with one program.
+  LogicalResult checkRanks(ModuleOp module) {
+    llvm::DenseMap<int64_t, ProgramOp> owner;
+    for (auto program : module.getOps<ProgramOp>())
+      for (int64_t rank : program.getRanks())
+        if (auto [at, fresh] = owner.try_emplace(rank, program); !fresh) {
+          InFlightDiagnostic error = program.emitOpError("names rank ")
+                                     << rank << " of another program";
+          error.attachNote(at->second.getLoc()) << "the other program";
+          return error;
+        }
+    for (int64_t rank = 0; rank < static_cast<int64_t>(owner.size()); ++rank)
+      if (!owner.count(rank))
+        return module.emitError("has ")
+               << owner.size() << " ranks, and rank " << rank << " has no program";
+    return success();
+  }
+
+  /// Where communications take place when they start, the functions are of level L3.
+  LogicalResult checkFunctions(ProgramOp program) {
+    OwningOpRef<ModuleOp> plain = ModuleOp::create(program.getLoc());
+    for (NamedAttribute attr : program->getDiscardableAttrs())
+      (*plain)->setDiscardableAttr(attr.getName(), attr.getValue());
+    OpBuilder builder(plain->getBodyRegion());
+    for (auto function : program.getBody().front().getOps<func::FuncOp>())
+      builder.clone(*function);
+    inlineStarts(*plain);
+    PassManager manager(&getContext());
+    manager.addPass(createVerifyPartitionedPass());
+    return manager.run(*plain);
+  }
+};
+} // namespace
