@@ -116,7 +116,9 @@ Expected<void> Compiler::annotate() {
   if (ok)
     recordPlan();
   if (ok)
-    ok = runPasses("02-planned", buildConversionsPipeline);
+    ok = runPasses("02-planned", [&](OpPassManager &manager) {
+      buildConversionsPipeline(manager, options.explain);
+    });
   if (ok)
     price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;

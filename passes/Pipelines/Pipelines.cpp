@@ -23,14 +23,17 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
   manager.addPass(createVerifyImportedPass());
 }
 
-void partita::buildConversionsPipeline(OpPassManager &manager) {
-  manager.addPass(createInsertReshardsPass());
+void partita::buildConversionsPipeline(OpPassManager &manager,
+                                       const std::string &explain) {
+  InsertReshardsPassOptions options;
+  options.explain = explain;
+  manager.addPass(createInsertReshardsPass(options));
   manager.addPass(createVerifyPlannedPass());
 }
 
 void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &options) {
   manager.addPass(createShardPass(options));
-  buildConversionsPipeline(manager);
+  buildConversionsPipeline(manager, options.explain);
 }
 
 void partita::buildRanksPipeline(OpPassManager &manager) {

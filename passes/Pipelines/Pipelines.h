@@ -20,7 +20,8 @@ namespace partita {
 /// Cleans up an imported program, and its gate.
 void buildImportedPipeline(mlir::OpPassManager &manager);
 /// Conversions of a program with strategies, and the gate of L2.
-void buildConversionsPipeline(mlir::OpPassManager &manager);
+void buildConversionsPipeline(mlir::OpPassManager &manager,
+                              const std::string &explain = {});
 /// Strategies, conversions, and the gate of L2.
 void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
 /// One rank's program, and the gate of L3.

@@ -1,4 +1,5 @@
 //===- InsertReshards.cpp - Make every conversion of a plan an op ---------===//
+#include "passes/Shard/ExplainValue.h"
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
@@ -7,6 +8,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+
+#include <fnmatch.h>
 
 namespace partita {
 #define GEN_PASS_DEF_INSERTRESHARDSPASS
@@ -213,7 +216,27 @@ private:
     writeWhole(function, mesh, **flow, *strategies);
     numConversions += static_cast<unsigned>(
         Inserter(function, mesh, **flow, *strategies, *servings).run());
+    explainValues(function, **flow, *strategies);
     return success();
+  }
+
+  void explainValues(func::FuncOp function, const dist::ProgramFlow &flow,
+                     const std::vector<Strategy> &strategies) {
+    if (explain.empty())
+      return;
+    auto isMeant = [&](const std::string &name) {
+      return ::fnmatch(explain.c_str(), name.c_str(), 0) == 0;
+    };
+    std::vector<Value> values(flow.graph.values.size());
+    for (auto [value, number] : flow.valueOf)
+      values[static_cast<size_t>(number)] = value;
+    for (size_t v = 0; v < values.size(); ++v) {
+      const FlowValue &entry = flow.graph.values[v];
+      if (isMeant(entry.name) ||
+          isMeant(flow.graph.ops[static_cast<size_t>(entry.producer)].name))
+        emitRemark(function.getLoc(),
+                   explainValue(flow, strategies, static_cast<int32_t>(v), values[v]));
+    }
   }
 };
 } // namespace

@@ -39,6 +39,8 @@ def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
     `dist.window` for operands that are read through split windows. Partial values are
     reduced once, to the layout from which the other users are cheapest to serve. Where a
     value has `dist.served`, that says how its users are served. The result is level L2.
+    With `explain` a remark tells, for each value of the nodes that are named so, the
+    layout in which it is made, its conversions, who shares each and reads it last.
 
     Before, with tp = 2 and the contraction's `k` split:
     ```mlir
@@ -55,6 +57,10 @@ def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
     return %y0 : tensor<4x6xf32>
     ```
   }];
+  let options = [
+    Option<"explain", "explain", "std::string", "",
+           "Name or glob of nodes and values whose conversions to explain in remarks">,
+  ];
   let dependentDialects = ["::partita::dist::DistDialect"];
   let statistics = [
     Statistic<"numConversions", "conversions", "Reshards and windows inserted">,
