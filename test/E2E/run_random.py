@@ -53,6 +53,9 @@ def may_be_gone(name, model):
     """Whether the name is that of a weight that is folded, or of what an earlier node
     computes as well: of two equal computations the first keeps its names."""
     known, same = {}, {}
+    for tensor in model.initializers:
+        key = (tensor.data_type, tuple(tensor.dims), tensor.raw_data)
+        same[tensor.name] = known.setdefault(key, tensor).name
     for node in model.nodes:
         if node.op_type == "BatchNormalization" and name in node.input[1:]:
             return True
