@@ -32,7 +32,7 @@ REASONS = {
     "two hints that exclude each other": "is already used by|which is the same loop|"
                                          "that are still free split it|contradicts|"
                                          "its loops are split by",
-    # docs/hints.md: weights that are folded.
+    # docs/hints.md: weights that are folded, equal computations.
     "a name that is gone": r"no (node|tensor) is named '(\w+)'$",
 }
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
@@ -50,8 +50,22 @@ def reason_of(message, model):
 
 
 def may_be_gone(name, model):
-    return any(node.op_type == "BatchNormalization" and name in node.input[1:]
-               for node in model.nodes)
+    """Whether the name is that of a weight that is folded, or of what an earlier node
+    computes as well: of two equal computations the first keeps its names."""
+    known, same = {}, {}
+    for tensor in model.initializers:
+        key = (tensor.data_type, tuple(tensor.dims), tensor.raw_data)
+        same[tensor.name] = known.setdefault(key, tensor).name
+    for node in model.nodes:
+        if node.op_type == "BatchNormalization" and name in node.input[1:]:
+            return True
+        inputs = tuple(same.get(value, value) for value in node.input)
+        key = (node.op_type, inputs, tuple(str(a) for a in node.attribute))
+        if key in known and name in (node.name, *node.output):
+            return True
+        first = known.setdefault(key, node)
+        same.update(zip(node.output, first.output))
+    return False
 
 
 def attempt(partita, seed, folder):

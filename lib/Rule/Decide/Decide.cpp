@@ -140,12 +140,15 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
         for (int32_t a : graph.allAtoms(static_cast<int32_t>(i)))
           seeds.push_back({a, batch->axes[a], "sub-graph '" + hint.glob + "'", 0});
     }
-    // A node that changes nothing is no op, only a name.
+    // A node that changes nothing, or that an op absorbs, is only a name.
+    auto isMeant = [&](const std::string &name) {
+      return ::fnmatch(hint.glob.c_str(), name.c_str(), 0) == 0;
+    };
     for (const FlowValue &value : graph.values)
-      found |= std::any_of(value.otherNames.begin(), value.otherNames.end(),
-                           [&](const std::string &name) {
-                             return ::fnmatch(hint.glob.c_str(), name.c_str(), 0) == 0;
-                           });
+      found |= std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant);
+    for (const FlowOp &op : graph.ops)
+      found |= std::any_of(op.absorbed.begin(), op.absorbed.end(),
+                           [&](const auto &it) { return isMeant(it.name); });
     if (!found)
       return makeError(hints.file + ": no node is named '" + hint.glob + "'");
   }

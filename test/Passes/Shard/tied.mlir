@@ -35,7 +35,7 @@ func.func @main(%x: tensor<3x4x8xf32>, %y: tensor<6x8x3xf32>) -> tensor<3x4x6xf3
   return %2 : tensor<3x4x6xf32>
 }
 //--- result.json
-{"nodes": {"transposed": {"out": [[null, 2]]}}}
+{"nodes": {"transposed": {"out": [[null, 2]]}}, "subgraphs": {"transposed": "semi-auto"}}
 //--- input.json
 {"nodes": {"transposed": {"in": [["tp", null]]}}}
 //--- value.json
