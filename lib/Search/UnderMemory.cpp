@@ -169,17 +169,50 @@ Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
   return best;
 }
 
+/// Of two solutions the cheaper answer that fits, and the higher bound.
+static Expected<Solution> better(const Problem &problem, const Solution &first,
+                                 Expected<Solution> second) {
+  if (!second)
+    return second;
+  Wide bound = std::max(first.lowerBound, second->lowerBound);
+  bool fits = !first.choices.empty() && verify(problem, first.choices);
+  if (fits && (second->choices.empty() || first.cost < second->cost))
+    *second = first;
+  second->lowerBound = bound;
+  if (!second->choices.empty())
+    second->status = second->cost == bound ? Status::Optimal : Status::Feasible;
+  return second;
+}
+
 Expected<Solution> search::solveUnderMemory(const Problem &problem,
                                             const SolveOptions &options,
                                             int64_t &bytesNeeded) {
   bytesNeeded = 0;
-  if (problem.memoryLimit && problem.variables.size() >= smallProblem)
-    return MemoryPricer(problem, options).run(bytesNeeded);
-  if (problem.memoryLimit || problem.classes.empty())
+  if (problem.classes.empty() &&
+      (!problem.memoryLimit || problem.variables.size() < smallProblem))
     return solve(problem, options);
   Collapsed collapsed(problem);
-  auto solution = solve(collapsed.problem, options);
-  if (solution && !solution->choices.empty())
-    solution->choices = collapsed.expand(solution->choices);
-  return solution;
+  bool small = collapsed.problem.variables.size() < smallProblem;
+  if (!problem.memoryLimit || small) {
+    SolveOptions now = options;
+    // What is left of the time is the prices'.
+    if (problem.memoryLimit) {
+      now.timeLimit /= 2;
+      if (now.workLimit)
+        *now.workLimit /= 2;
+    }
+    auto solution = solve(
+        problem.memoryLimit ? collapsed.withMemory(problem) : collapsed.problem, now);
+    if (!solution)
+      return solution;
+    if (solution->choices.empty() && solution->status == Status::Infeasible)
+      return solution;
+    if (!solution->choices.empty())
+      solution->choices = collapsed.expand(solution->choices);
+    if (!problem.memoryLimit ||
+        (solution->status == Status::Optimal && verify(problem, solution->choices)))
+      return solution;
+    return better(problem, *solution, MemoryPricer(problem, options).run(bytesNeeded));
+  }
+  return MemoryPricer(problem, options).run(bytesNeeded);
 }
