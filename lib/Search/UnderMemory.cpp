@@ -17,6 +17,11 @@ static constexpr size_t smallProblem = 250;
 static constexpr double closeEnough = 1e-3;
 static constexpr int mostPrices = 24;
 
+static double gapOf(const Solution &solution) {
+  return static_cast<double>(solution.cost - solution.lowerBound) /
+         std::max(1.0, static_cast<double>(solution.cost));
+}
+
 namespace {
 class MemoryPricer {
 public:
@@ -38,8 +43,7 @@ private:
   bool isDone() const {
     double left = options.timeLimit - seconds();
     return (!options.workLimit && left <= 0) || tries >= mostPrices ||
-           (!best.choices.empty() && static_cast<double>(best.cost - best.lowerBound) <=
-                                         closeEnough * static_cast<double>(best.cost));
+           (!best.choices.empty() && gapOf(best) <= closeEnough);
   }
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
@@ -192,27 +196,24 @@ Expected<Solution> search::solveUnderMemory(const Problem &problem,
       (!problem.memoryLimit || problem.variables.size() < smallProblem))
     return solve(problem, options);
   Collapsed collapsed(problem);
-  bool small = collapsed.problem.variables.size() < smallProblem;
-  if (!problem.memoryLimit || small) {
-    SolveOptions now = options;
-    // What is left of the time is the prices'.
-    if (problem.memoryLimit) {
-      now.timeLimit /= 2;
-      if (now.workLimit)
-        *now.workLimit /= 2;
-    }
-    auto solution = solve(
-        problem.memoryLimit ? collapsed.withMemory(problem) : collapsed.problem, now);
-    if (!solution)
-      return solution;
-    if (solution->choices.empty() && solution->status == Status::Infeasible)
-      return solution;
-    if (!solution->choices.empty())
+  auto expanded = [&](Expected<Solution> solution) {
+    if (solution && !solution->choices.empty())
       solution->choices = collapsed.expand(solution->choices);
-    if (!problem.memoryLimit ||
-        (solution->status == Status::Optimal && verify(problem, solution->choices)))
-      return solution;
-    return better(problem, *solution, MemoryPricer(problem, options).run(bytesNeeded));
-  }
-  return MemoryPricer(problem, options).run(bytesNeeded);
+    return solution;
+  };
+  if (!problem.memoryLimit)
+    return expanded(solve(collapsed.problem, options));
+  auto priced = MemoryPricer(problem, options).run(bytesNeeded);
+  bool close = priced && (priced->status == Status::Infeasible ||
+                          (!priced->choices.empty() && gapOf(*priced) <= closeEnough));
+  if (!priced || close || collapsed.problem.variables.size() >= smallProblem)
+    return priced;
+  SolveOptions rest = options;
+  rest.timeLimit = std::max(1.0, (options.timeLimit - priced->seconds) / 2);
+  if (rest.workLimit)
+    *rest.workLimit /= 2;
+  auto exact = expanded(solve(collapsed.withMemory(problem), rest));
+  if (!exact || exact->status == Status::Infeasible)
+    return exact;
+  return better(problem, *exact, std::move(priced));
 }
