@@ -80,6 +80,69 @@ Collapsed::Collapsed(const Problem &original) {
   }
 }
 
+namespace {
+/// Usages of one collapsed variable or edge by their moments.
+using Sums = std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>>;
+} // namespace
+
+static void addUsage(Sums &sums, const Usage &usage, size_t diagonal = 0) {
+  std::vector<int64_t> &sum = sums[{usage.begin, usage.end}];
+  size_t size = diagonal ? diagonal : usage.bytes.size();
+  sum.resize(size, 0);
+  for (size_t i = 0; i < size; ++i)
+    sum[i] = std::min(maxBytes, sum[i] + usage.bytes[diagonal ? i * diagonal + i : i]);
+}
+
+/// Per variable whether its moments are kept: that of the first two copies of a class, of
+/// the last, and of what is in none.
+static std::vector<bool> keptCopies(const Problem &problem) {
+  std::vector<bool> kept(problem.variables.size(), true);
+  for (const Class &tied : problem.classes)
+    for (size_t c = 2; c + 1 < tied.copies.size(); ++c)
+      for (uint32_t v : tied.copies[c])
+        kept[v] = false;
+  return kept;
+}
+
+Problem Collapsed::withMemory(const Problem &original) const {
+  Problem result = problem;
+  result.memoryLimit = original.memoryLimit;
+  std::vector<bool> kept = keptCopies(original);
+  int64_t end = 0;
+  for (const Variable &it : original.variables)
+    for (const Usage &usage : it.usages)
+      end = std::max(end, usage.end);
+  std::vector<Sums> ofVariables(problem.variables.size()), ofEdges(problem.edges.size());
+  auto counts = [&](const Usage &usage, uint32_t v) {
+    return kept[v] || (usage.begin == 0 && usage.end == end);
+  };
+  for (size_t v = 0; v < original.variables.size(); ++v)
+    for (const Usage &usage : original.variables[v].usages)
+      if (counts(usage, static_cast<uint32_t>(v)))
+        addUsage(ofVariables[variable[v]], usage);
+  for (size_t e = 0; e < original.edges.size(); ++e) {
+    const Edge &edge = original.edges[e];
+    for (const Usage &usage : edge.usages) {
+      if (!counts(usage, edge.first))
+        continue;
+      if (places[e] >= 0)
+        addUsage(ofEdges[static_cast<size_t>(places[e])], usage);
+      else
+        addUsage(ofVariables[variable[edge.first]], usage,
+                 original.variables[edge.first].costs.size());
+    }
+  }
+  auto write = [](const Sums &sums, std::vector<Usage> &usages) {
+    for (const auto &[moments, bytes] : sums)
+      usages.push_back({moments.first, moments.second, bytes});
+  };
+  for (size_t v = 0; v < ofVariables.size(); ++v)
+    write(ofVariables[v], result.variables[v].usages);
+  for (size_t e = 0; e < ofEdges.size(); ++e)
+    write(ofEdges[e], result.edges[e].usages);
+  return result;
+}
+
 std::vector<uint32_t> Collapsed::expand(const std::vector<uint32_t> &choices) const {
   std::vector<uint32_t> all(variable.size());
   for (size_t v = 0; v < all.size(); ++v)

@@ -83,6 +83,14 @@ tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
+  if (options.memoryLimit && model->fixedBytes >= *options.memoryLimit) {
+    NotFound reason{"infeasible: small weights that every device holds take " +
+                        std::to_string(model->fixedBytes) + " bytes, the limit is " +
+                        std::to_string(*options.memoryLimit),
+                    std::nullopt};
+    reason.least = leastMemory(timing, std::move(*model), options);
+    return tl::unexpected(std::move(reason));
+  }
   int64_t needed = 0;
   auto solution = solveUnderMemory(model->problem, solve, needed);
   if (!solution)

@@ -17,6 +17,11 @@ static constexpr size_t smallProblem = 250;
 static constexpr double closeEnough = 1e-3;
 static constexpr int mostPrices = 24;
 
+static double gapOf(const Solution &solution) {
+  return static_cast<double>(solution.cost - solution.lowerBound) /
+         std::max(1.0, static_cast<double>(solution.cost));
+}
+
 namespace {
 class MemoryPricer {
 public:
@@ -38,8 +43,7 @@ private:
   bool isDone() const {
     double left = options.timeLimit - seconds();
     return (!options.workLimit && left <= 0) || tries >= mostPrices ||
-           (!best.choices.empty() && static_cast<double>(best.cost - best.lowerBound) <=
-                                         closeEnough * static_cast<double>(best.cost));
+           (!best.choices.empty() && gapOf(best) <= closeEnough);
   }
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
@@ -169,17 +173,47 @@ Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
   return best;
 }
 
+/// Of two solutions the cheaper answer that fits, and the higher bound.
+static Expected<Solution> better(const Problem &problem, const Solution &first,
+                                 Expected<Solution> second) {
+  if (!second)
+    return second;
+  Wide bound = std::max(first.lowerBound, second->lowerBound);
+  bool fits = !first.choices.empty() && verify(problem, first.choices);
+  if (fits && (second->choices.empty() || first.cost < second->cost))
+    *second = first;
+  second->lowerBound = bound;
+  if (!second->choices.empty())
+    second->status = second->cost == bound ? Status::Optimal : Status::Feasible;
+  return second;
+}
+
 Expected<Solution> search::solveUnderMemory(const Problem &problem,
                                             const SolveOptions &options,
                                             int64_t &bytesNeeded) {
   bytesNeeded = 0;
-  if (problem.memoryLimit && problem.variables.size() >= smallProblem)
-    return MemoryPricer(problem, options).run(bytesNeeded);
-  if (problem.memoryLimit || problem.classes.empty())
+  if (problem.classes.empty() &&
+      (!problem.memoryLimit || problem.variables.size() < smallProblem))
     return solve(problem, options);
   Collapsed collapsed(problem);
-  auto solution = solve(collapsed.problem, options);
-  if (solution && !solution->choices.empty())
-    solution->choices = collapsed.expand(solution->choices);
-  return solution;
+  auto expanded = [&](Expected<Solution> solution) {
+    if (solution && !solution->choices.empty())
+      solution->choices = collapsed.expand(solution->choices);
+    return solution;
+  };
+  if (!problem.memoryLimit)
+    return expanded(solve(collapsed.problem, options));
+  auto priced = MemoryPricer(problem, options).run(bytesNeeded);
+  bool close = priced && (priced->status == Status::Infeasible ||
+                          (!priced->choices.empty() && gapOf(*priced) <= closeEnough));
+  if (!priced || close || collapsed.problem.variables.size() >= smallProblem)
+    return priced;
+  SolveOptions rest = options;
+  rest.timeLimit = std::max(1.0, (options.timeLimit - priced->seconds) / 2);
+  if (rest.workLimit)
+    *rest.workLimit /= 2;
+  auto exact = expanded(solve(collapsed.withMemory(problem), rest));
+  if (!exact || exact->status == Status::Infeasible)
+    return exact;
+  return better(problem, *exact, std::move(priced));
 }

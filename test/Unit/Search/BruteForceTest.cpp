@@ -192,7 +192,9 @@ TEST_CASE("1,500 random programs: the answer is the least, by enumeration") {
     Topology topology = make.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
     Timing timing(graph, placement);
-    auto model = buildModel(timing, {});
+    ModelOptions options;
+    options.mostStates = 1'000'000; // as many as the enumeration has
+    auto model = buildModel(timing, options);
     REQUIRE(model);
     Biases biases = addBiases(*model, make, seed % 3 == 0);
     REQUIRE(solver::check(model->problem));
