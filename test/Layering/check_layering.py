@@ -68,6 +68,11 @@ def check_includes(root):
                 errors.append(f"{path}: {layer}/ includes {include} of {to[0]}/")
             if layer == "lib" and sub == "Runtime" and to[1] not in RUNTIME_MAY:
                 errors.append(f"{path}: lib/Runtime includes {include}")
+            if (layer, sub) == ("passes", "Codegen") and to[:2] == (layer, sub):
+                room = home(path)[2]
+                # What targets share knows none of them, and targets know no other.
+                if to[2] not in ("Common", room):
+                    errors.append(f"{path}: Codegen/{room} includes Codegen/{to[2]}")
             if layer == "passes" and to[0] == "passes" and sub not in ("Pipelines", to[1]):
                 if not (sub == "Codegen" and to[1] == "Codegen"):
                     errors.append(f"{path}: stage {sub} includes stage {to[1]}")
@@ -122,6 +127,8 @@ def self_test(folder):
         "passes/Shard/D.cpp": ('#include "passes/Partition/Passes.h"\n', "stage Shard"),
         "lib/Runtime/E.cpp": ('#include "partita/Rule/Sharding/Flow.h"\n', "lib/Runtime includes"),
         "lib/Base/F.cpp": ("\n" * 900, "900 lines"),
+        "passes/Codegen/Common/G.cpp": ('#include "passes/Codegen/CPU/Passes.h"\n',
+                                        "Codegen/Common includes Codegen/CPU"),
     }
     for path, (text, expected) in cases.items():
         tree = os.path.join(folder, os.path.basename(path))

@@ -245,6 +245,9 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   TaskKind kind = task.kind();
   size_t operand = onednn::Call::weightOperand(kind);
   auto weight = kind == TaskKind::Pool ? std::string() : weightName(task, operand);
+  // Programs load at the same time, and each was compiled by itself: one must not fix the
+  // form of a weight for another.
+  weight = std::string(program->table().programName()) + "\n" + weight;
   auto call = store->calls().get(task.params, weight);
   if (!call)
     return tl::unexpected(call.error());

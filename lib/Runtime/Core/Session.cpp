@@ -278,6 +278,13 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (stages.size() == 1 && !(tables[0]->mesh() == bundle->mesh))
     return makeError("'" + folder + "': the stage is for mesh " +
                      tables[0]->mesh().str() + ", the bundle for " + bundle->mesh.str());
+  int64_t ranks = 0;
+  for (const TaskTable *table : tables)
+    ranks += table->mesh().numRanks();
+  // Whoever watches has room for as many.
+  if (ranks != bundle->numRanks())
+    return makeError("'" + folder + "' is for " + std::to_string(bundle->numRanks()) +
+                     " ranks, its programs have " + std::to_string(ranks));
   auto weights = WeightStore::open(folder, *bundle, tables);
   if (!weights)
     return tl::unexpected(weights.error());
