@@ -11,7 +11,7 @@ namespace partita {
 /// which reader is the last, after which the form is gone:
 ///
 ///   the value of 'fc1' is made as [{8}, {6}] partial sum {tp}, which no op reads; as
-///   [{8: tp}, {6}] (reduce_scatter, 48 B received) it is read by 'relu' and 'add', last
+///   [{8: tp}, {6}] (reduce-scatter, 96 B received) it is read by 'relu' and 'add', last
 ///   by 'add'
 std::string explainValue(const dist::ProgramFlow &flow,
                          const std::vector<Strategy> &strategies, int32_t value,

@@ -3,7 +3,7 @@
 // RUN: partita-opt %s --partita-insert-reshards="explain=w" -o /dev/null 2>&1 | FileCheck %s --check-prefix=WEIGHT
 // RUN: partita-opt %s --partita-insert-reshards="explain=h*" -o /dev/null 2>&1 | FileCheck %s --check-prefix=HIDDEN
 
-// CHECK: remark: the value 'hidden' is made as [{8}, {6}] partial sum {tp}, which no op reads; as [{8: tp}, {6}] (reduce_scatter, 48 B received), read by 'relu' and 'neg', last by 'neg'; as [{8}, {6}] (all_gather, 96 B received), read by 'softmax'
+// CHECK: remark: the value 'hidden' is made as [{8}, {6}] partial sum {tp}, which no op reads; as [{8: tp}, {6}] (reduce-scatter, 96 B received), read by 'relu' and 'neg', last by 'neg'; as [{8}, {6}] (all-gather, 96 B received), read by 'softmax'
 // WEIGHT: remark: 'w' is read as [{4: tp}, {6}] by 'fc'
 // HIDDEN: remark: the value 'hidden' is made as
 #mesh = #dist.mesh<tp=2>
