@@ -47,19 +47,19 @@ public:
   Expected<ImportedModel> run(std::vector<UnsupportedNode> &unsupported) {
     auto function = begin();
     for (const Node &node : model.graph.nodes) {
+      // A node behind an unsupported one has no operands: that alone is no reason.
+      if (hasImport(node) && !hasOperands(node))
+        continue;
       auto values = importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
           define(node.outputs[i], (*values)[i], node);
         continue;
       }
-      // A node behind an unsupported one has no operands: that alone is no reason.
-      if (!values.error().message.empty())
-        unsupported.push_back(
-            {node.opType, node.domain, node.origin,
-             values.error().message +
-                 (node.name == node.origin ? "" : " (part of this node)"),
-             versionOf(node)});
+      unsupported.push_back({node.opType, node.domain, node.origin,
+                             values.error().message +
+                                 (node.name == node.origin ? "" : " (part of this node)"),
+                             versionOf(node)});
     }
     if (!unsupported.empty())
       return tl::unexpected(describe(model.path, unsupported));
@@ -114,14 +114,16 @@ private:
     return function;
   }
 
-  /// An empty error message: an operand is missing because of an earlier failure.
+  bool hasOperands(const Node &node) const {
+    return llvm::all_of(node.inputs, [&](const std::string &input) {
+      return input.empty() || importer.lookup(input);
+    });
+  }
+
   Expected<Values> importNode(const Node &node) {
     if (!hasImport(node))
       return makeError(node.domain.empty() ? "this operator has no import"
                                            : "operators of this domain have no import");
-    for (const std::string &input : node.inputs)
-      if (!input.empty() && !importer.lookup(input))
-        return makeError("");
     importer.location = NameLoc::get(builder.getStringAttr(node.origin));
     importer.nodeName = node.name;
     auto it = handlers().find(node.opType);

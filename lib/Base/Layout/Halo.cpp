@@ -4,7 +4,7 @@
 #include "ReshardRefine.h"
 
 #include <algorithm>
-#include <map>
+#include <set>
 
 using namespace partita;
 
@@ -128,14 +128,6 @@ std::vector<ExchangeBlock> partita::haloBlocks(const Mesh &mesh, const Halo &hal
   return reshard::blocksOf(mesh, halo.before, needed, rank);
 }
 
-namespace {
-/// Counts along one dim, each computed once per pair of coordinates.
-struct DimCounts {
-  AxisList before, positions;
-  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> known;
-};
-} // namespace
-
 static AxisList axesOf(const DimLayout &dim) {
   AxisList axes;
   for (const DimFactor &factor : dim.factors)
@@ -143,37 +135,73 @@ static AxisList axesOf(const DimLayout &dim) {
   return axes;
 }
 
-int64_t partita::haloElements(const Mesh &mesh, const Halo &halo) {
-  std::vector<DimCounts> dims;
-  AxisList axes;
+/// Elements that a rank needs along some dims, and those of them that it holds.
+using Counts = std::pair<int64_t, int64_t>;
+
+static Counts operator*(const Counts &a, const Counts &b) {
+  return {a.first * b.first, a.second * b.second};
+}
+
+static Counts countsAlong(const Mesh &mesh, const Halo &halo, size_t d, int64_t rank) {
+  Counts counts{0, 0};
+  std::vector<DimRun> runs = haloRuns(mesh, halo, d, rank);
+  for (const DimRun &run : runs)
+    counts.first += run.length;
+  for (const ExchangeRun &run :
+       reshard::intersect(dimRuns(mesh, halo.before.dims[d], rank), runs))
+    counts.second += run.length;
+  return counts;
+}
+
+namespace {
+/// Dims that have axes in common, so that a coordinate places a rank in all of them.
+struct DimGroup {
+  AxisList axes; ///< whole mesh axes
+  std::vector<size_t> dims;
+};
+} // namespace
+
+static std::vector<DimGroup> groupedDims(const Mesh &mesh, const Halo &halo) {
+  std::vector<DimGroup> groups;
   for (size_t d = 0; d < halo.before.dims.size(); ++d) {
-    dims.push_back({axesOf(halo.before.dims[d]), axesOf(halo.positions.dims[d]), {}});
-    for (const AxisList &list : {dims.back().before, dims.back().positions})
-      for (const AxisRef &axis : list)
-        axes.push_back(mesh.whole(axis.axis));
-  }
-  std::sort(axes.begin(), axes.end());
-  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
-  int64_t most = 0;
-  for (int64_t rank : mesh.group(0, axes)) {
-    int64_t needed = 1, held = 1;
-    for (size_t d = 0; d < dims.size(); ++d) {
-      auto [it, added] =
-          dims[d].known.try_emplace({mesh.coordinate(rank, dims[d].before),
-                                     mesh.coordinate(rank, dims[d].positions)});
-      if (added) {
-        std::vector<DimRun> runs = haloRuns(mesh, halo, d, rank);
-        for (const DimRun &run : runs)
-          it->second.first += run.length;
-        for (const ExchangeRun &run :
-             reshard::intersect(dimRuns(mesh, halo.before.dims[d], rank), runs))
-          it->second.second += run.length;
+    DimGroup mine{{}, {d}};
+    for (const DimLayout *dim : {&halo.before.dims[d], &halo.positions.dims[d]})
+      for (const AxisRef &axis : axesOf(*dim))
+        mine.axes.push_back(mesh.whole(axis.axis));
+    for (size_t g = groups.size(); g-- > 0;)
+      if (overlap(groups[g].axes, mine.axes)) {
+        mine.axes.insert(mine.axes.end(), groups[g].axes.begin(), groups[g].axes.end());
+        mine.dims.insert(mine.dims.end(), groups[g].dims.begin(), groups[g].dims.end());
+        groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(g));
       }
-      needed *= it->second.first;
-      held *= it->second.second;
-    }
-    most = std::max(most, needed - held);
+    std::sort(mine.axes.begin(), mine.axes.end());
+    mine.axes.erase(std::unique(mine.axes.begin(), mine.axes.end()), mine.axes.end());
+    groups.push_back(std::move(mine));
   }
+  return groups;
+}
+
+/// Ranks differ in few ways: along rows split 64 ways a rank has rows above and below, or
+/// above only, or below only. So the coordinates of each group of dims are looked at, not
+/// those of all together.
+int64_t partita::haloElements(const Mesh &mesh, const Halo &halo) {
+  std::set<Counts> all{{1, 1}};
+  for (const DimGroup &group : groupedDims(mesh, halo)) {
+    std::set<Counts> mine, next;
+    for (int64_t rank : mesh.group(0, group.axes)) {
+      Counts counts{1, 1};
+      for (size_t d : group.dims)
+        counts = counts * countsAlong(mesh, halo, d, rank);
+      mine.insert(counts);
+    }
+    for (const Counts &a : all)
+      for (const Counts &b : mine)
+        next.insert(a * b);
+    all = std::move(next);
+  }
+  int64_t most = 0;
+  for (auto [needed, held] : all)
+    most = std::max(most, needed - held);
   return most;
 }
 
