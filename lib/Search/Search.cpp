@@ -66,7 +66,7 @@ tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
                                              const SearchOptions &options) {
   auto begin = std::chrono::steady_clock::now();
   auto fail = [](std::string message) {
-    return tl::unexpected(NotFound{std::move(message), std::nullopt});
+    return tl::unexpected(NotFound{std::move(message), true, 0, std::nullopt});
   };
   Timing timing(graph, placement);
   auto model = buildModel(timing, {options.memoryLimit, options.pins});
@@ -87,7 +87,7 @@ tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
     NotFound reason{"infeasible: small weights that every device holds take " +
                         std::to_string(model->fixedBytes) + " bytes, the limit is " +
                         std::to_string(*options.memoryLimit),
-                    std::nullopt};
+                    true, 0, std::nullopt};
     reason.least = leastMemory(timing, std::move(*model), options);
     return tl::unexpected(std::move(reason));
   }
@@ -96,7 +96,8 @@ tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
   if (!solution)
     return fail(solution.error().message);
   if (solution->choices.empty()) {
-    NotFound reason{solution->reason, std::nullopt};
+    NotFound reason{solution->reason, solution->status == solver::Status::Infeasible,
+                    static_cast<Picos>(solution->lowerBound), std::nullopt};
     if (options.memoryLimit)
       reason.least = leastMemory(timing, std::move(*model), options);
     return tl::unexpected(std::move(reason));

@@ -54,14 +54,22 @@ std::vector<uint8_t> search::partialKinds(const FlowGraph &graph) {
   return kinds;
 }
 
+static int64_t roundUp(int64_t size, int64_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
+
 int64_t search::paddedExtent(const Atom &atom, int64_t shards, const AxisList &units) {
-  int64_t size = atom.size, all = product(units);
+  // Ways that do not nest meet in exchanges, which are slow, and slow to plan.
+  constexpr int64_t large = 1024;
+  int64_t size = atom.size, common = 1;
   if (size % shards == 0)
     return size;
-  int64_t common = (size + all - 1) / all * all;
-  if ((common - size) * 8 <= size)
-    return common;
-  return (size + shards - 1) / shards * shards;
+  for (size_t i = units.size(); i-- > 0;)
+    if ((roundUp(size, common * units[i].size) - size) * 8 <= size)
+      common *= units[i].size;
+  if (common % shards == 0)
+    return roundUp(size, common);
+  return size >= large ? 0 : roundUp(size, shards);
 }
 
 namespace {
@@ -137,6 +145,8 @@ private:
         int64_t extent = perAtom[a].empty()
                              ? atom.size
                              : paddedExtent(atom, product(perAtom[a]), units);
+        if (extent == 0 && atom.size != 0)
+          return;
         layout.factors.push_back({atom.size, extent, canonical(perAtom[a])});
         ++a;
       }

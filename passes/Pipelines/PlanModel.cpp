@@ -87,12 +87,14 @@ Expected<MeshResult> Planner::searchOn(const Mesh &mesh) {
   search.timeLimit = options.timeLimit;
   search.threads = options.threads;
   auto found = search::search((*flow)->graph, *placement, search);
-  MeshResult result{mesh, std::nullopt, {}, 0};
+  MeshResult result{mesh, std::nullopt, {}, std::nullopt};
   if (found) {
     result.lowerBound = found->lowerBound;
     result.found = std::move(*found);
   } else {
     result.reason = std::move(found.error());
+    if (!result.reason.proved)
+      result.lowerBound = result.reason.lowerBound;
   }
   return result;
 }
@@ -153,11 +155,7 @@ Expected<std::string> Planner::finish(size_t best) {
   writeFound(function(), **flow, *chosen.found, target);
   compiler.recordPlan();
   PlanCertificate &certificate = *compiler.plan.certificate;
-  // A mesh on which nothing fits has no plan that could be faster.
-  for (const MeshResult &it : results)
-    if (it.found)
-      certificate.lowerBoundSeconds = std::min(
-          certificate.lowerBoundSeconds, static_cast<double>(it.lowerBound) * 1e-12);
+  certificate.lowerBoundSeconds = static_cast<double>(boundOf(results)) * 1e-12;
   certificate.gap = certificate.stepSeconds == 0
                         ? 0
                         : 1 - certificate.lowerBoundSeconds / certificate.stepSeconds;

@@ -79,20 +79,27 @@ static std::string meshesText(const PlanStory &story) {
     result +=
         "  " + it.mesh.str() + ": " +
         (it.found ? timeText(it.found->cost.total()) +
-                        (it.found->proved ? "" : ", at least " + timeText(it.lowerBound))
+                        (it.found->proved ? "" : ", at least " + timeText(*it.lowerBound))
                   : it.reason.message) +
         "\n";
   return result;
 }
 
+Picos partita::boundOf(const std::vector<MeshResult> &meshes) {
+  std::optional<Picos> bound;
+  for (const MeshResult &it : meshes)
+    if (it.lowerBound)
+      bound = std::min(bound.value_or(*it.lowerBound), *it.lowerBound);
+  return bound.value_or(0);
+}
+
 std::string partita::planText(const PlanStory &story) {
   const MeshResult &best = story.meshes[story.best];
   const Found &found = *best.found;
-  Picos bound = found.lowerBound;
+  Picos bound = boundOf(story.meshes);
   double build = 0, solve = 0;
   for (const MeshResult &it : story.meshes) {
     if (it.found) {
-      bound = std::min(bound, it.lowerBound);
       build += it.found->buildSeconds;
       solve += it.found->solveSeconds;
     }

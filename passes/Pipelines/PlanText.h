@@ -13,9 +13,12 @@ struct MeshResult {
   Mesh mesh;
   std::optional<search::Found> found; ///< absent: nothing fits
   search::NotFound reason;
-  /// Time below which no plan on this mesh lies; of one that was cut short too.
-  search::Picos lowerBound = 0;
+  /// Time below which no plan on this mesh lies; nothing where there is no plan at all.
+  std::optional<search::Picos> lowerBound;
 };
+
+/// The least bound of all meshes: no plan on any of them is faster.
+search::Picos boundOf(const std::vector<MeshResult> &meshes);
 
 struct PlanStory {
   const std::vector<MeshResult> &meshes;

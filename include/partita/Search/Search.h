@@ -39,6 +39,9 @@ struct Found {
 /// Why there is no plan.
 struct NotFound {
   std::string message;
+  /// Whether there is none; else none was found in time, and one takes at least this.
+  bool proved = true;
+  Picos lowerBound = 0;
   /// With a memory limit that no plan meets: what the plan of least memory needs.
   std::optional<MemoryUse> least;
 };

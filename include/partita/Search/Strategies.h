@@ -23,7 +23,8 @@ AxisList unitsOf(const Mesh &mesh, const Pins &pins = {});
 /// producer reduces by it, or lets it pass from an operand that may be.
 std::vector<uint8_t> partialKinds(const FlowGraph &graph);
 
-/// The padded extent of an atom that is split `shards` ways; see docs/search.md.
+/// The padded extent of an atom that is split `shards` ways, 0 if it may not be; see
+/// docs/search.md.
 int64_t paddedExtent(const Atom &atom, int64_t shards, const AxisList &units);
 
 /// Every strategy of the op in the space of the search; all pass verifyStrategy.
