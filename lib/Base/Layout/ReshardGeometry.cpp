@@ -339,6 +339,8 @@ static std::optional<std::vector<int64_t>> tellingRanks(const Mesh &mesh,
 
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
+  if (elementCount(target.globalShape()) == 0)
+    return 0;
   // Ranks to look at: all, unless the cuts nest (given blocks never do). Then dims
   // without padding are the same everywhere, except that two digits in one place agree on
   // some ranks only; and if nothing is padded some rank is at odds.

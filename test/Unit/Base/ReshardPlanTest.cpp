@@ -320,3 +320,18 @@ TEST_CASE("reductions of every element type") {
   CHECK(x.data<int64_t>()[0] == std::numeric_limits<int64_t>::min());
   CHECK(x.data<int64_t>()[1] == 2);
 }
+
+TEST_CASE("a tensor without elements moves nothing") {
+  Mesh mesh = *Mesh::parse("tp=2");
+  for (const char *target : {"[{4}, {0}]", "[{4}, {0: tp}]"}) {
+    Layout from = *Layout::parse("[{4: tp}, {0}]", mesh);
+    Layout to = *Layout::parse(target, mesh);
+    auto plan = planReshard(mesh, from, to);
+    REQUIRE(plan);
+    for (const Step &step : plan->steps) {
+      auto derived = stepBetween(mesh, step.kind, step.before, step.after);
+      REQUIRE(derived);
+      CHECK(derived->receivedElements == 0);
+    }
+  }
+}
