@@ -18,6 +18,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 
+#include <cctype>
 #include <chrono>
 #include <filesystem>
 
@@ -300,6 +301,12 @@ Expected<void> Compiler::runPasses(const std::string &dump,
   return writeFile(options.dumpDir + "/" + dump + ".mlir", text + "\n");
 }
 
+Expected<void> Compiler::dumpPlan() {
+  if (options.dumpDir.empty() || options.from > Level::L0)
+    return {};
+  return writeFile(options.dumpDir + "/plan.json", plan.json());
+}
+
 void Compiler::summarize() {
   module->walk([&](Operation *op) {
     if (auto weight = dyn_cast<graph::WeightOp>(op)) {
@@ -349,6 +356,8 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   stage(Level::L0, "import", &Compiler::import);
   stage(Level::L2, "strategies", &Compiler::annotate);
   stage(Level::L3, "partition", &Compiler::partition);
+  if (ok && options.to >= Level::L2)
+    ok = compiler.dumpPlan();
   stage(Level::L4, "schedule", &Compiler::schedule);
   stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
@@ -358,10 +367,50 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   return std::move(compiler.report);
 }
 
-std::string partita::summaryText(const std::vector<PlanCollective> &collectives) {
+/// "h.12.fc" and "h.3.fc" are one class: every number is a star.
+static std::string withoutNumbers(const std::string &name) {
+  std::string text;
+  for (char c : name)
+    if (!std::isdigit(static_cast<unsigned char>(c)))
+      text += c;
+    else if (text.empty() || text.back() != '*')
+      text += '*';
+  return text;
+}
+
+/// Collectives of equal layers, of which there are at least four, as one, named
+/// "h.*.fc, 96 times", at the place of the first.
+static std::vector<PlanCollective>
+byClass(const std::vector<PlanCollective> &collectives) {
+  using Key = std::tuple<std::string, std::string, std::string, int64_t>;
+  auto keyOf = [](const PlanCollective &c) {
+    return Key(c.op, c.axes, withoutNumbers(c.node), c.bytes);
+  };
+  std::map<Key, int64_t> counts;
+  for (const PlanCollective &c : collectives)
+    ++counts[keyOf(c)];
+  std::set<Key> told;
+  std::vector<PlanCollective> classes;
+  for (const PlanCollective &c : collectives) {
+    int64_t count = counts[keyOf(c)];
+    bool isClass = count >= 4;
+    if (isClass && !told.insert(keyOf(c)).second)
+      continue;
+    classes.push_back(c);
+    if (isClass)
+      classes.back().node =
+          withoutNumbers(c.node) + ", " + std::to_string(count) + " times";
+  }
+  return classes;
+}
+
+std::string partita::summaryText(const std::vector<PlanCollective> &collectives,
+                                 bool inFull) {
   std::string text;
   int64_t total = 0;
-  for (const PlanCollective &c : collectives) {
+  for (const PlanCollective &c : collectives)
+    total += c.bytes;
+  for (const PlanCollective &c : inFull ? collectives : byClass(collectives)) {
     std::string line = "  " + c.op;
     line.resize(std::max<size_t>(line.size() + 1, 18), ' ');
     line += std::to_string(c.bytes) + " B";
@@ -369,7 +418,6 @@ std::string partita::summaryText(const std::vector<PlanCollective> &collectives)
     line += c.axes;
     line.resize(std::max<size_t>(line.size() + 1, 46), ' ');
     text += line + c.node + "\n";
-    total += c.bytes;
   }
   return "communication per rank: " + std::to_string(collectives.size()) +
          " collectives, " + std::to_string(total) + " B received\n" + text;

@@ -75,7 +75,8 @@ Expected<CompileReport> compileModel(const CompileOptions &options,
                                      const Progress &progress);
 
 /// A table of the collectives: op, bytes per rank, axes, source node, and the sums.
-std::string summaryText(const std::vector<PlanCollective> &collectives);
+std::string summaryText(const std::vector<PlanCollective> &collectives,
+                        bool inFull = false);
 
 } // namespace partita
 

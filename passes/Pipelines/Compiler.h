@@ -30,6 +30,8 @@ public:
   Expected<void> emit();
   /// Fills `plan` from the attributes of a decided program.
   void recordPlan();
+  /// plan.json beside the levels.
+  Expected<void> dumpPlan();
 
   /// Before the module, which must not outlive it.
   mlir::MLIRContext context;

@@ -27,7 +27,7 @@ static std::string memoryText(const PlanMemory &memory) {
          line("in all, every rank in one process", memory.process);
 }
 
-static std::string stageText(const PlanStage &stage) {
+static std::string stageText(const PlanStage &stage, bool inFull) {
   std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) + "\n";
   for (const PlanTensor &tensor : stage.arguments)
     text += "  input  " + cell(tensor.name, 28) + tensor.layout + "\n";
@@ -44,11 +44,11 @@ static std::string stageText(const PlanStage &stage) {
   for (const auto &[key, group] : groups)
     text += "  " + cell(std::to_string(group.first) + " ×", 7) + cell(key.first, 18) +
             cell(key.second, 44) + "first '" + group.second + "'\n";
-  text += summaryText(stage.collectives);
+  text += summaryText(stage.collectives, inFull);
   return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
-Expected<std::string> partita::reportText(const std::string &path) {
+Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
   bool isBundle = std::filesystem::is_directory(path);
   if (!isBundle && path.ends_with(".onnx"))
     return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
@@ -60,6 +60,6 @@ Expected<std::string> partita::reportText(const std::string &path) {
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
   for (const PlanStage &stage : plan->stages)
-    text += stageText(stage);
+    text += stageText(stage, inFull);
   return text;
 }

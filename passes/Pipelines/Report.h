@@ -10,7 +10,8 @@ namespace partita {
 
 /// Text for a bundle folder or a plan.json: model, mesh, notes, layouts of inputs and
 /// outputs, strategies by how often they occur, collectives with their nodes, memory.
-Expected<std::string> reportText(const std::string &path);
+/// `inFull`: each collective of equal layers on a line of its own.
+Expected<std::string> reportText(const std::string &path, bool inFull = false);
 
 } // namespace partita
 

@@ -4,6 +4,12 @@
 #include "partita/Base/Files/Json.h"
 #include "partita/Base/Files/JsonWriter.h"
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <tuple>
+
 using namespace partita;
 
 static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] = {
@@ -28,34 +34,77 @@ static void writeTensors(JsonWriter &out, std::string_view key,
   out.endArray();
 }
 
+/// An op, and which one of those with its name and kind it is.
+using Occurrence = std::pair<const std::string *, int64_t>;
+
+static void writeNodes(JsonWriter &out, const std::vector<PlanNode> &nodes) {
+  std::map<std::tuple<std::string_view, std::string_view, std::vector<std::string>>,
+           size_t>
+      numbers;
+  std::map<std::pair<std::string_view, std::string_view>, int64_t> seen;
+  std::vector<std::pair<const PlanNode *, std::vector<Occurrence>>> groups;
+  for (const PlanNode &node : nodes) {
+    auto [it, added] =
+        numbers.try_emplace({node.op, node.strategy, node.served}, groups.size());
+    if (added)
+      groups.push_back({&node, {}});
+    groups[it->second].second.push_back({&node.name, ++seen[{node.name, node.op}]});
+  }
+  out.key("nodes");
+  out.beginArray();
+  for (const auto &[node, names] : groups) {
+    out.beginObject();
+    out.member("op", std::string_view(node->op));
+    out.member("strategy", std::string_view(node->strategy));
+    if (!node->served.empty())
+      out.member("served", std::span(node->served));
+    out.key("names");
+    out.beginArray();
+    for (auto [name, occurrence] : names) {
+      if (occurrence > 1)
+        out.beginArray();
+      out.value(std::string_view(*name));
+      if (occurrence > 1) {
+        out.value(occurrence);
+        out.endArray();
+      }
+    }
+    out.endArray();
+    out.endObject();
+  }
+  out.endArray();
+}
+
+static void writeCollectives(JsonWriter &out,
+                             const std::vector<PlanCollective> &collectives) {
+  std::map<std::tuple<std::string_view, std::string_view, int64_t>, size_t> numbers;
+  std::vector<std::pair<const PlanCollective *, std::vector<std::string>>> groups;
+  for (const PlanCollective &c : collectives) {
+    auto [it, added] = numbers.try_emplace({c.op, c.axes, c.bytes}, groups.size());
+    if (added)
+      groups.push_back({&c, {}});
+    groups[it->second].second.push_back(c.node);
+  }
+  out.key("collectives");
+  out.beginArray();
+  for (const auto &[c, nodes] : groups) {
+    out.beginObject();
+    out.member("op", std::string_view(c->op));
+    out.member("axes", std::string_view(c->axes));
+    out.member("bytes", c->bytes);
+    out.member("nodes", std::span(nodes));
+    out.endObject();
+  }
+  out.endArray();
+}
+
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
   writeTensors(out, "arguments", stage.arguments);
   writeTensors(out, "results", stage.results);
-  out.key("nodes");
-  out.beginArray();
-  for (const PlanNode &node : stage.nodes) {
-    out.beginObject();
-    out.member("name", std::string_view(node.name));
-    out.member("op", std::string_view(node.op));
-    out.member("strategy", std::string_view(node.strategy));
-    if (!node.served.empty())
-      out.member("served", std::span(node.served));
-    out.endObject();
-  }
-  out.endArray();
-  out.key("collectives");
-  out.beginArray();
-  for (const PlanCollective &c : stage.collectives) {
-    out.beginObject();
-    out.member("op", std::string_view(c.op));
-    out.member("axes", std::string_view(c.axes));
-    out.member("node", std::string_view(c.node));
-    out.member("bytes", c.bytes);
-    out.endObject();
-  }
-  out.endArray();
+  writeNodes(out, stage.nodes);
+  writeCollectives(out, stage.collectives);
   if (stage.memory) {
     out.key("memory");
     out.beginObject();
@@ -177,18 +226,61 @@ public:
     return result;
   }
 
+  /// "h.0.fc", or ["h.0.fc", 2]: the second of this name.
+  std::pair<std::string, int64_t> occurrence(const JsonValue &value) {
+    if (!value.isArray()) {
+      auto name = value.asString();
+      if (name)
+        return {*name, 1};
+      keep(name.error());
+      return {};
+    }
+    auto parts = value.elements();
+    if (!parts || parts->size() != 2) {
+      auto name = value.asString(); // says where in the file
+      keep(parts ? name.error() : parts.error());
+      return {};
+    }
+    auto name = (*parts)[0].asString();
+    auto number = (*parts)[1].asInteger(1, std::numeric_limits<int32_t>::max());
+    if (!name || !number) {
+      keep(name ? number.error() : name.error());
+      return {};
+    }
+    return {*name, *number};
+  }
+
+  std::vector<PlanNode> nodes(const JsonValue &value) {
+    // By occurrence, so that those of one name and op are in the order of the program.
+    std::map<int64_t, std::vector<PlanNode>> found;
+    for (const JsonValue &entry : list(value, "nodes")) {
+      PlanNode node{{},
+                    text(entry, "op"),
+                    text(entry, "strategy"),
+                    entry.has("served") ? texts(entry, "served")
+                                        : std::vector<std::string>{}};
+      for (const JsonValue &name : list(entry, "names")) {
+        auto [text, number] = occurrence(name);
+        node.name = text;
+        found[number].push_back(node);
+      }
+    }
+    std::vector<PlanNode> result;
+    for (auto &[number, nodes] : found)
+      std::move(nodes.begin(), nodes.end(), std::back_inserter(result));
+    return result;
+  }
+
   PlanStage stage(const JsonValue &value) {
     PlanStage result;
     result.mesh = text(value, "mesh");
     result.arguments = tensors(value, "arguments");
     result.results = tensors(value, "results");
-    for (const JsonValue &entry : list(value, "nodes"))
-      result.nodes.push_back(
-          {text(entry, "name"), text(entry, "op"), text(entry, "strategy"),
-           entry.has("served") ? texts(entry, "served") : std::vector<std::string>{}});
+    result.nodes = nodes(value);
     for (const JsonValue &entry : list(value, "collectives"))
-      result.collectives.push_back({text(entry, "op"), text(entry, "axes"),
-                                    text(entry, "node"), integer(entry, "bytes")});
+      for (const std::string &node : texts(entry, "nodes"))
+        result.collectives.push_back(
+            {text(entry, "op"), text(entry, "axes"), node, integer(entry, "bytes")});
     if (auto memory = value.at("memory")) {
       result.memory.emplace();
       for (const auto &[name, field] : memoryFields)

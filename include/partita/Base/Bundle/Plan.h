@@ -1,9 +1,17 @@
 //===- Plan.h - Everything that was decided, as a file ----------*- C++ -*-===//
 //
-// plan.json says how a model is spread: per stage the mesh and, for every op in program
-// order, its strategy, and the layouts of arguments and results. It is written into every
-// bundle, read by reports and by verification, and accepted by a later compile
-// (`--plan FILE`) instead of deciding anew.
+// plan.json says how a model is spread: per stage the mesh, the strategy of every op, and
+// the layouts of arguments and results. It is written into every bundle, read by reports
+// and by verification, and accepted by a later compile (`--plan FILE`) instead of
+// deciding anew.
+//
+// In the file, ops that are planned alike stand together, and so do collectives that are
+// alike: the layers of a model are lists of names.
+//
+//   {"op": "graph.contract", "strategy": "{b: tp}",
+//    "names": ["h.0.fc", "h.1.fc", ["h.1.fc", 2]]}
+//
+// A node may be several ops of one kind: ["h.1.fc", 2] is the second in program order.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_BASE_BUNDLE_PLAN_H
@@ -19,7 +27,7 @@
 namespace partita {
 
 /// Of plan.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t planFormat = 1;
+inline constexpr int64_t planFormat = 2;
 
 struct PlanNode {
   std::string name;     ///< the ONNX node it came from
@@ -69,8 +77,9 @@ struct PlanCertificate {
 };
 
 struct PlanStage {
-  std::string mesh;            ///< Mesh::str
-  std::vector<PlanNode> nodes; ///< in program order
+  std::string mesh; ///< Mesh::str
+  /// In program order, or, as read from a file, those of one name and op in it.
+  std::vector<PlanNode> nodes;
   std::vector<PlanTensor> arguments, results;
   std::vector<PlanCollective> collectives;
   std::optional<PlanMemory> memory; ///< of a bundle's plan
