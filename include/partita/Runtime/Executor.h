@@ -105,12 +105,12 @@ struct RankProgress {
   enum State : uint32_t { Idle, Joining, Loading, Running, Waiting, Failed };
   std::atomic<uint32_t> state{Idle};
   std::atomic<uint32_t> task{0};
-  std::atomic<uint64_t> beat{0}; ///< grows with every step of work
+  std::atomic<uint64_t> heartbeat{0}; ///< grows with every step of work
 
   void step(State next, uint32_t index) {
     task.store(index, std::memory_order_relaxed);
     state.store(next, std::memory_order_relaxed);
-    beat.fetch_add(1, std::memory_order_relaxed);
+    heartbeat.fetch_add(1, std::memory_order_relaxed);
   }
 };
 

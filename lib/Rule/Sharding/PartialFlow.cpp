@@ -1,4 +1,4 @@
-//===- PartialFlow.cpp - Padded extents and delayed reductions ------------===//
+//===- PartialFlow.cpp - Padded extents and deferred reductions ------------===//
 #include "partita/Rule/Sharding/Propagation.h"
 
 #include "partita/Rule/Sharding/OperandForm.h"
@@ -58,14 +58,14 @@ static std::vector<int64_t> paddedExtents(const FlowGraph &graph,
   return result;
 }
 
-//===-- Delaying partial values -------------------------------------------===//
+//===-- Deferring reductions -------------------------------------------===//
 
 namespace {
 /// Decides, from the arguments on, which values stay partial. A value stays partial if
 /// every user can let it pass and none of their results is larger than the value.
-class Delayer {
+class Deferrer {
 public:
-  Delayer(const FlowGraph &graph, std::vector<Strategy> &strategies)
+  Deferrer(const FlowGraph &graph, std::vector<Strategy> &strategies)
       : graph(graph), strategies(strategies), kept(graph.values.size()) {}
 
   /// Ops of equal depth together, so that the result does not depend on their order.
@@ -234,7 +234,7 @@ static std::vector<std::vector<int64_t>> givenBlocks(const FlowGraph &graph,
   return result;
 }
 
-/// The strategy of `op` before partial values are delayed; without given blocks if they
+/// The strategy of `op` before reductions are deferred; without given blocks if they
 /// are not to be used or the op does not allow them.
 static Strategy strategyOf(const FlowGraph &graph, int32_t op,
                            const std::vector<AxisList> &axes,
@@ -288,7 +288,7 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
   for (size_t op = 0; op < graph.ops.size(); ++op)
     result.push_back(
         strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
-  Delayer(graph, result).run();
+  Deferrer(graph, result).run();
   settleArguments(graph, result);
   return result;
 }

@@ -43,11 +43,11 @@ std::optional<std::string> Watchdog::look(int awaited) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     int rank = ranks[i];
     const RankProgress &p = progress[rank];
-    uint64_t beat = p.beat.load();
+    uint64_t heartbeat = p.heartbeat.load();
     uint32_t doing = p.state.load();
-    if (beat != seen[i].beat || doing == RankProgress::Idle ||
+    if (heartbeat != seen[i].heartbeat || doing == RankProgress::Idle ||
         doing == RankProgress::Failed)
-      seen[i] = {beat, time};
+      seen[i] = {heartbeat, time};
     double idle = std::chrono::duration<double>(time - seen[i].when).count();
     if (doing != RankProgress::Waiting && idle >= timeout && stuck < 0)
       stuck = rank;

@@ -25,7 +25,7 @@ public:
 private:
   using Clock = std::chrono::steady_clock;
   struct Sighting {
-    uint64_t beat = 0;
+    uint64_t heartbeat = 0;
     Clock::time_point when;
   };
   std::string placeOf(int rank) const;

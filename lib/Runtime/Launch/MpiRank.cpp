@@ -31,7 +31,7 @@ static std::shared_ptr<Page> openPage(const RunOptions &options, int rank) {
     return nullptr;
   ownLife = &page->process(rank);
   page->progress()[rank].state.store(RankProgress::Joining);
-  // Without beats the launcher sees nothing of this process, which does no harm.
+  // Without heartbeats the launcher sees nothing of this process, which does no harm.
   return startBeats(page, rank) ? page : nullptr;
 }
 

@@ -113,7 +113,7 @@ static void *beatForever(void *given) {
   std::unique_ptr<Beating> mine(static_cast<Beating *>(given));
   ProcessLife &life = mine->page->process(mine->process);
   for (;;) {
-    ++life.beats;
+    ++life.heartbeats;
     ::usleep(100'000);
   }
 }
@@ -133,8 +133,8 @@ double Pulse::silence(const ProcessLife &life) {
   auto time = Clock::now();
   seconds += std::min(std::chrono::duration<double>(time - looked).count(), 0.2);
   looked = time;
-  if (uint64_t beats = life.beats.load(); beats != last) {
-    last = beats;
+  if (uint64_t heartbeats = life.heartbeats.load(); heartbeats != last) {
+    last = heartbeats;
     seconds = 0;
   }
   return seconds;

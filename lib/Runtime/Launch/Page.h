@@ -23,7 +23,7 @@ struct alignas(64) ProcessLife {
   enum End : uint32_t { Running, Done, Error, Terminated };
   std::atomic<int32_t> pid{0};
   std::atomic<uint32_t> end{Running};
-  std::atomic<uint64_t> beats{0}; ///< grows while the process gets to run
+  std::atomic<uint64_t> heartbeats{0}; ///< grows while the process gets to run
 };
 
 /// `local` has one process, with MPI each rank is one; progress is by rank always.
@@ -61,7 +61,7 @@ private:
 /// second until the process ends.
 Expected<void> startBeats(std::shared_ptr<Page> page, int64_t process);
 
-/// Sees whether a process still beats.
+/// Sees whether a process still has a heartbeat.
 class Pulse {
 public:
   /// Seconds since `life` was last seen to change, to be asked several times a second.

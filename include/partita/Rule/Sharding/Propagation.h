@@ -72,7 +72,7 @@ Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
 Expected<Propagated> propagate(const FlowGraph &graph, const std::vector<Seed> &seeds);
 
 /// Strategies from the axes of atoms: one padded extent per class of linked atoms, then
-/// partial values delayed through linear ops where that does not cost bytes, then every
+/// reductions deferred through linear ops where that does not cost bytes, then every
 /// argument in the layout in which all its users read it, if there is one. Blocks that
 /// seeds give hold for their whole class of linked atoms, wherever it has the same axes
 /// and the op allows it; elsewhere blocks are equal.
