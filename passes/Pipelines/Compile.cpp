@@ -18,6 +18,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <filesystem>
@@ -367,15 +368,15 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   return std::move(compiler.report);
 }
 
-/// "h.12.fc" and "h.3.fc" are one class: every number is a star.
-static std::string withoutNumbers(const std::string &name) {
-  std::string text;
-  for (char c : name)
-    if (!std::isdigit(static_cast<unsigned char>(c)))
-      text += c;
-    else if (text.empty() || text.back() != '*')
-      text += '*';
-  return text;
+/// "h.12.fc" and "h.3.fc" are one class, "h.*.fc": the first number of a name, which
+/// counts layers, is a star. Others tell places in a layer apart: "h.*.residual_1".
+static std::string className(const std::string &name) {
+  auto isDigit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  auto begin = std::find_if(name.begin(), name.end(), isDigit);
+  auto end = std::find_if_not(begin, name.end(), isDigit);
+  return begin == end
+             ? name
+             : std::string(name.begin(), begin) + "*" + std::string(end, name.end());
 }
 
 /// Collectives of equal layers, of which there are at least four, as one, named
@@ -384,7 +385,7 @@ static std::vector<PlanCollective>
 byClass(const std::vector<PlanCollective> &collectives) {
   using Key = std::tuple<std::string, std::string, std::string, int64_t>;
   auto keyOf = [](const PlanCollective &c) {
-    return Key(c.op, c.axes, withoutNumbers(c.node), c.bytes);
+    return Key(c.op, c.axes, className(c.node), c.bytes);
   };
   std::map<Key, int64_t> counts;
   for (const PlanCollective &c : collectives)
@@ -398,8 +399,7 @@ byClass(const std::vector<PlanCollective> &collectives) {
       continue;
     classes.push_back(c);
     if (isClass)
-      classes.back().node =
-          withoutNumbers(c.node) + ", " + std::to_string(count) + " times";
+      classes.back().node = className(c.node) + ", " + std::to_string(count) + " times";
   }
   return classes;
 }
