@@ -156,37 +156,24 @@ namespace {
 class Reader {
 public:
   std::string text(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->asString() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return {};
+    return member<std::string>(value, key, &JsonValue::asString);
   }
   int64_t integer(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->asInteger() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return 0;
+    return member<int64_t>(value, key, &JsonValue::asInteger);
   }
   double number(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->asNumber() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return 0;
+    return member<double>(value, key, &JsonValue::asNumber);
   }
   bool flag(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->asBool() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return false;
+    return member<bool>(value, key, &JsonValue::asBool);
   }
+  std::vector<std::string> texts(const JsonValue &value, std::string_view key) {
+    return member<std::vector<std::string>>(value, key, &JsonValue::asStrings);
+  }
+  std::vector<JsonValue> list(const JsonValue &value, std::string_view key) {
+    return member<std::vector<JsonValue>>(value, key, &JsonValue::elements);
+  }
+
   PlanCertificate certificate(const JsonValue &value) {
     PlanCertificate result;
     result.stepSeconds = number(value, "step_seconds");
@@ -201,23 +188,6 @@ public:
       result.searchSeconds = number(value, "search_seconds");
     return result;
   }
-  std::vector<std::string> texts(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->asStrings() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return {};
-  }
-  std::vector<JsonValue> list(const JsonValue &value, std::string_view key) {
-    auto member = value.at(key);
-    auto result = member ? member->elements() : tl::unexpected(member.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return {};
-  }
-
   std::vector<PlanTensor> tensors(const JsonValue &value, std::string_view key) {
     std::vector<PlanTensor> result;
     for (const JsonValue &entry : list(value, key))
@@ -288,6 +258,18 @@ public:
           (*result.memory).*field = integer(*memory, name);
     }
     return result;
+  }
+
+  /// A member of an object; of one that is absent or of another type, the error is kept.
+  template <typename T>
+  T member(const JsonValue &value, std::string_view key,
+           Expected<T> (JsonValue::*read)() const) {
+    auto found = value.at(key);
+    auto result = found ? ((*found).*read)() : tl::unexpected(found.error());
+    if (result)
+      return *result;
+    keep(result.error());
+    return {};
   }
 
   void keep(const Error &error) {
