@@ -143,7 +143,7 @@ def Comm_HaloOp : Comm_Op<"halo", [CommOpInterface]> {
     ```mlir
     %0 = comm.halo %x from <#mesh, [{1}, {4}, {8: sp}, {8} ]>
            to <#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
-               dim 2 stride 1 reach 3 low 1, fill sum>
+               dim 2 stride 1 kernel_extent 3 low 1, fill sum>
          : (tensor<1x4x4x8xf32>) -> tensor<1x4x6x8xf32>
     ```
   }];

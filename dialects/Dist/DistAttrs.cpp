@@ -56,7 +56,7 @@ static llvm::hash_code hash_value(const ShardingRule &rule) {
   return code;
 }
 static llvm::hash_code hash_value(const HaloWindow &window) {
-  return llvm::hash_combine(window.dim, window.stride, window.reach, window.low);
+  return llvm::hash_combine(window.dim, window.stride, window.kernelExtent, window.low);
 }
 static llvm::hash_code hash_value(const std::vector<HaloWindow> &windows) {
   return hashAll(windows);
@@ -238,7 +238,7 @@ static ParseResult parseWindow(AsmParser &parser, HaloWindow &window) {
   int64_t dim = 0;
   if (parser.parseKeyword("dim") || parser.parseInteger(dim) ||
       parser.parseKeyword("stride") || parser.parseInteger(window.stride) ||
-      parser.parseKeyword("reach") || parser.parseInteger(window.reach) ||
+      parser.parseKeyword("kernel_extent") || parser.parseInteger(window.kernelExtent) ||
       parser.parseKeyword("low") || parser.parseInteger(window.low))
     return failure();
   window.dim = static_cast<int32_t>(dim);
@@ -263,8 +263,8 @@ void WindowsAttr::print(AsmPrinter &printer) const {
   printer << "<";
   printer.printAttribute(getPositions());
   for (const HaloWindow &window : getWindows())
-    printer << ", dim " << window.dim << " stride " << window.stride << " reach "
-            << window.reach << " low " << window.low;
+    printer << ", dim " << window.dim << " stride " << window.stride << " kernel_extent "
+            << window.kernelExtent << " low " << window.low;
   printer << ", fill " << partita::name(getFill()) << ">";
 }
 

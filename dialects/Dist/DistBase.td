@@ -123,13 +123,13 @@ def Dist_WindowsAttr : Dist_Attr<"Windows", "windows"> {
   let description = [{
     The layout of the windows' positions: as one of the operand, but dims that are read
     through windows count windows. Then each such dim: windows begin `stride` elements
-    apart and cover `reach` elements, the first begins `low` elements before the dim. A
-    rank with B positions has (B − 1) · stride + reach elements, from those of its first
+    apart and cover `kernel_extent` elements, the first begins `low` elements before the dim. A
+    rank with B positions has (B − 1) · stride + kernel_extent elements, from those of its first
     position on; where there are none (pads, padding) stands the neutral element of
     `fill`. See partita/Base/Layout/Halo.h.
 
         #dist.windows<#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
-                      dim 2 stride 1 reach 3 low 1, fill sum>
+                      dim 2 stride 1 kernel_extent 3 low 1, fill sum>
   }];
   let parameters = (ins "::partita::dist::LayoutAttr":$positions,
                         Dist_Struct<"std::vector<::partita::HaloWindow>">:$windows,

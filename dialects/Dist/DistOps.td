@@ -46,7 +46,7 @@ def Dist_WindowOp : Dist_ConversionOp<"window"> {
 
     ```mlir
     %1 = dist.window %0 to <#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
-                            dim 2 stride 1 reach 3 low 1, fill sum> : tensor<1x4x8x8xf32>
+                            dim 2 stride 1 kernel_extent 3 low 1, fill sum> : tensor<1x4x8x8xf32>
     ```
   }];
   let arguments = (ins Dist_Tensor:$input, Dist_WindowsAttr:$windows,

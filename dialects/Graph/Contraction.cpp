@@ -57,7 +57,7 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                    window.strides[d], window.dilations[d], window.pads[d]};
     if (!transposed || dim.pointwise()) {
       addSpatialDim(rule, dim, ReduceKind::Sum, in.back(), out.back());
-    } else if (dim.low == 0 && dim.reach() <= dim.stride &&
+    } else if (dim.low == 0 && dim.kernelExtent() <= dim.stride &&
                dim.output == dim.input * dim.stride) {
       addStretchedDim(rule, dim.input, dim.stride, in.back(), out.back());
     } else {

@@ -47,7 +47,7 @@ static size_t hashOf(const Form &form) {
     for (const HaloWindow &window : form.halo->windows) {
       hash.add(window.dim);
       hash.add(window.stride);
-      hash.add(window.reach);
+      hash.add(window.kernelExtent);
       hash.add(window.low);
     }
   }

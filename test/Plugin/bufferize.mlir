@@ -29,7 +29,7 @@ func.func @forms(%x: tensor<2x3xf32> {dist.layout = #dist.layout<#mesh, [{7/8: t
   // CHECK: comm.local_index %{{.*}} into %{{.*}} in
   %l = comm.local_index %i in <#mesh, [{8: tp}]> : (tensor<5xi64>) -> tensor<5xi64>
   // CHECK: comm.halo %{{.*}} into %{{.*}} from
-  %h = comm.halo %image from <#mesh, [{1}, {8: tp}]> to <#dist.layout<#mesh, [{1}, {8: tp}]>, dim 1 stride 1 reach 3 low 1, fill sum> : (tensor<1x2xf32>) -> tensor<1x4xf32>
+  %h = comm.halo %image from <#mesh, [{1}, {8: tp}]> to <#dist.layout<#mesh, [{1}, {8: tp}]>, dim 1 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<1x2xf32>) -> tensor<1x4xf32>
   // CHECK: %[[PLACE:.*]] = comm.coordinate in <#mesh, [{8: tp}]>
   // CHECK: memref.load %{{.*}}[%[[PLACE]]]
   %place = comm.coordinate in <#mesh, [{8: tp}]>

@@ -152,7 +152,7 @@ static std::string ints(const std::vector<int64_t> &values) {
   return text + ">";
 }
 
-/// Window dims that split: 13 rows on 8, strides, dilation, reach over several blocks,
+/// Window dims that split: 13 rows on 8, strides, dilation, windows over several blocks,
 /// pads on one side and negative ones, two dims at once.
 static std::vector<OpCase> windows() {
   using List = std::vector<int64_t>;

@@ -241,8 +241,8 @@ bool otherStride(Operation *op) {
   int64_t extent = halo.getResult().getType().getDimSize(first.dim);
   ++first.stride;
   const Layout &positions = halo.getTo().getPositions().getLayout();
-  first.reach = extent - (positions.dims[first.dim].local() - 1) * first.stride;
-  if (first.reach <= 0)
+  first.kernelExtent = extent - (positions.dims[first.dim].local() - 1) * first.stride;
+  if (first.kernelExtent <= 0)
     return false;
   setWindows(halo, windows, halo.getTo().getFill());
   return true;

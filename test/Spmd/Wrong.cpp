@@ -189,7 +189,7 @@ Variants wrongWindows(dist::WindowsAttr attr) {
   };
   for (size_t i = 0; i < attr.getWindows().size(); ++i)
     for (int64_t HaloWindow::*field :
-         {&HaloWindow::stride, &HaloWindow::reach, &HaloWindow::low}) {
+         {&HaloWindow::stride, &HaloWindow::kernelExtent, &HaloWindow::low}) {
       std::vector<HaloWindow> windows = attr.getWindows();
       windows[i].*field += 1;
       add("another window", attr.getPositions(), windows, attr.getFill());

@@ -52,10 +52,10 @@ task::SpatialDim flatbuffers::UnPack(const fb::SpatialDim &d) {
           d.dilation(), d.pad_begin(), d.pad_end()};
 }
 fb::Window flatbuffers::Pack(const HaloWindow &window) {
-  return {window.dim, window.stride, window.reach, window.low};
+  return {window.dim, window.stride, window.kernelExtent, window.low};
 }
 HaloWindow flatbuffers::UnPack(const fb::Window &window) {
-  return {window.dim(), window.stride(), window.reach(), window.low()};
+  return {window.dim(), window.stride(), window.kernel_extent(), window.low()};
 }
 
 int64_t task::elementBits(DType type, double value) {

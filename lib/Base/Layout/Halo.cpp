@@ -31,12 +31,12 @@ static Expected<void> verifyWindow(const Halo &halo, const HaloWindow &window) {
   if (window.dim < 0 || window.dim >= halo.positions.rank())
     return makeError(where + ": the tensor has " + std::to_string(halo.positions.rank()) +
                      " dims");
-  if (window.stride < 1 || window.stride > mostElements || window.reach < 1 ||
-      window.reach > mostElements || window.low < -mostElements ||
+  if (window.stride < 1 || window.stride > mostElements || window.kernelExtent < 1 ||
+      window.kernelExtent > mostElements || window.low < -mostElements ||
       window.low > mostElements)
-    return makeError(where + ": stride " + std::to_string(window.stride) + ", reach " +
-                     std::to_string(window.reach) + " and low " +
-                     std::to_string(window.low) + " are out of range");
+    return makeError(where + ": stride " + std::to_string(window.stride) +
+                     ", kernel_extent " + std::to_string(window.kernelExtent) +
+                     " and low " + std::to_string(window.low) + " are out of range");
   const DimLayout &dim = halo.positions.dims[static_cast<size_t>(window.dim)];
   if (dim.factors.size() != 1)
     return makeError(where + ": its positions have " +

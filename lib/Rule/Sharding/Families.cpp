@@ -332,7 +332,7 @@ void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKin
   }
   loop::Kind what = loop::Parallel{};
   if (!dim.pointwise())
-    what = loop::Window{fill, dim.input, dim.stride, dim.reach(), dim.low};
+    what = loop::Window{fill, dim.input, dim.stride, dim.kernelExtent(), dim.low};
   operandDim = resultDim = {rule.addFactor(dim.output, what)};
 }
 

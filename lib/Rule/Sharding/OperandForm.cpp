@@ -102,12 +102,12 @@ private:
     const DimLayout &positions = strategy.factors[f];
     SpatialDim dim{.input = window.input,
                    .output = positions.local(),
-                   .kernel = window.reach,
+                   .kernel = window.kernelExtent,
                    .stride = window.stride,
                    .dilation = 1,
                    .low = window.low};
     if (positions.sharded()) {
-      HaloWindow buffer{0, window.stride, window.reach, window.low};
+      HaloWindow buffer{0, window.stride, window.kernelExtent, window.low};
       dim.input = buffer.extent(positions.local());
       dim.low = 0;
     }

@@ -45,7 +45,7 @@ static std::string kindText(const Factor &factor) {
     text = " window " + std::string(name(window->outside)) + " of " +
            std::to_string(window->input);
     number("stride", window->stride, 1);
-    number("reach", window->reach, 0);
+    number("kernel_extent", window->kernelExtent, 0);
     number("low", window->low, 0);
   } else if (factor.kind() == FactorKind::Replicate) {
     text = " " + std::string(name(factor.kind()));
@@ -199,7 +199,7 @@ private:
     w.outside = *outside;
     for (auto [label, value] : {std::pair<const char *, int64_t *>("of", &w.input),
                                 {"stride", &w.stride},
-                                {"reach", &w.reach},
+                                {"kernel_extent", &w.kernelExtent},
                                 {"low", &w.low}}) {
       if (!in.eat(label))
         continue;

@@ -183,7 +183,7 @@ std::optional<Halo> partita::operandHalo(const ShardingRule &rule,
           halo.before = halo.positions = operandLayout(rule, strategy, i);
         halo.positions.dims[d] = strategy.factors[f];
         halo.windows.push_back(
-            {static_cast<int32_t>(d), window->stride, window->reach, window->low});
+            {static_cast<int32_t>(d), window->stride, window->kernelExtent, window->low});
         halo.fill = window->outside;
       }
   if (halo.windows.empty())

@@ -51,7 +51,7 @@ module attributes {dist.mesh = #here} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_buffer(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{expected a result of shape [6, 2] for the windows of [{8: sp}, {2}], got 'tensor<4x2xf32>'}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<4x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<4x2xf32>
     return
   }
 }
@@ -62,7 +62,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_operand(%x: tensor<8x2xf32>) {
     // expected-error@+1 {{expected an operand of local shape [4, 2] for layout [{8: sp}, {2}], got 'tensor<8x2xf32>'}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -73,7 +73,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_dim(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 2: the tensor has 2 dims}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 2 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 2 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -83,8 +83,8 @@ module attributes {dist.mesh = #mesh} {
 #mesh = #dist.mesh<sp=2>
 module attributes {dist.mesh = #mesh} {
   func.func @halo_reach(%x: tensor<4x2xf32>) {
-    // expected-error@+1 {{is inconsistent: window of dim 0: stride 1, reach 0 and low 1 are out of range}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 0 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    // expected-error@+1 {{is inconsistent: window of dim 0: stride 1, kernel_extent 0 and low 1 are out of range}}
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 0 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -106,7 +106,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_cut(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 0: its positions have 2 factors instead of one}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{2: sp}*{4}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{2: sp}*{4}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -117,7 +117,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_sizes(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{is inconsistent: dim 1 has size 2 in the source and 3 in the result}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {3}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {3}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -128,7 +128,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_partial(%x: tensor<8x2xf32>) {
     // expected-error@+1 {{is inconsistent: the source and the positions have different partial axes}}
-    %0 = comm.halo %x from <#mesh, [{8}, {2}] partial sum {sp}> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8}, {2}] partial sum {sp}> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -139,7 +139,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_layout(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{the mesh "sp=2" has no axis "tp"}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: tp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: tp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -150,7 +150,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_kind(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{expected sum, max, min or prod, got mean}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill mean> : (tensor<4x2xf32>) -> tensor<6x2xf32>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill mean> : (tensor<4x2xf32>) -> tensor<6x2xf32>
     return
   }
 }
@@ -161,7 +161,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @halo_type(%x: tensor<4x2xf32>) {
     // expected-error@+1 {{changes the element type}}
-    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 reach 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf16>
+    %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<4x2xf32>) -> tensor<6x2xf16>
     return
   }
 }

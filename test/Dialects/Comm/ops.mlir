@@ -28,8 +28,8 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh1} {
   // CHECK-LABEL: func.func @windows
   func.func @windows(%x: tensor<2x4x3xf32>) -> tensor<2x9x3xf32> {
-    // CHECK: comm.halo %{{.*}} from <#mesh1, [{2}, {7/8: sp}, {3}]> to <#dist.layout<#mesh1, [{2}, {4: sp}, {3}]>, dim 1 stride 2 reach 7 low 2, fill max> : (tensor<2x4x3xf32>) -> tensor<2x9x3xf32>
-    %0 = comm.halo %x from <#mesh1, [{2}, {7/8: sp}, {3}]> to <#dist.layout<#mesh1, [{2}, {4: sp}, {3}]>, dim 1 stride 2 reach 7 low 2, fill max> : (tensor<2x4x3xf32>) -> tensor<2x9x3xf32>
+    // CHECK: comm.halo %{{.*}} from <#mesh1, [{2}, {7/8: sp}, {3}]> to <#dist.layout<#mesh1, [{2}, {4: sp}, {3}]>, dim 1 stride 2 kernel_extent 7 low 2, fill max> : (tensor<2x4x3xf32>) -> tensor<2x9x3xf32>
+    %0 = comm.halo %x from <#mesh1, [{2}, {7/8: sp}, {3}]> to <#dist.layout<#mesh1, [{2}, {4: sp}, {3}]>, dim 1 stride 2 kernel_extent 7 low 2, fill max> : (tensor<2x4x3xf32>) -> tensor<2x9x3xf32>
     return %0 : tensor<2x9x3xf32>
   }
 }

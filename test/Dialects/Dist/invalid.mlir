@@ -89,7 +89,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @window(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 2: the tensor has 2 dims}}
-    %1 = dist.window %x to <#dist.layout<#mesh, [{4: tp}, {6}]>, dim 2 stride 1 reach 3 low 1, fill sum> : tensor<4x6xf32>
+    %1 = dist.window %x to <#dist.layout<#mesh, [{4: tp}, {6}]>, dim 2 stride 1 kernel_extent 3 low 1, fill sum> : tensor<4x6xf32>
     return
   }
 }

@@ -30,8 +30,8 @@ module attributes {dist.mesh = #mesh} {
   }
   // CHECK-LABEL: @windows
   func.func @windows(%x: tensor<1x4x8x8xf32>) -> tensor<1x4x8x8xf32> {
-    // CHECK: dist.window %{{.*}} to <#dist.layout<#mesh, [{1}, {4}, {8: dp}, {8}]>, dim 2 stride 1 reach 3 low 1, fill max> : tensor<1x4x8x8xf32>
-    %0 = dist.window %x to <#dist.layout<#mesh, [{1}, {4}, {8: dp}, {8}]>, dim 2 stride 1 reach 3 low 1, fill max> : tensor<1x4x8x8xf32>
+    // CHECK: dist.window %{{.*}} to <#dist.layout<#mesh, [{1}, {4}, {8: dp}, {8}]>, dim 2 stride 1 kernel_extent 3 low 1, fill max> : tensor<1x4x8x8xf32>
+    %0 = dist.window %x to <#dist.layout<#mesh, [{1}, {4}, {8: dp}, {8}]>, dim 2 stride 1 kernel_extent 3 low 1, fill max> : tensor<1x4x8x8xf32>
     return %0 : tensor<1x4x8x8xf32>
   }
   // CHECK-LABEL: @local

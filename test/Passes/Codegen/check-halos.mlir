@@ -1,5 +1,5 @@
 // Convolutions and pools with split spatial dims, compiled and run on threads, equal the
-// evaluator: images row-major and channels-last, blocks of different sizes, a reach over
+// evaluator: images row-major and channels-last, blocks of different sizes, a window over
 // several blocks, rows and columns, half precision, a window on the function's result.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
 // RUN: partita-opt %s --partita-insert-reshards --partita-verify-planned --partita-partition --partita-verify-partitioned --partita-lower-kernels=print=1 -o /dev/null 2>&1 | FileCheck %s

@@ -10,7 +10,7 @@ module attributes {dist.mesh = #mesh} {
     %v = graph.weight "v" : tensor<4x8x3x3xf32>
     %w = graph.weight "w" : tensor<4x8x3x3xf32>
     %p = graph.weight "p" : tensor<4x8x1x1xf32>
-    // CHECK: %[[H:.*]] = comm.halo %{{.*}} from <#mesh, [{1}, {8}, {8: sp}, {8}]> to <#dist.layout<#mesh, [{1}, {8}, {8: sp}, {8}]>, dim 2 stride 1 reach 3 low 1, fill sum> : (tensor<1x8x4x8xf32>) -> tensor<1x8x6x8xf32>
+    // CHECK: %[[H:.*]] = comm.halo %{{.*}} from <#mesh, [{1}, {8}, {8: sp}, {8}]> to <#dist.layout<#mesh, [{1}, {8}, {8: sp}, {8}]>, dim 2 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<1x8x4x8xf32>) -> tensor<1x8x6x8xf32>
     // CHECK-NOT: comm.halo
     // CHECK: graph.conv %[[H]], %{{.*}} {{.*}}pads = array<i64: 0, 1, 0, 1>
     %0 = graph.conv %x, %v {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: sp}>} : (tensor<1x8x8x8xf32>, tensor<4x8x3x3xf32>) -> tensor<1x4x8x8xf32>
@@ -29,7 +29,7 @@ module attributes {dist.mesh = #mesh} {
   // Rows and columns; the corners are in the same buffer. Lowest stands around it.
   // CHECK-LABEL: func.func @corners
   func.func @corners(%x: tensor<1x2x8x6xf32> {dist.layout = #dist.layout<#mesh, [{1}, {2}, {8: h}, {6: w}]>}) -> (tensor<1x2x4x6xf32> {dist.layout = #dist.layout<#mesh, [{1}, {2}, {4: h}, {6: w}]>}) {
-    // CHECK: comm.halo %{{.*}} from <#mesh, [{1}, {2}, {8: h}, {6: w}]> to <#dist.layout<#mesh, [{1}, {2}, {4: h}, {6: w}]>, dim 2 stride 2 reach 3 low 0, dim 3 stride 1 reach 3 low 1, fill max> : (tensor<1x2x4x3xf32>) -> tensor<1x2x5x5xf32>
+    // CHECK: comm.halo %{{.*}} from <#mesh, [{1}, {2}, {8: h}, {6: w}]> to <#dist.layout<#mesh, [{1}, {2}, {4: h}, {6: w}]>, dim 2 stride 2 kernel_extent 3 low 0, dim 3 stride 1 kernel_extent 3 low 1, fill max> : (tensor<1x2x4x3xf32>) -> tensor<1x2x5x5xf32>
     // CHECK: graph.pool {{.*}}pads = array<i64: 0, 0, 0, 0>
     %0 = graph.pool %x {kind = #graph.pool<max>, window = array<i64: 3, 3>, strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: h, c: w}>} : (tensor<1x2x8x6xf32>) -> tensor<1x2x4x6xf32>
     return %0 : tensor<1x2x4x6xf32>
@@ -69,8 +69,8 @@ module attributes {dist.mesh = #mesh} {
     %0 = graph.conv %x, %w {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>, dist.strategy = #dist.strategy<#mesh, {a: tp, c: sp}>} : (tensor<1x4x8xf32>, tensor<2x4x1xf32>) -> tensor<1x2x8xf32>
     // CHECK: %[[SUM:.*]] = comm.all_reduce
     // CHECK-NOT: comm.all_reduce
-    // CHECK: comm.halo %[[SUM]] {{.*}}reach 3
-    // CHECK: comm.halo %[[SUM]] {{.*}}reach 5
+    // CHECK: comm.halo %[[SUM]] {{.*}}kernel_extent 3
+    // CHECK: comm.halo %[[SUM]] {{.*}}kernel_extent 5
     %1 = graph.pool %0 {kind = #graph.pool<max>, window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
     %2 = graph.pool %0 {kind = #graph.pool<max>, window = array<i64: 5>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 2, 2>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
     return %1, %2 : tensor<1x2x8xf32>, tensor<1x2x8xf32>

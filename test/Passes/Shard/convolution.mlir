@@ -20,9 +20,9 @@
 // INPUTS-NEXT: graph.pool %[[WHOLE]] {{.*}}#dist.strategy<#mesh, {}>
 
 // Windows of 3 reach into the neighbours' rows; those of 2, two apart, do not overlap.
-// ROWS: %[[X:.*]] = dist.window %arg0 to <#dist.layout<#mesh, [{2}, {4}, {8: sp}, {8}]>, dim 2 stride 1 reach 3 low 1, fill sum>
+// ROWS: %[[X:.*]] = dist.window %arg0 to <#dist.layout<#mesh, [{2}, {4}, {8: sp}, {8}]>, dim 2 stride 1 kernel_extent 3 low 1, fill sum>
 // ROWS: %[[Y:.*]] = graph.conv %[[X]], {{.*}}{d: sp}>
-// ROWS-NEXT: %[[Z:.*]] = dist.window %[[Y]] to <#dist.layout<#mesh, [{2}, {6}, {4: sp}, {8}]>, dim 2 stride 2 reach 2 low 0, fill max>
+// ROWS-NEXT: %[[Z:.*]] = dist.window %[[Y]] to <#dist.layout<#mesh, [{2}, {6}, {4: sp}, {8}]>, dim 2 stride 2 kernel_extent 2 low 0, fill max>
 // ROWS-NEXT: graph.pool %[[Z]] {{.*}}{c: sp}>
 
 //--- program.mlir

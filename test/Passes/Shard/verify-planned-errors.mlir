@@ -75,7 +75,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   // expected-note@+1 {{the value comes from here}}
   func.func @windows(%x: tensor<1x2x8xf32> {dist.layout = #whole}) {
-    // expected-error@+1 {{operand 0 is read through split windows: expected a dist.window to #dist.windows<#dist.layout<#dist.mesh<sp=2>, [{1}, {2}, {8: sp}]>, dim 2 stride 1 reach 3 low 1, fill max>, got layout [{1}, {2}, {8}]}}
+    // expected-error@+1 {{operand 0 is read through split windows: expected a dist.window to #dist.windows<#dist.layout<#dist.mesh<sp=2>, [{1}, {2}, {8: sp}]>, dim 2 stride 1 kernel_extent 3 low 1, fill max>, got layout [{1}, {2}, {8}]}}
     %0 = graph.pool %x {kind = #graph.pool<max>, window = array<i64: 3>, strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
     return
   }
@@ -88,7 +88,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @buffer(%x: tensor<1x2x8xf32> {dist.layout = #whole}) {
     // expected-note@+1 {{the value comes from here}}
-    %0 = dist.window %x to <#dist.layout<#mesh, [{1}, {2}, {8: sp}]>, dim 2 stride 1 reach 3 low 1, fill max> : tensor<1x2x8xf32>
+    %0 = dist.window %x to <#dist.layout<#mesh, [{1}, {2}, {8: sp}]>, dim 2 stride 1 kernel_extent 3 low 1, fill max> : tensor<1x2x8xf32>
     // expected-error@+1 {{operand 0 is a window buffer, expected layout [{1}, {2}, {8: sp}]}}
     %1 = graph.relu %0 {dist.strategy = #dist.strategy<#mesh, {b: sp}>} : (tensor<1x2x8xf32>) -> tensor<1x2x8xf32>
     return

@@ -25,10 +25,11 @@ std::vector<HaloCase> haloCases() {
         for (int64_t dilation : {1, 2})
           for (auto [low, high] :
                {std::pair<int64_t, int64_t>{0, 0}, {1, 1}, {2, 0}, {0, 3}, {-1, 1}}) {
-            int64_t reach = (kernel - 1) * dilation + 1, span = input + low + high;
-            if (span >= reach)
-              cases.push_back(
-                  {input, {1, stride, reach, low}, (span - reach) / stride + 1});
+            int64_t kernelExtent = (kernel - 1) * dilation + 1, span = input + low + high;
+            if (span >= kernelExtent)
+              cases.push_back({input,
+                               {1, stride, kernelExtent, low},
+                               (span - kernelExtent) / stride + 1});
           }
   return cases;
 }
@@ -110,8 +111,8 @@ TEST_CASE("a window buffer holds the rows its windows cover, and the fill elsewh
       for (auto &[before, positions] : layoutPairs(mesh, c)) {
         Halo halo{before, positions, {c.window}, ReduceKind::Max};
         INFO(mesh.str() << ": " << before.str(mesh) << " to " << positions.str(mesh)
-                        << " stride " << c.window.stride << " reach " << c.window.reach
-                        << " low " << c.window.low);
+                        << " stride " << c.window.stride << " kernel_extent "
+                        << c.window.kernelExtent << " low " << c.window.low);
         REQUIRE(halo.verify(mesh));
         auto locals = numberedLocals(mesh, before);
         auto results = executeHalo(mesh, halo, locals);
@@ -214,7 +215,7 @@ TEST_CASE("an inconsistent halo is an error") {
   CHECK(reason([](Halo &h) { h.windows[0].dim = 2; }) ==
         "window of dim 2: the tensor has 2 dims");
   CHECK(reason([](Halo &h) { h.windows[0].stride = 0; }) ==
-        "window of dim 0: stride 0, reach 3 and low 1 are out of range");
+        "window of dim 0: stride 0, kernel_extent 3 and low 1 are out of range");
   CHECK(reason([](Halo &h) { h.windows.push_back(h.windows[0]); }) ==
         "window of dim 0: the dims do not ascend");
   CHECK(reason([](Halo &h) { h.positions.dims.pop_back(); }) ==

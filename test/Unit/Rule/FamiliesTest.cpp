@@ -60,11 +60,12 @@ TEST_CASE("a spatial dim is a window, point-wise, or whole") {
     return show(rule);
   };
   CHECK(spatial({13, 7, 3, 2, 1, 1}) ==
-        "a -> a {a=7 window max of 13 stride 2 reach 3 low 1}");
-  CHECK(spatial({9, 5, 3, 1, 2, 0}) == "a -> a {a=5 window max of 9 reach 5}");
+        "a -> a {a=7 window max of 13 stride 2 kernel_extent 3 low 1}");
+  CHECK(spatial({9, 5, 3, 1, 2, 0}) == "a -> a {a=5 window max of 9 kernel_extent 5}");
   CHECK(spatial({9, 9, 1, 1, 1, 0}) == "a -> a {a=9}");
   // Shifted by a pad on one side and a cut on the other, it is a window of one element.
-  CHECK(spatial({9, 9, 1, 1, 1, 1}) == "a -> a {a=9 window max of 9 reach 1 low 1}");
+  CHECK(spatial({9, 9, 1, 1, 1, 1}) ==
+        "a -> a {a=9 window max of 9 kernel_extent 1 low 1}");
   CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> 1 {a=7 replicate}");
   CHECK(spatial({1, 3, 1, 1, 1, 1}) == "1 -> a {a=3 replicate}");
 }

@@ -92,7 +92,7 @@ TEST_CASE("a rule's text says all of it") {
         "m k, k n, 1 n -> m n {m=4, k=8 sum addends(2), n=6}",
         "v d, i -> i d {v=9 sum index(1), d=2, i=4} linear sum(0)",
         "(n c) h -> n c h {n=2 replicate, c=3 replicate, h=4 window max "
-        "of 9 stride 2 reach "
+        "of 9 stride 2 kernel_extent "
         "3 low 1}",
         "v d, i -> i d {v=9 sum local index(1), d=2, i=4} linear sum(0) fill sum(1)",
         "a -> a, 1 {a=3} linear max(0), min(0) fill prod(0), sum(0)"}) {

@@ -208,7 +208,7 @@ inline void addPermutes(std::vector<Case> &cases, const Mesh &mesh, DType type) 
 /// is global row me·block·stride − low + j, of the member that owns it or the fill.
 inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
   struct Sizes {
-    int64_t rows, positions, stride, reach, low;
+    int64_t rows, positions, stride, kernelExtent, low;
   };
   for (const AxisList &group : groupsOf(mesh))
     for (Sizes s : {Sizes{16, 16, 1, 3, 1},
@@ -219,13 +219,13 @@ inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
                     {6, 12, 1, 3, 4}}) {
       int64_t n = product(group), rowBlock = (s.rows + n - 1) / n;
       int64_t block = (s.positions + n - 1) / n;
-      int64_t extent = (block - 1) * s.stride + s.reach;
+      int64_t extent = (block - 1) * s.stride + s.kernelExtent;
       Layout before = Layout::replicated({2, s.rows, 3}), positions = before;
       before.dims[1] = {{{s.rows, rowBlock * n, group}}};
       positions.dims[1] = {{{s.positions, block * n, group}}};
       task::Halo p;
       p.dtype = static_cast<int64_t>(type), p.bits = task::elementBits(type, 5);
-      p.windows = {{1, s.stride, s.reach, s.low}};
+      p.windows = {{1, s.stride, s.kernelExtent, s.low}};
       cases.push_back(
           {"halo", type, ReduceKind::Sum, p, 2 * rowBlock * 3, 2 * extent * 3, false,
            group,

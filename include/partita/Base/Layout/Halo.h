@@ -1,19 +1,20 @@
 //===- Halo.h - Windows that reach into other ranks' blocks -----*- C++ -*-===//
 //
 // Convolution and pooling read a spatial dim through *windows*: position i reads the
-// elements [i·stride − low, i·stride − low + reach). When the positions are split over
-// ranks, the windows of one rank cover an interval of elements that begins and ends in
-// the blocks of others. That interval is the rank's *window buffer*; what it lacks of it
-// is its *halo*.
+// elements [i·stride − low, i·stride − low + kernelExtent). When the positions are split
+// over ranks, the windows of one rank cover an interval of elements that begins and ends
+// in the blocks of others. That interval is the rank's *window buffer*; what it lacks of
+// it is its *halo*.
 //
 // A rank with the positions [c·B, (c+1)·B) has the buffer
 //
-//     [c·B·stride − low, c·B·stride − low + extent)    extent = (B−1)·stride + reach
+//     [c·B·stride − low, c·B·stride − low + extent)    extent = (B−1)·stride +
+//     kernelExtent
 //
 // (with given blocks c·B is where its block begins and B the longest block's length),
 // which is one extent for all ranks, so that one program serves all, although what it
 // has to fetch differs: the first rank lacks nothing on its low side, uneven blocks need
-// more of the next ones, a reach beyond a block comes from several hops away, a rank
+// more of the next ones, a window beyond a block comes from several hops away, a rank
 // without valid elements owns nothing. Everything in the buffer that is not a valid
 // element of the tensor, padding of other dims too, holds the neutral element of `fill`:
 // zero pads for a sum, lowest for a maximum.
@@ -33,11 +34,14 @@ namespace partita {
 struct HaloWindow {
   int32_t dim = 0;
   int64_t stride = 1; ///< elements from one position's window to the next, ≥ 1
-  int64_t reach = 1;  ///< elements from a window's first to its last, (k−1)·dilation + 1
-  int64_t low = 0;    ///< elements before the tensor that the first window begins at
+  int64_t kernelExtent =
+      1;           ///< elements from a window's first to its last, (k−1)·dilation + 1
+  int64_t low = 0; ///< elements before the tensor that the first window begins at
 
   /// Elements that `positions` windows cover.
-  int64_t extent(int64_t positions) const { return (positions - 1) * stride + reach; }
+  int64_t extent(int64_t positions) const {
+    return (positions - 1) * stride + kernelExtent;
+  }
   bool operator==(const HaloWindow &) const = default;
 };
 

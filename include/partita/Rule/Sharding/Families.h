@@ -58,10 +58,10 @@ struct SpatialDim {
   int64_t input = 1, output = 1, kernel = 1, stride = 1, dilation = 1;
   int64_t low = 0; ///< pads before the dim
 
-  int64_t reach() const { return (kernel - 1) * dilation + 1; }
+  int64_t kernelExtent() const { return (kernel - 1) * dilation + 1; }
   /// Whether each position reads the element of its own index only.
   bool pointwise() const {
-    return reach() == 1 && stride == 1 && low == 0 && input == output;
+    return kernelExtent() == 1 && stride == 1 && low == 0 && input == output;
   }
 };
 

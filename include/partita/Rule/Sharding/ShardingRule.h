@@ -69,11 +69,11 @@ struct Reduction {
   bool operator==(const Reduction &) const = default;
 };
 
-/// Position i reads the elements [i·stride − low, i·stride − low + reach) of a dim of
-/// `input` elements; outside of it stands the neutral element of `outside`.
+/// Position i reads the elements [i·stride − low, i·stride − low + kernelExtent) of a dim
+/// of `input` elements; outside of it stands the neutral element of `outside`.
 struct Window {
   ReduceKind outside = ReduceKind::Sum;
-  int64_t input = 1, stride = 1, reach = 1, low = 0;
+  int64_t input = 1, stride = 1, kernelExtent = 1, low = 0;
   bool operator==(const Window &) const = default;
 };
 
@@ -152,7 +152,7 @@ struct ShardingRule {
   std::string loopName(size_t factor) const;
   /// Everything the rule says, loops by name:
   ///   m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)
-  ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 reach 3 low 1}
+  ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 kernel_extent 3 low 1}
   /// A reduction may add `addends(2)` and `index(1)` or `local index(1)`; behind the
   /// linear sets may stand `fill sum(1)`.
   std::string str() const;
