@@ -26,10 +26,9 @@ static void misbehaveIf(int64_t what) {
       ::pause();
   if (what != Kill && what != Crash && what != Stop)
     return;
-  // `local` ranks are threads of one process: a stop also stops ranks that are still on
-  // their way through this kernel, which then are as silent. They get time to leave it.
-  if (what == Stop)
-    ::usleep(300'000);
+  // `local` ranks are threads of one process. A signal also ends ranks that are still on
+  // their way to this kernel, and nobody could tell who was meant. They get time to pass.
+  ::usleep(300'000);
   // To the process, not the thread: a stop is of the whole process anyway.
   ::kill(::getpid(), what == Kill ? SIGKILL : what == Crash ? SIGSEGV : SIGSTOP);
   ::pause();
