@@ -41,11 +41,6 @@ std::string print(ModuleOp module) {
 std::string whyAnything(Operation *op, StringRef attribute, ModuleOp module) {
   if (attribute == "epoch")
     return "keeps equal conversions from merging, and nothing merges here";
-  // A gap: the loop has one iteration on each rank and is none in the op's own rule.
-  if (isa<graph::PoolOp, graph::ConvOp>(op) &&
-      (attribute == "pads" || attribute == "window") &&
-      llvm::is_contained(shapeOf(op->getResult(0)), 1))
-    return "NOT SEEN: of a window that each rank applies once";
   auto pool = dyn_cast<graph::PoolOp>(op);
   if (!pool || pool.getKind() != graph::PoolKind::Average)
     return "";

@@ -323,16 +323,13 @@ Expected<ShardingRule> partita::rowRule(const Shape &operand,
 void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
                             std::vector<int32_t> &operandDim,
                             std::vector<int32_t> &resultDim) {
-  if (dim.input == 1 || dim.output == 1) {
-    if (dim.input != 1)
-      operandDim = {rule.addFactor(dim.input, loop::Replicate{})};
-    if (dim.output != 1)
-      resultDim = {rule.addFactor(dim.output, loop::Replicate{})};
-    return;
-  }
   loop::Kind what = loop::Parallel{};
   if (!dim.pointwise())
     what = loop::Window{fill, dim.input, dim.stride, dim.kernelExtent(), dim.low};
+  else if (dim.output == 1)
+    return;
+  // A single window is a loop too: on a rank that has one position of many, the rule says
+  // where its window begins.
   operandDim = resultDim = {rule.addFactor(dim.output, what)};
 }
 

@@ -66,6 +66,11 @@ TEST_CASE("a spatial dim is a window, point-wise, or whole") {
   // Shifted by a pad on one side and a cut on the other, it is a window of one element.
   CHECK(spatial({9, 9, 1, 1, 1, 1}) ==
         "a -> a {a=9 window max of 9 kernel_extent 1 low 1}");
-  CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> 1 {a=7 replicate}");
-  CHECK(spatial({1, 3, 1, 1, 1, 1}) == "1 -> a {a=3 replicate}");
+  // A single window, and windows over a single element.
+  CHECK(spatial({7, 1, 7, 1, 1, 0}) == "a -> a {a=1 window max of 7 kernel_extent 7}");
+  CHECK(spatial({1, 3, 1, 1, 1, 1}) ==
+        "a -> a {a=3 window max of 1 kernel_extent 1 low 1}");
+  CHECK(spatial({1, 1, 3, 1, 1, 1}) ==
+        "a -> a {a=1 window max of 1 kernel_extent 3 low 1}");
+  CHECK(spatial({1, 1, 1, 1, 1, 0}) == "1 -> 1 {}");
 }

@@ -66,8 +66,8 @@ struct SpatialDim {
 };
 
 /// Adds a spatial dim to a rule, as a dim of an operand and of a result: a Window factor,
-/// outside of which the neutral element of `fill` stands; Parallel if pointwise;
-/// Replicate where one side has one element.
+/// outside of which the neutral element of `fill` stands; Parallel if pointwise; none if
+/// pointwise and of one element.
 void addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
                    std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
 
