@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <map>
+#include <numeric>
 
 using namespace partita;
 using namespace partita::reshard;
@@ -232,8 +234,8 @@ struct EvenPart {
   int64_t needed = 1, held = 1; ///< over the dims without padding
   int64_t unsharded = 1;        ///< valid elements of the unsharded dims with padding
   bool moves = false;           ///< some rank lacks something
-  bool conflict = false; ///< an atom without padding has another digit on each side
-  AxisList unevenAxes, allAxes; ///< digits used in dims with padding, and in all
+  bool conflict = false;  ///< an atom without padding has another digit on each side
+  bool anyUneven = false; ///< a dim with padding is split
 };
 } // namespace
 
@@ -248,13 +250,8 @@ static EvenPart evenPart(const Refinement &r, const Layout &target) {
     else if (!target.dims[d].sharded())
       part.unsharded *= target.dims[d].size();
   part.held = part.needed;
-  std::vector<bool> uneven(r.digits.size()), used(r.digits.size());
   for (const Atom &atom : r.atoms) {
-    for (int digit : {atom.source, atom.target})
-      if (digit != none) {
-        used[digit] = true;
-        uneven[digit] = uneven[digit] || padded(atom.dim);
-      }
+    part.anyUneven |= padded(atom.dim) && (atom.source != none || atom.target != none);
     part.moves |= atom.source != none && atom.source != atom.target;
     if (padded(atom.dim) || atom.source == none || atom.source == atom.target)
       continue;
@@ -262,12 +259,6 @@ static EvenPart evenPart(const Refinement &r, const Layout &target) {
       part.held /= atom.size;
     else
       part.conflict = true;
-  }
-  for (size_t i = 0; i < r.digits.size(); ++i) {
-    if (uneven[i])
-      part.unevenAxes.push_back(r.digits[i].ref);
-    if (used[i])
-      part.allAxes.push_back(r.digits[i].ref);
   }
   return part;
 }
@@ -337,56 +328,148 @@ static std::optional<std::vector<int64_t>> tellingRanks(const Mesh &mesh,
   return ranks;
 }
 
+namespace {
+/// Elements that a rank needs, and how many of those it holds.
+struct Lack {
+  int64_t needed = 1, held = 1;
+
+  Lack times(const Lack &other) const {
+    return {needed * other.needed, held * other.held};
+  }
+};
+
+/// Dims that share digits of the mesh: along other axes their counts are the same.
+struct DimGroup {
+  std::vector<size_t> dims;
+  AxisList axes; ///< whole axes where sub-axes of one overlap in part
+};
+} // namespace
+
+static std::vector<DimGroup> groupsOf(const Mesh &mesh, const Layout &source,
+                                      const Layout &target,
+                                      const std::vector<size_t> &dims) {
+  std::vector<DimGroup> groups;
+  auto meet = [](const AxisList &a, const AxisList &b) {
+    return std::any_of(a.begin(), a.end(), [&](const AxisRef &x) {
+      return std::any_of(b.begin(), b.end(),
+                         [&](const AxisRef &y) { return overlap(x, y); });
+    });
+  };
+  for (size_t d : dims) {
+    DimGroup group{{d}, axesOf(source.dims[d])};
+    for (const AxisRef &ref : axesOf(target.dims[d]))
+      group.axes.push_back(ref);
+    std::erase_if(groups, [&](const DimGroup &other) {
+      if (!meet(group.axes, other.axes))
+        return false;
+      group.dims.insert(group.dims.end(), other.dims.begin(), other.dims.end());
+      group.axes.insert(group.axes.end(), other.axes.begin(), other.axes.end());
+      return true;
+    });
+    groups.push_back(std::move(group));
+  }
+  for (DimGroup &group : groups) {
+    std::sort(group.dims.begin(), group.dims.end());
+    AxisList &axes = group.axes;
+    auto unify = [&] {
+      std::sort(axes.begin(), axes.end());
+      axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+    };
+    unify();
+    bool cut = false;
+    for (size_t i = 0; i < axes.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        cut |= overlap(axes[i], axes[k]);
+    if (!cut)
+      continue;
+    for (AxisRef &ref : axes)
+      ref = mesh.whole(ref.axis);
+    unify();
+  }
+  return groups;
+}
+
+/// Keeps what may be the most lacking when both numbers are multiplied by those of other
+/// dims: nobody else needs at least as much and holds at most as much.
+static void keepWorst(std::vector<Lack> &lacks, const Lack &added) {
+  for (const Lack &known : lacks)
+    if (known.needed >= added.needed && known.held <= added.held)
+      return;
+  std::erase_if(lacks, [&](const Lack &known) {
+    return added.needed >= known.needed && added.held <= known.held;
+  });
+  lacks.push_back(added);
+}
+
+/// What the ranks along the axes of `group` lack of its dims.
+static std::vector<Lack> worstOf(const Mesh &mesh, const Layout &source,
+                                 const Layout &target, const DimGroup &group) {
+  bool blocks = source.hasBlocks() || target.hasBlocks();
+  std::optional<std::vector<int64_t>> telling;
+  if (!blocks)
+    telling = tellingRanks(mesh, source, target, group.dims);
+  std::vector<int64_t> ranks = telling ? std::move(*telling) : mesh.group(0, group.axes);
+  std::vector<DimCounts> dims;
+  for (size_t d : group.dims)
+    dims.emplace_back(source.dims[d], target.dims[d]);
+  // Without given blocks rank 0 has full blocks: nobody needs more. Who needs as much and
+  // holds nothing ends the search. Such ranks may all stand together at the end, so that
+  // the walk goes on in long steps, which visit every rank once.
+  std::vector<Lack> worst;
+  int64_t most = std::numeric_limits<int64_t>::max();
+  size_t stride = ranks.size() * 5 / 8 + 1;
+  while (std::gcd(stride, ranks.size()) != 1)
+    ++stride;
+  for (size_t i = 0, at = 0; i < ranks.size(); ++i, at = (at + stride) % ranks.size()) {
+    Lack lack;
+    for (DimCounts &dim : dims) {
+      auto [needed, held] = dim.count(mesh, ranks[at]);
+      lack = lack.times({needed, held});
+    }
+    if (ranks[at] == 0 && !blocks)
+      most = lack.needed;
+    keepWorst(worst, lack);
+    if (lack.held == 0 && lack.needed == most)
+      break;
+  }
+  return worst;
+}
+
 int64_t reshard::exchangeElements(const Mesh &mesh, const Layout &source,
                                   const Layout &target) {
   if (elementCount(target.globalShape()) == 0)
     return 0;
-  // Ranks to look at: all, unless the cuts nest (given blocks never do). Then dims
-  // without padding are the same everywhere, except that two digits in one place agree on
-  // some ranks only; and if nothing is padded some rank is at odds.
+  // Where the cuts nest (given blocks never do), dims without padding are the same on
+  // every rank, except that two digits in one place agree on some ranks only; and if
+  // nothing is padded some rank is at odds.
   bool blocks = source.hasBlocks() || target.hasBlocks();
   Refinement refinement = blocks ? Refinement() : refine(mesh, source, target);
-  EvenPart even;
+  std::vector<Lack> worst(1);
   bool known = false;
-  AxisList axes;
   if (!blocks && refinement.nested()) {
-    even = evenPart(refinement, target);
-    known = !even.conflict;
+    EvenPart even = evenPart(refinement, target);
     if (!even.moves)
       return 0;
-    if (even.unevenAxes.empty())
+    if (!even.anyUneven)
       return even.unsharded * (even.needed - (even.conflict ? 0 : even.held));
-    axes = known ? even.unevenAxes : even.allAxes;
-  } else {
-    axes = source.shardingAxes();
-    for (const AxisRef &ref : target.shardingAxes())
-      axes.push_back(ref);
-    for (AxisRef &ref : axes)
-      ref = mesh.whole(ref.axis);
-    std::sort(axes.begin(), axes.end());
-    axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+    known = !even.conflict;
+    if (known)
+      worst = {{even.needed, even.held}};
   }
-  std::vector<size_t> which;
-  std::vector<DimCounts> dims;
+  std::vector<size_t> dims;
   for (size_t d = 0; d < source.dims.size(); ++d)
-    if (!known || target.dims[d].size() != target.dims[d].padded()) {
-      which.push_back(d);
-      dims.emplace_back(source.dims[d], target.dims[d]);
-    }
-  std::optional<std::vector<int64_t>> telling;
-  if (!blocks)
-    telling = tellingRanks(mesh, source, target, which);
-  std::vector<int64_t> ranks = telling ? std::move(*telling) : mesh.group(0, axes);
-  int64_t most = 0;
-  for (int64_t rank : ranks) {
-    int64_t needed = known ? even.needed : 1, held = known ? even.held : 1;
-    for (DimCounts &dim : dims) {
-      auto [n, h] = dim.count(mesh, rank);
-      needed *= n;
-      held *= h;
-    }
-    most = std::max(most, needed - held);
+    if (!known || target.dims[d].size() != target.dims[d].padded())
+      dims.push_back(d);
+  for (const DimGroup &group : groupsOf(mesh, source, target, dims)) {
+    std::vector<Lack> next;
+    for (const Lack &there : worstOf(mesh, source, target, group))
+      for (const Lack &here : worst)
+        keepWorst(next, here.times(there));
+    worst = std::move(next);
   }
+  int64_t most = 0;
+  for (const Lack &lack : worst)
+    most = std::max(most, lack.needed - lack.held);
   return most;
 }
 
