@@ -1,5 +1,6 @@
 //===- Comm.cpp - What crosses devices ------------------------------------===//
 #include "dialects/Comm/Comm.h"
+#include "dialects/Interfaces/Notes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -32,9 +33,10 @@ static LogicalResult verifyMesh(Operation *op, dist::MeshAttr mesh) {
   dist::MeshAttr around = dist::findMesh(op);
   if (!around || around == mesh)
     return success();
-  return op->emitOpError("is for mesh \"")
-         << mesh.getMesh().str() << "\", the program is for \"" << around.getMesh().str()
-         << "\"";
+  return dist::noteMesh(op->emitOpError("is for mesh \"")
+                            << mesh.getMesh().str() << "\", the program is for \""
+                            << around.getMesh().str() << "\"",
+                        op);
 }
 
 void comm::detail::effectsOf(
@@ -84,9 +86,8 @@ static LogicalResult verifyLocalShape(Operation *op, StringRef what,
                              << what << " of local shape [" << ArrayRef(local)
                              << "] for layout " << layout.str() << ", got "
                              << value.getType();
-  if (Operation *producer = value.getDefiningOp(); producer && producer != op)
-    error.attachNote(producer->getLoc()) << "the value comes from here";
-  return error;
+  return value.getDefiningOp() == op ? std::move(error)
+                                     : noteOrigin(std::move(error), value);
 }
 
 Step comm::detail::stepOf(Operation *op) {

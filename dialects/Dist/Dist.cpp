@@ -1,5 +1,6 @@
 //===- Dist.cpp - The dist dialect ----------------------------------------===//
 #include "dialects/Dist/Dist.h"
+#include "dialects/Interfaces/Notes.h"
 
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/PatternMatch.h"
@@ -43,6 +44,16 @@ MeshAttr dist::findMesh(Operation *op) {
     if (auto mesh = at->getAttrOfType<MeshAttr>(meshAttr))
       return mesh;
   return {};
+}
+
+InFlightDiagnostic dist::noteMesh(InFlightDiagnostic diagnostic, Operation *op) {
+  for (Operation *at = op; at; at = at->getParentOp())
+    if (auto mesh = at->getAttrOfType<MeshAttr>(meshAttr)) {
+      diagnostic.attachNote(at->getLoc())
+          << "the program's mesh \"" << mesh.getMesh().str() << "\" stands here";
+      break;
+    }
+  return diagnostic;
 }
 
 Expected<Mesh> dist::meshOf(Operation *op) {
@@ -100,9 +111,10 @@ static LogicalResult verifyMesh(Operation *op, StringRef what, MeshAttr mesh) {
     return op->emitOpError("has a ")
            << what << ", but no enclosing op has a dist.mesh attribute";
   if (around != mesh)
-    return op->emitOpError("has a ")
-           << what << " for mesh \"" << mesh.getMesh().str()
-           << "\", the program is for \"" << around.getMesh().str() << "\"";
+    return noteMesh(op->emitOpError("has a ")
+                        << what << " for mesh \"" << mesh.getMesh().str()
+                        << "\", the program is for \"" << around.getMesh().str() << "\"",
+                    op);
   return success();
 }
 
@@ -245,8 +257,10 @@ LogicalResult ReshardOp::verify() {
   if (failed(verifyMesh(*this, "layout", getLayout().getMesh())))
     return failure();
   if (getLayout().getLayout().globalShape() != shapeOf(getInput()))
-    return emitOpError("expected a layout of shape [")
-           << ArrayRef(shapeOf(getInput())) << "], got " << getLayout().str();
+    return noteOrigin(emitOpError("expected a layout of shape [")
+                          << ArrayRef(shapeOf(getInput())) << "], got "
+                          << getLayout().str(),
+                      getInput());
   return success();
 }
 
@@ -257,7 +271,7 @@ LogicalResult WindowOp::verify() {
   Layout whole = Layout::replicated(shapeOf(getInput()));
   whole.partial = windows.getPositions().getLayout().partial;
   if (auto ok = windows.from(whole).verify(windows.devices()); !ok)
-    return emitOpError("is inconsistent: ") << ok.error().message;
+    return noteOrigin(emitOpError("is inconsistent: ") << ok.error().message, getInput());
   return success();
 }
 

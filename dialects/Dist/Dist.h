@@ -36,6 +36,9 @@ inline constexpr llvm::StringLiteral noAllToAllAttr = "dist.no_all_to_all";
 
 /// The mesh of the closest enclosing op that has one; null if there is none.
 MeshAttr findMesh(mlir::Operation *op);
+/// Where that mesh is said, for errors about another one.
+mlir::InFlightDiagnostic noteMesh(mlir::InFlightDiagnostic diagnostic,
+                                  mlir::Operation *op);
 /// As findMesh, with an error in its place.
 Expected<Mesh> meshOf(mlir::Operation *op);
 /// How the conversions of a program are planned.

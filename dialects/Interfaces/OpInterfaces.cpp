@@ -1,5 +1,6 @@
 //===- OpInterfaces.cpp - What every shardable op states ------------------===//
 #include "dialects/Interfaces/OpInterfaces.h"
+#include "dialects/Interfaces/Notes.h"
 
 using namespace mlir;
 using namespace partita;
@@ -95,13 +96,14 @@ LogicalResult partita::detail::verifyShardingRule(Operation *op) {
   for (Value value : op->getOperands()) {
     auto type = dyn_cast<RankedTensorType>(value.getType());
     if (!type || !type.hasStaticShape())
-      return op->emitOpError("expected operands of static shape, got ")
-             << value.getType();
+      return noteOrigin(op->emitOpError("expected operands of static shape, got ")
+                            << value.getType(),
+                        value);
   }
   RuleRef facts = ruleOf(op);
   if (!facts->rule)
-    return op->emitOpError(facts->rule.error().message);
+    return noteOperands(op->emitOpError(facts->rule.error().message), op);
   if (!facts->misfit.empty())
-    return op->emitOpError(facts->misfit);
+    return noteOperands(op->emitOpError(facts->misfit), op);
   return success();
 }

@@ -104,9 +104,10 @@ LogicalResult BufferOp::verify() {
   auto mesh = (*this)->getParentOfType<ProgramOp>()->getAttrOfType<dist::MeshAttr>(
       dist::meshAttr);
   if (mesh && getLayout().getMesh() != mesh)
-    return emitOpError("is for mesh \"")
-           << getLayout().devices().str() << "\", the program is for \""
-           << mesh.getMesh().str() << "\"";
+    return dist::noteMesh(emitOpError("is for mesh \"") << getLayout().devices().str()
+                                                        << "\", the program is for \""
+                                                        << mesh.getMesh().str() << "\"",
+                          *this);
   std::vector<int64_t> local = getLayout().getLayout().localShape();
   if (ArrayRef(local) != getTensorType().getShape())
     return emitOpError("expected the local shape [")
@@ -128,6 +129,15 @@ static Layout layoutOr(dist::LayoutAttr layout, Type type) {
                 : Layout::replicated(cast<RankedTensorType>(type).getShape().vec());
 }
 
+/// Where the program stands in which something was looked for.
+static InFlightDiagnostic noteProgram(InFlightDiagnostic error, Operation *op) {
+  auto program = dyn_cast<ProgramOp>(op);
+  if (!program)
+    program = op->getParentOfType<ProgramOp>();
+  error.attachNote(program.getLoc()) << "of this program";
+  return error;
+}
+
 static LogicalResult verifyEnds(SegmentOp segment, SymbolTableCollection &tables,
                                 ArrayAttr names, TypeRange types,
                                 llvm::function_ref<dist::LayoutAttr(unsigned)> layout,
@@ -139,7 +149,7 @@ static LogicalResult verifyEnds(SegmentOp segment, SymbolTableCollection &tables
   for (auto [i, name] : llvm::enumerate(names.getAsRange<FlatSymbolRefAttr>())) {
     auto buffer = tables.lookupSymbolIn<BufferOp>(segment->getParentOp(), name);
     if (!buffer)
-      return segment.emitOpError("has no buffer ") << name;
+      return noteProgram(segment.emitOpError("has no buffer ") << name, segment);
     bool fits = buffer.getType() == types[i] &&
                 buffer.getLayout().getLayout().canonicalized() ==
                     layoutOr(layout(static_cast<unsigned>(i)), types[i]).canonicalized();
@@ -159,7 +169,7 @@ LogicalResult SegmentOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto function =
       tables.lookupSymbolIn<func::FuncOp>((*this)->getParentOp(), getFunctionAttr());
   if (!function || function.isExternal())
-    return emitOpError("has no function @") << getFunction();
+    return noteProgram(emitOpError("has no function @") << getFunction(), *this);
   llvm::SmallDenseSet<Attribute> seen;
   for (Attribute name : getWrites())
     if (!seen.insert(name).second)
@@ -181,15 +191,20 @@ LogicalResult TransferOp::verifySymbolUses(SymbolTableCollection &tables) {
     if (!ends[i])
       return emitOpError("has no buffer ") << names[i];
   }
+  auto noteEnds = [&](InFlightDiagnostic error) {
+    error.attachNote(ends[0].getLoc()) << "the source is here";
+    error.attachNote(ends[1].getLoc()) << "the target is here";
+    return error;
+  };
   if (ends[0]->getParentOp() == ends[1]->getParentOp())
-    return emitOpError("does not lead from one program to another");
+    return noteEnds(emitOpError("does not lead from one program to another"));
   if (ends[0].getTensorType().getElementType() !=
       ends[1].getTensorType().getElementType())
-    return emitOpError("changes the element type");
+    return noteEnds(emitOpError("changes the element type"));
   TransferEnd from{ends[0].getLayout().devices(), ends[0].getLayout().getLayout()};
   TransferEnd to{ends[1].getLayout().devices(), ends[1].getLayout().getLayout()};
   if (auto ok = verifyTransfer(from, to); !ok)
-    return emitOpError("is not possible: ") << ok.error().message;
+    return noteEnds(emitOpError("is not possible: ") << ok.error().message);
   return success();
 }
 
@@ -203,7 +218,7 @@ LogicalResult ScheduleOp::verify() {
 LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto program = (*this)->getParentOfType<ProgramOp>();
   if (getSegmentAttr() && !tables.lookupSymbolIn<SegmentOp>(program, getSegmentAttr()))
-    return emitOpError("has no segment ") << getSegmentAttr();
+    return noteProgram(emitOpError("has no segment ") << getSegmentAttr(), program);
   for (ArrayAttr list : {getWaitsAttr(), getStartsAttr()})
     for (FlightAttr flight :
          list ? list.getAsRange<FlightAttr>()
@@ -238,12 +253,20 @@ LogicalResult WaitOp::verify() {
 
 LogicalResult task_ir::verifyHandles(Operation *root) {
   WalkResult result = root->walk([](StartOp start) -> WalkResult {
-    if (!start.getHandle().hasOneUse())
-      return start.emitOpError("expected one wait for its handle, got ")
-             << llvm::range_size(start.getHandle().getUses());
+    if (!start.getHandle().hasOneUse()) {
+      InFlightDiagnostic error =
+          start.emitOpError("expected one wait for its handle, got ")
+          << llvm::range_size(start.getHandle().getUses());
+      for (Operation *user : start.getHandle().getUsers())
+        error.attachNote(user->getLoc()) << "the handle is used here";
+      return error;
+    }
     Operation *user = *start.getHandle().user_begin();
-    if (!isa<WaitOp>(user) || user->getBlock() != start->getBlock())
-      return start.emitOpError("expected a wait in the same block");
+    if (!isa<WaitOp>(user) || user->getBlock() != start->getBlock()) {
+      InFlightDiagnostic error = start.emitOpError("expected a wait in the same block");
+      error.attachNote(user->getLoc()) << "the handle is used here";
+      return error;
+    }
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());

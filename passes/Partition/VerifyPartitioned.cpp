@@ -3,6 +3,7 @@
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/Notes.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -77,11 +78,6 @@ private:
     return op.getNumOperands() == 0 ? checkSource(op) : checkOp(op);
   }
 
-  InFlightDiagnostic note(InFlightDiagnostic diagnostic, Value value) const {
-    diagnostic.attachNote(value.getLoc()) << "the value comes from here";
-    return diagnostic;
-  }
-
   std::string describe(const State &state) const {
     if (!state.known)
       return "a value of unknown layout";
@@ -96,8 +92,10 @@ private:
                            const Layout &layout, Value value) {
     if (layout.localShape() == shapeOf(value))
       return success();
-    return op->emitOpError() << what << " " << number << " of type " << value.getType()
-                             << " is not the local part of layout " << layout.str(mesh);
+    return noteOrigin(op->emitOpError()
+                          << what << " " << number << " of type " << value.getType()
+                          << " is not the local part of layout " << layout.str(mesh),
+                      value);
   }
 
   /// The operand is a plain tensor in this layout. A value of unknown layout is taken at
@@ -108,9 +106,9 @@ private:
       return success();
     if (!state.windows && !state.localIndex && state.layout == layout.canonicalized())
       return success();
-    return note(op->emitOpError("expected an operand in layout ")
-                    << layout.str(mesh) << ", got " << describe(state),
-                value);
+    return noteOrigin(op->emitOpError("expected an operand in layout ")
+                          << layout.str(mesh) << ", got " << describe(state),
+                      value);
   }
 
   LogicalResult checkStep(comm::StepOpInterface op) {
@@ -145,9 +143,9 @@ private:
   LogicalResult checkLocalIndex(comm::LocalIndexOp op) {
     State state = states[op.getIndices()];
     if (state.localIndex || state.windows)
-      return note(op.emitOpError("expected indices of a whole dim, got ")
-                      << describe(state),
-                  op.getIndices());
+      return noteOrigin(op.emitOpError("expected indices of a whole dim, got ")
+                            << describe(state),
+                        op.getIndices());
     state.localIndex = op.getLayout().getLayout().dims[0];
     states[op.getResult()] = std::move(state);
     return success();
@@ -203,12 +201,14 @@ private:
     RuleRef facts = ruleOf(&op);
     const Expected<ShardingRule> &own = facts->rule;
     if (!own)
-      return op.emitOpError(own.error().message);
+      return noteOperands(op.emitOpError(own.error().message), &op);
     ShardingRule expected = localRule(rule, strategy);
     if (equalUpToNames(*own, expected))
       return success();
-    return op.emitOpError("has a dist.rule that is not its own: on one rank it would be ")
-           << expected.str() << ", but the op's is " << own->str();
+    return noteOperands(
+        op.emitOpError("has a dist.rule that is not its own: on one rank it would be ")
+            << expected.str() << ", but the op's is " << own->str(),
+        &op);
   }
 
   LogicalResult checkOperand(Operation &op, unsigned i, const OperandForm &form) {
@@ -217,24 +217,24 @@ private:
     if (form.window)
       return checkWindows(op, i, state, *form.window);
     if (!state.known || state.windows || state.layout != form.layout)
-      return note(op.emitOpError("operand ")
-                      << i << ": expected layout " << form.layout.str(mesh) << ", got "
-                      << describe(state),
-                  value);
+      return noteOrigin(op.emitOpError("operand ")
+                            << i << ": expected layout " << form.layout.str(mesh)
+                            << ", got " << describe(state),
+                        value);
     for (size_t d = 0; d < form.padding.size(); ++d)
       if (form.padding[d] && state.padding[d] != form.padding[d])
-        return note(op.emitOpError("operand ")
-                        << i << ": expected the neutral element of "
-                        << name(*form.padding[d]) << " in the padding of dim " << d
-                        << ", got "
-                        << (state.padding[d] ? name(*state.padding[d]) : "anything"),
-                    value);
+        return noteOrigin(
+            op.emitOpError("operand ")
+                << i << ": expected the neutral element of " << name(*form.padding[d])
+                << " in the padding of dim " << d << ", got "
+                << (state.padding[d] ? name(*state.padding[d]) : "anything"),
+            value);
     if (state.localIndex != form.localIndex)
-      return note(op.emitOpError("operand ")
-                      << i << ": expected indices "
-                      << (form.localIndex ? "that are places in the rank's block"
-                                          : "of the whole dim"),
-                  value);
+      return noteOrigin(op.emitOpError("operand ")
+                            << i << ": expected indices "
+                            << (form.localIndex ? "that are places in the rank's block"
+                                                : "of the whole dim"),
+                        value);
     return success();
   }
 
@@ -243,13 +243,14 @@ private:
     auto wanted = dist::WindowsAttr::of(dist::findMesh(function), halo);
     Value value = op.getOperand(i);
     if (state.windows != wanted)
-      return note(op.emitOpError("operand ")
-                      << i << " is read through split windows: expected the buffer "
-                      << wanted << ", got " << describe(state),
-                  value);
+      return noteOrigin(op.emitOpError("operand ")
+                            << i << " is read through split windows: expected the buffer "
+                            << wanted << ", got " << describe(state),
+                        value);
     if (halo.shape() != shapeOf(value))
-      return op.emitOpError("operand ")
-             << i << " of type " << value.getType() << " is not the buffer " << wanted;
+      return noteOrigin(op.emitOpError("operand ") << i << " of type " << value.getType()
+                                                   << " is not the buffer " << wanted,
+                        value);
     return success();
   }
 
@@ -266,10 +267,10 @@ private:
       if (state.known && !state.windows && !state.localIndex &&
           state.layout == layout.getLayout().canonicalized())
         continue;
-      return note(terminator->emitOpError("result ")
-                      << number << ": expected layout " << layout.str() << ", got "
-                      << describe(state),
-                  value);
+      return noteOrigin(terminator->emitOpError("result ")
+                            << number << ": expected layout " << layout.str() << ", got "
+                            << describe(state),
+                        value);
     }
     return success();
   }

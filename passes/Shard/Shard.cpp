@@ -72,6 +72,21 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
   return text;
 }
 
+/// Where the ops stand that `message` names in quotes, as 'fc1': the error itself is the
+/// function's.
+static InFlightDiagnostic noteNamed(InFlightDiagnostic error,
+                                    const dist::ProgramFlow &flow,
+                                    const std::string &message) {
+  std::set<std::string> told;
+  for (size_t i = 0; i < flow.operations.size(); ++i) {
+    const std::string &name = flow.graph.ops[i].name;
+    if (flow.operations[i] && message.find("'" + name + "'") != std::string::npos &&
+        told.insert(name).second)
+      error.attachNote(flow.operations[i]->getLoc()) << "'" << name << "' is here";
+  }
+  return error;
+}
+
 namespace {
 /// The nodes of a plan by name and op; several of one name and op in their order.
 class PlanIndex {
@@ -159,7 +174,8 @@ private:
     auto decision = searches ? decideBySearch(function, **flow, cluster, memory)
                              : decide(graph, shardMode, parsed);
     if (!decision)
-      return emitError(function.getLoc(), decision.error().message);
+      return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
+                       decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);

@@ -2,6 +2,7 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Interfaces/Notes.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -81,11 +82,6 @@ private:
     return success();
   }
 
-  InFlightDiagnostic note(InFlightDiagnostic diagnostic, Value value) const {
-    diagnostic.attachNote(value.getLoc()) << "the value comes from here";
-    return diagnostic;
-  }
-
   LogicalResult checkOperand(Operation &op, unsigned i, const OperandForm &form) {
     Value value = op.getOperand(i);
     const Held &now = held[value];
@@ -94,7 +90,7 @@ private:
       auto windows = dist::WindowsAttr::of(dist::findMesh(function), wanted);
       if (now.windows == windows)
         return success();
-      return note(
+      return noteOrigin(
           op.emitOpError("operand ")
               << i << " is read through split windows: expected a dist.window to "
               << windows << ", got "
@@ -102,15 +98,15 @@ private:
           value);
     }
     if (now.windows)
-      return note(op.emitOpError("operand ")
-                      << i << " is a window buffer, expected layout "
-                      << form.layout.str(mesh),
-                  value);
+      return noteOrigin(op.emitOpError("operand ")
+                            << i << " is a window buffer, expected layout "
+                            << form.layout.str(mesh),
+                        value);
     if (now.layout != form.layout)
-      return note(op.emitOpError("operand ")
-                      << i << ": expected layout " << form.layout.str(mesh) << ", got "
-                      << now.layout.str(mesh),
-                  value);
+      return noteOrigin(op.emitOpError("operand ")
+                            << i << ": expected layout " << form.layout.str(mesh)
+                            << ", got " << now.layout.str(mesh),
+                        value);
     return success();
   }
 
@@ -129,12 +125,12 @@ private:
   LogicalResult checkReshard(dist::ReshardOp op) {
     const Held now = held[op.getInput()];
     if (now.windows)
-      return note(op.emitOpError("cannot reshard a window buffer"), op.getInput());
+      return noteOrigin(op.emitOpError("cannot reshard a window buffer"), op.getInput());
     Layout to = op.getLayout().getLayout().canonicalized();
     if (now.layout == to)
-      return note(op.emitOpError("leads to the layout that the value has, ")
-                      << op.getLayout().str(),
-                  op.getInput());
+      return noteOrigin(op.emitOpError("leads to the layout that the value has, ")
+                            << op.getLayout().str(),
+                        op.getInput());
     held[op.getResult()] = {to, {}};
     return unique(op, op.getLayout().canonical(), op.getEpoch());
   }
@@ -142,13 +138,14 @@ private:
   LogicalResult checkWindow(dist::WindowOp op) {
     const Held now = held[op.getInput()];
     if (now.windows)
-      return note(op.emitOpError("cannot read windows of a window buffer"),
-                  op.getInput());
+      return noteOrigin(op.emitOpError("cannot read windows of a window buffer"),
+                        op.getInput());
     if (now.layout.partial != op.getWindows().getPositions().getLayout().partial)
-      return note(op.emitOpError("has other partial axes than its operand, which has "
-                                 "layout ")
-                      << now.layout.str(mesh),
-                  op.getInput());
+      return noteOrigin(
+          op.emitOpError("has other partial axes than its operand, which has "
+                         "layout ")
+              << now.layout.str(mesh),
+          op.getInput());
     held[op.getResult()] = {now.layout, op.getWindows()};
     return unique(op, op.getWindows(), op.getEpoch());
   }
@@ -164,10 +161,11 @@ private:
         return failure();
       const Held &now = held[value];
       if (now.windows || now.layout != layout.getLayout().canonicalized())
-        return note(terminator->emitOpError("result ")
-                        << number << ": expected layout " << layout.str() << ", got "
-                        << (now.windows ? "a window buffer" : now.layout.str(mesh)),
-                    value);
+        return noteOrigin(terminator->emitOpError("result ")
+                              << number << ": expected layout " << layout.str()
+                              << ", got "
+                              << (now.windows ? "a window buffer" : now.layout.str(mesh)),
+                          value);
     }
     return success();
   }

@@ -25,6 +25,7 @@ module attributes {dist.mesh = #mesh} {
 
 #here = #dist.mesh<tp=4>
 #there = #dist.mesh<dp=4>
+// expected-note@+1 {{the program's mesh "tp=4" stands here}}
 module attributes {dist.mesh = #here} {
   func.func @mesh_0(%x: tensor<8xf32>) {
     // expected-error@+1 {{is for mesh "dp=4", the program is for "tp=4"}}
@@ -60,6 +61,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<sp=2>
 module attributes {dist.mesh = #mesh} {
+  // expected-note@+1 {{the value comes from here}}
   func.func @halo_operand(%x: tensor<8x2xf32>) {
     // expected-error@+1 {{expected an operand of local shape [4, 2] for layout [{8: sp}, {2}], got 'tensor<8x2xf32>'}}
     %0 = comm.halo %x from <#mesh, [{8: sp}, {2}]> to <#dist.layout<#mesh, [{8: sp}, {2}]>, dim 0 stride 1 kernel_extent 3 low 1, fill sum> : (tensor<8x2xf32>) -> tensor<6x2xf32>
@@ -347,6 +349,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 module attributes {dist.mesh = #mesh} {
+  // expected-note@+1 {{the value comes from here}}
   func.func @small_buffer(%x: memref<4xf32>, %y: memref<4xf32>) {
     // expected-error@+1 {{expected a result of local shape [8]}}
     comm.all_gather %x into %y from <#mesh, [{8: tp}]> to <#mesh, [{8}]> : (memref<4xf32>, memref<4xf32>) -> ()

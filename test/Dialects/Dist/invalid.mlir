@@ -54,6 +54,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 #other = #dist.mesh<dp=2>
+// expected-note@+1 {{the program's mesh "tp=2" stands here}}
 module attributes {dist.mesh = #mesh} {
   func.func @mesh(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{has a dist.strategy for mesh "dp=2", the program is for "tp=2"}}
@@ -76,6 +77,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 module attributes {dist.mesh = #mesh} {
+  // expected-note@+1 {{the value comes from here}}
   func.func @conversions(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{expected a layout of shape [4, 6], got [{4: tp}, {8}]}}
     %0 = dist.reshard %x to <#mesh, [{4: tp}, {8}]> : tensor<4x6xf32>
@@ -87,6 +89,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 module attributes {dist.mesh = #mesh} {
+  // expected-note@+1 {{the value comes from here}}
   func.func @window(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{is inconsistent: window of dim 2: the tensor has 2 dims}}
     %1 = dist.window %x to <#dist.layout<#mesh, [{4: tp}, {6}]>, dim 2 stride 1 kernel_extent 3 low 1, fill sum> : tensor<4x6xf32>

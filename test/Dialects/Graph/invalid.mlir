@@ -1,6 +1,8 @@
 // Verifiers name the operand, dim and sizes that do not fit.
 // RUN: partita-opt %s --split-input-file --verify-diagnostics
 
+// expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<2xf32>', comes from here}}
 func.func @broadcast(%x: tensor<2x3xf32>, %y: tensor<2xf32>) {
   // expected-error@+1 {{operand 1 of shape [2] does not broadcast: dim 0 has size 2, another operand has 3}}
   %0 = graph.add %x, %y : (tensor<2x3xf32>, tensor<2xf32>) -> tensor<2x3xf32>
@@ -9,6 +11,8 @@ func.func @broadcast(%x: tensor<2x3xf32>, %y: tensor<2xf32>) {
 
 // -----
 
+// expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<4x5xf32>', comes from here}}
 func.func @contract(%x: tensor<2x3xf32>, %y: tensor<4x5xf32>) {
   // expected-error@+1 {{operand 1 dim 0 has size 4, expected 3}}
   %0 = graph.contract %x, %y {equation = "m k, k n -> m n"} : (tensor<2x3xf32>, tensor<4x5xf32>) -> tensor<2x5xf32>
@@ -17,6 +21,8 @@ func.func @contract(%x: tensor<2x3xf32>, %y: tensor<4x5xf32>) {
 
 // -----
 
+// expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<3x5xf32>', comes from here}}
 func.func @equation(%x: tensor<2x3xf32>, %y: tensor<3x5xf32>) {
   // expected-error@+1 {{'m k), (k n -> m n' has a ')' without its '('}}
   %0 = graph.contract %x, %y {equation = "m k), (k n -> m n"} : (tensor<2x3xf32>, tensor<3x5xf32>) -> tensor<2x5xf32>
@@ -57,6 +63,8 @@ func.func @kind(%x: tensor<8xf32>) {
 
 // -----
 
+// expected-note@+2 {{operand 0, 'tensor<1x4x8x8xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<6x3x3x3xf32>', comes from here}}
 func.func @conv(%x: tensor<1x4x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
   // expected-error@+1 {{the filter's channels do not fit 4 input channels in 1 groups}}
   %0 = graph.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<1x4x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<1x6x8x8xf32>
@@ -65,6 +73,8 @@ func.func @conv(%x: tensor<1x4x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
 
 // -----
 
+// expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<3x3xf32>', comes from here}}
 func.func @concat(%x: tensor<2x3xf32>, %y: tensor<3x3xf32>) {
   // expected-error@+1 {{operand 1 of shape [3, 3] does not fit operand 0 of shape [2, 3] outside axis 1}}
   %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3xf32>, tensor<3x3xf32>) -> tensor<2x6xf32>

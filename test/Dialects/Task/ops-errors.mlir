@@ -30,6 +30,7 @@ task.program @a ranks [0] attributes {dist.mesh = #mesh} {
 // -----
 
 #mesh = #dist.mesh<>
+// expected-note@+1 {{of this program}}
 task.program @a ranks [0] attributes {dist.mesh = #mesh} {
   task.schedule {
     // expected-error @+1 {{has no segment @s}}
@@ -42,9 +43,11 @@ task.program @a ranks [0] attributes {dist.mesh = #mesh} {
 #mesh = #dist.mesh<>
 #two = #dist.mesh<tp=2>
 task.program @a ranks [0] attributes {dist.mesh = #mesh} {
+  // expected-note@+1 {{the source is here}}
   task.buffer @x in <#mesh, [{4}]> : tensor<4xf32>
 }
 task.program @b ranks [1, 2] attributes {dist.mesh = #two} {
+  // expected-note@+1 {{the target is here}}
   task.buffer @x in <#two, [{6: tp}]> : tensor<3xf32>
 }
 // expected-error @+1 {{is not possible: the two layouts have different shapes}}

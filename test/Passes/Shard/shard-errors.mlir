@@ -19,6 +19,8 @@
 // UNKNOWN: error: {{.*}}unknown.json: no node is named 'fc7'
 // TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by input 0 of 'fc1', dim 0{{$}}
 // CLASH: error: sub-graph 'f*1': {dp, tp} is already used by another dim of 'fc1' (hint for tensor 'w')
+// CLASH: note: {{.*}}'w' is here
+// CLASH: note: {{.*}}'fc1' is here
 // WHOLE: error: {{.*}}whole.json: output 0 of 'norm', dim 1: a dim of size 3 cannot be split by {tp} (2 ways): 'norm' needs all of it on every rank
 // BLOCKS: error: {{.*}}blocks.json: tensor 'w', dim 0: 3 blocks are given for 2 shards
 // COUNT: error: {{.*}}input 0 of 'fc1', dim 0: no axes of the mesh dp=2,tp=2 that are still free split it 3 ways
