@@ -9,13 +9,12 @@ using namespace partita::graph;
 
 Expected<ShardingRule> ContractOp::ruleFor(const std::vector<Shape> &shapes,
                                            Adaptor adaptor) {
-  return ShardingRule::parse(adaptor.getEquation().str(), shapes);
+  return adaptor.getEquation().rule(shapes);
 }
 
 Expected<std::vector<HostTensor>>
 ContractOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  auto rule =
-      ShardingRule::parse(getEquation().str(), {operands[0]->shape, operands[1]->shape});
+  auto rule = getEquation().rule({operands[0]->shape, operands[1]->shape});
   if (!rule)
     return tl::unexpected(rule.error());
   return std::vector<HostTensor>{reference::contract(*rule, *operands[0], *operands[1])};

@@ -15,6 +15,12 @@ using namespace partita::graph;
 #include "dialects/Graph/GraphEnums.cpp.inc"
 #include "dialects/Graph/GraphInterfaces.cpp.inc"
 
+namespace partita {
+static llvm::hash_code hash_value(const Equation &equation) {
+  return llvm::hash_value(equation.str());
+}
+} // namespace partita
+
 #define GET_ATTRDEF_CLASSES
 #include "dialects/Graph/GraphAttrs.cpp.inc"
 
@@ -31,6 +37,24 @@ void GraphDialect::initialize() {
 #include "dialects/Graph/GraphAttrs.cpp.inc"
       >();
   addInterfaces<RuleCache>();
+}
+
+Attribute EquationAttr::parse(AsmParser &parser, Type) {
+  std::string text;
+  if (parser.parseLess())
+    return {};
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseString(&text) || parser.parseGreater())
+    return {};
+  if (auto equation = Equation::parse(text))
+    return get(parser.getContext(), *equation);
+  else
+    parser.emitError(location, equation.error().message);
+  return {};
+}
+
+void EquationAttr::print(AsmPrinter &printer) const {
+  printer << "<\"" << getValue().str() << "\">";
 }
 
 Attribute ReduceKindAttr::parse(AsmParser &parser, Type) {

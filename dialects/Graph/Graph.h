@@ -4,6 +4,7 @@
 
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "partita/Rule/Scalar/Payload.h"
+#include "partita/Rule/Sharding/Equation.h"
 #include "partita/Rule/Sharding/Families.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"

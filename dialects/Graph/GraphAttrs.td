@@ -15,6 +15,19 @@ def Graph_ReduceKindAttr : AttrDef<Graph_Dialect, "ReduceKind"> {
   let convertFromStorage = "$_self.getValue()";
 }
 
+def Graph_EquationAttr : AttrDef<Graph_Dialect, "Equation"> {
+  let mnemonic = "equation";
+  let summary = "The loops of a sum of products, by name";
+  let description = [{
+    `#graph.equation<"b s k, k n -> b s n">`: see partita/Rule/Sharding/Equation.h.
+  }];
+  let parameters = (ins AttrParameter<"::partita::Equation", "",
+                                      "const ::partita::Equation &">:$value);
+  let hasCustomAssemblyFormat = 1;
+  let returnType = "const ::partita::Equation &";
+  let convertFromStorage = "$_self.getValue()";
+}
+
 class Graph_Enum<string name, string what, list<I32EnumCase> cases>
     : I32Enum<name, what, cases> {
   let cppNamespace = "::partita::graph";

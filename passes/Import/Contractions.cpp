@@ -7,16 +7,22 @@ using namespace partita::import;
 using onnx_model::Node;
 
 static Expected<Value> contract(Importer &importer, Value lhs, Value rhs,
-                                const std::string &equation) {
-  return importer.emit("graph.contract", {lhs, rhs}, importer.attr("equation", equation));
+                                const Equation &equation) {
+  auto attr = graph::EquationAttr::get(importer.builder.getContext(), equation);
+  return importer.emit("graph.contract", {lhs, rhs}, importer.attr("equation", attr));
 }
 
-/// "b0 b1 m k": batch dims aligned at the end, a dim of 1 broadcasts.
-static std::string batchNames(const Shape &shape, size_t batch, size_t rank) {
-  std::string text;
+/// "b0 b1 m k": batch dims aligned at the end, a dim of 1 broadcasts; then `last`.
+static Equation::Tensor matrixDims(const Shape &shape, size_t batch, size_t rank,
+                                   std::initializer_list<const char *> last) {
+  Equation::Tensor dims(batch);
   for (size_t d = 0; d < batch; ++d)
-    text += shape[d] == 1 ? "1 " : "b" + std::to_string(rank - batch + d) + " ";
-  return text;
+    if (shape[d] != 1)
+      dims[d].push_back("b" + std::to_string(rank - batch + d));
+  for (const char *name : last)
+    if (*name)
+      dims.push_back({name});
+  return dims;
 }
 
 static Expected<Values> importMatMul(Importer &importer, const Node &node) {
@@ -32,17 +38,21 @@ static Expected<Values> importMatMul(Importer &importer, const Node &node) {
                        Shape(b.begin(), b.begin() + static_cast<int64_t>(batchB))});
   if (!shape)
     return tl::unexpected(shape.error());
-  std::string m = a.size() == 1 ? "" : "m ", n = b.size() == 1 ? "" : " n";
-  std::string equation = batchNames(a, batchA, batch) + m + "k, " +
-                         batchNames(b, batchB, batch) + "k" + n + " -> " +
-                         batchNames(*shape, batch, batch) + m + (n.empty() ? "" : "n");
+  // A vector has no dim of its own in the result.
+  const char *m = a.size() == 1 ? "" : "m", *n = b.size() == 1 ? "" : "n";
+  Equation equation{
+      {matrixDims(a, batchA, batch, {m, "k"}), matrixDims(b, batchB, batch, {"k", n})},
+      {matrixDims(*shape, batch, batch, {m, n})}};
   return single(contract(importer, lhs, rhs, equation));
 }
 
 static Expected<Values> importGemm(Importer &importer, const Node &node) {
   bool transA = intAttr(node, "transA", 0) != 0, transB = intAttr(node, "transB", 0) != 0;
-  std::string equation =
-      std::string(transA ? "k m, " : "m k, ") + (transB ? "n k -> m n" : "k n -> m n");
+  Equation equation{{{{"m"}, {"k"}}, {{"k"}, {"n"}}}, {{{"m"}, {"n"}}}};
+  if (transA)
+    std::swap(equation.operands[0][0], equation.operands[0][1]);
+  if (transB)
+    std::swap(equation.operands[1][0], equation.operands[1][1]);
   auto result =
       contract(importer, importer.input(node, 0), importer.input(node, 1), equation);
   auto scale = [&](Expected<Value> value, double factor) -> Expected<Value> {

@@ -22,7 +22,7 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
       func.func @main(%x: tensor<4x8xf32> {dist.layout = …}) -> (tensor<4x6xf32> {…}) {
         %w = graph.weight "w" : tensor<8x6xf32>
         %0 = dist.reshard %w to <#mesh, [{8: tp}, {6} ]> : tensor<8x6xf32>
-        %y = graph.contract %x, %0 {equation = "m k, k n -> m n",
+        %y = graph.contract %x, %0 {equation = #graph.equation<"m k, k n -> m n">,
              dist.strategy = #dist.strategy<#mesh, {k: tp}>} : …
         %1 = dist.reshard %y to <#mesh, [{4}, {6} ]> : tensor<4x6xf32>
         return %1

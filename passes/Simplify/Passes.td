@@ -15,11 +15,11 @@ def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
     Before:
     ```mlir
     %t = graph.transpose %w {permutation = array<i64: 1, 0>} : (tensor<6x8xf32>) -> tensor<8x6xf32>
-    %y = graph.contract %x, %t {equation = "m k, k n -> m n"} : …
+    %y = graph.contract %x, %t {equation = #graph.equation<"m k, k n -> m n">} : …
     ```
     After:
     ```mlir
-    %y = graph.contract %x, %w {equation = "m k, n k -> m n"} : …
+    %y = graph.contract %x, %w {equation = #graph.equation<"m k, n k -> m n">} : …
     ```
   }];
   let dependentDialects = ["::partita::graph::GraphDialect"];

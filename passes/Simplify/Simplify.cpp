@@ -7,7 +7,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-#include "llvm/ADT/StringExtras.h"
 
 namespace partita {
 #define GEN_PASS_DEF_SIMPLIFYPASS
@@ -17,13 +16,6 @@ namespace partita {
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
-
-/// The dims of operand `index` of an equation, as text.
-static SmallVector<StringRef> dimsOf(StringRef operand) {
-  SmallVector<StringRef> dims;
-  operand.split(dims, ' ', -1, /*KeepEmpty=*/false);
-  return dims;
-}
 
 /// Replaces an op that changes nothing by its operand, which gets its names.
 static void drop(Operation *op, Value operand, PatternRewriter &rewriter) {
@@ -95,24 +87,14 @@ struct AbsorbTranspose : OpRewritePattern<ContractOp> {
   using OpRewritePattern::OpRewritePattern;
 
   LogicalResult matchAndRewrite(ContractOp op, PatternRewriter &rewriter) const override {
-    auto [left, result] = op.getEquation().split("->");
-    auto [lhs, rhs] = left.split(',');
-    // Grouped dims "(a b)" are not written by import; leave them alone.
-    if (op.getEquation().contains('('))
-      return failure();
-    std::string texts[2] = {lhs.trim().str(), rhs.trim().str()};
     for (unsigned i = 0; i < 2; ++i) {
       auto transpose = op->getOperand(i).getDefiningOp<TransposeOp>();
       if (!transpose)
         continue;
-      SmallVector<StringRef> dims = dimsOf(texts[i]), before(dims.size());
-      for (auto [d, from] : llvm::enumerate(transpose.getPermutation()))
-        before[from] = dims[d];
-      texts[i] = llvm::join(before, " ");
-      std::string equation = texts[0] + ", " + texts[1] + " -> " + result.trim().str();
+      Equation equation = op.getEquation().withTransposed(i, transpose.getPermutation());
       rewriter.modifyOpInPlace(op, [&] {
         op->setOperand(i, transpose.getInput());
-        op.setEquation(equation);
+        op.setEquationAttr(EquationAttr::get(getContext(), equation));
         noteTranspose(op, i, transpose);
       });
       return success();
@@ -125,10 +107,6 @@ struct MergeReshapes : OpRewritePattern<ReshapeOp> {
   using OpRewritePattern::OpRewritePattern;
 
   LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
-    if (op.getInput().getType() == op.getType()) {
-      drop(op, op.getInput(), rewriter);
-      return success();
-    }
     // What two nodes of the file do stays two ops: hints name the dims between them.
     auto inner = op.getInput().getDefiningOp<ReshapeOp>();
     if (!inner || (nodeOf(inner) && nodeOf(inner) != nodeOf(op)))
@@ -138,33 +116,21 @@ struct MergeReshapes : OpRewritePattern<ReshapeOp> {
   }
 };
 
-struct DropIdentityTranspose : OpRewritePattern<TransposeOp> {
-  using OpRewritePattern::OpRewritePattern;
+/// An op that folds to its operand goes, and its names stay with the operand: a folder
+/// has no place for them.
+struct DropUnchanged : RewritePattern {
+  explicit DropUnchanged(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
 
-  LogicalResult matchAndRewrite(TransposeOp op,
-                                PatternRewriter &rewriter) const override {
-    for (auto [i, d] : llvm::enumerate(op.getPermutation()))
-      if (static_cast<int64_t>(i) != d)
-        return failure();
-    drop(op, op.getInput(), rewriter);
-    return success();
-  }
-};
-
-/// x + 0, x · 1, x / 1 where x already has the result's type.
-template <typename Op, int neutral> struct DropNeutral : OpRewritePattern<Op> {
-  using OpRewritePattern<Op>::OpRewritePattern;
-
-  LogicalResult matchAndRewrite(Op op, PatternRewriter &rewriter) const override {
-    auto constant = op.getRhs().template getDefiningOp<ConstantOp>();
-    if (!constant || !constant.getValue().isSplat() ||
-        op.getLhs().getType() != op.getType())
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    SmallVector<OpFoldResult> folded;
+    if (!isa_and_nonnull<GraphDialect>(op->getDialect()) || failed(op->fold(folded)) ||
+        folded.size() != 1)
       return failure();
-    HostTensor value = toHostTensor(constant.getValue());
-    if (value.type != DType::F32 || value.size() == 0 ||
-        value.data<float>()[0] != static_cast<float>(neutral))
+    auto operand = dyn_cast<Value>(folded[0]);
+    if (!operand)
       return failure();
-    drop(op, op.getLhs(), rewriter);
+    drop(op, operand, rewriter);
     return success();
   }
 };
@@ -172,10 +138,7 @@ template <typename Op, int neutral> struct DropNeutral : OpRewritePattern<Op> {
 struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns
-        .add<AbsorbTranspose, MergeReshapes, DropIdentityTranspose, DropNeutral<AddOp, 0>,
-             DropNeutral<SubOp, 0>, DropNeutral<MulOp, 1>, DropNeutral<DivOp, 1>>(
-            &getContext());
+    patterns.add<AbsorbTranspose, MergeReshapes, DropUnchanged>(&getContext());
     GreedyRewriteConfig config;
     config.enableFolding(false);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))

@@ -60,7 +60,7 @@ def weight_hints(ir, mesh, shapes):
     its shape, and a mix of gathers and reductions elsewhere."""
     weights = dict(re.findall(r'(%\d+) = graph\.weight "([^"]+)"', ir))
     hints = {}
-    contract = r'graph\.contract (%\w+), (%\d+) \{equation = "([^"]+)"\} : \(([^)]*)\)'
+    contract = r'graph\.contract (%\w+), (%\d+) \{equation = #graph.equation<"([^"]+)">\} : \(([^)]*)\)'
     tp = int(re.search(r"tp=(\d+)", mesh).group(1))
     for _, value, equation, types in re.findall(contract, ir):
         if value not in weights:

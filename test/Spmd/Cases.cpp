@@ -110,7 +110,8 @@ static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
 
 static std::vector<OpCase> contractions() {
   auto contract = [](const std::string &a, const std::string &b, const std::string &eq) {
-    return OpCase{"graph.contract", {a, b}, "equation = \"" + eq + "\"", "", {}};
+    return OpCase{
+        "graph.contract", {a, b}, "equation = #graph.equation<\"" + eq + "\">", "", {}};
   };
   auto conv = [](const std::string &op, std::vector<std::string> operands, int64_t dims,
                  int64_t group, int64_t stride, int64_t pad) {

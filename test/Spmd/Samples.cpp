@@ -20,10 +20,10 @@ module attributes {dist.mesh = #mesh} {
       -> (tensor<4x8xf32> {dist.layout = #dist.layout<#mesh, [{4: dp}, {8}]>}) {
     %w1 = graph.weight "w1" : tensor<8x6xf32>
     %w2 = graph.weight "w2" : tensor<6x8xf32>
-    %0 = graph.contract %x, %w1 {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: dp, n: tp}>}
+    %0 = graph.contract %x, %w1 {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {m: dp, n: tp}>}
       : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
     %1 = graph.gelu %0 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
-    %2 = graph.contract %1, %w2 {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: dp, k: tp}>}
+    %2 = graph.contract %1, %w2 {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {m: dp, k: tp}>}
       : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
@@ -34,7 +34,7 @@ module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x5xf32>) -> tensor<4x6xf32> {
     %w = graph.weight "w" : tensor<5x6xf32>
     %0 = graph.relu %x {dist.strategy = #dist.strategy<#mesh, {b: {5/6: tp}}>} : (tensor<4x5xf32>) -> tensor<4x5xf32>
-    %1 = graph.contract %0, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: {5/6: tp}}>}
+    %1 = graph.contract %0, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: {5/6: tp}}>}
       : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
     return %1 : tensor<4x6xf32>
   }
@@ -43,7 +43,7 @@ module attributes {dist.mesh = #mesh} {
 #mesh = #dist.mesh<dp=2,tp=2>
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<8x8xf32>, %y: tensor<8x4xf32>) -> tensor<8x4xf32> {
-    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>}
+    %0 = graph.contract %x, %y {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>}
       : (tensor<8x8xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
     %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: {tp, dp}}>} : (tensor<8x4xf32>) -> tensor<8x4xf32>
     return %1 : tensor<8x4xf32>
@@ -82,7 +82,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x4xf32> {
     %w = graph.weight "w" : tensor<8x4xf32>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>}
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: tp}>}
       : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
     %1 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: tp, b: dp}>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
     %2 = graph.tanh %0 {dist.strategy = #dist.strategy<#mesh, {a: dp, b: tp}>} : (tensor<4x4xf32>) -> tensor<4x4xf32>
@@ -97,7 +97,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x6xf32>, %b: tensor<3xf32>) -> tensor<4x3xf32> {
     %w = graph.weight "w" : tensor<6x3xf32>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>}
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: tp}>}
       : (tensor<4x6xf32>, tensor<6x3xf32>) -> tensor<4x3xf32>
     %1 = graph.add %0, %b {dist.strategy = #dist.strategy<#mesh, {} pass sum(0, 1) {tp}>} : (tensor<4x3xf32>, tensor<3xf32>) -> tensor<4x3xf32>
     return %1 : tensor<4x3xf32>

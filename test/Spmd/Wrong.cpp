@@ -241,26 +241,21 @@ void otherOf(Variants &variants, Attribute old, Values... values) {
         variants.emplace_back("another of its values", other);
 }
 
-/// Two dims of the first operand of an equation exchanged, and of the result.
-Variants wrongEquations(StringAttr attr) {
+/// The last two dims of an operand of an equation exchanged, or of the result.
+Variants wrongEquations(graph::EquationAttr attr) {
   Variants variants;
-  auto [left, result] = attr.getValue().split(" -> ");
-  auto [lhs, rhs] = left.split(", ");
-  auto exchanged = [](StringRef operand) {
-    SmallVector<StringRef> dims;
-    operand.split(dims, ' ');
+  auto add = [&](auto tensorOf) {
+    Equation equation = attr.getValue();
+    Equation::Tensor &dims = tensorOf(equation);
     if (dims.size() > 1)
       std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
-    return llvm::join(dims, " ");
-  };
-  auto add = [&](const std::string &equation) {
-    if (equation != attr.getValue())
+    if (!(equation == attr.getValue()))
       variants.emplace_back("dims exchanged",
-                            StringAttr::get(attr.getContext(), equation));
+                            graph::EquationAttr::get(attr.getContext(), equation));
   };
-  add(exchanged(lhs) + ", " + rhs.str() + " -> " + result.str());
-  add(lhs.str() + ", " + exchanged(rhs) + " -> " + result.str());
-  add(lhs.str() + ", " + rhs.str() + " -> " + exchanged(result));
+  add([](Equation &e) -> auto & { return e.operands[0]; });
+  add([](Equation &e) -> auto & { return e.operands[1]; });
+  add([](Equation &e) -> auto & { return e.results[0]; });
   return variants;
 }
 
@@ -293,8 +288,8 @@ Variants spmd::wrongComputations(Operation *op, NamedAttribute attr) {
   Variants variants;
   Attribute old = attr.getValue();
   MLIRContext *context = op->getContext();
-  if (attr.getName() == "equation")
-    return wrongEquations(cast<StringAttr>(old));
+  if (auto equation = dyn_cast<graph::EquationAttr>(old))
+    return wrongEquations(equation);
   if (auto list = dyn_cast<DenseI64ArrayAttr>(old))
     return wrongLists(list);
   if (auto flag = dyn_cast<BoolAttr>(old))

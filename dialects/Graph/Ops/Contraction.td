@@ -11,11 +11,11 @@ def Graph_ContractOp : Graph_InferredOp<"contract"> {
     broadcast, is one op whose rule is its attribute:
 
     ```mlir
-    %y = graph.contract %x, %w {equation = "b s k, k n -> b s n"}
+    %y = graph.contract %x, %w {equation = #graph.equation<"b s k, k n -> b s n">}
          : (tensor<2x12x64xf32>, tensor<64x192xf32>) -> tensor<2x12x192xf32>
     ```
   }];
-  let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, StrAttr:$equation);
+  let arguments = (ins Graph_Tensor:$lhs, Graph_Tensor:$rhs, Graph_EquationAttr:$equation);
   let linear = [LinearSum<[0]>, LinearSum<[1]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 2); }

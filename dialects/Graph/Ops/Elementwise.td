@@ -100,12 +100,18 @@ def Graph_HardSigmoidOp
 def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
                                  [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
                                   LinearMax<[1], [IfFloat]>, LinearMin<[0], [IfFloat]>,
-                                  LinearMin<[1], [IfFloat]>]>;
+                                  LinearMin<[1], [IfFloat]>]> {
+  let hasFolder = 1;
+}
 def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
                                  [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
-                                  LinearMin<[0], [IfFloat]>]>;
+                                  LinearMin<[0], [IfFloat]>]> {
+  let hasFolder = 1;
+}
 def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y",
-                                 [LinearSum<[0]>, LinearSum<[1]>, LinearProd<[0, 1]>]>;
+                                 [LinearSum<[0]>, LinearSum<[1]>, LinearProd<[0, 1]>]> {
+  let hasFolder = 1;
+}
 // An integer divisor read from padding could be zero, which traps.
 class Graph_DivisionOp<string mnemonic, string onnx, string text, list<Linear> sets>
     : Graph_BinaryOp<mnemonic, onnx, text, sets> {
@@ -120,7 +126,9 @@ class Graph_DivisionOp<string mnemonic, string onnx, string text, list<Linear> s
 }
 def Graph_DivOp : Graph_DivisionOp<"div", "Div", "x / y",
                                    [LinearSum<[0], [IfFloat]>,
-                                    LinearProd<[0, 1], [IfFloat]>]>;
+                                    LinearProd<[0, 1], [IfFloat]>]> {
+  let hasFolder = 1;
+}
 def Graph_ModOp : Graph_DivisionOp<"mod", "", "mod(x, y)", []>;
 def Graph_PowOp : Graph_BinaryOp<"pow", "Pow", "pow(x, y)", []>;
 def Graph_MaxOp : Graph_BinaryOp<"max", "", "max(x, y)",

@@ -11,6 +11,7 @@ def Graph_ReshapeOp : Graph_ShapedOp<"reshape"> {
   let summary = "The same elements in row-major order, another shape";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
+  let hasFolder = 1;
 }
 
 def Graph_TransposeOp : Graph_InferredOp<"transpose"> {
@@ -18,6 +19,7 @@ def Graph_TransposeOp : Graph_InferredOp<"transpose"> {
   let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$permutation);
   let linear = anyKind;
   let extraClassDeclaration = inferred # "int getPropagationPriority() { return 0; }";
+  let hasFolder = 1;
 }
 
 def Graph_BroadcastOp : Graph_ShapedOp<"broadcast"> {

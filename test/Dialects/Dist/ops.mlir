@@ -23,7 +23,7 @@ module attributes {dist.mesh = #mesh} {
   // CHECK-LABEL: @strategies
   func.func @strategies(%x: tensor<4x9xf32>, %w: tensor<9x12xf32>) -> tensor<4x12xf32> {
     // CHECK: dist.strategy = #dist.strategy<#mesh, {m: {2: dp}*{2}, n: {2}*{6: tp}}>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: {2: dp}*{2}, n: {2}*{6: tp}}>} : (tensor<4x9xf32>, tensor<9x12xf32>) -> tensor<4x12xf32>
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {m: {2: dp}*{2}, n: {2}*{6: tp}}>} : (tensor<4x9xf32>, tensor<9x12xf32>) -> tensor<4x12xf32>
     // CHECK: dist.strategy = #dist.strategy<#mesh, {a: dp} pass sum(0, 1) {tp:(2)3}>
     %1 = graph.add %0, %0 {dist.strategy = #dist.strategy<#mesh, {a: dp} pass sum(0, 1) {tp:(2)3}>} : (tensor<4x12xf32>, tensor<4x12xf32>) -> tensor<4x12xf32>
     return %1 : tensor<4x12xf32>
@@ -37,7 +37,7 @@ module attributes {dist.mesh = #mesh} {
   // CHECK-LABEL: @local
   func.func @local(%x: tensor<2x9xf32>, %w: tensor<9x12xf32>) -> tensor<2x12xf32> {
     // CHECK: dist.rule = #rule, dist.strategy = #dist.strategy<#mesh, {m: dp}>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.rule = #rule, dist.strategy = #dist.strategy<#mesh, {m: dp}>} : (tensor<2x9xf32>, tensor<9x12xf32>) -> tensor<2x12xf32>
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.rule = #rule, dist.strategy = #dist.strategy<#mesh, {m: dp}>} : (tensor<2x9xf32>, tensor<9x12xf32>) -> tensor<2x12xf32>
     return %0 : tensor<2x12xf32>
   }
 }

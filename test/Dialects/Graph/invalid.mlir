@@ -15,17 +15,15 @@ func.func @broadcast(%x: tensor<2x3xf32>, %y: tensor<2xf32>) {
 // expected-note@+1 {{operand 1, 'tensor<4x5xf32>', comes from here}}
 func.func @contract(%x: tensor<2x3xf32>, %y: tensor<4x5xf32>) {
   // expected-error@+1 {{operand 1 dim 0 has size 4, expected 3}}
-  %0 = graph.contract %x, %y {equation = "m k, k n -> m n"} : (tensor<2x3xf32>, tensor<4x5xf32>) -> tensor<2x5xf32>
+  %0 = graph.contract %x, %y {equation = #graph.equation<"m k, k n -> m n">} : (tensor<2x3xf32>, tensor<4x5xf32>) -> tensor<2x5xf32>
   return
 }
 
 // -----
 
-// expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
-// expected-note@+1 {{operand 1, 'tensor<3x5xf32>', comes from here}}
 func.func @equation(%x: tensor<2x3xf32>, %y: tensor<3x5xf32>) {
   // expected-error@+1 {{'m k), (k n -> m n' has a ')' without its '('}}
-  %0 = graph.contract %x, %y {equation = "m k), (k n -> m n"} : (tensor<2x3xf32>, tensor<3x5xf32>) -> tensor<2x5xf32>
+  %0 = graph.contract %x, %y {equation = #graph.equation<"m k), (k n -> m n">} : (tensor<2x3xf32>, tensor<3x5xf32>) -> tensor<2x5xf32>
   return
 }
 

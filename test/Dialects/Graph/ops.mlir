@@ -27,8 +27,8 @@ func.func @elementwise(%x: tensor<2x3xf32>, %y: tensor<3xf32>, %c: tensor<2x1xi1
 // CHECK-LABEL: func.func @mixing
 func.func @mixing(%x: tensor<2x12x64xf32>, %w: tensor<192x64xf32>, %s: tensor<192xf32>)
     -> tensor<2x12xf32> {
-  // CHECK: graph.contract %{{.*}}, %{{.*}} {equation = "b s k, n k -> b s n"}
-  %0 = graph.contract %x, %w {equation = "b s k, n k -> b s n"} : (tensor<2x12x64xf32>, tensor<192x64xf32>) -> tensor<2x12x192xf32>
+  // CHECK: graph.contract %{{.*}}, %{{.*}} {equation = #graph.equation<"b s k, n k -> b s n">}
+  %0 = graph.contract %x, %w {equation = #graph.equation<"b s k, n k -> b s n">} : (tensor<2x12x64xf32>, tensor<192x64xf32>) -> tensor<2x12x192xf32>
   %1 = graph.rms_norm %0, %s {axis = -1 : i64, epsilon = 1.0e-5} : (tensor<2x12x192xf32>, tensor<192xf32>) -> tensor<2x12x192xf32>
   %2 = graph.softmax %1 {axis = 2 : i64} : (tensor<2x12x192xf32>) -> tensor<2x12x192xf32>
   // CHECK: graph.slice %{{.*}} {starts = array<i64: 0, 0, 64>, steps = array<i64: 1, 1, 1>}

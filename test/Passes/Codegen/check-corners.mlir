@@ -22,6 +22,6 @@ func.func @same(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<2xi6
 func.func @part(%x: tensor<3x4xf32>) -> tensor<3x128xf32> {
   %w = graph.weight "w" : tensor<8x128xf32>
   %s = graph.slice %w {starts = array<i64: 4, 0>, steps = array<i64: 1, 1>} : (tensor<8x128xf32>) -> tensor<4x128xf32>
-  %y = graph.contract %x, %s {equation = "m k, k n -> m n"} : (tensor<3x4xf32>, tensor<4x128xf32>) -> tensor<3x128xf32>
+  %y = graph.contract %x, %s {equation = #graph.equation<"m k, k n -> m n">} : (tensor<3x4xf32>, tensor<4x128xf32>) -> tensor<3x128xf32>
   return %y : tensor<3x128xf32>
 }

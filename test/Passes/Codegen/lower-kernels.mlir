@@ -51,6 +51,6 @@ func.func @main(%x: tensor<4x48xf32>, %b: tensor<4x1xf32>, %c: tensor<4x1xf32>)
   %10 = graph.reshape %8 : (tensor<4x16xf32>) -> tensor<4x2x8xf32>
   %11 = graph.transpose %9 {permutation = array<i64: 1, 0, 2>} : (tensor<4x2x8xf32>) -> tensor<2x4x8xf32>
   %12 = graph.transpose %10 {permutation = array<i64: 1, 2, 0>} : (tensor<4x2x8xf32>) -> tensor<2x8x4xf32>
-  %13 = graph.contract %11, %12 {equation = "h q d, h d k -> h q k"} : (tensor<2x4x8xf32>, tensor<2x8x4xf32>) -> tensor<2x4x4xf32>
+  %13 = graph.contract %11, %12 {equation = #graph.equation<"h q d, h d k -> h q k">} : (tensor<2x4x8xf32>, tensor<2x8x4xf32>) -> tensor<2x4x4xf32>
   return %3, %6, %13 : tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>
 }

@@ -15,7 +15,7 @@ func.func @main(%x: tensor<5x8xf32>, %b: tensor<6xf32>, %r: tensor<5x6xf32>,
     -> (tensor<5x6xf32>, tensor<1x8x6x6xf32>) {
   %w = graph.weight "w" : tensor<8x6xf32>
   %f = graph.weight "f" : tensor<8x1x3x3xf32>
-  %y = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<5x8xf32>, tensor<8x6xf32>) -> tensor<5x6xf32>
+  %y = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<5x8xf32>, tensor<8x6xf32>) -> tensor<5x6xf32>
   %s = graph.add %y, %b : (tensor<5x6xf32>, tensor<6xf32>) -> tensor<5x6xf32>
   %t = graph.add %r, %s : (tensor<5x6xf32>, tensor<5x6xf32>) -> tensor<5x6xf32>
   %u = graph.relu %t : (tensor<5x6xf32>) -> tensor<5x6xf32>

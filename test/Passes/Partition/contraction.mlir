@@ -9,7 +9,7 @@ module attributes {dist.mesh = #mesh} {
   // CHECK-NEXT: %[[Y:.*]] = graph.contract %[[X]], %arg1 {{.*}} -> tensor<2x8xf32>
   // CHECK-NEXT: comm.all_gather %[[Y]]
   func.func @rows(%x: tensor<4x6xf32>, %y: tensor<6x8xf32>) -> tensor<4x8xf32> {
-    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {m: tp}>} : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+    %0 = graph.contract %x, %y {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {m: tp}>} : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
     return %0 : tensor<4x8xf32>
   }
   // CHECK-LABEL: func.func @columns
@@ -18,7 +18,7 @@ module attributes {dist.mesh = #mesh} {
   // CHECK-NEXT: comm.all_gather
   func.func @columns(%x: tensor<4x6xf32>) -> tensor<4x8xf32> {
     %y = graph.weight "w" : tensor<6x8xf32>
-    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {n: tp}>} : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
+    %0 = graph.contract %x, %y {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {n: tp}>} : (tensor<4x6xf32>, tensor<6x8xf32>) -> tensor<4x8xf32>
     return %0 : tensor<4x8xf32>
   }
   // CHECK-LABEL: func.func @uneven
@@ -29,7 +29,7 @@ module attributes {dist.mesh = #mesh} {
   // CHECK-NEXT: comm.all_reduce %[[SUM]] from <#mesh, [{4}, {8}] partial sum {tp}>
   func.func @uneven(%x: tensor<4x7xf32>) -> tensor<4x8xf32> {
     %y = graph.weight "w" : tensor<7x8xf32>
-    %0 = graph.contract %x, %y {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: {7/8: tp}}>} : (tensor<4x7xf32>, tensor<7x8xf32>) -> tensor<4x8xf32>
+    %0 = graph.contract %x, %y {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: {7/8: tp}}>} : (tensor<4x7xf32>, tensor<7x8xf32>) -> tensor<4x8xf32>
     return %0 : tensor<4x8xf32>
   }
 }

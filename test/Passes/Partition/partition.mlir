@@ -14,7 +14,7 @@ module attributes {dist.mesh = #mesh} {
     // The bias counts once.
     // CHECK: %[[ONCE:.*]] = comm.to_partial %[[B]]
     // CHECK: %[[Y:.*]] = graph.contract %[[X]]
-    %y = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+    %y = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
     // CHECK: %[[SUM:.*]] = graph.add %[[Y]], %[[ONCE]]
     %z = graph.add %y, %b {dist.strategy = #dist.strategy<#mesh, {} pass sum(0, 1) {tp}>} : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32>
     // CHECK: %[[R:.*]] = comm.all_reduce %[[SUM]] from <#mesh, [{4}, {6}] partial sum {tp}> to <#mesh, [{4}, {6}]>
@@ -47,7 +47,7 @@ module attributes {dist.mesh = #mesh} {
   func.func @fused(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
     // CHECK: graph.weight "qkv" {dist.layout = #dist.layout<#mesh, [{8}, {3}*{8: tp}]>} : tensor<8x12xf32>
     %w = graph.weight "qkv" : tensor<8x24xf32>
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {n: {3}*{8: tp}}>} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32>
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {n: {3}*{8: tp}}>} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32>
     // CHECK-NOT: comm
     // CHECK: graph.slice %{{.*}}starts = array<i64: 0, 4>
     %1 = graph.slice %0 {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: tp}>} : (tensor<4x24xf32>) -> tensor<4x8xf32>

@@ -27,8 +27,8 @@
 func.func @main(%x: tensor<4x8xf32> {graph.name = "x"}) -> tensor<4x8xf32> {
   %w = graph.weight "w" : tensor<8x12xf32> loc("w")
   %v = graph.weight "v" : tensor<12x8xf32> loc("v")
-  %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32> loc("up")
-  %1 = graph.contract %0, %v {equation = "m k, k n -> m n"} : (tensor<4x12xf32>, tensor<12x8xf32>) -> tensor<4x8xf32> loc("down")
+  %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32> loc("up")
+  %1 = graph.contract %0, %v {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x12xf32>, tensor<12x8xf32>) -> tensor<4x8xf32> loc("down")
   return %1 : tensor<4x8xf32>
 }
 //--- megatron.json

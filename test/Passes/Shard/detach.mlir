@@ -29,7 +29,7 @@
 func.func @main(%x: tensor<14x6xf32> {graph.name = "x"}) -> tensor<2x7x4x16xf32> {
   %w = graph.weight "w" : tensor<6x64xf32> loc("w")
   %b = graph.weight "b" : tensor<64xf32> loc("b")
-  %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<14x6xf32>, tensor<6x64xf32>) -> tensor<14x64xf32> loc("fc")
+  %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<14x6xf32>, tensor<6x64xf32>) -> tensor<14x64xf32> loc("fc")
   %1 = graph.add %0, %b : (tensor<14x64xf32>, tensor<64xf32>) -> tensor<14x64xf32> loc("fc")
   %2 = graph.relu %1 : (tensor<14x64xf32>) -> tensor<14x64xf32> loc("act")
   %3 = graph.reshape %2 : (tensor<14x64xf32>) -> tensor<2x7x4x16xf32> loc("apart")

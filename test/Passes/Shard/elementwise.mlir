@@ -29,7 +29,7 @@ func.func @main(%x: tensor<4x8xf32> {graph.name = "x"}) -> tensor<4x6xf32> {
   %w = graph.weight "w" : tensor<8x6xf32> loc("w")
   %b = graph.weight "b" : tensor<6xf32> loc("b")
   %s = graph.weight "s" : tensor<4x1xf32> loc("s")
-  %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32> loc("fc")
+  %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32> loc("fc")
   %1 = graph.add %0, %b : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32> loc("bias")
   %2 = graph.mul %1, %s : (tensor<4x6xf32>, tensor<4x1xf32>) -> tensor<4x6xf32> loc("scale")
   %3 = graph.tanh %2 : (tensor<4x6xf32>) -> tensor<4x6xf32> loc("act")

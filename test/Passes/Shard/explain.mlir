@@ -10,7 +10,7 @@
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<8x4xf32> {dist.layout = #dist.layout<#mesh, [{8}, {4: tp}]>}) -> (tensor<8x6xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}, {6}]>}, tensor<8x6xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}, {6}]>}, tensor<8x6xf32> {dist.layout = #dist.layout<#mesh, [{8}, {6}]>}) {
     %w = graph.weight "w" : tensor<4x6xf32> loc("w")
-    %h = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<8x4xf32>, tensor<4x6xf32>) -> tensor<8x6xf32> loc("fc"("hidden"))
+    %h = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<8x4xf32>, tensor<4x6xf32>) -> tensor<8x6xf32> loc("fc"("hidden"))
     %r = graph.relu %h {dist.strategy = #dist.strategy<#mesh, {a: tp}>} : (tensor<8x6xf32>) -> tensor<8x6xf32> loc("relu")
     %n = graph.neg %h {dist.strategy = #dist.strategy<#mesh, {a: tp}>} : (tensor<8x6xf32>) -> tensor<8x6xf32> loc("neg")
     %s = graph.softmax %h {axis = 0 : i64, dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<8x6xf32>) -> tensor<8x6xf32> loc("softmax")

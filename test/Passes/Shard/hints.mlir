@@ -28,7 +28,7 @@
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
     %w = graph.weight "qkv" : tensor<8x24xf32> loc("w")
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32> loc("qkv")
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x24xf32>) -> tensor<4x24xf32> loc("qkv")
     %1 = graph.slice %0 {starts = array<i64: 0, 8>, steps = array<i64: 1, 1>} : (tensor<4x24xf32>) -> tensor<4x8xf32> loc("q")
     %2 = graph.relu %1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("act")
     %3 = graph.tanh %2 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("out")

@@ -38,7 +38,7 @@
 module attributes {dist.mesh = #mesh} {
   func.func @main(%x: tensor<4x8xf32>) -> tensor<4x3xf32> {
     %w = graph.weight "w" : tensor<8x3xf32> loc("w")
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32> loc("fc1")
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32> loc("fc1")
     %1 = graph.softmax %0 {axis = 1 : i64} : (tensor<4x3xf32>) -> tensor<4x3xf32> loc("norm")
     return %1 : tensor<4x3xf32>
   }

@@ -48,9 +48,9 @@ module attributes {dist.mesh = #mesh} {
     %w = graph.weight "w" : tensor<8x12xf32> loc("w")
     %w2 = graph.weight "w2" : tensor<12x6xf32> loc("w2")
     %b2 = graph.weight "b2" : tensor<6xf32> loc("b2")
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32> loc("fc1")
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x12xf32>) -> tensor<4x12xf32> loc("fc1")
     %1 = graph.gelu %0 : (tensor<4x12xf32>) -> tensor<4x12xf32> loc("act")
-    %2 = graph.contract %1, %w2 {equation = "m k, k n -> m n"} : (tensor<4x12xf32>, tensor<12x6xf32>) -> tensor<4x6xf32> loc("fc2")
+    %2 = graph.contract %1, %w2 {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x12xf32>, tensor<12x6xf32>) -> tensor<4x6xf32> loc("fc2")
     %3 = graph.add %2, %b2 : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32> loc("fc2_bias")
     return %3 : tensor<4x6xf32>
   }

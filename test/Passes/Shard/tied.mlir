@@ -17,21 +17,21 @@
 
 // COLUMNS-NOT: absorbed
 // COLUMNS-NOT: operand_order
-// COLUMNS: graph.contract {{.*}}{n: tp}>, equation = "b m k, n k -> b m n"
-// ROWS: graph.contract {{.*}}{k: tp}>, equation = "b m k, n k -> b m n"
+// COLUMNS: graph.contract {{.*}}{n: tp}>, equation = #graph.equation<"b m k, n k -> b m n">
+// ROWS: graph.contract {{.*}}{k: tp}>, equation = #graph.equation<"b m k, n k -> b m n">
 
 //--- head.mlir
 func.func @main(%x: tensor<1x4x8xf32>) -> tensor<1x4x10xf32> {
   %table = graph.weight "table" : tensor<10x8xf32> loc("table")
   %0 = graph.transpose %table {permutation = array<i64: 1, 0>} : (tensor<10x8xf32>) -> tensor<8x10xf32> loc("transposed"("t"))
-  %1 = graph.contract %x, %0 {equation = "b m k, k n -> b m n"} : (tensor<1x4x8xf32>, tensor<8x10xf32>) -> tensor<1x4x10xf32> loc("head")
+  %1 = graph.contract %x, %0 {equation = #graph.equation<"b m k, k n -> b m n">} : (tensor<1x4x8xf32>, tensor<8x10xf32>) -> tensor<1x4x10xf32> loc("head")
   return %1 : tensor<1x4x10xf32>
 }
 //--- two.mlir
 func.func @main(%x: tensor<3x4x8xf32>, %y: tensor<6x8x3xf32>) -> tensor<3x4x6xf32> {
   %0 = graph.transpose %y {permutation = array<i64: 2, 0, 1>} : (tensor<6x8x3xf32>) -> tensor<3x6x8xf32> loc("first")
   %1 = graph.transpose %0 {permutation = array<i64: 0, 2, 1>} : (tensor<3x6x8xf32>) -> tensor<3x8x6xf32> loc("second")
-  %2 = graph.contract %x, %1 {equation = "b m k, b k n -> b m n"} : (tensor<3x4x8xf32>, tensor<3x8x6xf32>) -> tensor<3x4x6xf32> loc("product")
+  %2 = graph.contract %x, %1 {equation = #graph.equation<"b m k, b k n -> b m n">} : (tensor<3x4x8xf32>, tensor<3x8x6xf32>) -> tensor<3x4x6xf32> loc("product")
   return %2 : tensor<3x4x6xf32>
 }
 //--- result.json

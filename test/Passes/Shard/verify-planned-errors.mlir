@@ -61,7 +61,7 @@ module attributes {dist.mesh = #mesh} {
 module attributes {dist.mesh = #mesh} {
   func.func @partial(%x: tensor<4x8xf32> {dist.layout = #dist.layout<#mesh, [{4}, {8: tp}]>}, %w: tensor<8x6xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}, {6}]>}) {
     // expected-note@+1 {{the value comes from here}}
-    %0 = graph.contract %x, %w {equation = "m k, k n -> m n", dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+    %0 = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">, dist.strategy = #dist.strategy<#mesh, {k: tp}>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
     // expected-error@+1 {{operand 0: expected layout [{4}, {6}], got [{4}, {6}] partial sum {tp}}}
     %1 = graph.relu %0 {dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
     return

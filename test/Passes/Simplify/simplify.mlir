@@ -7,8 +7,8 @@ func.func @transposed_weight(%x: tensor<4x8xf32>) -> tensor<4x6xf32> {
   %w = graph.weight "w" : tensor<6x8xf32>
   // CHECK-NOT: graph.transpose
   %t = graph.transpose %w {permutation = array<i64: 1, 0>} : (tensor<6x8xf32>) -> tensor<8x6xf32>
-  // CHECK: graph.contract %{{.*}}, %[[W]] {equation = "m k, n k -> m n", graph.operand_order = [array<i64>, array<i64: 1, 0>]}
-  %y = graph.contract %x, %t {equation = "m k, k n -> m n"} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  // CHECK: graph.contract %{{.*}}, %[[W]] {equation = #graph.equation<"m k, n k -> m n">, graph.operand_order = [array<i64>, array<i64: 1, 0>]}
+  %y = graph.contract %x, %t {equation = #graph.equation<"m k, k n -> m n">} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
   return %y : tensor<4x6xf32>
 }
 

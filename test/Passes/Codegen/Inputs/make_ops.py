@@ -257,7 +257,7 @@ def contract():
                 x = p.argument(left, element)
                 y = (p.weight if weight else p.argument)(right, element)
                 p.finish(p.op("contract", [x, y], result, element,
-                              f'{{equation = "{equation}"}}'))
+                              f'{{equation = #graph.equation<"{equation}">}}'))
 
 
 def window():

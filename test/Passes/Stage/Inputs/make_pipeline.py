@@ -81,10 +81,10 @@ class Stage:
         """The product over a split loop, reduced while it is in flight."""
         if self.tp == 1:
             return ["%z = graph.contract %x, %w {" + self.by("k", MATMUL) +
-                    f', equation = "m k, k n -> m n"}} : ({self.part}, {self.own}) -> {self.full}']
+                    f', equation = #graph.equation<"m k, k n -> m n">}} : ({self.part}, {self.own}) -> {self.full}']
         handle = f"!task.handle<{self.full}>"
         lines = ["%p = graph.contract %x, %w {" + self.by("k", MATMUL) +
-                 f', equation = "m k, k n -> m n"}} : ({self.part}, {self.own}) -> {self.full}']
+                 f', equation = #graph.equation<"m k, k n -> m n">}} : ({self.part}, {self.own}) -> {self.full}']
         partial = short(self.rep)[:-1] + " partial sum {tp}>"
         lines += [f"%h = task.start : {handle} {{",
                   f"  %r = comm.all_reduce %p from {partial} to {short(self.rep)}"
@@ -111,12 +111,12 @@ class Stage:
             [("d", full, self.rep), ("i", part, self.col)],
             [self.load(), f"%d = graph.mul %g, %z {{{square}}} : ({full}, {full}) -> {full}",
              "%i = graph.contract %d, %w {" + self.by("k", BACK) +
-             f', equation = "m n, k n -> m k"}} : ({full}, {own}) -> {part}'])
+             f', equation = #graph.equation<"m n, k n -> m k">}} : ({full}, {own}) -> {part}'])
         lines += self.function(
             "weights", [("x", part, self.col), ("d", full, self.rep), ("s", own, self.weight)],
             [("t", own, self.weight)],
             ["%p = graph.contract %x, %d {" + self.by("k", OUTER) +
-             f', equation = "m k, m n -> k n"}} : ({part}, {full}) -> {own}',
+             f', equation = #graph.equation<"m k, m n -> k n">}} : ({part}, {full}) -> {own}',
              f"%t = graph.add %s, %p {{{self.by('a', ADD)}}} : ({own}, {own}) -> {own}"])
         return lines + self.function(
             "update", [("s", own, self.weight)], [("t", own, self.weight)],
@@ -205,14 +205,14 @@ def reference(stages):
              "  %l = graph.constant dense<1.250000e-01> : tensor<f32>"]
     for s in range(stages):
         lines += [f'  %w{s} = graph.weight "w{s}" : {square}',
-                  f'  %z{s} = graph.contract %h{s}, %w{s} {{equation = "m k, k n -> m n"}} '
+                  f'  %z{s} = graph.contract %h{s}, %w{s} {{equation = #graph.equation<"m k, k n -> m n">}} '
                   f": ({wide}, {square}) -> {wide}",
                   f"  %h{s + 1} = graph.tanh %z{s} : ({wide}) -> {wide}"]
     for s in reversed(range(stages)):
         lines += [f"  %d{s} = graph.mul %g{s + 1}, %h{s + 1} : ({wide}, {wide}) -> {wide}",
-                  f'  %g{s} = graph.contract %d{s}, %w{s} {{equation = "m n, k n -> m k"}} '
+                  f'  %g{s} = graph.contract %d{s}, %w{s} {{equation = #graph.equation<"m n, k n -> m k">}} '
                   f": ({wide}, {square}) -> {wide}",
-                  f'  %s{s} = graph.contract %h{s}, %d{s} {{equation = "m k, m n -> k n"}} '
+                  f'  %s{s} = graph.contract %h{s}, %d{s} {{equation = #graph.equation<"m k, m n -> k n">}} '
                   f": ({wide}, {wide}) -> {square}",
                   f"  %p{s} = graph.mul %s{s}, %l : ({square}, tensor<f32>) -> {square}",
                   f"  %n{s} = graph.sub %w{s}, %p{s} : ({square}, {square}) -> {square}"]
