@@ -45,7 +45,7 @@ private:
     if (!costs.empty())
       model.problem.edges.push_back({first, second, costs, {}});
   }
-  void use(uint32_t variable, int64_t from, int64_t to, std::vector<int64_t> bytes) {
+  void use(uint32_t variable, int64_t from, int64_t to, solver::CostTable bytes) {
     if (memory && from < to)
       model.problem.variables[variable].usages.push_back({from, to, std::move(bytes)});
   }
@@ -136,7 +136,7 @@ private:
         for (int32_t form : wantedBy(users[0].second, choice))
           bytes.back() += bytesOf(form);
       }
-      return use(variableOf(users[0].first), 0, end, std::move(bytes));
+      return use(variableOf(users[0].first), 0, end, pool.add(std::move(bytes)));
     }
     SharedSource shared{number, {}, {}};
     for (const auto &[op, user] : users)
@@ -148,7 +148,7 @@ private:
     for (int32_t form : shared.forms) {
       uint32_t copy = addVariable({0, 0});
       shared.copies.push_back(copy);
-      use(copy, 0, end, {0, bytesOf(form)});
+      use(copy, 0, end, pool.add({0, bytesOf(form)}));
       for (const auto &[op, user] : users)
         addWish(copy, variableOf(op), user, form);
     }

@@ -84,15 +84,18 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
       entries.push_back(entry);
     }
   DirectTable table;
-  std::vector<int64_t> costs;
+  std::vector<int64_t> costs, making, converting, waiting;
   for (size_t row : rows.of)
     for (size_t column : columns.of) {
       const Entry &entry = entries[row * columns.keys.size() + column];
       costs.push_back(entry.cost);
-      table.making.push_back(entry.making);
-      table.converting.push_back(entry.converting);
-      table.waiting.push_back(entry.waiting);
+      making.push_back(entry.making);
+      converting.push_back(entry.converting);
+      waiting.push_back(entry.waiting);
     }
+  table.making = std::move(making);
+  table.converting = std::move(converting);
+  table.waiting = std::move(waiting);
   table.costs = solver::CostTable(std::move(costs));
   return table;
 }
@@ -228,12 +231,15 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
   table.producer = solver::CostTable(std::move(costs));
   for (const End &user : users)
     table.users.push_back(userTable(*states, user));
+  std::vector<int64_t> making, everything;
   for (const ValueState &state : *states) {
-    table.making.push_back(timing.localBytes(state.produced, width));
-    table.all.push_back(table.making.back());
+    making.push_back(timing.localBytes(state.produced, width));
+    everything.push_back(making.back());
     for (int32_t form : state.copies)
-      table.all.back() += timing.localBytes(form, width);
+      everything.back() += timing.localBytes(form, width);
   }
+  table.making = std::move(making);
+  table.all = std::move(everything);
   table.states = std::move(states);
   return table;
 }

@@ -19,7 +19,7 @@ struct End {
 struct DirectTable {
   solver::CostTable costs; ///< [producer choice][user choice]
   /// Bytes alive while it is made, while it is converted, and until it is used.
-  std::vector<int64_t> making, converting, waiting;
+  solver::CostTable making, converting, waiting;
 };
 
 /// A value between its producer and several users.
@@ -29,7 +29,7 @@ struct SharedTable {
   solver::CostTable producer;           ///< [producer choice][state]: allowed or not
   std::vector<solver::CostTable> users; ///< per user [state][user choice]: the same
   /// Bytes per state as the value is made, and of it and all its copies.
-  std::vector<int64_t> making, all;
+  solver::CostTable making, all;
 };
 
 /// Builds each table once.

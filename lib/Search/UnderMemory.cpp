@@ -1,50 +1,40 @@
-//===- UnderMemory.cpp - Large problems under a memory limit --------------===//
+//===- UnderMemory.cpp - Problems under a memory limit --------------------===//
 #include "UnderMemory.h"
 
 #include "Collapse.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-/// Problems of fewer variables are the solver's from the beginning.
-static constexpr size_t smallProblem = 250;
-/// Gap that is left alone on large problems, as a fraction.
-static constexpr double closeEnough = 1e-3;
-static constexpr int mostPrices = 24;
-
-static double gapOf(const Solution &solution) {
-  return static_cast<double>(solution.cost - solution.lowerBound) /
-         std::max(1.0, static_cast<double>(solution.cost));
-}
+/// An answer this close to its bound, as a fraction, is taken after about a second.
+static constexpr SolveOptions::Enough soonEnough{0.01, 400'000};
+/// Of the time, what rounds may take before the solver gets all moments at once.
+static constexpr double shareOfRounds = 0.7;
+static constexpr int mostRounds = 64;
 
 namespace {
-class MemoryPricer {
+class Rounds {
 public:
-  MemoryPricer(const Problem &problem, const SolveOptions &options)
-      : problem(problem), options(options), limit(*problem.memoryLimit),
-        collapsed(problem), unlimited(problem), begin(std::chrono::steady_clock::now()) {
-    unlimited.memoryLimit.reset();
-  }
+  Rounds(const Problem &problem, const SolveOptions &options)
+      : problem(problem), options(options), collapsed(problem),
+        begin(std::chrono::steady_clock::now()) {}
 
   Expected<Solution> run(int64_t &bytesNeeded);
 
 private:
-  /// Adds to `costs`, the collapsed problem, a price of `perByte` on the bytes in use at
-  /// a moment.
-  Problem priced(Problem costs, int64_t moment, double perByte) const;
-  /// Solves it; keeps the answer if it fits, and the bound. The bytes at the peak of the
-  /// answer, or nothing if there was none.
-  std::optional<Price> step(int64_t moment, double perByte);
-  bool isDone() const {
-    double left = options.timeLimit - seconds();
-    return (!options.workLimit && left <= 0) || tries >= mostPrices ||
-           (!best.choices.empty() && gapOf(best) <= closeEnough);
-  }
+  /// Solves for the moments so far; keeps the bound, and the answer if it fits. Whether
+  /// another moment has to be looked at: it is then among `moments`.
+  Expected<bool> round();
+  /// What nothing fits into: the least bytes of the last moment.
+  Solution infeasible(std::string reason, int64_t &bytesNeeded);
+  Expected<Solution> finish(int64_t &bytesNeeded);
+  /// All moments at which something begins.
+  std::vector<int64_t> allMoments() const;
+  SolveOptions limits(double share) const;
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
         .count();
@@ -52,168 +42,133 @@ private:
 
   const Problem &problem;
   const SolveOptions &options;
-  int64_t limit;
   Collapsed collapsed;
-  Problem unlimited;
   std::chrono::steady_clock::time_point begin;
+  std::vector<int64_t> moments;
   Solution best; ///< lowerBound holds also before there is an answer
-  int tries = 0;
+  Solution last;
 };
 } // namespace
 
-static bool covers(const Usage &usage, int64_t moment) {
-  return usage.begin <= moment && moment < usage.end;
-}
-
-/// Rounded down, so that sums are no more than the exact price.
-static int64_t priceOf(int64_t bytes, double perByte) {
-  return static_cast<int64_t>(
-      std::min(std::floor(static_cast<double>(bytes) * perByte), 1e17));
-}
-
-Problem MemoryPricer::priced(Problem costs, int64_t moment, double perByte) const {
-  for (size_t v = 0; v < problem.variables.size(); ++v)
-    for (const Usage &usage : problem.variables[v].usages) {
-      if (!covers(usage, moment))
-        continue;
-      std::vector<int64_t> &sum = costs.variables[collapsed.variable[v]].costs;
-      for (size_t c = 0; c < sum.size(); ++c)
-        sum[c] = sumOfCosts(sum[c], priceOf(usage.bytes[c], perByte));
-    }
-  for (size_t e = 0; e < problem.edges.size(); ++e)
-    for (const Usage &usage : problem.edges[e].usages) {
-      if (!covers(usage, moment))
-        continue;
-      std::vector<int64_t> prices;
-      prices.reserve(usage.bytes.size());
-      for (int64_t bytes : usage.bytes)
-        prices.push_back(priceOf(bytes, perByte));
-      collapsed.add(costs, problem.edges[e], e, prices);
-    }
-  return costs;
-}
-
-std::optional<Price> MemoryPricer::step(int64_t moment, double perByte) {
-  ++tries;
+SolveOptions Rounds::limits(double share) const {
   SolveOptions now = options;
-  now.timeLimit = std::max(0.5, (options.timeLimit - seconds()) / 2);
+  now.enough = soonEnough;
+  now.timeLimit = std::max(0.2, (options.timeLimit - seconds()) * share);
   if (now.workLimit)
-    *now.workLimit /= 4;
-  const Problem &free = collapsed.problem;
-  auto solution = solve(perByte == 0 ? free : priced(free, moment, perByte), now);
+    *now.workLimit = std::max<int64_t>(
+        1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
+  return now;
+}
+
+Expected<bool> Rounds::round() {
+  auto solution =
+      solve(moments.empty() ? collapsed.problem : collapsed.withMemory(problem, moments),
+            limits(shareOfRounds));
   if (!solution)
-    return std::nullopt;
-  auto ofLimit = static_cast<Wide>(std::ceil(static_cast<double>(limit) * perByte));
-  best.lowerBound = std::max(best.lowerBound, solution->lowerBound - ofLimit);
+    return tl::unexpected(solution.error());
+  last = *solution;
   best.work += solution->work;
+  best.lowerBound = std::max(best.lowerBound, solution->lowerBound);
   if (solution->choices.empty())
-    return std::nullopt;
+    return false;
   std::vector<uint32_t> choices = collapsed.expand(solution->choices);
-  auto price = verify(unlimited, choices);
+  auto price = priceOf(problem, choices);
   if (!price)
-    return std::nullopt;
-  if (price->peakBytes <= limit && (best.choices.empty() || price->cost < best.cost)) {
+    return tl::unexpected(price.error());
+  if (!problem.memoryLimit || price->peakBytes <= *problem.memoryLimit) {
     best.choices = std::move(choices);
     best.cost = price->cost;
-    best.status = Status::Feasible;
+    return false;
   }
-  return *price;
+  auto place = std::lower_bound(moments.begin(), moments.end(), price->peakTime);
+  moments.insert(place, price->peakTime);
+  return true;
 }
 
-Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
-  auto price = step(0, 0);
-  if (!price)
-    return solve(problem, options);
-  int64_t moment = price->peakTime;
-  // Too low and high enough; per byte, a thousandth of what all of it costs to begin
-  // with.
-  double low = 0, high = std::max(1e-9, static_cast<double>(price->cost) /
-                                            static_cast<double>(limit) * 1e-3);
-  bool bracketed = false;
-  while (!isDone()) {
-    double now = bracketed ? (low == 0 ? high / 4 : std::sqrt(low * high)) : high;
-    price = step(moment, now);
-    if (!price)
-      break;
-    if (price->peakBytes <= limit) {
-      bracketed = true;
-      high = now;
-    } else {
-      // Another moment may be the one that does not fit by now.
-      moment = price->peakTime;
-      low = now;
-      if (!bracketed)
-        high *= 8;
-    }
-    if (bracketed && high < low * 1.02)
-      break;
-  }
-  if (best.choices.empty()) {
-    // The least that this moment needs, whatever it takes.
-    Problem bytes = collapsed.problem;
-    for (Variable &variable : bytes.variables)
+Solution Rounds::infeasible(std::string reason, int64_t &bytesNeeded) {
+  Solution result;
+  result.status = Status::Infeasible;
+  result.reason = std::move(reason);
+  for (int64_t moment : moments) {
+    Problem bytes = collapsed.withMemory(problem, {moment});
+    bytes.memoryLimit.reset();
+    for (Variable &variable : bytes.variables) {
       std::fill(variable.costs.begin(), variable.costs.end(), 0);
-    for (Edge &edge : bytes.edges)
-      for (int64_t &cost : edge.costs.edit())
-        cost = cost == forbidden ? forbidden : 0;
-    auto least = solve(priced(std::move(bytes), moment, 1), options);
-    if (least && least->lowerBound > limit) {
-      bytesNeeded = static_cast<int64_t>(least->lowerBound);
-      best.status = Status::Infeasible;
-      best.reason = "infeasible: a moment needs at least " + std::to_string(bytesNeeded) +
-                    " bytes, the limit is " + std::to_string(limit);
-      return best;
+      for (Usage &usage : variable.usages)
+        variable.costs.assign(usage.bytes.begin(), usage.bytes.end());
     }
-    best.reason = "no plan was found that fits, and no proof that there is none";
+    for (Edge &edge : bytes.edges) {
+      std::vector<int64_t> costs(edge.costs.size(), 0);
+      for (Usage &usage : edge.usages)
+        costs.assign(usage.bytes.begin(), usage.bytes.end());
+      for (size_t i = 0; i < costs.size(); ++i)
+        if (edge.costs[i] == forbidden)
+          costs[i] = forbidden;
+      edge.costs = std::move(costs);
+    }
+    if (auto least = solve(bytes, limits(0.5)))
+      bytesNeeded = std::max(bytesNeeded, static_cast<int64_t>(least->lowerBound));
   }
-  best.lowerBound = std::max<Wide>(best.lowerBound, 0);
-  if (!best.choices.empty() && best.cost == best.lowerBound)
-    best.status = Status::Optimal;
+  if (bytesNeeded > *problem.memoryLimit)
+    result.reason = "infeasible: a moment needs at least " + std::to_string(bytesNeeded) +
+                    " bytes, the limit is " + std::to_string(*problem.memoryLimit);
+  return result;
+}
+
+std::vector<int64_t> Rounds::allMoments() const {
+  std::vector<int64_t> all;
+  auto add = [&](const std::vector<Usage> &usages) {
+    for (const Usage &usage : usages)
+      all.push_back(usage.begin);
+  };
+  for (const Variable &variable : problem.variables)
+    add(variable.usages);
+  for (const Edge &edge : problem.edges)
+    add(edge.usages);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+Expected<Solution> Rounds::finish(int64_t &bytesNeeded) {
+  if (last.status == Status::Infeasible)
+    return infeasible(std::move(last.reason), bytesNeeded);
+  if (best.choices.empty() && problem.memoryLimit) {
+    moments = allMoments();
+    auto more = round();
+    if (!more)
+      return tl::unexpected(more.error());
+    if (last.status == Status::Infeasible)
+      return infeasible(std::move(last.reason), bytesNeeded);
+  }
   best.seconds = seconds();
+  if (best.choices.empty()) {
+    best.status = Status::Unknown;
+    best.reason = "no plan was found that fits, and no proof that there is none";
+    return best;
+  }
+  best.status = best.cost == best.lowerBound ? Status::Optimal : Status::Feasible;
   return best;
 }
 
-/// Of two solutions the cheaper answer that fits, and the higher bound.
-static Expected<Solution> better(const Problem &problem, const Solution &first,
-                                 Expected<Solution> second) {
-  if (!second)
-    return second;
-  Wide bound = std::max(first.lowerBound, second->lowerBound);
-  bool fits = !first.choices.empty() && verify(problem, first.choices);
-  if (fits && (second->choices.empty() || first.cost < second->cost))
-    *second = first;
-  second->lowerBound = bound;
-  if (!second->choices.empty())
-    second->status = second->cost == bound ? Status::Optimal : Status::Feasible;
-  return second;
+Expected<Solution> Rounds::run(int64_t &bytesNeeded) {
+  for (int i = 0; i < mostRounds; ++i) {
+    auto more = round();
+    if (!more)
+      return tl::unexpected(more.error());
+    bool isLate = options.workLimit
+                      ? static_cast<double>(best.work) >
+                            shareOfRounds * static_cast<double>(*options.workLimit)
+                      : seconds() > shareOfRounds * options.timeLimit;
+    if (!*more || isLate)
+      break;
+  }
+  return finish(bytesNeeded);
 }
 
 Expected<Solution> search::solveUnderMemory(const Problem &problem,
                                             const SolveOptions &options,
                                             int64_t &bytesNeeded) {
   bytesNeeded = 0;
-  if (problem.classes.empty() &&
-      (!problem.memoryLimit || problem.variables.size() < smallProblem))
-    return solve(problem, options);
-  Collapsed collapsed(problem);
-  auto expanded = [&](Expected<Solution> solution) {
-    if (solution && !solution->choices.empty())
-      solution->choices = collapsed.expand(solution->choices);
-    return solution;
-  };
-  if (!problem.memoryLimit)
-    return expanded(solve(collapsed.problem, options));
-  auto priced = MemoryPricer(problem, options).run(bytesNeeded);
-  bool close = priced && (priced->status == Status::Infeasible ||
-                          (!priced->choices.empty() && gapOf(*priced) <= closeEnough));
-  if (!priced || close || collapsed.problem.variables.size() >= smallProblem)
-    return priced;
-  SolveOptions rest = options;
-  rest.timeLimit = std::max(1.0, (options.timeLimit - priced->seconds) / 2);
-  if (rest.workLimit)
-    *rest.workLimit /= 2;
-  auto exact = expanded(solve(collapsed.withMemory(problem), rest));
-  if (!exact || exact->status == Status::Infeasible)
-    return exact;
-  return better(problem, *exact, std::move(priced));
+  return Rounds(problem, options).run(bytesNeeded);
 }

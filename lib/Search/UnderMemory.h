@@ -1,4 +1,4 @@
-//===- UnderMemory.h - Large problems under a memory limit ------*- C++ -*-===//
+//===- UnderMemory.h - Problems under a memory limit ------------*- C++ -*-===//
 #ifndef PARTITA_LIB_SEARCH_UNDERMEMORY_H
 #define PARTITA_LIB_SEARCH_UNDERMEMORY_H
 
@@ -6,15 +6,14 @@
 
 namespace partita::search {
 
-/// Solves a problem, if it has a memory limit by a price on it: without its rows a
-/// problem of equal layers is solved in a moment, with a price on the bytes of one moment
-/// as well. The price is moved until the answer fits; what an answer costs with the
-/// price, less the price of all memory there is, is a bound of every answer that fits
-/// (Everett 1963). What is left open between the two is the whole solver's, where the
-/// problem is small.
+/// Solves a problem in rounds. Tied variables become one, so that it is as large as one
+/// layer. The first round knows nothing of memory; each later one has the memory of the
+/// moments at which earlier answers did not fit. An answer that fits ends it, and has the
+/// round's bound: what is left out of a round only makes answers cheaper. Two or three
+/// moments are what most programs come to, of thousands.
 ///
-/// The solution is as solver::solve's. `bytesNeeded`, where nothing fits: the least that
-/// some moment needs.
+/// The solution is as solver::solve's, choices of the whole problem. `bytesNeeded`, where
+/// nothing fits: the least that some moment needs.
 Expected<solver::Solution> solveUnderMemory(const solver::Problem &problem,
                                             const solver::SolveOptions &options,
                                             int64_t &bytesNeeded);

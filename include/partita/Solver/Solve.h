@@ -23,6 +23,13 @@ struct SolveOptions {
   /// Stops after this much work (cost table entries touched, in units of 1024). Two runs
   /// with the same limit and number of threads give the same answer on any machine.
   std::optional<int64_t> workLimit;
+  /// After `work` (in the same unit) an answer is good enough whose cost is above the
+  /// bound by at most this fraction of it. Absent: only the limits stop a search.
+  struct Enough {
+    double gap;
+    int64_t work;
+  };
+  std::optional<Enough> enough;
   /// Threads to use, at least 1.
   int threads = 1;
   /// Called now and then, always from the calling thread.
