@@ -1,10 +1,7 @@
 //===- UnderMemory.cpp - Problems under a memory limit --------------------===//
 #include "UnderMemory.h"
 
-#include "Collapse.h"
-
 #include <algorithm>
-#include <chrono>
 
 using namespace partita;
 using namespace partita::search;
@@ -16,106 +13,89 @@ static constexpr SolveOptions::Enough soonEnough{0.01, 400'000};
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;
 
-namespace {
-class Rounds {
-public:
-  Rounds(const Problem &problem, const SolveOptions &options)
-      : problem(problem), options(options), collapsed(problem),
-        begin(std::chrono::steady_clock::now()) {}
+MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options)
+    : problem(problem), options(options), collapsed(problem) {}
 
-  Expected<Solution> run(int64_t &bytesNeeded);
-
-private:
-  /// Solves for the moments so far; keeps the bound, and the answer if it fits. Whether
-  /// another moment has to be looked at: it is then among `moments`.
-  Expected<bool> round();
-  /// What nothing fits into: the least bytes of the last moment.
-  Solution infeasible(std::string reason, int64_t &bytesNeeded);
-  Expected<Solution> finish(int64_t &bytesNeeded);
-  /// All moments at which something begins.
-  std::vector<int64_t> allMoments() const;
-  SolveOptions limits(double share) const;
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-        .count();
-  }
-
-  const Problem &problem;
-  const SolveOptions &options;
-  Collapsed collapsed;
-  std::chrono::steady_clock::time_point begin;
-  std::vector<int64_t> moments;
-  Solution best; ///< lowerBound holds also before there is an answer
-  Solution last;
-};
-} // namespace
-
-SolveOptions Rounds::limits(double share) const {
+SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
   now.enough = soonEnough;
-  now.timeLimit = std::max(0.2, (options.timeLimit - seconds()) * share);
+  now.timeLimit = std::max(0.2, (options.timeLimit - best.seconds) * share);
   if (now.workLimit)
     *now.workLimit = std::max<int64_t>(
         1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
   return now;
 }
 
-Expected<bool> Rounds::round() {
+bool MemoryRounds::isLate() const {
+  return options.workLimit ? static_cast<double>(best.work) >
+                                 shareOfRounds * static_cast<double>(*options.workLimit)
+                           : best.seconds > shareOfRounds * options.timeLimit;
+}
+
+Expected<void> MemoryRounds::round() {
+  ++rounds;
+  isOpen = false;
   auto solution =
       solve(moments.empty() ? collapsed.problem : collapsed.withMemory(problem, moments),
             limits(shareOfRounds));
   if (!solution)
     return tl::unexpected(solution.error());
-  last = *solution;
-  best.work += solution->work;
-  best.lowerBound = std::max(best.lowerBound, solution->lowerBound);
-  if (solution->choices.empty())
-    return false;
-  std::vector<uint32_t> choices = collapsed.expand(solution->choices);
+  last = std::move(*solution);
+  best.work += last.work;
+  best.seconds += last.seconds;
+  best.lowerBound = std::max(best.lowerBound, last.lowerBound);
+  if (last.choices.empty())
+    return {};
+  std::vector<uint32_t> choices = collapsed.expand(last.choices);
   auto price = priceOf(problem, choices);
   if (!price)
     return tl::unexpected(price.error());
   if (!problem.memoryLimit || price->peakBytes <= *problem.memoryLimit) {
     best.choices = std::move(choices);
     best.cost = price->cost;
-    return false;
+    return {};
   }
+  isOpen = true;
   auto place = std::lower_bound(moments.begin(), moments.end(), price->peakTime);
   moments.insert(place, price->peakTime);
-  return true;
+  return {};
 }
 
-Solution Rounds::infeasible(std::string reason, int64_t &bytesNeeded) {
-  Solution result;
-  result.status = Status::Infeasible;
-  result.reason = std::move(reason);
-  for (int64_t moment : moments) {
-    Problem bytes = collapsed.withMemory(problem, {moment});
-    bytes.memoryLimit.reset();
-    for (Variable &variable : bytes.variables) {
-      std::fill(variable.costs.begin(), variable.costs.end(), 0);
-      for (Usage &usage : variable.usages)
-        variable.costs.assign(usage.bytes.begin(), usage.bytes.end());
-    }
-    for (Edge &edge : bytes.edges) {
-      std::vector<int64_t> costs(edge.costs.size(), 0);
-      for (Usage &usage : edge.usages)
-        costs.assign(usage.bytes.begin(), usage.bytes.end());
-      for (size_t i = 0; i < costs.size(); ++i)
-        if (edge.costs[i] == forbidden)
-          costs[i] = forbidden;
-      edge.costs = std::move(costs);
-    }
-    if (auto least = solve(bytes, limits(0.5)))
-      bytesNeeded = std::max(bytesNeeded, static_cast<int64_t>(least->lowerBound));
+/// The bytes that a problem's usages have as its costs; its one moment.
+static Problem bytesAsCosts(Problem problem) {
+  problem.memoryLimit.reset();
+  for (Variable &variable : problem.variables) {
+    std::fill(variable.costs.begin(), variable.costs.end(), 0);
+    for (const Usage &usage : variable.usages)
+      variable.costs.assign(usage.bytes.begin(), usage.bytes.end());
   }
-  if (bytesNeeded > *problem.memoryLimit)
-    result.reason = "infeasible: a moment needs at least " + std::to_string(bytesNeeded) +
-                    " bytes, the limit is " + std::to_string(*problem.memoryLimit);
-  return result;
+  for (Edge &edge : problem.edges) {
+    std::vector<int64_t> costs(edge.costs.size(), 0);
+    for (const Usage &usage : edge.usages)
+      costs.assign(usage.bytes.begin(), usage.bytes.end());
+    for (size_t i = 0; i < costs.size(); ++i)
+      if (edge.costs[i] == forbidden)
+        costs[i] = forbidden;
+    edge.costs = std::move(costs);
+  }
+  return problem;
 }
 
-std::vector<int64_t> Rounds::allMoments() const {
+Solution MemoryRounds::infeasible() {
+  if (options.upper)
+    return std::move(last);
+  int64_t needed = 0;
+  for (int64_t moment : moments)
+    if (auto least =
+            solve(bytesAsCosts(collapsed.withMemory(problem, {moment})), limits(0.5)))
+      needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
+  if (problem.memoryLimit && needed > *problem.memoryLimit)
+    last.reason = "infeasible: a moment needs at least " + std::to_string(needed) +
+                  " bytes, the limit is " + std::to_string(*problem.memoryLimit);
+  return std::move(last);
+}
+
+std::vector<int64_t> MemoryRounds::allMoments() const {
   std::vector<int64_t> all;
   auto add = [&](const std::vector<Usage> &usages) {
     for (const Usage &usage : usages)
@@ -130,18 +110,14 @@ std::vector<int64_t> Rounds::allMoments() const {
   return all;
 }
 
-Expected<Solution> Rounds::finish(int64_t &bytesNeeded) {
-  if (last.status == Status::Infeasible)
-    return infeasible(std::move(last.reason), bytesNeeded);
-  if (best.choices.empty() && problem.memoryLimit) {
+Expected<Solution> MemoryRounds::finish(bool isLast) {
+  if (isLast && isOpen && best.choices.empty()) {
     moments = allMoments();
-    auto more = round();
-    if (!more)
-      return tl::unexpected(more.error());
-    if (last.status == Status::Infeasible)
-      return infeasible(std::move(last.reason), bytesNeeded);
+    if (auto ok = round(); !ok)
+      return tl::unexpected(ok.error());
   }
-  best.seconds = seconds();
+  if (last.status == Status::Infeasible)
+    return infeasible();
   if (best.choices.empty()) {
     best.status = Status::Unknown;
     best.reason = "no plan was found that fits, and no proof that there is none";
@@ -151,24 +127,24 @@ Expected<Solution> Rounds::finish(int64_t &bytesNeeded) {
   return best;
 }
 
-Expected<Solution> Rounds::run(int64_t &bytesNeeded) {
-  for (int i = 0; i < mostRounds; ++i) {
-    auto more = round();
-    if (!more)
-      return tl::unexpected(more.error());
-    bool isLate = options.workLimit
-                      ? static_cast<double>(best.work) >
-                            shareOfRounds * static_cast<double>(*options.workLimit)
-                      : seconds() > shareOfRounds * options.timeLimit;
-    if (!*more || isLate)
-      break;
-  }
-  return finish(bytesNeeded);
-}
+Expected<void> MemoryRounds::relax() { return round(); }
 
-Expected<Solution> search::solveUnderMemory(const Problem &problem,
-                                            const SolveOptions &options,
-                                            int64_t &bytesNeeded) {
-  bytesNeeded = 0;
-  return Rounds(problem, options).run(bytesNeeded);
+Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> upper,
+                                     bool isLast) {
+  options.timeLimit = timeLimit;
+  options.upper = upper;
+  best.seconds = 0;
+  isOpen = rounds == 0 || (last.status != Status::Infeasible &&
+                           (best.choices.empty() || best.cost > best.lowerBound));
+  if (upper && best.lowerBound >= *upper) {
+    Solution none;
+    none.status = Status::Infeasible;
+    none.reason = "no answer costs less than " + std::to_string(*upper);
+    none.lowerBound = best.lowerBound;
+    return none;
+  }
+  for (bool any = false; isOpen && rounds < mostRounds && !(any && isLate()); any = true)
+    if (auto ok = round(); !ok)
+      return tl::unexpected(ok.error());
+  return finish(isLast);
 }

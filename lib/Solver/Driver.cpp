@@ -267,6 +267,9 @@ Outcome Driver::run() {
     core.lambda = question.multipliers;
   if (!firstPhase(core) || !boundPhase(core))
     return infeasible();
+  // Of answers below this none was asked for.
+  if (!best && bound - bound * 1e-11 - 1 >= question.upper)
+    return infeasible();
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.

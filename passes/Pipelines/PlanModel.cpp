@@ -8,7 +8,9 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 
 using namespace mlir;
 using namespace partita;
@@ -25,7 +27,7 @@ private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
-  Expected<MeshResult> searchOn(const Mesh &mesh);
+  Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
@@ -73,30 +75,42 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
-Expected<MeshResult> Planner::searchOn(const Mesh &mesh) {
-  search::Pins pins;
-  auto flow = flowOn(mesh, pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(mesh, target.topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
+Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes) {
+  std::vector<Flow> flows;
+  std::vector<Placement> placements;
+  std::vector<search::Pins> pins(meshes.size());
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    auto flow = flowOn(meshes[i], pins[i]);
+    if (!flow)
+      return tl::unexpected(flow.error());
+    auto placement = Placement::create(meshes[i], target.topology);
+    if (!placement)
+      return tl::unexpected(placement.error());
+    flows.push_back(std::move(*flow));
+    placements.push_back(std::move(*placement));
+  }
+  std::vector<search::Candidate> candidates;
+  for (size_t i = 0; i < meshes.size(); ++i)
+    candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
   search::SearchOptions search;
   search.memoryLimit = target.memoryLimit;
-  search.pins = std::move(pins);
   search.timeLimit = options.timeLimit;
   search.threads = options.threads;
-  auto found = search::search((*flow)->graph, *placement, search);
-  MeshResult result{mesh, std::nullopt, {}, std::nullopt};
-  if (found) {
-    result.lowerBound = found->lowerBound;
-    result.found = std::move(*found);
-  } else {
-    result.reason = std::move(found.error());
-    if (!result.reason.proved)
-      result.lowerBound = result.reason.lowerBound;
+  auto all = search::searchAll(candidates, search);
+  std::vector<MeshResult> results;
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
+    if (all[i]) {
+      result.lowerBound = all[i]->lowerBound;
+      result.found = std::move(*all[i]);
+    } else {
+      result.reason = std::move(all[i].error());
+      if (!result.reason.proved || result.reason.isSlower)
+        result.lowerBound = result.reason.lowerBound;
+    }
+    results.push_back(std::move(result));
   }
-  return result;
+  return results;
 }
 
 int64_t Planner::factorThatFits() {
@@ -106,10 +120,9 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    std::vector<Mesh> meshes = search::meshesOf(target.topology, 1);
-    auto result = searchOn(meshes[0]);
+    auto result = searchOn(search::meshesOf(target.topology, 1));
     std::swap(larger, target.topology);
-    if (result && result->found)
+    if (result && result->front().found)
       return factor;
   }
   return 0;
@@ -189,19 +202,30 @@ Expected<std::string> Planner::run() {
   importSeconds = since();
   begin = Clock::now();
   std::optional<size_t> best;
-  for (const Mesh &mesh : meshes) {
+  for (const Mesh &mesh : meshes)
     progress("searching mesh " + mesh.str());
-    auto result = searchOn(mesh);
-    if (!result)
-      return tl::unexpected(result.error());
-    results.push_back(std::move(*result));
-    const auto &found = results.back().found;
+  auto all = searchOn(meshes);
+  if (!all)
+    return tl::unexpected(all.error());
+  results = std::move(*all);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto &found = results[i].found;
     if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
-      best = results.size() - 1;
+      best = i;
   }
   searchSeconds = since();
-  if (!best)
-    return tl::unexpected(infeasible(results.back().mesh, results.back().reason));
+  if (!best) {
+    // The mesh that is nearest to fitting.
+    auto missing = [](const MeshResult &it) {
+      return it.reason.least ? it.reason.least->peak()
+                             : std::numeric_limits<int64_t>::max();
+    };
+    const MeshResult &nearest = *std::min_element(
+        results.begin(), results.end(), [&](const MeshResult &a, const MeshResult &b) {
+          return missing(a) < missing(b);
+        });
+    return tl::unexpected(infeasible(nearest.mesh, nearest.reason));
+  }
   return finish(*best);
 }
 

@@ -80,7 +80,8 @@ static std::string meshesText(const PlanStory &story) {
         "  " + it.mesh.str() + ": " +
         (it.found ? timeText(it.found->cost.total()) +
                         (it.found->proved ? "" : ", at least " + timeText(*it.lowerBound))
-                  : it.reason.message) +
+         : it.reason.isSlower ? "at least " + timeText(*it.lowerBound)
+                              : it.reason.message) +
         "\n";
   return result;
 }

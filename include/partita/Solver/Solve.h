@@ -30,6 +30,9 @@ struct SolveOptions {
     int64_t work;
   };
   std::optional<Enough> enough;
+  /// Only answers below it are of interest: others may be left out, and where there are
+  /// none the status is Infeasible and the bound this.
+  std::optional<int64_t> upper;
   /// Threads to use, at least 1.
   int threads = 1;
   /// Called now and then, always from the calling thread.
@@ -41,7 +44,7 @@ enum class Status {
   Optimal,
   /// An answer; the limit came before a proof.
   Feasible,
-  /// Proved that there is no answer.
+  /// Proved that there is no answer (below SolveOptions::upper).
   Infeasible,
   /// No answer within the limit, and no proof that there is none.
   Unknown
