@@ -93,7 +93,10 @@ private:
 
 std::optional<Result> Task::begin() {
   auto start = std::chrono::steady_clock::now();
-  auto built = buildModel(timing, {options.memoryLimit, candidate.pins});
+  ModelOptions space = options.model;
+  space.memoryLimit = options.memoryLimit;
+  space.pins = candidate.pins;
+  auto built = buildModel(timing, space);
   if (!built)
     return fail({built.error().message, true, 0, false, std::nullopt});
   model = std::move(*built);

@@ -32,6 +32,14 @@ struct SharedTable {
   solver::CostTable making, all;
 };
 
+/// A source between the forms in which it may be kept and its only user.
+struct HomeTable {
+  std::vector<int32_t> forms;
+  solver::CostTable costs;                ///< [form][user choice]
+  solver::CostTable kept;                 ///< bytes per form
+  solver::CostTable converting, gathered; ///< bytes beside the kept ones, per pair
+};
+
 /// Builds each table once.
 class Tables {
 public:
@@ -41,14 +49,18 @@ public:
   const DirectTable &direct(int32_t value, const End &producer, const End &user);
   const SharedTable &shared(int32_t value, const End &producer,
                             const std::vector<End> &users);
+  const HomeTable &home(const End &user, int64_t elementBytes);
 
 private:
   DirectTable makeDirect(int32_t value, const End &producer, const End &user);
   SharedTable makeShared(int32_t value, const End &producer,
                          const std::vector<End> &users);
 
+  HomeTable makeHome(const End &user, int64_t elementBytes);
+
   Timing &timing;
   const ModelOptions &options;
+  std::map<std::pair<End, int64_t>, HomeTable> homes;
   /// With the bytes of an element, and whether the value is internal.
   std::map<std::tuple<End, std::vector<End>, int64_t, int>, DirectTable> directs;
   std::map<std::tuple<End, std::vector<End>, int64_t>, SharedTable> shareds;

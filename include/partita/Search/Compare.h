@@ -17,8 +17,8 @@ struct KnownPlan {
   int64_t memory = 0;
 };
 
-/// Data-parallel: batches over all axes. Fully sharded: the same, but every weight is
-/// kept in as many parts as there are devices, and gathered before it is read.
+/// Data-parallel: batches over all axes. Fully sharded: the same, but every weight that
+/// one op reads is kept in as many parts as there are devices, and gathered before.
 /// Megatron-like, where weights are read behind normalizations: those weights by columns
 /// over the last axis, what follows from it, batches over the other axes.
 std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement);

@@ -14,7 +14,8 @@ namespace partita::search {
 struct SearchOptions {
   std::optional<int64_t> memoryLimit; ///< bytes of one device; absent: none
   Pins pins;                          ///< of `search`; candidates have their own
-  double timeLimit = 20;              ///< seconds of solving
+  ModelOptions model;    ///< limits of the space; its memory limit and pins are not read
+  double timeLimit = 20; ///< seconds of solving
   /// Instead of it, so that the answer is the same on every machine: see SolveOptions.
   std::optional<int64_t> workLimit;
   int threads = 1;
