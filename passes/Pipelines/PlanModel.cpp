@@ -2,6 +2,7 @@
 #include "passes/Pipelines/PlanModel.h"
 
 #include "partita/Base/Files/File.h"
+#include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanText.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <limits>
 
 using namespace mlir;
@@ -32,6 +34,9 @@ private:
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
   Expected<std::string> finish(size_t best);
+  /// What there is to say about the hints file.
+  Expected<std::string> writeHints(const FlowGraph &graph, const Placement &placement,
+                                   const search::Found &found);
 
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
@@ -151,6 +156,32 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
   return {message};
 }
 
+Expected<std::string> Planner::writeHints(const FlowGraph &graph,
+                                          const Placement &placement,
+                                          const search::Found &found) {
+  progress("shortening hints");
+  auto hints = search::asHints(graph, placement, found.plan);
+  if (!hints)
+    return tl::unexpected(hints.error());
+  if (auto ok = writeFile(options.hintsOutput, hints->json); !ok)
+    return tl::unexpected(ok.error());
+  std::string text =
+      "hints: " + std::to_string(hints->hints.tensors.size()) + " entries lead to ";
+  if (hints->differing == 0)
+    text += "the strategies of all " + std::to_string(hints->ops) + " ops";
+  else
+    text += "the strategies of " + std::to_string(hints->ops - hints->differing) +
+            " of " + std::to_string(hints->ops) + " ops, not of '" +
+            hints->firstDiffering + "'";
+  char ratio[48];
+  std::snprintf(ratio, sizeof ratio, ", and take %.4f of the plan's time\n",
+                static_cast<double>(hints->cost.total()) /
+                    static_cast<double>(std::max<search::Picos>(1, found.cost.total())));
+  if (!hints->isShortest)
+    text += " (fewer might do: not all were tried)";
+  return text + ratio + "wrote " + options.hintsOutput + "\n";
+}
+
 Expected<std::string> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
   search::Pins pins;
@@ -163,6 +194,12 @@ Expected<std::string> Planner::finish(size_t best) {
   story.known = search::knownPlans((*flow)->graph, *placement);
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   std::string text = planText(story);
+  if (!options.hintsOutput.empty()) {
+    auto said = writeHints((*flow)->graph, *placement, *chosen.found);
+    if (!said)
+      return said;
+    text += *said;
+  }
   if (options.output.empty())
     return text;
   writeFound(function(), **flow, *chosen.found, target);
