@@ -139,13 +139,13 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
 }
 
 std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &plan,
-                                               size_t count) {
+                                               size_t count, int32_t only) {
   const FlowGraph &graph = timing.graph;
   std::map<std::tuple<int32_t, int32_t, int64_t>, Reshard> all;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const FlowValue &value = graph.values[v];
     auto number = static_cast<int32_t>(v);
-    if (value.producer < 0 || value.uses.empty())
+    if (value.producer < 0 || value.uses.empty() || (only >= 0 && number != only))
       continue;
     auto producer = static_cast<size_t>(value.producer);
     bool isSource = graph.ops[producer].kind == FlowKind::Source;
@@ -179,8 +179,12 @@ std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &pl
         if (auto steps = planReshard(graph.mesh, at, entry.layout, graph.reshard))
           bound = steps->lowerBoundElements * value.elementBytes;
       place->second = {value.name,
+                       graph.ops[producer].name,
                        at.str(graph.mesh),
                        (entry.halo ? "windows of " : "") + entry.layout.str(graph.mesh),
+                       from,
+                       to,
+                       number,
                        way.time,
                        way.receivedBytes,
                        bound,

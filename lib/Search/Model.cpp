@@ -83,6 +83,7 @@ private:
     const FlowValue &value = graph.values[static_cast<size_t>(number)];
     const DirectTable &table = tables.direct(number, producer, user.second);
     addEdge(variableOf(value.producer), variableOf(user.first), table.costs);
+    model.directs.emplace_back(number, model.problem.edges.size() - 1);
     if (!memory)
       return;
     auto &usages = model.problem.edges.back().usages;
@@ -165,7 +166,7 @@ private:
                const std::pair<int32_t, End> &user) {
     const HomeTable &table = tables.home(user.second, value.elementBytes);
     HomeSource home{number, addVariable(std::vector<int64_t>(table.forms.size(), 0)),
-                    table.forms};
+                    model.problem.edges.size(), table.forms};
     use(home.variable, 0, end, table.kept);
     addEdge(home.variable, variableOf(user.first), table.costs);
     auto &usages = model.problem.edges.back().usages;

@@ -27,6 +27,13 @@ public:
 
 private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
+  search::SearchOptions searchOptions() const {
+    search::SearchOptions search;
+    search.memoryLimit = target.memoryLimit;
+    search.timeLimit = options.timeLimit;
+    search.threads = options.threads;
+    return search;
+  }
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes);
@@ -97,11 +104,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   std::vector<search::Candidate> candidates;
   for (size_t i = 0; i < meshes.size(); ++i)
     candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
-  search::SearchOptions search;
-  search.memoryLimit = target.memoryLimit;
-  search.timeLimit = options.timeLimit;
-  search.threads = options.threads;
-  auto all = search::searchAll(candidates, search);
+  auto all = search::searchAll(candidates, searchOptions());
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
     MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
@@ -125,9 +128,10 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    auto result = searchOn(search::meshesOf(target.topology, 1));
+    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes));
     std::swap(larger, target.topology);
-    if (result && result->front().found)
+    if (result && std::any_of(result->begin(), result->end(),
+                              [](const MeshResult &it) { return it.found.has_value(); }))
       return factor;
   }
   return 0;
@@ -190,9 +194,12 @@ Expected<std::string> Planner::finish(size_t best) {
     return tl::unexpected(flow.error());
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
-  PlanStory story{results, best, target, {}, {}, importSeconds};
+  PlanStory story{results, best, target, {}, {}, {}, importSeconds};
   story.known = search::knownPlans((*flow)->graph, *placement);
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
+  search::SearchOptions again = searchOptions();
+  again.pins = std::move(pins);
+  story.runnersUp = search::runnersUp(timing, again, story.reshards);
   std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);

@@ -50,6 +50,7 @@ struct SharedSource {
 struct HomeSource {
   int32_t value = -1;
   uint32_t variable = 0;
+  size_t edge = 0; ///< of the problem, to the user
   std::vector<int32_t> forms;
 };
 
@@ -68,6 +69,8 @@ struct Model {
   std::vector<SharedValue> values;
   std::vector<SharedSource> sources;
   std::vector<HomeSource> homes;
+  /// Values with one user, with the edge of the problem between it and the producer.
+  std::vector<std::pair<int32_t, size_t>> directs;
   int64_t fixedBytes = 0; ///< of sources too small to be looked at
 
   Decided decide(Timing &timing, const std::vector<uint32_t> &answer) const;
