@@ -275,7 +275,7 @@ private:
   int64_t limit(const Problem &problem) const {
     int64_t low = 0, high = 0;
     for (const Variable &v : problem.variables) {
-      const std::vector<int64_t> &bytes = v.usages[0].bytes;
+      const CostTable &bytes = v.usages[0].bytes;
       low += *std::min_element(bytes.begin(), bytes.end());
       high += bytes[static_cast<size_t>(std::min_element(v.costs.begin(), v.costs.end()) -
                                         v.costs.begin())];

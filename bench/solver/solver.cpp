@@ -148,8 +148,10 @@ static int write(const Problem &problem, const std::string &path) {
   });
   list(", \"costs\":", variables.size(),
        [&](size_t v) { return text(variables[v].costs); });
-  list(", \"usages\":", variables.size(),
-       [&](size_t v) { return text(variables[v].usages[0].bytes); });
+  list(", \"usages\":", variables.size(), [&](size_t v) {
+    const CostTable &bytes = variables[v].usages[0].bytes;
+    return text({bytes.begin(), bytes.end()});
+  });
   std::fprintf(file, "}, \"edges\": {");
   list("\"nodes\":", edges.size(),
        [&](size_t e) { return text({edges[e].first, edges[e].second}); });

@@ -9,7 +9,7 @@ using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-int64_t search::sumOfCosts(int64_t a, int64_t b) {
+static int64_t sumOfCosts(int64_t a, int64_t b) {
   return a >= forbidden || b >= forbidden ? forbidden : std::min(a + b, forbidden - 1);
 }
 
@@ -81,65 +81,72 @@ Collapsed::Collapsed(const Problem &original) {
 }
 
 namespace {
-/// Usages of one collapsed variable or edge by their moments.
-using Sums = std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>>;
+/// How often each table of bytes is in use over some time steps, for one collapsed
+/// variable or edge. `diagonal`: choices of an edge whose ends are one variable.
+struct Counted {
+  CostTable bytes;
+  size_t diagonal;
+  int64_t times = 0;
+};
+using Steps = std::pair<int64_t, int64_t>;
+using Counts = std::map<Steps, std::map<const void *, Counted>>;
 } // namespace
 
-static void addUsage(Sums &sums, const Usage &usage, size_t diagonal = 0) {
-  std::vector<int64_t> &sum = sums[{usage.begin, usage.end}];
-  size_t size = diagonal ? diagonal : usage.bytes.size();
-  sum.resize(size, 0);
-  for (size_t i = 0; i < size; ++i)
-    sum[i] = std::min(maxBytes, sum[i] + usage.bytes[diagonal ? i * diagonal + i : i]);
+/// Adds up what was counted.
+static void writeUsages(const Counts &counts, size_t choices,
+                        std::vector<Usage> &usages) {
+  for (const auto &[steps, tables] : counts) {
+    if (tables.size() == 1 && tables.begin()->second.times == 1 &&
+        tables.begin()->second.diagonal == 0) {
+      usages.push_back({steps.first, steps.second, tables.begin()->second.bytes});
+      continue;
+    }
+    std::vector<int64_t> sum(choices, 0);
+    for (const auto &[id, it] : tables)
+      for (size_t i = 0; i < choices; ++i) {
+        int64_t bytes = it.bytes[it.diagonal ? i * it.diagonal + i : i];
+        sum[i] =
+            std::min(maxBytes, sum[i] + std::min(bytes, maxBytes / it.times) * it.times);
+      }
+    usages.push_back({steps.first, steps.second, std::move(sum)});
+  }
 }
 
-/// Per variable whether its moments are kept: that of the first two copies of a class, of
-/// the last, and of what is in none.
-static std::vector<bool> keptCopies(const Problem &problem) {
-  std::vector<bool> kept(problem.variables.size(), true);
-  for (const Class &tied : problem.classes)
-    for (size_t c = 2; c + 1 < tied.copies.size(); ++c)
-      for (uint32_t v : tied.copies[c])
-        kept[v] = false;
-  return kept;
-}
-
-Problem Collapsed::withMemory(const Problem &original) const {
+Problem Collapsed::withMemory(const Problem &original,
+                              const std::vector<int64_t> &moments) const {
   Problem result = problem;
   result.memoryLimit = original.memoryLimit;
-  std::vector<bool> kept = keptCopies(original);
-  int64_t end = 0;
-  for (const Variable &it : original.variables)
-    for (const Usage &usage : it.usages)
-      end = std::max(end, usage.end);
-  std::vector<Sums> ofVariables(problem.variables.size()), ofEdges(problem.edges.size());
-  auto counts = [&](const Usage &usage, uint32_t v) {
-    return kept[v] || (usage.begin == 0 && usage.end == end);
+  std::vector<Counts> ofVariables(problem.variables.size()),
+      ofEdges(problem.edges.size());
+  auto stepOf = [&](int64_t moment) {
+    return std::lower_bound(moments.begin(), moments.end(), moment) - moments.begin();
+  };
+  auto count = [&](Counts &counts, const Usage &usage, size_t diagonal = 0) {
+    Steps steps{stepOf(usage.begin), stepOf(usage.end)};
+    if (steps.first == steps.second)
+      return;
+    Counted &counted = counts[steps][usage.bytes.id()];
+    counted.bytes = usage.bytes;
+    counted.diagonal = diagonal;
+    ++counted.times;
   };
   for (size_t v = 0; v < original.variables.size(); ++v)
     for (const Usage &usage : original.variables[v].usages)
-      if (counts(usage, static_cast<uint32_t>(v)))
-        addUsage(ofVariables[variable[v]], usage);
-  for (size_t e = 0; e < original.edges.size(); ++e) {
-    const Edge &edge = original.edges[e];
-    for (const Usage &usage : edge.usages) {
-      if (!counts(usage, edge.first))
-        continue;
+      count(ofVariables[variable[v]], usage);
+  for (size_t e = 0; e < original.edges.size(); ++e)
+    for (const Usage &usage : original.edges[e].usages) {
+      uint32_t first = original.edges[e].first;
       if (places[e] >= 0)
-        addUsage(ofEdges[static_cast<size_t>(places[e])], usage);
+        count(ofEdges[static_cast<size_t>(places[e])], usage);
       else
-        addUsage(ofVariables[variable[edge.first]], usage,
-                 original.variables[edge.first].costs.size());
+        count(ofVariables[variable[first]], usage,
+              original.variables[first].costs.size());
     }
-  }
-  auto write = [](const Sums &sums, std::vector<Usage> &usages) {
-    for (const auto &[moments, bytes] : sums)
-      usages.push_back({moments.first, moments.second, bytes});
-  };
   for (size_t v = 0; v < ofVariables.size(); ++v)
-    write(ofVariables[v], result.variables[v].usages);
+    writeUsages(ofVariables[v], result.variables[v].costs.size(),
+                result.variables[v].usages);
   for (size_t e = 0; e < ofEdges.size(); ++e)
-    write(ofEdges[e], result.edges[e].usages);
+    writeUsages(ofEdges[e], result.edges[e].costs.size(), result.edges[e].usages);
   return result;
 }
 
@@ -148,18 +155,4 @@ std::vector<uint32_t> Collapsed::expand(const std::vector<uint32_t> &choices) co
   for (size_t v = 0; v < all.size(); ++v)
     all[v] = choices[variable[v]];
   return all;
-}
-
-void Collapsed::add(Problem &into, const Edge &edge, size_t number,
-                    const std::vector<int64_t> &costs) const {
-  if (places[number] < 0) {
-    std::vector<int64_t> &sum = into.variables[variable[edge.first]].costs;
-    for (size_t c = 0; c < sum.size(); ++c)
-      sum[c] = sumOfCosts(sum[c], costs[c * sum.size() + c]);
-    return;
-  }
-  std::vector<int64_t> &sum =
-      into.edges[static_cast<size_t>(places[number])].costs.edit();
-  for (size_t i = 0; i < sum.size(); ++i)
-    sum[i] = sumOfCosts(sum[i], costs[i]);
 }

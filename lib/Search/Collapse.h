@@ -17,20 +17,14 @@ struct Collapsed {
   std::vector<int64_t> places;
 
   explicit Collapsed(const solver::Problem &original);
-  /// The problem with memory: what is in use all the time, of all copies; what is in use
-  /// for a while, of the first two copies and the last. Between them every copy's moments
-  /// are like the second's, so that an answer that fits there fits; as rows are only left
-  /// out, bounds hold in any case.
-  solver::Problem withMemory(const solver::Problem &original) const;
+  /// The problem with the memory that is in use at some moments of the original
+  /// (ascending), one time step each. As rows are only left out, bounds hold for the
+  /// original; whether an answer fits there has to be seen.
+  solver::Problem withMemory(const solver::Problem &original,
+                             const std::vector<int64_t> &moments) const;
   /// The answer of the original that an answer stands for.
   std::vector<uint32_t> expand(const std::vector<uint32_t> &choices) const;
-  /// Adds costs of an edge of the original to `into`, a copy of `problem`.
-  void add(solver::Problem &into, const solver::Edge &edge, size_t number,
-           const std::vector<int64_t> &costs) const;
 };
-
-/// The sum of two costs, forbidden if one is.
-int64_t sumOfCosts(int64_t a, int64_t b);
 
 } // namespace partita::search
 

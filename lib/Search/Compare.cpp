@@ -72,35 +72,45 @@ static void addBatchSeeds(const FlowGraph &graph, const AxisList &axes,
   }
 }
 
-static KnownPlan priced(Timing &timing, std::string name,
-                        std::vector<Strategy> strategies) {
-  Decided plan{std::move(strategies), {}};
+static KnownPlan priced(Timing &timing, std::string name, const Decided &plan) {
   return {std::move(name), evaluate(timing, plan).total(),
           memoryOf(timing, plan, 0).peak()};
 }
 
-/// Every weight is gathered from all devices before it is read, one after the other.
-static KnownPlan fullySharded(const Timing &timing, const KnownPlan &dataParallel) {
-  const FlowGraph &graph = timing.graph;
-  KnownPlan plan = dataParallel;
-  plan.name = "fully sharded";
-  int64_t ranks = graph.mesh.numRanks(), whole = 0, largest = 0;
+/// A layout split over all axes of the mesh, along the first dim that has as many rows.
+static std::optional<Layout> inAllParts(const Mesh &mesh, const Layout &layout) {
+  for (size_t d = 0; d < layout.dims.size(); ++d) {
+    Layout parts = layout;
+    if (parts.dims[d].factors.size() != 1 || parts.dims[d].size() % mesh.numRanks() != 0)
+      continue;
+    DimFactor &factor = parts.dims[d].factors[0];
+    factor.padded = factor.size;
+    factor.axes = canonical(mesh.all());
+    return parts.canonicalized();
+  }
+  return std::nullopt;
+}
+
+/// Of every weight with one user that reads it whole each device keeps a part; the weight
+/// is gathered before its user runs.
+static Decided fullySharded(const FlowGraph &graph, std::vector<Strategy> strategies) {
+  Decided plan{std::move(strategies), {}};
   for (const FlowOp &op : graph.ops) {
     if (op.kind != FlowKind::Source)
       continue;
     const FlowValue &value = graph.values[static_cast<size_t>(op.results[0])];
-    int64_t bytes = value.bytes();
-    if (value.uses.empty() || bytes < ranks * 64)
+    Layout whole = Layout::replicated(value.shape);
+    if (value.uses.size() != 1 || value.bytes() < ModelOptions().leastGathered)
       continue;
-    whole += bytes;
-    largest = std::max(largest, bytes);
-    plan.time +=
-        picosOf(priceCollective(timing.placement.topology(),
-                                timing.placement.span(graph.mesh.all()),
-                                Collective::AllGather, static_cast<double>(bytes))
-                    .price.seconds);
+    const FlowUse &use = value.uses[0];
+    OperandForm form = operandForm(graph.ops[static_cast<size_t>(use.op)].rule,
+                                   plan.strategies[static_cast<size_t>(use.op)],
+                                   static_cast<size_t>(use.operand));
+    auto parts = inAllParts(graph.mesh, whole);
+    if (parts && !form.window && form.layout == whole)
+      plan.servings[op.results[0]] = {{*parts, -1, {}, std::nullopt},
+                                      {whole, 0, value.uses, std::nullopt}};
   }
-  plan.memory += whole / ranks + largest - whole;
   return plan;
 }
 
@@ -108,8 +118,9 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
   Timing timing(graph, placement);
   std::vector<KnownPlan> plans;
   if (auto decision = decide(graph, ShardMode::DataParallel, {})) {
-    plans.push_back(priced(timing, "data-parallel", std::move(decision->strategies)));
-    plans.push_back(fullySharded(timing, plans[0]));
+    plans.push_back(priced(timing, "data-parallel", {decision->strategies, {}}));
+    plans.push_back(priced(timing, "fully sharded",
+                           fullySharded(graph, std::move(decision->strategies))));
   }
   AxisList all;
   for (const AxisRef &axis : graph.mesh.all())
@@ -123,22 +134,21 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
   addBatchSeeds(graph, {all.begin(), all.end() - 1}, seeds);
   if (auto spread = propagate(graph, seeds))
     plans.push_back(
-        priced(timing, "Megatron-like", strategiesOf(graph, spread->axes, seeds)));
+        priced(timing, "Megatron-like", {strategiesOf(graph, spread->axes, seeds), {}}));
   return plans;
 }
 
 std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &plan,
-                                               size_t count) {
+                                               size_t count, int32_t only) {
   const FlowGraph &graph = timing.graph;
   std::map<std::tuple<int32_t, int32_t, int64_t>, Reshard> all;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const FlowValue &value = graph.values[v];
     auto number = static_cast<int32_t>(v);
-    if (value.producer < 0 || value.uses.empty())
+    if (value.producer < 0 || value.uses.empty() || (only >= 0 && number != only))
       continue;
     auto producer = static_cast<size_t>(value.producer);
-    if (graph.ops[producer].kind == FlowKind::Source)
-      continue;
+    bool isSource = graph.ops[producer].kind == FlowKind::Source;
     auto given = plan.servings.find(number);
     auto served = given != plan.servings.end()
                       ? given->second
@@ -147,6 +157,8 @@ std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &pl
                                    static_cast<size_t>(value.result))
                           .canonicalized();
     for (const ServedLayout &entry : served) {
+      if (isSource && entry.from < 0)
+        continue;
       const Layout &at =
           entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
       int32_t from = timing.forms.add(at);
@@ -167,8 +179,12 @@ std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &pl
         if (auto steps = planReshard(graph.mesh, at, entry.layout, graph.reshard))
           bound = steps->lowerBoundElements * value.elementBytes;
       place->second = {value.name,
+                       graph.ops[producer].name,
                        at.str(graph.mesh),
                        (entry.halo ? "windows of " : "") + entry.layout.str(graph.mesh),
+                       from,
+                       to,
+                       number,
                        way.time,
                        way.receivedBytes,
                        bound,

@@ -22,6 +22,8 @@ public:
               : model.choices[op]->strategies[choiceOf(static_cast<int32_t>(op))]);
     for (const SharedValue &value : model.values)
       serveShared(value);
+    for (const HomeSource &home : model.homes)
+      serveHome(home);
     for (size_t v = 0; v < graph.values.size(); ++v)
       serveDirect(static_cast<int32_t>(v));
     for (size_t op = 0; op < graph.ops.size(); ++op)
@@ -119,9 +121,22 @@ private:
         bestServiceOfOp(timing, producedForm(value), forms, value.elementBytes).entries);
   }
 
+  /// Kept in one layout, converted to what the user wants.
+  void serveHome(const HomeSource &home) {
+    const FlowValue &value = graph.values[static_cast<size_t>(home.value)];
+    int32_t kept = home.forms[answer[home.variable]], wanted = wantedForm(value.uses[0]);
+    if (kept == wanted)
+      return;
+    plan.servings[home.value] = {
+        {timing.forms[kept].layout, -1, {}, std::nullopt},
+        {timing.forms[wanted].layout, 0, value.uses, std::nullopt}};
+  }
+
   /// For explanations: the layout in which a source is read, if it is one.
   void settleSource(size_t op) {
     const FlowOp &it = graph.ops[op];
+    if (plan.servings.count(it.results[0]))
+      return;
     auto served = serveUses(graph, plan.strategies, it.results[0]);
     if (served.size() == 1 && served[0].layout.partial.empty())
       plan.strategies[op] =

@@ -101,10 +101,12 @@ private:
 class Tier {
 public:
   Tier(const FlowGraph &graph, Model &model, const Sequence &sequence)
-      : graph(graph), model(model), sequence(sequence),
-        sharedOf(graph.values.size(), -1) {
+      : graph(graph), model(model), sequence(sequence), sharedOf(graph.values.size(), -1),
+        homeOf(graph.values.size(), -1) {
     for (size_t i = 0; i < model.values.size(); ++i)
       sharedOf[static_cast<size_t>(model.values[i].value)] = static_cast<int32_t>(i);
+    for (const HomeSource &home : model.homes)
+      homeOf[static_cast<size_t>(home.value)] = home.variable;
   }
 
   void tie(Sequence::Run run, size_t period) {
@@ -117,6 +119,8 @@ public:
       const FlowOp &first = graph.ops[static_cast<size_t>(at(run, period, 0, k))];
       for (size_t r = 0; r < first.results.size(); ++r)
         tieResults(run, period, k, r);
+      for (size_t o = 0; o < first.operands.size(); ++o)
+        tieHomes(run, period, k, o);
     }
   }
 
@@ -150,6 +154,19 @@ private:
     add(same);
   }
 
+  /// Copies that have equal choices keep their sources in the same forms.
+  void tieHomes(Sequence::Run run, size_t period, size_t k, size_t operand) {
+    std::vector<uint32_t> same;
+    for (size_t c = 0; c < run.length / period + 1; ++c) {
+      const FlowOp &op = graph.ops[static_cast<size_t>(at(run, period, c, k))];
+      int64_t home = homeOf[static_cast<size_t>(op.operands[operand])];
+      if (home < 0)
+        return;
+      same.push_back(static_cast<uint32_t>(home));
+    }
+    add(same);
+  }
+
   void add(const std::vector<uint32_t> &same) {
     if (same.size() < 2)
       return;
@@ -163,6 +180,7 @@ private:
   Model &model;
   const Sequence &sequence;
   std::vector<int32_t> sharedOf; ///< per value its place in model.values, or -1
+  std::vector<int64_t> homeOf;   ///< per value the variable of its home, or -1
 };
 } // namespace
 

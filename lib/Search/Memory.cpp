@@ -36,8 +36,7 @@ private:
                       : serveUses(graph, plan.strategies, number);
     if (producer.kind == FlowKind::Source) {
       for (const ServedLayout &entry : served)
-        lives.push_back(
-            {number, true, entry.layout.localElements() * value.elementBytes, 0, end});
+        addReading(number, entry);
       return;
     }
     Layout produced =
@@ -64,6 +63,24 @@ private:
     if (converted || !timing.isInternal(number))
       lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
                        lastProduced});
+  }
+
+  /// What a source is kept in is there always; what is gathered of it from the moment
+  /// before its first user runs to the last.
+  void addReading(int32_t number, const ServedLayout &entry) {
+    int64_t bytes = entry.layout.localElements() *
+                    graph.values[static_cast<size_t>(number)].elementBytes;
+    if (entry.from < 0) {
+      lives.push_back({number, true, bytes, 0, end});
+      return;
+    }
+    int64_t first = end, last = 0;
+    for (const FlowUse &use : entry.uses) {
+      first = std::min(first, std::max<int64_t>(1, Timing::runsAt(use.op)) - 1);
+      last = std::max(last, timing.doneAt(use.op));
+    }
+    if (first < last)
+      lives.push_back({number, false, bytes, first, last});
   }
 
   Timing &timing;

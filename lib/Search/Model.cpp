@@ -9,14 +9,11 @@
 using namespace partita;
 using namespace partita::search;
 
-/// Sources of fewer bytes are counted whole, however they are read.
-static constexpr int64_t smallSource = 4096;
-
 namespace {
 class Builder {
 public:
   Builder(Timing &timing, const ModelOptions &options)
-      : timing(timing), graph(timing.graph), tables(timing, options),
+      : timing(timing), options(options), graph(timing.graph), tables(timing, options),
         memory(options.memoryLimit.has_value()), end(timing.moments()) {
     model.problem.memoryLimit = options.memoryLimit;
   }
@@ -45,7 +42,7 @@ private:
     if (!costs.empty())
       model.problem.edges.push_back({first, second, costs, {}});
   }
-  void use(uint32_t variable, int64_t from, int64_t to, std::vector<int64_t> bytes) {
+  void use(uint32_t variable, int64_t from, int64_t to, solver::CostTable bytes) {
     if (memory && from < to)
       model.problem.variables[variable].usages.push_back({from, to, std::move(bytes)});
   }
@@ -86,6 +83,7 @@ private:
     const FlowValue &value = graph.values[static_cast<size_t>(number)];
     const DirectTable &table = tables.direct(number, producer, user.second);
     addEdge(variableOf(value.producer), variableOf(user.first), table.costs);
+    model.directs.emplace_back(number, model.problem.edges.size() - 1);
     if (!memory)
       return;
     auto &usages = model.problem.edges.back().usages;
@@ -121,7 +119,7 @@ private:
                  const std::vector<std::pair<int32_t, End>> &users) {
     if (!memory)
       return;
-    if (value.bytes() < smallSource) {
+    if (value.bytes() < options.smallSource) {
       model.fixedBytes += value.bytes();
       return;
     }
@@ -129,6 +127,8 @@ private:
       const Layout &layout = timing.forms[form].layout;
       return layout.localElements() * value.elementBytes;
     };
+    if (users.size() == 1 && canGather(value, users[0]))
+      return addHome(number, value, users[0]);
     if (users.size() == 1) {
       std::vector<int64_t> bytes;
       for (size_t choice = 0; choice < users[0].second.choices->size(); ++choice) {
@@ -136,7 +136,7 @@ private:
         for (int32_t form : wantedBy(users[0].second, choice))
           bytes.back() += bytesOf(form);
       }
-      return use(variableOf(users[0].first), 0, end, std::move(bytes));
+      return use(variableOf(users[0].first), 0, end, pool.add(std::move(bytes)));
     }
     SharedSource shared{number, {}, {}};
     for (const auto &[op, user] : users)
@@ -148,11 +148,33 @@ private:
     for (int32_t form : shared.forms) {
       uint32_t copy = addVariable({0, 0});
       shared.copies.push_back(copy);
-      use(copy, 0, end, {0, bytesOf(form)});
+      use(copy, 0, end, pool.add({0, bytesOf(form)}));
       for (const auto &[op, user] : users)
         addWish(copy, variableOf(op), user, form);
     }
     model.sources.push_back(std::move(shared));
+  }
+
+  /// A view reads under another name for as long as its own users do.
+  bool canGather(const FlowValue &value, const std::pair<int32_t, End> &user) const {
+    return value.bytes() >= options.leastGathered && user.second.places.size() == 1 &&
+           !timing.isView(user.first) &&
+           graph.ops[static_cast<size_t>(user.first)].kind == FlowKind::Compute;
+  }
+
+  void addHome(int32_t number, const FlowValue &value,
+               const std::pair<int32_t, End> &user) {
+    const HomeTable &table = tables.home(user.second, value.elementBytes);
+    HomeSource home{number, addVariable(std::vector<int64_t>(table.forms.size(), 0)),
+                    model.problem.edges.size(), table.forms};
+    use(home.variable, 0, end, table.kept);
+    addEdge(home.variable, variableOf(user.first), table.costs);
+    auto &usages = model.problem.edges.back().usages;
+    int64_t runs = Timing::runsAt(user.first);
+    if (runs > 0)
+      usages.push_back({runs - 1, runs, table.converting});
+    usages.push_back({runs, runs + 1, table.gathered});
+    model.homes.push_back(std::move(home));
   }
 
   /// A user that wants the form of a source needs it.
@@ -171,6 +193,7 @@ private:
   }
 
   Timing &timing;
+  const ModelOptions &options;
   const FlowGraph &graph;
   Tables tables;
   solver::TablePool pool;

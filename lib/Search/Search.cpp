@@ -6,7 +6,12 @@
 #include "partita/Solver/Solve.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <thread>
 
 using namespace partita;
 using namespace partita::search;
@@ -27,17 +32,17 @@ static int64_t weighed(const solver::Usage &usage, size_t entry) {
   return usage.bytes[entry] * std::min<int64_t>(usage.end - usage.begin, 64);
 }
 
-/// A plan of little memory, whatever it takes: its bytes say what is in the way where
-/// nothing fits.
-static std::optional<MemoryUse> leastMemory(Timing &timing, Model model,
-                                            const SearchOptions &options) {
-  solver::Problem &problem = model.problem;
+/// The bytes of a problem as its costs: an answer of little memory, whatever it takes.
+static solver::Problem weighedByMemory(solver::Problem problem) {
   problem.memoryLimit.reset();
   for (solver::Variable &variable : problem.variables) {
-    std::fill(variable.costs.begin(), variable.costs.end(), 0);
-    for (const solver::Usage &usage : variable.usages)
-      for (size_t c = 0; c < variable.costs.size(); ++c)
-        variable.costs[c] += weighed(usage, c);
+    for (size_t c = 0; c < variable.costs.size(); ++c) {
+      int64_t bytes = 0;
+      for (const solver::Usage &usage : variable.usages)
+        bytes += weighed(usage, c);
+      variable.costs[c] =
+          variable.costs[c] == solver::forbidden ? solver::forbidden : bytes;
+    }
     variable.usages.clear();
   }
   solver::TablePool pool;
@@ -52,62 +57,211 @@ static std::optional<MemoryUse> leastMemory(Timing &timing, Model model,
     edge.costs = pool.add(std::move(bytes));
     edge.usages.clear();
   }
-  solver::SolveOptions solve;
-  solve.timeLimit = options.timeLimit / 4;
-  solve.workLimit = options.workLimit;
-  auto solution = solver::solve(problem, solve);
-  if (!solution || solution->choices.empty())
-    return std::nullopt;
-  return memoryOf(timing, model.decide(timing, solution->choices));
+  return problem;
 }
 
-tl::expected<Found, NotFound> search::search(const FlowGraph &graph,
-                                             const Placement &placement,
-                                             const SearchOptions &options) {
-  auto begin = std::chrono::steady_clock::now();
-  auto fail = [](std::string message) {
-    return tl::unexpected(NotFound{std::move(message), true, 0, std::nullopt});
-  };
-  Timing timing(graph, placement);
-  auto model = buildModel(timing, {options.memoryLimit, options.pins});
-  if (!model)
-    return fail(model.error().message);
+using Result = tl::expected<Found, NotFound>;
+
+static Result fail(NotFound reason) { return tl::unexpected(std::move(reason)); }
+
+namespace {
+/// The search of one candidate, in two parts.
+class Task {
+public:
+  Task(const Candidate &candidate, const SearchOptions &options)
+      : candidate(candidate), options(options),
+        timing(candidate.graph, candidate.placement) {}
+
+  /// Builds the problem and solves it without memory. A result if that is the end.
+  std::optional<Result> begin();
+  Picos lowerBound() const { return static_cast<Picos>(rounds->lowerBound()); }
+  /// Plans that take `upper` or longer are left out. Unless it is the last try, another
+  /// may go on.
+  Result solve(std::optional<Picos> upper, double timeLimit, bool isLast);
+  /// A plan of little memory.
+  std::optional<MemoryUse> leastMemory();
+
+private:
+  const Candidate &candidate;
+  const SearchOptions &options;
+  Timing timing;
+  Model model;
+  std::optional<MemoryRounds> rounds;
   Found found;
+};
+} // namespace
+
+std::optional<Result> Task::begin() {
+  auto start = std::chrono::steady_clock::now();
+  ModelOptions space = options.model;
+  space.memoryLimit = options.memoryLimit;
+  space.pins = candidate.pins;
+  auto built = buildModel(timing, space);
+  if (!built)
+    return fail({built.error().message, true, 0, false, std::nullopt});
+  model = std::move(*built);
   if (options.tieLayers)
-    found.tiedLayers = tieLayers(graph, *model);
-  found.variables = model->problem.variables.size();
-  found.edges = model->problem.edges.size();
-  found.buildSeconds = secondsSince(begin);
-  begin = std::chrono::steady_clock::now();
+    found.tiedLayers = tieLayers(candidate.graph, model);
+  found.variables = model.problem.variables.size();
+  found.edges = model.problem.edges.size();
+  found.buildSeconds = secondsSince(start);
+  if (options.memoryLimit && model.fixedBytes >= *options.memoryLimit)
+    return fail({"infeasible: small weights that every device holds take " +
+                     std::to_string(model.fixedBytes) + " bytes, the limit is " +
+                     std::to_string(*options.memoryLimit),
+                 true, 0, false, std::nullopt});
+  start = std::chrono::steady_clock::now();
   solver::SolveOptions solve;
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
-  if (options.memoryLimit && model->fixedBytes >= *options.memoryLimit) {
-    NotFound reason{"infeasible: small weights that every device holds take " +
-                        std::to_string(model->fixedBytes) + " bytes, the limit is " +
-                        std::to_string(*options.memoryLimit),
-                    true, 0, std::nullopt};
-    reason.least = leastMemory(timing, std::move(*model), options);
-    return tl::unexpected(std::move(reason));
-  }
-  int64_t needed = 0;
-  auto solution = solveUnderMemory(model->problem, solve, needed);
+  rounds.emplace(model.problem, solve);
+  if (auto ok = rounds->relax(); !ok)
+    return fail({ok.error().message, true, 0, false, std::nullopt});
+  found.solveSeconds = secondsSince(start);
+  return std::nullopt;
+}
+
+std::optional<MemoryUse> Task::leastMemory() {
+  solver::Problem weighed = weighedByMemory(model.problem);
+  Collapsed collapsed(weighed);
+  solver::SolveOptions solve;
+  solve.timeLimit = std::min(2.0, options.timeLimit / 4);
+  solve.workLimit = options.workLimit;
+  auto solution = solver::solve(collapsed.problem, solve);
+  if (!solution || solution->choices.empty())
+    return std::nullopt;
+  return memoryOf(timing, model.decide(timing, collapsed.expand(solution->choices)));
+}
+
+Result Task::solve(std::optional<Picos> upper, double timeLimit, bool isLast) {
+  auto start = std::chrono::steady_clock::now();
+  auto solution = rounds->run(timeLimit, upper, isLast);
   if (!solution)
-    return fail(solution.error().message);
+    return fail({solution.error().message, true, 0, false, std::nullopt});
+  found.solveSeconds += secondsSince(start);
   if (solution->choices.empty()) {
-    NotFound reason{solution->reason, solution->status == solver::Status::Infeasible,
-                    static_cast<Picos>(solution->lowerBound), std::nullopt};
-    if (options.memoryLimit)
-      reason.least = leastMemory(timing, std::move(*model), options);
-    return tl::unexpected(std::move(reason));
+    bool proved = solution->status == solver::Status::Infeasible;
+    bool isSlower = proved && upper;
+    return fail({isSlower ? "no plan is faster than the best on another mesh"
+                          : std::move(solution->reason),
+                 proved, static_cast<Picos>(solution->lowerBound), isSlower,
+                 std::nullopt});
   }
-  found.solveSeconds = secondsSince(begin);
-  found.plan = model->decide(timing, solution->choices);
+  found.plan = model.decide(timing, solution->choices);
   found.cost = evaluate(timing, found.plan);
   found.lowerBound = static_cast<Picos>(solution->lowerBound);
   found.proved = solution->status == solver::Status::Optimal &&
                  found.cost.total() == found.lowerBound;
   found.memory = memoryOf(timing, found.plan);
   return found;
+}
+
+namespace {
+/// All candidates, on several threads.
+class Candidates {
+public:
+  Candidates(const std::vector<Candidate> &candidates, const SearchOptions &options)
+      : options(options), results(candidates.size(), fail({})) {
+    // The threads are for the candidates, if there are several.
+    if (candidates.size() > 1)
+      this->options.threads = 1;
+    threads = std::min(static_cast<size_t>(options.threads), candidates.size());
+    for (const Candidate &candidate : candidates)
+      tasks.push_back(std::make_unique<Task>(candidate, this->options));
+  }
+
+  std::vector<Result> run() {
+    std::vector<size_t> order(tasks.size());
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::vector<char> ended(tasks.size(), false);
+    onThreads(order, [&](size_t i) {
+      if (auto result = tasks[i]->begin()) {
+        results[i] = std::move(*result);
+        ended[i] = true;
+      }
+    });
+    auto byBound = [&] {
+      std::erase_if(order, [&](size_t i) { return ended[i]; });
+      std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return std::pair(tasks[a]->lowerBound(), a) <
+               std::pair(tasks[b]->lowerBound(), b);
+      });
+    };
+    byBound();
+    if (order.size() > 1) {
+      onThreads(order, [&](size_t i) {
+        solve(i, std::min(quick, options.timeLimit), false);
+        const Result &result = results[i];
+        ended[i] = result ? result->proved : result.error().proved;
+      });
+      byBound();
+    }
+    onThreads(order, [&](size_t i) { solve(i, options.timeLimit, true); });
+    if (fastest == none)
+      explainMemory();
+    return std::move(results);
+  }
+
+private:
+  static constexpr Picos none = std::numeric_limits<Picos>::max();
+  /// Seconds after which a candidate has to wait until the others had their turn.
+  static constexpr double quick = 1;
+
+  void solve(size_t i, double timeLimit, bool isLast) {
+    std::optional<Picos> upper;
+    if (Picos now = fastest; now != none)
+      upper = now + 1;
+    Result result = tasks[i]->solve(upper, timeLimit, isLast);
+    // A plan that is not the fastest is still worth telling.
+    bool isWorse = results[i] && !result;
+    if (isWorse) {
+      results[i]->lowerBound =
+          std::max(results[i]->lowerBound, result.error().lowerBound);
+      return;
+    }
+    results[i] = std::move(result);
+    if (!results[i])
+      return;
+    Picos now = fastest, mine = results[i]->cost.total();
+    while (mine < now && !fastest.compare_exchange_weak(now, mine))
+      ;
+  }
+
+  void explainMemory() {
+    for (size_t i = 0; options.memoryLimit && i < tasks.size(); ++i)
+      results[i].error().least = tasks[i]->leastMemory();
+  }
+
+  template <typename Fn> void onThreads(const std::vector<size_t> &order, Fn fn) {
+    std::atomic<size_t> next{0};
+    auto work = [&] {
+      for (size_t i; (i = next++) < order.size();)
+        fn(order[i]);
+    };
+    std::vector<std::thread> others;
+    for (size_t t = 1; t < threads; ++t)
+      others.emplace_back(work);
+    work();
+    for (std::thread &other : others)
+      other.join();
+  }
+
+  SearchOptions options;
+  size_t threads = 1;
+  std::vector<std::unique_ptr<Task>> tasks;
+  std::vector<Result> results;
+  std::atomic<Picos> fastest{none};
+};
+} // namespace
+
+std::vector<Result> search::searchAll(const std::vector<Candidate> &candidates,
+                                      const SearchOptions &options) {
+  return Candidates(candidates, options).run();
+}
+
+Result search::search(const FlowGraph &graph, const Placement &placement,
+                      const SearchOptions &options) {
+  std::vector<Result> results = searchAll({{graph, placement, options.pins}}, options);
+  return std::move(results[0]);
 }

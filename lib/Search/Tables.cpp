@@ -84,15 +84,18 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
       entries.push_back(entry);
     }
   DirectTable table;
-  std::vector<int64_t> costs;
+  std::vector<int64_t> costs, making, converting, waiting;
   for (size_t row : rows.of)
     for (size_t column : columns.of) {
       const Entry &entry = entries[row * columns.keys.size() + column];
       costs.push_back(entry.cost);
-      table.making.push_back(entry.making);
-      table.converting.push_back(entry.converting);
-      table.waiting.push_back(entry.waiting);
+      making.push_back(entry.making);
+      converting.push_back(entry.converting);
+      waiting.push_back(entry.waiting);
     }
+  table.making = std::move(making);
+  table.converting = std::move(converting);
+  table.waiting = std::move(waiting);
   table.costs = solver::CostTable(std::move(costs));
   return table;
 }
@@ -228,12 +231,56 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
   table.producer = solver::CostTable(std::move(costs));
   for (const End &user : users)
     table.users.push_back(userTable(*states, user));
+  std::vector<int64_t> making, everything;
   for (const ValueState &state : *states) {
-    table.making.push_back(timing.localBytes(state.produced, width));
-    table.all.push_back(table.making.back());
+    making.push_back(timing.localBytes(state.produced, width));
+    everything.push_back(making.back());
     for (int32_t form : state.copies)
-      table.all.back() += timing.localBytes(form, width);
+      everything.back() += timing.localBytes(form, width);
   }
+  table.making = std::move(making);
+  table.all = std::move(everything);
   table.states = std::move(states);
+  return table;
+}
+
+const HomeTable &Tables::home(const End &user, int64_t elementBytes) {
+  auto [place, added] = homes.try_emplace({user, elementBytes}, HomeTable{});
+  if (added)
+    place->second = makeHome(user, elementBytes);
+  return place->second;
+}
+
+/// The forms are those in which the user would read the source: whatever it is kept in,
+/// some strategy wants it so. Only what is smaller is converted; a form with partial
+/// axes, or a buffer of windows, is read as it is.
+HomeTable Tables::makeHome(const End &user, int64_t elementBytes) {
+  HomeTable table;
+  std::vector<int32_t> wanted;
+  for (size_t choice = 0; choice < user.choices->size(); ++choice) {
+    wanted.push_back(wantedBy(user, choice).front());
+    addOnce(table.forms, wanted.back());
+  }
+  auto isPlain = [&](int32_t form) {
+    return !timing.forms[form].halo && timing.forms[form].layout.partial.empty();
+  };
+  std::vector<int64_t> costs, kept, converting, gathered;
+  for (int32_t home : table.forms) {
+    int64_t own = timing.forms[home].layout.localElements() * elementBytes;
+    kept.push_back(own);
+    for (int32_t form : wanted) {
+      Conversion way{home == form, 0, 0, own};
+      int64_t bytes = timing.localBytes(form, elementBytes);
+      if (home != form && isPlain(home) && isPlain(form) && own < bytes)
+        way = timing.convert(home, form, elementBytes);
+      costs.push_back(way.possible ? way.time : solver::forbidden);
+      converting.push_back(home == form ? 0 : std::max(bytes, way.peakBytes - own));
+      gathered.push_back(home == form ? 0 : bytes);
+    }
+  }
+  table.costs = std::move(costs);
+  table.kept = std::move(kept);
+  table.converting = std::move(converting);
+  table.gathered = std::move(gathered);
   return table;
 }

@@ -19,7 +19,7 @@ struct End {
 struct DirectTable {
   solver::CostTable costs; ///< [producer choice][user choice]
   /// Bytes alive while it is made, while it is converted, and until it is used.
-  std::vector<int64_t> making, converting, waiting;
+  solver::CostTable making, converting, waiting;
 };
 
 /// A value between its producer and several users.
@@ -29,7 +29,15 @@ struct SharedTable {
   solver::CostTable producer;           ///< [producer choice][state]: allowed or not
   std::vector<solver::CostTable> users; ///< per user [state][user choice]: the same
   /// Bytes per state as the value is made, and of it and all its copies.
-  std::vector<int64_t> making, all;
+  solver::CostTable making, all;
+};
+
+/// A source between the forms in which it may be kept and its only user.
+struct HomeTable {
+  std::vector<int32_t> forms;
+  solver::CostTable costs;                ///< [form][user choice]
+  solver::CostTable kept;                 ///< bytes per form
+  solver::CostTable converting, gathered; ///< bytes beside the kept ones, per pair
 };
 
 /// Builds each table once.
@@ -41,14 +49,18 @@ public:
   const DirectTable &direct(int32_t value, const End &producer, const End &user);
   const SharedTable &shared(int32_t value, const End &producer,
                             const std::vector<End> &users);
+  const HomeTable &home(const End &user, int64_t elementBytes);
 
 private:
   DirectTable makeDirect(int32_t value, const End &producer, const End &user);
   SharedTable makeShared(int32_t value, const End &producer,
                          const std::vector<End> &users);
 
+  HomeTable makeHome(const End &user, int64_t elementBytes);
+
   Timing &timing;
   const ModelOptions &options;
+  std::map<std::pair<End, int64_t>, HomeTable> homes;
   /// With the bytes of an element, and whether the value is internal.
   std::map<std::tuple<End, std::vector<End>, int64_t, int>, DirectTable> directs;
   std::map<std::tuple<End, std::vector<End>, int64_t>, SharedTable> shareds;

@@ -1,219 +1,150 @@
-//===- UnderMemory.cpp - Large problems under a memory limit --------------===//
+//===- UnderMemory.cpp - Problems under a memory limit --------------------===//
 #include "UnderMemory.h"
 
-#include "Collapse.h"
-
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
 using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-/// Problems of fewer variables are the solver's from the beginning.
-static constexpr size_t smallProblem = 250;
-/// Gap that is left alone on large problems, as a fraction.
-static constexpr double closeEnough = 1e-3;
-static constexpr int mostPrices = 24;
+/// An answer this close to its bound, as a fraction, is taken after about a second.
+static constexpr SolveOptions::Enough soonEnough{0.01, 400'000};
+/// Of the time, what rounds may take before the solver gets all moments at once.
+static constexpr double shareOfRounds = 0.7;
+static constexpr int mostRounds = 64;
 
-static double gapOf(const Solution &solution) {
-  return static_cast<double>(solution.cost - solution.lowerBound) /
-         std::max(1.0, static_cast<double>(solution.cost));
-}
+MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options)
+    : problem(problem), options(options), collapsed(problem) {}
 
-namespace {
-class MemoryPricer {
-public:
-  MemoryPricer(const Problem &problem, const SolveOptions &options)
-      : problem(problem), options(options), limit(*problem.memoryLimit),
-        collapsed(problem), unlimited(problem), begin(std::chrono::steady_clock::now()) {
-    unlimited.memoryLimit.reset();
-  }
-
-  Expected<Solution> run(int64_t &bytesNeeded);
-
-private:
-  /// Adds to `costs`, the collapsed problem, a price of `perByte` on the bytes in use at
-  /// a moment.
-  Problem priced(Problem costs, int64_t moment, double perByte) const;
-  /// Solves it; keeps the answer if it fits, and the bound. The bytes at the peak of the
-  /// answer, or nothing if there was none.
-  std::optional<Price> step(int64_t moment, double perByte);
-  bool isDone() const {
-    double left = options.timeLimit - seconds();
-    return (!options.workLimit && left <= 0) || tries >= mostPrices ||
-           (!best.choices.empty() && gapOf(best) <= closeEnough);
-  }
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-        .count();
-  }
-
-  const Problem &problem;
-  const SolveOptions &options;
-  int64_t limit;
-  Collapsed collapsed;
-  Problem unlimited;
-  std::chrono::steady_clock::time_point begin;
-  Solution best; ///< lowerBound holds also before there is an answer
-  int tries = 0;
-};
-} // namespace
-
-static bool covers(const Usage &usage, int64_t moment) {
-  return usage.begin <= moment && moment < usage.end;
-}
-
-/// Rounded down, so that sums are no more than the exact price.
-static int64_t priceOf(int64_t bytes, double perByte) {
-  return static_cast<int64_t>(
-      std::min(std::floor(static_cast<double>(bytes) * perByte), 1e17));
-}
-
-Problem MemoryPricer::priced(Problem costs, int64_t moment, double perByte) const {
-  for (size_t v = 0; v < problem.variables.size(); ++v)
-    for (const Usage &usage : problem.variables[v].usages) {
-      if (!covers(usage, moment))
-        continue;
-      std::vector<int64_t> &sum = costs.variables[collapsed.variable[v]].costs;
-      for (size_t c = 0; c < sum.size(); ++c)
-        sum[c] = sumOfCosts(sum[c], priceOf(usage.bytes[c], perByte));
-    }
-  for (size_t e = 0; e < problem.edges.size(); ++e)
-    for (const Usage &usage : problem.edges[e].usages) {
-      if (!covers(usage, moment))
-        continue;
-      std::vector<int64_t> prices;
-      prices.reserve(usage.bytes.size());
-      for (int64_t bytes : usage.bytes)
-        prices.push_back(priceOf(bytes, perByte));
-      collapsed.add(costs, problem.edges[e], e, prices);
-    }
-  return costs;
-}
-
-std::optional<Price> MemoryPricer::step(int64_t moment, double perByte) {
-  ++tries;
+SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
-  now.timeLimit = std::max(0.5, (options.timeLimit - seconds()) / 2);
+  now.enough = soonEnough;
+  now.timeLimit = std::max(0.2, (options.timeLimit - best.seconds) * share);
   if (now.workLimit)
-    *now.workLimit /= 4;
-  const Problem &free = collapsed.problem;
-  auto solution = solve(perByte == 0 ? free : priced(free, moment, perByte), now);
+    *now.workLimit = std::max<int64_t>(
+        1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
+  return now;
+}
+
+bool MemoryRounds::isLate() const {
+  return options.workLimit ? static_cast<double>(best.work) >
+                                 shareOfRounds * static_cast<double>(*options.workLimit)
+                           : best.seconds > shareOfRounds * options.timeLimit;
+}
+
+Expected<void> MemoryRounds::round() {
+  ++rounds;
+  isOpen = false;
+  auto solution =
+      solve(moments.empty() ? collapsed.problem : collapsed.withMemory(problem, moments),
+            limits(shareOfRounds));
   if (!solution)
-    return std::nullopt;
-  auto ofLimit = static_cast<Wide>(std::ceil(static_cast<double>(limit) * perByte));
-  best.lowerBound = std::max(best.lowerBound, solution->lowerBound - ofLimit);
-  best.work += solution->work;
-  if (solution->choices.empty())
-    return std::nullopt;
-  std::vector<uint32_t> choices = collapsed.expand(solution->choices);
-  auto price = verify(unlimited, choices);
+    return tl::unexpected(solution.error());
+  last = std::move(*solution);
+  best.work += last.work;
+  best.seconds += last.seconds;
+  best.lowerBound = std::max(best.lowerBound, last.lowerBound);
+  if (last.choices.empty())
+    return {};
+  std::vector<uint32_t> choices = collapsed.expand(last.choices);
+  auto price = priceOf(problem, choices);
   if (!price)
-    return std::nullopt;
-  if (price->peakBytes <= limit && (best.choices.empty() || price->cost < best.cost)) {
+    return tl::unexpected(price.error());
+  if (!problem.memoryLimit || price->peakBytes <= *problem.memoryLimit) {
     best.choices = std::move(choices);
     best.cost = price->cost;
-    best.status = Status::Feasible;
+    return {};
   }
-  return *price;
+  isOpen = true;
+  auto place = std::lower_bound(moments.begin(), moments.end(), price->peakTime);
+  moments.insert(place, price->peakTime);
+  return {};
 }
 
-Expected<Solution> MemoryPricer::run(int64_t &bytesNeeded) {
-  auto price = step(0, 0);
-  if (!price)
-    return solve(problem, options);
-  int64_t moment = price->peakTime;
-  // Too low and high enough; per byte, a thousandth of what all of it costs to begin
-  // with.
-  double low = 0, high = std::max(1e-9, static_cast<double>(price->cost) /
-                                            static_cast<double>(limit) * 1e-3);
-  bool bracketed = false;
-  while (!isDone()) {
-    double now = bracketed ? (low == 0 ? high / 4 : std::sqrt(low * high)) : high;
-    price = step(moment, now);
-    if (!price)
-      break;
-    if (price->peakBytes <= limit) {
-      bracketed = true;
-      high = now;
-    } else {
-      // Another moment may be the one that does not fit by now.
-      moment = price->peakTime;
-      low = now;
-      if (!bracketed)
-        high *= 8;
-    }
-    if (bracketed && high < low * 1.02)
-      break;
+/// The bytes that a problem's usages have as its costs; its one moment.
+static Problem bytesAsCosts(Problem problem) {
+  problem.memoryLimit.reset();
+  for (Variable &variable : problem.variables) {
+    std::fill(variable.costs.begin(), variable.costs.end(), 0);
+    for (const Usage &usage : variable.usages)
+      variable.costs.assign(usage.bytes.begin(), usage.bytes.end());
   }
+  for (Edge &edge : problem.edges) {
+    std::vector<int64_t> costs(edge.costs.size(), 0);
+    for (const Usage &usage : edge.usages)
+      costs.assign(usage.bytes.begin(), usage.bytes.end());
+    for (size_t i = 0; i < costs.size(); ++i)
+      if (edge.costs[i] == forbidden)
+        costs[i] = forbidden;
+    edge.costs = std::move(costs);
+  }
+  return problem;
+}
+
+Solution MemoryRounds::infeasible() {
+  if (options.upper)
+    return std::move(last);
+  int64_t needed = 0;
+  for (int64_t moment : moments)
+    if (auto least =
+            solve(bytesAsCosts(collapsed.withMemory(problem, {moment})), limits(0.5)))
+      needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
+  if (problem.memoryLimit && needed > *problem.memoryLimit)
+    last.reason = "infeasible: a moment needs at least " + std::to_string(needed) +
+                  " bytes, the limit is " + std::to_string(*problem.memoryLimit);
+  return std::move(last);
+}
+
+std::vector<int64_t> MemoryRounds::allMoments() const {
+  std::vector<int64_t> all;
+  auto add = [&](const std::vector<Usage> &usages) {
+    for (const Usage &usage : usages)
+      all.push_back(usage.begin);
+  };
+  for (const Variable &variable : problem.variables)
+    add(variable.usages);
+  for (const Edge &edge : problem.edges)
+    add(edge.usages);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+Expected<Solution> MemoryRounds::finish(bool isLast) {
+  if (isLast && isOpen && best.choices.empty()) {
+    moments = allMoments();
+    if (auto ok = round(); !ok)
+      return tl::unexpected(ok.error());
+  }
+  if (last.status == Status::Infeasible)
+    return infeasible();
   if (best.choices.empty()) {
-    // The least that this moment needs, whatever it takes.
-    Problem bytes = collapsed.problem;
-    for (Variable &variable : bytes.variables)
-      std::fill(variable.costs.begin(), variable.costs.end(), 0);
-    for (Edge &edge : bytes.edges)
-      for (int64_t &cost : edge.costs.edit())
-        cost = cost == forbidden ? forbidden : 0;
-    auto least = solve(priced(std::move(bytes), moment, 1), options);
-    if (least && least->lowerBound > limit) {
-      bytesNeeded = static_cast<int64_t>(least->lowerBound);
-      best.status = Status::Infeasible;
-      best.reason = "infeasible: a moment needs at least " + std::to_string(bytesNeeded) +
-                    " bytes, the limit is " + std::to_string(limit);
-      return best;
-    }
+    best.status = Status::Unknown;
     best.reason = "no plan was found that fits, and no proof that there is none";
+    return best;
   }
-  best.lowerBound = std::max<Wide>(best.lowerBound, 0);
-  if (!best.choices.empty() && best.cost == best.lowerBound)
-    best.status = Status::Optimal;
-  best.seconds = seconds();
+  best.status = best.cost == best.lowerBound ? Status::Optimal : Status::Feasible;
   return best;
 }
 
-/// Of two solutions the cheaper answer that fits, and the higher bound.
-static Expected<Solution> better(const Problem &problem, const Solution &first,
-                                 Expected<Solution> second) {
-  if (!second)
-    return second;
-  Wide bound = std::max(first.lowerBound, second->lowerBound);
-  bool fits = !first.choices.empty() && verify(problem, first.choices);
-  if (fits && (second->choices.empty() || first.cost < second->cost))
-    *second = first;
-  second->lowerBound = bound;
-  if (!second->choices.empty())
-    second->status = second->cost == bound ? Status::Optimal : Status::Feasible;
-  return second;
-}
+Expected<void> MemoryRounds::relax() { return round(); }
 
-Expected<Solution> search::solveUnderMemory(const Problem &problem,
-                                            const SolveOptions &options,
-                                            int64_t &bytesNeeded) {
-  bytesNeeded = 0;
-  if (problem.classes.empty() &&
-      (!problem.memoryLimit || problem.variables.size() < smallProblem))
-    return solve(problem, options);
-  Collapsed collapsed(problem);
-  auto expanded = [&](Expected<Solution> solution) {
-    if (solution && !solution->choices.empty())
-      solution->choices = collapsed.expand(solution->choices);
-    return solution;
-  };
-  if (!problem.memoryLimit)
-    return expanded(solve(collapsed.problem, options));
-  auto priced = MemoryPricer(problem, options).run(bytesNeeded);
-  bool close = priced && (priced->status == Status::Infeasible ||
-                          (!priced->choices.empty() && gapOf(*priced) <= closeEnough));
-  if (!priced || close || collapsed.problem.variables.size() >= smallProblem)
-    return priced;
-  SolveOptions rest = options;
-  rest.timeLimit = std::max(1.0, (options.timeLimit - priced->seconds) / 2);
-  if (rest.workLimit)
-    *rest.workLimit /= 2;
-  auto exact = expanded(solve(collapsed.withMemory(problem), rest));
-  if (!exact || exact->status == Status::Infeasible)
-    return exact;
-  return better(problem, *exact, std::move(priced));
+Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> upper,
+                                     bool isLast) {
+  options.timeLimit = timeLimit;
+  options.upper = upper;
+  best.seconds = 0;
+  isOpen = rounds == 0 || (last.status != Status::Infeasible &&
+                           (best.choices.empty() || best.cost > best.lowerBound));
+  if (upper && best.lowerBound >= *upper) {
+    Solution none;
+    none.status = Status::Infeasible;
+    none.reason = "no answer costs less than " + std::to_string(*upper);
+    none.lowerBound = best.lowerBound;
+    return none;
+  }
+  for (bool any = false; isOpen && rounds < mostRounds && !(any && isLate()); any = true)
+    if (auto ok = round(); !ok)
+      return tl::unexpected(ok.error());
+  return finish(isLast);
 }

@@ -1,23 +1,54 @@
-//===- UnderMemory.h - Large problems under a memory limit ------*- C++ -*-===//
+//===- UnderMemory.h - Problems under a memory limit ------------*- C++ -*-===//
 #ifndef PARTITA_LIB_SEARCH_UNDERMEMORY_H
 #define PARTITA_LIB_SEARCH_UNDERMEMORY_H
 
+#include "Collapse.h"
 #include "partita/Solver/Solve.h"
 
 namespace partita::search {
 
-/// Solves a problem, if it has a memory limit by a price on it: without its rows a
-/// problem of equal layers is solved in a moment, with a price on the bytes of one moment
-/// as well. The price is moved until the answer fits; what an answer costs with the
-/// price, less the price of all memory there is, is a bound of every answer that fits
-/// (Everett 1963). What is left open between the two is the whole solver's, where the
-/// problem is small.
-///
-/// The solution is as solver::solve's. `bytesNeeded`, where nothing fits: the least that
-/// some moment needs.
-Expected<solver::Solution> solveUnderMemory(const solver::Problem &problem,
-                                            const solver::SolveOptions &options,
-                                            int64_t &bytesNeeded);
+/// Solves a problem in rounds. Tied variables become one, so that it is as large as one
+/// layer. The first round knows nothing of memory; each later one has the memory of the
+/// moments at which earlier answers did not fit. An answer that fits ends it, and has the
+/// round's bound: what is left out of a round only makes answers cheaper. Two or three
+/// moments are what most programs come to, of thousands.
+class MemoryRounds {
+public:
+  /// The problem must outlive it.
+  MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options);
+
+  /// The first round alone. Its bound is `lowerBound` from then on.
+  Expected<void> relax();
+  solver::Wide lowerBound() const { return best.lowerBound; }
+
+  /// All rounds, in so many seconds (or the work of the options). The solution is as
+  /// solver::solve's, choices of the whole problem. Only answers that cost less than
+  /// `upper` are looked for. Unless it is the last, another call may go on where this one
+  /// stopped.
+  Expected<solver::Solution> run(double timeLimit, std::optional<int64_t> upper,
+                                 bool isLast);
+
+private:
+  /// Solves for the moments so far; keeps the bound, and the answer if it fits. Else the
+  /// moment at which it does not is added.
+  Expected<void> round();
+  /// Says how much memory is missing.
+  solver::Solution infeasible();
+  Expected<solver::Solution> finish(bool isLast);
+  /// All moments at which something begins.
+  std::vector<int64_t> allMoments() const;
+  solver::SolveOptions limits(double share) const;
+  bool isLate() const;
+
+  const solver::Problem &problem;
+  solver::SolveOptions options;
+  Collapsed collapsed;
+  std::vector<int64_t> moments;
+  solver::Solution best; ///< lowerBound holds also before there is an answer
+  solver::Solution last; ///< of the last round
+  bool isOpen = true;    ///< whether another round may lead on
+  int rounds = 0;
+};
 
 } // namespace partita::search
 

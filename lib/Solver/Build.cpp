@@ -141,7 +141,8 @@ void Builder::addMemory() {
     if (usage.begin >= usage.end)
       continue;
     int64_t low = *std::min_element(usage.bytes.begin(), usage.bytes.end());
-    Member member{row(usage.begin), row(usage.end), usage.bytes};
+    Member member{
+        row(usage.begin), row(usage.end), {usage.bytes.begin(), usage.bytes.end()}};
     least[member.begin] += low;
     least[member.end] -= low;
     for (int64_t &b : member.bytes)

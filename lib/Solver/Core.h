@@ -182,6 +182,7 @@ private:
   bool dominateOne(int var);
   std::vector<uint32_t> dominated(int var);
   std::vector<int> cheapestPartners(int var) const;
+  std::vector<uint64_t> forbiddenSamples(int var) const;
   bool dominates(int var, int better, int worse) const;
 
   /// Only during reduce.

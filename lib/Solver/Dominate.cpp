@@ -69,16 +69,42 @@ std::vector<int> Core::cheapestPartners(int var) const {
   return partner;
 }
 
+/// Per choice which of up to 64 pairs with neighbours' choices, spread over all, are
+/// forbidden: a choice with one that another lacks cannot replace it.
+std::vector<uint64_t> Core::forbiddenSamples(int var) const {
+  const CoreVar &v = vars[var];
+  size_t columns = 0;
+  for (int e : v.edges)
+    columns += vars[other(e, var)].cost.size();
+  std::vector<uint64_t> samples(v.cost.size(), 0);
+  size_t before = 0, bit = 0;
+  for (int e : v.edges) {
+    size_t here = vars[other(e, var)].cost.size();
+    for (; bit < 64 && bit * columns / 64 < before + here; ++bit) {
+      if (bit * columns / 64 < before)
+        continue;
+      int t = static_cast<int>(bit * columns / 64 - before);
+      for (size_t s = 0; s < samples.size(); ++s)
+        if (isInfinite(entry(e, var, static_cast<int>(s), t)))
+          samples[s] |= uint64_t(1) << bit;
+    }
+    before += here;
+  }
+  return samples;
+}
+
 /// The choices of var that another one can replace, each followed by that one.
 std::vector<uint32_t> Core::dominated(int var) {
   CoreVar &v = vars[var];
   std::vector<int> partner = cheapestPartners(var);
+  std::vector<uint64_t> forbids = forbiddenSamples(var);
   size_t degree = v.edges.size();
   std::vector<uint32_t> result;
   std::vector<double> kept = v.cost;
   for (int worse = 0; worse < v.size(); ++worse)
     for (int better = 0; better < v.size(); ++better) {
-      if (better == worse || isInfinite(v.cost[better]))
+      if (better == worse || (forbids[better] & ~forbids[worse]) ||
+          isInfinite(v.cost[better]))
         continue;
       work += 2;
       // Rounding must not reject here what the full comparison would accept.

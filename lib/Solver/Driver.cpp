@@ -59,6 +59,14 @@ Outcome Driver::finish(const Core &root, bool complete) {
   return outcome;
 }
 
+/// Whether the limits are reached, or an answer is as good as was asked for.
+bool Driver::isDone() {
+  if (budget.exhausted())
+    return true;
+  return options.enough && best && work() / 1024 >= options.enough->work &&
+         cut.upper - bound <= options.enough->gap * cut.upper;
+}
+
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
 /// search that claimed another price has lost precision: its answer may be kept, its
 /// proof may not. False then.
@@ -88,7 +96,7 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
   search->setCut(cut);
   Search::Result result;
   // In parts, so that the bound is seen rising.
-  for (int i = 0; i < 4 && !budget.exhausted(); ++i) {
+  for (int i = 0; i < 4 && !isDone(); ++i) {
     searchBudget = budget.part(workShare / 4);
     result = search->resume();
     budget.work = searchBudget.work;
@@ -259,6 +267,9 @@ Outcome Driver::run() {
     core.lambda = question.multipliers;
   if (!firstPhase(core) || !boundPhase(core))
     return infeasible();
+  // Of answers below this none was asked for.
+  if (!best && bound - bound * 1e-11 - 1 >= question.upper)
+    return infeasible();
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
@@ -277,7 +288,7 @@ Outcome Driver::run() {
       return finish(core, false);
   }
   for (int rounds = 100; !exactPhase(core, share); rounds *= 2) {
-    if (budget.exhausted())
+    if (isDone())
       return finish(core, false);
     share = share * 3 / 2;
     double before = cut.upper;

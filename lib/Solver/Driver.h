@@ -46,6 +46,7 @@ public:
   int64_t work() const { return budget.work; }
 
 private:
+  bool isDone();
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);

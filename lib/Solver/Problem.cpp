@@ -47,8 +47,11 @@ static Expected<void> checkCosts(std::span<const int64_t> costs, const char *kin
   return {};
 }
 
+/// `checked`: the shared tables that need no second look.
+using Checked = std::unordered_set<const void *>;
+
 static Expected<void> checkUsages(const std::vector<Usage> &usages, size_t entries,
-                                  const std::string &owner) {
+                                  const std::string &owner, Checked &checked) {
   for (const Usage &usage : usages) {
     if (usage.begin < 0 || usage.end < usage.begin || usage.end > maxTime)
       return makeError(owner + ": the interval [" + std::to_string(usage.begin) + ", " +
@@ -57,6 +60,8 @@ static Expected<void> checkUsages(const std::vector<Usage> &usages, size_t entri
     if (usage.bytes.size() != entries)
       return makeError(owner + ": " + number(usage.bytes.size()) + " usages for " +
                        number(entries) + " costs");
+    if (!checked.insert(usage.bytes.id()).second)
+      continue;
     for (int64_t bytes : usage.bytes)
       if (bytes < 0 || bytes > maxBytes)
         return makeError(owner + ": a usage of " + std::to_string(bytes) +
@@ -65,9 +70,8 @@ static Expected<void> checkUsages(const std::vector<Usage> &usages, size_t entri
   return {};
 }
 
-/// `checked`: the shared tables that need no second look.
-static Expected<void> checkEdge(const Problem &problem, size_t e,
-                                std::unordered_set<const void *> &checked) {
+static Expected<void> checkEdge(const Problem &problem, size_t e, Checked &checked,
+                                Checked &checkedBytes) {
   const Edge &edge = problem.edges[e];
   std::string owner = "edge " + number(e);
   for (uint32_t v : {edge.first, edge.second})
@@ -84,7 +88,7 @@ static Expected<void> checkEdge(const Problem &problem, size_t e,
   if (checked.insert(edge.costs.id()).second)
     if (auto ok = checkCosts(edge.costs, "edge", e); !ok)
       return ok;
-  return checkUsages(edge.usages, edge.costs.size(), owner);
+  return checkUsages(edge.usages, edge.costs.size(), owner, checkedBytes);
 }
 
 static Expected<void> checkClass(const Problem &problem, size_t c,
@@ -136,6 +140,7 @@ Expected<void> solver::check(const Problem &problem) {
       (*problem.memoryLimit < 1 || *problem.memoryLimit > maxBytes))
     return makeError("the memory limit is " + std::to_string(*problem.memoryLimit) +
                      ", expected 1 to " + std::to_string(maxBytes));
+  Checked checked, checkedBytes;
   for (size_t v = 0; v < problem.variables.size(); ++v) {
     const Variable &variable = problem.variables[v];
     std::string owner = "variable " + number(v);
@@ -143,12 +148,13 @@ Expected<void> solver::check(const Problem &problem) {
       return makeError(owner + ": has no choices");
     if (auto ok = checkCosts(variable.costs, "variable", v); !ok)
       return ok;
-    if (auto ok = checkUsages(variable.usages, variable.costs.size(), owner); !ok)
+    if (auto ok =
+            checkUsages(variable.usages, variable.costs.size(), owner, checkedBytes);
+        !ok)
       return ok;
   }
-  std::unordered_set<const void *> checked;
   for (size_t e = 0; e < problem.edges.size(); ++e)
-    if (auto ok = checkEdge(problem, e, checked); !ok)
+    if (auto ok = checkEdge(problem, e, checked, checkedBytes); !ok)
       return ok;
   return checkClasses(problem);
 }
@@ -185,8 +191,8 @@ static void findPeak(std::vector<Step> &steps, Price &price) {
   }
 }
 
-Expected<Price> solver::verifyWithoutClasses(const Problem &problem,
-                                             const std::vector<uint32_t> &choices) {
+Expected<Price> solver::priceOf(const Problem &problem,
+                                const std::vector<uint32_t> &choices) {
   if (choices.size() != problem.variables.size())
     return makeError("the answer has " + number(choices.size()) + " choices for " +
                      number(problem.variables.size()) + " variables");
@@ -215,9 +221,15 @@ Expected<Price> solver::verifyWithoutClasses(const Problem &problem,
     addUsages(steps, edge.usages, entry);
   }
   findPeak(steps, price);
-  if (problem.memoryLimit && price.peakBytes > *problem.memoryLimit)
-    return makeError("at time step " + std::to_string(price.peakTime) +
-                     " the answer uses " + toString(price.peakBytes) +
+  return price;
+}
+
+Expected<Price> solver::verifyWithoutClasses(const Problem &problem,
+                                             const std::vector<uint32_t> &choices) {
+  Expected<Price> price = priceOf(problem, choices);
+  if (price && problem.memoryLimit && price->peakBytes > *problem.memoryLimit)
+    return makeError("at time step " + std::to_string(price->peakTime) +
+                     " the answer uses " + toString(price->peakBytes) +
                      " bytes, the limit is " + std::to_string(*problem.memoryLimit));
   return price;
 }

@@ -30,10 +30,11 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
     Outcome outcome = search.run();
     return std::pair(std::move(outcome), search.work());
   };
+  double upper = options.upper ? static_cast<double>(*options.upper) : infinite;
+  Question question{hardTies(problem), upper, !options.upper, {}};
   auto [outcome, work] = hasRuns(problem)
                              ? run(RunSearch(problem, options, budget))
-                             : run(Driver(problem, options, budget,
-                                          {hardTies(problem), infinite, true, {}}));
+                             : run(Driver(problem, options, budget, std::move(question)));
   Solution solution;
   solution.seconds = std::chrono::duration<double>(Budget::Clock::now() - start).count();
   solution.work = work / 1024;
@@ -41,6 +42,10 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
   solution.lowerBound = roundUp(outcome.bound);
   if (!outcome.choices) {
     solution.status = outcome.complete ? Status::Infeasible : Status::Unknown;
+    if (outcome.complete && options.upper) {
+      solution.lowerBound = *options.upper;
+      solution.reason = "no answer costs less than " + std::to_string(*options.upper);
+    }
     return solution;
   }
   solution.choices = std::move(*outcome.choices);

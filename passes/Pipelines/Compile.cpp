@@ -192,6 +192,9 @@ void Compiler::recordPlan() {
       stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(),
                              strategy.str(),
                              servedTexts(op.getAttr(dist::servedAttr), mesh)});
+    else if (op.hasAttr(dist::servedAttr)) // a weight that is kept in parts
+      stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(), "",
+                             servedTexts(op.getAttr(dist::servedAttr), mesh)});
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
 }

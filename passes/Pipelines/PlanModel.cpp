@@ -2,13 +2,17 @@
 #include "passes/Pipelines/PlanModel.h"
 
 #include "partita/Base/Files/File.h"
+#include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanText.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <limits>
 
 using namespace mlir;
 using namespace partita;
@@ -23,13 +27,23 @@ public:
 
 private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
+  search::SearchOptions searchOptions() const {
+    search::SearchOptions search;
+    search.memoryLimit = target.memoryLimit;
+    search.timeLimit = options.timeLimit;
+    search.threads = options.threads;
+    return search;
+  }
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
-  Expected<MeshResult> searchOn(const Mesh &mesh);
+  Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
   Expected<std::string> finish(size_t best);
+  /// What there is to say about the hints file.
+  Expected<std::string> writeHints(const FlowGraph &graph, const Placement &placement,
+                                   const search::Found &found);
 
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
@@ -73,30 +87,38 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
-Expected<MeshResult> Planner::searchOn(const Mesh &mesh) {
-  search::Pins pins;
-  auto flow = flowOn(mesh, pins);
-  if (!flow)
-    return tl::unexpected(flow.error());
-  auto placement = Placement::create(mesh, target.topology);
-  if (!placement)
-    return tl::unexpected(placement.error());
-  search::SearchOptions search;
-  search.memoryLimit = target.memoryLimit;
-  search.pins = std::move(pins);
-  search.timeLimit = options.timeLimit;
-  search.threads = options.threads;
-  auto found = search::search((*flow)->graph, *placement, search);
-  MeshResult result{mesh, std::nullopt, {}, std::nullopt};
-  if (found) {
-    result.lowerBound = found->lowerBound;
-    result.found = std::move(*found);
-  } else {
-    result.reason = std::move(found.error());
-    if (!result.reason.proved)
-      result.lowerBound = result.reason.lowerBound;
+Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes) {
+  std::vector<Flow> flows;
+  std::vector<Placement> placements;
+  std::vector<search::Pins> pins(meshes.size());
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    auto flow = flowOn(meshes[i], pins[i]);
+    if (!flow)
+      return tl::unexpected(flow.error());
+    auto placement = Placement::create(meshes[i], target.topology);
+    if (!placement)
+      return tl::unexpected(placement.error());
+    flows.push_back(std::move(*flow));
+    placements.push_back(std::move(*placement));
   }
-  return result;
+  std::vector<search::Candidate> candidates;
+  for (size_t i = 0; i < meshes.size(); ++i)
+    candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
+  auto all = search::searchAll(candidates, searchOptions());
+  std::vector<MeshResult> results;
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
+    if (all[i]) {
+      result.lowerBound = all[i]->lowerBound;
+      result.found = std::move(*all[i]);
+    } else {
+      result.reason = std::move(all[i].error());
+      if (!result.reason.proved || result.reason.isSlower)
+        result.lowerBound = result.reason.lowerBound;
+    }
+    results.push_back(std::move(result));
+  }
+  return results;
 }
 
 int64_t Planner::factorThatFits() {
@@ -106,10 +128,10 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    std::vector<Mesh> meshes = search::meshesOf(target.topology, 1);
-    auto result = searchOn(meshes[0]);
+    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes));
     std::swap(larger, target.topology);
-    if (result && result->found)
+    if (result && std::any_of(result->begin(), result->end(),
+                              [](const MeshResult &it) { return it.found.has_value(); }))
       return factor;
   }
   return 0;
@@ -138,6 +160,32 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
   return {message};
 }
 
+Expected<std::string> Planner::writeHints(const FlowGraph &graph,
+                                          const Placement &placement,
+                                          const search::Found &found) {
+  progress("shortening hints");
+  auto hints = search::asHints(graph, placement, found.plan);
+  if (!hints)
+    return tl::unexpected(hints.error());
+  if (auto ok = writeFile(options.hintsOutput, hints->json); !ok)
+    return tl::unexpected(ok.error());
+  std::string text =
+      "hints: " + std::to_string(hints->hints.tensors.size()) + " entries lead to ";
+  if (hints->differing == 0)
+    text += "the strategies of all " + std::to_string(hints->ops) + " ops";
+  else
+    text += "the strategies of " + std::to_string(hints->ops - hints->differing) +
+            " of " + std::to_string(hints->ops) + " ops, not of '" +
+            hints->firstDiffering + "'";
+  char ratio[48];
+  std::snprintf(ratio, sizeof ratio, ", and take %.4f of the plan's time\n",
+                static_cast<double>(hints->cost.total()) /
+                    static_cast<double>(std::max<search::Picos>(1, found.cost.total())));
+  if (!hints->isShortest)
+    text += " (fewer might do: not all were tried)";
+  return text + ratio + "wrote " + options.hintsOutput + "\n";
+}
+
 Expected<std::string> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
   search::Pins pins;
@@ -146,10 +194,19 @@ Expected<std::string> Planner::finish(size_t best) {
     return tl::unexpected(flow.error());
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
-  PlanStory story{results, best, target, {}, {}, importSeconds};
+  PlanStory story{results, best, target, {}, {}, {}, importSeconds};
   story.known = search::knownPlans((*flow)->graph, *placement);
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
+  search::SearchOptions again = searchOptions();
+  again.pins = std::move(pins);
+  story.runnersUp = search::runnersUp(timing, again, story.reshards);
   std::string text = planText(story);
+  if (!options.hintsOutput.empty()) {
+    auto said = writeHints((*flow)->graph, *placement, *chosen.found);
+    if (!said)
+      return said;
+    text += *said;
+  }
   if (options.output.empty())
     return text;
   writeFound(function(), **flow, *chosen.found, target);
@@ -189,19 +246,30 @@ Expected<std::string> Planner::run() {
   importSeconds = since();
   begin = Clock::now();
   std::optional<size_t> best;
-  for (const Mesh &mesh : meshes) {
+  for (const Mesh &mesh : meshes)
     progress("searching mesh " + mesh.str());
-    auto result = searchOn(mesh);
-    if (!result)
-      return tl::unexpected(result.error());
-    results.push_back(std::move(*result));
-    const auto &found = results.back().found;
+  auto all = searchOn(meshes);
+  if (!all)
+    return tl::unexpected(all.error());
+  results = std::move(*all);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto &found = results[i].found;
     if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
-      best = results.size() - 1;
+      best = i;
   }
   searchSeconds = since();
-  if (!best)
-    return tl::unexpected(infeasible(results.back().mesh, results.back().reason));
+  if (!best) {
+    // The mesh that is nearest to fitting.
+    auto missing = [](const MeshResult &it) {
+      return it.reason.least ? it.reason.least->peak()
+                             : std::numeric_limits<int64_t>::max();
+    };
+    const MeshResult &nearest = *std::min_element(
+        results.begin(), results.end(), [&](const MeshResult &a, const MeshResult &b) {
+          return missing(a) < missing(b);
+        });
+    return tl::unexpected(infeasible(nearest.mesh, nearest.reason));
+  }
   return finish(*best);
 }
 

@@ -10,9 +10,10 @@ struct PlanOptions {
   /// Model, shapes, constants, cluster, memory; the mesh, or empty: all meshes of the
   /// cluster are tried. `hints` are followed as pins.
   CompileOptions model;
-  std::string output;    ///< plan.json; empty: none
-  size_t mostAxes = 2;   ///< of the meshes that are tried
-  double timeLimit = 20; ///< seconds of solving per mesh
+  std::string output;      ///< plan.json; empty: none
+  std::string hintsOutput; ///< the plan as hints; empty: none
+  size_t mostAxes = 2;     ///< of the meshes that are tried
+  double timeLimit = 20;   ///< seconds of solving per mesh
   int threads = 1;
 };
 

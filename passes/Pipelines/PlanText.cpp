@@ -45,16 +45,35 @@ static std::string memoryText(const Found &found, const PlanTarget &target) {
   return result;
 }
 
-static std::string reshardText(const std::vector<Reshard> &reshards) {
+/// The best plan that does without a conversion.
+static std::string runnerUpText(const std::optional<RunnerUp> &other, Picos total) {
+  if (!other)
+    return "    without it no plan was found in a second\n";
+  std::string instead;
+  for (const std::string &conversion : other->instead)
+    instead += (instead.empty() ? "" : ", then ") + conversion;
+  return text("    without it %s, %.4f of ours: ", timeText(other->time).c_str(),
+              static_cast<double>(other->time) /
+                  static_cast<double>(std::max<Picos>(1, total))) +
+         (instead.empty() ? "the value is not converted" : instead) + "\n";
+}
+
+static std::string reshardText(const PlanStory &story, Picos total) {
+  const std::vector<Reshard> &reshards = story.reshards;
   if (reshards.empty())
     return "no conversions\n";
   std::string result = "conversions that take longest:\n";
-  for (const Reshard &it : reshards)
+  for (size_t i = 0; i < reshards.size(); ++i) {
+    const Reshard &it = reshards[i];
     result += "  " + timeText(it.time * it.copies) +
               (it.copies > 1 ? " in " + std::to_string(it.copies) : "") + "  '" +
-              it.value + "' from " + it.from + " to " + it.to + ": " +
+              it.value + (it.node == it.value ? "'" : "' of '" + it.node + "'") +
+              " from " + it.from + " to " + it.to + ": " +
               std::to_string(it.receivedBytes) + " B received (at least " +
               std::to_string(it.lowerBoundBytes) + ")\n";
+    if (i < story.runnersUp.size())
+      result += runnerUpText(story.runnersUp[i], total);
+  }
   return result;
 }
 
@@ -80,7 +99,8 @@ static std::string meshesText(const PlanStory &story) {
         "  " + it.mesh.str() + ": " +
         (it.found ? timeText(it.found->cost.total()) +
                         (it.found->proved ? "" : ", at least " + timeText(*it.lowerBound))
-                  : it.reason.message) +
+         : it.reason.isSlower ? "at least " + timeText(*it.lowerBound)
+                              : it.reason.message) +
         "\n";
   return result;
 }
@@ -119,7 +139,7 @@ std::string partita::planText(const PlanStory &story) {
       "lower bound: " + timeText(bound) +
       (bound == total ? ": no plan is faster\n" : text(", a gap of %.2f%%\n", 100 * gap));
   result += memoryText(found, story.target);
-  result += reshardText(story.reshards);
+  result += reshardText(story, total);
   result += knownText(story, found);
   result += meshesText(story);
   result += text("searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "

@@ -26,6 +26,7 @@ struct PlanStory {
   const PlanTarget &target;
   std::vector<search::KnownPlan> known;
   std::vector<search::Reshard> reshards;
+  std::vector<std::optional<search::RunnerUp>> runnersUp; ///< per reshard
   double importSeconds = 0;
 };
 std::string planText(const PlanStory &story);

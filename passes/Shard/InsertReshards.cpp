@@ -98,12 +98,36 @@ private:
       Value from = wanted.from < 0 ? value : values[static_cast<size_t>(wanted.from)];
       const Layout &at =
           wanted.from < 0 ? produced : served[static_cast<size_t>(wanted.from)].layout;
-      values.push_back(isSource ? readSource(builder, made, value, wanted)
-                                : convert(builder, made, from, at, wanted));
+      if (isSource && wanted.from >= 0)
+        builder.setInsertionPoint(firstUser(served, values.size()));
+      values.push_back(isSource && wanted.from < 0
+                           ? readSource(builder, made, value, wanted)
+                           : convert(builder, made, from, at, wanted));
     }
     for (auto [wanted, now] : llvm::zip_equal(served, values))
       for (const FlowUse &use : wanted.uses)
         setOperand(use, now);
+  }
+
+  Operation *userOf(const FlowUse &use) {
+    return use.op >= flow.firstSink ? function.front().getTerminator()
+                                    : flow.operations[static_cast<size_t>(use.op)];
+  }
+
+  /// The first op that uses an entry, or one that comes from it: what is gathered is
+  /// gathered late, so that it is in memory for a short time.
+  Operation *firstUser(const std::vector<ServedLayout> &served, size_t entry) {
+    Operation *first = function.front().getTerminator();
+    std::vector<bool> follows(served.size(), false);
+    follows[entry] = true;
+    for (size_t i = entry; i < served.size(); ++i) {
+      if (i > entry && served[i].from >= 0)
+        follows[i] = follows[static_cast<size_t>(served[i].from)];
+      for (const FlowUse &use : served[i].uses)
+        if (follows[i] && userOf(use)->isBeforeInBlock(first))
+          first = userOf(use);
+    }
+    return first;
   }
 
   Value convert(OpBuilder &builder, Cache &made, Value from, const Layout &at,
@@ -149,10 +173,8 @@ private:
 
   void setOperand(const FlowUse &use, Value now) {
     bool isSink = use.op >= flow.firstSink;
-    Operation *op = isSink ? function.front().getTerminator()
-                           : flow.operations[static_cast<size_t>(use.op)];
-    op->setOperand(static_cast<unsigned>(isSink ? use.op - flow.firstSink : use.operand),
-                   now);
+    userOf(use)->setOperand(
+        static_cast<unsigned>(isSink ? use.op - flow.firstSink : use.operand), now);
   }
 
   func::FuncOp function;

@@ -238,17 +238,22 @@ private:
     PlanIndex index(stage);
     for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
       Operation *op = flow.operations[i];
-      if (!op || op->getNumOperands() == 0)
+      if (!op)
         continue;
       const FlowOp &entry = flow.graph.ops[i];
       StringRef kind = op->getName().getStringRef();
       const PlanNode *node = index.take(entry.name, kind.str());
+      bool isSource = op->getNumOperands() == 0;
+      if (!node && isSource)
+        continue;
       if (!node)
         return mismatch("it has no " + kind + " named '" + entry.name + "'");
-      auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
-      if (!strategy)
-        return mismatch("op '" + node->name + "': " + strategy.error().message);
-      dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
+      if (!isSource) {
+        auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
+        if (!strategy)
+          return mismatch("op '" + node->name + "': " + strategy.error().message);
+        dist::setStrategy(dist::findMesh(function), op, entry.rule, *strategy);
+      }
       for (size_t r = 0; r < std::min(node->served.size(), entry.results.size()); ++r)
         if (auto ok = applyServed(function, flow, entry.results[r], node->served[r]); !ok)
           return mismatch("op '" + node->name + "': " + ok.error().message);

@@ -8,6 +8,7 @@
 #define PARTITA_SEARCH_COMPARE_H
 
 #include "partita/Search/Memory.h"
+#include "partita/Search/Search.h"
 
 namespace partita::search {
 
@@ -17,16 +18,18 @@ struct KnownPlan {
   int64_t memory = 0;
 };
 
-/// Data-parallel: batches over all axes. Fully sharded: the same, but every weight is
-/// kept in as many parts as there are devices, and gathered before it is read.
+/// Data-parallel: batches over all axes. Fully sharded: the same, but every weight that
+/// one op reads is kept in as many parts as there are devices, and gathered before.
 /// Megatron-like, where weights are read behind normalizations: those weights by columns
 /// over the last axis, what follows from it, batches over the other axes.
 std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement);
 
 /// A conversion of a plan.
 struct Reshard {
-  std::string value;
-  std::string from, to; ///< Layout::str
+  std::string value, node;            ///< a value, and who makes it
+  std::string from, to;               ///< Layout::str
+  int32_t fromForm = -1, toForm = -1; ///< of the timing
+  int32_t number = -1;                ///< of the value
   Picos time = 0;
   int64_t receivedBytes = 0;
   int64_t lowerBoundBytes = 0; ///< see ReshardPlan; 0 for window buffers
@@ -34,8 +37,22 @@ struct Reshard {
 };
 
 /// The conversions that take longest in all, equal ones counted together, at most
-/// `count`.
-std::vector<Reshard> costliestReshards(Timing &timing, const Decided &plan, size_t count);
+/// `count`; of one value alone if `only` is its number.
+std::vector<Reshard> costliestReshards(Timing &timing, const Decided &plan, size_t count,
+                                       int32_t only = -1);
+
+/// The best plan that does not make a conversion, neither of this value nor of others.
+struct RunnerUp {
+  Picos time = 0;
+  Picos lowerBound = 0;
+  /// How the value is converted there, "from … to …", if it is.
+  std::vector<std::string> instead;
+};
+/// One per conversion, nothing where there is no such plan or none was found in a second.
+/// `reshards` are of `timing`, the program the one that was searched with `options`.
+std::vector<std::optional<RunnerUp>> runnersUp(Timing &timing,
+                                               const SearchOptions &options,
+                                               const std::vector<Reshard> &reshards);
 
 } // namespace partita::search
 

@@ -44,6 +44,16 @@ struct SharedSource {
   std::vector<uint32_t> copies;
 };
 
+/// A large source with one user, under a memory limit: a variable for the form in which
+/// it is kept. Where that is not what the user wants, it is converted before the user
+/// runs.
+struct HomeSource {
+  int32_t value = -1;
+  uint32_t variable = 0;
+  size_t edge = 0; ///< of the problem, to the user
+  std::vector<int32_t> forms;
+};
+
 /// What a decided program does.
 struct Decided {
   /// Per op. A source has the strategy of the layout in which it is read, if it is one.
@@ -58,6 +68,9 @@ struct Model {
   std::vector<int32_t> variables;                        ///< per op; -1 for sources
   std::vector<SharedValue> values;
   std::vector<SharedSource> sources;
+  std::vector<HomeSource> homes;
+  /// Values with one user, with the edge of the problem between it and the producer.
+  std::vector<std::pair<int32_t, size_t>> directs;
   int64_t fixedBytes = 0; ///< of sources too small to be looked at
 
   Decided decide(Timing &timing, const std::vector<uint32_t> &answer) const;
@@ -69,6 +82,10 @@ struct ModelOptions {
   Pins pins;
   /// Conversions of one value at most, where users in several ops share them.
   size_t mostCopies = 2;
+  /// Sources of fewer bytes are counted whole, however they are read.
+  int64_t smallSource = 4096;
+  /// Sources of fewer bytes are not converted before they are used.
+  int64_t leastGathered = 65536;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.
   size_t mostStates = 1500;
 };

@@ -13,7 +13,8 @@ namespace partita::search {
 
 struct SearchOptions {
   std::optional<int64_t> memoryLimit; ///< bytes of one device; absent: none
-  Pins pins;
+  Pins pins;                          ///< of `search`; candidates have their own
+  ModelOptions model;    ///< limits of the space; its memory limit and pins are not read
   double timeLimit = 20; ///< seconds of solving
   /// Instead of it, so that the answer is the same on every machine: see SolveOptions.
   std::optional<int64_t> workLimit;
@@ -42,6 +43,8 @@ struct NotFound {
   /// Whether there is none; else none was found in time, and one takes at least this.
   bool proved = true;
   Picos lowerBound = 0;
+  /// Whether there may be plans, none of them faster than the best on another mesh.
+  bool isSlower = false;
   /// With a memory limit that no plan meets: what the plan of least memory needs.
   std::optional<MemoryUse> least;
 };
@@ -49,6 +52,21 @@ struct NotFound {
 /// The graph is finalized.
 tl::expected<Found, NotFound> search(const FlowGraph &graph, const Placement &placement,
                                      const SearchOptions &options);
+
+/// One of the meshes that may be taken.
+struct Candidate {
+  const FlowGraph &graph; ///< finalized
+  const Placement &placement;
+  Pins pins;
+};
+
+/// Searches for the fastest of all plans, one result per candidate. Every candidate is
+/// solved without memory first; then, from the least of those bounds on, in full, but for
+/// plans slower than the best so far. Of equally fast plans the first candidate's is
+/// found in any case. Threads look at different candidates; each has the time limit for
+/// itself.
+std::vector<tl::expected<Found, NotFound>>
+searchAll(const std::vector<Candidate> &candidates, const SearchOptions &options);
 
 } // namespace partita::search
 

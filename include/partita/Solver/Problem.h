@@ -40,22 +40,9 @@ inline constexpr int64_t maxBytes = 1'000'000'000'000'000'000;
 /// The largest time step.
 inline constexpr int64_t maxTime = 1'000'000'000'000;
 
-/// Bytes in use during the time steps begin ≤ t < end: one entry per choice of a
-/// variable, or one per pair of an edge (row-major like the edge's costs).
-struct Usage {
-  int64_t begin = 0, end = 0;
-  std::vector<int64_t> bytes;
-};
-
-struct Variable {
-  /// One cost per choice, 0 … forbidden.
-  std::vector<int64_t> costs;
-  std::vector<Usage> usages;
-};
-
-/// Row-major costs of pairs of choices. Copies share the numbers until one of them is
-/// changed, so the equal layers of a model cost one table. The solver works on shared
-/// tables once: a caller that builds equal tables should copy the first.
+/// Row-major costs of pairs of choices, or bytes. Copies share the numbers until one of
+/// them is changed, so the equal layers of a model cost one table. The solver works on
+/// shared tables once: a caller that builds equal tables should copy the first.
 class CostTable {
 public:
   CostTable() = default;
@@ -88,6 +75,20 @@ public:
 
 private:
   std::shared_ptr<std::vector<int64_t>> shared;
+};
+
+/// Bytes in use during the time steps begin ≤ t < end: one entry per choice of a
+/// variable, or one per pair of an edge (row-major like the edge's costs).
+/// Equal layers share the numbers, as they share costs.
+struct Usage {
+  int64_t begin = 0, end = 0;
+  CostTable bytes;
+};
+
+struct Variable {
+  /// One cost per choice, 0 … forbidden.
+  std::vector<int64_t> costs;
+  std::vector<Usage> usages;
 };
 
 /// Gives equal tables out as copies of one.
@@ -149,6 +150,9 @@ Expected<Price> verify(const Problem &problem, const std::vector<uint32_t> &choi
 /// As `verify`, but whatever the classes say.
 Expected<Price> verifyWithoutClasses(const Problem &problem,
                                      const std::vector<uint32_t> &choices);
+
+/// As `verify`, but whatever the classes and the memory limit say.
+Expected<Price> priceOf(const Problem &problem, const std::vector<uint32_t> &choices);
 
 /// Decimal text of a wide integer.
 std::string toString(Wide value);

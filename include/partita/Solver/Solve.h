@@ -23,6 +23,16 @@ struct SolveOptions {
   /// Stops after this much work (cost table entries touched, in units of 1024). Two runs
   /// with the same limit and number of threads give the same answer on any machine.
   std::optional<int64_t> workLimit;
+  /// After `work` (in the same unit) an answer is good enough whose cost is above the
+  /// bound by at most this fraction of it. Absent: only the limits stop a search.
+  struct Enough {
+    double gap;
+    int64_t work;
+  };
+  std::optional<Enough> enough;
+  /// Only answers below it are of interest: others may be left out, and where there are
+  /// none the status is Infeasible and the bound this.
+  std::optional<int64_t> upper;
   /// Threads to use, at least 1.
   int threads = 1;
   /// Called now and then, always from the calling thread.
@@ -34,7 +44,7 @@ enum class Status {
   Optimal,
   /// An answer; the limit came before a proof.
   Feasible,
-  /// Proved that there is no answer.
+  /// Proved that there is no answer (below SolveOptions::upper).
   Infeasible,
   /// No answer within the limit, and no proof that there is none.
   Unknown

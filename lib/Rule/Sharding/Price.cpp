@@ -58,11 +58,7 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
   auto given = servings.find(number);
   auto served =
       given != servings.end() ? given->second : serveUses(graph, strategies, number);
-  if (producer.kind == FlowKind::Source) {
-    for (const ServedLayout &s : served)
-      price.weightBytes += s.layout.localElements() * value.elementBytes;
-    return;
-  }
+  bool isSource = producer.kind == FlowKind::Source;
   if (served.empty())
     return;
   Layout produced =
@@ -73,6 +69,11 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
   std::vector<size_t> nodes;
   for (const ServedLayout &s : served) {
     bool first = s.from < 0;
+    if (isSource && first) { // read so, from its file
+      price.weightBytes += s.layout.localElements() * value.elementBytes;
+      nodes.push_back(0);
+      continue;
+    }
     size_t node = first ? 0 : nodes[static_cast<size_t>(s.from)];
     const Layout &at = first ? produced : served[static_cast<size_t>(s.from)].layout;
     if (s.halo)

@@ -102,6 +102,10 @@ partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies
       return forms[u].window ? s.halo && isSameBuffer(*s.halo, *forms[u].window)
                              : !s.halo && s.layout == forms[u].layout;
     });
+    // A source is read as it is wanted.
+    bool isSource = graph.ops[producer].kind == FlowKind::Source && !forms[u].window;
+    if (same == served.end() && isSource)
+      same = served.insert(served.end(), {forms[u].layout, -1, {}, std::nullopt});
     if (same == served.end() && (forms[u].window || forms[u].layout != produced))
       return makeError(
           "nothing serves '" + graph.ops[static_cast<size_t>(it.uses[u].op)].name +

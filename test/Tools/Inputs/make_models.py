@@ -45,6 +45,23 @@ def uniform():
                              opset_imports=[helper.make_opsetid("", 18)])
 
 
+def weighty(layers=4, rows=512, width=256):
+    """x[rows, width], then products with square weights that take most of the memory."""
+    random = np.random.default_rng(3)
+    nodes, weights, last = [], [], "x"
+    for i in range(layers):
+        weights.append(numpy_helper.from_array(
+            (random.standard_normal((width, width)) / 16).astype(np.float32), f"w{i}"))
+        nodes += [helper.make_node("MatMul", [last, f"w{i}"], [f"h{i}"], name=f"fc{i}"),
+                  helper.make_node("Relu", [f"h{i}"], [f"a{i}"], name=f"act{i}")]
+        last = f"a{i}"
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT,
+                                                       [rows, width])
+    graph = helper.make_graph(nodes, "weighty", [value("x")], [value(last)], weights)
+    return helper.make_model(graph, ir_version=10,
+                             opset_imports=[helper.make_opsetid("", 18)])
+
+
 def external(model, folder, location, size):
     """The model with its weights in a file of the given name and size."""
     offset = 0
@@ -67,6 +84,7 @@ def main(folder):
     good = mlp()
     save(good, "mlp.onnx")
     save(uniform(), "uniform.onnx")
+    save(weighty(), "weighty.onnx")
     data = good.SerializeToString()
     with open(os.path.join(folder, "truncated.onnx"), "wb") as file:
         file.write(data[: len(data) // 2])

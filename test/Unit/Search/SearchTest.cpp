@@ -152,3 +152,101 @@ TEST_CASE("memory of a plan is never more than the model's rows say") {
     CHECK(use.peak() <= static_cast<int64_t>(price->peakBytes) + model->fixedBytes);
   }
 }
+
+TEST_CASE("weights that do not fit are kept in parts and gathered before they are read") {
+  Program program;
+  program.argument("x", {4096, 256});
+  for (int i = 0; i < 4; ++i) {
+    std::string n = std::to_string(i);
+    program.source("w" + n, {256, 256});
+    program.contract("y" + n, i ? "y" + std::to_string(i - 1) : "x", "w" + n,
+                     "m k, k n -> m n");
+    program.work("y" + n, 2LL * 4096 * 256 * 256);
+  }
+  program.result("y3");
+  FlowGraph graph = program.build(*Mesh::parse("dp=4"));
+  Topology topology = host(graph.mesh);
+  Placement placement = *Placement::create(graph.mesh, topology);
+  constexpr int64_t weight = 256 * 256 * 4, rows = 4096 / 4 * 256 * 4;
+  SearchOptions options;
+  // All weights in parts, one of them whole, and what it reads and makes.
+  options.memoryLimit = 4 * weight / 4 + weight + 2 * rows;
+  auto found = search::search(graph, placement, options);
+  REQUIRE(found);
+  CHECK(found->proved);
+  CHECK(found->memory.peak() <= *options.memoryLimit);
+  CHECK(found->plan.servings.size() >= 3);
+  for (const auto &[value, served] : found->plan.servings) {
+    REQUIRE(served.size() == 2);
+    CHECK(served[0].layout.localElements() * 4 == weight / 4);
+    CHECK(served[1].from == 0);
+    CHECK(served[1].layout.localElements() * 4 == weight);
+  }
+  // A gather brings three quarters of a weight.
+  CHECK(found->cost.receivedBytes ==
+        static_cast<int64_t>(found->plan.servings.size()) * weight * 3 / 4);
+}
+
+/// Products one after the other, whose weights are most of what there is.
+static Program chain(test::RandomProgram &make) {
+  Program program;
+  int64_t rows = static_cast<int64_t>(4 << make.below(3)), columns = 8;
+  program.argument("x", {rows, columns});
+  std::string before = "x";
+  for (size_t i = 0, n = 2 + make.below(3); i < n; ++i) {
+    std::string name = "y" + std::to_string(i);
+    int64_t next = static_cast<int64_t>(8 << make.below(3));
+    program.source(name + ".w", {columns, next});
+    program.contract(name, before, name + ".w", "m k, k n -> m n");
+    program.work(name, 2 * rows * columns * next);
+    before = name;
+    columns = next;
+  }
+  program.result(before);
+  return program;
+}
+
+TEST_CASE("under memory: rounds find what the solver finds with all moments at once") {
+  size_t gathered = 0, tight = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    INFO("seed " << seed);
+    test::RandomProgram make(seed);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=4" : "a=2,b=2");
+    FlowGraph graph = (seed % 3 ? make.make(5) : chain(make)).build(mesh);
+    Topology topology = make.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    ModelOptions model{int64_t(1) << 40, {}};
+    model.smallSource = model.leastGathered = 1;
+    auto free = buildModel(timing, model);
+    REQUIRE(free);
+    auto fastest = solver::solve(free->problem);
+    REQUIRE(fastest);
+    auto price = solver::priceOf(free->problem, fastest->choices);
+    REQUIRE(price);
+    // Less than the fastest plan takes.
+    SearchOptions options;
+    options.model = model;
+    options.memoryLimit = static_cast<int64_t>(price->peakBytes) * (seed / 3 % 3 + 3) / 7;
+    model.memoryLimit = options.memoryLimit;
+    auto limited = buildModel(timing, model);
+    REQUIRE(limited);
+    auto all = solver::solve(limited->problem);
+    REQUIRE(all);
+    auto found = search::search(graph, placement, options);
+    REQUIRE(found.has_value() == !all->choices.empty());
+    if (!found)
+      continue;
+    ++tight;
+    REQUIRE(found->cost.total() == static_cast<Picos>(all->cost));
+    CHECK(found->proved);
+    CHECK(found->memory.peak() <= *options.memoryLimit);
+    for (const auto &[value, served] : found->plan.servings)
+      gathered +=
+          graph
+              .ops[static_cast<size_t>(graph.values[static_cast<size_t>(value)].producer)]
+              .kind == FlowKind::Source;
+  }
+  CHECK(tight > 60);
+  CHECK(gathered > 10);
+}

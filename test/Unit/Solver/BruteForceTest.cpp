@@ -176,8 +176,8 @@ struct Knapsack {
       Usage use{0, 1, {}};
       for (int s = 0; s < 4; ++s) {
         use.bytes.push_back(20 + static_cast<int64_t>(random() % 200));
-        variable.costs.push_back(300 - use.bytes.back() + (s == 0 ? 0 : 17) +
-                                 static_cast<int64_t>(random() % 5));
+        variable.costs.push_back(300 - use.bytes[static_cast<size_t>(s)] +
+                                 (s == 0 ? 0 : 17) + static_cast<int64_t>(random() % 5));
       }
       low += *std::min_element(use.bytes.begin(), use.bytes.end());
       high += *std::max_element(use.bytes.begin(), use.bytes.end());

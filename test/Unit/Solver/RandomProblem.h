@@ -224,7 +224,7 @@ private:
   int64_t limit(const Problem &problem) {
     int64_t low = 0, high = 0;
     for (const Variable &v : problem.variables) {
-      const std::vector<int64_t> &bytes = v.usages[0].bytes;
+      const CostTable &bytes = v.usages[0].bytes;
       low += *std::min_element(bytes.begin(), bytes.end());
       high += *std::max_element(bytes.begin(), bytes.end());
     }

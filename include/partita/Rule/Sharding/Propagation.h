@@ -81,7 +81,10 @@ std::vector<Strategy> strategiesOf(const FlowGraph &graph,
                                    const std::vector<Seed> &seeds = {});
 
 /// The layouts that users of a value ask for and the reshards that serve them, each
-/// once: from the producer's layout to `steps[i].layout`, or from an earlier entry.
+/// once: from the producer's layout to `steps[i].layout`, or from an earlier entry. A
+/// source is read in the layouts of the entries with `from` −1, at no cost; others are
+/// conversions of such a reading, made before their first user: a weight that is kept in
+/// parts and gathered.
 struct ServedLayout {
   Layout layout;
   int32_t from = -1; ///< index of an earlier entry, -1: the producer's layout

@@ -1,0 +1,140 @@
+//===- RunnersUp.cpp - The best plans without a conversion ----------------===//
+#include "Layers.h"
+#include "Tables.h"
+#include "UnderMemory.h"
+#include "partita/Search/Compare.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::search;
+
+namespace {
+/// A problem in which no value goes from one form to another.
+class Without {
+public:
+  Without(Timing &timing, const Model &model, int32_t from, int32_t to)
+      : timing(timing), graph(timing.graph), model(model), from(from), to(to),
+        problem(model.problem) {}
+
+  solver::Problem run() {
+    for (const SharedValue &value : model.values)
+      forbidStates(value);
+    for (const auto &[value, edge] : model.directs)
+      forbidDirect(value, edge);
+    for (const HomeSource &home : model.homes)
+      forbidHome(home);
+    return std::move(problem);
+  }
+
+private:
+  bool isMeant(int32_t produced, const Service &service) const {
+    return std::any_of(
+        service.entries.begin(), service.entries.end(), [&](const Service::Entry &entry) {
+          int32_t at = entry.from < 0
+                           ? produced
+                           : service.entries[static_cast<size_t>(entry.from)].form;
+          return at == from && entry.form == to;
+        });
+  }
+  int64_t widthOf(int32_t value) const {
+    return graph.values[static_cast<size_t>(value)].elementBytes;
+  }
+
+  void forbidStates(const SharedValue &value) {
+    std::vector<int64_t> &costs = problem.variables[value.variable].costs;
+    for (size_t s = 0; s < costs.size(); ++s) {
+      const ValueState &state = (*value.states)[s];
+      if (std::find(state.copies.begin(), state.copies.end(), to) != state.copies.end() &&
+          isMeant(state.produced, bestService(timing, state.produced, state.copies,
+                                              widthOf(value.value))))
+        costs[s] = solver::forbidden;
+    }
+  }
+
+  /// Equal tables stay shared.
+  template <typename Fn> void edit(size_t edge, size_t columns, Fn isForbidden) {
+    solver::CostTable &table = problem.edges[edge].costs;
+    auto [place, added] = edited.try_emplace(table.id());
+    if (added) {
+      place->second = table;
+      for (size_t i = 0; i < table.size(); ++i)
+        if (table[i] < solver::forbidden && isForbidden(i / columns, i % columns))
+          place->second.edit()[i] = solver::forbidden;
+    }
+    table = place->second;
+  }
+
+  void forbidDirect(int32_t number, size_t edge) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    const OpChoices &producer = *model.choices[static_cast<size_t>(value.producer)];
+    const OpChoices &user = *model.choices[static_cast<size_t>(value.uses[0].op)];
+    const auto &made = producer.results[static_cast<size_t>(value.result)];
+    if (std::find(made.begin(), made.end(), from) == made.end())
+      return;
+    End end{&user, {}};
+    for (const FlowUse &use : value.uses)
+      end.places.push_back(use.operand);
+    edit(edge, user.size(), [&](size_t row, size_t column) {
+      std::vector<int32_t> wanted = wantedBy(end, column);
+      return std::find(wanted.begin(), wanted.end(), to) != wanted.end() &&
+             made[row] == from &&
+             isMeant(from, bestServiceOfOp(timing, from, wanted, widthOf(number)));
+    });
+  }
+
+  void forbidHome(const HomeSource &home) {
+    const FlowUse &use = graph.values[static_cast<size_t>(home.value)].uses[0];
+    const OpChoices &user = *model.choices[static_cast<size_t>(use.op)];
+    const auto &wanted = user.operands[static_cast<size_t>(use.operand)];
+    edit(home.edge, user.size(), [&](size_t row, size_t column) {
+      return home.forms[row] == from && wanted[column] == to;
+    });
+  }
+
+  Timing &timing;
+  const FlowGraph &graph;
+  const Model &model;
+  int32_t from, to;
+  solver::Problem problem;
+  std::map<const void *, solver::CostTable> edited;
+};
+} // namespace
+
+/// How a plan converts a value.
+static std::vector<std::string> conversionsOf(Timing &timing, const Decided &plan,
+                                              int32_t number) {
+  std::vector<std::string> texts;
+  for (const Reshard &it : costliestReshards(timing, plan, SIZE_MAX, number))
+    texts.push_back("from " + it.from + " to " + it.to);
+  return texts;
+}
+
+std::vector<std::optional<RunnerUp>>
+search::runnersUp(Timing &timing, const SearchOptions &options,
+                  const std::vector<Reshard> &reshards) {
+  std::vector<std::optional<RunnerUp>> result(reshards.size());
+  ModelOptions space = options.model;
+  space.memoryLimit = options.memoryLimit;
+  space.pins = options.pins;
+  auto model = buildModel(timing, space);
+  if (!model)
+    return result;
+  if (options.tieLayers)
+    tieLayers(timing.graph, *model);
+  solver::SolveOptions solve;
+  solve.timeLimit = std::min(1.0, options.timeLimit);
+  solve.workLimit = options.workLimit;
+  solve.threads = options.threads;
+  for (size_t i = 0; i < reshards.size(); ++i) {
+    solver::Problem problem =
+        Without(timing, *model, reshards[i].fromForm, reshards[i].toForm).run();
+    auto solution = MemoryRounds(problem, solve).run(solve.timeLimit, {}, true);
+    if (!solution || solution->choices.empty())
+      continue;
+    Decided plan = model->decide(timing, solution->choices);
+    result[i] = {evaluate(timing, plan).total(), static_cast<Picos>(solution->lowerBound),
+                 conversionsOf(timing, plan, reshards[i].number)};
+  }
+  return result;
+}
