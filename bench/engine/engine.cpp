@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Team.h"
 
 #include <algorithm>
 #include <chrono>
@@ -101,7 +102,7 @@ static void conv(int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t 
 }
 
 int main() {
-  onednn::setThreads(1);
+  runtime::setTeamSize(1);
   matmul(128, 768, 768, 1, true, false);
   matmul(128, 3072, 768, 1, true, true);
   matmul(128, 768, 3072, 1, true, false);

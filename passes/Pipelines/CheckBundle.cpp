@@ -173,6 +173,7 @@ private:
     options.function = function.str();
     options.out = folder.bundle;
     options.threads = threads;
+    options.workPerPart = workPerPart;
     options.model = "check-bundle";
     auto report = codegen::emitBundle(
         local, options, [&](const std::string &name) -> Expected<codegen::WeightData> {

@@ -39,7 +39,7 @@ struct CompileOptions {
   Level from = Level::L0;
   std::string targetCpu; ///< LLVM name; empty: this host's
   bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only
-  int threads = 1;       ///< per rank
+  int threads = 1;       ///< per rank; 0: this machine's cores divided by the ranks
   Level to = Level::L5;
   bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
 };

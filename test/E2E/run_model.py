@@ -8,6 +8,7 @@ usage: run_model.py PARTITA ZOO MODEL [--transports local,mpi] [--target-cpu NAM
 What counts as equal is in equality.py.
 """
 import argparse
+import filecmp
 import json
 import os
 import re
@@ -22,9 +23,10 @@ import equality
 
 # (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
 # vocabulary = the tables of embeddings by rows over tp (models of text); auto = the
-# compiler's own choice; spatial = rows of images over h, columns over w.
+# compiler's own choice; spatial = rows of images over h, columns over w; threads = auto
+# with two threads per rank.
 CASES = [
-    ("", "auto"),
+    ("", "auto"), ("", "threads"), ("tp=2", "threads"),
     ("dp=2", "data"), ("tp=2", "hints"),
     ("dp=3", "data"), ("tp=3", "auto"),
     ("dp=4", "data"), ("tp=4", "hints"), ("dp=2,tp=2", "hints"),
@@ -123,6 +125,8 @@ def run_case(arguments, folder, case, mesh, how, work):
         command += ["--mesh", mesh]
     if arguments.target_cpu:
         command += ["--target-cpu", arguments.target_cpu]
+    if how == "threads":
+        command += ["--threads", "2"]
     if how == "data":
         command += ["--mode", "data-parallel"]
     if how in ("hints", "vocabulary"):
@@ -159,6 +163,15 @@ def run_case(arguments, folder, case, mesh, how, work):
                 equality.load(os.path.join(out, name)),
                 equality.load(os.path.join(folder, "expected", name)), wide, k,
                 f"output {k} by {transport}"))
+    if how == "threads":
+        again = os.path.join(work, "again")
+        call([arguments.partita, "run", bundle, "--inputs-dir", inputs, "--outputs-dir",
+              again, "--repeat", "3"])
+        for k in range(len(case["outputs"])):
+            name = f"output_{k}.pb"
+            if not filecmp.cmp(os.path.join(work, "out-local", name),
+                               os.path.join(again, name), shallow=False):
+                raise Failure(f"output {k} differs from run to run")
     return "; ".join(sorted(figures))
 
 

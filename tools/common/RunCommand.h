@@ -56,8 +56,11 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
       .add_option("--timeout", options.timeout,
                   "Give up on a rank without progress for this many seconds")
       ->capture_default_str();
-  command.add_option("--threads", options.threads,
-                     "Threads per rank: as the bundle was compiled (default), or fewer");
+  command
+      .add_option("--threads", options.threads,
+                  "Threads per rank: as the bundle was compiled (default), or fewer; 0: "
+                  "the cores divided by the ranks")
+      ->check(CLI::Range(0, 1024));
   command.add_option("--entry", options.entry, "Which entry point of the bundle")
       ->capture_default_str();
 }

@@ -102,8 +102,10 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                       "Write the IR of every level into this folder");
   command->add_option("--target-cpu", options->targetCpu,
                       "LLVM name of the CPU (default: this one)");
-  command->add_option("--threads", options->threads, "Threads per rank")
-      ->check(CLI::Range(1, 1024))
+  command
+      ->add_option("--threads", options->threads,
+                   "Threads per rank; 0: this machine's cores divided by the ranks")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   static const std::map<std::string, Level> levels = {{"L0", Level::L0},
                                                       {"L2", Level::L2},

@@ -46,9 +46,16 @@ struct partita_status {
 /* The type of every compiled kernel. `buffers` are the task's operands in order,
  * 64-byte aligned; `scalars` the task's rank values in order. Shapes are baked in. A
  * kernel has no other inputs and no state. Whatever it finds, it comes to its end and
- * stays in its buffers. */
+ * stays in its buffers.
+ *
+ * The work of a kernel is a number of units, which the task says and which are
+ * independent of each other: the call does those from `begin` to before `end`. Calls of
+ * one task may run at the same time, each with another `thread` (0, 1, …), the number of
+ * its own part of the scratch operand. The call whose range begins at 0 leaves word for
+ * all. What is computed does not depend on how the units are divided. */
 typedef void (*partita_kernel_fn)(void *const *buffers, const int64_t *scalars,
-                                  struct partita_status *status);
+                                  struct partita_status *status, int64_t begin,
+                                  int64_t end, int64_t thread);
 
 /* Element types, in the order of partita::DType:            name   bytes */
 #define PARTITA_DTYPES(X)                                                                \

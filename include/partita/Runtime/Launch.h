@@ -12,6 +12,7 @@
 #include "partita/Base/Error.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,8 +30,8 @@ struct RunOptions {
   bool npy = false;                ///< also write output_K.npy
   int repeat = 1;
   bool profile = false;
-  double timeout = 60; ///< seconds
-  int threads = 0;     ///< 0: as compiled
+  double timeout = 60;             ///< seconds
+  std::optional<int> threads = {}; ///< see SessionOptions
 
   /// How to start this program again as an MPI rank: "partita" and "run", say.
   std::vector<std::string> self;

@@ -5,6 +5,9 @@
 // with a frame of its own. The compiler links the same library to ask how much scratch
 // and packed-weight memory a call will need, so both sides create the same descriptors.
 //
+// A call is prepared for the team of the thread that prepares it (Team.h) and must be run
+// on one of that size.
+//
 // oneDNN does f32 and, where the CPU has it, bf16; element types that it does not know
 // (f64, f16 on most CPUs, integers) run plain loops with the same meaning.
 //
@@ -23,10 +26,6 @@
 #include <utility>
 
 namespace partita::onednn {
-
-/// Sets the threads that oneDNN uses for calls made from *this* thread. Sizes and
-/// descriptors depend on it: set it before create and before run.
-void setThreads(int threads);
 
 struct Sizes {
   uint64_t scratch = 0; ///< bytes of the scratch operand

@@ -14,6 +14,7 @@
 #include "partita/Runtime/Executor.h"
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,7 +36,9 @@ struct SessionOptions {
   TransportKind transport = TransportKind::Local;
   std::string entry = "main";
   double timeout = 60; ///< seconds without progress of a rank
-  int threads = 0;     ///< per rank; 0: what the bundle was compiled for
+  /// Per rank, no more than the bundle was compiled for. Absent: just as many; 0: this
+  /// machine's cores divided by its ranks.
+  std::optional<int> threads = {};
   bool profile = false;
   /// One per rank of the bundle, in memory that a watching process shares; null: own.
   RankProgress *progress = nullptr;

@@ -32,7 +32,7 @@ typedef struct partita_load_options {
   const char *entry;     /* entry point; NULL: "main" */
   const char *transport; /* "local" or "mpi"; NULL: "local" */
   double timeout;        /* seconds without progress of a rank; 0: 60 */
-  int threads;           /* per rank; 0: as compiled */
+  int threads; /* per rank; 0: as compiled; −1: the cores divided by the ranks */
 } partita_load_options;
 
 typedef struct partita_tensor_info {

@@ -125,7 +125,10 @@ public:
   std::string error;
 };
 
-void check(Ranges &r, const Kernel &) {}
+void check(Ranges &r, const Kernel &p) {
+  r.range("units", p.units, 1, std::numeric_limits<int64_t>::max());
+  r.range("parts", p.parts, 1, p.units);
+}
 void check(Ranges &r, const MatMul &p) {
   r.size("m", p.m, 1);
   r.size("n", p.n, 1);

@@ -42,7 +42,8 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
       o.entry = options->entry;
     if (options->timeout > 0)
       o.timeout = options->timeout;
-    o.threads = std::max(options->threads, 0);
+    if (options->threads != 0)
+      o.threads = std::max(options->threads, 0);
   }
   auto session = Session::load(bundle ? bundle : "", o);
   if (!session) {

@@ -2,6 +2,7 @@
 #include "ExecutorOp.h"
 
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Runtime/Team.h"
 
 #include <algorithm>
 #include <set>
@@ -39,7 +40,7 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     return makeError("rank " + std::to_string(transport.rank()) + " of " +
                      std::to_string(transport.size()) + " has no place in mesh " +
                      table.mesh().str());
-  onednn::setThreads(options.threads);
+  setTeamSize(options.threads);
   options.progress->step(RankProgress::Loading, 0);
   if (auto ok = executor->allocate(); !ok)
     return tl::unexpected(ok.error());
@@ -173,7 +174,8 @@ Expected<void> Executor::prepareTask(size_t index) {
   for (uint32_t value : task.rankValues)
     op.scalars.push_back(program->table().rankValue(value, meshPlace));
   if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
-    op.work = program->kernel(kernel->kernel);
+    op.work = KernelWork{program->kernel(kernel->kernel), kernel->units,
+                         std::min(kernel->parts, options.threads)};
     return {};
   }
   if (isEngineCall(task.kind()))

@@ -8,6 +8,12 @@
 
 namespace partita::runtime {
 
+struct KernelWork {
+  partita_kernel_fn function;
+  int64_t units;
+  int parts; ///< calls at once
+};
+
 struct EngineWork {
   std::shared_ptr<const onednn::Call> call;
   onednn::Call::Frame *frame = nullptr;         ///< the rank's, for this call
@@ -26,6 +32,7 @@ struct RowsWork {
   int64_t outer = 0, skip = 0, from = 0, to = 0;
   uint64_t bits = 0;
   int64_t width = 1;
+  int parts = 1; ///< of the rows, at once
 };
 
 /// Everything about a task that does not change between requests.
@@ -34,7 +41,7 @@ struct Executor::Op {
   std::vector<void *> addresses;
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only
-  std::variant<partita_kernel_fn, EngineWork, CollectiveWork, RowsWork> work;
+  std::variant<KernelWork, EngineWork, CollectiveWork, RowsWork> work;
 };
 
 /// A transfer of one micro-batch.

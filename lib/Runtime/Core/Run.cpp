@@ -1,6 +1,8 @@
 //===- Run.cpp - Walking the task table -----------------------------------===//
 #include "ExecutorOp.h"
 
+#include "partita/Runtime/Team.h"
+
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -75,12 +77,29 @@ Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
   }
   if (op.addresses.size() == 1) // in place: nothing to copy
     op.addresses.push_back(op.addresses[0]);
+  // Fewer bytes are copied before another thread is awake.
+  constexpr int64_t worth = 64 << 10;
+  rows.parts =
+      static_cast<int>(std::clamp(std::min(rows.outer, rows.outer * rows.to / worth),
+                                  int64_t(1), static_cast<int64_t>(options.threads)));
   op.work = rows;
   return {};
 }
 
-static void runRows(const RowsWork &work, const std::byte *source, std::byte *target) {
-  for (int64_t o = 0; o < work.outer; ++o, source += work.skip, target += work.to) {
+static void runKernel(const KernelWork &work, void *const *buffers,
+                      const int64_t *scalars, partita_status *status) {
+  runParts(work.parts, [&](int part) {
+    work.function(buffers, scalars, status, partBegin(work.units, part, work.parts),
+                  partBegin(work.units, part + 1, work.parts), part);
+  });
+}
+
+/// Rows from `begin` to before `end`.
+static void runRows(const RowsWork &work, const std::byte *source, std::byte *target,
+                    int64_t begin, int64_t end) {
+  source += begin * work.skip;
+  target += begin * work.to;
+  for (int64_t o = begin; o < end; ++o, source += work.skip, target += work.to) {
     if (source != target && work.from != 0)
       std::memmove(target, source, static_cast<size_t>(work.from));
     if (work.from < work.to)
@@ -104,17 +123,21 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
 }
 
 bool Executor::step(Op &op) noexcept {
-  if (auto *kernel = std::get_if<partita_kernel_fn>(&op.work)) {
-    (*kernel)(op.addresses.data(), op.scalars.data(), &status);
+  if (auto *kernel = std::get_if<KernelWork>(&op.work)) {
+    runKernel(*kernel, op.addresses.data(), op.scalars.data(), &status);
     return status.code == PARTITA_STATUS_OK;
   }
   if (auto *engine = std::get_if<EngineWork>(&op.work))
     return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
   if (auto *collective = std::get_if<CollectiveWork>(&op.work))
     return communicate(op, collective->call, collective->part);
-  runRows(*std::get_if<RowsWork>(&op.work),
-          static_cast<const std::byte *>(op.addresses[0]),
-          static_cast<std::byte *>(op.addresses[1]));
+  auto &rows = *std::get_if<RowsWork>(&op.work);
+  runParts(rows.parts, [&](int part) {
+    runRows(rows, static_cast<const std::byte *>(op.addresses[0]),
+            static_cast<std::byte *>(op.addresses[1]),
+            partBegin(rows.outer, part, rows.parts),
+            partBegin(rows.outer, part + 1, rows.parts));
+  });
   return true;
 }
 

@@ -4,10 +4,12 @@
 #include "Failure.h"
 #include "Outputs.h"
 #include "Watchdog.h"
+#include "partita/Runtime/Team.h"
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <pthread.h>
 
@@ -73,7 +75,7 @@ struct Session::State {
 bool Session::State::loadRank(size_t index) {
   Transport &transport = *transports[index];
   Executor::Options o;
-  o.threads = options.threads;
+  o.threads = *options.threads;
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stages[stageOfRank(index)], weights, transport, o);
@@ -235,7 +237,7 @@ Session::start(std::vector<std::shared_ptr<const Stage>> stages,
   state->stages = std::move(stages);
   state->weights = std::move(weights);
   state->options = options;
-  state->options.threads = std::max(options.threads, 1);
+  state->options.threads = std::max(options.threads.value_or(1), 1);
   if (auto ok = state->prepare(); !ok)
     return tl::unexpected(ok.error());
   std::unique_ptr<Session> session(new Session());
@@ -248,6 +250,27 @@ Session::start(std::vector<std::shared_ptr<const Stage>> stages,
   if (auto ok = state->await(); !ok)
     return tl::unexpected(ok.error());
   return session;
+}
+
+/// Ranks of the run on this machine.
+static int64_t localRanks(const Bundle &bundle, TransportKind transport) {
+  const char *text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  int ranks = text && transport == TransportKind::Mpi ? std::atoi(text) : 0;
+  return ranks > 0 ? ranks : bundle.numRanks();
+}
+
+static Expected<int> threadsFor(const std::string &folder, const Bundle &bundle,
+                                const SessionOptions &options) {
+  auto compiled = static_cast<int>(bundle.threads);
+  int threads = options.threads.value_or(compiled);
+  if (threads == 0)
+    return std::min(compiled, threadsPerRank(localRanks(bundle, options.transport)));
+  if (threads > compiled)
+    return makeError("'" + folder + "' is compiled for " + std::to_string(compiled) +
+                     (compiled == 1 ? " thread" : " threads") + " per rank, not for " +
+                     std::to_string(threads) + "; compile the model with --threads " +
+                     std::to_string(threads));
+  return threads;
 }
 
 Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
@@ -289,8 +312,10 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (!weights)
     return tl::unexpected(weights.error());
   SessionOptions resolved = options;
-  if (resolved.threads == 0)
-    resolved.threads = static_cast<int>(bundle->threads);
+  auto threads = threadsFor(folder, *bundle, options);
+  if (!threads)
+    return tl::unexpected(threads.error());
+  resolved.threads = *threads;
   return start(std::move(stages), *weights, resolved);
 }
 

@@ -8,7 +8,9 @@
 //===----------------------------------------------------------------------===//
 #include "MpiRun.h"
 #include "Page.h"
+#include "partita/Runtime/Team.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -53,9 +55,16 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.push_back("--npy");
   if (o.profile)
     out.push_back("--profile");
-  if (o.threads > 0)
-    out.insert(out.end(), {"--threads", std::to_string(o.threads)});
+  if (o.threads)
+    out.insert(out.end(), {"--threads", std::to_string(*o.threads)});
   return out;
+}
+
+/// Threads of a rank when all are on this machine.
+static int threadsOf(const RunOptions &o, const Bundle &bundle) {
+  auto compiled = static_cast<int>(bundle.threads);
+  return o.threads == 0 ? std::min(compiled, threadsPerRank(bundle.numRanks()))
+                        : o.threads.value_or(compiled);
 }
 
 static Expected<void> failed(const std::string &what) {
@@ -187,6 +196,9 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   ::setenv(mpi::pageVariable, file.path.c_str(), 1);
+  // Threads that wait for work must not take the cores of other ranks.
+  if (threadsOf(options, bundle) > threadsPerRank(bundle.numRanks()))
+    ::setenv("OMP_WAIT_POLICY", "passive", 0);
   // Unless the user chose another place.
   ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
   std::vector<std::string> arguments = mpirunArguments(options, bundle.numRanks());

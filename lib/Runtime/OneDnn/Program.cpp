@@ -1,20 +1,12 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
+#include "partita/Runtime/Team.h"
+
 #include <cstring>
-#include <dlfcn.h>
 
 using namespace partita;
 using namespace partita::onednn;
-
-void onednn::setThreads(int threads) {
-  // oneDNN brings the OpenMP runtime it was built with; asking for the symbol at run
-  // time avoids linking a second one.
-  using Set = void (*)(int);
-  static auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set)
-    set(threads);
-}
 
 static dnnl_engine_t makeEngine() {
   dnnl_engine_t engine = nullptr;
@@ -404,7 +396,7 @@ Expected<std::shared_ptr<const Call>> Call::create(const task::Params &params,
 }
 
 Expected<Sizes> onednn::querySizes(const task::Params &params, int threads) {
-  setThreads(threads);
+  runtime::setTeamSize(threads);
   auto call = Call::create(params);
   if (!call)
     return tl::unexpected(call.error());

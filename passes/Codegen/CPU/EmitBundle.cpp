@@ -145,7 +145,7 @@ static Expected<std::vector<Program>> formAll(ModuleOp module,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, options.threads, programs)))
+  if (failed(formPrograms(module, {options.threads, options.workPerPart}, programs)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (straight)
@@ -210,7 +210,7 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   Bundle bundle;
   bundle.targetCpu = target->cpu;
   bundle.cpuFeatures = target->required;
-  bundle.threads = options.threads;
+  bundle.threads = programs->front().team.threads;
   bundle.model = options.model;
   bundle.inputs = options.inputs;
   if (programs->size() == 1)

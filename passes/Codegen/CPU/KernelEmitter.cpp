@@ -320,7 +320,13 @@ void KernelEmitter::body() {
   storeOutputs(true);
 }
 
+/// Once, whoever computes what.
 void KernelEmitter::emitChecks() {
+  Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
+                                        begin, integer(0));
+  auto branch = scf::IfOp::create(builder, location, isFirst, /*withElse=*/false);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
   for (auto [i, n] : llvm::enumerate(spec.nodes))
     if (isChecked(n))
       cast<IndexedOpInterface>(n.op).emitChecks(*this, static_cast<int>(i));
@@ -371,16 +377,62 @@ void KernelEmitter::leaveWord(int number, Value index, Value size) {
     LLVM::StoreOp::create(builder, location, value, member(static_cast<int32_t>(i)));
 }
 
+/// Goes into a loop of steps of 1; whoever asks restores the insertion point.
+scf::ForOp KernelEmitter::enterLoop(Value from, Value to) {
+  auto loop = scf::ForOp::create(builder, location, from, to, integer(1));
+  builder.setInsertionPointToStart(loop.getBody());
+  return loop;
+}
+
 void KernelEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return body();
-  auto loop = scf::ForOp::create(builder, location, integer(0), integer(spec.domain[dim]),
-                                 integer(1));
   OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(loop.getBody());
   scopes.emplace_back();
-  point[dim] = loop.getInductionVar();
+  point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
   outerLoops(dim + 1);
+  scopes.pop_back();
+}
+
+/// The points of the dim behind the leading ones that lie in chunks from `first` to
+/// before `last`.
+void KernelEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
+  OpBuilder::InsertionGuard guard(builder);
+  Value chunk = integer(split.chunk), size = integer(spec.domain[split.dims]);
+  Value from = arith::MulIOp::create(builder, location, first, chunk);
+  Value to = arith::MulIOp::create(builder, location, last, chunk);
+  to = arith::MinSIOp::create(builder, location, to, size);
+  scopes.emplace_back();
+  point[split.dims] = enterLoop(from, to).getInductionVar();
+  outerLoops(split.dims + 1);
+  scopes.pop_back();
+}
+
+/// The units of this call: see KernelSplit. Neighbouring chunks of one dim are one loop.
+void KernelEmitter::unitLoop() {
+  KernelSplit split = spec.split();
+  if (split.units == 1)
+    return outerLoops(0);
+  if (split.dims == 0)
+    return chunkLoop(split, begin, end);
+  OpBuilder::InsertionGuard guard(builder);
+  Value rest = enterLoop(begin, end).getInductionVar();
+  scopes.emplace_back();
+  auto takeDigit = [&](int64_t size) -> Value {
+    Value digit = arith::RemUIOp::create(builder, location, rest, integer(size));
+    rest = arith::DivUIOp::create(builder, location, rest, integer(size));
+    return digit;
+  };
+  Value chunk;
+  if (split.chunk != 0)
+    chunk = takeDigit((spec.domain[split.dims] + split.chunk - 1) / split.chunk);
+  for (size_t d = split.dims; d-- > 1;)
+    point[d] = takeDigit(spec.domain[d]);
+  point[0] = rest;
+  if (chunk)
+    chunkLoop(split, chunk, arith::AddIOp::create(builder, location, chunk, integer(1)));
+  else
+    outerLoops(split.dims);
   scopes.pop_back();
 }
 
@@ -390,6 +442,7 @@ void KernelEmitter::emit() {
       spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
   bool hasScalars = spec.numScalars != 0, checks = llvm::any_of(spec.nodes, isChecked);
   SmallVector<Type> types(count + hasScalars + checks, pointer);
+  types.append(2, builder.getI64Type());
   auto function = func::FuncOp::create(builder, location, symbol + "_body",
                                        builder.getFunctionType(types, {}));
   function.setPrivate();
@@ -402,14 +455,17 @@ void KernelEmitter::emit() {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(function.addEntryBlock());
   pointers.assign(function.getArguments().begin(), function.getArguments().end());
+  end = pointers.pop_back_val();
+  begin = pointers.pop_back_val();
   if (checks)
     status = pointers.pop_back_val();
   if (hasScalars)
     scalars = pointers.pop_back_val();
   point.assign(spec.domain.size(), nullptr);
   scopes.emplace_back();
-  emitChecks();
-  outerLoops(0);
+  if (checks)
+    emitChecks();
+  unitLoop();
   func::ReturnOp::create(builder, location);
   emitEntry(function);
 }
@@ -418,9 +474,10 @@ void KernelEmitter::emit() {
 void KernelEmitter::emitEntry(func::FuncOp function) {
   builder.setInsertionPointAfter(function);
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto entry =
-      func::FuncOp::create(builder, location, symbol,
-                           builder.getFunctionType({pointer, pointer, pointer}, {}));
+  Type i64 = builder.getI64Type();
+  auto entry = func::FuncOp::create(
+      builder, location, symbol,
+      builder.getFunctionType({pointer, pointer, pointer, i64, i64, i64}, {}));
   builder.setInsertionPointToStart(entry.addEntryBlock());
   SmallVector<Value> arguments;
   for (unsigned i = 0; i < pointers.size(); ++i) {
@@ -429,10 +486,18 @@ void KernelEmitter::emitEntry(func::FuncOp function) {
                             ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
     arguments.push_back(LLVM::LoadOp::create(builder, location, pointer, place));
   }
+  if (spec.scratchBytes != 0) {
+    Value bytes = integer(static_cast<int64_t>(spec.scratchBytes));
+    Value mine = arith::MulIOp::create(builder, location, entry.getArgument(5), bytes);
+    arguments.back() =
+        LLVM::GEPOp::create(builder, location, pointer, builder.getI8Type(),
+                            arguments.back(), ValueRange{mine});
+  }
   if (scalars)
     arguments.push_back(entry.getArgument(1));
   if (status)
     arguments.push_back(entry.getArgument(2));
+  arguments.append({entry.getArgument(3), entry.getArgument(4)});
   func::CallOp::create(builder, location, function, arguments);
   func::ReturnOp::create(builder, location);
 }

@@ -3,10 +3,10 @@
 // Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses:
 //
 //   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch, ptr scalars,
-//               ptr status)
+//               ptr status, i64 begin, i64 end)
 //
-//   for each checked node: a loop over its indices
-//   for outer dims:
+//   if begin is 0, for each checked node: a loop over its indices
+//   for units from begin to before end (KernelSplit), for further outer dims:
 //     for each Row node: its passes over the row
 //     for row dims: store the outputs
 //
@@ -23,6 +23,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "llvm/ADT/DenseMap.h"
 
 #include <functional>
@@ -93,21 +94,23 @@ private:
   mlir::Value rowPosition();
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Type type);
   void emitChecks();
+  void unitLoop();
+  void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
   void outerLoops(size_t dim);
   void body();
   void storeOutputs(bool perRow);
   void emitEntry(mlir::func::FuncOp function);
-  size_t numOuter() const {
-    return spec.domain.size() - static_cast<size_t>(spec.rowDims);
-  }
+  size_t numOuter() const { return spec.numOuter(); }
+  mlir::scf::ForOp enterLoop(mlir::Value from, mlir::Value to);
 
   const KernelSpec &spec;
   std::string symbol;
   llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
   llvm::SmallVector<mlir::Value> pointers;
-  mlir::Value scalars; ///< pointer to them; null without
-  mlir::Value status;  ///< likewise
+  mlir::Value scalars;    ///< pointer to them; null without
+  mlir::Value status;     ///< likewise
+  mlir::Value begin, end; ///< of the units
   llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
   llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
 };

@@ -37,7 +37,7 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
     }
     std::vector<Program> programs;
     OwningOpRef<ModuleOp> straight = task_ir::straightProgram(function);
-    if (failed(formPrograms(*straight, threads, programs)))
+    if (failed(formPrograms(*straight, TeamPlan{threads}, programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

@@ -266,9 +266,16 @@ void KernelBuilder::finish(const std::string &source) {
         former.program.storages[static_cast<size_t>(access.tensor.storage)];
     task.operands.push_back({access.tensor.storage, 0, storage.bytes()});
   }
+  KernelSplit split = spec.split();
+  const TeamPlan &team = former.program.team;
+  kernel.units = split.units;
+  // Waking a team and meeting again takes about a microsecond.
+  kernel.parts = static_cast<int32_t>(std::clamp<int64_t>(
+      std::min(split.units, spec.work() / team.workPerPart), 1, team.threads));
   if (spec.scratchBytes != 0) {
-    int scratch = former.addStorage(DType::U8, static_cast<int64_t>(spec.scratchBytes));
-    task.operands.push_back({scratch, 0, spec.scratchBytes});
+    uint64_t bytes = spec.scratchBytes * static_cast<uint64_t>(kernel.parts);
+    int scratch = former.addStorage(DType::U8, static_cast<int64_t>(bytes));
+    task.operands.push_back({scratch, 0, bytes});
   }
   task.rankValues = scalars;
   for (const KernelNode &node : spec.nodes)

@@ -62,6 +62,17 @@ struct KernelOperand {
   bool operator==(const KernelOperand &) const = default;
 };
 
+/// How a kernel's points are divided into units that threads may compute apart.
+///
+///   domain [12, 128, 64], no rows:   dims 2            1536 units of 64 points
+///   domain [12, 128 | 128]:          dims 1 …          until there are enough units
+///   domain [100000], no rows:        dims 0, chunk 1600
+struct KernelSplit {
+  size_t dims = 0;   ///< a unit is one index of these leading dims together …
+  int64_t chunk = 0; ///< … and, unless 0, so many points of the dim that follows
+  int64_t units = 1;
+};
+
 /// A loop nest that computes its outputs point by point. Trailing `rowDims` dims are one
 /// row: Row nodes see all its points at once. Shapes, strides and attributes are baked
 /// in, so equal nests are one function, whatever layer they come from.
@@ -77,8 +88,8 @@ struct KernelSpec {
     bool operator==(const IndexTerm &) const = default;
   };
   std::vector<std::vector<IndexTerm>> originalDims;
-  uint64_t scratchBytes = 0;
-  int numScalars = 0; ///< rank values of the task, for Indexed nodes
+  uint64_t scratchBytes = 0; ///< per thread, a multiple of PARTITA_BUFFER_ALIGNMENT
+  int numScalars = 0;        ///< rank values of the task, for Indexed nodes
 
   /// Equal kernels have equal code: every member counts.
   bool operator==(const KernelSpec &) const = default;
@@ -88,6 +99,12 @@ struct KernelSpec {
   /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
+  size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
+  /// The same for equal kernels, and for any number of threads.
+  KernelSplit split() const;
+  /// All its work, in steps of about 0.2 ns: what an operation on one element takes in
+  /// vectors. A rough figure, by which is decided how many threads are woken.
+  int64_t work() const;
 };
 
 /// The name of the stage's kernel of this number.
@@ -165,11 +182,21 @@ struct ProgramTransfer {
   int storage = -1;
 };
 
+/// What a rank's threads are to be used for.
+struct TeamPlan {
+  /// Per rank; the engine's scratch depends on it. 0: this machine's cores divided by the
+  /// ranks, until the programs are formed.
+  int threads = 1;
+  /// The work of a kernel that is worth a thread: see KernelSpec::work. Smaller for
+  /// tests.
+  int64_t workPerPart = 10'000;
+};
+
 struct Program {
   /// Name, ranks, micro-batches, as in the table.
   ProgramSpec identity;
   Mesh mesh;
-  int threads = 1; ///< per rank; engine scratch depends on it
+  TeamPlan team;
   std::vector<Storage> storages;
   std::vector<Task> tasks;
   std::vector<KernelSpec> kernels;

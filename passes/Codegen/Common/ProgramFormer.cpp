@@ -1,6 +1,7 @@
 //===- ProgramFormer.cpp - From a scheduled program to tasks --------------===//
 #include "passes/Codegen/Common/ProgramFormer.h"
 
+#include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/TaskFormer.h"
 
 using namespace mlir;
@@ -163,12 +164,18 @@ private:
 
 } // namespace
 
-LogicalResult codegen::formPrograms(ModuleOp module, int threads,
+LogicalResult codegen::formPrograms(ModuleOp module, TeamPlan team,
                                     std::vector<Program> &programs) {
   schedule::Pipeline pipeline = task_ir::pipelineOf(module);
+  if (team.threads == 0) {
+    int64_t ranks = 0;
+    for (auto op : module.getOps<ProgramOp>())
+      ranks += static_cast<int64_t>(op.getRanks().size());
+    team.threads = runtime::threadsPerRank(ranks);
+  }
   for (auto op : module.getOps<ProgramOp>()) {
     Program &program = programs.emplace_back();
-    program.threads = threads;
+    program.team = team;
     if (failed(ProgramFormer(op, pipeline, programs.size() - 1, program).run()))
       return failure();
   }

@@ -8,9 +8,8 @@
 namespace partita::codegen {
 
 /// Forms every program of a module of level L4 that has passed its gate: buffers become
-/// storages, the functions of segments tasks. `threads`: per rank. A failure has been
-/// reported.
-llvm::LogicalResult formPrograms(mlir::ModuleOp module, int threads,
+/// storages, the functions of segments tasks. A failure has been reported.
+llvm::LogicalResult formPrograms(mlir::ModuleOp module, TeamPlan team,
                                  std::vector<Program> &programs);
 
 } // namespace partita::codegen

@@ -6,6 +6,7 @@
 #include "dialects/Graph/Graph.h"
 #include "dialects/Task/Task.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
 #include "passes/Codegen/Common/Models.h"
 
@@ -320,7 +321,7 @@ bool TaskFormer::isAligned(const Tensor &tensor) const {
 //===----------------------------------------------------------------------===//
 
 LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
-  onednn::setThreads(program.threads);
+  runtime::setTeamSize(program.team.threads);
   // As the runtime does: the first call that reads a weight fixes its form.
   size_t operand = onednn::Call::weightOperand(task.kind());
   int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;

@@ -1,6 +1,7 @@
 // Scalars, empty tensors, results that are arguments, constants or each other, a product with
 // part of a weight.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
+// RUN: partita-opt %s --partita-check-bundle="threads=2 work-per-part=1" -o /dev/null
 
 func.func @empty(%x: tensor<0x4xf32>, %y: tensor<3x4xf32>) -> (tensor<3x4xf32>, tensor<0x4xf32>, tensor<4xf32>) {
   %c = graph.concat %x, %y {axis = 0 : i64} : (tensor<0x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>

@@ -2,6 +2,7 @@
 // evaluator: images row-major and channels-last, blocks of different sizes, a window over
 // several blocks, rows and columns, half precision, a window on the function's result.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
+// RUN: partita-opt %s --partita-check-bundle="threads=2 work-per-part=1" -o /dev/null
 // RUN: partita-opt %s --partita-insert-reshards --partita-verify-planned --partita-partition --partita-verify-partitioned --partita-lower-kernels=print=1 -o /dev/null 2>&1 | FileCheck %s
 
 #mesh = #dist.mesh<h=3,w=2>

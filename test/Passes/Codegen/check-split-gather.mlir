@@ -2,6 +2,7 @@
 // vocabulary, indices of both signs, sub-axes, two factors, given blocks, a dim in the
 // middle, a result that is scattered, integer and half tables.
 // RUN: partita-opt %s --partita-check-bundle -o /dev/null
+// RUN: partita-opt %s --partita-check-bundle="threads=2 work-per-part=1" -o /dev/null
 
 #mesh = #dist.mesh<dp=2,tp=4>
 module attributes {dist.mesh = #mesh} {

@@ -34,7 +34,7 @@
 // CHECK: arena {{[0-9]+}} bytes, at least {{[0-9]+}}
 
 // LLVM: llvm.func @kernel_0_body(%{{.*}}: !llvm.ptr {llvm.align = 64 : i64, llvm.noalias}
-// LLVM: llvm.func @kernel_0(%{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr)
+// LLVM: llvm.func @kernel_0(%{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: i64, %{{.*}}: i64, %{{.*}}: i64)
 func.func @main(%x: tensor<4x48xf32>, %b: tensor<4x1xf32>, %c: tensor<4x1xf32>)
     -> (tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>) {
   %0 = graph.add %x, %b : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>

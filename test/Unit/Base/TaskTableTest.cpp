@@ -405,6 +405,16 @@ TEST_CASE("tables that hold together and say what cannot be") {
           return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::Kernel,
                                       fb::CreateKernel(out, 3).Union())};
         }) == at + "task 0 (, kernel): no such kernel");
+  auto dividedOf = [&](int64_t units, int32_t parts) {
+    return tasksOf([=](auto &out) {
+      return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::Kernel,
+                                  fb::CreateKernel(out, 0, 0, units, parts).Union())};
+    });
+  };
+  CHECK(dividedOf(0, 1) ==
+        at + "task 0 (, kernel): units is 0, expected 1 to 9223372036854775807");
+  CHECK(dividedOf(4, 5) == at + "task 0 (, kernel): parts is 5, expected 1 to 4");
+  CHECK(dividedOf(4, -1) == at + "task 0 (, kernel): parts is -1, expected 1 to 4");
   CHECK(tasksOf([](auto &out) {
           return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::Fill,
                                       fb::CreateFill(out, 200).Union())};

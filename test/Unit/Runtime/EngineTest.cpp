@@ -1,6 +1,7 @@
 //===- EngineTest.cpp - Engine calls against naive loops ------------------===//
 #include "partita/Base/Scalar.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Team.h"
 
 #include <catch2/catch.hpp>
 
@@ -112,7 +113,7 @@ struct Prepared {
 
   Prepared(const task::Params &params, std::vector<void *> operands,
            size_t scratchOperand) {
-    onednn::setThreads(1);
+    runtime::setTeamSize(1);
     auto made = Call::create(params);
     REQUIRE(made);
     call = std::move(*made);

@@ -34,20 +34,22 @@ static void misbehaveIf(int64_t what) {
   ::pause();
 }
 
-void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status) {
+void misbehave(void *const *buffers, const int64_t *scalars, partita_status *status,
+               int64_t, int64_t, int64_t) {
   auto *mode = static_cast<const int64_t *>(buffers[0]);
   if (mode[1] == scalars[0])
     misbehaveIf(mode[0]);
 }
 
 void misbehave_between(void *const *buffers, const int64_t *scalars,
-                       partita_status *status) {
+                       partita_status *status, int64_t, int64_t, int64_t) {
   auto *mode = static_cast<const int64_t *>(buffers[0]);
   if (mode[1] == scalars[0])
     misbehaveIf(mode[0] - Between);
 }
 
-void scale(void *const *buffers, const int64_t *scalars, partita_status *status) {
+void scale(void *const *buffers, const int64_t *scalars, partita_status *status, int64_t,
+           int64_t, int64_t) {
   auto *x = static_cast<const float *>(buffers[0]);
   auto *y = static_cast<float *>(buffers[1]);
   for (int64_t i = 0; i < scalars[0] * width; ++i)
