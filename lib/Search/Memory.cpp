@@ -60,7 +60,7 @@ private:
           entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
       lives.push_back({number, false, elements * value.elementBytes, made + 1, last});
     }
-    if (converted || !timing.isInternal(number))
+    if (converted || !timing.hasNoBytes(number))
       lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
                        lastProduced});
   }
