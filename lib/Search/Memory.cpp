@@ -2,6 +2,7 @@
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 using namespace partita;
@@ -60,7 +61,7 @@ private:
           entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
       lives.push_back({number, false, elements * value.elementBytes, made + 1, last});
     }
-    if (converted || !timing.isInternal(number))
+    if (converted || !timing.hasNoBytes(number))
       lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
                        lastProduced});
   }
@@ -91,16 +92,30 @@ private:
 };
 } // namespace
 
-MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
-  std::vector<Life> lives = Lives(timing, plan).run();
+/// Bytes that come and go at each moment.
+static std::vector<int64_t> changes(const Timing &timing,
+                                    const std::vector<Life> &lives) {
   std::vector<int64_t> change(static_cast<size_t>(timing.moments()) + 3, 0);
-  MemoryUse use;
   for (const Life &life : lives) {
-    if (life.isWeight)
-      use.weights += life.bytes;
     change[static_cast<size_t>(life.first)] += life.bytes;
     change[static_cast<size_t>(std::max(life.last, life.first + 1))] -= life.bytes;
   }
+  return change;
+}
+
+std::vector<int64_t> search::memoryOverTime(Timing &timing, const Decided &plan) {
+  std::vector<int64_t> bytes = changes(timing, Lives(timing, plan).run());
+  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
+  bytes.resize(static_cast<size_t>(timing.moments()));
+  return bytes;
+}
+
+MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
+  std::vector<Life> lives = Lives(timing, plan).run();
+  std::vector<int64_t> change = changes(timing, lives);
+  MemoryUse use;
+  for (const Life &life : lives)
+    use.weights += life.isWeight ? life.bytes : 0;
   int64_t now = 0, most = -1, peak = 0;
   for (int64_t moment = 0; moment < timing.moments(); ++moment) {
     now += change[static_cast<size_t>(moment)];

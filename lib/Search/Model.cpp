@@ -173,7 +173,7 @@ private:
     int64_t runs = Timing::runsAt(user.first);
     if (runs > 0)
       usages.push_back({runs - 1, runs, table.converting});
-    usages.push_back({runs, runs + 1, table.gathered});
+    usages.push_back({runs, timing.doneAt(user.first), table.gathered});
     model.homes.push_back(std::move(home));
   }
 

@@ -26,7 +26,7 @@ const DirectTable &Tables::direct(int32_t value, const End &producer, const End 
   int kind = 0;
   if (it.producer >= 0 && it.uses.size() == 1)
     kind = timing.isInternal(value) + 2 * timing.isView(it.producer) +
-           4 * timing.isView(it.uses[0].op);
+           4 * timing.isView(it.uses[0].op) + 8 * timing.hasNoBytes(value);
   auto [place, added] =
       directs.try_emplace({producer, {user}, it.elementBytes, kind}, DirectTable{});
   if (added)
@@ -79,7 +79,7 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
           entry.waiting += bytes;
       }
       // What stays in a kernel, or is read under another name, has no bytes of its own.
-      if (service.entries.empty() && timing.isInternal(value))
+      if (service.entries.empty() && timing.hasNoBytes(value))
         entry.making = entry.converting = entry.waiting = 0;
       entries.push_back(entry);
     }

@@ -77,7 +77,7 @@ const Conversion &Timing::convert(int32_t from, int32_t to, int64_t elementBytes
 int64_t Timing::doneAt(int32_t op) const {
   if (graph.ops[static_cast<size_t>(op)].kind == FlowKind::Sink)
     return moments();
-  return isView(op) ? runsAt(op) : convertsAt(op);
+  return isView(op) ? runsAt(op) : convertsAt(kernelEnd[static_cast<size_t>(op)]);
 }
 
 Picos Timing::breaking(int32_t value, int32_t from, int32_t to) const {
@@ -109,6 +109,9 @@ void Timing::findFusion() {
   internal.assign(graph.values.size(), false);
   views.assign(graph.ops.size(), false);
   joined.assign(graph.ops.size(), false);
+  noBytes.assign(graph.values.size(), false);
+  for (size_t o = 0; o < graph.ops.size(); ++o)
+    kernelEnd.push_back(static_cast<int32_t>(o));
   for (size_t o = 0; o < graph.ops.size(); ++o)
     views[o] = graph.ops[o].kind == FlowKind::Compute && onlyRenames(graph.ops[o]);
   for (size_t v = 0; v < graph.values.size(); ++v) {
@@ -124,5 +127,19 @@ void Timing::findFusion() {
     bool intoRows = producer.priority == 0 && !isMatmul(user);
     internal[v] = views[from] || views[to] || intoPointwise || intoRows;
     joined[to] = joined[to] || (!views[from] && (intoPointwise || intoRows));
+    bool isKernels = !views[from] && !views[to] && internal[v];
+    if (isKernels)
+      kernelEnd[from] = static_cast<int32_t>(to);
+    noBytes[v] = isKernels || views[to] || (views[from] && isHeld(producer.operands[0]));
   }
+  for (size_t o = graph.ops.size(); o-- > 0;)
+    kernelEnd[o] = kernelEnd[static_cast<size_t>(kernelEnd[o])];
+}
+
+/// Whether the value is alive whatever a view of it does: others read it, or it is there
+/// all the time.
+bool Timing::isHeld(int32_t value) const {
+  const FlowValue &it = graph.values[static_cast<size_t>(value)];
+  return it.uses.size() > 1 ||
+         graph.ops[static_cast<size_t>(it.producer)].kind == FlowKind::Source;
 }

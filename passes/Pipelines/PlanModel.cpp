@@ -5,6 +5,7 @@
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/PlanReport.h"
 #include "passes/Pipelines/PlanText.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -206,6 +207,12 @@ Expected<std::string> Planner::finish(size_t best) {
     if (!said)
       return said;
     text += *said;
+  }
+  if (!options.report.empty()) {
+    std::string page = planReport(story, timing, options.model.model);
+    if (auto ok = writeFile(options.report, page); !ok)
+      return tl::unexpected(ok.error());
+    text += "wrote " + options.report + "\n";
   }
   if (options.output.empty())
     return text;

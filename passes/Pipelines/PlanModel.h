@@ -12,6 +12,7 @@ struct PlanOptions {
   CompileOptions model;
   std::string output;      ///< plan.json; empty: none
   std::string hintsOutput; ///< the plan as hints; empty: none
+  std::string report;      ///< an HTML page; empty: none
   size_t mostAxes = 2;     ///< of the meshes that are tried
   double timeLimit = 20;   ///< seconds of solving per mesh
   int threads = 1;

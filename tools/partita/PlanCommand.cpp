@@ -46,6 +46,8 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   command->add_option("-o,--output", options->output, "Write the plan to this file");
   command->add_option("--as-hints", options->hintsOutput,
                       "Write the shortest hints that lead to the plan to this file");
+  command->add_option("--report", options->report,
+                      "Write an HTML page about the plan to this file");
   command->add_option("--axes", options->mostAxes, "Axes of the meshes that are tried")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();

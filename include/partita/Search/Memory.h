@@ -31,6 +31,9 @@ struct MemoryUse {
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
 
+/// Bytes in use at every moment, weights included.
+std::vector<int64_t> memoryOverTime(Timing &timing, const Decided &plan);
+
 } // namespace partita::search
 
 #endif // PARTITA_SEARCH_MEMORY_H

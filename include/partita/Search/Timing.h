@@ -76,13 +76,17 @@ public:
   /// Every op has two moments: it runs, then what it made is converted.
   static int64_t runsAt(int32_t op) { return 2 * int64_t(op); }
   static int64_t convertsAt(int32_t op) { return 2 * int64_t(op) + 1; }
-  /// The moment after the last at which an operand of the op is alive: a view reads
+  /// The moment after the last at which an operand of the op is alive: that of the last
+  /// op of its kernel, whose result is written while operands are read. A view reads
   /// nothing, its result stands for its operand; what the program gives stays.
   int64_t doneAt(int32_t op) const;
   int64_t moments() const { return 2 * static_cast<int64_t>(graph.ops.size()); }
 
   /// Whether the value stays inside a kernel if it is not converted.
   bool isInternal(int32_t value) const { return internal[static_cast<size_t>(value)]; }
+  /// Whether the value has no bytes of its own if it is not converted: it stays inside a
+  /// kernel, or a view of it has them, or it is a view of what stays alive anyway.
+  bool hasNoBytes(int32_t value) const { return noBytes[static_cast<size_t>(value)]; }
   /// Whether the op runs in the kernel of the producer of one of its operands.
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
   /// Whether the op only renames dims.
@@ -95,11 +99,14 @@ public:
 
 private:
   void findFusion();
+  bool isHeld(int32_t value) const;
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
   Picos stream(int32_t op, const Strategy &strategy) const;
   Conversion plan(int32_t from, int32_t to, int64_t elementBytes) const;
 
   std::vector<bool> internal;      ///< per value
+  std::vector<bool> noBytes;       ///< per value
+  std::vector<int32_t> kernelEnd;  ///< per op the last op of its kernel
   std::vector<bool> views, joined; ///< per op
   std::unordered_map<uint64_t, Conversion> conversions;
 };
