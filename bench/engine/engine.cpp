@@ -26,7 +26,7 @@ static void *aligned(uint64_t bytes) {
 
 static void time(const char *what, const task::Params &params, double flops,
                  size_t weight) {
-  auto call = onednn::Call::create(params);
+  auto call = onednn::oneDnn().create(params);
   auto needs = task::operandNeeds(params, *Mesh::parse(""));
   if (!call || !needs) {
     std::printf("%s: %s\n", what, call ? "bad" : call.error().message.c_str());
@@ -41,7 +41,7 @@ static void time(const char *what, const task::Params &params, double flops,
   if (sizes.packed)
     (void)(*call)->pack(operands[weight], packed);
   auto frame = (*call)->frame();
-  std::unique_ptr<onednn::Call::Weight> weightForm;
+  std::unique_ptr<engine::Call::Weight> weightForm;
   if (sizes.packed)
     weightForm = std::move(*(*call)->describe(packed));
   std::vector<double> times;

@@ -172,6 +172,7 @@ private:
     codegen::EmitOptions options;
     options.function = function.str();
     options.out = folder.bundle;
+    options.target = target;
     options.threads = threads;
     options.workPerPart = workPerPart;
     options.model = "check-bundle";

@@ -37,9 +37,10 @@ struct CompileOptions {
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run
   /// has written them and a person or a tool may have changed them since.
   Level from = Level::L0;
-  std::string targetCpu; ///< LLVM name; empty: this host's
-  bool allToAll = true;  ///< false: reshard by slices, gathers and reductions only
-  int threads = 1;       ///< per rank; 0: this machine's cores divided by the ranks
+  std::string target = "cpu"; ///< or "plain": without an engine
+  std::string targetCpu;      ///< LLVM name; empty: this host's
+  bool allToAll = true;       ///< false: reshard by slices, gathers and reductions only
+  int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks
   Level to = Level::L5;
   bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
 };

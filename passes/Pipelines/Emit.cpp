@@ -43,6 +43,7 @@ Expected<void> Compiler::emit() {
   progress("generating code");
   codegen::EmitOptions emit;
   emit.out = options.output;
+  emit.target = options.target;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
   emit.inputs = inputNames;

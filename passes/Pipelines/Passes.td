@@ -40,6 +40,7 @@ def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
     Option<"rtol", "rtol", "double", "1e-4", "Relative tolerance for floats">,
     Option<"atol", "atol", "double", "1e-5", "Absolute tolerance for floats">,
     Option<"threads", "threads", "int", "1", "Threads per rank">,
+    Option<"target", "target", "std::string", "\"cpu\"", "cpu, or plain: without an engine">,
     Option<"workPerPart", "work-per-part", "int64_t", "10000", "Work of a kernel that is worth a thread">,
     Option<"keep", "keep", "std::string", "\"\"", "Write the bundle here and keep it">,
     Option<"repeat", "repeat", "int", "1", "Requests to run; prints the seconds of each if more than one">,

@@ -3,7 +3,7 @@
 every output with ONNX Runtime's.
 
 usage: run_model.py PARTITA ZOO MODEL [--transports local,mpi] [--target-cpu NAME]
-                    [--meshes dp=2,tp=2 tp=4 …]
+                    [--meshes dp=2,tp=2 tp=4 …] [--how auto threads …] [--target plain]
 
 What counts as equal is in equality.py.
 """
@@ -123,6 +123,8 @@ def run_case(arguments, folder, case, mesh, how, work):
     command = [arguments.partita, "compile", model, "-o", bundle, *shapes]
     if mesh:
         command += ["--mesh", mesh]
+    if arguments.target:
+        command += ["--target", arguments.target]
     if arguments.target_cpu:
         command += ["--target-cpu", arguments.target_cpu]
     if how == "threads":
@@ -182,6 +184,8 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--transports", default="local,mpi")
     parser.add_argument("--meshes", nargs="+", help="only these")
+    parser.add_argument("--how", nargs="+", help="only these")
+    parser.add_argument("--target", help="cpu, or plain: without an engine")
     parser.add_argument("--target-cpu", help="compile for this CPU, not for the host")
     arguments = parser.parse_args()
     folder = os.path.join(arguments.zoo, arguments.model)
@@ -194,6 +198,8 @@ def main():
         if unknown:
             parser.error(f"there is no case of mesh {', '.join(sorted(unknown))}")
         cases = [case for case in cases if case[0] in arguments.meshes]
+    if arguments.how:
+        cases = [case for case in cases if case[1] in arguments.how]
     for mesh, how in cases:
         if how == "vocabulary" and "input_ids" not in case["inputs"]:
             continue

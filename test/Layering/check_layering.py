@@ -13,6 +13,10 @@ import sys
 LAYERS = ["tools", "passes", "dialects", "lib"]
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.M)
 MAX_LINES = {".cpp": 800, ".h": 500, ".td": 400}
+ENGINE = re.compile(r"partita/Runtime/(OneDnn|Plain)\.h")
+# What runs bundles. Engines, which the code generator asks for sizes, are no part of it.
+RUNTIME = re.compile(
+    r"partita/Runtime/(Executor|Launch|Session|Transport|partita_runtime)\.h")
 # Folders of lib/ that may see others, beyond what their headers say: lib/Runtime links
 # only Base and Abi.
 RUNTIME_MAY = {"Base", "Abi", "Runtime"}
@@ -73,6 +77,10 @@ def check_includes(root):
                 # What targets share knows none of them, and targets know no other.
                 if to[2] not in ("Common", room):
                     errors.append(f"{path}: Codegen/{room} includes Codegen/{to[2]}")
+            if path.startswith("passes/Codegen/Common/") and ENGINE.match(include):
+                errors.append(f"{path}: Codegen/Common includes {include} of an engine")
+            if layer == "passes" and sub != "Pipelines" and RUNTIME.match(include):
+                errors.append(f"{path}: passes/{sub} includes {include} of the runtime")
             if layer == "passes" and to[0] == "passes" and sub not in ("Pipelines", to[1]):
                 if not (sub == "Codegen" and to[1] == "Codegen"):
                     errors.append(f"{path}: stage {sub} includes stage {to[1]}")
@@ -129,6 +137,9 @@ def self_test(folder):
         "lib/Base/F.cpp": ("\n" * 900, "900 lines"),
         "passes/Codegen/Common/G.cpp": ('#include "passes/Codegen/CPU/Passes.h"\n',
                                         "Codegen/Common includes Codegen/CPU"),
+        "passes/Codegen/Common/H.cpp": ('#include "partita/Runtime/OneDnn.h"\n',
+                                        "of an engine"),
+        "passes/Stage/I.cpp": ('#include "partita/Runtime/Session.h"\n', "of the runtime"),
     }
     for path, (text, expected) in cases.items():
         tree = os.path.join(folder, os.path.basename(path))

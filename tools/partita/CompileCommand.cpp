@@ -100,6 +100,11 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,
                       "Write the IR of every level into this folder");
+  command
+      ->add_option("--target", options->target,
+                   "cpu: with oneDNN; plain: loops only, slow, for reference")
+      ->check(CLI::IsMember({"cpu", "plain"}))
+      ->capture_default_str();
   command->add_option("--target-cpu", options->targetCpu,
                       "LLVM name of the CPU (default: this one)");
   command

@@ -6,7 +6,7 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Layout/SliceCopy.h"
-#include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Engine.h"
 #include "partita/Runtime/Transport.h"
 
 #include <array>
@@ -41,6 +41,9 @@ private:
   void *library = nullptr;
 };
 
+/// The engine of a target by its name; null: there is none.
+const engine::Engine *engineOf(std::string_view target);
+
 /// The weight files of a bundle, open once per process, and what several ranks of it
 /// share because they hold the same slice: packed weights, and mapped runs of the files.
 class WeightStore {
@@ -49,8 +52,9 @@ public:
   static Expected<std::shared_ptr<WeightStore>>
   open(const std::string &folder, const Bundle &bundle,
        const std::vector<const TaskTable *> &tables);
-  explicit WeightStore(std::vector<std::shared_ptr<const InputFile>> files)
-      : files(std::move(files)) {}
+  WeightStore(std::vector<std::shared_ptr<const InputFile>> files,
+              const engine::Engine &engine)
+      : files(std::move(files)), engineCalls(engine) {}
   size_t numFiles() const { return files.size(); }
   const InputFile &file(uint32_t index) const { return *files[index]; }
   /// These bytes of a file where they are mapped, for all who ask while somebody holds
@@ -58,7 +62,7 @@ public:
   Expected<std::shared_ptr<const std::byte>> mapped(uint32_t file, uint64_t offset,
                                                     uint64_t bytes);
 
-  onednn::Calls &calls() { return engineCalls; }
+  engine::Calls &calls() { return engineCalls; }
 
   /// A 64-byte aligned block that is unmapped with its last user.
   struct Block;
@@ -95,7 +99,7 @@ private:
   std::mutex lock;
   std::map<std::string, std::shared_ptr<Entry>> entries;
   std::map<std::array<uint64_t, 3>, std::weak_ptr<const std::byte>> mappings;
-  onednn::Calls engineCalls;
+  engine::Calls engineCalls;
 };
 
 /// What a watcher sees of a rank. Lies in memory shared with the watching process, so
@@ -202,7 +206,7 @@ private:
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
   std::string weightName(const TaskView &task, size_t operand) const;
-  Expected<void *> packWeight(const onednn::Call &call, const TaskView &task,
+  Expected<void *> packWeight(const engine::Call &call, const TaskView &task,
                               size_t operand);
   /// A task, or behind the last one a transfer.
   std::string where(size_t index) const;
@@ -221,7 +225,7 @@ private:
   std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
   std::vector<SliceCopy> slices;    ///< per tensor
   std::vector<bool> ownsTensor;
-  std::map<const onednn::Call *, std::unique_ptr<onednn::Call::Frame>> frames;
+  std::map<const engine::Call *, std::unique_ptr<engine::Call::Frame>> frames;
   int64_t meshPlace = 0;
   std::vector<Op> ops;
   std::vector<Entry> entries; ///< the rank's schedule

@@ -155,7 +155,7 @@ std::vector<size_t> Executor::preparationOrder() const {
     const TaskView &task = table.task(i);
     if (!isEngineCall(task.kind()) || task.kind() == TaskKind::Pool)
       continue;
-    int64_t buffer = task.operands[onednn::Call::weightOperand(task.kind())];
+    int64_t buffer = task.operands[engine::Call::weightOperand(task.kind())];
     if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
       bytes[i] = table.buffers()[static_cast<size_t>(buffer)].bytes;
   }
@@ -209,7 +209,7 @@ void Executor::prepareWaits() {
 /// they first run, connections between processes are made then, and a first request is to
 /// take as long as the others. The arena holds nothing yet.
 Expected<void> Executor::warmUp() {
-  std::set<const onednn::Call *> calls;
+  std::set<const engine::Call *> calls;
   std::set<int> collectives;
   for (Op &op : ops) {
     auto *engine = std::get_if<EngineWork>(&op.work);
@@ -245,7 +245,7 @@ Expected<void> Executor::warmUpTransfers() {
 
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   TaskKind kind = task.kind();
-  size_t operand = onednn::Call::weightOperand(kind);
+  size_t operand = engine::Call::weightOperand(kind);
   auto weight = kind == TaskKind::Pool ? std::string() : weightName(task, operand);
   // Programs load at the same time, and each was compiled by itself: one must not fix the
   // form of a weight for another.
@@ -253,8 +253,8 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   auto call = store->calls().get(task.params, weight);
   if (!call)
     return tl::unexpected(call.error());
-  onednn::Sizes sizes = (*call)->sizes();
-  int64_t buffer = task.operands[onednn::Call::scratchOperand(kind)];
+  engine::Sizes sizes = (*call)->sizes();
+  int64_t buffer = task.operands[engine::Call::scratchOperand(kind)];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
   if (sizes.scratch > has)

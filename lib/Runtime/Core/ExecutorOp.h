@@ -15,9 +15,9 @@ struct KernelWork {
 };
 
 struct EngineWork {
-  std::shared_ptr<const onednn::Call> call;
-  onednn::Call::Frame *frame = nullptr;         ///< the rank's, for this call
-  std::unique_ptr<onednn::Call::Weight> weight; ///< where it is packed
+  std::shared_ptr<const engine::Call> call;
+  engine::Call::Frame *frame = nullptr;         ///< the rank's, for this call
+  std::unique_ptr<engine::Call::Weight> weight; ///< where it is packed
 };
 
 struct CollectiveWork {

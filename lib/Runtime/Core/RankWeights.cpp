@@ -160,7 +160,7 @@ std::string Executor::weightName(const TaskView &task, size_t operand) const {
 
 /// The packed form of the weight operand. Ranks of one process that hold the same slice
 /// of the same weight share it.
-Expected<void *> Executor::packWeight(const onednn::Call &call, const TaskView &task,
+Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &task,
                                       size_t operand) {
   std::string identity = weightName(task, operand);
   if (identity.empty())

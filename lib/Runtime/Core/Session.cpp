@@ -278,9 +278,9 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   auto bundle = readBundle(folder);
   if (!bundle)
     return tl::unexpected(bundle.error());
-  if (bundle->target != "cpu")
+  if (!engineOf(bundle->target))
     return makeError("'" + folder + "' is compiled for " + bundle->target +
-                     ", this runtime runs cpu bundles");
+                     ", this runtime has cpu and plain");
   if (auto lacking = missingCpuFeature(bundle->cpuFeatures); !lacking.empty())
     return makeError("'" + folder + "' is compiled for " + bundle->targetCpu +
                      "; this CPU lacks " + lacking);

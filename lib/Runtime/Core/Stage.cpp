@@ -1,6 +1,8 @@
 //===- Stage.cpp - Stage libraries, weight files and slices ---------------===//
 #include "partita/Base/Files/SafeTensors.h"
 #include "partita/Runtime/Executor.h"
+#include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Plain.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -161,6 +163,12 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   return {};
 }
 
+const engine::Engine *runtime::engineOf(std::string_view target) {
+  return target == "cpu"     ? &onednn::oneDnn()
+         : target == "plain" ? &plain::loops()
+                             : nullptr;
+}
+
 Expected<std::shared_ptr<WeightStore>>
 WeightStore::open(const std::string &folder, const Bundle &bundle,
                   const std::vector<const TaskTable *> &tables) {
@@ -180,5 +188,9 @@ WeightStore::open(const std::string &folder, const Bundle &bundle,
           return tl::unexpected(ok.error());
     files.push_back(*opened);
   }
-  return std::make_shared<WeightStore>(std::move(files));
+  const engine::Engine *engine = engineOf(bundle.target);
+  if (!engine)
+    return makeError("the bundle is for target '" + bundle.target +
+                     "', this runtime has cpu and plain");
+  return std::make_shared<WeightStore>(std::move(files), *engine);
 }

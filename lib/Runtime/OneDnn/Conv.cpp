@@ -251,7 +251,7 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
                             const WeightForm *form) {
   auto type = dataType(params.dtype);
   if (!type)
-    return nativeConv(params, transposed);
+    return plain::conv(params, transposed);
   ConvBuilder builder(params, *type, transposed, form);
   // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
   // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as
@@ -267,7 +267,7 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
         best = std::move(next);
     }
   if (!best || (form && isReference(best.get())))
-    return nativeConv(params, transposed);
+    return plain::conv(params, transposed);
   return std::unique_ptr<Call>(std::move(best));
 }
 
@@ -279,7 +279,7 @@ MadeCall onednn::createPool(const task::Pool &p) {
     countsCeiling |= w.padEnd[d] > p.spatial[d].padEnd;
   // Taps that only ceiling added are no padding; oneDNN would count them.
   if (!type || (p.mode == PARTITA_POOL_AVG_INCLUDE && countsCeiling))
-    return nativePool(p);
+    return plain::pool(p);
   auto src = imageDesc(imageDims(p.batch, p.channels, p.spatial, &task::SpatialDim::in),
                        p.src_format, *type);
   auto dst = imageDesc(imageDims(p.batch, p.channels, p.spatial, &task::SpatialDim::out),
@@ -301,7 +301,7 @@ MadeCall onednn::createPool(const task::Pool &p) {
           dnnl_success ||
       !program->add(desc, {{DNNL_ARG_SRC, src, {Place::Operand, task::PoolSrc}},
                            {DNNL_ARG_DST, dst, {Place::Operand, task::PoolDst}}}))
-    return nativePool(p);
+    return plain::pool(p);
   program->describeAs(implementationOf(desc));
   return std::unique_ptr<Call>(std::move(program));
 }

@@ -168,7 +168,7 @@ static bool isReference(const Call &call) {
 MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form) {
   auto type = dataType(params.dtype);
   if (!type)
-    return nativeMatMul(params);
+    return plain::matMul(params);
   task::MatMul p = flattened(params);
   std::unique_ptr<Program> call = build(p, *type, true, form);
   // A chain that only oneDNN's reference code takes: the product alone is fast.
@@ -176,6 +176,6 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
     if (auto split = build(p, *type, false, form); split && !isReference(*split))
       call = std::move(split);
   if (!call || (form && isReference(*call)))
-    return nativeMatMul(params);
+    return plain::matMul(params);
   return std::unique_ptr<Call>(std::move(call));
 }

@@ -1,8 +1,6 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
-#include "partita/Runtime/Team.h"
-
 #include <cstring>
 
 using namespace partita;
@@ -49,16 +47,6 @@ Dims onednn::rowMajor(const Dims &dims) {
     step *= dims[d];
   }
   return strides;
-}
-
-std::vector<size_t> onednn::memoryOrder(int64_t format, size_t dims) {
-  std::vector<size_t> order;
-  for (size_t d = 0; d < dims; ++d)
-    if (d != 1 || format == PARTITA_FORMAT_CHANNELS_FIRST)
-      order.push_back(d);
-  if (format == PARTITA_FORMAT_CHANNELS_LAST)
-    order.push_back(1);
-  return order;
 }
 
 dnnl_memory_desc_t onednn::describe(const Dims &dims, dnnl_data_type_t type,
@@ -331,7 +319,7 @@ bool Program::run(Frame &room, std::span<void *const> operands,
                                bound.arguments.data()) != dnnl_success)
       return false;
   }
-  for (const NativePost &post : posts)
+  for (const plain::Post &post : posts)
     post.run(operands);
   return true;
 }
@@ -339,16 +327,6 @@ bool Program::run(Frame &room, std::span<void *const> operands,
 //===----------------------------------------------------------------------===//
 // Entry points
 //===----------------------------------------------------------------------===//
-
-size_t Call::weightOperand(TaskKind kind) {
-  return kind == TaskKind::MatMul ? static_cast<size_t>(task::MatMulB)
-                                  : static_cast<size_t>(task::ConvWeights);
-}
-
-size_t Call::scratchOperand(TaskKind kind) {
-  return kind == TaskKind::Pool ? static_cast<size_t>(task::PoolScratch)
-                                : static_cast<size_t>(task::MatMulScratch);
-}
 
 /// The element type where the call has a weight.
 static std::optional<DType> weightedType(const task::Params &params) {
@@ -385,20 +363,21 @@ static MadeCall createAny(const task::Params &params, const WeightForm *form) {
   return slow ? createWidened(params, nullptr) : std::move(call);
 }
 
-Expected<std::shared_ptr<const Call>> Call::create(const task::Params &params,
-                                                   const WeightForm *form) {
-  auto call = createAny(params, form);
-  if (!call)
-    return tl::unexpected(call.error());
-  if (form && (*call)->form() != *form)
-    return makeError("the engine has nothing fast for a weight of this form");
-  return std::shared_ptr<const Call>(std::move(*call));
-}
+namespace {
+struct OneDnn final : engine::Engine {
+  Expected<std::shared_ptr<const Call>> create(const task::Params &params,
+                                               const WeightForm *form) const override {
+    auto call = createAny(params, form);
+    if (!call)
+      return tl::unexpected(call.error());
+    if (form && (*call)->form() != *form)
+      return makeError("the engine has nothing fast for a weight of this form");
+    return std::shared_ptr<const Call>(std::move(*call));
+  }
+};
+} // namespace
 
-Expected<Sizes> onednn::querySizes(const task::Params &params, int threads) {
-  runtime::setTeamSize(threads);
-  auto call = Call::create(params);
-  if (!call)
-    return tl::unexpected(call.error());
-  return (*call)->sizes();
+const engine::Engine &onednn::oneDnn() {
+  static const OneDnn only;
+  return only;
 }

@@ -6,8 +6,8 @@
 #ifndef PARTITA_LIB_RUNTIME_ONEDNN_PROGRAM_H
 #define PARTITA_LIB_RUNTIME_ONEDNN_PROGRAM_H
 
-#include "NativePost.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Plain.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -15,6 +15,10 @@
 #include <vector>
 
 namespace partita::onednn {
+
+using engine::Call;
+using engine::WeightForm;
+using plain::memoryOrder;
 
 /// Owns one oneDNN object.
 template <typename T, dnnl_status_t (*Destroy)(T)> class Handle {
@@ -56,8 +60,6 @@ dnnl_memory_desc_t describe(const Dims &dims, dnnl_data_type_t type, Dims stride
 /// One whose memory form the primitive chooses.
 dnnl_memory_desc_t describeAny(const Dims &dims, dnnl_data_type_t type);
 Dims rowMajor(const Dims &dims);
-/// An image's dims from outer to inner in memory.
-std::vector<size_t> memoryOrder(int64_t format, size_t dims);
 
 /// Where an argument lies.
 struct Place {
@@ -99,7 +101,7 @@ public:
   /// Declares that the weight is kept as `to`, repacked at load from `from`.
   bool packWeight(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
   /// Post-ops done by plain loops after the last primitive.
-  void addPost(NativePost post) { posts.push_back(std::move(post)); }
+  void addPost(plain::Post post) { posts.push_back(std::move(post)); }
   void describeAs(std::string text) { name = std::move(text); }
 
   Expected<void> pack(const void *raw, void *packed) const override;
@@ -116,7 +118,7 @@ private:
   };
   size_t scratchOperand;
   std::vector<Step> steps;
-  std::vector<NativePost> posts;
+  std::vector<plain::Post> posts;
   dnnl_memory_desc_t packFrom{}, packTo{};
   std::string name;
 };
@@ -140,11 +142,6 @@ MadeCall createPool(const task::Pool &params);
 MadeCall createWidened(const task::Params &params, const WeightForm *form);
 /// Whether the form is one that createWidened made.
 bool isWidened(const WeightForm &form);
-
-/// Plain loops for every element type (Native.cpp).
-std::unique_ptr<Call> nativeMatMul(const task::MatMul &params);
-std::unique_ptr<Call> nativeConv(const task::Conv &params, bool transposed);
-std::unique_ptr<Call> nativePool(const task::Pool &params);
 
 } // namespace partita::onednn
 

@@ -95,7 +95,7 @@ public:
   Widened(DType type, std::shared_ptr<const Call> inner, std::vector<int64_t> counts,
           bool packs)
       : type(type), inner(std::move(inner)), counts(std::move(counts)), packs(packs) {
-    Sizes own = this->inner->sizes();
+    engine::Sizes own = this->inner->sizes();
     // The f32 weight is kept, repacked or not, where the 16-bit one is a constant.
     if (packs) {
       memory.packed = own.packed ? own.packed : rounded(4 * weightCount());
@@ -226,7 +226,7 @@ MadeCall onednn::createWidened(const task::Params &params, const WeightForm *for
     own = {form->stored.substr(before.size()), form->packed.substr(strlen(mark))};
   }
   bool prescribes = own && !own->packed.empty();
-  auto inner = Call::create(widenedParams(params), prescribes ? &*own : nullptr);
+  auto inner = oneDnn().create(widenedParams(params), prescribes ? &*own : nullptr);
   if (!inner)
     return tl::unexpected(inner.error());
   std::vector<int64_t> counts;

@@ -8,6 +8,7 @@
 #include "partita/Base/Files/SafeTensors.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
 #include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
@@ -129,6 +130,9 @@ static bool hasPrograms(ModuleOp module) {
 
 static Expected<std::vector<Program>> formAll(ModuleOp module,
                                               const EmitOptions &options) {
+  auto target = targetNamed(options.target);
+  if (!target)
+    return tl::unexpected(target.error());
   attachKernelModels(*module.getContext());
   OwningOpRef<ModuleOp> straight;
   if (!hasPrograms(module)) {
@@ -145,7 +149,8 @@ static Expected<std::vector<Program>> formAll(ModuleOp module,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, {options.threads, options.workPerPart}, programs)))
+  if (failed(formPrograms(module, *target->engine, {options.threads, options.workPerPart},
+                          programs)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (straight)
@@ -208,6 +213,7 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   if (!writer)
     return tl::unexpected(writer.error());
   Bundle bundle;
+  bundle.target = options.target;
   bundle.targetCpu = target->cpu;
   bundle.cpuFeatures = target->required;
   bundle.threads = programs->front().team.threads;

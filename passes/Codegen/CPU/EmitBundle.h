@@ -31,9 +31,10 @@ struct WeightData {
 using WeightSource = std::function<Expected<WeightData>(const std::string &)>;
 
 struct EmitOptions {
-  std::string out;       ///< folder, which does not exist yet
-  std::string targetCpu; ///< LLVM's name; empty: this host
-  int threads = 1;       ///< per rank; 0: this machine's cores divided by the ranks
+  std::string out;            ///< folder, which does not exist yet
+  std::string target = "cpu"; ///< see Target.h
+  std::string targetCpu;      ///< LLVM's name; empty: this host
+  int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks
   int64_t workPerPart = 10'000; ///< see codegen::TeamPlan
   std::string model;            ///< file name of the source model, for messages
   /// The model's inputs in its order, those bound at compile time among them; empty: the

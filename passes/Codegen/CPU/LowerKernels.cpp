@@ -5,6 +5,7 @@
 #include "passes/Codegen/CPU/KernelCompiler.h"
 #include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Passes.h"
+#include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Common/ProgramText.h"
@@ -37,7 +38,12 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
     }
     std::vector<Program> programs;
     OwningOpRef<ModuleOp> straight = task_ir::straightProgram(function);
-    if (failed(formPrograms(*straight, TeamPlan{threads}, programs)))
+    auto made = targetNamed(target);
+    if (!made) {
+      module.emitError(made.error().message);
+      return signalPassFailure();
+    }
+    if (failed(formPrograms(*straight, *made->engine, TeamPlan{threads}, programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

@@ -38,6 +38,7 @@ def LowerKernelsPass : Pass<"partita-lower-kernels", "::mlir::ModuleOp"> {
     Option<"print", "print", "bool", "false", "Print kernels, tensors and tasks">,
     Option<"lower", "lower", "bool", "false", "Go on to the LLVM dialect">,
     Option<"threads", "threads", "int", "1", "Threads per rank">,
+    Option<"target", "target", "std::string", "\"cpu\"", "cpu, or plain: without an engine">,
   ];
   let dependentDialects = [
     "::partita::comm::CommDialect", "::partita::graph::GraphDialect",

@@ -15,9 +15,9 @@ namespace {
 class ProgramFormer {
 public:
   ProgramFormer(ProgramOp op, const schedule::Pipeline &pipeline, size_t number,
-                Program &program)
+                const engine::Engine &engine, Program &program)
       : op(op), pipeline(pipeline), plan(pipeline.programs[number]), number(number),
-        program(program) {}
+        program(program), state(engine) {}
 
   LogicalResult run() {
     Block &block = op.getBody().front();
@@ -164,8 +164,8 @@ private:
 
 } // namespace
 
-LogicalResult codegen::formPrograms(ModuleOp module, TeamPlan team,
-                                    std::vector<Program> &programs) {
+LogicalResult codegen::formPrograms(ModuleOp module, const engine::Engine &engine,
+                                    TeamPlan team, std::vector<Program> &programs) {
   schedule::Pipeline pipeline = task_ir::pipelineOf(module);
   if (team.threads == 0) {
     int64_t ranks = 0;
@@ -176,7 +176,7 @@ LogicalResult codegen::formPrograms(ModuleOp module, TeamPlan team,
   for (auto op : module.getOps<ProgramOp>()) {
     Program &program = programs.emplace_back();
     program.team = team;
-    if (failed(ProgramFormer(op, pipeline, programs.size() - 1, program).run()))
+    if (failed(ProgramFormer(op, pipeline, programs.size() - 1, engine, program).run()))
       return failure();
   }
   return success();

@@ -5,7 +5,6 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Task/Task.h"
-#include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
 #include "passes/Codegen/Common/Models.h"
@@ -323,12 +322,12 @@ bool TaskFormer::isAligned(const Tensor &tensor) const {
 LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
   runtime::setTeamSize(program.team.threads);
   // As the runtime does: the first call that reads a weight fixes its form.
-  size_t operand = onednn::Call::weightOperand(task.kind());
+  size_t operand = engine::Call::weightOperand(task.kind());
   int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;
   auto call = state.engineCalls.get(task.params, std::to_string(weight));
   if (!call)
     return op->emitError("cannot be run by the engine: ") << call.error().message;
-  onednn::Sizes sizes = (*call)->sizes();
+  engine::Sizes sizes = (*call)->sizes();
   if (sizes.scratch != 0) {
     int storage = addStorage(DType::U8, static_cast<int64_t>(sizes.scratch));
     task.operands[scratchOperand] = {storage, 0, sizes.scratch};

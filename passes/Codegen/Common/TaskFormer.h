@@ -14,7 +14,7 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Engine.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -37,10 +37,11 @@ struct Tensor {
 struct FormerState {
   std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
   std::map<std::string, int> weightOfKey;
-  onednn::Calls engineCalls;
+  explicit FormerState(const engine::Engine &engine) : engineCalls(engine) {}
+  engine::Calls engineCalls;
   std::string constantPrefix; ///< programs of a bundle name their constants apart
   llvm::DenseMap<mlir::Attribute, size_t> constants;
-  std::set<std::pair<int, onednn::WeightForm>> packed; ///< storage, form
+  std::set<std::pair<int, engine::WeightForm>> packed; ///< storage, form
 };
 
 /// A buffer that a segment's argument or result is bound to. Its storage is made when it

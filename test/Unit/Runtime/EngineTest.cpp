@@ -11,7 +11,7 @@
 #include <random>
 
 using namespace partita;
-using onednn::Call;
+using engine::Call;
 
 namespace {
 /// 64-byte aligned elements of any type, handled as doubles.
@@ -114,7 +114,7 @@ struct Prepared {
   Prepared(const task::Params &params, std::vector<void *> operands,
            size_t scratchOperand) {
     runtime::setTeamSize(1);
-    auto made = Call::create(params);
+    auto made = onednn::oneDnn().create(params);
     REQUIRE(made);
     call = std::move(*made);
     scratch = std::make_unique<Buffer>(DType::U8,

@@ -37,7 +37,7 @@ struct Chain {
     auto file = InputFile::open(path);
     REQUIRE(file);
     store = std::make_shared<WeightStore>(
-        std::vector<std::shared_ptr<const InputFile>>{*file});
+        std::vector<std::shared_ptr<const InputFile>>{*file}, *engineOf("cpu"));
     auto made = Executor::create(stage, store, *transport, {1, false, &progress});
     if (!made)
       FAIL(made.error().message);

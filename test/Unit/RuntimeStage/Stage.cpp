@@ -8,6 +8,7 @@
 
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Team.h"
 
 #include <csignal>
 #include <cstring>
@@ -81,7 +82,8 @@ struct Build {
     p.b_packed = 1, p.bias_mask = relu;
     if (relu)
       p.post.push_back({PARTITA_POST_RELU});
-    auto sizes = *onednn::querySizes(p, 1);
+    runtime::setTeamSize(1);
+    auto sizes = (*onednn::oneDnn().create(p))->sizes();
     operands.push_back(place(Space::Arena, static_cast<int64_t>(sizes.scratch)));
     table.addTask({.source = node, .operands = operands, .params = p});
   }

@@ -1,5 +1,5 @@
-//===- NativePost.cpp - Post-ops by plain loops ---------------------------===//
-#include "NativePost.h"
+//===- Post.cpp - Post-ops by plain loops ---------------------------===//
+#include "partita/Runtime/Plain.h"
 
 #include "partita/Base/Scalar.h"
 
@@ -7,9 +7,19 @@
 #include <cmath>
 
 using namespace partita;
-using namespace partita::onednn;
+using namespace partita::plain;
 
-double onednn::applyUnary(const task::PostOp &op, double x) {
+std::vector<size_t> plain::memoryOrder(int64_t format, size_t dims) {
+  std::vector<size_t> order;
+  for (size_t d = 0; d < dims; ++d)
+    if (d != 1 || format == PARTITA_FORMAT_CHANNELS_FIRST)
+      order.push_back(d);
+  if (format == PARTITA_FORMAT_CHANNELS_LAST)
+    order.push_back(1);
+  return order;
+}
+
+double plain::applyUnary(const task::PostOp &op, double x) {
   switch (op.kind) {
   case PARTITA_POST_RELU:
     return x > 0 || x != x ? x : op.alpha * x;
@@ -44,7 +54,7 @@ double onednn::applyUnary(const task::PostOp &op, double x) {
   }
 }
 
-double onednn::applyBinary(int64_t kind, double x, double y) {
+double plain::applyBinary(int64_t kind, double x, double y) {
   switch (kind) {
   case PARTITA_POST_BINARY_ADD:
     return x + y;
@@ -62,7 +72,7 @@ double onednn::applyBinary(int64_t kind, double x, double y) {
 namespace {
 /// Walks the result row by row; a row is the last dim.
 template <typename T> struct Loops {
-  const NativePost &chain;
+  const Post &chain;
   std::span<void *const> operands;
 
   void row(T *target, const int64_t *index) const {
@@ -108,7 +118,7 @@ template <typename T> struct Loops {
 };
 } // namespace
 
-void NativePost::run(std::span<void *const> operands) const {
+void Post::run(std::span<void *const> operands) const {
   if (post.empty())
     return;
   visitType(type, [&]<typename T>() {

@@ -1,19 +1,19 @@
-//===- Native.cpp - Engine calls by plain loops ---------------------------===//
+//===- Loops.cpp - Engine calls by plain loops ---------------------------===//
 //
-// For element types without a oneDNN primitive. Integers accumulate modulo 2^64 and wrap
+// Integers accumulate modulo 2^64 and wrap
 // to their width; f16 and bf16 accumulate in f32.
 //
 //===----------------------------------------------------------------------===//
-#include "NativePost.h"
-#include "Program.h"
 #include "partita/Base/Scalar.h"
+#include "partita/Runtime/Plain.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 using namespace partita;
-using namespace partita::onednn;
+using namespace partita::plain;
+using engine::Call;
 
 namespace {
 
@@ -57,7 +57,7 @@ template <typename T> struct MatMulLoops {
 using Operands = std::span<void *const>;
 
 /// Loops, and the post-ops after them. Nothing is kept between runs.
-class NativeCall : public Call {
+class LoopCall : public Call {
 public:
   Expected<std::unique_ptr<Frame>> frame() const override {
     return std::make_unique<Frame>();
@@ -71,12 +71,12 @@ public:
 
 protected:
   virtual void loops(Operands operands) const = 0;
-  NativePost post;
+  Post post;
 };
 
-class NativeMatMul : public NativeCall {
+class LoopMatMul : public LoopCall {
 public:
-  explicit NativeMatMul(const task::MatMul &params) : p(params) {
+  explicit LoopMatMul(const task::MatMul &params) : p(params) {
     post.type = static_cast<DType>(p.dtype);
     for (const task::BatchDim &d : p.batch) {
       post.dims.push_back(d.size);
@@ -173,9 +173,9 @@ bool transposedInput(const std::vector<task::SpatialDim> &dims, const int64_t *o
   return true;
 }
 
-class NativeConv : public NativeCall {
+class LoopConv : public LoopCall {
 public:
-  NativeConv(const task::Conv &params, bool transposed)
+  LoopConv(const task::Conv &params, bool transposed)
       : p(params), transposed(transposed),
         src(imageStrides(p.src_format, p.in_channels,
                          extents(p.spatial, &task::SpatialDim::in))),
@@ -247,9 +247,9 @@ private:
   std::vector<int64_t> outBox, kernelBox;
 };
 
-class NativePool : public NativeCall {
+class LoopPool : public LoopCall {
 public:
-  explicit NativePool(const task::Pool &params)
+  explicit LoopPool(const task::Pool &params)
       : p(params), src(imageStrides(p.src_format, p.channels,
                                     extents(p.spatial, &task::SpatialDim::in))),
         dst(imageStrides(p.dst_format, p.channels,
@@ -318,12 +318,36 @@ private:
 
 } // namespace
 
-std::unique_ptr<Call> onednn::nativeMatMul(const task::MatMul &params) {
-  return std::make_unique<NativeMatMul>(params);
+std::unique_ptr<Call> plain::matMul(const task::MatMul &params) {
+  return std::make_unique<LoopMatMul>(params);
 }
-std::unique_ptr<Call> onednn::nativeConv(const task::Conv &params, bool transposed) {
-  return std::make_unique<NativeConv>(params, transposed);
+std::unique_ptr<Call> plain::conv(const task::Conv &params, bool transposed) {
+  return std::make_unique<LoopConv>(params, transposed);
 }
-std::unique_ptr<Call> onednn::nativePool(const task::Pool &params) {
-  return std::make_unique<NativePool>(params);
+std::unique_ptr<Call> plain::pool(const task::Pool &params) {
+  return std::make_unique<LoopPool>(params);
+}
+
+namespace {
+struct Loops final : engine::Engine {
+  Expected<std::shared_ptr<const Call>>
+  create(const task::Params &params, const engine::WeightForm *form) const override {
+    if (form)
+      return makeError("the loops pack no weights");
+    if (auto *p = std::get_if<task::MatMul>(&params))
+      return plain::matMul(*p);
+    if (auto *p = std::get_if<task::Conv>(&params))
+      return plain::conv(*p, false);
+    if (auto *p = std::get_if<task::ConvTranspose>(&params))
+      return plain::conv(*p, true);
+    if (auto *p = std::get_if<task::Pool>(&params))
+      return plain::pool(*p);
+    return makeError(std::string(name(kindOf(params))) + " is not an engine call");
+  }
+};
+} // namespace
+
+const engine::Engine &plain::loops() {
+  static const Loops only;
+  return only;
 }

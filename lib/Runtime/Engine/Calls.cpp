@@ -1,8 +1,18 @@
 //===- Calls.cpp - Engine calls, each prepared once -----------------------===//
-#include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Engine.h"
 
 using namespace partita;
-using namespace partita::onednn;
+using namespace partita::engine;
+
+size_t Call::weightOperand(TaskKind kind) {
+  return kind == TaskKind::MatMul ? static_cast<size_t>(task::MatMulB)
+                                  : static_cast<size_t>(task::ConvWeights);
+}
+
+size_t Call::scratchOperand(TaskKind kind) {
+  return kind == TaskKind::Pool ? static_cast<size_t>(task::PoolScratch)
+                                : static_cast<size_t>(task::MatMulScratch);
+}
 
 Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,
                                                   const WeightForm *form) {
@@ -10,7 +20,7 @@ Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,
   auto found = calls.find(key);
   if (found != calls.end())
     return found->second;
-  auto made = Call::create(params, form);
+  auto made = engine.create(params, form);
   if (made)
     calls.emplace(std::move(key), *made);
   return made;

@@ -1,0 +1,48 @@
+//===- Plain.h - Engine calls by plain loops --------------------*- C++ -*-===//
+//
+// The engine of the target `plain`: every call as loops, for every element type, with
+// nothing packed and no scratch. Other engines use it for what they do not have.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_PLAIN_H
+#define PARTITA_RUNTIME_PLAIN_H
+
+#include "partita/Runtime/Engine.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace partita::plain {
+
+/// A chain of post-ops on a strided result. Also for engines whose own
+/// chains are slow.
+struct Post {
+  DType type = DType::F32;
+  std::vector<int64_t> dims, strides; ///< of the result, in elements
+  size_t target = 0;                  ///< operand index of the result
+  size_t firstOperand = 0;            ///< operand index of the first binary operand
+  std::vector<task::PostOp> post;
+  /// Dims from outer to inner in the memory of binary operands; empty: as numbered.
+  std::vector<size_t> order = {};
+
+  /// On the result among a call's operands.
+  void run(std::span<void *const> operands) const;
+};
+
+/// x after a unary post-op.
+double applyUnary(const task::PostOp &op, double x);
+double applyBinary(int64_t kind, double x, double y);
+
+/// An image's dims from outer to inner in memory, by partita_format.
+std::vector<size_t> memoryOrder(int64_t format, size_t dims);
+
+const engine::Engine &loops();
+
+std::unique_ptr<engine::Call> matMul(const task::MatMul &params);
+std::unique_ptr<engine::Call> conv(const task::Conv &params, bool transposed);
+std::unique_ptr<engine::Call> pool(const task::Pool &params);
+
+} // namespace partita::plain
+
+#endif // PARTITA_RUNTIME_PLAIN_H
