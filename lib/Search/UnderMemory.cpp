@@ -7,8 +7,8 @@ using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-/// An answer this close to its bound, as a fraction, is taken after about a second.
-static constexpr SolveOptions::Enough soonEnough{0.01, 400'000};
+/// An answer this close to its bound, as a fraction, is taken after two or three seconds.
+static constexpr SolveOptions::Enough soonEnough{0.01, 1'000'000};
 /// Of the time, what rounds may take before the solver gets all moments at once.
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;
@@ -134,8 +134,11 @@ Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> up
   options.timeLimit = timeLimit;
   options.upper = upper;
   best.seconds = 0;
-  isOpen = rounds == 0 || (last.status != Status::Infeasible &&
-                           (best.choices.empty() || best.cost > best.lowerBound));
+  auto gap = static_cast<double>(best.cost - best.lowerBound);
+  isOpen =
+      rounds == 0 ||
+      (last.status != Status::Infeasible &&
+       (best.choices.empty() || gap > soonEnough.gap * static_cast<double>(best.cost)));
   if (upper && best.lowerBound >= *upper) {
     Solution none;
     none.status = Status::Infeasible;

@@ -344,8 +344,8 @@ static Expected<void> checkOptions(const CompileOptions &options) {
   return {};
 }
 
-Expected<CompileReport> partita::compileModel(const CompileOptions &options,
-                                              const Progress &progress) {
+static Expected<CompileReport> compileOnce(const CompileOptions &options,
+                                           const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
   Expected<void> ok = checkOptions(options);
@@ -366,9 +366,49 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
+  if (auto certificate = certificateOf(*compiler.module)) {
+    compiler.report.memoryLimit = certificate->memoryLimit;
+    compiler.report.plannedMemory = certificate->memoryPerDevice;
+  }
   compiler.report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return std::move(compiler.report);
+}
+
+/// A plan is searched before there is a program, which has scratch of engines and pads
+/// that the search does not know of. Where that exceeds the limit, a plan is searched
+/// that leaves room for it.
+Expected<CompileReport> partita::compileModel(const CompileOptions &options,
+                                              const Progress &progress) {
+  constexpr int mostTries = 4;
+  CompileOptions now = options;
+  std::vector<std::string> notes;
+  Expected<CompileReport> report = compileOnce(now, progress);
+  if (!report || !report->memoryLimit || options.to < Level::L5)
+    return report;
+  const int64_t limit = *report->memoryLimit;
+  for (int tries = 1;; ++tries) {
+    int64_t needed = report->weightBytesPerRank + report->arenaBytes;
+    if (needed <= limit)
+      break;
+    std::string what = "the program needs " + std::to_string(needed) + " bytes, " +
+                       std::to_string(report->plannedMemory) +
+                       " were expected, the limit is " + std::to_string(limit);
+    // It was made by this compile: nothing was there before.
+    std::error_code ignored;
+    std::filesystem::remove_all(options.output, ignored);
+    if (tries == mostTries)
+      return makeError(what);
+    int64_t room = std::max<int64_t>(1, limit - (needed - report->plannedMemory));
+    now.memory = std::to_string(room);
+    report = compileOnce(now, progress);
+    if (!report)
+      return makeError(what +
+                       "; no plan leaves room for that: " + report.error().message);
+    notes.push_back(what + "; planned again with " + now.memory);
+  }
+  report->notes.insert(report->notes.begin(), notes.begin(), notes.end());
+  return report;
 }
 
 /// "h.12.fc" and "h.3.fc" are one class, "h.*.fc": the first number of a name, which

@@ -61,6 +61,9 @@ struct CompileReport {
   int64_t numOps = 0, numTasks = 0, numKernels = 0;
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
+  /// Of a searched plan: the bytes that a device may use, and those that were expected.
+  std::optional<int64_t> memoryLimit;
+  int64_t plannedMemory = 0;
   double seconds = 0;
   /// Seconds of each stage: import, strategies, partition, code.
   std::vector<std::pair<std::string, double>> stages;

@@ -65,6 +65,10 @@ Expected<void> Compiler::emit() {
     plan.stages.resize(std::max(plan.stages.size(), memory.size()));
     for (size_t i = 0; i < memory.size(); ++i)
       plan.stages[i].memory = memory[i];
+    // What the program takes, not what was expected of it.
+    if (plan.certificate && memory.size() == 1)
+      plan.certificate->memoryPerDevice =
+          memory[0].arena + memory[0].weights + memory[0].packed;
     return plan.json();
   };
   auto made = codegen::emitBundle(*module, emit, source);
