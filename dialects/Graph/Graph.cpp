@@ -91,8 +91,16 @@ static std::pair<Type, Type> castTypes(Operation *op) {
           getElementTypeOrSelf(op->getResult(0).getType())};
 }
 
+/// Types that are storage only: nothing is reduced in them.
+static bool isStorage(Type type) {
+  DType dtype = *dtypeOf(type);
+  return smallFloat(dtype) || bitWidth(dtype) < 8;
+}
+
 bool graph::detail::isAdditiveCast(Operation *op) {
   auto [from, to] = castTypes(op);
+  if (isStorage(from) || isStorage(to))
+    return false;
   if (isa<FloatType>(from))
     return isWidening(from, to) && isa<FloatType>(to);
   return isa<IntegerType>(to) && !to.isInteger(1) &&
@@ -101,6 +109,8 @@ bool graph::detail::isAdditiveCast(Operation *op) {
 
 bool graph::detail::isMonotoneCast(Operation *op) {
   auto [from, to] = castTypes(op);
+  if (isStorage(from) || isStorage(to))
+    return false;
   return isWidening(from, to) || isa<FloatType>(to);
 }
 
@@ -112,6 +122,8 @@ static bool applies(const LinearSet &set, Operation *op) {
   if (llvm::any_of(set.operands, [&](int32_t o) {
         return o >= static_cast<int32_t>(op->getNumOperands());
       }))
+    return false;
+  if (isStorage(getElementTypeOrSelf(op->getResult(0).getType())))
     return false;
   if (set.kind == ReduceKind::Max || set.kind == ReduceKind::Min)
     return true;

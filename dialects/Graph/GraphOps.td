@@ -7,5 +7,6 @@ include "dialects/Graph/Ops/Elementwise.td"
 include "dialects/Graph/Ops/Contraction.td"
 include "dialects/Graph/Ops/Reduction.td"
 include "dialects/Graph/Ops/Shape.td"
+include "dialects/Graph/Ops/Indexing.td"
 
 #endif // PARTITA_DIALECTS_GRAPH_GRAPHOPS

@@ -217,34 +217,48 @@ Expected<ShardingRule> CumSumOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
   return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
 }
+Expected<ShardingRule> CumProdOp::ruleFor(const std::vector<Shape> &shapes,
+                                          Adaptor adaptor) {
+  return rowRule(shapes[0], {static_cast<int64_t>(adaptor.getAxis())});
+}
 
-/// Integers wrap, so they are summed as unsigned ones.
-template <typename T, typename Sum>
-static HostTensor cumSum(const HostTensor &operand, int64_t axis, bool exclusive,
-                         bool reverse) {
+/// Integers wrap: they are combined as unsigned ones.
+template <typename T, typename Wide, typename Op, typename Combine>
+static HostTensor cumulative(Op op, const HostTensor &operand, Wide initial,
+                             Combine combine) {
   std::vector<T> values = reference::values<T>(operand);
+  int64_t axis = *normalizeAxis(op.getAxis(), operand.shape.size());
   int64_t extent = operand.shape[axis], stride = reference::strides(operand.shape)[axis];
   for (int64_t start = 0, n = operand.size(); start < n; ++start) {
     if (start / stride % extent != 0)
       continue;
-    Sum sum = 0;
+    Wide sum = initial;
     for (int64_t i = 0; i < extent; ++i) {
-      T &v = values[start + (reverse ? extent - 1 - i : i) * stride];
-      Sum before = sum;
-      sum += static_cast<Sum>(v);
-      v = static_cast<T>(exclusive ? before : sum);
+      T &v = values[start + (op.getReverse() ? extent - 1 - i : i) * stride];
+      Wide before = sum;
+      sum = combine(sum, static_cast<Wide>(v));
+      v = static_cast<T>(op.getExclusive() ? before : sum);
     }
   }
   return reference::tensor<T>(operand.type, operand.shape, values);
 }
 
+template <typename Op, typename Combine>
+static std::vector<HostTensor> evaluateCumulative(Op op, const HostTensor &operand,
+                                                  int initial, Combine combine) {
+  return oneResult(isFloat(operand.type)
+                       ? cumulative<double, double>(op, operand, initial, combine)
+                       : cumulative<int64_t, uint64_t>(
+                             op, operand, static_cast<uint64_t>(initial), combine));
+}
+
 Expected<std::vector<HostTensor>>
 CumSumOp::evaluate(ArrayRef<const HostTensor *> operands) {
-  int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size());
-  return oneResult(
-      isFloat(operands[0]->type)
-          ? cumSum<double, double>(*operands[0], axis, getExclusive(), getReverse())
-          : cumSum<int64_t, uint64_t>(*operands[0], axis, getExclusive(), getReverse()));
+  return evaluateCumulative(*this, *operands[0], 0, std::plus<>());
+}
+Expected<std::vector<HostTensor>>
+CumProdOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  return evaluateCumulative(*this, *operands[0], 1, std::multiplies<>());
 }
 
 /// Where result element `i` of a dim falls in the operand's coordinates.

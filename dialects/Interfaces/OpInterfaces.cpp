@@ -24,6 +24,22 @@ int64_t partita::elementBytesOf(Value value) {
   return type ? static_cast<int64_t>(byteWidth(*type)) : 4;
 }
 
+static std::optional<DType> smallFloatOf(Type type) {
+  if (isa<Float8E4M3FNType>(type))
+    return DType::F8E4M3FN;
+  if (isa<Float8E4M3FNUZType>(type))
+    return DType::F8E4M3FNUZ;
+  if (isa<Float8E5M2Type>(type))
+    return DType::F8E5M2;
+  if (isa<Float8E5M2FNUZType>(type))
+    return DType::F8E5M2FNUZ;
+  if (isa<Float8E8M0FNUType>(type))
+    return DType::F8E8M0;
+  if (isa<Float4E2M1FNType>(type))
+    return DType::F4E2M1;
+  return std::nullopt;
+}
+
 std::optional<DType> partita::dtypeOf(Type type) {
   if (type.isF32())
     return DType::F32;
@@ -35,11 +51,15 @@ std::optional<DType> partita::dtypeOf(Type type) {
     return DType::BF16;
   auto integer = dyn_cast<IntegerType>(type);
   if (!integer)
-    return std::nullopt;
+    return smallFloatOf(type);
   bool isUnsigned = integer.isUnsigned();
   switch (integer.getWidth()) {
   case 1:
     return DType::Bool;
+  case 2:
+    return isUnsigned ? DType::U2 : DType::I2;
+  case 4:
+    return isUnsigned ? DType::U4 : DType::I4;
   case 8:
     return isUnsigned ? DType::U8 : DType::I8;
   case 16:
@@ -65,12 +85,24 @@ Type partita::elementTypeOf(MLIRContext *context, DType type) {
     return BFloat16Type::get(context);
   case DType::Bool:
     return IntegerType::get(context, 1);
+  case DType::F8E4M3FN:
+    return Float8E4M3FNType::get(context);
+  case DType::F8E4M3FNUZ:
+    return Float8E4M3FNUZType::get(context);
+  case DType::F8E5M2:
+    return Float8E5M2Type::get(context);
+  case DType::F8E5M2FNUZ:
+    return Float8E5M2FNUZType::get(context);
+  case DType::F8E8M0:
+    return Float8E8M0FNUType::get(context);
+  case DType::F4E2M1:
+    return Float4E2M1FNType::get(context);
   default:
     break;
   }
-  bool isUnsigned = type >= DType::U8;
-  return IntegerType::get(context, static_cast<unsigned>(byteWidth(type) * 8),
-                          isUnsigned ? IntegerType::Unsigned : IntegerType::Signless);
+  return IntegerType::get(context, static_cast<unsigned>(bitWidth(type)),
+                          isUnsigned(type) ? IntegerType::Unsigned
+                                           : IntegerType::Signless);
 }
 
 RankedTensorType partita::tensorType(MLIRContext *context, DType type,

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Internal.h"
+#include "Unroll.h"
 
 #include "partita/Base/Files/TensorProto.h"
 
@@ -40,6 +41,8 @@ public:
 private:
   Expected<void> expandLocal(PendingNode node, std::vector<PendingNode> &out);
   bool expandSchema(PendingNode node, bool mayUseTypes, std::vector<PendingNode> &out);
+  bool unroll(const PendingNode &node, std::vector<PendingNode> &out);
+  std::optional<int64_t> knownInteger(const std::string &value) const;
   const onnx::GraphProto *takenBranch(const onnx::NodeProto &node) const;
   std::vector<PendingNode> inlineFunction(const PendingNode &call,
                                           onnx::FunctionProto body);
@@ -296,6 +299,50 @@ static bool hasTimelessBody(const std::string &op) {
   return ops.contains(op);
 }
 
+/// The value of an initializer of one integer.
+std::optional<int64_t> Expander::knownInteger(const std::string &value) const {
+  for (const auto &tensor : model.graph().initializer()) {
+    if (tensor.name() != value || tensor.data_type() != onnx::TensorProto::INT64)
+      continue;
+    auto decoded = decodeTensorProto(tensor.SerializeAsString(), "");
+    if (decoded && decoded->tensor.size() == 1)
+      return *decoded->tensor.data<int64_t>();
+  }
+  return std::nullopt;
+}
+
+/// Appends the iterations of a Scan or Loop if their number is known.
+bool Expander::unroll(const PendingNode &node, std::vector<PendingNode> &out) {
+  const onnx::NodeProto &proto = node.proto;
+  bool isScan = proto.op_type() == "Scan", isLoop = proto.op_type() == "Loop";
+  if (!plainDomain(proto.domain()).empty() || !(isScan || isLoop) ||
+      expanded > mostExpanded)
+    return false;
+  UnrollNames names{[&](const std::string &name) { return valueNames.take(name); },
+                    [&](const std::string &name) { return nodeNames.take(name); },
+                    [&](const PendingNode &call, onnx::FunctionProto body) {
+                      return inlineFunction(call, std::move(body));
+                    }};
+  std::vector<PendingNode> made;
+  Unroller unroller(node, std::move(names), made);
+  std::optional<bool> condition = true;
+  if (isLoop && proto.input_size() > 1 && !proto.input(1).empty()) {
+    auto known = conditions.find(proto.input(1));
+    if (known == conditions.end())
+      return false;
+    condition = known->second;
+  }
+  bool isDone = isScan ? unroller.scan(protoTypes)
+                       : proto.input_size() > 1 &&
+                             unroller.loopTimes(knownInteger(proto.input(0)), condition);
+  if (!isDone)
+    return false;
+  expanded += made.size();
+  for (PendingNode &each : made)
+    out.push_back(std::move(each));
+  return true;
+}
+
 /// Appends `node`, or the body that its operator's definition gives; says whether it
 /// did the latter. Bodies that depend on input types are only built in the outermost
 /// call, since the types of values made meanwhile are not known yet.
@@ -303,6 +350,8 @@ bool Expander::expandSchema(PendingNode node, bool mayUseTypes,
                             std::vector<PendingNode> &out) {
   std::string domain = plainDomain(node.proto.domain());
   const std::string &op = node.proto.op_type();
+  if (mayUseTypes && unroll(node, out))
+    return true;
   auto version = node.opsets->find(domain);
   const onnx::OpSchema *schema =
       version == node.opsets->end() || (domain.empty() && kept.contains(op))

@@ -16,6 +16,8 @@ std::set<std::string> onnx_model::defaultKeptOps() {
       "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization",
       // Its body is a Loop, which would only be worse.
       "Range",
+      // The bodies of these have branches; import knows them.
+      "AffineGrid",
       // The normaliser writes these in terms of ReduceSum, whatever the opset.
       "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
   // clang-format on

@@ -18,8 +18,15 @@ Expected<void> Normalizer::reduce(Node node) {
       node.attributes.clear();
     }
   } else if (noop.value_or(0) && !findConstant(node.inputs[1])) {
+    const std::string &axes = node.inputs[1];
+    bool isInput =
+        std::any_of(graph.inputs.begin(), graph.inputs.end(),
+                    [&](const ValueInfo &input) { return input.name == axes; });
     return error(node, "axes that are computed may be empty, which together with "
-                       "noop_with_empty_axes is not supported");
+                       "noop_with_empty_axes is not supported" +
+                           (isInput ? "; they are the model's input '" + axes +
+                                          "', which --const " + axes + "=FILE.npy binds"
+                                    : std::string()));
   }
   emit(std::move(node));
   return {};

@@ -91,6 +91,13 @@ Expected<Opsets> onnx_model::checkVersions(const ModelFile &file) {
                      std::to_string(import.version()));
   }
   auto standard = opsets.find("");
+  // A file may have operators of other domains only.
+  const auto &nodes = proto.graph().node();
+  bool isUsed = std::any_of(nodes.begin(), nodes.end(), [](const onnx::NodeProto &node) {
+    return plainDomain(node.domain()).empty();
+  });
+  if (standard == opsets.end() && !isUsed && nodes.size() != 0)
+    standard = opsets.emplace("", newestOpset).first;
   if (standard == opsets.end())
     return failure("the model does not say which opset its standard operators are from");
   if (standard->second < oldestOpset || standard->second > newestOpset)

@@ -54,9 +54,13 @@ Expected<Tensor> TensorReader::read(const onnx::TensorProto &proto,
     return tl::unexpected(size.error());
   if (isExternal)
     return readExternal(proto, std::move(tensor), *size, place);
-  if (payload.size() != *size)
-    return makeError(place + ": the shape needs " + std::to_string(*size) +
+  uint64_t inFile = packedBytes(tensor.type, *size);
+  if (payload.size() != inFile)
+    return makeError(place + ": the shape needs " + std::to_string(inFile) +
                      " bytes, but there are " + std::to_string(payload.size()));
+  if (bitWidth(tensor.type) < 8)
+    return memoryTensor(
+        proto.name(), {tensor.type, tensor.shape, unpacked(tensor.type, payload, *size)});
   tensor.file = file.path;
   tensor.offset = static_cast<uint64_t>(payload.data() - file.mapping->bytes().data());
   tensor.bytes = payload;
@@ -77,7 +81,8 @@ static Expected<uint64_t> parseNumber(const std::string &value, const std::strin
 }
 
 Expected<Tensor> TensorReader::readExternal(const onnx::TensorProto &proto, Tensor tensor,
-                                            uint64_t size, const std::string &what) {
+                                            uint64_t inMemory, const std::string &what) {
+  uint64_t size = packedBytes(tensor.type, inMemory);
   std::string location;
   uint64_t offset = 0, length = size;
   for (const auto &entry : proto.external_data()) {
@@ -107,6 +112,12 @@ Expected<Tensor> TensorReader::readExternal(const onnx::TensorProto &proto, Tens
                      "', which has only " + std::to_string(bytes.size()));
   tensor.bytes = bytes.subspan(offset, size);
   tensor.owner = *mapping;
+  if (bitWidth(tensor.type) < 8) {
+    auto elements = std::make_shared<const std::vector<std::byte>>(
+        unpacked(tensor.type, tensor.bytes, inMemory));
+    tensor.bytes = *elements;
+    tensor.owner = std::move(elements);
+  }
   return tensor;
 }
 

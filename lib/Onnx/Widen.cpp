@@ -8,7 +8,9 @@
 using namespace partita;
 using namespace partita::onnx_model;
 
-static bool isNarrowFloat(DType type) { return isFloat(type) && type != DType::F64; }
+static bool isNarrowFloat(DType type) {
+  return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+}
 
 static void widenTensor(Tensor &tensor) {
   if (!isNarrowFloat(tensor.type))

@@ -1,6 +1,7 @@
 //===- Tensor.cpp - Element access of the reference kernels ---------------===//
 #include "partita/Reference/Kernels.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -35,9 +36,8 @@ template <typename F> static void withStorage(DType type, F f) {
     return f(static_cast<uint32_t *>(nullptr));
   case DType::U64:
     return f(static_cast<uint64_t *>(nullptr));
-  case DType::F16:
-  case DType::BF16:
-    assert(false && "half types have no C++ storage type");
+  default:
+    assert(false && "these types have no C++ storage type");
   }
 }
 
@@ -56,6 +56,25 @@ template <typename To, typename From> static To convert(From value) {
 
 static bool isHalf(DType type) { return type == DType::F16 || type == DType::BF16; }
 
+/// The value of the low bits of a type of less than a byte.
+static int64_t narrowed(DType type, int64_t bits) {
+  int shift = 64 - bitWidth(type);
+  auto high = static_cast<uint64_t>(bits) << shift;
+  return isUnsigned(type) ? static_cast<int64_t>(high >> shift)
+                          : static_cast<int64_t>(high) >> shift;
+}
+
+/// To a type of less than a byte: floats saturate, integers keep their low bits.
+template <typename T> static int64_t toNarrow(DType type, T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    int64_t count = int64_t(1) << bitWidth(type);
+    int64_t low = isUnsigned(type) ? 0 : -count / 2;
+    return std::clamp(convert<int64_t>(value), low, low + count - 1);
+  } else {
+    return narrowed(type, value);
+  }
+}
+
 template <typename T> std::vector<T> reference::values(const HostTensor &tensor) {
   auto count = static_cast<size_t>(tensor.size());
   std::vector<T> result(count);
@@ -64,6 +83,16 @@ template <typename T> std::vector<T> reference::values(const HostTensor &tensor)
     for (size_t i = 0; i < count; ++i)
       result[i] = convert<T>(tensor.type == DType::F16 ? halfToFloat(bits[i])
                                                        : bfloat16ToFloat(bits[i]));
+    return result;
+  }
+  if (smallFloat(tensor.type)) {
+    for (size_t i = 0; i < count; ++i)
+      result[i] = convert<T>(smallToFloat(tensor.type, tensor.data<uint8_t>()[i]));
+    return result;
+  }
+  if (bitWidth(tensor.type) < 8) {
+    for (size_t i = 0; i < count; ++i)
+      result[i] = static_cast<T>(narrowed(tensor.type, tensor.data<uint8_t>()[i]));
     return result;
   }
   withStorage(tensor.type, [&](auto *null) {
@@ -90,6 +119,16 @@ HostTensor reference::tensor(DType type, const Shape &shape,
   if (type == DType::Bool) {
     for (size_t i = 0; i < values.size(); ++i)
       result.data<uint8_t>()[i] = values[i] != 0;
+    return result;
+  }
+  if (smallFloat(type)) {
+    for (size_t i = 0; i < values.size(); ++i)
+      result.data<uint8_t>()[i] = floatToSmall(type, static_cast<float>(values[i]));
+    return result;
+  }
+  if (bitWidth(type) < 8) {
+    for (size_t i = 0; i < values.size(); ++i)
+      result.data<uint8_t>()[i] = static_cast<uint8_t>(toNarrow(type, values[i]));
     return result;
   }
   withStorage(type, [&](auto *null) {

@@ -1,5 +1,5 @@
 //===- Contractions.cpp - Import of matrix products and convolutions ------===//
-#include "passes/Import/Importer.h"
+#include "passes/Import/Compose.h"
 
 using namespace mlir;
 using namespace partita;
@@ -25,8 +25,9 @@ static Equation::Tensor matrixDims(const Shape &shape, size_t batch, size_t rank
   return dims;
 }
 
-static Expected<Values> importMatMul(Importer &importer, const Node &node) {
-  Value lhs = importer.input(node, 0), rhs = importer.input(node, 1);
+Expected<Value> import::matMul(Importer &importer, Value lhs, Value rhs) {
+  if (!lhs || !rhs)
+    return Value();
   Shape a = shapeOf(lhs), b = shapeOf(rhs);
   if (a.empty() || b.empty())
     return makeError("MatMul of a scalar");
@@ -43,7 +44,11 @@ static Expected<Values> importMatMul(Importer &importer, const Node &node) {
   Equation equation{
       {matrixDims(a, batchA, batch, {m, "k"}), matrixDims(b, batchB, batch, {"k", n})},
       {matrixDims(*shape, batch, batch, {m, n})}};
-  return single(contract(importer, lhs, rhs, equation));
+  return contract(importer, lhs, rhs, equation);
+}
+
+static Expected<Values> importMatMul(Importer &importer, const Node &node) {
+  return single(matMul(importer, importer.input(node, 0), importer.input(node, 1)));
 }
 
 static Expected<Values> importGemm(Importer &importer, const Node &node) {
@@ -106,18 +111,30 @@ static SmallVector<NamedAttribute> windowAttrs(const Importer &importer,
           importer.attr("pads", ArrayRef(window.pads))};
 }
 
-static Expected<Values> importConv(Importer &importer, const Node &node) {
-  Value input = importer.input(node, 0), filter = importer.input(node, 1);
+static Expected<Value> convolution(Importer &importer, const Node &node,
+                                   Values operands) {
+  Value input = operands[0], filter = operands[1];
   Shape in = shapeOf(input), weights = shapeOf(filter);
   if (in.size() < 3 || weights.size() != in.size())
     return makeError("Conv of rank " + std::to_string(in.size()));
   WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("group", intAttr(node, "group", 1)));
-  Values operands{input, filter};
+  return importer.emit("graph.conv", operands, attrs);
+}
+
+Expected<Value> import::convolution(Importer &importer, const Node &node, Value input,
+                                    Value filter) {
+  if (!input || !filter)
+    return Value();
+  return ::convolution(importer, node, Values{input, filter});
+}
+
+static Expected<Values> importConv(Importer &importer, const Node &node) {
+  Values operands{importer.input(node, 0), importer.input(node, 1)};
   if (node.hasInput(2))
     operands.push_back(importer.input(node, 2));
-  return single(importer.emit("graph.conv", operands, attrs));
+  return single(::convolution(importer, node, operands));
 }
 
 static Expected<Values> importConvTranspose(Importer &importer, const Node &node) {
@@ -126,22 +143,23 @@ static Expected<Values> importConvTranspose(Importer &importer, const Node &node
   if (in.size() < 3 || weights.size() != in.size())
     return makeError("ConvTranspose of rank " + std::to_string(in.size()));
   size_t n = in.size() - 2;
-  if (stringAttr(node, "auto_pad", "NOTSET") != "NOTSET")
-    return makeError("ConvTranspose with auto_pad");
   WindowAttrs window = windowOf(node, in, Shape(weights.begin() + 2, weights.end()));
   auto outputPadding = intsAttr(node, "output_padding", std::vector<int64_t>(n, 0));
-  if (const auto *shape = node.attribute<std::vector<int64_t>>("output_shape")) {
-    // The total padding follows from the shape asked for; the larger half goes low. What
-    // the windows do not reach is padding of the output.
-    for (size_t d = 0; d < n; ++d) {
-      int64_t total = window.strides[d] * (in[2 + d] - 1) + outputPadding[d] +
-                      (window.kernel[d] - 1) * window.dilations[d] + 1 -
-                      (*shape)[shape->size() - n + d];
-      outputPadding[d] += std::max<int64_t>(-total, 0);
-      total = std::max<int64_t>(total, 0);
-      window.pads[d] = total - total / 2;
-      window.pads[n + d] = total / 2;
-    }
+  std::string autoPad = stringAttr(node, "auto_pad", "NOTSET");
+  const auto *shape = node.attribute<std::vector<int64_t>>("output_shape");
+  bool isSame = autoPad == "SAME_UPPER" || autoPad == "SAME_LOWER";
+  // The total padding follows from the shape asked for, of SAME_* the operand's times the
+  // stride; the larger half goes low, but for SAME_UPPER. What the windows do not reach
+  // is padding of the output.
+  for (size_t d = 0; d < n && (shape || isSame); ++d) {
+    int64_t wanted =
+        shape ? (*shape)[shape->size() - n + d] : in[2 + d] * window.strides[d];
+    int64_t total = window.strides[d] * (in[2 + d] - 1) + outputPadding[d] +
+                    (window.kernel[d] - 1) * window.dilations[d] + 1 - wanted;
+    outputPadding[d] += std::max<int64_t>(-total, 0);
+    total = std::max<int64_t>(total, 0);
+    window.pads[d] = autoPad == "SAME_UPPER" ? total / 2 : total - total / 2;
+    window.pads[n + d] = total - window.pads[d];
   }
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("output_padding", ArrayRef(outputPadding)));
@@ -166,30 +184,26 @@ static void applyCeilMode(WindowAttrs &window, const Shape &input) {
   }
 }
 
-static Expected<Values> importPool(Importer &importer, const Node &node) {
-  Value input = importer.input(node, 0);
+static Expected<Value> pool(Importer &importer, const Node &node, Value input, bool isMax,
+                            bool countPadding) {
   Shape in = shapeOf(input);
   auto kernel = intsAttr(node, "kernel_shape", {});
   if (in.size() < 3 || kernel.size() != in.size() - 2)
     return makeError(node.opType + " of rank " + std::to_string(in.size()));
-  if (node.outputs.size() > 1)
-    return makeError("MaxPool with indices as output");
   WindowAttrs window = windowOf(node, in, kernel);
-  bool isMax = node.opType == "MaxPool";
-  bool countPadding = intAttr(node, "count_include_pad", 0) != 0;
   if (intAttr(node, "ceil_mode", 0) != 0) {
     WindowAttrs before = window;
     applyCeilMode(window, in);
     // What ceil_mode adds never counts in an average; padding that does cannot be told
     // apart from it afterwards.
-    if (!isMax && countPadding && window.pads != before.pads)
+    if (node.opType == "AveragePool" && countPadding && window.pads != before.pads)
       return makeError("AveragePool with ceil_mode and count_include_pad");
   }
   // One window over the whole image is a reduction, of which every dim may be split.
   if (kernel == Shape(in.begin() + 2, in.end()) &&
       window.pads == Shape(window.pads.size(), 0) &&
       window.dilations == Shape(window.dilations.size(), 1))
-    return single(globalPool(importer, input, isMax));
+    return globalPool(importer, input, isMax);
   auto attrs = windowAttrs(importer, window);
   attrs.push_back(importer.attr("window", ArrayRef(kernel)));
   attrs.push_back(importer.attr(
@@ -199,39 +213,29 @@ static Expected<Values> importPool(Importer &importer, const Node &node) {
   if (!isMax)
     attrs.push_back(
         importer.attr("count_padding", importer.builder.getBoolAttr(countPadding)));
-  return single(importer.emit("graph.pool", input, attrs));
+  return importer.emit("graph.pool", input, attrs);
 }
 
-/// y = x · s + b with s = scale / sqrt(var + epsilon), b = bias - mean · s, both folded
-/// when the parameters are constants.
-static Expected<Values> importBatchNorm(Importer &importer, const Node &node) {
-  if (node.outputs.size() > 1 || intAttr(node, "training_mode", 0) != 0)
-    return makeError("BatchNormalization in training mode");
-  Value x = importer.input(node, 0), scale = importer.input(node, 1);
-  Value bias = importer.input(node, 2), mean = importer.input(node, 3);
-  Value variance = importer.input(node, 4);
-  Type element = getElementTypeOrSelf(variance.getType());
-  Expected<Value> current = importer.emit(
-      "graph.add",
-      {variance, importer.scalar(element, floatAttr(node, "epsilon", 1e-5))});
-  auto then = [&](StringRef op, auto operands) {
-    if (current)
-      current = importer.emit(op, operands(*current));
-    return current;
-  };
-  then("graph.sqrt", [&](Value v) { return Values{v}; });
-  auto s = then("graph.div", [&](Value v) { return Values{scale, v}; });
-  then("graph.mul", [&](Value v) { return Values{mean, v}; });
-  auto b = then("graph.sub", [&](Value v) { return Values{bias, v}; });
-  if (!b)
-    return single(b);
-  Shape perChannel(shapeOf(x).size() - 1, 1);
-  perChannel[0] = shapeOf(scale)[0];
-  auto s2 = importer.reshape(*s, perChannel), b2 = importer.reshape(*b, perChannel);
-  if (!s2 || !b2)
-    return single(!s2 ? s2 : b2);
-  auto scaled = importer.emit("graph.mul", {x, *s2});
-  return single(scaled ? importer.emit("graph.add", {*scaled, *b2}) : scaled);
+static Expected<Values> importPool(Importer &importer, const Node &node) {
+  if (node.outputs.size() > 1)
+    return makeError("MaxPool with indices as output");
+  return single(pool(importer, node, importer.input(node, 0), node.opType == "MaxPool",
+                     intAttr(node, "count_include_pad", 0) != 0));
+}
+
+/// (Σ |x|^p)^(1/p) over a window: the average of all its taps, pads included, times their
+/// number.
+static Expected<Values> importLpPool(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto p = static_cast<double>(intAttr(node, "p", 2));
+  double taps = 1;
+  for (int64_t extent : intsAttr(node, "kernel_shape", {}))
+    taps *= static_cast<double>(extent);
+  Value powers = c.pow(c.op("abs", importer.input(node, 0)), p);
+  if (!powers)
+    return c.results({});
+  Value average = c.take(pool(importer, node, powers, false, true));
+  return c.results({c.pow(c.mul(average, taps), 1 / p)});
 }
 
 void import::addContractions(HandlerTable &table) {
@@ -241,5 +245,5 @@ void import::addContractions(HandlerTable &table) {
   table["ConvTranspose"] = importConvTranspose;
   table["MaxPool"] = importPool;
   table["AveragePool"] = importPool;
-  table["BatchNormalization"] = importBatchNorm;
+  table["LpPool"] = importLpPool;
 }

@@ -1,5 +1,7 @@
 //===- Elementwise.cpp - Import of scalar functions -----------------------===//
-#include "passes/Import/Importer.h"
+#include "passes/Import/Compose.h"
+
+#include "partita/Base/Files/TensorProto.h"
 
 #include <tuple>
 
@@ -44,25 +46,57 @@ Expected<Values> import::importPayloadOp(Importer &importer, const Node &node) {
   return single(importer.emit(payloadOps().lookup(node.opType), operands, attrs));
 }
 
+Expected<Type> import::elementTypeOfOnnx(Importer &importer, int64_t number) {
+  auto type = dtypeFromOnnx(number);
+  if (!type)
+    return makeError("element type " + onnxTypeName(number) + " is not supported");
+  return elementTypeOf(importer.builder.getContext(), *type);
+}
+
+/// What a float of one byte does with numbers beyond its largest is up to the node.
+static Value saturated(Compose &c, Value x, DType to, bool saturate) {
+  const SmallFloat *format = smallFloat(to);
+  if (!x || !format || !format->hasSign || !isa<FloatType>(c.type(x)))
+    return x;
+  double largest = smallToFloat(to, format->largest);
+  if (!saturate)
+    return x;
+  Value inside = c.clamp(x, -largest, largest);
+  // An infinity saturates too, but in the types that have no negative zero.
+  if (!format->isNegativeZeroNaN)
+    return inside;
+  return c.select(c.op("isinf", x), x, inside);
+}
+
+static Expected<Values> castTo(Importer &importer, const Node &node, Value input,
+                               Type element) {
+  Compose c(importer);
+  DType to = *dtypeOf(element);
+  bool saturate = intAttr(node, "saturate", 1) != 0;
+  return c.results({c.cast(saturated(c, input, to, saturate), element)});
+}
+
 static Expected<Values> importCast(Importer &importer, const Node &node) {
-  // Codes of onnx.TensorProto.DataType.
-  static constexpr std::pair<int64_t, DType> codes[] = {
-      {1, DType::F32},  {2, DType::U8},   {3, DType::I8},   {4, DType::U16},
-      {5, DType::I16},  {6, DType::I32},  {7, DType::I64},  {9, DType::Bool},
-      {10, DType::F16}, {11, DType::F64}, {12, DType::U32}, {13, DType::U64},
-      {16, DType::BF16}};
-  int64_t to = intAttr(node, "to", 0);
-  for (auto [code, type] : codes) {
-    if (code != to)
-      continue;
-    Value input = importer.input(node, 0);
-    Type element = elementTypeOf(importer.builder.getContext(), type);
-    if (getElementTypeOrSelf(input.getType()) == element)
-      return Values{input};
-    return single(
-        importer.emit("graph.cast", input, importer.attr("to", TypeAttr::get(element))));
-  }
-  return makeError("conversion to ONNX element type " + std::to_string(to));
+  auto element = elementTypeOfOnnx(importer, intAttr(node, "to", 0));
+  if (!element)
+    return tl::unexpected(element.error());
+  return castTo(importer, node, importer.input(node, 0), *element);
+}
+
+static Expected<Values> importIsInf(Importer &importer, const Node &node) {
+  auto flag = [&](const char *name, const char *onnxName) {
+    return importer.attr(
+        name, importer.builder.getF64FloatAttr(intAttr(node, onnxName, 1) != 0 ? 1 : 0));
+  };
+  return single(importer.emit(
+      "graph.isinf", importer.input(node, 0),
+      {flag("positive", "detect_positive"), flag("negative", "detect_negative")}));
+}
+
+static Expected<Values> importBitShift(Importer &importer, const Node &node) {
+  bool isLeft = stringAttr(node, "direction", "") == "LEFT";
+  return single(importer.emit(isLeft ? "graph.shift_left" : "graph.shift_right",
+                              {importer.input(node, 0), importer.input(node, 1)}));
 }
 
 static Expected<Values> importClip(Importer &importer, const Node &node) {
@@ -98,7 +132,7 @@ static Expected<Values> importSwish(Importer &importer, const Node &node) {
   return single(inner);
 }
 
-static Expected<Value> castTo(Importer &importer, Value value, Type element) {
+static Expected<Value> converted(Importer &importer, Value value, Type element) {
   if (getElementTypeOrSelf(value.getType()) == element)
     return value;
   return importer.emit("graph.cast", value, importer.attr("to", TypeAttr::get(element)));
@@ -112,16 +146,16 @@ static Expected<Values> importPow(Importer &importer, const Node &node) {
   if (!isa<FloatType>(element) &&
       isa<FloatType>(getElementTypeOrSelf(exponent.getType())))
     computed = importer.builder.getF64Type();
-  auto x = castTo(importer, base, computed);
+  auto x = converted(importer, base, computed);
   if (!x)
     return tl::unexpected(x.error());
-  auto y = castTo(importer, exponent, computed);
+  auto y = converted(importer, exponent, computed);
   if (!y)
     return tl::unexpected(y.error());
   auto power = importer.emit("graph.pow", {*x, *y});
   if (!power)
     return tl::unexpected(power.error());
-  return single(castTo(importer, *power, element));
+  return single(converted(importer, *power, element));
 }
 
 template <const char *op>
@@ -141,14 +175,20 @@ static Expected<Values> importMod(Importer &importer, const Node &node) {
   bool isFloat = isa<FloatType>(getElementTypeOrSelf(importer.input(node, 0).getType()));
   // fmod has the dividend's sign, as the payload has for floats; the integer form the
   // divisor's.
-  if (isFloat != (intAttr(node, "fmod", 0) == 1))
-    return makeError("Mod with fmod=" + std::to_string(intAttr(node, "fmod", 0)) +
-                     " on this element type");
-  return importBinary<modName>(importer, node);
+  bool isFmod = intAttr(node, "fmod", 0) == 1;
+  if (isFloat == isFmod)
+    return importBinary<modName>(importer, node);
+  if (isFloat)
+    return makeError("Mod with fmod=0 on this element type");
+  Compose c(importer);
+  Value x = importer.input(node, 0), y = importer.input(node, 1);
+  return c.results({c.sub(x, c.mul(c.div(x, y), y))});
 }
 
 void import::addElementwise(HandlerTable &table) {
   table["Cast"] = importCast;
+  table["IsInf"] = importIsInf;
+  table["BitShift"] = importBitShift;
   table["Clip"] = importClip;
   table["Gelu"] = importGelu;
   table["Swish"] = importSwish;

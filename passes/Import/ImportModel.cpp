@@ -18,14 +18,28 @@ static const HandlerTable &handlers() {
     addContractions(result);
     addReductions(result);
     addShapes(result);
+    addEinsum(result);
+    addIndexing(result);
+    addNormalization(result);
+    addQuantization(result);
+    addSampling(result);
+    addSignals(result);
+    addTraining(result);
+    addRecurrent(result);
+    addControl(result);
     return result;
   }();
   return table;
 }
 
+/// Operators of other domains are called with theirs.
+static std::string keyOf(const Node &node) {
+  return node.domain.empty() ? node.opType : node.domain + "." + node.opType;
+}
+
 static bool hasImport(const Node &node) {
-  return node.domain.empty() &&
-         (handlers().contains(node.opType) || isPayloadOp(node.opType));
+  return handlers().contains(keyOf(node)) ||
+         (node.domain.empty() && isPayloadOp(node.opType));
 }
 
 static Error describe(const std::string &path,
@@ -126,7 +140,7 @@ private:
                                            : "operators of this domain have no import");
     importer.location = NameLoc::get(builder.getStringAttr(node.origin));
     importer.nodeName = node.name;
-    auto it = handlers().find(node.opType);
+    auto it = handlers().find(keyOf(node));
     return it == handlers().end() ? importPayloadOp(importer, node)
                                   : it->second(importer, node);
   }

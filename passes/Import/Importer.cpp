@@ -173,6 +173,11 @@ Value Importer::scalar(Type elementType, double value) {
   return constant(reference::tensor<double>(*dtypeOf(elementType), {}, {value}), "");
 }
 
+Value Importer::empty(RankedTensorType type) {
+  return graph::ConstantOp::create(builder, location,
+                                   DenseElementsAttr::get(type, ArrayRef<Attribute>()));
+}
+
 std::optional<HostTensor> Importer::constantValue(Value value) const {
   Operation *op = value ? value.getDefiningOp() : nullptr;
   if (auto constant = dyn_cast_or_null<graph::ConstantOp>(op))

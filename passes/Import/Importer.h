@@ -61,6 +61,8 @@ public:
   /// whatever is folded of it: the program is the same with and without the values.
   mlir::Value initializer(const onnx_model::Tensor &tensor, bool isExternal);
   mlir::Value scalar(mlir::Type elementType, double value);
+  /// A tensor without elements.
+  mlir::Value empty(mlir::RankedTensorType type);
 
   /// The value of a constant or weight; nullopt for anything computed.
   std::optional<HostTensor> constantValue(mlir::Value value) const;
@@ -106,11 +108,23 @@ void addElementwise(HandlerTable &table);
 void addContractions(HandlerTable &table);
 void addReductions(HandlerTable &table);
 void addShapes(HandlerTable &table);
+void addEinsum(HandlerTable &table);
+void addIndexing(HandlerTable &table);
+void addNormalization(HandlerTable &table);
+void addQuantization(HandlerTable &table);
+void addSampling(HandlerTable &table);
+void addSignals(HandlerTable &table);
+void addTraining(HandlerTable &table);
+void addRecurrent(HandlerTable &table);
+void addControl(HandlerTable &table);
 
 /// The element type of an elementwise op by ONNX name, or null: used for ops that need no
 /// handler of their own.
 Expected<Values> importPayloadOp(Importer &importer, const onnx_model::Node &node);
 bool isPayloadOp(llvm::StringRef onnxName);
+
+/// The type that ONNX has under a number (onnx.TensorProto.DataType).
+Expected<mlir::Type> elementTypeOfOnnx(Importer &importer, int64_t number);
 
 /// Attribute with a default.
 int64_t intAttr(const onnx_model::Node &node, std::string_view name, int64_t fallback);
@@ -120,8 +134,27 @@ std::string stringAttr(const onnx_model::Node &node, std::string_view name,
 std::vector<int64_t> intsAttr(const onnx_model::Node &node, std::string_view name,
                               std::vector<int64_t> fallback);
 
+/// Attribute `name` of an op for the word that the node's `onnxName` has, or `absent`.
+/// An error names the word.
+template <typename Attr>
+Expected<mlir::NamedAttribute> modeAttr(Importer &importer, const onnx_model::Node &node,
+                                        llvm::StringRef name, const char *onnxName,
+                                        const char *absent) {
+  std::string word = stringAttr(node, onnxName, absent);
+  auto value = graph::symbolizeEnum<decltype(std::declval<Attr>().getValue())>(word);
+  if (!value)
+    return makeError(std::string(onnxName) + " \"" + word + "\" is not supported");
+  return importer.attr(name, Attr::get(importer.builder.getContext(), *value));
+}
+
 /// The maximum or average over all spatial dims, as dims of size 1.
 Expected<mlir::Value> globalPool(Importer &importer, mlir::Value input, bool isMax);
+
+/// The product of matrices with batch dims, as numpy has it.
+Expected<mlir::Value> matMul(Importer &importer, mlir::Value lhs, mlir::Value rhs);
+/// The convolution that a node's attributes describe, without a bias.
+Expected<mlir::Value> convolution(Importer &importer, const onnx_model::Node &node,
+                                  mlir::Value input, mlir::Value filter);
 
 /// One value as a list, passing an error through.
 Expected<Values> single(Expected<mlir::Value> value);

@@ -83,17 +83,6 @@ static NamedAttribute epsilon(Importer &importer, const Node &node) {
       "epsilon", importer.builder.getF64FloatAttr(floatAttr(node, "epsilon", 1e-5)));
 }
 
-static Expected<Values> importLayerNorm(Importer &importer, const Node &node) {
-  if (node.outputs.size() > 1)
-    return makeError("LayerNormalization with mean or deviation as output");
-  Value scale = importer.input(node, 1), bias = importer.input(node, 2);
-  if (!bias)
-    bias = importer.scalar(getElementTypeOrSelf(scale.getType()), 0);
-  return single(importer.emit(
-      "graph.layer_norm", {importer.input(node, 0), scale, bias},
-      {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
-}
-
 static Expected<Values> importRmsNorm(Importer &importer, const Node &node) {
   return single(importer.emit(
       "graph.rms_norm", {importer.input(node, 0), importer.input(node, 1)},
@@ -108,6 +97,5 @@ void import::addReductions(HandlerTable &table) {
   table["GlobalMaxPool"] = importGlobalPool;
   table["Softmax"] = importSoftmax;
   table["LogSoftmax"] = importSoftmax;
-  table["LayerNormalization"] = importLayerNorm;
   table["RMSNormalization"] = importRmsNorm;
 }

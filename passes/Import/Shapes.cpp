@@ -49,8 +49,8 @@ static Expected<Values> importConstantOfShape(Importer &importer, const Node &no
   auto type = tensorType(importer.builder.getContext(), one.type, *shape);
   auto splat =
       cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
-  if (llvm::is_contained(*shape, 0))
-    return makeError("a tensor without elements");
+  if (elementCount(*shape) == 0)
+    return Values{importer.empty(type)};
   if (auto ok = checkSize(type); !ok)
     return tl::unexpected(ok.error());
   return Values{graph::ConstantOp::create(importer.builder, importer.location,
@@ -199,6 +199,9 @@ static Expected<Value> slice(Importer &importer, Value input, const Shape &resul
                              std::vector<int64_t> starts, std::vector<int64_t> steps) {
   if (result == shapeOf(input) && llvm::all_of(steps, [](int64_t s) { return s == 1; }))
     return input;
+  if (elementCount(result) == 0)
+    return importer.empty(
+        RankedTensorType::get(result, getElementTypeOrSelf(input.getType())));
   return importer.emitShaped("graph.slice", input, result,
                              {importer.attr("starts", ArrayRef(starts)),
                               importer.attr("steps", ArrayRef(steps))});
@@ -243,8 +246,6 @@ static Expected<Values> importSlice(Importer &importer, const Node &node) {
     result[*axis] = std::max<int64_t>(0, by > 0 ? (to - from + by - 1) / by
                                                 : (from - to - by - 1) / -by);
   }
-  if (elementCount(result) == 0)
-    return makeError("a slice without elements");
   return single(slice(importer, input, result, begin, step));
 }
 
@@ -269,7 +270,7 @@ static Expected<Values> importSplit(Importer &importer, const Node &node) {
   Values results;
   std::vector<int64_t> starts(shape.size(), 0), steps(shape.size(), 1);
   for (int64_t size : sizes) {
-    if (size <= 0 || starts[*axis] + size > shape[*axis])
+    if (size < 0 || starts[*axis] + size > shape[*axis])
       return makeError("the parts do not make up dim " + std::to_string(*axis) +
                        " of size " + std::to_string(shape[*axis]));
     Shape part = shape;
@@ -285,25 +286,25 @@ static Expected<Values> importSplit(Importer &importer, const Node &node) {
 
 static Expected<Values> importConcat(Importer &importer, const Node &node) {
   Values operands;
+  // What has no elements adds nothing, if something has.
   for (size_t i = 0; i < node.inputs.size(); ++i)
     operands.push_back(importer.input(node, i));
+  auto isEmpty = [](Value v) { return elementCount(shapeOf(v)) == 0; };
+  if (llvm::all_of(operands, isEmpty)) {
+    Shape shape = shapeOf(operands[0]);
+    auto axis = normalizeAxis(intAttr(node, "axis", 0), shape.size());
+    if (!axis)
+      return tl::unexpected(axis.error());
+    for (Value other : llvm::drop_begin(operands))
+      shape[*axis] += shapeOf(other)[*axis];
+    return Values{importer.empty(
+        RankedTensorType::get(shape, getElementTypeOrSelf(operands[0].getType())))};
+  }
+  llvm::erase_if(operands, isEmpty);
   if (operands.size() == 1)
     return operands;
   return single(importer.emit("graph.concat", operands,
                               importer.attr("axis", intAttr(node, "axis", 0))));
-}
-
-/// Attribute `name` of an op for the word that the node's `onnxName` has, or `absent`.
-/// An error names the word.
-template <typename Attr>
-static Expected<NamedAttribute> modeAttr(Importer &importer, const Node &node,
-                                         StringRef name, const char *onnxName,
-                                         const char *absent) {
-  std::string word = stringAttr(node, onnxName, absent);
-  auto value = graph::symbolizeEnum<decltype(std::declval<Attr>().getValue())>(word);
-  if (!value)
-    return makeError(std::string(onnxName) + " \"" + word + "\" is not supported");
-  return importer.attr(name, Attr::get(importer.builder.getContext(), *value));
 }
 
 static Expected<Values> importPad(Importer &importer, const Node &node) {
@@ -357,7 +358,7 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
                     importer.attr("batch_dims", intAttr(node, "batch_dims", 0))));
 }
 
-static Expected<Values> importCumSum(Importer &importer, const Node &node) {
+static Expected<Values> importCumulative(Importer &importer, const Node &node) {
   auto axis = importer.constantIntegers(node, 1);
   if (!axis)
     return tl::unexpected(axis.error());
@@ -365,51 +366,9 @@ static Expected<Values> importCumSum(Importer &importer, const Node &node) {
     return importer.attr(name, importer.builder.getBoolAttr(intAttr(node, name, 0) != 0));
   };
   return single(importer.emit(
-      "graph.cumsum", importer.input(node, 0),
+      node.opType == "CumProd" ? "graph.cumprod" : "graph.cumsum",
+      importer.input(node, 0),
       {importer.attr("axis", (*axis)[0]), flag("exclusive"), flag("reverse")}));
-}
-
-static Expected<Values> importResize(Importer &importer, const Node &node) {
-  Value input = importer.input(node, 0);
-  Shape from = shapeOf(input), to = from;
-  std::vector<double> scales(from.size(), 1);
-  std::vector<int64_t> axes = intsAttr(node, "axes", {});
-  if (axes.empty())
-    for (size_t d = 0; d < from.size(); ++d)
-      axes.push_back(static_cast<int64_t>(d));
-  if (intAttr(node, "antialias", 0) != 0 ||
-      stringAttr(node, "keep_aspect_ratio_policy", "stretch") != "stretch")
-    return makeError("Resize with antialias or an aspect ratio policy");
-  auto given = importer.requiredValue(node, node.hasInput(2) ? 2 : 3);
-  if (!given)
-    return tl::unexpected(given.error());
-  if (given->size() != static_cast<int64_t>(axes.size()))
-    return makeError("expected one scale or size per axis");
-  std::vector<double> values = reference::values<double>(*given);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    auto axis = normalizeAxis(axes[i], from.size());
-    if (!axis)
-      return tl::unexpected(axis.error());
-    auto extent = static_cast<double>(from[*axis]);
-    to[*axis] = static_cast<int64_t>(node.hasInput(2) ? std::floor(extent * values[i])
-                                                      : values[i]);
-    scales[*axis] =
-        node.hasInput(2) ? values[i] : static_cast<double>(to[*axis]) / extent;
-  }
-  if (to == from)
-    return Values{input};
-  auto mode = modeAttr<graph::ResizeModeAttr>(importer, node, "mode", "mode", "nearest");
-  auto coordinates = modeAttr<graph::CoordinatesAttr>(
-      importer, node, "coordinates", "coordinate_transformation_mode", "half_pixel");
-  auto rounding = modeAttr<graph::RoundingAttr>(importer, node, "rounding",
-                                                "nearest_mode", "round_prefer_floor");
-  for (const auto *attr : {&mode, &coordinates, &rounding})
-    if (!*attr)
-      return tl::unexpected(attr->error());
-  return single(importer.emitShaped(
-      "graph.resize", input, to,
-      {importer.attr("scales", importer.builder.getDenseF64ArrayAttr(scales)), *mode,
-       *coordinates, *rounding}));
 }
 
 void import::addShapes(HandlerTable &table) {
@@ -429,6 +388,6 @@ void import::addShapes(HandlerTable &table) {
   table["Pad"] = importPad;
   table["Gather"] = importGather;
   table["GatherND"] = importGatherND;
-  table["CumSum"] = importCumSum;
-  table["Resize"] = importResize;
+  table["CumSum"] = importCumulative;
+  table["CumProd"] = importCumulative;
 }

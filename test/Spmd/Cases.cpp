@@ -44,6 +44,14 @@ static std::vector<Data> payloadData(StringRef op) {
       {"graph.pow", {{Data::Positive}, {Data::Any}}},
       {"graph.equal", {{Data::Few}, {Data::Few}}},
       {"graph.isnan", {{Data::WithNaN}}},
+      {"graph.isinf", {{Data::WithInfinity}}},
+      {"graph.tan", {{Data::Unit}}},
+      {"graph.asin", {{Data::Unit}}},
+      {"graph.acos", {{Data::Unit}}},
+      {"graph.atanh", {{Data::Unit}}},
+      {"graph.acosh", {{Data::AboveOne}}},
+      {"graph.shift_left", {{Data::Any}, {Data::Positive}}},
+      {"graph.shift_right", {{Data::Any}, {Data::Positive}}},
   };
   auto it = table.find(op.str());
   return it == table.end() ? std::vector<Data>{} : it->second;
@@ -55,6 +63,10 @@ static std::vector<std::string> payloadTypes(StringRef op, const Payload &payloa
   std::string name = op.drop_front(6).str();
   if (name == "not" || name == "and" || name == "or" || name == "xor")
     return {"i1"};
+  if (name.starts_with("bit_"))
+    return {"i32", "ui8"};
+  if (name.starts_with("shift_"))
+    return {"ui32", "ui8"};
   std::vector<std::string> types{"f32"};
   bool integral = true;
   for (const ScalarNode &node : payload.nodes())
@@ -62,7 +74,7 @@ static std::vector<std::string> payloadTypes(StringRef op, const Payload &payloa
                 node.op == ScalarOp::Sign || node.op >= ScalarOp::Pow;
   static const std::set<std::string> floatOnly{
       "softsign",     "hard_swish", "reciprocal", "leaky_relu", "thresholded_relu",
-      "hard_sigmoid", "prelu",      "isnan",      "cast"};
+      "hard_sigmoid", "prelu",      "isnan",      "cast",       "isinf"};
   if (integral && floatOnly.count(name) == 0)
     types.insert(types.end(), {"i64", "i32"});
   if (name == "add")
@@ -86,7 +98,8 @@ static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
   if (op == "graph.cast") {
     cases.push_back({op.str(), {"4x3xf32"}, "to = i1", "", {{Data::Few}}});
     for (const char *pair : {"f32 f64", "f32 f16", "f16 f32", "bf16 f32", "f32 i32",
-                             "i32 i64", "i64 i32", "i64 f32", "i1 f32"}) {
+                             "i32 i64", "i64 i32", "i64 f32", "i1 f32", "f32 f8E4M3FN",
+                             "f8E5M2 f32", "f32 f4E2M1FN", "i4 i32", "i32 ui4"}) {
       auto [from, to] = StringRef(pair).split(' ');
       add(equal, from.str(), "to = " + to.str());
     }
@@ -306,6 +319,29 @@ static std::vector<OpCase> movements() {
   inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
            {{}, {Data::Index, 4}});
   inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});
+  inferred("graph.gather_elements", {"6x4xf32", "5x4xi64"}, "axis = 0",
+           {{}, {Data::Index, 6}});
+  inferred("graph.gather_elements", {"4x5x6xf32", "3x5x4xi32"}, "axis = -1",
+           {{}, {Data::Index, 6}});
+  inferred("graph.gather_elements", {"4x6xi1", "4x3xi64"}, "axis = 1",
+           {{}, {Data::Index, 6}});
+  auto scatter = [&](const std::string &data, const std::string &indices,
+                     const std::string &updates, int64_t limit,
+                     const std::string &attributes) {
+    inferred("graph.scatter_elements", {data, indices, updates}, attributes,
+             {{}, {Data::Index, limit}, {}});
+  };
+  scatter("6x4xf32", "1x4xi64", "1x4xf32", 6, "axis = 0");
+  scatter("4x6xf32", "4x3xi32", "4x3xf32", 6, "axis = 1");
+  scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<sum>");
+  scatter("5x6xf32", "3x4xi64", "3x4xf32", 6, "axis = 1, kind = #graph.reduce<sum>");
+  scatter("4x5xi32", "4x6xi64", "4x6xi32", 5, "axis = 1, kind = #graph.reduce<prod>");
+  scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<max>");
+  scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<min>");
+  inferred("graph.sort_indices", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
+  inferred("graph.sort_indices", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
+           {{Data::Few}});
+  inferred("graph.cumprod", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumsum", {"4x5xi32"}, "axis = 0, exclusive = true, reverse = true");
   auto resize = [&](const std::string &from, const std::string &to,

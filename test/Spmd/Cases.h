@@ -23,9 +23,20 @@
 namespace partita::spmd {
 
 /// From where the values of an operand are drawn.
-/// Few: -1, 0 or 1, so that values meet; WithNaN: one in four is NaN.
+/// Few: -1, 0 or 1, so that values meet; WithNaN: one in four is NaN; WithInfinity:
+/// likewise; Unit: inside (-1, 1); AboveOne: from 1 to 4.
 struct Data {
-  enum Kind { Any, Positive, NonZero, Few, WithNaN, Index } kind = Any;
+  enum Kind {
+    Any,
+    Positive,
+    NonZero,
+    Few,
+    WithNaN,
+    WithInfinity,
+    Unit,
+    AboveOne,
+    Index
+  } kind = Any;
   int64_t limit = 0; ///< Index: values in [-limit, limit)
 };
 

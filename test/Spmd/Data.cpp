@@ -29,6 +29,12 @@ static double drawFloat(const Data &data, Random &random) {
     return static_cast<double>(integer(random, -1, 1));
   case Data::WithNaN:
     return random() % 4 ? size : NAN;
+  case Data::WithInfinity:
+    return random() % 4 ? size : random() % 2 ? INFINITY : -INFINITY;
+  case Data::Unit:
+    return uniform(random, -0.97, 0.97);
+  case Data::AboveOne:
+    return 1 + size;
   case Data::Any:
   case Data::Index:
     break;
@@ -46,8 +52,7 @@ static int64_t drawInteger(const Data &data, Random &random) {
     return integer(random, -1, 1);
   case Data::Index:
     return integer(random, -data.limit, data.limit - 1);
-  case Data::Any:
-  case Data::WithNaN:
+  default:
     break;
   }
   return integer(random, -9, 9);

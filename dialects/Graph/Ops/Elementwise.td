@@ -51,10 +51,43 @@ def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x",
                                       [LinearProd<[0], [IfFloat]>]>;
 def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", []>;
 def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", []>;
+def Graph_TanOp : Graph_UnaryOp<"tan", "Tan", "sin(x) / cos(x)", []>;
+def Graph_AtanOp : Graph_UnaryOp<"atan", "Atan", "atan(x)">;
+def Graph_AsinOp : Graph_UnaryOp<
+    "asin", "Asin", "2 * atan(x / (1 + sqrt((1 - x) * (1 + x))))", []>;
+def Graph_AcosOp
+    : Graph_UnaryOp<"acos", "Acos", "2 * atan(sqrt((1 - x) / (1 + x)))", []>;
+// Near 0, where a difference of exponentials or a logarithm of 1 + x loses digits, by the
+// other functions; far out by halves and without squares, which overflow earlier.
+def Graph_SinhOp : Graph_UnaryOp<
+    "sinh", "Sinh",
+    "select(abs(x) < 1, 2 * tanh(x / 2) / ((1 - tanh(x / 2)) * (1 + tanh(x / 2))), "
+    "0.5 * exp(x / 2) * exp(x / 2) - 0.5 * exp(-x / 2) * exp(-x / 2))">;
+def Graph_CoshOp : Graph_UnaryOp<
+    "cosh", "Cosh",
+    "0.5 * exp(x / 2) * exp(x / 2) + 0.5 * exp(-x / 2) * exp(-x / 2)", []>;
+def Graph_AsinhOp : Graph_UnaryOp<
+    "asinh", "Asinh",
+    "sign(x) * select(abs(x) > 1000000000, log(abs(x)) + 0.6931471805599453, "
+    "log1p(abs(x) + x * x / (1 + sqrt(x * x + 1))))">;
+def Graph_AcoshOp : Graph_UnaryOp<
+    "acosh", "Acosh",
+    "select(x > 1000000000, log(x) + 0.6931471805599453, "
+    "log1p(x - 1 + sqrt((x - 1) * (x + 1))))", [LinearMin<[0]>]>;
+def Graph_AtanhOp : Graph_UnaryOp<"atanh", "Atanh", "0.5 * log1p(2 * x / (1 - x))", []>;
 def Graph_HardSwishOp
     : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", []>;
 def Graph_MishOp
     : Graph_UnaryOp<"mish", "Mish", "x * tanh(max(x, 0) + log(1 + exp(-abs(x))))", []>;
+/// Which infinities count: 1 or 0.
+def Graph_IsInfOp
+    : Graph_ElementwiseOp<"isinf", "",
+                          "x - x != 0 && x == x && select(x > 0, positive, negative) != 0",
+                          []> {
+  let arguments = (ins Graph_Tensor:$input, DefaultValuedAttr<F64Attr, "1.0">:$positive,
+                       DefaultValuedAttr<F64Attr, "1.0">:$negative);
+  let elementType = [{ ::mlir::IntegerType::get(context, 1) }];
+}
 def Graph_GeluOp : Graph_UnaryOp<
     "gelu", "", "x * 0.5 * (1 + erf(x * 0.7071067811865476))", []>;
 def Graph_GeluTanhOp : Graph_UnaryOp<
@@ -154,6 +187,14 @@ def Graph_OrOp : Graph_BinaryOp<"or", "Or", "x || y",
                                 [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[0, 1]>,
                                  LinearMin<[0]>, LinearMin<[1]>]>;
 def Graph_XorOp : Graph_BinaryOp<"xor", "Xor", "x != y", []>;
+
+// Bits of integers.
+def Graph_BitAndOp : Graph_BinaryOp<"bit_and", "BitwiseAnd", "bitand(x, y)", []>;
+def Graph_BitOrOp : Graph_BinaryOp<"bit_or", "BitwiseOr", "bitor(x, y)", []>;
+def Graph_BitXorOp : Graph_BinaryOp<"bit_xor", "BitwiseXor", "bitxor(x, y)", []>;
+def Graph_BitNotOp : Graph_UnaryOp<"bit_not", "BitwiseNot", "-1 - x", []>;
+def Graph_ShiftLeftOp : Graph_BinaryOp<"shift_left", "", "shl(x, y)", []>;
+def Graph_ShiftRightOp : Graph_BinaryOp<"shift_right", "", "shr(x, y)", []>;
 
 def Graph_WhereOp : Graph_ElementwiseOp<
     "where", "Where", "select(x, y, z)",

@@ -105,12 +105,18 @@ def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
   }];
 }
 
-def Graph_CumSumOp : Graph_InferredOp<"cumsum"> {
-  let summary = "Running sum along an axis";
+class Graph_CumulativeOp<string mnemonic> : Graph_InferredOp<mnemonic> {
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
                        DefaultValuedAttr<BoolAttr, "false">:$exclusive,
                        DefaultValuedAttr<BoolAttr, "false">:$reverse);
+}
+def Graph_CumSumOp : Graph_CumulativeOp<"cumsum"> {
+  let summary = "Running sum along an axis";
   let linear = [LinearSum<[0]>];
+}
+def Graph_CumProdOp : Graph_CumulativeOp<"cumprod"> {
+  let summary = "Running product along an axis";
+  let linear = [LinearProd<[0]>];
 }
 
 def Graph_ResizeOp : Graph_ShapedOp<"resize"> {

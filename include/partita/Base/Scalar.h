@@ -89,9 +89,13 @@ template <typename Visitor> decltype(auto) visitType(DType type, Visitor &&visit
   case DType::U64:
     return visitor.template operator()<uint64_t>();
   case DType::Bool:
-    break;
+    return visitor.template operator()<Boolean>();
+  case DType::I4:
+  case DType::I2:
+    return visitor.template operator()<int8_t>();
+  default: // storage only: nobody reduces them
+    return visitor.template operator()<uint8_t>();
   }
-  return visitor.template operator()<Boolean>();
 }
 
 } // namespace partita

@@ -68,6 +68,13 @@ int64_t task::elementBits(DType type, double value) {
     return floatToHalf(static_cast<float>(value));
   case DType::BF16:
     return floatToBfloat16(static_cast<float>(value));
+  case DType::F8E4M3FN:
+  case DType::F8E4M3FNUZ:
+  case DType::F8E5M2:
+  case DType::F8E5M2FNUZ:
+  case DType::F8E8M0:
+  case DType::F4E2M1:
+    return floatToSmall(type, static_cast<float>(value));
   case DType::Bool:
     return value != 0;
   case DType::U64:

@@ -26,7 +26,8 @@ enum TensorField : uint32_t {
 };
 
 /// Indexed by the value of DType.
-static constexpr int onnxNumbers[] = {1, 11, 10, 16, 3, 5, 6, 7, 2, 4, 12, 13, 9};
+static constexpr int onnxNumbers[] = {1, 11, 10, 16, 3,  5,  6,  7,  2,  4,  12, 13,
+                                      9, 17, 18, 19, 20, 24, 23, 22, 21, 26, 25};
 
 std::optional<DType> partita::dtypeFromOnnx(int64_t number) {
   for (size_t i = 0; i < std::size(onnxNumbers); ++i)
@@ -69,6 +70,39 @@ Expected<uint64_t> partita::byteCount(DType type, const std::vector<int64_t> &sh
   if (tooLarge)
     return makeError(what + ": the shape has more bytes than fit in 63 bits");
   return count;
+}
+
+uint64_t partita::packedBytes(DType type, uint64_t bytes) {
+  uint64_t elements = bytes / byteWidth(type);
+  return bitWidth(type) < 8 ? (elements * static_cast<uint64_t>(bitWidth(type)) + 7) / 8
+                            : bytes;
+}
+
+std::vector<std::byte> partita::unpacked(DType type, std::span<const std::byte> packed,
+                                         uint64_t bytes) {
+  int bits = bitWidth(type), each = 8 / bits;
+  bool isSigned = !isFloat(type) && !isUnsigned(type);
+  std::vector<std::byte> result;
+  result.reserve(bytes);
+  for (uint64_t i = 0; i < bytes; ++i) {
+    auto byte = static_cast<uint8_t>(packed[i / static_cast<uint64_t>(each)]);
+    int shift = static_cast<int>(i % static_cast<uint64_t>(each)) * bits;
+    int value = (byte >> shift) & ((1 << bits) - 1);
+    if (isSigned && value >> (bits - 1))
+      value -= 1 << bits;
+    result.push_back(static_cast<std::byte>(value));
+  }
+  return result;
+}
+
+static std::vector<std::byte> packed(DType type, const std::vector<std::byte> &elements) {
+  auto bits = static_cast<size_t>(bitWidth(type));
+  std::vector<std::byte> result(packedBytes(type, elements.size()));
+  for (size_t i = 0; i < elements.size(); ++i) {
+    auto value = static_cast<uint8_t>(elements[i]) & ((1 << bits) - 1);
+    result[i * bits / 8] |= static_cast<std::byte>(value << (i * bits % 8));
+  }
+  return result;
 }
 
 namespace {
@@ -211,9 +245,12 @@ Expected<NamedTensor> partita::decodeTensorProto(std::string_view bytes,
     return makeError(what + ": the values are not stored as those of a " +
                      std::string(partita::name(*type)) + " tensor");
   }
-  if (data.size() != *size)
-    return makeError(what + ": the shape needs " + std::to_string(*size) +
+  uint64_t inFile = packedBytes(*type, *size);
+  if (data.size() != inFile)
+    return makeError(what + ": the shape needs " + std::to_string(inFile) +
                      " bytes, but there are " + std::to_string(data.size()));
+  if (inFile != *size || bitWidth(*type) < 8)
+    data = unpacked(*type, data, *size);
   return result;
 }
 
@@ -225,9 +262,12 @@ std::string partita::encodeTensorProto(const HostTensor &tensor, std::string_vie
   appendVarintField(out, DataType, static_cast<uint64_t>(onnxNumber(tensor.type)));
   if (!name.empty())
     appendBytesField(out, Name, name);
-  appendBytesField(
-      out, RawData,
-      {reinterpret_cast<const char *>(tensor.bytes.data()), tensor.bytes.size()});
+  std::vector<std::byte> narrow;
+  if (bitWidth(tensor.type) < 8)
+    narrow = packed(tensor.type, tensor.bytes);
+  const auto &bytes = bitWidth(tensor.type) < 8 ? narrow : tensor.bytes;
+  appendBytesField(out, RawData,
+                   {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
   return out;
 }
 

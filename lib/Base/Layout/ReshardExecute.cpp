@@ -39,6 +39,11 @@ template <typename Visit> static void dispatch(DType type, Visit visit) {
     return visit(uint64_t());
   case DType::Bool:
     return visit(bool());
+  case DType::I4:
+  case DType::I2:
+    return visit(int8_t());
+  default: // storage only: nobody reduces them
+    return visit(uint8_t());
   }
 }
 

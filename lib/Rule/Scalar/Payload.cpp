@@ -18,15 +18,19 @@ struct FunctionInfo {
 } // namespace
 
 static constexpr FunctionInfo functions[] = {
-    {"exp", ScalarOp::Exp, 1},     {"log", ScalarOp::Log, 1},
-    {"sqrt", ScalarOp::Sqrt, 1},   {"erf", ScalarOp::Erf, 1},
-    {"tanh", ScalarOp::Tanh, 1},   {"sin", ScalarOp::Sin, 1},
-    {"cos", ScalarOp::Cos, 1},     {"abs", ScalarOp::Abs, 1},
-    {"floor", ScalarOp::Floor, 1}, {"ceil", ScalarOp::Ceil, 1},
-    {"round", ScalarOp::Round, 1}, {"sign", ScalarOp::Sign, 1},
-    {"isnan", ScalarOp::IsNaN, 1}, {"pow", ScalarOp::Pow, 2},
-    {"min", ScalarOp::Min, 2},     {"max", ScalarOp::Max, 2},
-    {"mod", ScalarOp::Mod, 2},     {"select", ScalarOp::Select, 3},
+    {"exp", ScalarOp::Exp, 1},        {"log", ScalarOp::Log, 1},
+    {"sqrt", ScalarOp::Sqrt, 1},      {"erf", ScalarOp::Erf, 1},
+    {"tanh", ScalarOp::Tanh, 1},      {"sin", ScalarOp::Sin, 1},
+    {"cos", ScalarOp::Cos, 1},        {"abs", ScalarOp::Abs, 1},
+    {"floor", ScalarOp::Floor, 1},    {"ceil", ScalarOp::Ceil, 1},
+    {"round", ScalarOp::Round, 1},    {"sign", ScalarOp::Sign, 1},
+    {"isnan", ScalarOp::IsNaN, 1},    {"pow", ScalarOp::Pow, 2},
+    {"min", ScalarOp::Min, 2},        {"max", ScalarOp::Max, 2},
+    {"mod", ScalarOp::Mod, 2},        {"select", ScalarOp::Select, 3},
+    {"log1p", ScalarOp::Log1p, 1},    {"atan", ScalarOp::Atan, 1},
+    {"bitand", ScalarOp::BitAnd, 2},  {"bitor", ScalarOp::BitOr, 2},
+    {"bitxor", ScalarOp::BitXor, 2},  {"shl", ScalarOp::ShiftLeft, 2},
+    {"shr", ScalarOp::ShiftRight, 2},
 };
 
 namespace partita {
@@ -245,6 +249,22 @@ static int64_t power(int64_t base, int64_t exponent) {
   return static_cast<int64_t>(result);
 }
 
+static int64_t bitwise(ScalarOp op, int64_t x, int64_t y) {
+  auto a = static_cast<uint64_t>(x), b = static_cast<uint64_t>(y);
+  switch (op) {
+  case ScalarOp::BitAnd:
+    return x & y;
+  case ScalarOp::BitOr:
+    return x | y;
+  case ScalarOp::BitXor:
+    return x ^ y;
+  case ScalarOp::ShiftLeft:
+    return b > 63 ? 0 : static_cast<int64_t>(a << b);
+  default:
+    return b > 63 ? 0 : static_cast<int64_t>(a >> b);
+  }
+}
+
 /// Integers wrap (unsigned arithmetic) and division by zero gives 0, so that no input of
 /// a test can be undefined behaviour.
 template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
@@ -301,12 +321,16 @@ template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
     return real(std::exp(static_cast<double>(a)));
   case ScalarOp::Log:
     return real(std::log(static_cast<double>(a)));
+  case ScalarOp::Log1p:
+    return real(std::log1p(static_cast<double>(a)));
   case ScalarOp::Sqrt:
     return real(std::sqrt(static_cast<double>(a)));
   case ScalarOp::Erf:
     return real(std::erf(static_cast<double>(a)));
   case ScalarOp::Tanh:
     return real(std::tanh(static_cast<double>(a)));
+  case ScalarOp::Atan:
+    return real(std::atan(static_cast<double>(a)));
   case ScalarOp::Sin:
     return real(std::sin(static_cast<double>(a)));
   case ScalarOp::Cos:
@@ -329,6 +353,12 @@ template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
     return propagatingMin(a, b);
   case ScalarOp::Max:
     return propagatingMax(a, b);
+  case ScalarOp::BitAnd:
+  case ScalarOp::BitOr:
+  case ScalarOp::BitXor:
+  case ScalarOp::ShiftLeft:
+  case ScalarOp::ShiftRight:
+    return static_cast<T>(bitwise(op, static_cast<int64_t>(a), static_cast<int64_t>(b)));
   case ScalarOp::Select:
     return a != 0 ? b : c;
   case ScalarOp::Operand:

@@ -86,9 +86,9 @@ private:
     if (int64_t size = strategy.factors[f].local(); size != 1) {
       Factor factor = rule.factors[f];
       factor.size = size;
-      if (loop::Reduction *reduction = factor.reduction())
-        reduction->localized = reduction->index >= 0 && (strategy.factors[f].sharded() ||
-                                                         isPadded(strategy.factors[f]));
+      if (factor.indexOperand() >= 0)
+        factor.setLocalized(strategy.factors[f].sharded() ||
+                            isPadded(strategy.factors[f]));
       pieces = {static_cast<int32_t>(local.factors.size())};
       local.factors.push_back(std::move(factor));
     }

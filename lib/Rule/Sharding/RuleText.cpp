@@ -28,6 +28,10 @@ static std::string listText(const std::vector<int32_t> &numbers) {
   return text + ")";
 }
 
+static std::string indexText(int32_t operand, bool localized) {
+  return operand < 0 ? "" : (localized ? " local index" : " index") + listText({operand});
+}
+
 static std::string kindText(const Factor &factor) {
   std::string text;
   auto number = [&](const char *label, int64_t value, int64_t plain) {
@@ -38,15 +42,15 @@ static std::string kindText(const Factor &factor) {
     text = " " + std::string(name(reduction->reduce));
     if (!reduction->addends.empty())
       text += " addends" + listText(reduction->addends);
-    if (reduction->index >= 0)
-      text += (reduction->localized ? " local index" : " index") +
-              listText({reduction->index});
+    text += indexText(reduction->index, reduction->localized);
   } else if (const loop::Window *window = factor.window()) {
     text = " window " + std::string(name(window->outside)) + " of " +
            std::to_string(window->input);
     number("stride", window->stride, 1);
     number("kernel_extent", window->kernelExtent, 0);
     number("low", window->low, 0);
+  } else if (const auto *parallel = std::get_if<loop::Parallel>(&factor.what)) {
+    text = indexText(parallel->index, parallel->localized);
   } else if (factor.kind() == FactorKind::Replicate) {
     text = " " + std::string(name(factor.kind()));
   }
@@ -182,14 +186,19 @@ private:
       if (in.eat(name(reduce))) {
         auto &reduction = factor.what.emplace<loop::Reduction>();
         reduction.reduce = reduce;
-        std::vector<int32_t> index;
         auto ok = in.eat("addends") ? list(reduction.addends) : Expected<void>();
-        reduction.localized = in.eat("local");
-        ok = ok && in.eat("index") ? list(index) : ok;
-        reduction.index = index.empty() ? -1 : index[0];
-        return ok;
+        return ok ? index(reduction) : ok;
       }
-    return {};
+    return index(factor.what.emplace<loop::Parallel>());
+  }
+
+  /// The operand that an indexed loop may have, behind everything else.
+  Expected<void> index(auto &kind) {
+    std::vector<int32_t> operands;
+    kind.localized = in.eat("local");
+    auto ok = in.eat("index") ? list(operands) : Expected<void>();
+    kind.index = operands.empty() ? -1 : operands[0];
+    return ok;
   }
 
   Expected<void> window(loop::Window &w) {

@@ -12,8 +12,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-static bool isUnsigned(DType type) { return type >= DType::U8 && type <= DType::U64; }
-
 //===----------------------------------------------------------------------===//
 // Conversion
 //===----------------------------------------------------------------------===//
@@ -161,6 +159,7 @@ private:
   Value divide(Value x, Value y, bool remainder);
   Value power(const ScalarNode &n);
   Value integerPower(Value x, Value y);
+  Value bitwise(ScalarOp op, Value x, Value y);
   std::optional<double> uniform(const ScalarNode &n);
   Value function(ScalarOp op, Value x);
 
@@ -220,6 +219,12 @@ Value PayloadEmitter::apply(const ScalarNode &n) {
   }
   case ScalarOp::Pow:
     return power(n);
+  case ScalarOp::BitAnd:
+  case ScalarOp::BitOr:
+  case ScalarOp::BitXor:
+  case ScalarOp::ShiftLeft:
+  case ScalarOp::ShiftRight:
+    return bitwise(n.op, x(), y());
   case ScalarOp::Less:
   case ScalarOp::LessEqual:
   case ScalarOp::Greater:
@@ -346,6 +351,23 @@ Value PayloadEmitter::power(const ScalarNode &n) {
   return make<arith::SelectOp>(equal(y, zero), one, result);
 }
 
+/// Of integers; a shift by the width or more, which LLVM leaves undefined, gives 0.
+Value PayloadEmitter::bitwise(ScalarOp op, Value x, Value y) {
+  if (op == ScalarOp::BitAnd)
+    return make<arith::AndIOp>(x, y);
+  if (op == ScalarOp::BitOr)
+    return make<arith::OrIOp>(x, y);
+  if (op == ScalarOp::BitXor)
+    return make<arith::XOrIOp>(x, y);
+  Value zero = e.constant(type, 0);
+  Value width = e.constant(type, type.getIntOrFloatBitWidth());
+  Value isInside = arith::CmpIOp::create(b, at, arith::CmpIPredicate::ult, y, width);
+  Value by = make<arith::SelectOp>(isInside, y, zero);
+  Value shifted = op == ScalarOp::ShiftLeft ? make<arith::ShLIOp>(x, by)
+                                            : make<arith::ShRUIOp>(x, by);
+  return make<arith::SelectOp>(isInside, shifted, zero);
+}
+
 /// By squaring; wraps. A negative exponent gives 0 but for bases 1 and -1.
 Value PayloadEmitter::integerPower(Value x, Value y) {
   Value zero = e.constant(type, 0), one = e.constant(type, 1);
@@ -417,8 +439,10 @@ Value PayloadEmitter::function(ScalarOp op, Value x) {
   switch (op) {
   case ScalarOp::Exp:
   case ScalarOp::Log:
+  case ScalarOp::Log1p:
   case ScalarOp::Erf:
   case ScalarOp::Tanh:
+  case ScalarOp::Atan:
   case ScalarOp::Sin:
   case ScalarOp::Cos:
     return emitRealFunction(b, at, op, x);

@@ -1,5 +1,6 @@
 //===- KernelEmitter.cpp - A kernel as loops ------------------------------===//
 #include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/SmallFloats.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -16,7 +17,7 @@ using namespace partita::codegen;
 
 /// How an element lies in memory. bf16 is moved as bits: not every CPU can convert it.
 static Type storageType(MLIRContext *context, DType type) {
-  if (type == DType::Bool)
+  if (byteWidth(type) == 1)
     return IntegerType::get(context, 8);
   if (type == DType::BF16)
     return IntegerType::get(context, 16);
@@ -33,7 +34,7 @@ Type KernelEmitter::computeType(DType type) const {
   if (isFloat(type))
     return type == DType::F64 ? Type(Float64Type::get(context))
                               : Type(Float32Type::get(context));
-  return storageType(context, type);
+  return IntegerType::get(context, static_cast<unsigned>(bitWidth(type)));
 }
 
 Value KernelEmitter::integer(int64_t value) {
@@ -86,8 +87,13 @@ Value KernelEmitter::load(Value pointer, Value offset, DType type) {
     return arith::BitcastOp::create(builder, location, f32, bits);
   }
   default:
-    return element;
+    break;
   }
+  if (smallFloat(type))
+    return emitFromSmallFloat(builder, location, type, element);
+  if (bitWidth(type) < 8)
+    return arith::TruncIOp::create(builder, location, computeType(type), element);
+  return element;
 }
 
 void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) {
@@ -98,6 +104,12 @@ void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) 
     value = arith::TruncFOp::create(builder, location, stored, value);
   else if (type == DType::BF16)
     value = bfloatBits(builder, location, value);
+  else if (smallFloat(type))
+    value = emitToSmallFloat(builder, location, type, value);
+  else if (bitWidth(type) < 8 && isUnsigned(type))
+    value = arith::ExtUIOp::create(builder, location, stored, value);
+  else if (bitWidth(type) < 8)
+    value = arith::ExtSIOp::create(builder, location, stored, value);
   Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
                                       pointer, ValueRange{offset});
   LLVM::StoreOp::create(builder, location, value, address);
@@ -195,24 +207,32 @@ Value KernelEmitter::constantOf(const KernelNode &n) {
 }
 
 /// The node's own index: dims of size 1 are at 0, leading dims it lacks are dropped.
-Value KernelEmitter::evaluateIndexed(int number) {
+KernelEmitter::Values KernelEmitter::indexOf(int number) {
   const KernelNode &n = node(number);
   ArrayRef<int64_t> shape =
       cast<RankedTensorType>(n.op->getResult(0).getType()).getShape();
   size_t skip = spec.originalDims.size() - shape.size();
-  SmallVector<Value> index;
+  Values index;
   for (auto [d, size] : llvm::enumerate(shape)) {
     Value sum = integer(0);
     if (size != 1)
       for (const KernelSpec::IndexTerm &term : spec.originalDims[skip + d]) {
-        Value part =
-            arith::MulIOp::create(builder, location, point[static_cast<size_t>(term.dim)],
-                                  integer(term.weight));
+        Value at = point[static_cast<size_t>(term.dim)];
+        if (!at) {
+          sum = nullptr;
+          break;
+        }
+        Value part = arith::MulIOp::create(builder, location, at, integer(term.weight));
         sum = arith::AddIOp::create(builder, location, sum, part);
       }
     index.push_back(sum);
   }
-  return cast<IndexedOpInterface>(n.op).emitElement(*this, number, index);
+  return index;
+}
+
+Value KernelEmitter::evaluateIndexed(int number) {
+  return cast<IndexedOpInterface>(node(number).op)
+      .emitElement(*this, number, indexOf(number));
 }
 
 //===----------------------------------------------------------------------===//
@@ -263,15 +283,14 @@ Value KernelEmitter::rowPosition() {
 }
 
 /// In elements of `type`. The layout is that of KernelBuilder::reserveScratch.
-Value KernelEmitter::scratchOffset(int number, int64_t slot, Type type) {
+Value KernelEmitter::scratchOffset(int number, int64_t slot, Value place, Type type) {
   int64_t row = (spec.rowElements() * 8 + 63) / 64 * 64;
   int64_t rows = slot;
   for (int i = 0; i < number; ++i)
     if (node(i).kind == KernelNode::Row)
       rows += cast<RowOpInterface>(node(i).op).numScratchRows();
   int64_t width = std::max<int64_t>(1, type.getIntOrFloatBitWidth() / 8);
-  return arith::AddIOp::create(builder, location, rowPosition(),
-                               integer(rows * row / width));
+  return arith::AddIOp::create(builder, location, place, integer(rows * row / width));
 }
 
 static DType plainType(Type type) {
@@ -285,12 +304,20 @@ static DType plainType(Type type) {
 }
 
 void KernelEmitter::storeRow(int number, int64_t slot, Value element) {
-  store(pointers.back(), scratchOffset(number, slot, element.getType()),
-        plainType(element.getType()), element);
+  storeRowAt(number, slot, rowPosition(), element);
 }
 
 Value KernelEmitter::loadRow(int number, int64_t slot, Type type) {
-  return load(pointers.back(), scratchOffset(number, slot, type), plainType(type));
+  return loadRowAt(number, slot, rowPosition(), type);
+}
+
+void KernelEmitter::storeRowAt(int number, int64_t slot, Value place, Value element) {
+  store(pointers.back(), scratchOffset(number, slot, place, element.getType()),
+        plainType(element.getType()), element);
+}
+
+Value KernelEmitter::loadRowAt(int number, int64_t slot, Value place, Type type) {
+  return load(pointers.back(), scratchOffset(number, slot, place, type), plainType(type));
 }
 
 //===----------------------------------------------------------------------===//
@@ -328,7 +355,9 @@ void KernelEmitter::emitChecks() {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(&branch.getThenRegion().front());
   for (auto [i, n] : llvm::enumerate(spec.nodes))
-    if (isChecked(n))
+    if (isChecked(n) && n.kind == KernelNode::Row)
+      cast<RowOpInterface>(n.op).emitChecks(*this, static_cast<int>(i));
+    else if (isChecked(n))
       cast<IndexedOpInterface>(n.op).emitChecks(*this, static_cast<int>(i));
 }
 

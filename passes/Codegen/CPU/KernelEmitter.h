@@ -58,6 +58,14 @@ public:
   /// counts its numScratchRows.
   void storeRow(int number, int64_t slot, mlir::Value element);
   mlir::Value loadRow(int number, int64_t slot, mlir::Type type);
+  /// The same at a place in the row.
+  void storeRowAt(int number, int64_t slot, mlir::Value place, mlir::Value element);
+  mlir::Value loadRowAt(int number, int64_t slot, mlir::Value place, mlir::Type type);
+  /// The place of the current point in the row.
+  mlir::Value rowPosition();
+  /// Where the current point is in the tensor of a node, one index per dim; in front of
+  /// the row's loops, those of the row's dims are null.
+  Values indexOf(int number);
 
   /// What a Row node is at each point, from now on.
   void define(int number, std::function<mlir::Value()> atPoint);
@@ -65,8 +73,8 @@ public:
   /// An element of an Indexed node's operand.
   mlir::Value loadAt(int operand, llvm::ArrayRef<mlir::Value> index);
 
-  /// Leaves word if an element of the Indexed node's operand `which`, an integer, is no
-  /// index of its dim: `sizeOf` tells the dim's size by the element's place. A loop of
+  /// Leaves word if an element of the node's read `which`, an integer, is no index of its
+  /// dim: `sizeOf` tells the dim's size by the element's place. A loop of
   /// its own, so that the one that computes stays free of branches.
   void checkIndices(int number, size_t which,
                     llvm::function_ref<mlir::Value(mlir::ValueRange place)> sizeOf);
@@ -91,8 +99,7 @@ private:
   mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
   void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
   mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
-  mlir::Value rowPosition();
-  mlir::Value scratchOffset(int number, int64_t slot, mlir::Type type);
+  mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);
   void emitChecks();
   void unitLoop();
   void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);

@@ -27,6 +27,16 @@ static Value dataIndex(KernelEmitter &e, Value index, int64_t size) {
   return arith::MinSIOp::create(b, at, chosen, e.integer(size - 1));
 }
 
+/// The element, or zero where its place is not in the rank's block.
+static Value orZero(KernelEmitter &e, Value place, int64_t extent, Value element) {
+  Value size = arith::ConstantOp::create(
+      e.builder, e.location, e.builder.getIntegerAttr(place.getType(), extent));
+  Value isHere = arith::CmpIOp::create(e.builder, e.location, arith::CmpIPredicate::ult,
+                                       place, size);
+  return arith::SelectOp::create(e.builder, e.location, isHere, element,
+                                 e.constant(element.getType(), 0));
+}
+
 /// The check of an operand whose elements are all indices of one dim.
 static void checkAll(KernelEmitter &e, int number, size_t operand, int64_t size) {
   e.checkIndices(number, operand, [&](ValueRange) { return e.integer(size); });
@@ -55,14 +65,36 @@ struct GatherModel : IndexedOpInterface::ExternalModel<GatherModel, graph::Gathe
     at.push_back(dataIndex(e, place, data[axis]));
     llvm::append_range(at, index.drop_front(axis + depth));
     Value element = e.loadAt(reads[0], at);
-    if (!gather.getMasked())
-      return element;
-    Value size = arith::ConstantOp::create(
-        e.builder, e.location, e.builder.getIntegerAttr(place.getType(), data[axis]));
-    Value isHere = arith::CmpIOp::create(e.builder, e.location, arith::CmpIPredicate::ult,
-                                         place, size);
-    return arith::SelectOp::create(e.builder, e.location, isHere, element,
-                                   e.constant(element.getType(), 0));
+    return gather.getMasked() ? orZero(e, place, data[axis], element) : element;
+  }
+};
+
+struct GatherElementsModel
+    : IndexedOpInterface::ExternalModel<GatherElementsModel, graph::GatherElementsOp> {
+  static size_t axisOf(graph::GatherElementsOp gather) {
+    return static_cast<size_t>(
+        *normalizeAxis(gather.getAxis(), shapeOf(gather.getData()).size()));
+  }
+  /// As of a gather.
+  bool isChecked(Operation *op) const {
+    return !cast<graph::GatherElementsOp>(op).getMasked();
+  }
+  void emitChecks(Operation *op, KernelEmitter &e, int number) const {
+    auto gather = cast<graph::GatherElementsOp>(op);
+    checkAll(e, number, 1, shapeOf(gather.getData())[axisOf(gather)]);
+  }
+
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto gather = cast<graph::GatherElementsOp>(op);
+    size_t axis = axisOf(gather);
+    int64_t size = shapeOf(gather.getData())[axis];
+    const std::vector<int> &reads = e.node(number).reads;
+    Value place = e.loadAt(reads[1], index);
+    SmallVector<Value> at(index);
+    at[axis] = dataIndex(e, place, size);
+    Value element = e.loadAt(reads[0], at);
+    return gather.getMasked() ? orZero(e, place, size, element) : element;
   }
 };
 
@@ -294,6 +326,7 @@ private:
 
 void codegen::attachIndexedModels(MLIRContext &context) {
   graph::GatherOp::attachInterface<GatherModel>(context);
+  graph::GatherElementsOp::attachInterface<GatherElementsModel>(context);
   graph::GatherNDOp::attachInterface<GatherNDModel>(context);
   graph::ResizeOp::attachInterface<ResizeModel>(context);
   comm::LocalIndexOp::attachInterface<LocalIndexModel>(context);

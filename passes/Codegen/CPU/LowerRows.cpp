@@ -1,7 +1,6 @@
 //===- LowerRows.cpp - Reductions, softmax, normalization, sums -----------===//
-#include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Models.h"
-#include "passes/Codegen/CPU/RealFunctions.h"
+#include "passes/Codegen/CPU/RowPasses.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -10,114 +9,6 @@
 using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
-
-namespace {
-/// Shorthands of the passes below.
-class Passes {
-public:
-  Passes(KernelEmitter &emitter, int number)
-      : e(emitter), b(emitter.builder), at(emitter.location), number(number),
-        node(emitter.node(number)), type(emitter.computeType(node.type)) {}
-
-  Value x() { return e.value(node.args[0]); }
-  Value constant(double value) { return e.constant(type, value); }
-  template <typename Op> Value make(Value a) { return Op::create(b, at, a); }
-  template <typename Op> Value make(Value a, Value c) {
-    return Op::create(b, at, a, c, arith::FastMathFlags::contract);
-  }
-  /// Σ over the row; the order of additions is free, so that it runs in vectors.
-  Value add(Value a, Value c) {
-    return arith::AddFOp::create(
-        b, at, a, c, arith::FastMathFlags::reassoc | arith::FastMathFlags::contract);
-  }
-  Value exp(Value a) { return emitRealFunction(b, at, ScalarOp::Exp, a); }
-
-  Value combine(ReduceKind kind, Value a, Value c);
-  Value neutral(ReduceKind kind);
-  Value reduceRow(ReduceKind kind, llvm::function_ref<Value()> element) {
-    return e.rowLoop(neutral(kind), [&](ValueRange carried) {
-      return KernelEmitter::Values{combine(kind, carried[0], element())};
-    })[0];
-  }
-  /// The operand's element, kept in scratch from the first pass on if it is computed.
-  Value kept() { return isLoad() ? x() : e.loadRow(number, 0, type); }
-  Value keep() {
-    Value element = x();
-    if (!isLoad())
-      e.storeRow(number, 0, element);
-    return element;
-  }
-  bool isLoad() const { return e.node(node.args[0]).kind == KernelNode::Load; }
-
-  KernelEmitter &e;
-  OpBuilder &b;
-  Location at;
-  int number;
-  const KernelNode &node;
-  Type type;
-};
-} // namespace
-
-Value Passes::neutral(ReduceKind kind) {
-  bool isSum = kind == ReduceKind::Sum, isProd = kind == ReduceKind::Prod;
-  if (isa<FloatType>(type)) {
-    double infinity = std::numeric_limits<double>::infinity();
-    return constant(isSum                     ? 0
-                    : isProd                  ? 1
-                    : kind == ReduceKind::Max ? -infinity
-                                              : infinity);
-  }
-  unsigned width = type.getIntOrFloatBitWidth();
-  bool unsign = node.type == DType::Bool || node.type >= DType::U8;
-  APInt bits = APInt(width, isProd ? 1 : 0);
-  if (kind == ReduceKind::Max)
-    bits = unsign ? APInt::getMinValue(width) : APInt::getSignedMinValue(width);
-  if (kind == ReduceKind::Min)
-    bits = unsign ? APInt::getMaxValue(width) : APInt::getSignedMaxValue(width);
-  return arith::ConstantOp::create(b, at, IntegerAttr::get(type, bits));
-}
-
-Value Passes::combine(ReduceKind kind, Value a, Value c) {
-  if (isa<FloatType>(type))
-    switch (kind) {
-    case ReduceKind::Sum:
-      return add(a, c);
-    case ReduceKind::Prod:
-      return arith::MulFOp::create(b, at, a, c, arith::FastMathFlags::reassoc);
-    case ReduceKind::Max:
-      return arith::MaximumFOp::create(b, at, a, c);
-    case ReduceKind::Min:
-      return arith::MinimumFOp::create(b, at, a, c);
-    }
-  bool isBool = node.type == DType::Bool, unsign = isBool || node.type >= DType::U8;
-  switch (kind) {
-  case ReduceKind::Sum:
-    if (isBool)
-      return arith::OrIOp::create(b, at, a, c);
-    return arith::AddIOp::create(b, at, a, c);
-  case ReduceKind::Prod:
-    return arith::MulIOp::create(b, at, a, c);
-  case ReduceKind::Max:
-    if (unsign)
-      return arith::MaxUIOp::create(b, at, a, c);
-    return arith::MaxSIOp::create(b, at, a, c);
-  case ReduceKind::Min:
-    if (unsign)
-      return arith::MinUIOp::create(b, at, a, c);
-    return arith::MinSIOp::create(b, at, a, c);
-  }
-  return nullptr;
-}
-
-static SmallVector<int64_t> axisOf(int64_t axis, Operation *op, bool toEnd) {
-  auto rank =
-      static_cast<int64_t>(cast<RankedTensorType>(op->getOperand(0).getType()).getRank());
-  int64_t first = *normalizeAxis(axis, static_cast<size_t>(rank));
-  SmallVector<int64_t> dims{first};
-  for (int64_t d = first + 1; toEnd && d < rank; ++d)
-    dims.push_back(d);
-  return dims;
-}
 
 namespace {
 struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp> {
@@ -233,23 +124,19 @@ struct RmsNormModel : RowOpInterface::ExternalModel<RmsNormModel, graph::RmsNorm
   }
 };
 
-struct CumSumModel : RowOpInterface::ExternalModel<CumSumModel, graph::CumSumOp> {
+template <typename Op, ReduceKind kind>
+struct CumulativeModel : RowOpInterface::ExternalModel<CumulativeModel<Op, kind>, Op> {
   SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<graph::CumSumOp>(op).getAxis()), op, false);
+    return axisOf(static_cast<int64_t>(cast<Op>(op).getAxis()), op, false);
   }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
-    auto cumulate = cast<graph::CumSumOp>(op);
-    Value zero = p.constant(0);
+    auto cumulate = cast<Op>(op);
     emitter.rowLoop(
-        zero,
+        p.neutral(kind),
         [&](ValueRange carried) {
-          Value element = p.x(), before = carried[0];
-          Value after =
-              isa<FloatType>(p.type)
-                  ? arith::AddFOp::create(p.b, p.at, before, element).getResult()
-                  : arith::AddIOp::create(p.b, p.at, before, element).getResult();
+          Value before = carried[0], after = p.inOrder(kind, before, p.x());
           emitter.storeRow(number, 0, cumulate.getExclusive() ? before : after);
           return KernelEmitter::Values{after};
         },
@@ -267,5 +154,9 @@ void codegen::attachRowModels(MLIRContext &context) {
   graph::LogSoftmaxOp::attachInterface<LogSoftmaxModel>(context);
   graph::LayerNormOp::attachInterface<LayerNormModel>(context);
   graph::RmsNormOp::attachInterface<RmsNormModel>(context);
-  graph::CumSumOp::attachInterface<CumSumModel>(context);
+  graph::CumSumOp::attachInterface<CumulativeModel<graph::CumSumOp, ReduceKind::Sum>>(
+      context);
+  graph::CumProdOp::attachInterface<CumulativeModel<graph::CumProdOp, ReduceKind::Prod>>(
+      context);
+  attachIndexedRowModels(context);
 }

@@ -6,8 +6,9 @@
 
 namespace partita::codegen {
 
-void attachRowModels(mlir::MLIRContext &context);     // LowerRows.cpp
-void attachIndexedModels(mlir::MLIRContext &context); // LowerIndexed.cpp
+void attachRowModels(mlir::MLIRContext &context);        // LowerRows.cpp
+void attachIndexedRowModels(mlir::MLIRContext &context); // LowerScatter.cpp
+void attachIndexedModels(mlir::MLIRContext &context);    // LowerIndexed.cpp
 
 } // namespace partita::codegen
 

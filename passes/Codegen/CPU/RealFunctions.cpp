@@ -1,4 +1,4 @@
-//===- RealFunctions.cpp - exp, log, erf, tanh, sin, cos ------------------===//
+//===- RealFunctions.cpp - exp, log, erf, tanh and others -----------------===//
 #include "passes/Codegen/CPU/RealFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -19,8 +19,10 @@ public:
 
   Value exp(Value x);
   Value log(Value x);
+  Value log1p(Value x);
   Value tanh(Value x);
   Value erf(Value x);
+  Value atan(Value x);
   Value sinOrCos(Value x, bool cosine);
 
 private:
@@ -122,6 +124,17 @@ Value Expansion::log(Value x) {
   return select(compare(arith::CmpFPredicate::ULT, x, zero), real(NAN), result);
 }
 
+/// u = 1 + x loses digits of x; log u / (u − 1) hardly changes with u, so that log u · x
+/// / (u − 1) has them again.
+Value Expansion::log1p(Value x) {
+  Value u = add(real(1), x), difference = sub(u, real(1));
+  Value isSmall = compare(arith::CmpFPredicate::OEQ, difference, real(0));
+  Value isInfinite = compare(arith::CmpFPredicate::OEQ, u, real(INFINITY));
+  Value direct = log(u);
+  Value corrected = mul(direct, div(x, select(isSmall, real(1), difference)));
+  return select(isSmall, x, select(isInfinite, direct, corrected));
+}
+
 /// The series near 0, where the quotient loses digits.
 Value Expansion::tanh(Value x) {
   // t' = 1 - t²
@@ -163,6 +176,23 @@ Value Expansion::erf(Value x) {
   return select(isNaN(x), x, select(isNear, near, far));
 }
 
+/// atan x = π/2 − atan 1/x brings the argument to 1 and below, atan x = 2·atan(x / (1 +
+/// √(1
+/// + x²))), twice, below 0.2, where the series is short.
+Value Expansion::atan(Value x) {
+  Value magnitude = size(x), one = real(1);
+  Value isLarge = compare(arith::CmpFPredicate::OGT, magnitude, one);
+  Value t = select(isLarge, div(one, magnitude), magnitude);
+  for (int i = 0; i < 2; ++i)
+    t = div(t, add(one, math::SqrtOp::create(b, at, add(one, mul(t, t)))));
+  SmallVector<double> series;
+  for (int n = 0; n < 13; ++n)
+    series.push_back((n % 2 ? -4.0 : 4.0) / (2 * n + 1));
+  Value angle = mul(t, polynomial(mul(t, t), series));
+  angle = select(isLarge, sub(real(M_PI_2), angle), angle);
+  return select(isNaN(x), x, math::CopySignOp::create(b, at, angle, x));
+}
+
 /// x = k·π/2 + r with π/2 in three parts, the first two short enough that their products
 /// with k are exact.
 Value Expansion::sinOrCos(Value x, bool cosine) {
@@ -199,10 +229,14 @@ static Value inF64(OpBuilder &builder, Location location, ScalarOp function, Val
     return expansion.exp(x);
   case ScalarOp::Log:
     return expansion.log(x);
+  case ScalarOp::Log1p:
+    return expansion.log1p(x);
   case ScalarOp::Tanh:
     return expansion.tanh(x);
   case ScalarOp::Erf:
     return expansion.erf(x);
+  case ScalarOp::Atan:
+    return expansion.atan(x);
   default:
     return expansion.sinOrCos(x, function == ScalarOp::Cos);
   }

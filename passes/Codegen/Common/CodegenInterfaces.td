@@ -50,6 +50,15 @@ def RowOpInterface : OpInterface<"RowOpInterface"> {
       (ins), "", [{ return true; }]>,
     InterfaceMethod<"Rows of floats that the lowering keeps between its passes.",
       "int64_t", "numScratchRows", (ins), "", [{ return 0; }]>,
+    InterfaceMethod<[{
+      Whether an operand is read at places that the op computes, as those of an indexed op
+      are, and not at the points of the row.
+    }], "bool", "readsByPlace", (ins "unsigned":$operand), "", [{ return false; }]>,
+    InterfaceMethod<"As of an indexed op.", "bool", "isChecked", (ins), "",
+      [{ return false; }]>,
+    InterfaceMethod<"As of an indexed op.", "void", "emitChecks",
+      (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node), "",
+      [{ return; }]>,
     InterfaceMethod<"Emits the passes over the row; see KernelEmitter.", "void", "emitRow",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node)>,
   ];

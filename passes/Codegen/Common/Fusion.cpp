@@ -142,8 +142,10 @@ void Fusion::findGroups(func::FuncOp function) {
     bool together = !op.use_empty();
     for (OpOperand &use : op.getUses()) {
       Operation *user = use.getOwner();
-      Group *group =
-          isa<PayloadOpInterface, RowOpInterface>(user) ? groupOf.lookup(user) : nullptr;
+      auto row = dyn_cast<RowOpInterface>(user);
+      bool isAtPoint =
+          row ? !row.readsByPlace(use.getOperandNumber()) : isa<PayloadOpInterface>(user);
+      Group *group = isAtPoint ? groupOf.lookup(user) : nullptr;
       together &= group && (!common || group == common);
       common = group;
     }

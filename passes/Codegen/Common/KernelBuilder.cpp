@@ -40,6 +40,12 @@ int KernelBuilder::load(const Tensor &tensor, DType type) {
   return addNode({KernelNode::Load, nullptr, type, access, {}, {}});
 }
 
+int KernelBuilder::readByPlace(Value operand) {
+  Tensor tensor = former.tensorOf(operand);
+  return addAccess(
+      {tensor, tensor.view, dtypeOf(operand), false, false, /*isIndexed=*/true});
+}
+
 int KernelBuilder::nodeOf(Value value) {
   auto found = nodes.find(value);
   if (found != nodes.end())
@@ -57,16 +63,17 @@ int KernelBuilder::nodeOf(Value value) {
       made.kind = KernelNode::Indexed;
       made.scalar = static_cast<int>(scalars.size());
       llvm::append_range(scalars, indexed.getRankValues(former.mesh()));
-      for (Value operand : op->getOperands()) {
-        Tensor tensor = former.tensorOf(operand);
-        made.reads.push_back(addAccess(
-            {tensor, tensor.view, dtypeOf(operand), false, false, /*isIndexed=*/true}));
-      }
-    } else {
-      if (isa<RowOpInterface>(op))
-        made.kind = KernelNode::Row;
       for (Value operand : op->getOperands())
-        made.args.push_back(nodeOf(operand));
+        made.reads.push_back(readByPlace(operand));
+    } else {
+      auto row = dyn_cast<RowOpInterface>(op);
+      if (row)
+        made.kind = KernelNode::Row;
+      for (OpOperand &operand : op->getOpOperands())
+        if (row && row.readsByPlace(operand.getOperandNumber()))
+          made.reads.push_back(readByPlace(operand.get()));
+        else
+          made.args.push_back(nodeOf(operand.get()));
     }
     node = addNode(std::move(made));
   }
@@ -93,8 +100,7 @@ void KernelBuilder::addOutput(int node, const Tensor &tensor, View view, DType t
 bool KernelBuilder::isRow(int64_t dim) const { return llvm::is_contained(rowDims, dim); }
 
 bool KernelBuilder::hasIndexed() const {
-  return llvm::any_of(list,
-                      [](const KernelNode &n) { return n.kind == KernelNode::Indexed; });
+  return llvm::any_of(list, [](const KernelNode &n) { return !n.reads.empty(); });
 }
 
 /// Adds the access's cuts to those so far if all of a dim divide one another.
@@ -239,6 +245,8 @@ KernelSpec KernelBuilder::makeSpec() const {
 }
 
 bool codegen::isChecked(const KernelNode &node) {
+  if (node.kind == KernelNode::Row)
+    return cast<RowOpInterface>(node.op).isChecked();
   return node.kind == KernelNode::Indexed &&
          cast<IndexedOpInterface>(node.op).isChecked();
 }
@@ -247,7 +255,7 @@ bool codegen::isChecked(const KernelNode &node) {
 static std::string checkedName(Operation *op) {
   if (isa<comm::LocalIndexOp>(op))
     for (Operation *user : op->getUsers())
-      if (isa<graph::GatherOp>(user))
+      if (isa<graph::GatherOp, graph::GatherElementsOp, graph::ScatterElementsOp>(user))
         return sourceName(user);
   return sourceName(op);
 }

@@ -50,6 +50,8 @@ private:
   };
 
   int addNode(KernelNode node);
+  /// The kernel operand of which an op computes the places that it reads.
+  int readByPlace(mlir::Value operand);
   int addAccess(Access access);
   void refine();
   bool nests(const Access &access);

@@ -37,9 +37,11 @@ struct KernelNode {
   mlir::Operation *op = nullptr;
   DType type = DType::F32;
   int operand = -1;
-  std::vector<int> args;  ///< earlier nodes
-  std::vector<int> reads; ///< Indexed: kernel operands, one per operand of `op`
-  int scalar = 0;         ///< Indexed: the first of its scalars
+  std::vector<int> args; ///< earlier nodes
+  /// Kernel operands, one per operand of `op` that is read at computed places: of an
+  /// Indexed op all.
+  std::vector<int> reads;
+  int scalar = 0; ///< Indexed: the first of its scalars
 
   /// Whether both compute the same: ops count by what they are, not by which.
   bool operator==(const KernelNode &other) const;
@@ -54,7 +56,7 @@ struct KernelOperand {
   DType type = DType::F32;
   int64_t offset = 0;
   std::vector<int64_t> strides; ///< per domain dim
-  View view;                    ///< for Indexed reads: the whole tensor instead
+  View view;                    ///< for reads: the whole tensor instead
   /// The output is written once per row.
   bool perRow = false;
   int node = -1; ///< outputs: what is stored
@@ -82,7 +84,7 @@ struct KernelSpec {
   /// Operands first, then outputs, then scratch: the order of the task's operands.
   std::vector<KernelOperand> operands, outputs;
   std::vector<KernelNode> nodes; ///< arguments before users
-  /// For Indexed nodes: original dim d of the tensor is Σ weight · domain index.
+  /// For nodes with reads: original dim d of the tensor is Σ weight · domain index.
   struct IndexTerm {
     int64_t dim, weight;
     bool operator==(const IndexTerm &) const = default;

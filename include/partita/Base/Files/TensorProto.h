@@ -11,6 +11,7 @@
 #include "partita/Base/Error.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,11 +24,17 @@ struct NamedTensor {
 };
 
 /// The element type with ONNX's TensorProto.DataType number, e.g. 1 is f32; empty for
-/// those the compiler does not know (strings, complex, 8-bit and smaller floats…).
+/// those the compiler does not know (strings, complex numbers).
 std::optional<DType> dtypeFromOnnx(int64_t number);
 int onnxNumber(DType type);
 /// "FLOAT8E4M3FN" for 17, …; "99" for a number that ONNX does not define.
 std::string onnxTypeName(int64_t number);
+
+/// Elements of less than a byte lie packed in files, the first in the lowest bits: the
+/// bytes there of what takes `bytes` in memory, and the elements of `packed` one by one.
+uint64_t packedBytes(DType type, uint64_t bytes);
+std::vector<std::byte> unpacked(DType type, std::span<const std::byte> packed,
+                                uint64_t bytes);
 
 /// Decodes a serialized TensorProto, whose values lie in raw_data or in a typed field.
 /// `what` names it in messages: a file, or "initializer 'w' of model.onnx". Refuses

@@ -10,9 +10,11 @@
 // code generation emits it as arith and math ops, differentiation is symbolic.
 //
 // Operands are x, y, z, w; other identifiers are float attributes of the op. Functions:
-// exp log sqrt erf tanh sin cos abs floor ceil round sign pow min max isnan select(c, a,
-// b). Comparisons and && || ! give 0 or 1. Integer division truncates toward zero;
-// integer payloads may not use transcendental functions.
+// exp log log1p sqrt erf tanh atan sin cos abs floor ceil round sign pow min max mod
+// isnan select(c, a, b), and of integers bitand bitor bitxor shl shr. Comparisons and &&
+// || ! give 0 or 1. Integer division truncates toward zero; shifts are of unsigned
+// numbers and shift everything out from the width on; integer payloads may not use
+// transcendental functions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_SCALAR_PAYLOAD_H
@@ -48,9 +50,11 @@ enum class ScalarOp : uint8_t {
   Not,
   Exp,
   Log,
+  Log1p,
   Sqrt,
   Erf,
   Tanh,
+  Atan,
   Sin,
   Cos,
   Abs,
@@ -63,6 +67,11 @@ enum class ScalarOp : uint8_t {
   Min,
   Max,
   Mod,
+  BitAnd,
+  BitOr,
+  BitXor,
+  ShiftLeft,
+  ShiftRight,
   Select,
 };
 

@@ -14,7 +14,9 @@
 // combination cannot be written down.
 //
 // Factor kinds
-//   Parallel   any axes; every tensor that has the factor is split.
+//   Parallel   any axes; every tensor that has the factor is split. The dim into which a
+//              scatter writes is one, whose places another operand gives: each rank
+//              writes what belongs to its block.
 //   Reduction  any axes; results become partial with the factor's reduction kind. The
 //              dim that an embedding looks up is one: each rank has the rows of its
 //              block and zero for the others.
@@ -51,6 +53,12 @@ std::string_view name(FactorKind kind);
 /// What a loop is to its op: one struct per kind, with what only this kind has.
 namespace loop {
 struct Parallel {
+  /// The operand whose elements are indices of the loop, or -1: elements of the results
+  /// are written where it says (scatter). Where the loop is split, it is turned into
+  /// places in the rank's block as that of a Reduction is, and the local op skips -1.
+  int32_t index = -1;
+  /// Of a local op with `index`: the operand holds places in the rank's block already.
+  bool localized = false;
   bool operator==(const Parallel &) const = default;
 };
 
@@ -99,7 +107,18 @@ struct Factor {
   loop::Window *window() { return std::get_if<loop::Window>(&what); }
   /// Whether the elements of this operand are indices of the loop.
   bool isIndexedBy(size_t operand) const {
-    return reduction() && reduction()->index == static_cast<int32_t>(operand);
+    return indexOperand() == static_cast<int32_t>(operand);
+  }
+  int32_t indexOperand() const {
+    const auto *parallel = std::get_if<loop::Parallel>(&what);
+    return reduction() ? reduction()->index : parallel ? parallel->index : -1;
+  }
+  /// Says of an indexed loop whether its indices are places in the rank's block.
+  void setLocalized(bool localized) {
+    if (loop::Reduction *sum = reduction())
+      sum->localized = localized;
+    else if (auto *parallel = std::get_if<loop::Parallel>(&what))
+      parallel->localized = localized;
   }
 
   /// Elements of the factor in a dim of an operand, or of a result.
@@ -153,8 +172,8 @@ struct ShardingRule {
   /// Everything the rule says, loops by name:
   ///   m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)
   ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 kernel_extent 3 low 1}
-  /// A reduction may add `addends(2)` and `index(1)` or `local index(1)`; behind the
-  /// linear sets may stand `fill sum(1)`.
+  /// A reduction may add `addends(2)`; it and a parallel loop `index(1)` or `local
+  /// index(1)`; behind the linear sets may stand `fill sum(1)`.
   std::string str() const;
   /// The inverse; the result is verified.
   static Expected<ShardingRule> read(std::string_view text);

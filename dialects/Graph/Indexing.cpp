@@ -1,0 +1,295 @@
+//===- Indexing.cpp - Operands that say where elements go -----------------===//
+#include "dialects/Graph/Graph.h"
+
+#include "partita/Reference/Kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+namespace {
+/// The loops of data and of indices, dim by dim.
+struct IndexedDims {
+  ShardingRule rule;
+  TensorFactors data, indices;
+  int64_t axis = 0;
+};
+} // namespace
+
+static std::vector<int32_t> addLoop(ShardingRule &rule, int64_t size, loop::Kind kind) {
+  if (size == 1)
+    return {};
+  return {rule.addFactor(size, std::move(kind))};
+}
+
+/// `looked`: what the loop of the data's axis is, `along`: of the indices' axis. A dim of
+/// which the indices reach only the beginning has a loop for each side.
+static Expected<IndexedDims> indexedDims(const std::vector<Shape> &shapes, int64_t axis,
+                                         loop::Kind looked, loop::Kind along) {
+  const Shape &data = shapes[0], &indices = shapes[1];
+  auto normal = normalizeAxis(axis, data.size());
+  if (!normal)
+    return tl::unexpected(normal.error());
+  if (indices.size() != data.size())
+    return makeError("indices of rank " + std::to_string(indices.size()) +
+                     " do not fit data of rank " + std::to_string(data.size()));
+  IndexedDims dims;
+  dims.axis = *normal;
+  for (size_t d = 0; d < data.size(); ++d) {
+    if (static_cast<int64_t>(d) == *normal) {
+      dims.data.push_back(addLoop(dims.rule, data[d], looked));
+      dims.indices.push_back(addLoop(dims.rule, indices[d], along));
+      continue;
+    }
+    if (indices[d] > data[d])
+      return makeError("dim " + std::to_string(d) + " of the indices has size " +
+                       std::to_string(indices[d]) + ", but that of the data " +
+                       std::to_string(data[d]));
+    bool isSame = indices[d] == data[d];
+    dims.data.push_back(addLoop(
+        dims.rule, data[d], isSame ? loop::Kind(loop::Parallel{}) : loop::Replicate{}));
+    dims.indices.push_back(isSame ? dims.data.back()
+                                  : addLoop(dims.rule, indices[d], loop::Replicate{}));
+  }
+  return dims;
+}
+
+/// Sets `masked` on a local op whose indices have become places in the rank's block.
+template <typename Op>
+static Operation *localIndexed(Op op, OpBuilder &builder, ValueRange operands,
+                               TypeRange results, const Strategy &strategy) {
+  Operation *local = partita::detail::cloneWithTypes(op, builder, operands, results);
+  ShardingRule rule = *op.inferShardingRule();
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    if (const DimLayout &dim = strategy.factors[f];
+        rule.factors[f].isIndexedBy(1) && (dim.sharded() || dim.padded() != dim.size()))
+      cast<Op>(local).setMasked(true);
+  return local;
+}
+
+/// The index's place along the axis; -1 for none (of a masked op), an error outside.
+static Expected<std::vector<int64_t>> placesOf(const HostTensor &indices, int64_t extent,
+                                               bool masked) {
+  std::vector<int64_t> places = reference::values<int64_t>(indices);
+  for (int64_t &place : places) {
+    bool isInside = place >= (masked ? 0 : -extent) && place < extent;
+    if (!isInside && !masked)
+      return makeError("index " + std::to_string(place) + " is outside a dim of size " +
+                       std::to_string(extent));
+    place = !isInside ? -1 : place < 0 ? place + extent : place;
+  }
+  return places;
+}
+
+//===-- Gather ------------------------------------------------------------===//
+
+Expected<ShardingRule> GatherElementsOp::ruleFor(const std::vector<Shape> &shapes,
+                                                 Adaptor adaptor) {
+  Type element = getElementTypeOrSelf(adaptor.getData().getType());
+  loop::Kind looked = loop::Replicate{};
+  if (!element.isInteger(1)) // booleans have no sum
+    looked = loop::Reduction{.index = 1, .localized = adaptor.getMasked()};
+  auto dims = indexedDims(shapes, adaptor.getAxis(), looked, loop::Parallel{});
+  if (!dims)
+    return tl::unexpected(dims.error());
+  ShardingRule rule = std::move(dims->rule);
+  rule.operands = {dims->data, dims->indices};
+  rule.results = {dims->indices};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+GatherElementsOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape, &shape = operands[1]->shape;
+  auto axis = static_cast<size_t>(*normalizeAxis(getAxis(), data.size()));
+  auto places = placesOf(*operands[1], data[axis], getMasked());
+  if (!places)
+    return tl::unexpected(places.error());
+  auto strides = reference::strides(data);
+  const HostTensor zero = HostTensor::zeros(operands[0]->type, {});
+  size_t next = 0;
+  return oneResult(reference::move(
+      *operands[0], shape,
+      [&](const Shape &index) -> int64_t {
+        int64_t place = (*places)[next++], at = 0;
+        for (size_t d = 0; d < index.size(); ++d)
+          at += (d == axis ? place : index[d]) * strides[d];
+        return place < 0 ? -1 : at;
+      },
+      zero.bytes.data()));
+}
+
+Operation *GatherElementsOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                              TypeRange results,
+                                              const Strategy &strategy) {
+  return localIndexed(*this, builder, operands, results, strategy);
+}
+
+//===-- Scatter -----------------------------------------------------------===//
+
+/// Moving whole elements commutes with every kind where data and updates are reduced
+/// alike, and with maximum and minimum of either. Combining commutes with its own kind;
+/// and as only the data has one element per place, for the data as its payload does:
+/// adding keeps the order (but where integers wrap), a product is linear.
+static std::vector<LinearSet> scatterSets(std::optional<ReduceKind> kind, bool isFloat) {
+  constexpr ReduceKind sum = ReduceKind::Sum, max = ReduceKind::Max,
+                       min = ReduceKind::Min, prod = ReduceKind::Prod;
+  if (!kind)
+    return {{sum, {0, 2}}, {max, {0}}, {max, {2}},    {max, {0, 2}},
+            {min, {0}},    {min, {2}}, {min, {0, 2}}, {prod, {0, 2}}};
+  switch (*kind) {
+  case ReduceKind::Sum:
+    return isFloat ? std::vector<LinearSet>{{sum, {0, 2}}, {max, {0}}, {min, {0}}}
+                   : std::vector<LinearSet>{{sum, {0, 2}}};
+  case ReduceKind::Prod:
+    return {{prod, {0, 2}}, {sum, {0}}};
+  case ReduceKind::Max:
+    return {{max, {0}}, {max, {2}}, {max, {0, 2}}, {min, {0}}};
+  case ReduceKind::Min:
+    return {{min, {0}}, {min, {2}}, {min, {0, 2}}, {max, {0}}};
+  }
+  return {};
+}
+
+Expected<ShardingRule> ScatterElementsOp::ruleFor(const std::vector<Shape> &shapes,
+                                                  Adaptor adaptor) {
+  if (shapes[1] != shapes[2])
+    return makeError("indices and updates differ in shape");
+  loop::Kind along = loop::Replicate{};
+  if (auto kind = adaptor.getKind()) {
+    bool isOnce = *kind == ReduceKind::Sum || *kind == ReduceKind::Prod;
+    along = loop::Reduction{.reduce = *kind,
+                            .addends = isOnce ? std::vector<int32_t>{0}
+                                              : std::vector<int32_t>{}};
+  }
+  auto dims =
+      indexedDims(shapes, adaptor.getAxis(),
+                  loop::Parallel{.index = 1, .localized = adaptor.getMasked()}, along);
+  if (!dims)
+    return tl::unexpected(dims.error());
+  ShardingRule rule = std::move(dims->rule);
+  rule.operands = {dims->data, dims->indices, dims->indices};
+  rule.results = {dims->data};
+  bool isFloat = isa<FloatType>(getElementTypeOrSelf(adaptor.getData().getType()));
+  rule.linear = scatterSets(adaptor.getKind(), isFloat);
+  return rule;
+}
+
+template <typename T> static T combined(std::optional<ReduceKind> kind, T a, T b) {
+  if (!kind)
+    return b;
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(a) || std::isnan(b))
+      return std::numeric_limits<T>::quiet_NaN();
+  auto wrap = [](auto f, T x, T y) {
+    if constexpr (std::is_floating_point_v<T>)
+      return f(x, y);
+    else
+      return static_cast<T>(f(static_cast<uint64_t>(x), static_cast<uint64_t>(y)));
+  };
+  switch (*kind) {
+  case ReduceKind::Sum:
+    return wrap([](auto x, auto y) { return x + y; }, a, b);
+  case ReduceKind::Prod:
+    return wrap([](auto x, auto y) { return x * y; }, a, b);
+  case ReduceKind::Max:
+    return std::max(a, b);
+  case ReduceKind::Min:
+    return std::min(a, b);
+  }
+  return b;
+}
+
+template <typename T>
+static HostTensor scatter(ArrayRef<const HostTensor *> operands, size_t axis,
+                          const std::vector<int64_t> &places,
+                          std::optional<ReduceKind> kind) {
+  std::vector<T> result = reference::values<T>(*operands[0]);
+  std::vector<T> updates = reference::values<T>(*operands[2]);
+  auto strides = reference::strides(operands[0]->shape);
+  size_t next = 0;
+  reference::forEachIndex(operands[1]->shape, [&](const Shape &index) {
+    size_t number = next++;
+    int64_t at = 0;
+    for (size_t d = 0; d < index.size(); ++d)
+      at += (d == axis ? places[number] : index[d]) * strides[d];
+    if (places[number] >= 0)
+      result[at] = combined(kind, result[at], updates[number]);
+  });
+  return reference::tensor<T>(operands[0]->type, operands[0]->shape, result);
+}
+
+Expected<std::vector<HostTensor>>
+ScatterElementsOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  const Shape &data = operands[0]->shape;
+  auto axis = static_cast<size_t>(*normalizeAxis(getAxis(), data.size()));
+  auto places = placesOf(*operands[1], data[axis], getMasked());
+  if (!places)
+    return tl::unexpected(places.error());
+  std::optional<ReduceKind> kind = getKind();
+  return oneResult(isFloat(operands[0]->type)
+                       ? scatter<double>(operands, axis, *places, kind)
+                       : scatter<int64_t>(operands, axis, *places, kind));
+}
+
+Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                               TypeRange results,
+                                               const Strategy &strategy) {
+  return localIndexed(*this, builder, operands, results, strategy);
+}
+
+//===-- Sort --------------------------------------------------------------===//
+
+Expected<ShardingRule> SortIndicesOp::ruleFor(const std::vector<Shape> &shapes,
+                                              Adaptor adaptor) {
+  auto axis = normalizeAxis(static_cast<int64_t>(adaptor.getAxis()), shapes[0].size());
+  if (!axis)
+    return tl::unexpected(axis.error());
+  int64_t count = adaptor.getCount(), extent = shapes[0][static_cast<size_t>(*axis)];
+  if (count < 0 || count > extent)
+    return makeError("the first " + std::to_string(count) + " of " +
+                     std::to_string(extent) + " elements");
+  return rowRule(shapes[0], {*axis});
+}
+
+/// NaN above all numbers.
+template <typename T> static bool isBelow(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (std::isnan(a) || std::isnan(b))
+      return !std::isnan(a) && std::isnan(b);
+  return a < b;
+}
+
+template <typename T>
+static HostTensor sortIndices(const HostTensor &operand, int64_t axis, int64_t count,
+                              bool descending) {
+  std::vector<T> all = reference::values<T>(operand);
+  std::vector<int64_t> result(all.size(), 0);
+  int64_t extent = operand.shape[axis], stride = reference::strides(operand.shape)[axis];
+  std::vector<int64_t> order(static_cast<size_t>(extent));
+  for (int64_t start = 0, n = operand.size(); start < n; ++start) {
+    if (start / stride % extent != 0)
+      continue;
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      T x = all[start + a * stride], y = all[start + b * stride];
+      return descending ? isBelow(y, x) : isBelow(x, y);
+    });
+    for (int64_t i = 0; i < count; ++i)
+      result[start + i * stride] = order[i];
+  }
+  return reference::tensor<int64_t>(DType::I64, operand.shape, result);
+}
+
+Expected<std::vector<HostTensor>>
+SortIndicesOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size()), count = getCount();
+  return oneResult(
+      isFloat(operands[0]->type)
+          ? sortIndices<double>(*operands[0], axis, count, getDescending())
+          : sortIndices<int64_t>(*operands[0], axis, count, getDescending()));
+}

@@ -1,0 +1,69 @@
+//===- Indexing.td - Operands that say where elements go ------*- tablegen -*-===//
+#ifndef PARTITA_DIALECTS_GRAPH_OPS_INDEXING
+#define PARTITA_DIALECTS_GRAPH_OPS_INDEXING
+
+include "dialects/Graph/GraphBase.td"
+
+/// Operand 1 holds indices: garbage among them would name elements that are not there.
+class Graph_IndexedOp<string mnemonic> : Graph_InferredOp<mnemonic> {
+  code indexed = inferred # [{
+    int64_t getFlops() { return 0; }
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+    std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
+      return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
+    }
+  }];
+  let extraClassDeclaration = indexed;
+}
+
+def Graph_GatherElementsOp : Graph_IndexedOp<"gather_elements"> {
+  let summary = "result[i, j] = data[indices[i, j], j], with the lookup along `axis`";
+  let description = [{
+    `indices` has the result's shape; its other dims are at most as long as those of
+    `data`. Negative indices count from the end. The looked-up dim may be split as that of
+    `graph.gather`: the result is a partial sum then, and `masked` is the form that one
+    rank runs. A dim of which only the beginning is read stays whole in `data`.
+  }];
+  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis,
+                       UnitAttr:$masked);
+  let linear = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
+}
+
+def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
+  let summary = "data with data[indices[i, j], j] replaced by, or combined with, updates[i, j]";
+  let description = [{
+    Along `axis` the places are those in `indices`; negative ones count from the end.
+    With `kind` what is there and every update of the place are combined (a sum: order
+    does not matter but for rounding); without, the last update of a place stays.
+
+    The dim written to may be split: each rank writes what falls into its block
+    (`masked`: an index of -1 falls into none). With a kind, so may the updates: the
+    result is partial then, and so must be the data of a sum or product, or every rank
+    would count it; a maximum or minimum may see the data once more. Without a kind the
+    dim of the updates stays whole: which update of a place is the last follows from
+    their order over all ranks.
+  }];
+  let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, Graph_Tensor:$updates,
+                       I64Attr:$axis, OptionalAttr<Graph_ReduceKindAttr>:$kind,
+                       UnitAttr:$masked);
+}
+
+def Graph_SortIndicesOp : Graph_InferredOp<"sort_indices"> {
+  let summary = "Indices of the first `count` elements in order, along `axis`; then zeros";
+  let description = [{
+    Of equal elements the one with the lower index comes first; a NaN is larger than every
+    number. Result: i64, of the operand's shape.
+
+    The axis stays whole: where an element stands follows from all others. A split with
+    local sorts and a merge of the `count` first of each block is another program, of ops
+    that are there.
+  }];
+  let arguments = (ins Graph_Tensor:$input, I64Attr:$axis, I64Attr:$count,
+                       BoolAttr:$descending);
+  let elementType = [{ ::mlir::IntegerType::get(context, 64) }];
+}
+
+#endif // PARTITA_DIALECTS_GRAPH_OPS_INDEXING

@@ -1,0 +1,42 @@
+//===- Control.cpp - Branches and loops that the loader left --------------===//
+//
+// The loader takes the branch of an If whose condition it knows, and unrolls loops whose
+// length it knows. What is left has a condition or a length that is not known: a constant
+// that import has found meanwhile comes too late, but an input can be bound.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Import/Compose.h"
+
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+static Expected<Values> refuse(Importer &importer, const Node &node, size_t input,
+                               const std::string &otherwise) {
+  if (node.hasInput(input))
+    if (auto value = importer.requiredValue(node, input); !value)
+      return tl::unexpected(value.error());
+  return makeError(otherwise);
+}
+
+static Expected<Values> importIf(Importer &importer, const Node &node) {
+  return refuse(importer, node, 0, "an If whose condition is computed");
+}
+
+static Expected<Values> importLoop(Importer &importer, const Node &node) {
+  if (auto done = refuse(importer, node, 0, ""); !done && !done.error().message.empty())
+    return done;
+  return refuse(importer, node, 1,
+                "a Loop that may end early or has more than 1024 iterations");
+}
+
+static Expected<Values> importScan(Importer &, const Node &) {
+  return makeError(
+      "a Scan of unknown length, of more than 1024 iterations, or of opset 8");
+}
+
+void import::addControl(HandlerTable &table) {
+  table["If"] = importIf;
+  table["Loop"] = importLoop;
+  table["Scan"] = importScan;
+}

@@ -1,0 +1,275 @@
+//===- Indexing.cpp - Import of ops whose operands say where things go ----===//
+#include "passes/Import/Compose.h"
+
+#include "partita/Reference/Kernels.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+//===-- Gather and scatter ------------------------------------------------===//
+
+static Value gatherElements(Compose &c, Value data, Value indices, size_t axis) {
+  return c.op("gather_elements", {data, indices},
+              c.importer.attr("axis", static_cast<int64_t>(axis)));
+}
+
+static Expected<Values> importGatherElements(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value data = importer.input(node, 0);
+  return c.results({gatherElements(c, data, importer.input(node, 1),
+                                   c.axis(intAttr(node, "axis", 0), data))});
+}
+
+/// ONNX's `reduction` as attribute of a scatter.
+static SmallVector<NamedAttribute> scatterAttrs(Compose &c, const Node &node,
+                                                int64_t axis) {
+  static const llvm::StringMap<ReduceKind> kinds = {{"add", ReduceKind::Sum},
+                                                    {"mul", ReduceKind::Prod},
+                                                    {"max", ReduceKind::Max},
+                                                    {"min", ReduceKind::Min}};
+  SmallVector<NamedAttribute> attrs{c.importer.attr("axis", axis)};
+  std::string reduction = stringAttr(node, "reduction", "none");
+  auto kind = kinds.find(reduction);
+  if (kind != kinds.end())
+    attrs.push_back(c.importer.attr(
+        "kind",
+        graph::ReduceKindAttr::get(c.importer.builder.getContext(), kind->second)));
+  else if (reduction != "none")
+    c.fail("reduction \"" + reduction + "\" is not known");
+  return attrs;
+}
+
+static Expected<Values> importScatterElements(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value data = importer.input(node, 0);
+  auto axis = static_cast<int64_t>(c.axis(intAttr(node, "axis", 0), data));
+  return c.results(
+      {c.op("scatter_elements", {data, importer.input(node, 1), importer.input(node, 2)},
+            scatterAttrs(c, node, axis))});
+}
+
+/// The dims that the indices address become one, in which each row of updates has one
+/// place.
+static Expected<Values> importScatterND(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value data = importer.input(node, 0), indices = importer.input(node, 1);
+  Shape shape = c.shape(data), at = c.shape(indices);
+  auto depth = static_cast<size_t>(at.empty() ? 0 : at.back());
+  if (at.empty() || depth > shape.size())
+    return makeError("the indices do not address data of rank " +
+                     std::to_string(shape.size()));
+  int64_t rows = 1, row = 1, count = elementCount(at) / std::max<int64_t>(1, at.back());
+  std::vector<double> sizes, strides(depth, 1);
+  for (size_t d = 0; d < shape.size(); ++d)
+    (d < depth ? rows : row) *= shape[d];
+  for (size_t d = 0; d < depth; ++d)
+    sizes.push_back(static_cast<double>(shape[d]));
+  for (size_t d = depth; d-- > 1;)
+    strides[d - 1] = strides[d] * sizes[d];
+  auto perDim = static_cast<int64_t>(depth);
+  Value place = c.reshape(c.cast(indices, c.i64()), {count, perDim});
+  place =
+      c.select(c.less(place, 0), c.add(place, c.tensor(c.i64(), {perDim}, sizes)), place);
+  place = c.sum(c.mul(place, c.tensor(c.i64(), {perDim}, strides)), {1});
+  Value updates = c.reshape(importer.input(node, 2), {count, row});
+  Value result =
+      c.op("scatter_elements",
+           {c.reshape(data, {rows, row}), c.broadcast(place, {count, row}), updates},
+           scatterAttrs(c, node, 0));
+  return c.results({c.reshape(result, shape)});
+}
+
+/// Element t of a sequence of length n is element n − 1 − t for t < n.
+static Expected<Values> importReverseSequence(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0), lengths = importer.input(node, 1);
+  Shape shape = c.shape(x);
+  size_t time = c.axis(intAttr(node, "time_axis", 0), x);
+  size_t batch = c.axis(intAttr(node, "batch_axis", 1), x);
+  Shape perBatch(shape.size(), 1);
+  perBatch[batch] = shape[batch];
+  Value length = c.reshape(c.cast(lengths, c.i64()), perBatch);
+  Value t = c.iota(c.i64(), shape[time], time, shape.size());
+  Value place = c.select(c.less(t, length), c.sub(c.sub(length, 1), t), t);
+  return c.results({gatherElements(c, x, c.broadcast(place, shape), time)});
+}
+
+/// A cache row t is update row t − start where that is one of the update's.
+static Expected<Values> importTensorScatter(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value past = importer.input(node, 0), update = importer.input(node, 1);
+  Shape shape = c.shape(past);
+  size_t axis = c.axis(intAttr(node, "axis", -2), past), rank = shape.size();
+  int64_t length = c.shape(update)[axis];
+  Shape perBatch(rank, 1);
+  perBatch[0] = shape[0];
+  Value start = importer.input(node, 2);
+  start = start ? c.reshape(c.cast(start, c.i64()), perBatch)
+                : c.reshape(c.scalar(c.i64(), 0), Shape(rank, 1));
+  Value t = c.iota(c.i64(), shape[axis], axis, rank);
+  Value row = c.sub(t, start);
+  if (stringAttr(node, "mode", "linear") == "circular")
+    row = c.op("mod", {row, c.like(row, static_cast<double>(shape[axis]))});
+  Value isNew = c.both(c.op("greater_equal", {row, c.like(row, 0)}),
+                       c.less(row, static_cast<double>(length)));
+  Value place = c.clamp(row, 0, static_cast<double>(length - 1));
+  Value moved = gatherElements(c, update, c.broadcast(place, shape), axis);
+  return c.results({c.select(isNew, moved, past)});
+}
+
+/// The condition has to be known: the result's size follows from it.
+static Expected<Values> importCompress(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto condition = importer.constantIntegers(node, 1);
+  if (!condition)
+    return tl::unexpected(condition.error());
+  int64_t axis = 0;
+  if (const auto *given = node.attribute<int64_t>("axis"))
+    axis = *given;
+  else
+    x = c.reshape(x, {elementCount(c.shape(x))});
+  std::vector<double> kept;
+  for (size_t i = 0; i < condition->size(); ++i)
+    if ((*condition)[i] != 0)
+      kept.push_back(static_cast<double>(i));
+  if (kept.empty())
+    return makeError("no element is kept");
+  Shape shape{static_cast<int64_t>(kept.size())};
+  return c.results({c.gather(x, c.tensor(c.i64(), shape, kept), axis)});
+}
+
+//===-- Order -------------------------------------------------------------===//
+
+/// The first (or last) place of the largest element: of the places where an element
+/// equals the maximum, the least. As maximum and minimum both split along the axis. A NaN
+/// is the maximum of its row and equals nothing; its own place counts.
+static Expected<Values> importArg(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  size_t axis = c.axis(intAttr(node, "axis", 0), x);
+  Shape shape = c.shape(x);
+  auto dim = static_cast<int64_t>(axis);
+  bool keep = intAttr(node, "keepdims", 1) != 0;
+  bool isLast = intAttr(node, "select_last_index", 0) != 0;
+  Value best =
+      c.reduce(node.opType == "ArgMax" ? ReduceKind::Max : ReduceKind::Min, x, {dim});
+  Value isBest = c.equal(x, best);
+  if (x && isa<FloatType>(c.type(x)))
+    isBest = c.op("or", {isBest, c.op("isnan", x)});
+  Value places = c.iota(c.i64(), shape[axis], axis, shape.size());
+  Value none = c.like(places, isLast ? -1 : static_cast<double>(shape[axis]));
+  Value candidates = c.select(isBest, places, none);
+  return c.results(
+      {c.reduce(isLast ? ReduceKind::Max : ReduceKind::Min, candidates, {dim}, keep)});
+}
+
+static Expected<Values> importHardmax(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  size_t axis = c.axis(intAttr(node, "axis", -1), x);
+  Shape shape = c.shape(x);
+  auto dim = static_cast<int64_t>(axis);
+  Value places = c.iota(c.i64(), shape[axis], axis, shape.size());
+  Value candidates = c.select(c.equal(x, c.reduce(ReduceKind::Max, x, {dim})), places,
+                              c.like(places, static_cast<double>(shape[axis])));
+  Value first = c.reduce(ReduceKind::Min, candidates, {dim});
+  return c.results({c.cast(c.equal(places, first), c.type(x))});
+}
+
+static Expected<Values> importTopK(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto count = importer.constantIntegers(node, 1);
+  if (!count)
+    return tl::unexpected(count.error());
+  size_t axis = c.axis(intAttr(node, "axis", -1), x);
+  int64_t k = count->empty() ? 0 : (*count)[0];
+  if (k < 1 || k > c.shape(x)[axis])
+    return makeError("the largest " + std::to_string(k) + " of " +
+                     std::to_string(c.shape(x)[axis]) + " elements");
+  bool isLargest = intAttr(node, "largest", 1) != 0;
+  Value order =
+      c.op("sort_indices", x,
+           {importer.attr("axis", static_cast<int64_t>(axis)), importer.attr("count", k),
+            importer.attr("descending", importer.builder.getBoolAttr(isLargest))});
+  Value indices = c.slice(order, axis, 0, k);
+  return c.results({gatherElements(c, x, indices, axis), indices});
+}
+
+//===-- Patterns of places ------------------------------------------------===//
+
+/// Negative indices count from the depth; others name no place.
+static Expected<Values> importOneHot(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value indices = importer.input(node, 0), values = importer.input(node, 2);
+  auto depth = importer.constantIntegers(node, 1);
+  if (!depth)
+    return tl::unexpected(depth.error());
+  Shape shape = c.shape(indices);
+  auto rank = static_cast<int64_t>(shape.size());
+  int64_t axis = intAttr(node, "axis", -1);
+  axis += axis < 0 ? rank + 1 : 0;
+  if (axis < 0 || axis > rank || depth->size() != 1)
+    return makeError("axis or depth is out of range");
+  shape.insert(shape.begin() + axis, 1);
+  int64_t count = (*depth)[0];
+  Value at = c.reshape(c.cast(indices, c.i64()), shape);
+  at = c.select(c.less(at, 0), c.add(at, static_cast<double>(count)), at);
+  Value places = c.iota(c.i64(), count, static_cast<size_t>(axis), shape.size());
+  Value off = c.reshape(c.slice(values, 0, 0, 1), {});
+  Value on = c.reshape(c.slice(values, 0, 1, 2), {});
+  return c.results({c.select(c.equal(at, places), on, off)});
+}
+
+/// Row + k against column decides; k may be computed.
+static Expected<Values> importTrilu(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0), k = importer.input(node, 1);
+  Shape shape = c.shape(x);
+  if (shape.size() < 2)
+    return makeError("Trilu of rank " + std::to_string(shape.size()));
+  Value row = c.iota(c.i64(), shape[shape.size() - 2], 0, 2);
+  Value column = c.iota(c.i64(), shape.back(), 1, 2);
+  if (k)
+    row = c.add(row, c.reshape(k, {}));
+  Value kept = intAttr(node, "upper", 1) != 0 ? c.op("less_equal", {row, column})
+                                              : c.op("greater_equal", {row, column});
+  return c.results({c.select(kept, x, c.like(x, 0))});
+}
+
+static Expected<Values> importEyeLike(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  Shape shape = c.shape(x);
+  if (shape.size() != 2)
+    return makeError("EyeLike of rank " + std::to_string(shape.size()));
+  Type element = c.type(x);
+  if (int64_t type = intAttr(node, "dtype", 0); type != 0) {
+    auto given = elementTypeOfOnnx(importer, type);
+    if (!given)
+      return tl::unexpected(given.error());
+    element = *given;
+  }
+  Value row = c.iota(c.i64(), shape[0], 0, 2), column = c.iota(c.i64(), shape[1], 1, 2);
+  row = c.add(row, static_cast<double>(intAttr(node, "k", 0)));
+  return c.results({c.cast(c.equal(row, column), element)});
+}
+
+void import::addIndexing(HandlerTable &table) {
+  table["GatherElements"] = importGatherElements;
+  table["ScatterElements"] = importScatterElements;
+  table["ScatterND"] = importScatterND;
+  table["ReverseSequence"] = importReverseSequence;
+  table["TensorScatter"] = importTensorScatter;
+  table["Compress"] = importCompress;
+  table["ArgMax"] = importArg;
+  table["ArgMin"] = importArg;
+  table["Hardmax"] = importHardmax;
+  table["TopK"] = importTopK;
+  table["OneHot"] = importOneHot;
+  table["Trilu"] = importTrilu;
+  table["EyeLike"] = importEyeLike;
+}

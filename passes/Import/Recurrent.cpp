@@ -1,0 +1,240 @@
+//===- Recurrent.cpp - Import of RNN, GRU and LSTM ------------------------===//
+//
+// The input's part of all gates of all steps is one product; a step is a product with the
+// state and elementwise ops, and stands in the program once per step.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Import/Compose.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+/// Longer sequences would make programs that take minutes to compile.
+static constexpr int64_t mostSteps = 512;
+
+namespace {
+/// One direction of a recurrent op: what its steps read.
+struct Direction {
+  Value projected;     ///< [T, B, gates·H]: x·Wᵀ with the biases that are only added
+  Value recurrent;     ///< [gates·H, H]
+  Value recurrentBias; ///< [1, H], of a GRU whose reset comes behind the product; or null
+  Value peepholes;     ///< [1, 3·H] of an LSTM, or null
+  Value h, c;          ///< the state [B, H]; c of an LSTM only
+  SmallVector<std::string> activations;
+};
+
+class Recurrent {
+public:
+  Recurrent(Importer &importer, const Node &node) : c(importer), node(node) {}
+  Expected<Values> run();
+
+private:
+  Direction direction(int64_t d);
+  void step(Direction &d, Value x);
+  void rnnStep(Direction &d, Value gates);
+  void gruStep(Direction &d, Value x);
+  void lstmStep(Direction &d, Value gates);
+  Value activate(const std::string &name, Value x);
+  Value gate(Value gates, int64_t i) {
+    return c.slice(gates, 1, i * hidden, (i + 1) * hidden);
+  }
+  /// Slice `d` of a parameter with a dim of directions in front.
+  Value parameter(size_t input, int64_t d);
+  Value input(size_t i) { return c.importer.input(node, i); }
+  Value clipped(Value x) { return clip > 0 ? c.clamp(x, -clip, clip) : x; }
+  Value recurrentProduct(const Direction &d, Value h, int64_t from, int64_t to) {
+    return c.contract(h, c.slice(d.recurrent, 0, from * hidden, to * hidden),
+                      "b h, g h -> b g");
+  }
+
+  Compose c;
+  const Node &node;
+  bool isLstm = false, isGru = false, batchFirst = false;
+  int64_t steps = 0, batch = 0, hidden = 0, gates = 1;
+  double clip = 0;
+  Value x; ///< [T, B, I]
+};
+} // namespace
+
+Value Recurrent::parameter(size_t i, int64_t d) {
+  Value all = input(i);
+  if (!all)
+    return nullptr;
+  Shape shape = c.shape(all);
+  return c.reshape(c.slice(all, 0, d, d + 1), Shape(shape.begin() + 1, shape.end()));
+}
+
+Value Recurrent::activate(const std::string &name, Value v) {
+  static const llvm::StringMap<StringRef> ops = {{"Sigmoid", "sigmoid"},
+                                                 {"Tanh", "tanh"},
+                                                 {"Relu", "relu"},
+                                                 {"Softsign", "softsign"},
+                                                 {"Softplus", "softplus"}};
+  auto found = ops.find(name);
+  if (found == ops.end())
+    return c.fail("activation '" + name + "' is not supported");
+  return c.op(found->second, v);
+}
+
+Direction Recurrent::direction(int64_t number) {
+  Direction d;
+  int64_t all = gates * hidden;
+  d.projected = c.contract(x, parameter(1, number), "t b i, g i -> t b g");
+  d.recurrent = parameter(2, number);
+  if (Value bias = parameter(3, number)) {
+    Value own = c.slice(bias, 0, 0, all), recurrent = c.slice(bias, 0, all, 2 * all);
+    if (isGru && intAttr(node, "linear_before_reset", 0) != 0) {
+      d.recurrentBias = c.slice(recurrent, 0, 2 * hidden, all);
+      Value zeros = c.sub(d.recurrentBias, d.recurrentBias);
+      recurrent = c.concat({c.slice(recurrent, 0, 0, 2 * hidden), zeros}, 0);
+    }
+    d.projected = c.add(d.projected, c.add(own, recurrent));
+  }
+  Type element = c.type(x);
+  Value zero = c.broadcast(c.reshape(c.scalar(element, 0), {1, 1}), {batch, hidden});
+  auto initial = [&](size_t i) {
+    if (!input(i))
+      return zero;
+    if (!batchFirst)
+      return parameter(i, number);
+    return c.reshape(c.slice(input(i), 1, number, number + 1), {batch, hidden});
+  };
+  d.h = initial(5);
+  if (isLstm) {
+    d.c = initial(6);
+    if (Value peepholes = parameter(7, number))
+      d.peepholes = c.reshape(peepholes, {1, 3 * hidden});
+  }
+  size_t each = isLstm ? 3 : isGru ? 2 : 1;
+  std::vector<std::string> names;
+  if (const auto *given = node.attribute<std::vector<std::string>>("activations"))
+    names = *given;
+  for (size_t i = 0; i < each; ++i) {
+    size_t at = static_cast<size_t>(number) * each + i;
+    d.activations.push_back(at < names.size()     ? names[at]
+                            : each == 1 || i != 0 ? "Tanh"
+                                                  : "Sigmoid");
+  }
+  return d;
+}
+
+void Recurrent::rnnStep(Direction &d, Value own) {
+  Value sum = c.add(own, recurrentProduct(d, d.h, 0, 1));
+  d.h = activate(d.activations[0], clipped(sum));
+}
+
+/// z, r, h: h' = (1 − z) ⊙ candidate + z ⊙ h.
+void Recurrent::gruStep(Direction &d, Value own) {
+  Value both = c.add(c.slice(own, 1, 0, 2 * hidden), recurrentProduct(d, d.h, 0, 2));
+  both = activate(d.activations[0], clipped(both));
+  Value z = gate(both, 0), r = gate(both, 1), part;
+  if (intAttr(node, "linear_before_reset", 0) != 0) {
+    part = recurrentProduct(d, d.h, 2, 3);
+    if (d.recurrentBias)
+      part = c.add(part, d.recurrentBias);
+    part = c.mul(r, part);
+  } else {
+    part = recurrentProduct(d, c.mul(r, d.h), 2, 3);
+  }
+  Value candidate = activate(d.activations[1], clipped(c.add(gate(own, 2), part)));
+  d.h = c.add(c.mul(c.sub(c.like(z, 1), z), candidate), c.mul(z, d.h));
+}
+
+/// i, o, f, c.
+void Recurrent::lstmStep(Direction &d, Value own) {
+  Value sum = c.add(own, recurrentProduct(d, d.h, 0, 4));
+  auto peeped = [&](Value v, int64_t which, Value cell) {
+    return d.peepholes ? c.add(v, c.mul(gate(d.peepholes, which), cell)) : v;
+  };
+  auto gated = [&](Value v) { return activate(d.activations[0], clipped(v)); };
+  Value i = gated(peeped(gate(sum, 0), 0, d.c));
+  Value f = intAttr(node, "input_forget", 0) != 0 ? c.sub(c.like(i, 1), i)
+                                                  : gated(peeped(gate(sum, 2), 2, d.c));
+  Value candidate = activate(d.activations[1], clipped(gate(sum, 3)));
+  Value cell = c.add(c.mul(f, d.c), c.mul(i, candidate));
+  Value o = gated(peeped(gate(sum, 1), 1, cell));
+  d.c = cell;
+  d.h = c.mul(o, activate(d.activations[2], cell));
+}
+
+void Recurrent::step(Direction &d, Value own) {
+  if (isLstm)
+    lstmStep(d, own);
+  else if (isGru)
+    gruStep(d, own);
+  else
+    rnnStep(d, own);
+}
+
+Expected<Values> Recurrent::run() {
+  isLstm = node.opType == "LSTM", isGru = node.opType == "GRU";
+  gates = isLstm ? 4 : isGru ? 3 : 1;
+  batchFirst = intAttr(node, "layout", 0) != 0;
+  clip = floatAttr(node, "clip", 0);
+  if (node.attributes.contains("activation_alpha") ||
+      node.attributes.contains("activation_beta"))
+    return makeError("activations with parameters of their own");
+  x = batchFirst ? c.transpose(input(0), {1, 0, 2}) : input(0);
+  Shape shape = c.shape(x), weights = c.shape(input(2));
+  steps = shape[0], batch = shape[1], hidden = weights[2];
+  if (steps > mostSteps)
+    return makeError("a sequence of " + std::to_string(steps) + " steps (at most " +
+                     std::to_string(mostSteps) + ")");
+  std::string way = stringAttr(node, "direction", "forward");
+  int64_t directions = weights[0];
+  Value lengths = input(4);
+  if (lengths)
+    lengths = c.reshape(lengths, {batch, 1});
+  std::vector<Values> outputs(static_cast<size_t>(steps));
+  Values lastH, lastC;
+  for (int64_t number = 0; number < directions && !c.failed(); ++number) {
+    Direction d = direction(number);
+    bool isBackward = way == "reverse" || number == 1;
+    for (int64_t i = 0; i < steps; ++i) {
+      int64_t t = isBackward ? steps - 1 - i : i;
+      Value h = d.h, cell = d.c;
+      step(d, c.reshape(c.slice(d.projected, 0, t, t + 1), {batch, gates * hidden}));
+      Value y = d.h;
+      if (lengths) {
+        // Behind its end a sequence keeps its state and gives zeros.
+        Value isThere = c.less(c.like(lengths, static_cast<double>(t)), lengths);
+        y = c.select(isThere, d.h, c.like(d.h, 0));
+        d.h = c.select(isThere, d.h, h);
+        if (isLstm)
+          d.c = c.select(isThere, d.c, cell);
+      }
+      outputs[static_cast<size_t>(t)].push_back(c.reshape(y, {1, 1, batch, hidden}));
+    }
+    lastH.push_back(c.reshape(d.h, {1, batch, hidden}));
+    if (isLstm)
+      lastC.push_back(c.reshape(d.c, {1, batch, hidden}));
+  }
+  if (c.failed())
+    return c.results({});
+  Values perStep;
+  for (const Values &ofStep : outputs)
+    perStep.push_back(c.concat(ofStep, 1));
+  Value y = c.concat(perStep, 0), h = c.concat(lastH, 0);
+  if (batchFirst) {
+    y = c.transpose(y, {2, 0, 1, 3});
+    h = c.transpose(h, {1, 0, 2});
+  }
+  Values results{y, h};
+  if (isLstm) {
+    Value cell = c.concat(lastC, 0);
+    results.push_back(batchFirst ? c.transpose(cell, {1, 0, 2}) : cell);
+  }
+  return c.results(results);
+}
+
+static Expected<Values> importRecurrent(Importer &importer, const Node &node) {
+  return Recurrent(importer, node).run();
+}
+
+void import::addRecurrent(HandlerTable &table) {
+  table["RNN"] = importRecurrent;
+  table["GRU"] = importRecurrent;
+  table["LSTM"] = importRecurrent;
+}
