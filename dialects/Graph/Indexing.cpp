@@ -275,9 +275,12 @@ static HostTensor sortIndices(const HostTensor &operand, int64_t axis, int64_t c
     if (start / stride % extent != 0)
       continue;
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    // Equal elements stay in their order.
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       T x = all[start + a * stride], y = all[start + b * stride];
-      return descending ? isBelow(y, x) : isBelow(x, y);
+      if (descending)
+        std::swap(x, y);
+      return isBelow(x, y) || (!isBelow(y, x) && a < b);
     });
     for (int64_t i = 0; i < count; ++i)
       result[start + i * stride] = order[i];
