@@ -1,8 +1,9 @@
 //===- PlanPage.cpp - A plan as one HTML page -----------------------------===//
 #include "partita/Report/PlanPage.h"
 
+#include "partita/Base/Units.h"
+
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <map>
 
@@ -29,27 +30,6 @@ static std::string escaped(const std::string &text) {
       result += c;
     }
   return result;
-}
-
-__attribute__((format(printf, 1, 2))) static std::string text(const char *format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  return std::string(buffer, static_cast<size_t>(std::clamp(length, 0, 511)));
-}
-
-static std::string timeText(double seconds) {
-  return seconds < 1e-3 ? text("%.1f µs", seconds * 1e6) : text("%.3f ms", seconds * 1e3);
-}
-
-static std::string bytesText(double bytes) {
-  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit)
-    bytes /= 1024;
-  return text(unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
 }
 
 static constexpr const char *colours[] = {"#3b6fb6", "#d9822b", "#4f9d69", "#b5485d",
@@ -98,10 +78,10 @@ private:
 
   void summary() {
     double gap = page.seconds == 0 ? 0 : 1 - page.lowerBound / page.seconds;
-    out += "<p>" + timeText(page.seconds) + " per run; " +
+    out += "<p>" + durationText(page.seconds) + " per run; " +
            (gap <= 0 ? "no plan is faster"
-                     : "no plan is faster than " + timeText(page.lowerBound) +
-                           text(", a gap of %.2f%%", 100 * gap)) +
+                     : "no plan is faster than " + durationText(page.lowerBound) +
+                           formatted(", a gap of %.2f%%", 100 * gap)) +
            ".</p>\n";
   }
 
@@ -128,18 +108,18 @@ private:
     int64_t shown = std::min<int64_t>(devices, columns * 16);
     int64_t last = page.axes.empty() ? 1 : page.axes.back().second;
     int64_t rows = (shown + columns - 1) / columns;
-    out += text("<svg width=\"%lld\" height=\"%lld\" role=\"img\">",
-                static_cast<long long>(columns * 26 + 8),
-                static_cast<long long>(rows * 26 + 8));
+    out += formatted("<svg width=\"%lld\" height=\"%lld\" role=\"img\">",
+                     static_cast<long long>(columns * 26 + 8),
+                     static_cast<long long>(rows * 26 + 8));
     for (int64_t d = 0; d < shown; ++d)
-      out +=
-          text("<rect x=\"%lld\" y=\"%lld\" width=\"22\" height=\"22\" rx=\"3\" "
-               "fill=\"%s\" fill-opacity=\"%.2f\"><title>device %lld</title></rect>",
-               static_cast<long long>(d % columns * 26 + 4),
-               static_cast<long long>(d / columns * 26 + 4),
-               colour(static_cast<size_t>(d / last)),
-               0.35 + 0.6 * static_cast<double>(d % last + 1) / static_cast<double>(last),
-               static_cast<long long>(d));
+      out += formatted(
+          "<rect x=\"%lld\" y=\"%lld\" width=\"22\" height=\"22\" rx=\"3\" "
+          "fill=\"%s\" fill-opacity=\"%.2f\"><title>device %lld</title></rect>",
+          static_cast<long long>(d % columns * 26 + 4),
+          static_cast<long long>(d / columns * 26 + 4),
+          colour(static_cast<size_t>(d / last)),
+          0.35 + 0.6 * static_cast<double>(d % last + 1) / static_cast<double>(last),
+          static_cast<long long>(d));
     out += "</svg>\n<p>A row is one unit of the innermost level";
     if (shown < devices)
       out += "; the first " + std::to_string(shown) + " devices are drawn";
@@ -152,20 +132,22 @@ private:
     out += "<svg width=\"760\" height=\"34\" role=\"img\">";
     for (size_t i = 0; i < page.parts.size(); ++i) {
       double width = page.seconds == 0 ? 0 : 760 * page.parts[i].seconds / page.seconds;
-      out += text("<rect x=\"%.2f\" y=\"2\" width=\"%.2f\" height=\"30\" fill=\"%s\">", x,
-                  width, colour(i)) +
-             "<title>" + escaped(page.parts[i].name) + "</title></rect>";
+      out +=
+          formatted("<rect x=\"%.2f\" y=\"2\" width=\"%.2f\" height=\"30\" fill=\"%s\">",
+                    x, width, colour(i)) +
+          "<title>" + escaped(page.parts[i].name) + "</title></rect>";
       x += width;
     }
     out += "</svg>\n<table>";
     for (size_t i = 0; i < page.parts.size(); ++i)
-      out += text("<tr><td><span class=\"chip\" style=\"background:%s\">&nbsp;</span>",
-                  colour(i)) +
-             escaped(page.parts[i].name) + "</td><td class=\"n\">" +
-             timeText(page.parts[i].seconds) + "</td><td class=\"n\">" +
-             text("%.2f%%",
-                  page.seconds == 0 ? 0 : 100 * page.parts[i].seconds / page.seconds) +
-             "</td></tr>";
+      out +=
+          formatted("<tr><td><span class=\"chip\" style=\"background:%s\">&nbsp;</span>",
+                    colour(i)) +
+          escaped(page.parts[i].name) + "</td><td class=\"n\">" +
+          durationText(page.parts[i].seconds) + "</td><td class=\"n\">" +
+          formatted("%.2f%%",
+                    page.seconds == 0 ? 0 : 100 * page.parts[i].seconds / page.seconds) +
+          "</td></tr>";
     out += "</table>\n";
   }
 
@@ -177,7 +159,7 @@ private:
       out += "<tr><td>" + escaped(level.name) + "</td><td class=\"n\">" +
              std::to_string(level.size) + "</td><td class=\"n\">" +
              bytesText(level.bandwidth) + "/s</td><td class=\"n\">" +
-             timeText(level.busySeconds) + "</td></tr>";
+             durationText(level.busySeconds) + "</td></tr>";
     out += "</table>\n";
   }
 
@@ -198,16 +180,17 @@ private:
     out += "<svg width=\"760\" height=\"190\" role=\"img\"><polyline fill=\"#3b6fb633\" "
            "stroke=\"#3b6fb6\" points=\"0,180 ";
     for (size_t i = 0; i < points; ++i)
-      out += text("%.1f,%.1f ",
-                  760.0 * static_cast<double>(i) /
-                      static_cast<double>(std::max<size_t>(1, points - 1)),
-                  180 - 170 * static_cast<double>(most[i]) / top);
+      out += formatted("%.1f,%.1f ",
+                       760.0 * static_cast<double>(i) /
+                           static_cast<double>(std::max<size_t>(1, points - 1)),
+                       180 - 170 * static_cast<double>(most[i]) / top);
     out += "760,180\"/>";
     if (page.memoryLimit) {
       double y = 180 - 170 * static_cast<double>(*page.memoryLimit) / top;
-      out += text("<line x1=\"0\" x2=\"760\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#b5485d\" "
-                  "stroke-dasharray=\"6 4\"/>",
-                  y, y);
+      out += formatted(
+          "<line x1=\"0\" x2=\"760\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#b5485d\" "
+          "stroke-dasharray=\"6 4\"/>",
+          y, y);
     }
     out += "</svg>\n<p>At most " + bytesText(static_cast<double>(peak));
     if (page.memoryLimit)
@@ -233,13 +216,14 @@ private:
     out += "<table>";
     for (size_t i = 0; i < page.plans.size(); ++i) {
       const OtherPlan &plan = page.plans[i];
-      out += "<tr><td>" + escaped(plan.name) + "</td><td>" +
-             text("<svg width=\"300\" height=\"16\"><rect width=\"%.1f\" height=\"16\" "
-                  "fill=\"%s\"/></svg>",
-                  300 * plan.seconds / longest, plan.fits ? colour(i) : "#cccccc") +
-             "</td><td class=\"n\">" + timeText(plan.seconds) + "</td><td class=\"n\">" +
-             bytesText(static_cast<double>(plan.memory)) + "</td><td class=\"no\">" +
-             (plan.fits ? "" : "does not fit") + "</td></tr>";
+      out +=
+          "<tr><td>" + escaped(plan.name) + "</td><td>" +
+          formatted("<svg width=\"300\" height=\"16\"><rect width=\"%.1f\" height=\"16\" "
+                    "fill=\"%s\"/></svg>",
+                    300 * plan.seconds / longest, plan.fits ? colour(i) : "#cccccc") +
+          "</td><td class=\"n\">" + durationText(plan.seconds) + "</td><td class=\"n\">" +
+          bytesText(static_cast<double>(plan.memory)) + "</td><td class=\"no\">" +
+          (plan.fits ? "" : "does not fit") + "</td></tr>";
     }
     out += "</table>\n";
   }

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/PlanModel.h"
 
 #include "partita/Base/Files/File.h"
+#include "partita/Base/Units.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "passes/Pipelines/Compiler.h"

@@ -1,6 +1,7 @@
 //===- PlanReport.cpp - What a search has found, as a page ----------------===//
 #include "passes/Pipelines/PlanReport.h"
 
+#include "partita/Base/Units.h"
 #include "partita/Report/PlanPage.h"
 #include "partita/Search/Profile.h"
 
@@ -72,9 +73,9 @@ static void addPlans(report::PlanPage &page, const PlanStory &story, const Found
         {plan.name, secondsOf(plan.time), plan.memory, !limit || plan.memory <= *limit});
   for (const MeshResult &it : story.meshes)
     page.meshes.emplace_back(it.mesh.str(),
-                             it.found ? secondsText(secondsOf(it.found->cost.total()))
+                             it.found ? durationText(secondsOf(it.found->cost.total()))
                              : it.reason.isSlower
-                                 ? "at least " + secondsText(secondsOf(*it.lowerBound))
+                                 ? "at least " + durationText(secondsOf(*it.lowerBound))
                                  : it.reason.message);
 }
 
@@ -102,7 +103,7 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
     page.memoryNotes.push_back(bytesText(share.bytes) +
                                (share.isWeight ? "  weight " : "  value ") + share.name);
   for (const Reshard &it : story.reshards)
-    page.conversions.push_back(secondsText(secondsOf(it.time * it.copies)) + " in " +
+    page.conversions.push_back(durationText(secondsOf(it.time * it.copies)) + " in " +
                                std::to_string(it.copies) + ": " + it.value + " from " +
                                it.from + " to " + it.to);
   addStrategies(page, timing.graph, found.plan);

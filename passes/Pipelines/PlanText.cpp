@@ -1,35 +1,16 @@
 //===- PlanText.cpp - What a search has found, for people -----------------===//
 #include "passes/Pipelines/PlanText.h"
 
+#include "partita/Base/Units.h"
+
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 
 using namespace partita;
 using namespace partita::search;
 
-__attribute__((format(printf, 1, 2))) static std::string text(const char *format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  int length = std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  return std::string(buffer, static_cast<size_t>(std::clamp(length, 0, 511)));
-}
-
-std::string partita::bytesText(int64_t bytes) {
-  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) {
-    value /= 1024;
-    ++unit;
-  }
-  return text(unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
-}
-
 static std::string timeText(Picos time) {
-  return secondsText(static_cast<double>(time) * 1e-12);
+  return durationText(static_cast<double>(time) * 1e-12);
 }
 
 static std::string memoryText(const Found &found, const PlanTarget &target) {
@@ -52,9 +33,9 @@ static std::string runnerUpText(const std::optional<RunnerUp> &other, Picos tota
   std::string instead;
   for (const std::string &conversion : other->instead)
     instead += (instead.empty() ? "" : ", then ") + conversion;
-  return text("    without it %s, %.4f of ours: ", timeText(other->time).c_str(),
-              static_cast<double>(other->time) /
-                  static_cast<double>(std::max<Picos>(1, total))) +
+  return formatted("    without it %s, %.4f of ours: ", timeText(other->time).c_str(),
+                   static_cast<double>(other->time) /
+                       static_cast<double>(std::max<Picos>(1, total))) +
          (instead.empty() ? "the value is not converted" : instead) + "\n";
 }
 
@@ -81,11 +62,11 @@ static std::string knownText(const PlanStory &story, const Found &found) {
   std::string result;
   for (const KnownPlan &plan : story.known) {
     bool fits = !story.target.memoryLimit || plan.memory <= *story.target.memoryLimit;
-    result += text("  %-14s %s, %.3f of ours, %s%s\n", plan.name.c_str(),
-                   timeText(plan.time).c_str(),
-                   static_cast<double>(plan.time) /
-                       static_cast<double>(std::max<Picos>(1, found.cost.total())),
-                   bytesText(plan.memory).c_str(), fits ? "" : ", does not fit");
+    result += formatted("  %-14s %s, %.3f of ours, %s%s\n", plan.name.c_str(),
+                        timeText(plan.time).c_str(),
+                        static_cast<double>(plan.time) /
+                            static_cast<double>(std::max<Picos>(1, found.cost.total())),
+                        bytesText(plan.memory).c_str(), fits ? "" : ", does not fit");
   }
   return result.empty() ? result : "other plans, priced alike:\n" + result;
 }
@@ -135,16 +116,16 @@ std::string partita::planText(const PlanStory &story) {
             " collectives per rank)\n";
   double gap =
       total == 0 ? 0 : static_cast<double>(total - bound) / static_cast<double>(total);
-  result +=
-      "lower bound: " + timeText(bound) +
-      (bound == total ? ": no plan is faster\n" : text(", a gap of %.2f%%\n", 100 * gap));
+  result += "lower bound: " + timeText(bound) +
+            (bound == total ? ": no plan is faster\n"
+                            : formatted(", a gap of %.2f%%\n", 100 * gap));
   result += memoryText(found, story.target);
   result += reshardText(story, total);
   result += knownText(story, found);
   result += meshesText(story);
-  result += text("searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "
-                 "problem %.2f s, solving %.2f s\n",
-                 found.variables, found.edges, found.tiedLayers, story.importSeconds,
-                 build, solve);
+  result += formatted(
+      "searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "
+      "problem %.2f s, solving %.2f s\n",
+      found.variables, found.edges, found.tiedLayers, story.importSeconds, build, solve);
   return result;
 }

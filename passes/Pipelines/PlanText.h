@@ -31,9 +31,6 @@ struct PlanStory {
 };
 std::string planText(const PlanStory &story);
 
-/// "12.3 GiB".
-std::string bytesText(int64_t bytes);
-
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_PLANTEXT_H

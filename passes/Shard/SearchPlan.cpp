@@ -1,6 +1,7 @@
 //===- SearchPlan.cpp - Deciding by search --------------------------------===//
 #include "passes/Shard/SearchPlan.h"
 
+#include "partita/Base/Units.h"
 #include "partita/Topology/Presets.h"
 #include "partita/Topology/Quantity.h"
 
@@ -22,15 +23,8 @@ static Topology hostTopology(const Mesh &mesh) {
                         host);
 }
 
-std::string partita::secondsText(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 1e-3 ? "%.1f µs" : "%.3f ms",
-                seconds * (seconds < 1e-3 ? 1e6 : 1e3));
-  return text;
-}
-
 static std::string seconds(search::Picos time) {
-  return secondsText(static_cast<double>(time) * 1e-12);
+  return durationText(static_cast<double>(time) * 1e-12);
 }
 
 /// Says for every loop that is split that it was the search.

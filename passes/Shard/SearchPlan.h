@@ -32,9 +32,6 @@ Expected<Decision> decideBySearch(mlir::FunctionOpInterface function,
                                   const std::string &clusterFile,
                                   const std::string &memory);
 
-/// "12.3 µs", "4.567 ms".
-std::string secondsText(double seconds);
-
 } // namespace partita
 
 #endif // PARTITA_PASSES_SHARD_SEARCHPLAN_H
