@@ -4,6 +4,7 @@
 
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Rule/Sharding/NamedStrategy.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"

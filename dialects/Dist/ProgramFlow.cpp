@@ -3,8 +3,8 @@
 
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Sharding/Families.h"
+#include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/OperandForm.h"
-#include "partita/Rule/Sharding/Propagation.h"
 
 #include <numeric>
 

@@ -9,7 +9,8 @@
 
 #include "dialects/Dist/Dist.h"
 #include "partita/Rule/Sharding/Flow.h"
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Price.h"
+#include "partita/Rule/Sharding/Served.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"

@@ -4,7 +4,7 @@
 
 #include "dialects/Interfaces/RuleCache.h"
 #include "partita/Base/DType.h"
-#include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"

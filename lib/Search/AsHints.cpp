@@ -2,6 +2,8 @@
 #include "partita/Search/AsHints.h"
 
 #include "partita/Base/Files/JsonWriter.h"
+#include "partita/Rule/Decide/ResolveHints.h"
+#include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 //===- Compare.cpp - Plans that people write, and what ours costs ---------===//
 #include "partita/Search/Compare.h"
 
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 

@@ -1,6 +1,7 @@
 //===- Decide.cpp - The plan that an answer stands for --------------------===//
 #include "partita/Search/Model.h"
 
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #include "partita/Search/Model.h"
 
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/Price.h"
 
 using namespace partita;
 using namespace partita::search;

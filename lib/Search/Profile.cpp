@@ -1,6 +1,7 @@
 //===- Profile.cpp - Where a plan's time and memory go --------------------===//
 #include "partita/Search/Profile.h"
 
+#include "partita/Rule/Sharding/Price.h"
 #include "partita/Search/Memory.h"
 
 using namespace partita;

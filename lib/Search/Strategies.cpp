@@ -1,6 +1,8 @@
 //===- Strategies.cpp - The strategies that a search tries ----------------===//
 #include "partita/Search/Strategies.h"
 
+#include "partita/Rule/Sharding/Propagation.h"
+
 #include <algorithm>
 
 using namespace partita;

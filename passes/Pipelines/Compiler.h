@@ -3,7 +3,8 @@
 #define PARTITA_PASSES_PIPELINES_COMPILER_H
 
 #include "partita/Base/Bundle/Plan.h"
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Price.h"
 #include "passes/Import/Import.h"
 #include "passes/Pipelines/Compile.h"
 

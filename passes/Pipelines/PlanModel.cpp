@@ -3,6 +3,7 @@
 
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Units.h"
+#include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "passes/Pipelines/Compiler.h"

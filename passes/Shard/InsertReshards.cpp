@@ -3,8 +3,9 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/OperandForm.h"
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/ServeUses.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_SHARD_SEARCHPLAN_H
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Search/Search.h"
 

@@ -4,8 +4,10 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/Served.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -4,6 +4,8 @@
 
 #include "Cases.h"
 
+#include "partita/Rule/Sharding/Strategy.h"
+
 #include <map>
 
 namespace partita::spmd {

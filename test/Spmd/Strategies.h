@@ -3,6 +3,7 @@
 #define PARTITA_TEST_SPMD_STRATEGIES_H
 
 #include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 #include <vector>
 

@@ -112,7 +112,7 @@ DAMAGES = [
     ("a block starts one place late", "lib/Base/Layout/Layout.cpp",
      "int64_t first = factor.begin(mesh.coordinate(rank, factor.axes));",
      "int64_t coordinate = mesh.coordinate(rank, factor.axes);\n    int64_t first = factor.begin(coordinate) + (coordinate > 0);"),
-    ("padding of a split reduced dim is kept per class", "lib/Rule/Sharding/PartialFlow.cpp",
+    ("padding of a split reduced dim is kept per class", "lib/Rule/Sharding/AssignStrategies.cpp",
      "unit = uneven[root] ? product(used[root]) : 1;", "unit = uneven[root] ? 2 : 1;"),
 ]
 

@@ -7,6 +7,7 @@
 #ifndef PARTITA_SEARCH_MODEL_H
 #define PARTITA_SEARCH_MODEL_H
 
+#include "partita/Rule/Sharding/ServeUses.h"
 #include "partita/Search/Strategies.h"
 #include "partita/Search/Timing.h"
 #include "partita/Solver/Problem.h"

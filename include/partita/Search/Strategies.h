@@ -9,7 +9,10 @@
 #ifndef PARTITA_SEARCH_STRATEGIES_H
 #define PARTITA_SEARCH_STRATEGIES_H
 
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Strategy.h"
+
+#include <map>
 
 namespace partita::search {
 

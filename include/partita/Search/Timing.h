@@ -15,7 +15,8 @@
 #define PARTITA_SEARCH_TIMING_H
 
 #include "partita/Cost/Reshard.h"
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 #include <unordered_map>
 

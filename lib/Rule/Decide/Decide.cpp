@@ -1,5 +1,6 @@
 //===- Decide.cpp - Strategies by propagation: hints, data-parallel -------===//
 #include "Notes.h"
+#include "partita/Rule/Decide/ResolveHints.h"
 
 #include <algorithm>
 #include <fnmatch.h>

@@ -3,6 +3,7 @@
 #define PARTITA_LIB_RULE_DECIDE_HINTLOOPS_H
 
 #include "HintTargets.h"
+#include "partita/Rule/Sharding/Propagation.h"
 
 #include <map>
 #include <set>

@@ -3,6 +3,7 @@
 #define PARTITA_LIB_RULE_DECIDE_HINTTARGETS_H
 
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Sharding/Flow.h"
 
 namespace partita {
 

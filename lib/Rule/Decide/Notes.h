@@ -2,7 +2,7 @@
 #ifndef PARTITA_LIB_RULE_DECIDE_NOTES_H
 #define PARTITA_LIB_RULE_DECIDE_NOTES_H
 
-#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/Decide.h"
 
 namespace partita {
 

@@ -1,6 +1,10 @@
 //===- ResolveHints.cpp - Hints become seeds ------------------------------===//
+#include "partita/Rule/Decide/ResolveHints.h"
+
 #include "HintLoops.h"
 #include "HintTargets.h"
+#include "partita/Rule/Sharding/AssignStrategies.h"
+#include "partita/Rule/Sharding/Price.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 //===- NamedStrategy.cpp - Strategies with loops by name ------------------===//
-#include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/NamedStrategy.h"
 
 #include "partita/Base/Layout/LayoutText.h"
 

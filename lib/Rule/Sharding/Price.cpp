@@ -1,5 +1,5 @@
 //===- Price.cpp - What the conversions of a plan cost --------------------===//
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Price.h"
 
 #include <algorithm>
 

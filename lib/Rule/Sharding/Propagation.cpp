@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <numeric>
+#include <set>
 
 using namespace partita;
 

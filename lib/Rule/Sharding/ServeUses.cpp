@@ -1,5 +1,5 @@
 //===- ServeUses.cpp - Which conversions serve the users of a value -------===//
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/ServeUses.h"
 
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Rule/Sharding/OperandForm.h"

@@ -1,5 +1,5 @@
 //===- Served.cpp - Services as plans write them --------------------------===//
-#include "partita/Rule/Sharding/Propagation.h"
+#include "partita/Rule/Sharding/Served.h"
 
 #include "partita/Rule/Sharding/OperandForm.h"
 

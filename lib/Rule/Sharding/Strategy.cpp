@@ -1,5 +1,5 @@
 //===- Strategy.cpp - What a strategy asks of operands and results --------===//
-#include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 #include <algorithm>
 

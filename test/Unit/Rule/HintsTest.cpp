@@ -2,7 +2,9 @@
 #include "FlowProgram.h"
 
 #include "partita/Base/Layout/Reshard.h"
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ResolveHints.h"
 
 #include <catch2/catch.hpp>
 

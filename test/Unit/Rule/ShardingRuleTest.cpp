@@ -1,5 +1,6 @@
 //===- ShardingRuleTest.cpp - Rules give shapes and layouts ---------------===//
 #include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 #include <catch2/catch.hpp>
 

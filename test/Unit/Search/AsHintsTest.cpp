@@ -1,6 +1,7 @@
 //===- AsHintsTest.cpp - Plans said in hints ------------------------------===//
 #include "RandomProgram.h"
 
+#include "partita/Rule/Decide/Decide.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Search.h"
 

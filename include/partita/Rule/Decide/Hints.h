@@ -1,15 +1,13 @@
 //===- Hints.h - What a user says about the plan ----------------*- C++ -*-===//
 //
-// The hints file (schema in docs/hints.md) read into plain structs, and resolved against
-// a program into seeds for propagation. Nothing is ignored: an unknown name, a count that
-// no node can do, an axis used twice is an error that names the node, dim and value.
+// The hints file (schema in docs/hints.md) read into plain structs. Nothing is ignored:
+// an unknown member is an error.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_DECIDE_HINTS_H
 #define PARTITA_RULE_DECIDE_HINTS_H
 
 #include "partita/Base/Files/Json.h"
-#include "partita/Rule/Sharding/Propagation.h"
 
 #include <optional>
 #include <string>
@@ -58,33 +56,6 @@ struct Hints {
   bool empty() const { return nodes.empty() && tensors.empty() && subgraphs.empty(); }
   static Expected<Hints> parse(const JsonValue &json);
 };
-
-/// Seeds for every hinted atom. Counts become axes so that one factor has the same axes
-/// in every operand; among several ways the one with the lowest price, then mesh order.
-///
-/// What a node alone can do is accepted: where its neighbours cut a loop so that the hint
-/// does not fit, or leave no room for padding, the loop is detached and `graph` finalized
-/// anew. Errors are what the node cannot do: to split a loop that it needs whole, more
-/// ways than it has elements, or unevenly where it is not major; one loop in two ways;
-/// one axis twice.
-Expected<std::vector<Seed>> resolveHints(FlowGraph &graph, const Hints &hints);
-
-struct Decision {
-  std::vector<Strategy> strategies;
-  Propagated propagated;
-  Price price;
-  std::vector<std::string> notes; ///< one sentence each, for the user
-};
-
-/// Decides a strategy for every op by propagation.
-///   SemiAuto      hints and propagation
-///   DataParallel  the batch dim of every argument over all axes, or those that hints
-///                 leave free in all that it reaches, then propagation
-///   Auto          as SemiAuto; without hints lib/Search decides instead
-/// What cannot be split stays replicated and is named in a note, as is a hint for an
-/// input or a weight that nothing reads so. The graph is finalized; resolveHints may do
-/// so anew.
-Expected<Decision> decide(FlowGraph &graph, ShardMode mode, const Hints &hints);
 
 } // namespace partita
 

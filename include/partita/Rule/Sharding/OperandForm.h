@@ -8,7 +8,7 @@
 #ifndef PARTITA_RULE_SHARDING_OPERANDFORM_H
 #define PARTITA_RULE_SHARDING_OPERANDFORM_H
 
-#include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/Strategy.h"
 
 namespace partita {
 

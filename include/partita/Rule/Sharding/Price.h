@@ -8,6 +8,7 @@
 #define PARTITA_RULE_SHARDING_PRICE_H
 
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Rule/Sharding/ServeUses.h"
 
 namespace partita {
 
@@ -67,6 +68,10 @@ private:
   std::vector<Node> nodes; ///< nodes 1, 2, …
   std::vector<std::pair<size_t, Halo>> windows;
 };
+
+/// Prices the conversions that `servings` and serveUses name, and the work of the ops.
+Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+            const Servings &servings = {}, StepObserver *observer = nullptr);
 
 } // namespace partita
 

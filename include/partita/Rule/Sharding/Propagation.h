@@ -1,4 +1,4 @@
-//===- Propagation.h - From a few hints to a strategy per op ----*- C++ -*-===//
+//===- Propagation.h - From a few hints to axes for every loop --*- C++ -*-===//
 //
 // Axes spread from hinted atoms to linked atoms of other ops, backward and forward, until
 // nothing changes. The result depends on the graph and the hints, never on the order in
@@ -20,10 +20,7 @@
 #define PARTITA_RULE_SHARDING_PROPAGATION_H
 
 #include "partita/Rule/Sharding/Flow.h"
-#include "partita/Rule/Sharding/Price.h"
 
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -70,73 +67,6 @@ Expected<std::vector<AxisList>> distribute(const FlowGraph &graph,
                                            const AxisList &axes, int first = -1);
 
 Expected<Propagated> propagate(const FlowGraph &graph, const std::vector<Seed> &seeds);
-
-/// Strategies from the axes of atoms: one padded extent per class of linked atoms, then
-/// reductions deferred through linear ops where that does not cost bytes, then every
-/// argument in the layout in which all its users read it, if there is one. Blocks that
-/// seeds give hold for their whole class of linked atoms, wherever it has the same axes
-/// and the op allows it; elsewhere blocks are equal.
-std::vector<Strategy> strategiesOf(const FlowGraph &graph,
-                                   const std::vector<AxisList> &axes,
-                                   const std::vector<Seed> &seeds = {});
-
-/// The layouts that users of a value ask for and the reshards that serve them, each
-/// once: from the producer's layout to `steps[i].layout`, or from an earlier entry. A
-/// source is read in the layouts of the entries with `from` −1, at no cost; others are
-/// conversions of such a reading, made before their first user: a weight that is kept in
-/// parts and gathered.
-struct ServedLayout {
-  Layout layout;
-  int32_t from = -1; ///< index of an earlier entry, -1: the producer's layout
-  std::vector<FlowUse> uses;
-  /// Users that read windows get the buffer of this halo instead of `layout`. Its source
-  /// is the entry `from`, or the produced value, as it is.
-  std::optional<Halo> halo = std::nullopt;
-  /// Of the conversion that leads here; see giveEpochs.
-  int64_t epoch = 0;
-};
-/// How the users of values are served, by value, where a plan says so; serveUses decides
-/// for all others.
-using Servings = std::map<int32_t, std::vector<ServedLayout>>;
-
-/// Partial values are reduced once, to the layout from which the others are cheapest. A
-/// halo comes from whatever layout of the value needs the fewest elements moved; users
-/// with equal windows share it. Of a source it comes from the parts of the dims that are
-/// not read through windows. Layouts are canonical. Entries that are equal to the
-/// produced layout are there too: nothing leads to them.
-std::vector<ServedLayout>
-serveUses(const FlowGraph &graph, const std::vector<Strategy> &strategies, int32_t value);
-
-/// Gives conversions from one layout that begin with the same step epochs of their own,
-/// so that they stay as many as they were priced as: equal steps of one epoch merge in a
-/// partitioned program.
-void giveEpochs(const FlowGraph &graph, const Layout &produced,
-                std::vector<ServedLayout> &served);
-
-/// A service as plans write it: users are found by what they want.
-struct ServedEntry {
-  std::optional<Layout> layout; ///< absent: windows
-  /// Which of the distinct window buffers that users want, in the order of uses.
-  int32_t window = 0;
-  int32_t from = -1; ///< see ServedLayout
-};
-std::vector<ServedEntry> servedEntries(const FlowGraph &graph,
-                                       const std::vector<Strategy> &strategies,
-                                       int32_t value,
-                                       const std::vector<ServedLayout> &served);
-/// The service of a value by these entries; users that want the value as it is produced
-/// need none. An error says which user is not served, or which entry leads nowhere.
-Expected<std::vector<ServedLayout>> serveBy(const FlowGraph &graph,
-                                            const std::vector<Strategy> &strategies,
-                                            int32_t value,
-                                            const std::vector<ServedEntry> &entries);
-/// "[{8: tp}, {6}]; [{8}, {6}] from 0; window 0 from 1".
-std::string servedText(const Mesh &mesh, const std::vector<ServedEntry> &entries);
-Expected<std::vector<ServedEntry>> parseServed(std::string_view text, const Mesh &mesh);
-
-/// Prices the conversions that `servings` and serveUses name, and the work of the ops.
-Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
-            const Servings &servings = {}, StepObserver *observer = nullptr);
 
 } // namespace partita
 

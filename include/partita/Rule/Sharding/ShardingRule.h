@@ -9,10 +9,6 @@
 // From the rule everything follows: result shapes, which strategies are legal, what a
 // strategy asks of each operand, FLOPs and bytes, propagation.
 //
-// The decision of a plan for an op is the axes that each *factor* gets (a Strategy), not
-// a layout per tensor: operand and result layouts follow from it, so an illegal
-// combination cannot be written down.
-//
 // Factor kinds
 //   Parallel   any axes; every tensor that has the factor is split. The dim into which a
 //              scatter writes is one, whose places another operand gives: each rank
@@ -36,7 +32,6 @@
 #ifndef PARTITA_RULE_SHARDING_SHARDINGRULE_H
 #define PARTITA_RULE_SHARDING_SHARDINGRULE_H
 
-#include "partita/Base/Layout/Halo.h"
 #include "partita/Base/Layout/Layout.h"
 
 #include <cstdint>
@@ -179,87 +174,6 @@ struct ShardingRule {
   static Expected<ShardingRule> read(std::string_view text);
   bool operator==(const ShardingRule &) const = default;
 };
-
-/// Partial axes that enter through one linear set and leave on every result.
-struct Passing {
-  int32_t set = 0; ///< index into ShardingRule::linear
-  AxisList axes;
-  bool operator==(const Passing &) const = default;
-};
-
-/// What a plan decides for one op: axes per factor. A factor may itself be cut into
-/// sub-factors ({3}*{768: tp}), so each entry is a DimLayout.
-struct Strategy {
-  std::vector<DimLayout> factors;
-  std::vector<Passing> passing;
-
-  static Strategy replicated(const ShardingRule &rule);
-  /// Loops by name, see NamedStrategy::str.
-  std::string str(const Mesh &mesh, const ShardingRule &rule) const;
-  /// The inverse; an error names the place. Does not check what verifyStrategy checks.
-  static Expected<Strategy> parse(std::string_view text, const Mesh &mesh,
-                                  const ShardingRule &rule);
-  /// Axes used by any factor or passing entry.
-  AxisList axes() const;
-  bool operator==(const Strategy &) const = default;
-};
-
-/// A strategy with its loops by name, as texts and attributes have it: it can be read,
-/// printed and compared without the rule.
-///
-///   {m: dp, k: {9/10: tp}, n: {3}*{256: sp}} pass sum(0, 1) {ep}
-///
-/// `m: dp` (or `m: {dp, tp}`) splits a loop of whatever size in one piece; the other two
-/// are written out as Layout::str does a dim, for loops that are padded, cut or have
-/// given blocks. Loops that are whole are not named.
-struct NamedStrategy {
-  struct Loop {
-    std::string name;
-    /// Size 0 in the only factor: that of the loop.
-    DimLayout split;
-    bool operator==(const Loop &) const = default;
-  };
-  struct Pass {
-    LinearSet set;
-    AxisList axes;
-    bool operator==(const Pass &) const = default;
-  };
-  std::vector<Loop> loops; ///< in the rule's order when made by `of`
-  std::vector<Pass> passes;
-
-  /// The names of a strategy of this rule; splits are canonical.
-  static NamedStrategy of(const ShardingRule &rule, const Strategy &strategy);
-  /// The strategy for a rule. An error names a loop or a linear set that the rule does
-  /// not have, or a loop named twice.
-  Expected<Strategy> resolve(const ShardingRule &rule) const;
-  std::string str(const Mesh &mesh) const;
-  static Expected<NamedStrategy> parse(std::string_view text, const Mesh &mesh);
-  bool operator==(const NamedStrategy &) const = default;
-};
-
-/// Whether partial values may enter by `set` beside what the strategy lets pass: where
-/// one operand is partial by max and another by min, ranks without elements would combine
-/// -inf and inf (their sum is NaN).
-bool canPass(const ShardingRule &rule, const Strategy &strategy, int32_t set);
-
-/// Checks a strategy: sizes agree, no axis twice, Replicate factors bare and unpadded,
-/// Window factors in one piece, linear sets exist and can pass together, and the layouts
-/// of all operands and results are valid (only the major-most factor of a dim may be
-/// padded).
-Expected<void> verifyStrategy(const Mesh &mesh, const ShardingRule &rule,
-                              const Strategy &strategy);
-
-/// The layout that `strategy` asks of operand `i`. A dim that is read through windows is
-/// split over the axes of the positions, like them if they are as many, else in equal
-/// blocks of the least padded extent.
-Layout operandLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
-/// The windows through which operand `i` is read, from operandLayout, if a dim of it
-/// belongs to a Window factor that is split; else the op pads by itself.
-std::optional<Halo> operandHalo(const ShardingRule &rule, const Strategy &strategy,
-                                size_t i);
-/// The layout in which result `i` appears: partial along the axes of reduction factors
-/// and passing sets.
-Layout resultLayout(const ShardingRule &rule, const Strategy &strategy, size_t i);
 
 } // namespace partita
 

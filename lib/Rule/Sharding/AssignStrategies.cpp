@@ -1,7 +1,7 @@
-//===- PartialFlow.cpp - Padded extents and deferred reductions ------------===//
-#include "partita/Rule/Sharding/Propagation.h"
-
+//===- AssignStrategies.cpp - Padded extents and deferred reductions ------===//
+#include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/ServeUses.h"
 
 #include <algorithm>
 #include <map>
