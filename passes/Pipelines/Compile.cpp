@@ -288,6 +288,7 @@ Compiler::verifyLevel(OwningOpRef<ModuleOp> read,
 
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(OpPassManager &)> &add) {
+  error.clear(); // what an earlier run said of another module
   PassManager manager(&context);
   add(manager);
   if (failed(manager.run(*module)))

@@ -6,11 +6,12 @@ counted as one, and every distinct weight and input of the model. Every hint mus
 and the partitioned program must compute what the model computes; only what the node alone
 cannot do may be refused, with its reason.
 
-usage: run_hints.py PARTITA ZOO MODEL [--tries N] [--seed S] [--all] [--gate] [--jobs J]
-                    [--verbose]
+usage: run_hints.py PARTITA ZOO MODEL [--tries N] [--seed S] [--all]
+                    [--gate HINT-SWEEP] [--jobs J] [--verbose]
 
---all tries every dim in every form. --gate only partitions: that the hint is done, that
-the gates of both levels and the price agree; ten times as many tries in the same time.
+--all tries every dim in every form. --gate only partitions, by the program hint-sweep:
+that the hint is done, that the gates of both levels and the price agree; a hundred times
+as many tries in the same time.
 """
 import argparse
 import collections
@@ -190,21 +191,35 @@ class Trials:
             path = os.path.join(work, "hints.json")
             with open(path, "w") as file:
                 json.dump(hints, file)
-            if self.arguments.gate:
-                command = ["compile", self.model, "--to", "L3"]
-            else:
-                command = ["verify", self.model, "--inputs-dir",
-                           os.path.join(self.folder, "inputs")]
             done = subprocess.run(
-                [self.arguments.partita, *command, "--mesh", f"tp={ways}", "--mode",
+                [self.arguments.partita, "verify", self.model, "--inputs-dir",
+                 os.path.join(self.folder, "inputs"), "--mesh", f"tp={ways}", "--mode",
                  "semi-auto", "--hints", path, *self.shapes],
                 capture_output=True, text=True, timeout=600)
-        if done.returncode == 0:
-            return None
+        return None if done.returncode == 0 else self.reason(done.stderr)
+
+    def partition(self, trials):
+        """What `run` gives for each, of the gates alone."""
+        lines = "".join(f"tp={ways}\t{json.dumps(hints)}\n" for _, _, hints, ways in trials)
+        done = subprocess.run([self.arguments.gate, self.model, *self.shapes],
+                              input=lines, capture_output=True, text=True)
+        answers = done.stdout.splitlines()
+        if done.returncode or len(answers) != len(trials):
+            what = f"exit {done.returncode} at {trials[len(answers) - 1]}: {done.stderr}"
+            return [f"FAILED: {what}"] * len(trials)
+        return [None if answer == "ok" else self.reason(answer) for answer in answers]
+
+    def reason(self, error):
         for reason, pattern in REASONS.items():
-            if "hints.json: " in done.stderr and re.search(pattern, done.stderr):
+            if "hints.json: " in error and re.search(pattern, error):
                 return reason
-        return f"FAILED: {done.stderr.strip()[-400:]}"
+        return f"FAILED: {error.strip()[-400:]}"
+
+    def results(self, trials, pool):
+        if not self.arguments.gate:
+            return pool.map(self.run, trials)
+        parts = [trials[i:i + 500] for i in range(0, len(trials), 500)]
+        return (result for part in pool.map(self.partition, parts) for result in part)
 
 
 def main():
@@ -215,7 +230,7 @@ def main():
     parser.add_argument("--tries", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--gate", action="store_true")
+    parser.add_argument("--gate", metavar="HINT-SWEEP")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
@@ -231,7 +246,7 @@ def main():
             every, min(arguments.tries, len(every)))
     counts, failed = collections.Counter(), 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for trial, result in zip(every, pool.map(trials.run, every)):
+        for trial, result in zip(every, trials.results(every, pool)):
             tensor, how, hints, ways = trial
             wrong = (result or "").startswith("FAILED")
             failed += wrong

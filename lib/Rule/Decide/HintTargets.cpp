@@ -232,17 +232,24 @@ private:
   }
 
   /// Whether a source is called like a node because its import made it: folded weights of
-  /// a BatchNormalization, the scalar that a Pad fills with. Equal scalars are one, so
-  /// that several nodes may read it.
+  /// a BatchNormalization, the scalar that a Pad fills with. Equal ones are one, so that
+  /// other nodes may read it too; a scalar may even have lost the reader that it is
+  /// called after.
   bool isPartOfNode(const FlowOp &source) const {
     if (!source.isSource())
       return false;
     const FlowValue &value = graph.values[source.results[0]];
-    return isStep(value) ||
-           (elementCount(value.shape) == 1 &&
-            std::any_of(nodes.begin(), nodes.end(), [&](const std::vector<int32_t> &ops) {
-              return graph.ops[ops[0]].name == source.name;
-            }));
+    auto isNode = [&](const FlowOp &op) {
+      return op.kind == FlowKind::Compute && op.name == source.name;
+    };
+    if (value.name == source.name &&
+        std::any_of(value.uses.begin(), value.uses.end(),
+                    [&](const FlowUse &use) { return isNode(graph.ops[use.op]); }))
+      return true;
+    return elementCount(value.shape) == 1 &&
+           std::any_of(nodes.begin(), nodes.end(), [&](const std::vector<int32_t> &ops) {
+             return isNode(graph.ops[ops[0]]);
+           });
   }
 
   Expected<void> findTensors(const NamedTensorHint &hint) {
