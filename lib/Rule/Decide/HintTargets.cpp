@@ -206,18 +206,26 @@ private:
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.
+  /// Not the values inside a function that the node stands for, which are called
+  /// "node/inner": equal ones of two nodes are one, which then goes from the first to the
+  /// second.
   std::vector<Input> outputsOf(const std::vector<int32_t> &ops) const {
-    std::vector<Input> outputs;
+    std::vector<Input> outputs, inner;
+    std::string prefix = graph.ops[ops[0]].name + "/";
     for (int32_t op : ops)
       for (size_t r = 0; r < graph.ops[op].results.size(); ++r) {
         int32_t value = graph.ops[op].results[r];
         const auto &uses = graph.values[value].uses;
-        if (uses.empty() ||
-            std::any_of(uses.begin(), uses.end(),
-                        [&](const FlowUse &use) { return !contains(ops, use.op); }))
-          outputs.push_back({value, {{op, false, static_cast<int32_t>(r)}}});
+        bool leaves = uses.empty() ||
+                      std::any_of(uses.begin(), uses.end(), [&](const FlowUse &use) {
+                        return !contains(ops, use.op);
+                      });
+        bool isInner = graph.values[value].name.starts_with(prefix);
+        if (leaves)
+          (isInner ? inner : outputs)
+              .push_back({value, {{op, false, static_cast<int32_t>(r)}}});
       }
-    return outputs;
+    return outputs.empty() ? inner : outputs;
   }
 
   /// Whether a value is called like its node only because it has no name of its own, and
@@ -256,11 +264,16 @@ private:
     std::set<int32_t> values;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const FlowValue &value = graph.values[v];
+      if (value.producer < 0)
+        continue;
+      const FlowOp &producer = graph.ops[value.producer];
       auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
-      if (value.producer >= 0 &&
-          ((isMeant(value.name) && !isStep(value) &&
-            !isPartOfNode(graph.ops[value.producer])) ||
-           std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant)))
+      // The name of its node is not the value's own: outputsOf finds what leaves a node.
+      if ((isMeant(value.name) && !isStep(value) && !isPartOfNode(producer)) ||
+          std::any_of(value.otherNames.begin(), value.otherNames.end(),
+                      [&](const std::string &name) {
+                        return name != producer.name && isMeant(name);
+                      }))
         values.insert(static_cast<int32_t>(v));
     }
     for (const FlowOp &op : graph.ops)

@@ -277,6 +277,43 @@ TEST_CASE("hints: a tensor is called by its own name or by its node's") {
   CHECK(none.error() == "hints: no tensor is named 'produkt'");
 }
 
+TEST_CASE("hints: what the import of one node has made for two is no tensor of it") {
+  Program p;
+  p.argument("x", {4, 6});
+  p.argument("y", {4, 6});
+  p.source("constant", {6});
+  p.source("first/scale", {});
+  p.elementwise("first/scaled", {"first/scale"});
+  p.elementwise("first/out", {"x", "constant", "first/scaled"});
+  p.elementwise("second", {"y", "constant", "first/scaled"});
+  p.result("first/out");
+  p.result("second");
+  // The second node reads the equal constant and the equal step of the first.
+  for (const char *value : {"constant", "first/scaled", "first/out"})
+    p.partOf("first", value);
+  FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+  for (FlowValue &value : graph.values) {
+    if (value.name == "constant")
+      value.name = "first";
+    if (value.name == "first/scaled")
+      value.otherNames = {"first"};
+    if (value.name == "first/out")
+      value.name = "r1";
+  }
+  auto hints = *Hints::parse(*parseJson(R"({"tensors": {"first": ["tp", 1]}})", "hints"));
+  auto decision = decide(graph, ShardMode::SemiAuto, hints);
+  REQUIRE(decision);
+  size_t split = 0;
+  for (const FlowValue &value : graph.values)
+    if (value.name == "r1") {
+      Layout layout;
+      layout.dims = decision->strategies[value.producer].factors;
+      CHECK(layout.str(graph.mesh) == "[{4: tp}, {6}]");
+      ++split;
+    }
+  CHECK(split == 1);
+}
+
 TEST_CASE("hints: factors may be written out where nothing cuts the dim") {
   Program p = gemm(4, 8, 12);
   Decided d(
