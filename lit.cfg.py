@@ -18,6 +18,8 @@ llvm = os.environ.get("PARTITA_LLVM", "/usr/lib/llvm-22/bin")
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(build, "bin"), llvm, os.environ.get("PATH", "")])
 config.environment["HOME"] = os.environ.get("HOME", "/tmp")
+# What the user has measured of this machine is not what the tests expect.
+config.environment["XDG_CONFIG_HOME"] = os.path.join(build, "lit", "config")
 # Undefined variables and typos in CHECK lines are errors.
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input=fail"
 

@@ -2,7 +2,7 @@
 #include "passes/Shard/SearchPlan.h"
 
 #include "partita/Base/Units.h"
-#include "partita/Topology/Presets.h"
+#include "partita/Topology/HostFile.h"
 #include "partita/Topology/Quantity.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -15,13 +15,6 @@ using namespace partita;
 /// Work after which the solver stops, so that every machine has the same plan: some
 /// seconds.
 static constexpr int64_t mostWork = 4'000'000;
-
-/// This host: a device per rank, its levels the mesh axes.
-static Topology hostTopology(const Mesh &mesh) {
-  Host host = serverPreset("cpu-host")->host;
-  return topologyOfMesh(mesh, *devicePreset("cpu-core"), *levelPreset("shared-memory"),
-                        host);
-}
 
 static std::string seconds(search::Picos time) {
   return durationText(static_cast<double>(time) * 1e-12);
@@ -56,14 +49,24 @@ static std::string noteOf(const search::Found &found, const PlanTarget &target) 
                              ", a gap of " + gap) +
          (target.isHost
               ? "; no cluster file was given, so each mesh axis is taken for a level "
-                "of shared memory"
+                "of shared memory" +
+                    std::string(target.isCalibrated
+                                    ? " as it was measured on this host"
+                                    : "; partita calibrate measures this host")
               : "");
 }
 
 Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const std::string &clusterFile,
                                          const std::string &memory) {
-  PlanTarget target{hostTopology(mesh), clusterFile.empty(), std::nullopt};
-  if (!clusterFile.empty()) {
+  PlanTarget target;
+  if (clusterFile.empty()) {
+    auto host = hostDevice();
+    if (!host)
+      return tl::unexpected(host.error());
+    target.topology = topologyOfMesh(mesh, host->device, host->level, host->host);
+    target.isHost = true;
+    target.isCalibrated = host->calibrated;
+  } else {
     auto read = readTopologyFile(clusterFile);
     if (!read)
       return tl::unexpected(read.error());

@@ -14,6 +14,7 @@ struct PlanTarget {
   Topology topology;
   /// Whether there was no cluster file: this host, whose levels are the mesh axes.
   bool isHost = false;
+  bool isCalibrated = false; ///< its constants were measured
   std::optional<int64_t> memoryLimit;
 };
 

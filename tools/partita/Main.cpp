@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
   partita::addInspectCommand(app, status);
   partita::addVerifyCommand(app, status);
   partita::addReportCommand(app, status);
+  partita::addCalibrateCommand(app, status);
   partita::runtime::RunOptions run;
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, "partita run", run);

@@ -1,0 +1,81 @@
+//===- Calibrate.h - Constants of a device from measurements ----*- C++ -*-===//
+//
+// The other way round: from what kernels and collectives of known sizes took, the
+// constants with which the formulas of this library come closest. The measure is
+//
+//     mean over samples of log(predicted / measured)²
+//
+// so a small kernel counts as much as a large one, and twice too long as much as twice
+// too short. Constants are searched one after the other in steps of a factor that is
+// halved, from the ones that the device or link has: with two to four constants and some
+// tens of samples that takes milliseconds and gives the same on every run.
+//
+// Each step has its own constants: streams give memory bandwidth and launch, matrix
+// products the peak and what small ones lose, collectives bandwidth, latency and ramp of
+// a level. Nothing is fitted to a model.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_COST_CALIBRATE_H
+#define PARTITA_COST_CALIBRATE_H
+
+#include "partita/Cost/Collective.h"
+#include "partita/Cost/Compute.h"
+
+#include <span>
+
+namespace partita {
+
+/// A fused group that moved these bytes.
+struct StreamSample {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+struct MatmulSample {
+  DType type = DType::F32;
+  MatmulShape shape;
+  double seconds = 0;
+};
+
+/// Over all members of one level; `bytes` as priceCollective has them.
+struct CollectiveSample {
+  Collective kind = Collective::AllReduce;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// Sets the device's memory bandwidth (its efficiency becomes 1) and launch.
+void fitStreams(Device &device, std::span<const StreamSample> samples);
+
+/// Sets the peak of the samples' type, the matrix products' tiles (the best one of
+/// `tiles`, if it is not empty), halfTile and fillSteps. Streams come first.
+void fitMatmuls(Device &device, std::span<const MatmulSample> samples,
+                std::span<const MatmulTile> tiles);
+
+/// Sets bandwidth (efficiency becomes 1), latency and ramp of a topology's only level.
+void fitCollectives(Topology &topology, std::span<const CollectiveSample> samples);
+
+/// What the constants predict.
+double predictedSeconds(const Topology &topology, const StreamSample &sample);
+double predictedSeconds(const Topology &topology, const MatmulSample &sample);
+double predictedSeconds(const Topology &topology, const CollectiveSample &sample);
+
+/// The mean of abs(predicted / measured − 1), and the largest.
+struct FitError {
+  double mean = 0, largest = 0;
+};
+template <typename Sample>
+FitError fitError(const Topology &topology, std::span<const Sample> samples) {
+  FitError error;
+  for (const Sample &sample : samples) {
+    double off = predictedSeconds(topology, sample) / sample.seconds - 1;
+    error.mean += (off < 0 ? -off : off) / static_cast<double>(samples.size());
+    error.largest = off < 0 ? (error.largest < -off ? -off : error.largest)
+                            : (error.largest < off ? off : error.largest);
+  }
+  return error;
+}
+
+} // namespace partita
+
+#endif // PARTITA_COST_CALIBRATE_H

@@ -1,0 +1,127 @@
+//===- Calibrate.cpp - Constants of a device from measurements ------------===//
+#include "partita/Cost/Calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+using namespace partita;
+
+/// Bytes, steps or seconds below this share of the smallest thing measured are nothing.
+static constexpr double negligible = 1e-3;
+
+/// Changes each constant by a factor as long as that makes `loss` less, then by the root
+/// of the factor, down to a thousandth. Constants stay above zero.
+static double minimize(std::vector<double *> constants,
+                       const std::function<double()> &loss) {
+  double best = loss();
+  for (double factor = 4; factor > 1.001; factor = std::sqrt(factor))
+    for (bool better = true; better;) {
+      better = false;
+      for (double *constant : constants)
+        for (double by : {factor, 1 / factor}) {
+          double before = *constant;
+          *constant *= by;
+          double now = loss();
+          if (now < best - 1e-12) {
+            best = now;
+            better = true;
+          } else {
+            *constant = before;
+          }
+        }
+    }
+  return best;
+}
+
+template <typename Sample>
+static double lossOf(const Topology &topology, std::span<const Sample> samples) {
+  double sum = 0;
+  for (const Sample &sample : samples) {
+    double off = std::log(predictedSeconds(topology, sample) / sample.seconds);
+    sum += off * off;
+  }
+  return sum / static_cast<double>(samples.size());
+}
+
+double partita::predictedSeconds(const Topology &topology, const StreamSample &sample) {
+  return groupSeconds(topology.device, sample.bytes);
+}
+
+double partita::predictedSeconds(const Topology &topology, const MatmulSample &sample) {
+  return matmulSeconds(topology.device, sample.type, sample.shape);
+}
+
+double partita::predictedSeconds(const Topology &topology,
+                                 const CollectiveSample &sample) {
+  Span span;
+  span.members[0] = topology.levels[0].size;
+  return priceCollective(topology, span, sample.kind, sample.bytes).price.seconds;
+}
+
+void partita::fitStreams(Device &device, std::span<const StreamSample> samples) {
+  Topology topology{device, {}, {}};
+  Device &fitted = topology.device;
+  fitted.memoryEfficiency = 1;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const StreamSample &sample : samples)
+    shortest = std::min(shortest, sample.seconds);
+  fitted.launch = shortest / 2;
+  minimize({&fitted.memoryBandwidth, &fitted.launch},
+           [&] { return lossOf(topology, samples); });
+  if (fitted.launch < negligible * shortest)
+    fitted.launch = 0;
+  device = fitted;
+}
+
+void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
+                         std::span<const MatmulTile> tiles) {
+  DType type = samples.front().type;
+  std::vector<MatmulTile> candidates(tiles.begin(), tiles.end());
+  if (candidates.empty())
+    candidates = device.matmul.tiles;
+  double least = std::numeric_limits<double>::infinity();
+  Device best = device;
+  for (const MatmulTile &tile : candidates) {
+    Topology topology{device, {}, {}};
+    Device &fitted = topology.device;
+    double peak = device.peakOf(type);
+    fitted.matmul.tiles = {tile};
+    fitted.matmul.efficiency = 1;
+    fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
+    auto setPeak = [&] {
+      std::erase_if(fitted.peak, [&](const auto &entry) { return entry.first == type; });
+      fitted.peak.emplace_back(type, peak);
+    };
+    double loss =
+        minimize({&peak, &fitted.matmul.halfTile, &fitted.matmul.fillSteps}, [&] {
+          setPeak();
+          return lossOf(topology, samples);
+        });
+    setPeak();
+    for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
+      if (*constant < negligible)
+        *constant = 0;
+    if (loss < least) {
+      least = loss;
+      best = fitted;
+    }
+  }
+  device = best;
+}
+
+void partita::fitCollectives(Topology &topology,
+                             std::span<const CollectiveSample> samples) {
+  LinkLevel &level = topology.levels[0];
+  level.efficiency = 1;
+  double fewest = std::numeric_limits<double>::infinity();
+  for (const CollectiveSample &sample : samples)
+    fewest = std::min(fewest, sample.bytes);
+  level.ramp = fewest;
+  minimize({&level.bandwidth, &level.latency, &level.ramp},
+           [&] { return lossOf(topology, samples); });
+  if (level.ramp < negligible * fewest)
+    level.ramp = 0;
+}

@@ -1,0 +1,74 @@
+//===- WriteTopology.cpp - Cluster files ----------------------------------===//
+#include "partita/Topology/WriteTopology.h"
+
+#include "partita/Base/Files/JsonWriter.h"
+
+using namespace partita;
+
+static void writeMatmul(JsonWriter &json, const MatmulModel &model) {
+  json.beginObject();
+  json.member("units", model.units);
+  json.key("tiles");
+  json.beginArray();
+  for (const MatmulTile &tile : model.tiles) {
+    json.beginArray();
+    json.value(tile.m);
+    json.value(tile.n);
+    json.endArray();
+  }
+  json.endArray();
+  json.member("efficiency", model.efficiency);
+  json.member("half_tile", model.halfTile);
+  json.member("fill_steps", model.fillSteps);
+  json.member("row_bytes", model.rowBytes);
+  json.member("misaligned", model.misaligned);
+  json.endObject();
+}
+
+static void writeDevice(JsonWriter &json, const Device &device) {
+  json.beginObject();
+  json.member("name", std::string_view(device.name));
+  json.key("peak");
+  json.beginObject();
+  for (const auto &[type, rate] : device.peak)
+    json.member(name(type), rate);
+  json.endObject();
+  json.member("memory", device.memory);
+  json.member("memory_bandwidth", device.memoryBandwidth);
+  json.member("memory_efficiency", device.memoryEfficiency);
+  json.member("launch", device.launch);
+  json.key("matmul");
+  writeMatmul(json, device.matmul);
+  json.endObject();
+}
+
+static void writeLevel(JsonWriter &json, const LinkLevel &level) {
+  json.beginObject();
+  json.member("name", std::string_view(level.name));
+  json.member("size", level.size);
+  json.member("bandwidth", level.bandwidth);
+  json.member("latency", level.latency);
+  json.member("oversubscription", level.oversubscription);
+  json.member("efficiency", level.efficiency);
+  json.member("ramp", level.ramp);
+  json.endObject();
+}
+
+std::string partita::writeTopology(const Topology &topology) {
+  JsonWriter json(JsonWriter::Style::Lines);
+  json.beginObject();
+  json.key("device");
+  writeDevice(json, topology.device);
+  json.key("levels");
+  json.beginArray();
+  for (const LinkLevel &level : topology.levels)
+    writeLevel(json, level);
+  json.endArray();
+  json.key("host");
+  json.beginObject();
+  json.member("memory", topology.host.memory);
+  json.member("bandwidth", topology.host.bandwidth);
+  json.endObject();
+  json.endObject();
+  return json.take() + "\n";
+}

@@ -1,0 +1,79 @@
+//===- CalibrateTest.cpp - Constants are found again ----------------------===//
+#include "partita/Cost/Calibrate.h"
+#include "partita/Topology/Presets.h"
+#include "partita/Topology/WriteTopology.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+
+/// A machine whose constants are none of the starting points.
+static Topology machine() {
+  Topology topology;
+  topology.device.name = "test";
+  topology.device.peak = {{DType::F32, 61.3e9}};
+  topology.device.memory = int64_t(3) << 30;
+  topology.device.memoryBandwidth = 23.7e9;
+  topology.device.launch = 3.1e-6;
+  topology.device.matmul = {1, {{6, 16}}, 1, 2.5, 9};
+  topology.levels = {{"ring", 4, 2.9e9, 17e-6, 1, 1, 5e4}};
+  topology.host = {int64_t(3) << 30, 23.7e9};
+  return topology;
+}
+
+TEST_CASE("calibrate: constants of exact samples are found") {
+  Topology truth = machine();
+  std::vector<StreamSample> streams;
+  for (double bytes = 512; bytes < 1e8; bytes *= 8)
+    streams.push_back({bytes, 0});
+  for (StreamSample &sample : streams)
+    sample.seconds = predictedSeconds(truth, sample);
+  std::vector<MatmulSample> matmuls;
+  for (int64_t m : {1, 7, 64, 500})
+    for (int64_t k : {16, 256, 3072})
+      matmuls.push_back({DType::F32, {1, m, 96, k}, 0});
+  for (MatmulSample &sample : matmuls)
+    sample.seconds = predictedSeconds(truth, sample);
+  std::vector<CollectiveSample> collectives;
+  for (Collective kind : {Collective::AllReduce, Collective::AllGather,
+                          Collective::ReduceScatter, Collective::AllToAll})
+    for (double bytes = 4096; bytes < 1e8; bytes *= 8)
+      collectives.push_back({kind, bytes, 0});
+  for (CollectiveSample &sample : collectives)
+    sample.seconds = predictedSeconds(truth, sample);
+
+  Topology found{*devicePreset("cpu-core"), {*levelPreset("shared-memory")}, {}};
+  found.levels[0].size = 4;
+  fitStreams(found.device, streams);
+  CHECK(found.device.memoryBandwidth == Approx(23.7e9).epsilon(0.01));
+  CHECK(found.device.launch == Approx(3.1e-6).epsilon(0.01));
+  static constexpr MatmulTile tiles[] = {{1, 1}, {6, 16}, {8, 48}};
+  fitMatmuls(found.device, matmuls, tiles);
+  CHECK(found.device.matmul.tiles == std::vector<MatmulTile>{{6, 16}});
+  CHECK(fitError<MatmulSample>(found, matmuls).largest < 0.02);
+  fitCollectives(found, collectives);
+  CHECK(found.levels[0].bandwidth == Approx(2.9e9).epsilon(0.03));
+  CHECK(found.levels[0].latency == Approx(17e-6).epsilon(0.03));
+  CHECK(fitError<CollectiveSample>(found, collectives).largest < 0.03);
+}
+
+TEST_CASE("calibrate: a topology is read as it was written") {
+  Topology truth = machine();
+  auto read = readTopology(writeTopology(truth), "written");
+  REQUIRE(read);
+  CHECK(read->device.name == truth.device.name);
+  CHECK(read->device.peak == truth.device.peak);
+  CHECK(read->device.memory == truth.device.memory);
+  CHECK(read->device.memoryBandwidth == truth.device.memoryBandwidth);
+  CHECK(read->device.launch == truth.device.launch);
+  CHECK(read->device.matmul.tiles == truth.device.matmul.tiles);
+  CHECK(read->device.matmul.halfTile == truth.device.matmul.halfTile);
+  CHECK(read->device.matmul.fillSteps == truth.device.matmul.fillSteps);
+  REQUIRE(read->levels.size() == 1);
+  CHECK(read->levels[0].name == "ring");
+  CHECK(read->levels[0].size == 4);
+  CHECK(read->levels[0].bandwidth == truth.levels[0].bandwidth);
+  CHECK(read->levels[0].latency == truth.levels[0].latency);
+  CHECK(read->levels[0].ramp == truth.levels[0].ramp);
+  CHECK(read->host.memory == truth.host.memory);
+}
