@@ -3,7 +3,10 @@
 data-parallel, fully sharded and Megatron-like, priced alike; the gap to the lower bound; and
 what the search took, in seconds of one core.
 
-usage: run.py PARTITA [--models] [--depth] [--devices]     default: all three tables
+usage: run.py PARTITA [--models] [--depth] [--devices] [--scale]
+
+Default: the first three tables. --scale plans every model on 2, 8, 64 and 1,024 devices,
+the batch growing with them, on the best of all meshes of one and two axes.
 """
 import argparse
 import json
@@ -31,13 +34,35 @@ MODELS = [
     ("dlrm", ["--batch", "2048"], 2, "dp=4,tp=4"),
 ]
 
+# (name, other arguments of generate.py, samples per device): the batch is that times the
+# devices, at least one.
+SCALED = [
+    ("gpt3-1.3b", ["--sequence", "1024"], 2),
+    ("gpt3-13b", ["--sequence", "2048"], 1),
+    ("gpt3-175b", ["--sequence", "2048"], 1),
+    ("llama3-8b", ["--sequence", "2048"], 1),
+    ("llama3-70b", ["--sequence", "2048"], 1),
+    ("bert-large", ["--sequence", "512"], 4),
+    ("resnet50", [], 8),
+    ("wide-resnet-2b", [], 4),
+    ("t5-3b", ["--sequence", "512"], 2),
+    ("moe-2.4b", [], 2),
+    ("dlrm", [], 128),
+    ("wide-deep", [], 128),
+]
+
 
 def cluster(folder, servers):
+    """Servers of 8 devices; half a server and less is one of fewer devices."""
     path = os.path.join(folder, f"a100-{servers}.json")
     with open(path, "w") as file:
         text = {"server": "DGX-A100"}
         if servers > 1:
-            text["levels"] = [{"name": "rack", "preset": "hdr", "size": servers}]
+            text["levels"] = [{"name": "rack", "preset": "hdr", "size": int(servers)}]
+        if servers < 1:
+            text = {"device": {"preset": "A100-80GB"},
+                    "levels": [{"name": "nvlink", "preset": "nvlink3",
+                                "size": int(8 * servers)}]}
         json.dump(text, file)
     return path
 
@@ -52,7 +77,8 @@ def generate(folder, name, arguments):
 def plan(partita, model, file, mesh, limit):
     """What `partita plan` says, and the seconds of a core that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([partita, "plan", model, "--cluster", file, "--mesh", mesh,
+    done = subprocess.run([partita, "plan", model, "--cluster", file,
+                           *(["--mesh", mesh] if mesh else []),
                            "--time-limit", str(limit)], capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (done.stdout, done.stderr.strip().splitlines()[-1:],
@@ -67,6 +93,7 @@ def number(pattern, text, default="-"):
 def row(name, mesh, text, error, seconds):
     if not text:
         return f"| {name} | {mesh} | {' '.join(error)[:120]} | | | | | | {seconds:.2f} |"
+    mesh = mesh or number(r"mesh ([^ ]+) of", text)
     gap = "0" if "no plan is faster" in text else number(r"a gap of ([0-9.]+)%", text)
     known = {key: number(rf"{key} +[0-9.]+ .?s, ([0-9.]+) of ours", text) +
              ("*" if re.search(rf"{key} .*does not fit", text) else "")
@@ -84,11 +111,12 @@ HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | Megatron-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
-    for table in ("models", "depth", "devices"):
+    for table in ("models", "depth", "devices", "scale"):
         parser.add_argument("--" + table, action="store_true")
     parser.add_argument("--time-limit", type=float, default=60)
     arguments = parser.parse_args()
-    every = not (arguments.models or arguments.depth or arguments.devices)
+    every = not (arguments.models or arguments.depth or arguments.devices or
+                 arguments.scale)
     with tempfile.TemporaryDirectory() as folder:
         def show(label, name, extra, servers, mesh):
             model = generate(folder, name, extra)
@@ -111,6 +139,12 @@ def main():
                                   (2048, "dp=2048,tp=8")):
                 show(f"gpt3-13b, {8 * servers} devices", "gpt3-13b",
                      ["--batch", str(2 * servers)], servers, mesh)
+        if arguments.scale:
+            for name, extra, samples in SCALED:
+                for devices in (2, 8, 64, 1024):
+                    batch = str(samples * devices)
+                    show(f"{name}, {devices}", name, [*extra, "--batch", batch],
+                         devices / 8, None)
 
 
 if __name__ == "__main__":

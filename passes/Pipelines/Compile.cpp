@@ -10,6 +10,7 @@
 #include "partita/Onnx/Load.h"
 #include "passes/Import/Import.h"
 #include "passes/Partition/Passes.h"
+#include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 
@@ -107,6 +108,7 @@ Expected<void> Compiler::annotate() {
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
+  shard.stage = options.isStage;
   shard.plan = options.plan;
   shard.explain = options.explain;
   shard.allToAll = options.allToAll;
@@ -333,10 +335,8 @@ void Compiler::summarize() {
   });
 }
 
-/// A bad mesh or output is known before the work, not after it.
-static Expected<void> checkOptions(const CompileOptions &options) {
-  if (auto mesh = Mesh::parse(options.mesh); !mesh)
-    return tl::unexpected(mesh.error());
+/// A bad output is known before the work, not after it.
+static Expected<void> checkOutput(const CompileOptions &options) {
   if (options.to != Level::L5)
     return {};
   auto writer = BundleWriter::create(options.output);
@@ -349,7 +349,9 @@ static Expected<CompileReport> compileOnce(const CompileOptions &options,
                                            const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
   Compiler compiler(options, progress);
-  Expected<void> ok = checkOptions(options);
+  Expected<void> ok;
+  if (auto mesh = Mesh::parse(options.mesh); !mesh)
+    ok = tl::unexpected(mesh.error());
   auto stage = [&](Level level, const char *name, Expected<void> (Compiler::*run)()) {
     if (!ok || options.to < level)
       return;
@@ -381,6 +383,13 @@ static Expected<CompileReport> compileOnce(const CompileOptions &options,
 /// that leaves room for it.
 Expected<CompileReport> partita::compileModel(const CompileOptions &options,
                                               const Progress &progress) {
+  if (auto ok = checkOutput(options); !ok)
+    return tl::unexpected(ok.error());
+  auto staged = wantsStages(options);
+  if (!staged)
+    return tl::unexpected(staged.error());
+  if (*staged)
+    return compileStages(options, progress);
   constexpr int mostTries = 4;
   CompileOptions now = options;
   std::vector<std::string> notes;

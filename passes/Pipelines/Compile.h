@@ -23,9 +23,15 @@ enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 struct CompileOptions {
   std::string model;  ///< path of the ONNX file
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
-  std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
+  /// "dp=2,tp=2"; empty: one rank. Of a pipeline one per stage, "tp=2;tp=1", or one for
+  /// all.
+  std::string mesh;
+  int stages = 1;       ///< of a pipeline (docs/stages.md), more by hints
+  int microBatches = 1; ///< slices of the batch that go through the stages
   std::string mode = "auto";
-  std::string hints;   ///< path, empty: none
+  std::string hints; ///< path, empty: none
+  /// The module is a stage: hints that name nothing of it are for others.
+  bool isStage = false;
   std::string cluster; ///< path of a cluster file, for mode auto; empty: this host
   std::string
       memory; ///< bytes that a device may use, e.g. "16GiB"; empty: see docs/search.md

@@ -44,6 +44,10 @@ public:
   Plan plan;   ///< filled by annotate() and partition()
   Price price; ///< of the plan, before it is partitioned
 
+  /// Runs what `add` adds, then writes the module as `dump`, unless that is empty.
+  Expected<void> runPasses(const std::string &dump,
+                           const std::function<void(mlir::OpPassManager &)> &add);
+
 private:
   /// Replaces the module by what an earlier run has written for a level, and verifies it.
   Expected<void> readLevel(const std::string &dump,
@@ -53,8 +57,6 @@ private:
   verifyLevel(mlir::OwningOpRef<mlir::ModuleOp> read,
               const std::function<void(mlir::PassManager &)> &verifiers,
               const std::function<Expected<void>(const std::string &)> &fail);
-  Expected<void> runPasses(const std::string &dump,
-                           const std::function<void(mlir::OpPassManager &)> &add);
   Expected<void> checkPrice();
   void summarize();
 

@@ -46,6 +46,11 @@ void partita::buildSchedulePipeline(OpPassManager &manager) {
   manager.addPass(createVerifyScheduledPass());
 }
 
+void partita::buildCompleteSchedulesPipeline(OpPassManager &manager) {
+  manager.addPass(createCompleteSchedulesPass());
+  manager.addPass(createVerifyScheduledPass());
+}
+
 void partita::buildRanksPipelineFor(OpPassManager &manager, ModuleOp module) {
   WalkResult found = module.walk([](Operation *op) {
     return isa<dist::ReshardOp, dist::WindowOp>(op) ? WalkResult::interrupt()

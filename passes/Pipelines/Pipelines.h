@@ -28,6 +28,9 @@ void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &opt
 void buildRanksPipeline(mlir::OpPassManager &manager);
 /// L3 to L4 and its gate: the program runs once.
 void buildSchedulePipeline(mlir::OpPassManager &manager);
+/// A pipeline of level L4 whose schedules say only which segment runs when, to a whole
+/// one, and its gate.
+void buildCompleteSchedulesPipeline(mlir::OpPassManager &manager);
 /// From whatever level a module with strategies is at to L3: conversions are inserted
 /// unless there are some.
 void buildRanksPipelineFor(mlir::OpPassManager &manager, mlir::ModuleOp module);

@@ -18,6 +18,8 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
     Option<"mode", "mode", "std::string", "\"auto\"", "auto, data-parallel or semi-auto">,
     Option<"hints", "hints", "std::string", "", "Hints file (JSON)">,
+    Option<"stage", "stage", "bool", "false",
+           "The module is a stage of a pipeline: hints that name nothing are for others">,
     Option<"plan", "plan", "std::string", "", "Take all strategies from this plan.json">,
     Option<"explain", "explain", "std::string", "", "Node name or glob to explain in remarks">,
     Option<"cluster", "cluster", "std::string", "", "Cluster file for the search (JSON)">,

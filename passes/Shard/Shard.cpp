@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Served.h"
 
@@ -155,6 +156,9 @@ private:
       if (!read)
         return module.emitError(read.error().message);
       parsed = std::move(*read);
+      if (!stage && !parsed.stages.empty())
+        return module.emitError(hints +
+                                ": stages are made by partita compile of a model");
     }
     for (auto function : module.getOps<func::FuncOp>())
       if (!function.isExternal() && failed(shard(function, *devices, *shardMode, parsed)))
@@ -171,10 +175,11 @@ private:
       return applyPlan(function, **flow);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
+    const Hints own = stage ? hintsFor(graph, parsed) : parsed;
     bool searches =
         shardMode == ShardMode::Auto && parsed.empty() && devices.numRanks() > 1;
     auto decision = searches ? decideBySearch(function, **flow, cluster, memory)
-                             : decide(graph, shardMode, parsed);
+                             : decide(graph, shardMode, own);
     if (!decision)
       return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
                        decision.error().message);

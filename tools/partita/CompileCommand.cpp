@@ -96,6 +96,17 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
   command->add_option("model", options->model, "The ONNX file")->required();
   addModelOptions(*command, *options);
   command->add_option("-o,--output", options->output, "The bundle, a new folder");
+  command
+      ->add_option("--stages", options->stages,
+                   "Cut the model into this many stages of a pipeline (docs/stages.md); "
+                   "--mesh is each stage's, or one per stage: \"tp=2;tp=1\"")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--micro-batches", options->microBatches,
+                   "Slices of the batch that go through the stages one after the other")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
   command->add_option("--explain", options->explain,
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,

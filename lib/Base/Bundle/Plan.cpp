@@ -140,6 +140,8 @@ std::string Plan::json() const {
   out.member("constants", std::span(constants));
   out.member("mode", std::string_view(mode));
   out.member("notes", std::span(notes));
+  if (microBatches != 1)
+    out.member("micro_batches", microBatches);
   out.key("stages");
   out.beginArray();
   for (const PlanStage &stage : stages)
@@ -296,6 +298,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.constants = reader.texts(*root, "constants");
   plan.mode = reader.text(*root, "mode");
   plan.notes = reader.texts(*root, "notes");
+  if (root->has("micro_batches"))
+    plan.microBatches = reader.integer(*root, "micro_batches");
   for (const JsonValue &stage : reader.list(*root, "stages"))
     plan.stages.push_back(reader.stage(stage));
   if (auto certificate = root->at("certificate"))

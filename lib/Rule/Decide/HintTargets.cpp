@@ -29,7 +29,10 @@ static bool matches(const std::string &glob, const std::string &name) {
 namespace {
 class TargetFinder {
 public:
-  TargetFinder(const FlowGraph &graph, const Hints &hints) : graph(graph), hints(hints) {
+  /// `unknown` is filled instead of reporting globs that match nothing.
+  TargetFinder(const FlowGraph &graph, const Hints &hints,
+               UnknownHints *unknown = nullptr)
+      : graph(graph), hints(hints), unknown(unknown) {
     std::map<std::string, size_t> numbers;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (graph.ops[i].kind != FlowKind::Compute)
@@ -134,7 +137,12 @@ private:
                      hint.out.empty() ? nullptr : &hint.out[0]);
     if (!absorbed)
       return tl::unexpected(absorbed.error());
-    return *absorbed ? Expected<void>() : error("no node is named '" + hint.glob + "'");
+    if (*absorbed)
+      return {};
+    if (!unknown)
+      return error("no node is named '" + hint.glob + "'");
+    unknown->nodes.insert(hint.glob);
+    return {};
   }
 
   bool isAbsorbed(const std::string &glob) const {
@@ -287,8 +295,10 @@ private:
       auto found = findAbsorbed(hint.glob, hint.priority, nullptr, &hint.dims);
       if (!found)
         return tl::unexpected(found.error());
-      if (!*found)
+      if (!*found && !unknown)
         return error("no tensor is named '" + hint.glob + "'");
+      if (!*found)
+        unknown->tensors.insert(hint.glob);
     }
     for (int32_t value : values) {
       if (!hint.dims)
@@ -316,6 +326,7 @@ private:
 
   const FlowGraph &graph;
   const Hints &hints;
+  UnknownHints *unknown;
   std::vector<std::vector<int32_t>> nodes; ///< ops of one name, ascending
   std::vector<HintGroup> groups;
 };
@@ -324,4 +335,15 @@ private:
 Expected<std::vector<HintGroup>> partita::findTargets(const FlowGraph &graph,
                                                       const Hints &hints) {
   return TargetFinder(graph, hints).run();
+}
+
+UnknownHints partita::unknownHints(const FlowGraph &graph, const Hints &hints) {
+  UnknownHints unknown;
+  // One after the other: an error of one says nothing of the others.
+  auto look = [&](const Hints &one) { (void)TargetFinder(graph, one, &unknown).run(); };
+  for (const NodeHint &hint : hints.nodes)
+    look({{hint}, {}, {}, {}, hints.file});
+  for (const NamedTensorHint &hint : hints.tensors)
+    look({{}, {hint}, {}, {}, hints.file});
+  return unknown;
 }

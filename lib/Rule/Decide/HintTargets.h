@@ -5,6 +5,8 @@
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Sharding/Flow.h"
 
+#include <set>
+
 namespace partita {
 
 /// A tensor as one op has it: an operand, or a result.
@@ -45,6 +47,12 @@ struct HintGroup {
 /// is called by its own name, or by that of the node that computes it. An error names a
 /// glob that matches nothing, or a tensor of another rank.
 Expected<std::vector<HintGroup>> findTargets(const FlowGraph &graph, const Hints &hints);
+
+/// Globs that match nothing.
+struct UnknownHints {
+  std::set<std::string> nodes, tensors;
+};
+UnknownHints unknownHints(const FlowGraph &graph, const Hints &hints);
 
 } // namespace partita
 

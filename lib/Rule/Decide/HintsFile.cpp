@@ -142,7 +142,7 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
 Expected<Hints> Hints::parse(const JsonValue &json) {
   Hints hints;
   hints.file = json.where();
-  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs"}); !ok)
+  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "stages"}); !ok)
     return tl::unexpected(ok.error());
   if (json.has("nodes")) {
     auto members = json.at("nodes")->members();
@@ -179,6 +179,17 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
         return value.error("expected \"data-parallel\" or \"semi-auto\", got \"" + *text +
                            "\"");
       hints.subgraphs.push_back({glob, *mode});
+    }
+  }
+  if (json.has("stages")) {
+    auto members = json.at("stages")->members();
+    if (!members)
+      return tl::unexpected(members.error());
+    for (const auto &[glob, value] : *members) {
+      auto stage = value.asInteger(0, 1023);
+      if (!stage)
+        return tl::unexpected(stage.error());
+      hints.stages.push_back({glob, static_cast<int32_t>(*stage)});
     }
   }
   return hints;

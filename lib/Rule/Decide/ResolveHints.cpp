@@ -7,6 +7,7 @@
 #include "partita/Rule/Sharding/Price.h"
 
 #include <algorithm>
+#include <fnmatch.h>
 
 using namespace partita;
 
@@ -384,4 +385,20 @@ Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints 
       loops.push_back({loop.first, loop.second, pieces});
     graph.finalize(loops);
   }
+}
+
+Hints partita::hintsFor(const FlowGraph &graph, const Hints &hints) {
+  UnknownHints unknown = unknownHints(graph, hints);
+  Hints result = hints;
+  std::erase_if(result.nodes,
+                [&](const NodeHint &it) { return unknown.nodes.count(it.glob) != 0; });
+  std::erase_if(result.tensors, [&](const NamedTensorHint &it) {
+    return unknown.tensors.count(it.glob) != 0;
+  });
+  std::erase_if(result.subgraphs, [&](const SubgraphHint &it) {
+    return std::none_of(graph.ops.begin(), graph.ops.end(), [&](const FlowOp &op) {
+      return it.glob == op.name || ::fnmatch(it.glob.c_str(), op.name.c_str(), 0) == 0;
+    });
+  });
+  return result;
 }

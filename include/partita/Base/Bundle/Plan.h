@@ -92,6 +92,7 @@ struct Plan {
   std::string mode;
   std::vector<std::string> notes; ///< what the user was told
   std::vector<PlanStage> stages;
+  int64_t microBatches = 1; ///< slices of the batch that go through the stages
   std::optional<PlanCertificate> certificate; ///< of a plan that was searched
 
   std::string json() const;

@@ -47,11 +47,18 @@ struct SubgraphHint {
   ShardMode mode;
 };
 
+/// The nodes of a stage of a pipeline.
+struct StageHint {
+  std::string glob;
+  int32_t stage = 0;
+};
+
 struct Hints {
   std::vector<NodeHint> nodes;
   std::vector<NamedTensorHint> tensors;
   std::vector<SubgraphHint> subgraphs;
-  std::string file; ///< for messages
+  std::vector<StageHint> stages; ///< docs/stages.md
+  std::string file;              ///< for messages
 
   bool empty() const { return nodes.empty() && tensors.empty() && subgraphs.empty(); }
   static Expected<Hints> parse(const JsonValue &json);

@@ -22,6 +22,10 @@ namespace partita {
 /// one axis twice.
 Expected<std::vector<Seed>> resolveHints(FlowGraph &graph, const Hints &hints);
 
+/// The hints without those that name nothing of `graph`: for a stage of a pipeline, which
+/// has only some of the model's nodes.
+Hints hintsFor(const FlowGraph &graph, const Hints &hints);
+
 } // namespace partita
 
 #endif // PARTITA_RULE_DECIDE_RESOLVEHINTS_H

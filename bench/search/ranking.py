@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Predicted against measured on the ranks of this machine: of each model the plan that the
+search finds and others, each the best that keeps some nodes as a seeded draw says. Prints
+every plan's two times, the rank correlation, and how far the found plan is from the best
+that was measured.
+
+usage: ranking.py PARTITA [--ranks N] [--plans N] [--seed S] [MODEL…]
+
+A MODEL is NAME/SIZE of bench/models, SIZE tiny or small. Constants of the machine are
+measured first (partita calibrate). Requests of all plans of a model are interleaved, and
+each plan's time is that of its fastest: a machine that slows down for a while slows all.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "test", "E2E"))
+import run_hints  # noqa: E402  finds the tensors that hints can name
+
+DEFAULT = ["gpt3-350m/tiny", "gpt3-350m/small", "resnet18/tiny", "resnet18/small",
+           "moe-380m/tiny", "moe-380m/small"]
+
+
+def call(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stderr[-500:]}")
+    return done.stdout
+
+
+def candidates(partita, model, work):
+    """Outputs of nodes that can be split: (node, rank, dim)."""
+    call([partita, "compile", model, "--to", "L0", "--dump-dir", work])
+    with open(os.path.join(work, "00-imported.mlir")) as file:
+        ops = list(run_hints.ops_of(file.read()))
+    return [(t.node, t.rank, t.dim) for t in run_hints.tensors_of_nodes(ops)
+            if t.node and not t.isInput and t.index == 0]
+
+
+def draw(random_, outputs):
+    """Hints that split some nodes along a drawn dim, or keep them whole."""
+    nodes = {}
+    for node, rank, dim in random_.sample(outputs, min(len(outputs),
+                                                       random_.choice([1, 2, 4, 8]))):
+        dims = [[] for _ in range(rank)]
+        if random_.random() < 0.8:
+            dims[dim] = ["r"]
+        nodes[node] = {"out": [dims]}
+    return {"nodes": nodes}
+
+
+def make_plans(partita, model, outputs, arguments, work, host):
+    """[(predicted seconds, bundle)], the found plan first; distinct ones."""
+    random_ = random.Random(arguments.seed)
+    plans, seen = [], set()
+    for attempt in range(20 * arguments.plans):
+        if len(plans) == arguments.plans:
+            break
+        hints = []
+        if attempt:
+            path = os.path.join(work, "hints.json")
+            with open(path, "w") as file:
+                json.dump(draw(random_, outputs), file)
+            hints = ["--hints", path]
+        plan = os.path.join(work, "plan.json")
+        mesh = f"r={arguments.ranks}"
+        done = subprocess.run([partita, "plan", model, "--cluster", host, "--mesh", mesh,
+                               "-o", plan, *hints], capture_output=True, text=True)
+        if done.returncode:  # what these nodes cannot do together
+            continue
+        with open(plan) as file:
+            text = json.load(file)
+        seconds = text["certificate"]["step_seconds"]
+        key = json.dumps(text["stages"])
+        if key in seen:
+            continue
+        seen.add(key)
+        bundle = os.path.join(work, f"bundle-{len(plans)}")
+        call([partita, "compile", model, "--plan", plan, "--mesh", mesh, "-o", bundle])
+        plans.append((seconds, bundle))
+    return plans
+
+
+def measure(partita, plans, work, inputs):
+    best = [float("inf")] * len(plans)
+    for _ in range(4):
+        for k, (_, bundle) in enumerate(plans):
+            text = call([partita, "run", bundle, "--repeat", "12", *inputs])
+            times = [float(t) for t in re.findall(r"request \d+: ([0-9.]+) s", text)]
+            best[k] = min(best[k], *times[2:])
+    return best
+
+
+def ranks(values):
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    result = [0] * len(values)
+    for place, i in enumerate(order):
+        result[i] = place
+    return result
+
+
+def correlation(a, b):
+    """Spearman's."""
+    n = len(a)
+    ra, rb = ranks(a), ranks(b)
+    return 1 - 6 * sum((x - y) ** 2 for x, y in zip(ra, rb)) / (n * (n * n - 1))
+
+
+def make_inputs(partita, model, work):
+    """Files of the model's inputs: zeros are as good as other values for a clock."""
+    import numpy
+    import onnx
+    result = []
+    for value in onnx.load(model).graph.input:
+        kind = value.type.tensor_type
+        shape = [d.dim_value for d in kind.shape.dim]
+        path = os.path.join(work, f"input-{len(result) // 2}.npy")
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        numpy.save(path, numpy.zeros(shape, dtype))
+        result += ["--input", f"{value.name}={path}"]
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("partita")
+    parser.add_argument("models", nargs="*", default=DEFAULT)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--plans", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as top:
+        host = os.path.join(top, "host.json")
+        print(call([arguments.partita, "calibrate", "--ranks", str(arguments.ranks), "-q",
+                    "-o", host]))
+        print("| model | plans | found plan: predicted | measured | best measured | "
+              "found / best | rank correlation |\n|---|---|---|---|---|---|---|")
+        for name in arguments.models or DEFAULT:
+            kind, size = name.split("/")
+            work = os.path.join(top, kind + "-" + size)
+            os.makedirs(work)
+            model = os.path.join(work, "model.onnx")
+            subprocess.run([sys.executable,
+                            os.path.join(HERE, "..", "models", "generate.py"), kind,
+                            f"--{size}", "-o", model], check=True,
+                           stdout=subprocess.DEVNULL)
+            outputs = candidates(arguments.partita, model, work)
+            plans = make_plans(arguments.partita, model, outputs, arguments, work, host)
+            inputs = make_inputs(arguments.partita, model, work)
+            measured = measure(arguments.partita, plans, work, inputs)
+            predicted = [seconds for seconds, _ in plans]
+            for p, m in zip(predicted, measured):
+                print(f"    {name}: {p * 1e3:.3f} ms predicted, {m * 1e3:.3f} ms measured",
+                      file=sys.stderr)
+            print(f"| {name} | {len(plans)} | {predicted[0] * 1e3:.3f} ms | "
+                  f"{measured[0] * 1e3:.3f} ms | {min(measured) * 1e3:.3f} ms | "
+                  f"{measured[0] / min(measured):.2f} | "
+                  f"{correlation(predicted, measured):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+//===- Stages.h - A program cut into pipeline stages ------------*- C++ -*-===//
+//
+// A pipeline of K stages takes micro-batches one after the other; in its steady state the
+// slowest stage decides how often one comes out. A cut of a program, whose ops are in an
+// order in which they can run, is K − 1 places in that order. A stage's time is that of
+// its ops, and of what it receives and sends through the link between stages:
+//
+//     t(i, j) = Σ seconds of ops i … j−1 + (bytes that cross i + bytes that cross j) / β
+//
+// The cut has the least max t (the objective of Alpa's and nnScaler's outer search, for
+// given sizes of stages), and of those with equally slow stages the least bytes. It is
+// found by dynamic programming over the places where a cut is worth looking at: of each
+// run of places with little work between them the one that fewest bytes cross.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_STAGES_H
+#define PARTITA_SEARCH_STAGES_H
+
+#include "partita/Rule/Sharding/Flow.h"
+
+#include <map>
+#include <string>
+
+namespace partita::search {
+
+struct StageCost {
+  std::vector<double> seconds; ///< by op of the graph; of others than Compute unused
+  double bytesPerSecond = 1;   ///< β
+};
+
+/// The stage of every op, 0 … stages − 1, ascending along the program; −1 for ops that
+/// are not Compute. An error if there are fewer ops than stages.
+Expected<std::vector<int32_t>> cutIntoStages(const FlowGraph &graph,
+                                             const StageCost &cost, int32_t stages);
+
+/// The stages that are asked for by glob of node names: what is not named is in the
+/// latest stage of what it reads. An error names a glob that matches nothing, a node that
+/// two globs want in different stages, one that would come before what it reads, and a
+/// stage without ops. `where` names the file in messages.
+Expected<std::vector<int32_t>>
+stagesByGlob(const FlowGraph &graph,
+             const std::vector<std::pair<std::string, int32_t>> &globs,
+             const std::string &where);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_STAGES_H

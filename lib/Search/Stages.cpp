@@ -1,0 +1,212 @@
+//===- Stages.cpp - A program cut into pipeline stages --------------------===//
+#include "partita/Search/Stages.h"
+
+#include <algorithm>
+#include <fnmatch.h>
+#include <limits>
+#include <set>
+#include <tuple>
+
+using namespace partita;
+using namespace partita::search;
+
+/// Places that are looked at per stage, and in all.
+static constexpr size_t placesPerStage = 64, mostPlaces = 1024;
+
+namespace {
+/// A place between two ops: work before it, bytes that cross it.
+struct Cut {
+  size_t op = 0; ///< the first op behind it, among those that compute
+  double before = 0;
+  double bytes = 0;
+};
+} // namespace
+
+/// Every place, the program's two ends among them. A value crosses from behind its
+/// producer to its last user; sources and arguments are wherever they are read.
+static std::vector<Cut> allCuts(const FlowGraph &graph, const StageCost &cost,
+                                const std::vector<int32_t> &ops) {
+  std::vector<size_t> place(graph.ops.size(), 0);
+  for (size_t i = 0; i < ops.size(); ++i)
+    place[static_cast<size_t>(ops[i])] = i;
+  std::vector<double> change(ops.size() + 1, 0);
+  for (const FlowValue &value : graph.values) {
+    if (value.producer < 0 ||
+        graph.ops[static_cast<size_t>(value.producer)].kind != FlowKind::Compute)
+      continue;
+    size_t made = place[static_cast<size_t>(value.producer)], last = made;
+    for (const FlowUse &use : value.uses)
+      if (graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute)
+        last = std::max(last, place[static_cast<size_t>(use.op)]);
+    auto bytes = static_cast<double>(elementCount(value.shape) * value.elementBytes);
+    change[made + 1] += bytes;
+    change[last + 1 <= ops.size() ? last + 1 : ops.size()] -= bytes;
+  }
+  std::vector<Cut> cuts(ops.size() + 1);
+  double before = 0, bytes = 0;
+  for (size_t i = 0; i <= ops.size(); ++i) {
+    bytes += change[i];
+    cuts[i] = {i, before, i == 0 || i == ops.size() ? 0 : bytes};
+    if (i < ops.size())
+      before += cost.seconds[static_cast<size_t>(ops[i])];
+  }
+  return cuts;
+}
+
+/// Without the places inside a node that became several ops: hints speak of whole nodes.
+static std::vector<Cut> betweenNodes(const FlowGraph &graph,
+                                     const std::vector<int32_t> &ops,
+                                     std::vector<Cut> cuts) {
+  auto nameOf = [&](size_t i) -> const std::string & {
+    return graph.ops[static_cast<size_t>(ops[i])].name;
+  };
+  std::erase_if(cuts, [&](const Cut &cut) {
+    return cut.op > 0 && cut.op < ops.size() && nameOf(cut.op - 1) == nameOf(cut.op);
+  });
+  return cuts;
+}
+
+/// The ends, and of each run of equal work in between the place that fewest bytes cross.
+static std::vector<Cut> worthLookingAt(const std::vector<Cut> &all, int32_t stages) {
+  size_t most = std::min(mostPlaces, placesPerStage * static_cast<size_t>(stages));
+  if (all.size() <= most)
+    return all;
+  double run = all.back().before / static_cast<double>(most);
+  std::vector<Cut> cuts{all.front()};
+  for (size_t i = 1; i + 1 < all.size();) {
+    size_t best = i, end = i;
+    for (; end + 1 < all.size() && all[end].before <= all[i].before + run; ++end)
+      if (all[end].bytes < all[best].bytes)
+        best = end;
+    cuts.push_back(all[best]);
+    i = end;
+  }
+  cuts.push_back(all.back());
+  return cuts;
+}
+
+Expected<std::vector<int32_t>>
+search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t stages) {
+  std::vector<int32_t> ops;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].kind == FlowKind::Compute)
+      ops.push_back(static_cast<int32_t>(i));
+  if (ops.size() < static_cast<size_t>(stages))
+    return makeError("the program has " + std::to_string(ops.size()) + " ops, too few " +
+                     "for " + std::to_string(stages) + " stages");
+  std::vector<Cut> all = allCuts(graph, cost, ops);
+  std::vector<Cut> cuts = worthLookingAt(betweenNodes(graph, ops, all), stages);
+  if (cuts.size() <= static_cast<size_t>(stages))
+    cuts = all;
+  auto seconds = [&](size_t i, size_t j) {
+    return cuts[j].before - cuts[i].before +
+           (cuts[i].bytes + cuts[j].bytes) / cost.bytesPerSecond;
+  };
+  // best[k][j]: the first k stages end at cut j: the slowest of them, the bytes, and
+  // where the last of them begins.
+  using Best = std::tuple<double, double, size_t>;
+  constexpr double never = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<Best>> best(static_cast<size_t>(stages) + 1,
+                                      std::vector<Best>(cuts.size(), {never, never, 0}));
+  best[0][0] = {0, 0, 0};
+  for (size_t k = 1; k <= static_cast<size_t>(stages); ++k)
+    for (size_t j = k; j < cuts.size(); ++j)
+      for (size_t i = k - 1; i < j; ++i) {
+        auto [slowest, bytes, from] = best[k - 1][i];
+        if (slowest == never)
+          continue;
+        Best now{std::max(slowest, seconds(i, j)), bytes + cuts[j].bytes, i};
+        best[k][j] = std::min(best[k][j], now);
+      }
+  std::vector<int32_t> result(graph.ops.size(), -1);
+  size_t end = cuts.size() - 1;
+  for (auto k = static_cast<size_t>(stages); k > 0; --k) {
+    size_t begin = std::get<2>(best[k][end]);
+    for (size_t i = cuts[begin].op; i < cuts[end].op; ++i)
+      result[static_cast<size_t>(ops[i])] = static_cast<int32_t>(k) - 1;
+    end = begin;
+  }
+  return result;
+}
+
+namespace {
+/// Which stage globs want each op in.
+class GlobStages {
+public:
+  GlobStages(const FlowGraph &graph, const std::string &where)
+      : graph(graph), where(where), wanted(graph.ops.size(), -1),
+        by(graph.ops.size(), nullptr) {}
+
+  Expected<void> add(const std::string &glob, int32_t stage) {
+    bool found = false;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Compute ||
+          (glob != op.name && ::fnmatch(glob.c_str(), op.name.c_str(), 0) != 0))
+        continue;
+      found = true;
+      if (wanted[i] >= 0 && wanted[i] != stage)
+        return makeError(where + ": node '" + op.name + "' is to be in stage " +
+                         std::to_string(wanted[i]) + " by '" + *by[i] +
+                         "' and in stage " + std::to_string(stage) + " by '" + glob +
+                         "'");
+      wanted[i] = stage;
+      by[i] = &glob;
+    }
+    if (!found)
+      return makeError(where + ": no node is named '" + glob + "'");
+    return {};
+  }
+
+  Expected<std::vector<int32_t>> assign() const {
+    std::vector<int32_t> result(graph.ops.size(), -1);
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Compute)
+        continue;
+      int32_t latest = 0;
+      const FlowOp *from = nullptr;
+      for (int32_t operand : op.operands) {
+        int32_t producer = graph.values[static_cast<size_t>(operand)].producer;
+        if (producer >= 0 && result[static_cast<size_t>(producer)] > latest) {
+          latest = result[static_cast<size_t>(producer)];
+          from = &graph.ops[static_cast<size_t>(producer)];
+        }
+      }
+      if (wanted[i] >= 0 && wanted[i] < latest)
+        return makeError(where + ": node '" + op.name + "' is to be in stage " +
+                         std::to_string(wanted[i]) + " and reads '" + from->name +
+                         "', which is in stage " + std::to_string(latest));
+      result[i] = std::max(wanted[i], latest);
+    }
+    return result;
+  }
+
+private:
+  const FlowGraph &graph;
+  const std::string &where;
+  std::vector<int32_t> wanted;
+  std::vector<const std::string *> by; ///< the glob that wants it
+};
+} // namespace
+
+Expected<std::vector<int32_t>>
+search::stagesByGlob(const FlowGraph &graph,
+                     const std::vector<std::pair<std::string, int32_t>> &globs,
+                     const std::string &where) {
+  GlobStages stages(graph, where);
+  int32_t count = 1;
+  for (const auto &[glob, stage] : globs) {
+    if (auto ok = stages.add(glob, stage); !ok)
+      return tl::unexpected(ok.error());
+    count = std::max(count, stage + 1);
+  }
+  auto result = stages.assign();
+  if (!result)
+    return result;
+  std::set<int32_t> used(result->begin(), result->end());
+  for (int32_t stage = 0; stage < count; ++stage)
+    if (!used.count(stage))
+      return makeError(where + ": stage " + std::to_string(stage) + " has no node");
+  return result;
+}

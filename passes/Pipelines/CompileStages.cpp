@@ -1,0 +1,350 @@
+//===- CompileStages.cpp - From a model file to a pipeline ----------------===//
+#include "passes/Pipelines/CompileStages.h"
+
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Task/Task.h"
+#include "partita/Base/Units.h"
+#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ResolveHints.h"
+#include "partita/Search/Stages.h"
+#include "partita/Search/Timing.h"
+#include "partita/Topology/HostFile.h"
+#include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/Pipelines.h"
+#include "passes/Stage/Stages.h"
+
+#include <algorithm>
+#include <chrono>
+
+using namespace mlir;
+using namespace partita;
+
+static Expected<Hints> readHints(const std::string &path) {
+  if (path.empty())
+    return Hints();
+  auto json = readJsonFile(path);
+  return json ? Hints::parse(*json) : tl::unexpected(json.error());
+}
+
+Expected<bool> partita::wantsStages(const CompileOptions &options) {
+  if (options.from > Level::L0)
+    return false;
+  if (options.stages > 1 || options.microBatches > 1 ||
+      options.mesh.find(';') != std::string::npos)
+    return true;
+  auto hints = readHints(options.hints);
+  if (!hints)
+    return tl::unexpected(hints.error());
+  return !hints->stages.empty();
+}
+
+namespace {
+/// Inputs and outputs of the whole model, and which of them have the batch.
+struct Interface {
+  using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+  Shapes inputs, outputs;
+};
+
+class StageCompiler {
+public:
+  StageCompiler(const CompileOptions &options, Progress progress)
+      : options(options), now(options), progress(progress), compiler(now, progress) {}
+
+  Expected<CompileReport> run() {
+    auto begin = std::chrono::steady_clock::now();
+    auto ok = check()
+                  .and_then([&] { return slice(); })
+                  .and_then([&] { return import(); })
+                  .and_then([&] { return findSliced(); })
+                  .and_then([&] { return cut(); })
+                  .and_then([&] { return planStages(); });
+    if (ok && options.to >= Level::L4)
+      ok = assemble();
+    if (ok && options.to >= Level::L5)
+      ok = timed("code", &Compiler::emit);
+    if (!ok)
+      return tl::unexpected(ok.error());
+    compiler.report.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return std::move(compiler.report);
+  }
+
+private:
+  /// What a pipeline cannot do yet is said before the work.
+  Expected<void> check() {
+    for (auto [given, name] : {std::pair(&options.cluster, "--cluster"),
+                               {&options.memory, "--memory"},
+                               {&options.plan, "--plan"}})
+      if (!given->empty())
+        return makeError(std::string(name) + " and stages of a pipeline do not go "
+                                             "together yet");
+    auto read = readHints(options.hints);
+    if (!read)
+      return tl::unexpected(read.error());
+    hints = std::move(*read);
+    for (std::string_view rest = options.mesh;;) {
+      size_t end = rest.find(';');
+      auto mesh = Mesh::parse(rest.substr(0, end));
+      if (!mesh)
+        return tl::unexpected(mesh.error());
+      meshes.push_back(std::move(*mesh));
+      if (end == std::string_view::npos)
+        break;
+      rest = rest.substr(end + 1);
+    }
+    return {};
+  }
+
+  Expected<void> timed(const char *name, Expected<void> (Compiler::*step)()) {
+    auto begin = std::chrono::steady_clock::now();
+    auto ok = (compiler.*step)();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    auto &stages = compiler.report.stages;
+    auto known = std::ranges::find_if(stages, [&](auto &it) { return it.first == name; });
+    if (known == stages.end())
+      stages.emplace_back(name, took.count());
+    else
+      known->second += took.count();
+    return ok;
+  }
+
+  Interface interfaceOf(func::FuncOp function) const {
+    Interface out;
+    auto add = [](Interface::Shapes &list, Attribute name, Type type) {
+      list.emplace_back(cast<StringAttr>(name).str(),
+                        cast<RankedTensorType>(type).getShape().vec());
+    };
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      add(out.inputs, function.getArgAttr(i, "graph.name"),
+          function.getArgumentTypes()[i]);
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      add(out.outputs, function.getResultAttr(i, "graph.name"),
+          function.getResultTypes()[i]);
+    return out;
+  }
+
+  /// Imports the model as it was asked for, and asks for a slice of the batch instead:
+  /// the first dim of the first input that has one, and that of all inputs of that size.
+  Expected<void> slice() {
+    if (options.microBatches == 1)
+      return {};
+    Compiler whole(options, [](const std::string &) {});
+    if (auto ok = whole.import(); !ok)
+      return ok;
+    full = interfaceOf(whole.module->lookupSymbol<func::FuncOp>("main"));
+    auto first = std::ranges::find_if(full.inputs,
+                                      [](const auto &it) { return !it.second.empty(); });
+    if (first == full.inputs.end())
+      return makeError("--micro-batches: the model has no input with a batch");
+    int64_t batch = first->second[0];
+    if (batch % options.microBatches != 0)
+      return makeError("--micro-batches: the batch of " + std::to_string(batch) +
+                       " (dim 0 of '" + first->first + "') does not divide by " +
+                       std::to_string(options.microBatches));
+    now.shapes.clear();
+    for (const auto &[name, shape] : full.inputs) {
+      std::vector<int64_t> sizes = shape;
+      if (!sizes.empty() && sizes[0] == batch)
+        sizes[0] /= options.microBatches;
+      std::string text = name + "=";
+      for (size_t d = 0; d < sizes.size(); ++d)
+        text += (d ? "," : "") + std::to_string(sizes[d]);
+      if (!sizes.empty())
+        now.shapes.push_back(std::move(text));
+    }
+    return {};
+  }
+
+  Expected<void> import() {
+    auto ok = timed("import", &Compiler::import);
+    if (!ok && options.microBatches > 1)
+      return makeError("--micro-batches " + std::to_string(options.microBatches) +
+                       ": the model cannot be read with a slice of the batch: " +
+                       ok.error().message);
+    return ok;
+  }
+
+  /// What has a slot per micro-batch. Whatever comes out must have one.
+  Expected<void> findSliced() {
+    Interface part = interfaceOf(compiler.module->lookupSymbol<func::FuncOp>("main"));
+    for (const auto &[name, shape] : part.outputs)
+      outputs.insert(name);
+    if (options.microBatches == 1)
+      return {};
+    for (size_t i = 0; i < part.inputs.size(); ++i)
+      if (part.inputs[i].second != full.inputs[i].second)
+        sliced.insert(part.inputs[i].first);
+    for (size_t i = 0; i < part.outputs.size(); ++i) {
+      std::vector<int64_t> shape = part.outputs[i].second;
+      if (!shape.empty())
+        shape[0] *= options.microBatches;
+      if (shape != full.outputs[i].second)
+        return makeError("--micro-batches: output '" + part.outputs[i].first +
+                         "' does not have the batch as its first dim");
+      sliced.insert(part.outputs[i].first);
+    }
+    return {};
+  }
+
+  /// Seconds of every op on one device of this host.
+  static Expected<search::StageCost> costOf(const FlowGraph &graph) {
+    auto host = hostDevice();
+    if (!host)
+      return tl::unexpected(host.error());
+    Topology topology = topologyOfMesh(graph.mesh, host->device, host->level, host->host);
+    auto placement = Placement::create(graph.mesh, topology);
+    if (!placement)
+      return tl::unexpected(placement.error());
+    search::Timing timing(graph, *placement);
+    search::StageCost cost;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      cost.seconds.push_back(
+          1e-12 * static_cast<double>(timing.op(
+                      static_cast<int32_t>(i), Strategy::replicated(graph.ops[i].rule))));
+    cost.bytesPerSecond = host->level.effective();
+    return cost;
+  }
+
+  /// Which stage every op is in, and a module for each.
+  Expected<void> cut() {
+    auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto flow = dist::buildFlow(function, *Mesh::parse(""));
+    if (failed(flow))
+      return makeError("the program has an op without a rule");
+    FlowGraph &graph = (*flow)->graph;
+    graph.finalize();
+    // A name of a hint must be somewhere in the whole.
+    auto known = hintsFor(graph, hints);
+    if (known.nodes.size() + known.tensors.size() + known.subgraphs.size() !=
+        hints.nodes.size() + hints.tensors.size() + hints.subgraphs.size())
+      return resolveHints(graph, hints).map([](const auto &) {});
+    auto cost = costOf(graph);
+    if (!cost)
+      return tl::unexpected(cost.error());
+    std::vector<std::pair<std::string, int32_t>> globs;
+    for (const StageHint &hint : hints.stages)
+      globs.emplace_back(hint.glob, hint.stage);
+    int32_t wanted =
+        std::max<int32_t>(options.stages, static_cast<int32_t>(meshes.size()));
+    auto stages = globs.empty() ? search::cutIntoStages(graph, *cost, wanted)
+                                : search::stagesByGlob(graph, globs, hints.file);
+    if (!stages)
+      return tl::unexpected(stages.error());
+    auto count = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
+    if (meshes.size() != 1 && meshes.size() != count)
+      return makeError("--mesh has " + std::to_string(meshes.size()) +
+                       " meshes, there are " + std::to_string(count) + " stages");
+    if (options.stages > 1 && static_cast<size_t>(options.stages) != count)
+      return makeError("--stages is " + std::to_string(options.stages) +
+                       ", the hints make " + std::to_string(count));
+    meshes.resize(count, meshes[0]);
+    note(graph, *cost, *stages, count);
+    std::vector<int32_t> byOp;
+    for (size_t i = 0; i < (*flow)->operations.size(); ++i)
+      if ((*flow)->operations[i])
+        byOp.push_back((*stages)[i]);
+    program = splitStages(function, byOp);
+    return {};
+  }
+
+  /// Says of each stage what it begins with, its work, and what it passes on.
+  void note(const FlowGraph &graph, const search::StageCost &cost,
+            const std::vector<int32_t> &stages, size_t count) {
+    double all = 0;
+    std::vector<double> seconds(count, 0);
+    std::vector<int64_t> ops(count, 0), sent(count, 0);
+    std::vector<std::string> first(count), last(count);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      if (stages[i] < 0)
+        continue;
+      auto s = static_cast<size_t>(stages[i]);
+      all += cost.seconds[i];
+      seconds[s] += cost.seconds[i];
+      if (ops[s]++ == 0)
+        first[s] = graph.ops[i].name;
+      last[s] = graph.ops[i].name;
+      for (int32_t value : graph.ops[i].results) {
+        const FlowValue &it = graph.values[static_cast<size_t>(value)];
+        std::set<int32_t> to;
+        for (const FlowUse &use : it.uses)
+          if (stages[static_cast<size_t>(use.op)] > stages[i])
+            to.insert(stages[static_cast<size_t>(use.op)]);
+        sent[s] +=
+            static_cast<int64_t>(to.size()) * elementCount(it.shape) * it.elementBytes;
+      }
+    }
+    for (size_t s = 0; s < count; ++s)
+      notes.push_back(
+          "stage " + std::to_string(s) + ": " + std::to_string(ops[s]) + " ops from '" +
+          first[s] + "' to '" + last[s] + "', " +
+          std::to_string(
+              static_cast<int>(100 * seconds[s] / std::max(all, 1e-30) + 0.5)) +
+          "% of the work" +
+          (sent[s] ? ", sends " + bytesText(sent[s]) + " per micro-batch" : "") +
+          (meshes[s].axes().empty() ? "" : ", on " + meshes[s].str()));
+  }
+
+  /// Strategies and one rank's program of every stage.
+  Expected<void> planStages() {
+    std::vector<PlanStage> plans;
+    std::vector<std::string> stageNotes;
+    for (size_t s = 0; s < program.stages.size(); ++s) {
+      std::string prefix = "stage " + std::to_string(s) + ": ";
+      now.mesh = meshes[s].str();
+      now.isStage = true;
+      if (!options.dumpDir.empty())
+        now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
+      compiler.module = std::move(program.stages[s]);
+      compiler.report.notes.clear();
+      compiler.report.collectives.clear();
+      auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
+                                        : Expected<void>();
+      if (ok && options.to >= Level::L3)
+        ok = timed("partition", &Compiler::partition);
+      if (ok && options.to >= Level::L2)
+        ok = compiler.dumpPlan();
+      if (!ok)
+        return makeError(prefix + ok.error().message);
+      for (const std::string &text : compiler.report.notes)
+        stageNotes.push_back(prefix + text);
+      collectives.insert(collectives.end(), compiler.report.collectives.begin(),
+                         compiler.report.collectives.end());
+      if (options.to >= Level::L2)
+        plans.push_back(std::move(compiler.plan.stages[0]));
+      program.stages[s] = std::move(compiler.module);
+    }
+    compiler.plan.stages = std::move(plans);
+    compiler.plan.certificate.reset();
+    notes.insert(notes.end(), stageNotes.begin(), stageNotes.end());
+    compiler.report.notes = compiler.plan.notes = notes;
+    compiler.report.collectives = std::move(collectives);
+    compiler.plan.shapes = options.shapes;
+    compiler.plan.microBatches = options.microBatches;
+    now.dumpDir = options.dumpDir;
+    return {};
+  }
+
+  Expected<void> assemble() {
+    compiler.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
+    compiler.module = assembleStages(program, options.microBatches, sliced, outputs);
+    return compiler.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
+  }
+
+  const CompileOptions &options;
+  CompileOptions now; ///< of the stage at hand
+  Progress progress;
+  Compiler compiler;
+  Hints hints;
+  std::vector<Mesh> meshes; ///< by stage
+  Interface full;           ///< with the whole batch
+  std::set<std::string> sliced, outputs;
+  SplitProgram program;
+  std::vector<std::string> notes;
+  std::vector<PlanCollective> collectives;
+};
+} // namespace
+
+Expected<CompileReport> partita::compileStages(const CompileOptions &options,
+                                               const Progress &progress) {
+  return StageCompiler(options, progress).run();
+}

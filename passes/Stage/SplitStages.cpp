@@ -1,0 +1,159 @@
+//===- SplitStages.cpp - A module per stage -------------------------------===//
+#include "passes/Stage/Stages.h"
+
+#include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace partita;
+
+namespace {
+class Splitter {
+public:
+  Splitter(func::FuncOp function, const std::vector<int32_t> &stageOf)
+      : function(function) {
+    size_t i = 0;
+    for (Operation &op : function.front().without_terminator()) {
+      stages[&op] = stageOf[i++];
+      count = std::max(count, stages[&op] + 1);
+    }
+  }
+
+  SplitProgram run() {
+    findCrossings();
+    for (int32_t s = 0; s < count; ++s)
+      program.stages.push_back(build(s));
+    return std::move(program);
+  }
+
+private:
+  /// −1: a source, which is wherever it is read.
+  int32_t stageOf(Value value) const {
+    Operation *producer = value.getDefiningOp();
+    return producer ? stages.lookup(producer) : -1;
+  }
+
+  void findCrossings() {
+    std::set<std::string> names;
+    for (BlockArgument argument : function.getArguments())
+      if (auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
+                                                            "graph.name"))
+        names.insert(name.str());
+    for (Operation &op : function.front().without_terminator()) {
+      if (stages[&op] < 0)
+        continue;
+      for (OpResult result : op.getResults()) {
+        std::set<int32_t> to;
+        for (Operation *user : result.getUsers())
+          if (auto it = stages.find(user);
+              it != stages.end() && it->second != stages[&op])
+            to.insert(it->second);
+        if (to.empty())
+          continue;
+        SmallVector<StringRef> own = valueNames(&op);
+        std::string base =
+            outputName(result).value_or(own.empty() ? dist::nodeName(&op) : own[0].str());
+        std::string name = base;
+        for (int k = 2; !names.insert(name).second; ++k)
+          name = base + "_" + std::to_string(k);
+        crossing[result] = program.crossings.size();
+        program.crossings.push_back({name, stages[&op], {to.begin(), to.end()}});
+      }
+    }
+  }
+
+  /// The name of the first output that the value is, if it is one.
+  std::optional<std::string> outputName(Value value) {
+    for (OpOperand &operand : function.front().getTerminator()->getOpOperands())
+      if (operand.get() == value)
+        if (auto name = function.getResultAttrOfType<StringAttr>(
+                operand.getOperandNumber(), "graph.name"))
+          return name.str();
+    return std::nullopt;
+  }
+
+  /// The stage in which an output of the program is: a source is one of the first.
+  int32_t outputStage(Value value) const { return std::max(0, stageOf(value)); }
+
+  OwningOpRef<ModuleOp> build(int32_t stage) {
+    OpBuilder builder(function.getContext());
+    Location loc = function.getLoc();
+    auto module = ModuleOp::create(loc);
+    for (NamedAttribute attr : function->getParentOp()->getDiscardableAttrs())
+      module->setDiscardableAttr(attr.getName(), attr.getValue());
+    builder.setInsertionPointToEnd(module.getBody());
+    auto main =
+        func::FuncOp::create(builder, loc, "main", builder.getFunctionType({}, {}));
+    Block *block = main.addEntryBlock();
+    builder.setInsertionPointToEnd(block);
+    IRMapping mapping;
+    SmallVector<DictionaryAttr> argumentAttrs;
+    auto addArgument = [&](Value value, DictionaryAttr attrs) {
+      mapping.map(value, block->addArgument(value.getType(), value.getLoc()));
+      argumentAttrs.push_back(attrs);
+    };
+    auto named = [&](const std::string &name) {
+      return builder.getDictionaryAttr(
+          builder.getNamedAttr("graph.name", builder.getStringAttr(name)));
+    };
+    auto provide = [&](Value value) {
+      if (mapping.contains(value))
+        return;
+      if (auto argument = dyn_cast<BlockArgument>(value)) {
+        DictionaryAttr attrs = function.getArgAttrDict(argument.getArgNumber());
+        addArgument(value, attrs ? attrs : builder.getDictionaryAttr({}));
+      } else if (stageOf(value) < 0) {
+        builder.clone(*value.getDefiningOp(), mapping);
+      } else {
+        addArgument(value, named(program.crossings[crossing.lookup(value)].name));
+      }
+    };
+    for (Operation &op : function.front().without_terminator()) {
+      if (stages[&op] != stage)
+        continue;
+      for (Value operand : op.getOperands())
+        provide(operand);
+      builder.clone(op, mapping);
+    }
+    SmallVector<Value> results;
+    SmallVector<DictionaryAttr> resultAttrs;
+    llvm::SmallDenseSet<Value> given;
+    for (OpOperand &operand : function.front().getTerminator()->getOpOperands()) {
+      if (outputStage(operand.get()) != stage)
+        continue;
+      provide(operand.get());
+      results.push_back(mapping.lookup(operand.get()));
+      DictionaryAttr attrs = function.getResultAttrDict(operand.getOperandNumber());
+      resultAttrs.push_back(attrs ? attrs : builder.getDictionaryAttr({}));
+      given.insert(operand.get());
+    }
+    for (const auto &[value, number] : crossing)
+      if (stageOf(value) == stage && !given.contains(value)) {
+        results.push_back(mapping.lookup(value));
+        resultAttrs.push_back(named(program.crossings[number].name));
+      }
+    func::ReturnOp::create(builder, loc, results);
+    main.setFunctionType(builder.getFunctionType(block->getArgumentTypes(),
+                                                 ValueRange(results).getTypes()));
+    main.setAllArgAttrs(argumentAttrs);
+    main.setAllResultAttrs(resultAttrs);
+    return module;
+  }
+
+  func::FuncOp function;
+  llvm::DenseMap<Operation *, int32_t> stages;
+  int32_t count = 1;
+  llvm::MapVector<Value, size_t> crossing; ///< into program.crossings
+  SplitProgram program;
+};
+} // namespace
+
+SplitProgram partita::splitStages(func::FuncOp function,
+                                  const std::vector<int32_t> &stageOf) {
+  return Splitter(function, stageOf).run();
+}

@@ -1,0 +1,54 @@
+//===- Stages.h - A function as the programs of a pipeline ------*- C++ -*-===//
+//
+// A function of level L0 whose ops have stages becomes a module per stage, each with its
+// own @main, to be planned and partitioned on a mesh of its own; afterwards one module of
+// level L4 that runs them as a pipeline (docs/stages.md).
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_STAGE_STAGES_H
+#define PARTITA_PASSES_STAGE_STAGES_H
+
+#include "partita/Base/Error.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// A value that one stage computes and others read. It is a result of the one's @main and
+/// an argument of the others', by this name.
+struct StageCrossing {
+  std::string name;
+  int32_t from = 0;
+  std::vector<int32_t> to;
+};
+
+struct SplitProgram {
+  std::vector<mlir::OwningOpRef<mlir::ModuleOp>> stages;
+  std::vector<StageCrossing> crossings;
+};
+
+/// `stageOf` by op of the function's block, −1 for those without operands: weights and
+/// constants are in every stage that reads them, arguments too. What an op reads is in
+/// its stage or an earlier one.
+SplitProgram splitStages(mlir::func::FuncOp function,
+                         const std::vector<int32_t> &stageOf);
+
+/// What runs a pipeline of partitioned stages (level L3, each with its mesh on the
+/// module): one program per stage, the ranks in order of stages. Inputs and outputs in
+/// `sliced` have a slot per micro-batch, what crosses has two; `outputs` are the names of
+/// the model's. Schedules say in which order segments run; partita-complete-schedules
+/// adds the rest.
+mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
+                                                 int64_t microBatches,
+                                                 const std::set<std::string> &sliced,
+                                                 const std::set<std::string> &outputs);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_STAGE_STAGES_H
