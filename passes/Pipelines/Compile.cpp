@@ -107,6 +107,7 @@ Expected<void> Compiler::annotate() {
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
+  shard.hintsOutput = options.hintsOutput;
   shard.plan = options.plan;
   shard.explain = options.explain;
   shard.allToAll = options.allToAll;

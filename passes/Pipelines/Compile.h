@@ -25,8 +25,9 @@ struct CompileOptions {
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   std::string mesh;   ///< "dp=2,tp=2"; empty: one rank
   std::string mode = "auto";
-  std::string hints;   ///< path, empty: none
-  std::string cluster; ///< path of a cluster file, for mode auto; empty: this host
+  std::string hints;       ///< path, or a rule (megatron, …); empty: none
+  std::string hintsOutput; ///< receives the hints, those of a rule too; empty: none
+  std::string cluster;     ///< path of a cluster file, for mode auto; empty: this host
   std::string
       memory; ///< bytes that a device may use, e.g. "16GiB"; empty: see docs/search.md
   std::string plan; ///< path of a plan.json that replaces deciding; empty: none
