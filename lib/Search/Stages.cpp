@@ -1,8 +1,9 @@
 //===- Stages.cpp - A program cut into pipeline stages --------------------===//
 #include "partita/Search/Stages.h"
 
+#include "partita/Rule/Decide/ModuleNames.h"
+
 #include <algorithm>
-#include <fnmatch.h>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -141,8 +142,7 @@ public:
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
-      if (op.kind != FlowKind::Compute ||
-          (glob != op.name && ::fnmatch(glob.c_str(), op.name.c_str(), 0) != 0))
+      if (op.kind != FlowKind::Compute || !isNamed(graph, op, glob))
         continue;
       found = true;
       if (wanted[i] >= 0 && wanted[i] != stage)
@@ -154,7 +154,8 @@ public:
       by[i] = &glob;
     }
     if (!found)
-      return makeError(where + ": no node is named '" + glob + "'");
+      return makeError(where + ": no node and no module is named '" + glob + "'" +
+                       nearMisses(graph, glob));
     return {};
   }
 

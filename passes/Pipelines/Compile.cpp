@@ -109,6 +109,7 @@ Expected<void> Compiler::annotate() {
   shard.mode = options.mode;
   shard.hints = options.hints;
   shard.stage = options.isStage;
+  shard.hintsOutput = options.hintsOutput;
   shard.plan = options.plan;
   shard.explain = options.explain;
   shard.allToAll = options.allToAll;

@@ -29,7 +29,8 @@ struct CompileOptions {
   int stages = 1;       ///< of a pipeline (docs/stages.md), more by hints
   int microBatches = 1; ///< slices of the batch that go through the stages
   std::string mode = "auto";
-  std::string hints; ///< path, empty: none
+  std::string hints;       ///< path, or a rule (megatron, …); empty: none
+  std::string hintsOutput; ///< receives the hints, those of a rule too; empty: none
   /// The module is a stage: hints that name nothing of it are for others.
   bool isStage = false;
   std::string cluster; ///< path of a cluster file, for mode auto; empty: this host

@@ -5,6 +5,7 @@
 #include "dialects/Task/Task.h"
 #include "partita/Base/Units.h"
 #include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/Stages.h"
 #include "partita/Search/Timing.h"
@@ -20,7 +21,7 @@ using namespace mlir;
 using namespace partita;
 
 static Expected<Hints> readHints(const std::string &path) {
-  if (path.empty())
+  if (path.empty() || isReadyRule(path)) // a rule finds the blocks of each stage
     return Hints();
   auto json = readJsonFile(path);
   return json ? Hints::parse(*json) : tl::unexpected(json.error());
@@ -74,6 +75,7 @@ private:
   Expected<void> check() {
     for (auto [given, name] : {std::pair(&options.cluster, "--cluster"),
                                {&options.memory, "--memory"},
+                               {&options.hintsOutput, "--write-hints"},
                                {&options.plan, "--plan"}})
       if (!given->empty())
         return makeError(std::string(name) + " and stages of a pipeline do not go "
@@ -158,9 +160,9 @@ private:
   Expected<void> import() {
     auto ok = timed("import", &Compiler::import);
     if (!ok && options.microBatches > 1)
-      return makeError("--micro-batches " + std::to_string(options.microBatches) +
-                       ": the model cannot be read with a slice of the batch: " +
-                       ok.error().message);
+      return makeError(
+          "--micro-batches " + std::to_string(options.microBatches) +
+          ": the model cannot be read with a slice of the batch: " + ok.error().message);
     return ok;
   }
 
@@ -215,8 +217,10 @@ private:
     graph.finalize();
     // A name of a hint must be somewhere in the whole.
     auto known = hintsFor(graph, hints);
-    if (known.nodes.size() + known.tensors.size() + known.subgraphs.size() !=
-        hints.nodes.size() + hints.tensors.size() + hints.subgraphs.size())
+    auto count = [](const Hints &it) {
+      return it.nodes.size() + it.tensors.size() + it.subgraphs.size() + it.kept.size();
+    };
+    if (count(known) != count(hints))
       return resolveHints(graph, hints).map([](const auto &) {});
     auto cost = costOf(graph);
     if (!cost)
@@ -230,15 +234,15 @@ private:
                                 : search::stagesByGlob(graph, globs, hints.file);
     if (!stages)
       return tl::unexpected(stages.error());
-    auto count = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
-    if (meshes.size() != 1 && meshes.size() != count)
+    auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
+    if (meshes.size() != 1 && meshes.size() != made)
       return makeError("--mesh has " + std::to_string(meshes.size()) +
-                       " meshes, there are " + std::to_string(count) + " stages");
-    if (options.stages > 1 && static_cast<size_t>(options.stages) != count)
+                       " meshes, there are " + std::to_string(made) + " stages");
+    if (options.stages > 1 && static_cast<size_t>(options.stages) != made)
       return makeError("--stages is " + std::to_string(options.stages) +
-                       ", the hints make " + std::to_string(count));
-    meshes.resize(count, meshes[0]);
-    note(graph, *cost, *stages, count);
+                       ", the hints make " + std::to_string(made));
+    meshes.resize(made, meshes[0]);
+    note(graph, *cost, *stages, made);
     std::vector<int32_t> byOp;
     for (size_t i = 0; i < (*flow)->operations.size(); ++i)
       if ((*flow)->operations[i])

@@ -66,8 +66,11 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
-  command.add_option("--hints", options.hints,
-                     "Hints file (docs/hints.md); with it, auto is semi-auto");
+  command.add_option(
+      "--hints", options.hints,
+      "Hints file (docs/hints.md), or a rule that finds the model's "
+      "blocks: megatron[:axis], megatron-sp[:axis], fsdp; with it, auto is "
+      "semi-auto");
   command.add_option(
       "--cluster", options.cluster,
       "Cluster file (docs/topology.md) for mode auto; default: this host's "
@@ -107,6 +110,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                    "Slices of the batch that go through the stages one after the other")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  command->add_option(
+      "--write-hints", options->hintsOutput,
+      "Write the hints, those that a rule has found as well, to this file");
   command->add_option("--explain", options->explain,
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,

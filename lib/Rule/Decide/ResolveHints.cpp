@@ -1,13 +1,14 @@
 //===- ResolveHints.cpp - Hints become seeds ------------------------------===//
 #include "partita/Rule/Decide/ResolveHints.h"
 
+#include "partita/Rule/Decide/ModuleNames.h"
+
 #include "HintLoops.h"
 #include "HintTargets.h"
 #include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/Price.h"
 
 #include <algorithm>
-#include <fnmatch.h>
 
 using namespace partita;
 
@@ -395,10 +396,11 @@ Hints partita::hintsFor(const FlowGraph &graph, const Hints &hints) {
   std::erase_if(result.tensors, [&](const NamedTensorHint &it) {
     return unknown.tensors.count(it.glob) != 0;
   });
-  std::erase_if(result.subgraphs, [&](const SubgraphHint &it) {
-    return std::none_of(graph.ops.begin(), graph.ops.end(), [&](const FlowOp &op) {
-      return it.glob == op.name || ::fnmatch(it.glob.c_str(), op.name.c_str(), 0) == 0;
-    });
-  });
+  auto namesNothing = [&](const auto &it) {
+    return std::none_of(graph.ops.begin(), graph.ops.end(),
+                        [&](const FlowOp &op) { return isNamed(graph, op, it.glob); });
+  };
+  std::erase_if(result.subgraphs, namesNothing);
+  std::erase_if(result.kept, namesNothing);
   return result;
 }
