@@ -196,11 +196,10 @@ public:
     for (unsigned i = 0; i < function.getNumResults(); ++i)
       writes.push_back(buffer(i, false));
     builder.clone(*function);
-    auto segment =
-        SegmentOp::create(builder, loc, builder.getStringAttr("request"),
-                          /*once=*/UnitAttr(), /*condition=*/FlatSymbolRefAttr(),
-                          FlatSymbolRefAttr::get(function.getSymNameAttr()),
-                          builder.getArrayAttr(reads), builder.getArrayAttr(writes));
+    auto segment = SegmentOp::create(
+        builder, loc, builder.getStringAttr("request"),
+        /*once=*/UnitAttr(), FlatSymbolRefAttr::get(function.getSymNameAttr()),
+        builder.getArrayAttr(reads), builder.getArrayAttr(writes));
     auto schedule = ScheduleOp::create(builder, loc, DenseI64ArrayAttr());
     builder.setInsertionPointToEnd(&schedule.getBody().emplaceBlock());
     RunOp::create(builder, loc, FlatSymbolRefAttr::get(segment.getSymNameAttr()),
@@ -226,9 +225,7 @@ private:
     StringAttr name = given ? given : builder.getStringAttr(symbol);
     BufferOp::create(builder, function.getLoc(), builder.getStringAttr(symbol),
                      builder.getI64IntegerAttr(1), isInput ? name : StringAttr(),
-                     isInput ? StringAttr() : name, /*state=*/StringAttr(),
-                     /*init=*/StringAttr(), /*space=*/RegionAttr(), layout,
-                     TypeAttr::get(type));
+                     isInput ? StringAttr() : name, layout, TypeAttr::get(type));
     return FlatSymbolRefAttr::get(builder.getContext(), symbol);
   }
 

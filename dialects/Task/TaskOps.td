@@ -52,6 +52,13 @@ def Task_BufferOp : Task_Op<"buffer", [Symbol, HasParent<"ProgramOp">]> {
                        "(`output` $output^)? (`state` $state^)? (`init` $init^)? "
                        "(`space` $space^)? `in` $layout attr-dict `:` $type";
   let hasVerifier = 1;
+  let builders = [OpBuilder<(ins "::mlir::StringAttr":$name, "::mlir::IntegerAttr":$slots,
+                                 "::mlir::StringAttr":$input, "::mlir::StringAttr":$output,
+                                 "::partita::dist::LayoutAttr":$layout,
+                                 "::mlir::TypeAttr":$type), [{
+    build($_builder, $_state, name, slots, input, output, /*state=*/{}, /*init=*/{},
+          /*space=*/{}, layout, type);
+  }]>];
   let extraClassDeclaration = [{
     ::mlir::RankedTensorType getTensorType() {
       return ::llvm::cast<::mlir::RankedTensorType>(getType());
@@ -79,6 +86,12 @@ def Task_SegmentOp
   let assemblyFormat =
       "$sym_name (`once` $once^)? (`if` $condition^)? `calls` $function "
       "`from` $reads `to` $writes attr-dict";
+  let builders = [OpBuilder<(ins "::mlir::StringAttr":$name, "::mlir::UnitAttr":$once,
+                                 "::mlir::FlatSymbolRefAttr":$function,
+                                 "::mlir::ArrayAttr":$reads,
+                                 "::mlir::ArrayAttr":$writes), [{
+    build($_builder, $_state, name, once, /*condition=*/{}, function, reads, writes);
+  }]>];
   let extraClassDeclaration = [{
     ::mlir::func::FuncOp callee();
   }];
