@@ -28,10 +28,15 @@ std::vector<int64_t> namesToNumbers(ArrayAttr names, const Numbers &numbers) {
   return out;
 }
 
+/// It, or what it runs.
 bool communicates(func::FuncOp function) {
   return function
-      .walk([](comm::CommOpInterface op) {
-        return op.getReceivedElements() ? WalkResult::interrupt() : WalkResult::advance();
+      .walk([](Operation *op) {
+        auto comm = dyn_cast<comm::CommOpInterface>(op);
+        return (comm && comm.getReceivedElements()) ||
+                       llvm::any_of(calleesOf(op), communicates)
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
       })
       .wasInterrupted();
 }
@@ -72,14 +77,18 @@ private:
     out.name = program.getSymName().str();
     out.numRanks = static_cast<int64_t>(program.getRanks().size());
     for (auto buffer : block.getOps<BufferOp>())
-      out.buffers.push_back({buffer.getSymName().str(),
-                             static_cast<int64_t>(buffer.getSlots()),
-                             bool(buffer.getInput()), bool(buffer.getOutput())});
-    for (auto segment : block.getOps<SegmentOp>())
+      out.buffers.push_back(
+          {buffer.getSymName().str(), static_cast<int64_t>(buffer.getSlots()),
+           bool(buffer.getInput()), bool(buffer.getOutput()), bool(buffer.getState())});
+    for (auto segment : block.getOps<SegmentOp>()) {
       out.segments.push_back({segment.getSymName().str(), segment.getOnce(),
                               communicates(segment.callee()),
                               namesToNumbers(segment.getReads(), buffers),
-                              namesToNumbers(segment.getWrites(), buffers)});
+                              namesToNumbers(segment.getWrites(), buffers),
+                              bool(segment.getConditionAttr())});
+      if (auto condition = segment.getCondition())
+        out.segments.back().reads.push_back(buffers.lookup(*condition));
+    }
     Numbers segments = numbersOf<SegmentOp>(block);
     for (auto op : block.getOps<ScheduleOp>()) {
       schedule::Schedule &s = out.schedules.emplace_back();
@@ -188,9 +197,9 @@ public:
       writes.push_back(buffer(i, false));
     builder.clone(*function);
     auto segment = SegmentOp::create(
-        builder, loc, builder.getStringAttr("request"), /*once=*/UnitAttr(),
-        FlatSymbolRefAttr::get(function.getSymNameAttr()), builder.getArrayAttr(reads),
-        builder.getArrayAttr(writes));
+        builder, loc, builder.getStringAttr("request"),
+        /*once=*/UnitAttr(), FlatSymbolRefAttr::get(function.getSymNameAttr()),
+        builder.getArrayAttr(reads), builder.getArrayAttr(writes));
     auto schedule = ScheduleOp::create(builder, loc, DenseI64ArrayAttr());
     builder.setInsertionPointToEnd(&schedule.getBody().emplaceBlock());
     RunOp::create(builder, loc, FlatSymbolRefAttr::get(segment.getSymNameAttr()),

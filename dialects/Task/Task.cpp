@@ -40,6 +40,8 @@ static void printFlights(OpAsmPrinter &printer, Operation *, ArrayAttr flights) 
 
 #include "dialects/Task/TaskDialect.cpp.inc"
 
+#include "dialects/Task/TaskEnums.cpp.inc"
+
 #define GET_ATTRDEF_CLASSES
 #include "dialects/Task/TaskAttrs.cpp.inc"
 
@@ -114,8 +116,17 @@ LogicalResult BufferOp::verify() {
            << ArrayRef(local) << "] of its layout, got " << getType();
   if (getSlots() < 1)
     return emitOpError("has ") << getSlots() << " slots";
-  if (getInput() && getOutput())
-    return emitOpError("is an input and an output");
+  if (getInput().has_value() + getOutput().has_value() + getState().has_value() > 1)
+    return emitOpError("is more than one of input, output and state");
+  if (getInit() && (!getState() || getSlots() != 1))
+    return emitOpError("has an init and is no state of one slot");
+  if (getState() && getSpace())
+    return emitOpError("is a state and has a space");
+  if ((getInput() || getOutput()) && getSpace() == Region::Host)
+    return emitOpError("is a tensor of the request in host memory");
+  if ((getState() || getOutput()) && !getLayout().getLayout().partial.empty())
+    return emitOpError("is an output or state in a layout with partial axes, ")
+           << getLayout().str();
   return success();
 }
 
@@ -165,6 +176,14 @@ static LogicalResult verifyEnds(SegmentOp segment, SymbolTableCollection &tables
   return success();
 }
 
+/// One element, the same on all ranks.
+static bool isReplicatedBool(BufferOp buffer) {
+  RankedTensorType type = buffer.getTensorType();
+  return type.getElementType().isInteger(1) && type.getNumElements() == 1 &&
+         buffer.getLayout().getLayout().canonicalized() ==
+             Layout::replicated(type.getShape().vec());
+}
+
 LogicalResult SegmentOp::verifySymbolUses(SymbolTableCollection &tables) {
   auto function =
       tables.lookupSymbolIn<func::FuncOp>((*this)->getParentOp(), getFunctionAttr());
@@ -174,6 +193,15 @@ LogicalResult SegmentOp::verifySymbolUses(SymbolTableCollection &tables) {
   for (Attribute name : getWrites())
     if (!seen.insert(name).second)
       return emitOpError("writes buffer ") << name << " twice";
+  if (auto name = getConditionAttr()) {
+    auto condition = tables.lookupSymbolIn<BufferOp>((*this)->getParentOp(), name);
+    if (!condition)
+      return noteProgram(emitOpError("has no buffer ") << name, *this);
+    if (!isReplicatedBool(condition))
+      return emitOpError("runs if ") << name << ", which is no bool that all ranks have";
+    if (seen.contains(name))
+      return emitOpError("runs if ") << name << " and writes it";
+  }
   if (failed(verifyEnds(
           *this, tables, getReads(), function.getArgumentTypes(),
           [&](unsigned i) { return dist::argumentLayout(function, i); }, "argument")))
@@ -235,8 +263,9 @@ LogicalResult RunOp::verifySymbolUses(SymbolTableCollection &tables) {
 
 LogicalResult StartOp::verify() {
   Block &block = getBody().front();
-  if (block.getOperations().size() != 2 || !isa<comm::CommOpInterface>(block.front()))
-    return emitOpError("expected one op that communicates, and a yield");
+  if (block.getOperations().size() != 2 ||
+      !isa<comm::CommOpInterface, MoveOp>(block.front()))
+    return emitOpError("expected one op that communicates or moves, and a yield");
   auto yield = dyn_cast<YieldOp>(block.back());
   if (!yield || yield.getValue().getDefiningOp() != &block.front() ||
       yield.getValue().getType() != getHandle().getType().getTensor())

@@ -15,6 +15,8 @@
 
 #include "dialects/Task/TaskDialect.h.inc"
 
+#include "dialects/Task/TaskEnums.h.inc"
+
 #define GET_ATTRDEF_CLASSES
 #include "dialects/Task/TaskAttrs.h.inc"
 
@@ -40,6 +42,19 @@ void setSchedules(mlir::ModuleOp module, const schedule::Pipeline &pipeline);
 /// The program that runs a function of level L3 once, on the ranks of its mesh: arguments
 /// and results are buffers that are inputs and outputs. The function is copied.
 mlir::OwningOpRef<mlir::ModuleOp> straightProgram(mlir::func::FuncOp function);
+
+/// What an op states of layouts, by its attributes or the functions that it calls.
+struct StatedLayouts {
+  std::vector<Layout> operands, results;
+};
+/// Nothing for other ops. The op has been verified.
+std::optional<StatedLayouts> statedLayouts(mlir::Operation *op);
+
+/// The functions that the op runs.
+llvm::SmallVector<mlir::func::FuncOp> calleesOf(mlir::Operation *op);
+
+/// Functions of a program come after those that they run, so that no one runs itself.
+llvm::LogicalResult verifyCalls(ProgramOp program);
 
 /// Every handle is waited for once, behind its start in the same block.
 llvm::LogicalResult verifyHandles(mlir::Operation *root);

@@ -3,6 +3,7 @@
 #define PARTITA_DIALECTS_TASK_TASKBASE
 
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
 include "mlir/IR/OpBase.td"
 
 def Task_Dialect : Dialect {
@@ -45,6 +46,13 @@ def Task_FlightAttr : AttrDef<Task_Dialect, "Flight"> {
   let assemblyFormat = "`<` $transfer `,` $microBatch `>`";
 }
 def Task_Flights : TypedArrayAttrBase<Task_FlightAttr, "transfers of micro-batches">;
+/// Values as in partita::Space.
+def Task_Space : I64EnumAttr<"Region", "Where a value lies", [
+    I64EnumAttrCase<"Device", 0, "device">, I64EnumAttrCase<"Io", 3, "io">,
+    I64EnumAttrCase<"Host", 4, "host">]> {
+  let cppNamespace = "::partita::task_ir";
+}
+
 def Task_Symbols : TypedArrayAttrBase<FlatSymbolRefAttr, "symbols">;
 
 def Task_HandleType : TypeDef<Task_Dialect, "Handle"> {

@@ -72,6 +72,8 @@ private:
       return checkLocalIndex(index);
     if (isa<dist::ReshardOp, dist::WindowOp>(op))
       return op.emitOpError("does not belong in a partitioned program");
+    if (auto call = dyn_cast<func::CallOp>(op))
+      return checkCall(call);
     if (!isa_and_nonnull<graph::GraphDialect>(op.getDialect()) &&
         !dist::strategyAttrOf(&op))
       return success(); // of another dialect: nothing is known of what it makes
@@ -148,6 +150,23 @@ private:
                         op.getIndices());
     state.localIndex = op.getLayout().getLayout().dims[0];
     states[op.getResult()] = std::move(state);
+    return success();
+  }
+
+  /// What the function says of its arguments and results; nothing is known of others.
+  LogicalResult checkCall(func::CallOp call) {
+    auto callee =
+        SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(call, call.getCalleeAttr());
+    for (unsigned i = 0; callee && i < call.getNumOperands(); ++i)
+      if (auto layout = dist::argumentLayout(callee, i))
+        if (failed(expect(call, call.getOperand(i), layout.getLayout())))
+          return failure();
+    for (unsigned i = 0; callee && i < call.getNumResults(); ++i)
+      if (auto layout = dist::resultLayout(callee, i)) {
+        if (failed(checkLocal(call, "result", i, layout.getLayout(), call.getResult(i))))
+          return failure();
+        states[call.getResult(i)] = State::of(layout.getLayout());
+      }
     return success();
   }
 

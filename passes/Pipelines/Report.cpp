@@ -21,6 +21,8 @@ static std::string memoryText(const PlanMemory &memory) {
   return "memory per rank:\n" + line("arena", memory.arena) +
          line("weights as stored", memory.weights) +
          line("weights repacked for engines", memory.packed) +
+         (memory.states ? line("states", memory.states) : "") +
+         (memory.regions ? line("io and host memory", memory.regions) : "") +
          line("inputs of a request", memory.inputs) +
          line("outputs of a request", memory.outputs) +
          line("in all, a rank that collects the outputs", memory.rank) +

@@ -25,6 +25,9 @@ struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifySchedu
       module.emitError("has no task.program");
       return signalPassFailure();
     }
+    for (auto program : module.getOps<ProgramOp>())
+      if (failed(verifyCalls(program)))
+        return signalPassFailure();
     if (failed(verifyHandles(module)) || failed(checkRanks(module)))
       return signalPassFailure();
     if (auto ok = schedule::check(pipelineOf(module)); !ok) {
@@ -54,6 +57,41 @@ struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifySchedu
     return success();
   }
 
+  /// Ops that say in which layouts they take and give tensors become calls of functions
+  /// that say so; moves are where they were.
+  void callInstead(ModuleOp plain) {
+    SmallVector<Operation *> ops;
+    plain.walk([&](Operation *op) {
+      if (isa<MoveOp>(op) || statedLayouts(op))
+        ops.push_back(op);
+    });
+    OpBuilder builder(&getContext());
+    for (auto [i, op] : llvm::enumerate(ops)) {
+      if (auto move = dyn_cast<MoveOp>(op)) {
+        move.getResult().replaceAllUsesWith(move.getInput());
+        op->erase();
+        continue;
+      }
+      StatedLayouts layouts = *statedLayouts(op);
+      dist::MeshAttr mesh = dist::findMesh(op);
+      builder.setInsertionPointToStart(plain.getBody());
+      auto type = builder.getFunctionType(op->getOperandTypes(), op->getResultTypes());
+      auto callee =
+          func::FuncOp::create(builder, op->getLoc(), ("stated." + Twine(i)).str(), type);
+      callee.setPrivate();
+      for (auto [k, layout] : llvm::enumerate(layouts.operands))
+        callee.setArgAttr(static_cast<unsigned>(k), dist::layoutAttr,
+                          dist::LayoutAttr::get(&getContext(), mesh, layout));
+      for (auto [k, layout] : llvm::enumerate(layouts.results))
+        callee.setResultAttr(static_cast<unsigned>(k), dist::layoutAttr,
+                             dist::LayoutAttr::get(&getContext(), mesh, layout));
+      builder.setInsertionPoint(op);
+      auto call = func::CallOp::create(builder, op->getLoc(), callee, op->getOperands());
+      op->replaceAllUsesWith(call);
+      op->erase();
+    }
+  }
+
   /// Where communications take place when they start, the functions are of level L3.
   LogicalResult checkFunctions(ProgramOp program) {
     OwningOpRef<ModuleOp> plain = ModuleOp::create(program.getLoc());
@@ -63,6 +101,7 @@ struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifySchedu
     for (auto function : program.getBody().front().getOps<func::FuncOp>())
       builder.clone(*function);
     inlineStarts(*plain);
+    callInstead(*plain);
     PassManager manager(&getContext());
     manager.addPass(createVerifyPartitionedPass());
     return manager.run(*plain);

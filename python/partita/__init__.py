@@ -77,6 +77,11 @@ def _open():
             ("output_info", ctypes.c_int, [session, size, info]),
             ("bind_input", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
             ("bind_output", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
+            ("num_states", size, [session]),
+            ("state_info", ctypes.c_int, [session, size, info]),
+            ("read_state", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
+            ("write_state", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
+            ("reset_states", ctypes.c_int, [session]),
             ("run", ctypes.c_int, [session])]:
         function = getattr(library, "partita_" + name)
         function.restype, function.argtypes = result, arguments
@@ -111,6 +116,7 @@ class Session:
         self.num_ranks = _lib().partita_num_ranks(self._handle)
         self.inputs = self._infos(_lib().partita_num_inputs, _lib().partita_input_info)
         self.outputs = self._infos(_lib().partita_num_outputs, _lib().partita_output_info)
+        self.states = self._infos(_lib().partita_num_states, _lib().partita_state_info)
 
     def _infos(self, count, get):
         result = {}
@@ -124,6 +130,39 @@ class Session:
     def _check(self, status):
         if status:
             raise PartitaError(_lib().partita_error(self._handle).decode())
+
+    def _state(self, name):
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        if name not in self.states:
+            raise PartitaError(f"there is no state {name!r}; the states are "
+                               + ", ".join(self.states))
+        return self.states[name]
+
+    def read_state(self, name):
+        """A new array with the state as the last request left it."""
+        dtype, shape = self._state(name)
+        array = numpy.empty(shape, dtype)
+        self._check(_lib().partita_read_state(self._handle, name.encode(),
+                                              array.ctypes.data, array.nbytes))
+        return array
+
+    def write_state(self, name, value):
+        """Sets the state for the next request."""
+        dtype, shape = self._state(name)
+        array = numpy.asarray(value)
+        if array.dtype.newbyteorder("=") != dtype or array.shape != shape:
+            raise PartitaError(f"state {name!r} is {dtype}{list(shape)}, got "
+                               f"{array.dtype}{list(array.shape)}")
+        array = numpy.ascontiguousarray(array, dtype=dtype)
+        self._check(_lib().partita_write_state(self._handle, name.encode(),
+                                               array.ctypes.data, array.nbytes))
+
+    def reset_states(self):
+        """All states become what they were before the first request."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        self._check(_lib().partita_reset_states(self._handle))
 
     def run(self, inputs):
         """Runs one request; returns {name: array} of new arrays."""

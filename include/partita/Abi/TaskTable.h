@@ -95,6 +95,7 @@ enum partita_role {
   PARTITA_ROLE_INPUT,
   PARTITA_ROLE_OUTPUT,
   PARTITA_ROLE_WEIGHT,
+  PARTITA_ROLE_STATE, /* lasts from one request to the next */
   PARTITA_NUM_ROLES
 };
 
@@ -106,6 +107,7 @@ enum partita_rank_value_kind {
   PARTITA_RANK_VALID_EXTENT, /* clamp(size − c·block, 0, block) */
   PARTITA_RANK_BLOCK_START,  /* c·block */
   PARTITA_RANK_LISTED,       /* listed[c] */
+  PARTITA_RANK_READ,         /* an element of a buffer that an earlier task wrote */
   PARTITA_NUM_RANK_VALUE_KINDS
 };
 

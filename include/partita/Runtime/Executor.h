@@ -127,12 +127,31 @@ struct TaskTime {
 /// Which ends of a collective a task is.
 enum class CollectivePart : uint8_t { Whole, Start, Wait };
 
+/// The states of one rank, each in one place for all tables that have it: what a request
+/// of one entry point writes, the next one of another reads. Used while the rank loads,
+/// by its thread.
+class RankStates {
+public:
+  /// The memory of a state, zero-filled when it is first asked for. An error if another
+  /// table has a state of this name that is not the same.
+  Expected<std::byte *> find(const TaskTable &table, const TensorView &tensor);
+
+private:
+  struct State {
+    std::string is; ///< type, layout, bytes
+    std::shared_ptr<WeightStore::Block> block;
+  };
+  std::map<std::string, State, std::less<>> states;
+};
+
 class Executor {
 public:
   struct Options {
     int threads = 1;
     bool profile = false;
     RankProgress *progress = nullptr; ///< required
+    /// Of this rank; null: its own.
+    std::shared_ptr<RankStates> states = nullptr;
   };
 
   /// Allocates the arena, loads and repacks the slices of weights this rank owns, and
@@ -145,13 +164,18 @@ public:
                                                     Options options);
   ~Executor();
 
-  /// Copies this rank's slice of the input tensor (index in the table) into the arena.
+  /// Every state becomes what it is before the first request: what its file says, or
+  /// zeros. To be called before the first request, when all tables of the rank are
+  /// prepared, as preparing them writes anywhere.
+  Expected<void> resetStates();
+  /// Copies this rank's slice of an input tensor or state (index in the table) to its
+  /// place.
   void setInput(size_t tensor, const std::byte *global);
-  /// Writes this rank's part of an output into the global tensor. Of ranks that hold the
-  /// same elements only the first writes (`owns`).
+  /// Writes this rank's part of an output or state into the global tensor. Of ranks that
+  /// hold the same elements only the first writes (`owns`).
   void getOutput(size_t tensor, std::byte *global) const;
   bool owns(size_t tensor) const;
-  /// A tensor's local bytes in the arena, with padding, in one slot.
+  /// A tensor's local bytes, with padding, in one slot.
   std::byte *local(size_t tensor, uint32_t slot) const;
   uint64_t localBytes(size_t tensor) const;
 
@@ -184,10 +208,12 @@ private:
     const std::byte *data() const { return mapping ? mapping.get() : copy; }
   };
   Expected<void> allocate();
+  Expected<void> placeStates();
   Expected<void> prepareTensors();
+  Expected<void> checkFile(const TensorView &tensor) const;
   Expected<void> addWeight(size_t tensor);
   void placeWeights();
-  Expected<void> fetch(const Weight &weight);
+  Expected<void> fetch(size_t tensor, std::byte *to);
   void drop(const Weight &weight);
   Expected<void> fetchRead();
   std::vector<size_t> preparationOrder() const;
@@ -197,6 +223,9 @@ private:
   Expected<void> prepareSchedule();
   Expected<Moving> prepareMoving(schedule::Flight flight);
   void setSlots(size_t segment, int64_t microBatch);
+  void prepareLoops();
+  Expected<void> runTasks(size_t first, size_t end);
+  Expected<void> runLoop(const Op &op);
   Expected<void> runSegment(size_t segment);
   Expected<void> runEntry(const Entry &entry);
   bool begin(const Moving &moving) noexcept;
@@ -211,6 +240,8 @@ private:
   /// A task, or behind the last one a transfer.
   std::string where(size_t index) const;
   Error failureOf(size_t task) const;
+  Expected<void> prepareValues(Op &op, const TaskView &task);
+  bool readValues(Op &op) noexcept;
   bool step(Op &op) noexcept;
   bool communicate(Op &op, int call, CollectivePart part) noexcept;
 
@@ -218,7 +249,7 @@ private:
   std::shared_ptr<WeightStore> store;
   Transport &transport;
   Options options;
-  std::shared_ptr<WeightStore::Block> arena, weightRegion;
+  std::shared_ptr<WeightStore::Block> regions[numSpaces]; ///< but of states
   std::vector<std::shared_ptr<WeightStore::Block>> packedBlocks;
   std::vector<std::byte *> address; ///< per buffer
   std::vector<Weight> owned;        ///< by offset

@@ -63,6 +63,8 @@ public:
 
   const std::vector<TensorInfo> &inputs() const;
   const std::vector<TensorInfo> &outputs() const;
+  /// What lasts from one request to the next.
+  const std::vector<TensorInfo> &states() const;
   int64_t numRanks() const;
   /// Whether this process gets the outputs: always with local, rank 0 with MPI.
   bool isRoot() const;
@@ -73,6 +75,16 @@ public:
   /// allocate. After an error the session cannot be used again.
   Expected<void> run(std::span<const std::byte *const> inputs,
                      std::span<std::byte *const> outputs);
+
+  // States as dense row-major global tensors, by their place in states(). All processes
+  // of an MPI job make the same calls.
+
+  /// Copies a state as the last request left it; `to` is written only on the root.
+  Expected<void> readState(size_t state, std::byte *to);
+  /// Sets a state for the next request.
+  Expected<void> writeState(size_t state, const std::byte *from);
+  /// Every state becomes what it was before the first request.
+  Expected<void> resetStates();
 
   /// Seconds per source node in table order, averaged over the requests so far.
   std::vector<NodeTime> profile() const;

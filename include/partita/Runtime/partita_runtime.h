@@ -72,6 +72,20 @@ PARTITA_API int partita_bind_input(partita_session *session, const char *name,
 PARTITA_API int partita_bind_output(partita_session *session, const char *name,
                                     void *data, size_t bytes);
 
+/* States last from one request to the next: what a model writes in place, as the caches
+ * of a decoder. Before the first request they are what the bundle says, mostly zeros. */
+PARTITA_API size_t partita_num_states(const partita_session *session);
+PARTITA_API int partita_state_info(const partita_session *session, size_t index,
+                                   partita_tensor_info *info);
+/* Copies the whole state to `data` (with MPI on rank 0 only), or sets it. 0, or 1 if the
+ * name is unknown, `bytes` is not its size, or a rank failed. */
+PARTITA_API int partita_read_state(partita_session *session, const char *name, void *data,
+                                   size_t bytes);
+PARTITA_API int partita_write_state(partita_session *session, const char *name,
+                                    const void *data, size_t bytes);
+/* All states are again what they were before the first request. */
+PARTITA_API int partita_reset_states(partita_session *session);
+
 /* One request. 0, or 1 if a tensor is unbound or a rank failed; after the latter the
  * session can only be freed. */
 PARTITA_API int partita_run(partita_session *session);

@@ -29,7 +29,7 @@ Expected<void> InFlight::next(const TaskView &task) {
       return makeError("a wait has no handle of its own");
     return wait(task, p->handle);
   }
-  // By the second operand: the target of all collectives.
+  // By the second operand: the target of all collectives and copies.
   for (const auto &[handle, operands] : flying)
     for (int32_t operand : task.operands)
       if (overlap(operand, operands[1]))
@@ -37,8 +37,8 @@ Expected<void> InFlight::next(const TaskView &task) {
                          ", which is in flight, fills");
   if (task.handle == 0)
     return {};
-  if (!isCollective(task.kind()))
-    return makeError("it has a handle, but is no collective");
+  if (!mayFly(task.kind()))
+    return makeError("it has a handle, but is no collective or copy");
   if (task.handle > numTasks)
     return makeError(numbered(task.handle) + " is more than there are tasks");
   for (const auto &[handle, operands] : flying)
@@ -58,6 +58,13 @@ Expected<void> InFlight::wait(const TaskView &task, uint32_t handle) {
     return makeError("its operands are not those of " + numbered(handle));
   flying.erase(found);
   return {};
+}
+
+std::vector<uint32_t> InFlight::handles() const {
+  std::vector<uint32_t> list;
+  for (const auto &entry : flying)
+    list.push_back(entry.first);
+  return list;
 }
 
 Expected<void> InFlight::end() const {

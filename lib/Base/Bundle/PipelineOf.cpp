@@ -113,11 +113,15 @@ private:
       buffer.name = tensor.name;
       buffer.input |= tensor.role == Role::Input;
       buffer.output |= tensor.role == Role::Output;
+      buffer.state |= tensor.role == Role::State;
     }
     for (const SegmentView &s : table.segments()) {
       Segment segment{std::string(s.name), s.once, false, s.reads, s.writes};
       for (size_t t = 0; t < s.numTasks; ++t)
         segment.communicates |= isCollective(table.task(s.firstTask + t).kind());
+      if (s.numTasks != 0)
+        if (auto *skip = std::get_if<task::Skip>(&table.task(s.firstTask).params))
+          segment.mayBeSkipped = skip->tasks + 1 == s.numTasks;
       out.segments.push_back(std::move(segment));
     }
     out.schedules.assign(table.schedules().begin(), table.schedules().end());

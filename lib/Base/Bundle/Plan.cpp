@@ -17,7 +17,13 @@ static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] =
     {"packed", &PlanMemory::packed},   {"inputs", &PlanMemory::inputs},
     {"outputs", &PlanMemory::outputs}, {"rank", &PlanMemory::rank},
     {"process", &PlanMemory::process}, {"transport", &PlanMemory::transport},
+    {"states", &PlanMemory::states},   {"regions", &PlanMemory::regions},
 };
+/// Newer than the others.
+static bool mayLack(int64_t PlanMemory::*field) {
+  return field == &PlanMemory::transport || field == &PlanMemory::states ||
+         field == &PlanMemory::regions;
+}
 
 static void writeTensors(JsonWriter &out, std::string_view key,
                          const std::vector<PlanTensor> &tensors) {
@@ -256,7 +262,7 @@ public:
     if (auto memory = value.at("memory")) {
       result.memory.emplace();
       for (const auto &[name, field] : memoryFields)
-        if (field != &PlanMemory::transport || memory->at(name)) // newer than the others
+        if (!mayLack(field) || memory->at(name))
           (*result.memory).*field = integer(*memory, name);
     }
     return result;

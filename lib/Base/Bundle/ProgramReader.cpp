@@ -79,9 +79,9 @@ Expected<void> TaskTable::ProgramReader::transfer(const fb::Transfer &t,
       !ok)
     return damaged(where + ": " + ok.error().message);
   const BufferView &buffer = table.bufferList[t.buffer()];
-  if (buffer.space != Space::Arena ||
+  if (buffer.space == Space::Weight || (buffer.space == Space::State && !view.sends) ||
       buffer.bytes < static_cast<uint64_t>(own.localElements()) * byteWidth(view.type))
-    return damaged(where + ": its buffer is too small, or a weight");
+    return damaged(where + ": its buffer is too small, or one that it may not fill");
   for (const TransferView &other : table.transferList)
     if (other.number == view.number)
       return damaged(where + " has the number of another one");
@@ -105,9 +105,10 @@ Expected<void> TaskTable::ProgramReader::schedules() {
   if (table.segmentList.size() == 1)
     for (const TensorView &tensor : table.tensors) {
       SegmentView &segment = table.segmentList[0];
-      if (tensor.role != Role::Weight)
-        (tensor.role == Role::Input ? segment.reads : segment.writes)
-            .push_back(tensor.buffer);
+      if (tensor.role == Role::Input || tensor.role == Role::State)
+        segment.reads.push_back(tensor.buffer);
+      if (tensor.role == Role::Output || tensor.role == Role::State)
+        segment.writes.push_back(tensor.buffer);
     }
   return {};
 }

@@ -67,7 +67,7 @@ private:
 
   Expected<void> program(const Program &program) {
     for (const Buffer &b : program.buffers) {
-      bool isBound = b.input || b.output;
+      bool isBound = b.input || b.output || b.state;
       if (b.slots < 1 || (isBound && b.slots != 1 && b.slots != p.microBatches))
         return makeError("buffer " + b.name + " has " + std::to_string(b.slots) +
                          " slots for " + std::to_string(p.microBatches) +
@@ -85,6 +85,10 @@ private:
                              " has " + std::to_string(b.slots) + " slots");
           if (list == &s.writes && b.input)
             return makeError("segment " + s.name + " writes input " + b.name);
+          if (list == &s.writes && s.mayBeSkipped && !b.state &&
+              std::ranges::find(s.reads, index) == s.reads.end())
+            return makeError("segment " + s.name + " may be skipped and writes buffer " +
+                             b.name + ", which it does not read");
         }
     return ranks(program);
   }
@@ -122,8 +126,9 @@ private:
       return makeError("it has no buffer at one of its ends");
     const Buffer &source = from.buffers[static_cast<size_t>(t.fromBuffer)];
     const Buffer &target = to.buffers[static_cast<size_t>(t.toBuffer)];
-    if (target.input)
-      return makeError("it writes input " + target.name + " of program " + to.name);
+    if (target.input || target.state)
+      return makeError("it writes " + std::string(target.input ? "input " : "state ") +
+                       target.name + " of program " + to.name);
     if (t.once && (source.slots != 1 || target.slots != 1))
       return makeError("it happens once, one of its buffers has several slots");
     return {};

@@ -17,14 +17,15 @@ SlotContents::SlotContents(const Pipeline &pipeline, size_t program)
     // More slots than micro-batches are never used.
     auto count = static_cast<size_t>(std::min(buffer.slots, pipeline.microBatches));
     std::vector<Slot> &list = slots.emplace_back(count);
-    for (size_t s = 0; buffer.input && s < count; ++s)
+    for (size_t s = 0; (buffer.input || buffer.state) && s < count; ++s)
       list[s] = {buffer.slots == 1 ? Slot::Shared : Slot::One, static_cast<int64_t>(s)};
   }
   summing.resize(slots.size());
   for (const Segment &segment : this->program.segments)
     for (int64_t buffer : segment.writes)
       summing[static_cast<size_t>(buffer)] +=
-          !segment.once && lists(segment.reads, buffer);
+          !segment.once && lists(segment.reads, buffer) &&
+          !this->program.buffers[static_cast<size_t>(buffer)].state;
 }
 
 SlotContents::Slot &SlotContents::slotOf(int64_t buffer, int64_t microBatch) {
@@ -85,6 +86,24 @@ Expected<void> SlotContents::reads(int64_t buffer, int64_t microBatch, bool once
                    " and holds " + holds(slot));
 }
 
+/// What a state holds depends on who has touched it before.
+Expected<void> SlotContents::touch(int64_t buffer, const Entry &entry, bool writes) {
+  Slot &slot = slotOf(buffer, entry.microBatch);
+  int64_t later = writes ? std::max(slot.readBy, slot.writtenBy) : slot.writtenBy;
+  std::string what = "state " + nameOf(buffer) + " is " + (writes ? "written" : "read");
+  if (later > entry.segment)
+    return makeError(what + " behind " +
+                     program.segments[static_cast<size_t>(later)].name +
+                     ", which the program lists later");
+  if (slot.writtenBy == entry.segment && slot.writtenFor > entry.microBatch)
+    return makeError(what + " behind micro-batch " + std::to_string(slot.writtenFor));
+  if (writes)
+    slot.writtenBy = entry.segment, slot.writtenFor = entry.microBatch;
+  else
+    slot.readBy = std::max(slot.readBy, entry.segment);
+  return {};
+}
+
 Expected<void> SlotContents::run(const Segment &segment, const Entry &entry) {
   int64_t m = entry.microBatch;
   if (!ran.emplace(entry.segment, m).second)
@@ -92,10 +111,17 @@ Expected<void> SlotContents::run(const Segment &segment, const Entry &entry) {
   for (int64_t buffer : segment.reads)
     if (auto ok = reads(buffer, m, segment.once, lists(segment.writes, buffer)); !ok)
       return ok;
+  for (const auto *list : {&segment.reads, &segment.writes})
+    for (int64_t buffer : *list)
+      if (program.buffers[static_cast<size_t>(buffer)].state)
+        if (auto ok = touch(buffer, entry, list == &segment.writes); !ok)
+          return ok;
   for (int64_t buffer : segment.writes) {
     Slot &slot = slotOf(buffer, m);
     if (auto ok = mayTouch(buffer, slot, true); !ok)
       return ok;
+    if (program.buffers[static_cast<size_t>(buffer)].state)
+      continue; // it held something, and does so now
     if (segment.once)
       slot = {Slot::Shared, 0, lists(segment.reads, buffer) ? slot.sums : 0};
     else if (lists(segment.reads, buffer) && slot.kind != Slot::One)

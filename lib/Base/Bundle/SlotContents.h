@@ -35,6 +35,9 @@ private:
     int64_t microBatch = 0, sums = 0;
     int64_t filling = -1; ///< transfer in flight that fills it
     int reading = 0;      ///< transfers in flight that read it
+    /// Of a state: the last of the segments that have done so, as they are listed.
+    int64_t readBy = -1, writtenBy = -1;
+    int64_t writtenFor = -1; ///< micro-batch
   };
 
   Slot &slotOf(int64_t buffer, int64_t microBatch);
@@ -42,6 +45,7 @@ private:
   std::string holds(const Slot &slot) const;
   Expected<void> mayTouch(int64_t buffer, const Slot &slot, bool writes) const;
   Expected<void> reads(int64_t buffer, int64_t microBatch, bool once, bool sums);
+  Expected<void> touch(int64_t buffer, const Entry &entry, bool writes);
   Expected<void> run(const Segment &segment, const Entry &entry);
   Expected<void> start(Flight flight);
   Expected<void> wait(Flight flight);

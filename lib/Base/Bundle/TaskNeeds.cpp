@@ -206,6 +206,15 @@ void check(Ranges &r, const Repad &p) {
 void check(Ranges &r, const ToPartial &p) { r.size("count", p.count); }
 void check(Ranges &r, const Fill &p) { r.size("count", p.count); }
 void check(Ranges &, const Wait &) {}
+void check(Ranges &r, const Repeat &p) {
+  r.range("the number of trips", p.trips, 1, int64_t(1) << 31);
+}
+void check(Ranges &, const Skip &) {}
+void check(Ranges &r, const Update &p) {
+  for (int64_t extent : {p.outer, p.extent, p.inner})
+    r.size("an extent", extent);
+  r.range("count", p.count, 0, p.extent);
+}
 
 using NeedList = Expected<std::vector<OperandNeed>>;
 
@@ -329,6 +338,15 @@ NeedList needsOf(const Fill &p, int64_t) {
 // The call that is waited for has been looked at.
 NeedList needsOf(const Wait &, int64_t) {
   return std::vector<OperandNeed>{{0, false}, {0, false}};
+}
+
+NeedList needsOf(const Repeat &, int64_t) { return std::vector<OperandNeed>(); }
+NeedList needsOf(const Skip &, int64_t) { return std::vector<OperandNeed>{{1, false}}; }
+NeedList needsOf(const Update &p, int64_t) {
+  return Needs(p.dtype)
+      .add({p.outer, p.count, p.inner})
+      .add({p.outer, p.extent, p.inner})
+      .finish();
 }
 
 template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {

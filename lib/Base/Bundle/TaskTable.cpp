@@ -13,12 +13,18 @@ static constexpr std::string_view kindNames[] = {
     "kernel",     "matmul",     "conv",           "conv-transpose", "pool",
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all",     "permute",
     "broadcast",  "exchange",   "halo",           "slice",          "mask",
-    "copy",       "repad",      "to-partial",     "fill",           "wait"};
+    "copy",       "repad",      "to-partial",     "fill",           "wait",
+    "repeat",     "skip",       "update"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
 std::string_view partita::name(TaskKind kind) {
   return kindNames[static_cast<size_t>(kind)];
+}
+
+std::string_view partita::name(Space space) {
+  constexpr std::string_view names[] = {"arena", "weights", "state", "io", "host"};
+  return names[static_cast<size_t>(space)];
 }
 
 //===----------------------------------------------------------------------===//
@@ -56,6 +62,12 @@ fb::Window flatbuffers::Pack(const HaloWindow &window) {
 }
 HaloWindow flatbuffers::UnPack(const fb::Window &window) {
   return {window.dim(), window.stride(), window.kernel_extent(), window.low()};
+}
+fb::Move flatbuffers::Pack(const task::Move &move) {
+  return {move.operand, move.loop, move.begin, move.stride};
+}
+task::Move flatbuffers::UnPack(const fb::Move &move) {
+  return {move.operand(), move.loop(), move.begin(), move.stride()};
 }
 
 int64_t task::elementBits(DType type, double value) {
@@ -178,8 +190,8 @@ void TaskTableBuilder::addSchedule(schedule::Schedule schedule) {
 }
 
 void TaskTableBuilder::setMemory(uint64_t arena, uint64_t weights, uint64_t packed) {
-  arenaBytes = arena;
-  weightBytes = weights;
+  setRegion(Space::Arena, arena);
+  setRegion(Space::Weight, weights);
   packedBytes = packed;
 }
 
@@ -231,8 +243,11 @@ struct Writer {
     auto values = out.CreateVector(t.rankValues);
     // The union counts from 1: 0 is none.
     auto kind = static_cast<fb::Params>(t.params.index() + 1);
-    return fb::CreateTask(out, source, operands, values, kind, pack(out, t.params),
-                          t.handle);
+    auto params = pack(out, t.params);
+    auto moves = t.moves.empty()
+                     ? Offset<flatbuffers::Vector<const fb::Move *>>()
+                     : out.CreateVectorOfNativeStructs<fb::Move, task::Move>(t.moves);
+    return fb::CreateTask(out, source, operands, values, kind, params, t.handle, moves);
   }
 
   auto axesOf(const Mesh &mesh) {
@@ -291,7 +306,8 @@ std::string TaskTableBuilder::finish() const {
   auto values = w.each(rankValues, [&](const RankValueSpec &v) {
     auto list = w.axes(v.axes);
     return fb::CreateRankValue(w.out, v.kind, v.size, v.block, list,
-                               w.out.CreateVector(v.listed));
+                               w.out.CreateVector(v.listed),
+                               static_cast<uint8_t>(v.type));
   });
   auto pieces = segments;
   if (pieces.empty() || pieces[0].second != 0)
@@ -311,11 +327,13 @@ std::string TaskTableBuilder::finish() const {
       w.each(transfers, [&](const auto &t) { return w.transfer(t.first, t.second); });
   auto scheduleList =
       w.each(schedules, [&](const schedule::Schedule &s) { return w.schedule(s); });
+  auto of = [&](Space space) { return regions[static_cast<size_t>(space)]; };
   fb::FinishTaskTableBuffer(
-      w.out, fb::CreateTaskTable(w.out, axes, arenaBytes, weightBytes, packedBytes,
-                                 layoutList, places, tensorList, symbols, values,
-                                 segmentVector, name, program.microBatches, ranks, slots,
-                                 transferList, scheduleList));
+      w.out, fb::CreateTaskTable(w.out, axes, of(Space::Arena), of(Space::Weight),
+                                 packedBytes, layoutList, places, tensorList, symbols,
+                                 values, segmentVector, name, program.microBatches, ranks,
+                                 slots, transferList, scheduleList, of(Space::State),
+                                 of(Space::Io), of(Space::Host)));
   return std::string(reinterpret_cast<const char *>(w.out.GetBufferPointer()),
                      w.out.GetSize());
 }

@@ -6,11 +6,12 @@
 // charged to a budget of a few times the blob's size.
 //
 //===----------------------------------------------------------------------===//
-#include "InFlight.h"
+#include "Nesting.h"
 #include "ProgramReader.h"
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 using namespace partita;
 
@@ -52,9 +53,10 @@ private:
   Expected<void> buffers() {
     if (!isAligned(from.buffers()))
       return tooMuch("the list of buffers");
-    table.memory[0] = from.arena_bytes();
-    table.memory[1] = from.weight_bytes();
-    table.memory[2] = from.packed_bytes();
+    uint64_t bytes[] = {from.arena_bytes(), from.weight_bytes(), from.state_bytes(),
+                        from.io_bytes(), from.host_bytes()};
+    std::ranges::copy(bytes, table.regions);
+    table.packed = from.packed_bytes();
     auto slots = entriesOf(from.slots());
     if (!charge(from.slots()))
       return tooMuch("the list of slots");
@@ -65,10 +67,6 @@ private:
       if (b->space() > fb::Space::MAX)
         return damaged(where + " is in an unknown space");
       auto space = static_cast<Space>(b->space());
-      if (space > Space::Weight)
-        return makeError("the task table has a buffer in space " +
-                         std::string(fb::EnumNameSpace(b->space())) +
-                         ", which this runtime does not know (" + where + ")");
       size_t index = table.bufferList.size();
       BufferView view{space, b->offset(), b->bytes(), b->slot_stride(),
                       slots.empty() ? 1 : slots[index]};
@@ -80,7 +78,7 @@ private:
   }
 
   Expected<void> buffer(const BufferView &b, const std::string &where) {
-    uint64_t size = b.space == Space::Arena ? table.arenaBytes() : table.weightBytes();
+    uint64_t size = table.bytesOf(b.space);
     if (b.offset % PARTITA_BUFFER_ALIGNMENT != 0 ||
         b.slotStride % PARTITA_BUFFER_ALIGNMENT != 0)
       return damaged(where + " is not aligned");
@@ -109,14 +107,56 @@ private:
       return damaged(where + ": its buffer is too small");
     if (t.role == Role::Weight && table.bufferList[t.buffer].slots != 1)
       return damaged(where + ": a weight has slots");
-    if (t.role == Role::Weight && t.fileBytes != bytes)
+    if (t.role == Role::State && t.fileBytes != 0 &&
+        table.bufferList[t.buffer].slots != 1)
+      return damaged(where + ": a state with slots has a file");
+    bool hasFile = t.role == Role::Weight || (t.role == Role::State && t.fileBytes != 0);
+    if (hasFile && t.fileBytes != bytes)
       return damaged(where + ": " + std::to_string(t.fileBytes) + " bytes in the file, " +
                      std::to_string(bytes) + " by its shape");
-    bool inWeights = table.bufferList[t.buffer].space == Space::Weight;
-    if (inWeights != (t.role == Role::Weight))
+    if (!mayBeIn(t.role, table.bufferList[t.buffer].space))
       return damaged(where + ": its buffer is in the wrong space");
-    if (t.role == Role::Output && !layout.partial.empty())
-      return damaged(where + ": an output cannot be partial");
+    if (t.role != Role::Input && t.role != Role::Weight && !layout.partial.empty())
+      return damaged(where + ": an output or state cannot be partial");
+    return {};
+  }
+
+  static bool mayBeIn(Role role, Space space) {
+    if (role == Role::Weight || role == Role::State)
+      return space == (role == Role::Weight ? Space::Weight : Space::State);
+    return space == Space::Arena || space == Space::Io;
+  }
+
+  /// One place per state, and one state per place.
+  Expected<void> states() {
+    std::map<uint64_t, const TensorView *> byOffset;
+    std::set<std::string_view> names;
+    auto of = [&](const TensorView &t) -> auto & { return table.bufferList[t.buffer]; };
+    for (const TensorView &t : table.tensors) {
+      if (t.role != Role::State)
+        continue;
+      std::string where = "state '" + std::string(t.name.substr(0, 256)) + "'";
+      if (!names.insert(t.name).second)
+        return damaged(where + " stands twice");
+      // One that is empty takes no place.
+      if (of(t).bytes != 0 && !byOffset.emplace(of(t).offset, &t).second)
+        return damaged(where + " overlaps another one");
+    }
+    uint64_t end = 0;
+    for (const auto &[offset, t] : byOffset) {
+      if (offset < end)
+        return damaged("state '" + std::string(t->name.substr(0, 256)) +
+                       "' overlaps another one");
+      end = of(*t).end();
+    }
+    for (size_t b = 0; b < table.bufferList.size(); ++b) {
+      const BufferView &buffer = table.bufferList[b];
+      if (buffer.space != Space::State || buffer.end() == buffer.offset)
+        continue;
+      auto next = byOffset.upper_bound(buffer.offset);
+      if (next == byOffset.begin() || of(*std::prev(next)->second).end() < buffer.end())
+        return damaged("buffer " + std::to_string(b) + " lies in no state");
+    }
     return {};
   }
 
@@ -148,7 +188,7 @@ private:
         return ok;
       table.tensors.push_back(std::move(view));
     }
-    return {};
+    return states();
   }
 
   Expected<void> kernels() {
@@ -187,6 +227,10 @@ private:
       // c·block must not overflow.
       if (product(value.axes) > (int64_t(1) << 14) && value.block > (int64_t(1) << 32))
         return damaged(where + " has a size out of range");
+      value.type = static_cast<DType>(v->dtype());
+      bool isIndex = value.type == DType::I32 || value.type == DType::I64;
+      if (value.kind == PARTITA_RANK_READ && (!isIndex || !value.axes.empty()))
+        return damaged(where + " is read and no i32 or i64 of all ranks");
       table.rankValues.push_back(std::move(value));
     }
     return {};
@@ -216,27 +260,41 @@ private:
       for (int64_t buffer : *list)
         if (static_cast<size_t>(buffer) >= table.bufferList.size())
           return damaged(where + " has no buffer " + std::to_string(buffer));
-    InFlight flights(table.bufferList, s.tasks() ? s.tasks()->size() : 0);
+    size_t count = s.tasks() ? s.tasks()->size() : 0, place = 0;
+    InFlight flights(table.bufferList, count);
+    Nesting nesting(count);
     for (const fb::Task *t : entriesOf(s.tasks()))
-      if (Expected<void> ok = next(*t, flights); !ok)
+      if (Expected<void> ok = next(*t, place++, flights, nesting); !ok)
         return ok;
-    if (Expected<void> ok = flights.end(); !ok)
+    Expected<void> ok = nesting.arrive(count, flights);
+    if (ok)
+      ok = flights.end();
+    if (!ok)
       return damaged(where + ": " + ok.error().message);
     segment.numTasks = table.tasks.size() - segment.firstTask;
     table.segmentList.push_back(std::move(segment));
     return {};
   }
 
-  Expected<void> next(const fb::Task &t, InFlight &flights) {
+  Expected<void> next(const fb::Task &t, size_t place, InFlight &flights,
+                      Nesting &nesting) {
     std::string where = "task " + std::to_string(table.tasks.size());
     TaskView view;
     if (Expected<void> ok = take(t, where, view); !ok)
       return ok;
     where += " (" + std::string(view.source.substr(0, 256)) + ", " +
              std::string(name(view.kind())) + ")";
-    if (Expected<void> ok = task(view, where); !ok)
+    if (Expected<void> ok = nesting.arrive(place, flights); !ok)
+      return damaged(where + ": " + ok.error().message);
+    auto reach = nesting.reach(view);
+    if (!reach)
+      return damaged(where + ": " + reach.error().message);
+    if (Expected<void> ok = task(view, *reach, where); !ok)
       return ok;
-    if (Expected<void> ok = flights.next(view); !ok)
+    Expected<void> ok = flights.next(view);
+    if (ok)
+      ok = nesting.enter(place, view, flights);
+    if (!ok)
       return damaged(where + ": " + ok.error().message);
     table.handles = std::max(table.handles, view.handle + 1);
     table.tasks.push_back(std::move(view));
@@ -244,8 +302,10 @@ private:
   }
 
   Expected<void> take(const fb::Task &t, const std::string &where, TaskView &view) {
-    if (!charge(t.operands()) || !charge(t.rank_values()))
+    if (!charge(t.operands()) || !charge(t.rank_values()) || !charge(t.moves()))
       return tooMuch(where);
+    for (const fb::Move *move : entriesOf(t.moves()))
+      view.moves.push_back(flatbuffers::UnPack(*move));
     view.source = textOf(t.source());
     view.handle = t.handle();
     if (t.operands())
@@ -300,51 +360,99 @@ private:
     return fits;
   }
 
-  static size_t rankValuesOf(TaskKind kind) {
-    return kind == TaskKind::Slice || kind == TaskKind::Mask ||
-           kind == TaskKind::ToPartial;
+  static bool takesValues(TaskKind kind, size_t count) {
+    bool takesOne = kind == TaskKind::Slice || kind == TaskKind::Mask ||
+                    kind == TaskKind::ToPartial || kind == TaskKind::Update;
+    return kind == TaskKind::Kernel || count == (takesOne ? 1 : 0) ||
+           (kind == TaskKind::Repeat && count == 1);
   }
 
-  Expected<void> task(const TaskView &t, const std::string &where) {
+  /// The values exist; the operands at the end from which some are read hold them.
+  Expected<void> values(const TaskView &t, std::vector<task::OperandNeed> &needs,
+                        const std::string &where) {
+    if (!takesValues(t.kind(), t.rankValues.size()))
+      return damaged(where + ": wrong number of rank values");
+    for (uint32_t v : t.rankValues) {
+      if (v >= table.rankValues.size())
+        return damaged(where + ": no rank value " + std::to_string(v));
+      const RankValueSpec &value = table.rankValues[v];
+      if (value.kind == PARTITA_RANK_READ)
+        needs.push_back(
+            {(static_cast<uint64_t>(value.block) + 1) * byteWidth(value.type), false});
+    }
+    return {};
+  }
+
+  Expected<void> task(const TaskView &t, const std::vector<uint64_t> &reach,
+                      const std::string &where) {
     auto needs = task::operandNeeds(t.params, table.mesh());
     if (!needs)
       return damaged(where + ": " + needs.error().message);
     bool kernel = t.kind() == TaskKind::Kernel;
     if (kernel && std::get<task::Kernel>(t.params).kernel >= table.kernels.size())
       return damaged(where + ": no such kernel");
-    if (!kernel && t.operands.size() != needs->size())
+    size_t own = needs->size();
+    if (auto ok = values(t, *needs, where); !ok)
+      return ok;
+    if (kernel && t.operands.size() < needs->size())
+      return damaged(where + ": it has no operands for the rank values that it reads");
+    if (kernel) // what code needs of its buffers is not in the table
+      needs->insert(needs->begin(), t.operands.size() - needs->size(), {0, false});
+    if (t.operands.size() != needs->size())
       return damaged(where + ": " + std::to_string(t.operands.size()) +
                      " operands, expected " + std::to_string(needs->size()));
-    for (size_t i = 0; i < t.operands.size(); ++i) {
-      int32_t buffer = t.operands[i];
-      if (buffer == -1 && !kernel && (*needs)[i].optional)
-        continue;
-      if (buffer < 0 || static_cast<size_t>(buffer) >= table.bufferList.size())
-        return damaged(where + ": operand " + std::to_string(i) + " is no buffer");
-      uint64_t has = table.bufferList[static_cast<size_t>(buffer)].bytes;
-      if (!kernel && has < (*needs)[i].bytes)
-        return damaged(where + ": operand " + std::to_string(i) + " has " +
-                       std::to_string(has) + " bytes, the call needs " +
-                       std::to_string((*needs)[i].bytes));
-    }
-    if (!kernel && t.rankValues.size() != rankValuesOf(t.kind()))
-      return damaged(where + ": wrong number of rank values");
-    for (uint32_t v : t.rankValues)
-      if (v >= table.rankValues.size())
-        return damaged(where + ": no rank value " + std::to_string(v));
+    for (size_t i = 0; i < t.operands.size(); ++i)
+      if (auto ok = operand(t, i, (*needs)[i], reach[i], where); !ok)
+        return ok;
+    if (isEngineCall(t.kind()) && own > 1 && reachesPacked(t))
+      return damaged(where + ": a packed weight cannot move");
     if (auto *exchange = std::get_if<task::Exchange>(&t.params))
-      return this->exchange(t, *exchange, where);
+      return this->exchange(t, *exchange, reach, where);
     if (auto *halo = std::get_if<task::Halo>(&t.params))
-      return this->halo(t, *halo, where);
+      return this->halo(t, *halo, reach, where);
     return {};
+  }
+
+  /// `reach`: how far its moves take it.
+  Expected<void> operand(const TaskView &t, size_t i, const task::OperandNeed &need,
+                         uint64_t reach, const std::string &where) {
+    int32_t buffer = t.operands[i];
+    if (buffer == -1 && need.optional)
+      return {};
+    if (buffer < 0 || static_cast<size_t>(buffer) >= table.bufferList.size())
+      return damaged(where + ": operand " + std::to_string(i) + " is no buffer");
+    uint64_t has = table.bufferList[static_cast<size_t>(buffer)].bytes;
+    if (has < need.bytes)
+      return damaged(where + ": operand " + std::to_string(i) + " has " +
+                     std::to_string(has) + " bytes, the call needs " +
+                     std::to_string(need.bytes));
+    if (has - need.bytes < reach)
+      return damaged(where + ": operand " + std::to_string(i) +
+                     " moves out of its buffer");
+    return {};
+  }
+
+  static bool reachesPacked(const TaskView &t) {
+    bool packed = false;
+    if (auto *p = std::get_if<task::MatMul>(&t.params))
+      packed = p->b_packed;
+    if (auto *p = std::get_if<task::Conv>(&t.params))
+      packed = p->weights_packed;
+    if (auto *p = std::get_if<task::ConvTranspose>(&t.params))
+      packed = p->weights_packed;
+    return packed && std::ranges::any_of(t.moves, [](const task::Move &move) {
+             return move.operand == 1;
+           });
   }
 
   /// Whether operand `i` holds a tensor of this shape.
   Expected<void> holds(const TaskView &t, size_t i, const std::vector<int64_t> &shape,
-                       uint8_t dtype, const std::string &where) {
+                       uint8_t dtype, const std::vector<uint64_t> &reach,
+                       const std::string &where) {
     uint64_t bytes =
         static_cast<uint64_t>(elementCount(shape)) * byteWidth(static_cast<DType>(dtype));
-    if (table.bufferList[static_cast<size_t>(t.operands[i])].bytes < bytes)
+    uint64_t has = table.bufferList[static_cast<size_t>(t.operands[i])].bytes;
+    if (has < bytes || has - bytes < reach[i])
       return damaged(where + ": operand " + std::to_string(i) + " is too small");
     return {};
   }
@@ -354,36 +462,45 @@ private:
   }
 
   /// The layouts of a halo agree, and the buffers hold what they say.
-  Expected<void> halo(const TaskView &t, const task::Halo &p, const std::string &where) {
+  Expected<void> halo(const TaskView &t, const task::Halo &p,
+                      const std::vector<uint64_t> &reach, const std::string &where) {
     if (!haveLayouts(p.before, p.positions))
       return damaged(where + ": a layout is missing");
     Halo halo = table.halo(p);
     if (Expected<void> ok = halo.verify(table.mesh()); !ok)
       return damaged(where + ": " + ok.error().message);
-    if (auto ok = holds(t, 0, halo.before.localShape(), p.dtype, where); !ok)
+    if (auto ok = holds(t, 0, halo.before.localShape(), p.dtype, reach, where); !ok)
       return ok;
-    return holds(t, 1, halo.shape(), p.dtype, where);
+    return holds(t, 1, halo.shape(), p.dtype, reach, where);
   }
 
   /// The buffers of an exchange hold the local tensors of one global one.
   Expected<void> exchange(const TaskView &t, const task::Exchange &p,
-                          const std::string &where) {
+                          const std::vector<uint64_t> &reach, const std::string &where) {
     if (!haveLayouts(p.before, p.after))
       return damaged(where + ": a layout is missing");
     const Layout &before = table.layouts[p.before], &after = table.layouts[p.after];
     if (before.globalShape() != after.globalShape())
       return damaged(where + ": the two layouts have different shapes");
-    if (auto ok = holds(t, 0, before.localShape(), p.dtype, where); !ok)
+    if (auto ok = holds(t, 0, before.localShape(), p.dtype, reach, where); !ok)
       return ok;
-    return holds(t, 1, after.localShape(), p.dtype, where);
+    return holds(t, 1, after.localShape(), p.dtype, reach, where);
   }
 
   TaskTable &table;
   const fb::TaskTable &from;
 };
 
+size_t TaskTable::numReadValues(const TaskView &task) const {
+  return static_cast<size_t>(std::ranges::count_if(task.rankValues, [&](uint32_t v) {
+    return rankValues[v].kind == PARTITA_RANK_READ;
+  }));
+}
+
 int64_t TaskTable::rankValue(size_t index, int64_t rank) const {
   const RankValueSpec &v = rankValues[index];
+  if (v.kind == PARTITA_RANK_READ)
+    return 0;
   int64_t c = meshOfRanks.coordinate(rank, v.axes);
   if (v.kind == PARTITA_RANK_BLOCK_INDEX)
     return c;

@@ -132,6 +132,43 @@ int partita_bind_output(partita_session *session, const char *name, void *data,
   return 0;
 }
 
+size_t partita_num_states(const partita_session *session) {
+  return session->session->states().size();
+}
+int partita_state_info(const partita_session *session, size_t index,
+                       partita_tensor_info *info) {
+  return describe(session->session->states(), index, info);
+}
+
+int partita_read_state(partita_session *session, const char *name, void *data,
+                       size_t bytes) {
+  ptrdiff_t i = find(session, session->session->states(), "state", name, bytes);
+  if (i < 0)
+    return 1;
+  if (!data && bytes != 0 && session->session->isRoot())
+    return session->fail("state '" + std::string(name) + "' is read to nowhere");
+  auto ok =
+      session->session->readState(static_cast<size_t>(i), static_cast<std::byte *>(data));
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_write_state(partita_session *session, const char *name, const void *data,
+                        size_t bytes) {
+  ptrdiff_t i = find(session, session->session->states(), "state", name, bytes);
+  if (i < 0)
+    return 1;
+  if (!data && bytes != 0)
+    return session->fail("state '" + std::string(name) + "' is set from nowhere");
+  auto ok = session->session->writeState(static_cast<size_t>(i),
+                                         static_cast<const std::byte *>(data));
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_reset_states(partita_session *session) {
+  auto ok = session->session->resetStates();
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
 int partita_run(partita_session *session) {
   const Session &s = *session->session;
   for (size_t i = 0; i < session->inputs.size(); ++i)

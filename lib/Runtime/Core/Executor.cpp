@@ -44,6 +44,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   options.progress->step(RankProgress::Loading, 0);
   if (auto ok = executor->allocate(); !ok)
     return tl::unexpected(ok.error());
+  if (auto ok = executor->placeStates(); !ok)
+    return tl::unexpected(ok.error());
   if (auto ok = executor->prepareTensors(); !ok)
     return tl::unexpected(ok.error());
   executor->ops.resize(table.numTasks());
@@ -53,6 +55,7 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
   executor->prepareWaits();
+  executor->prepareLoops();
   if (auto ok = executor->prepareSchedule(); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = executor->fetchRead(); !ok)
@@ -66,19 +69,19 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
 
 Expected<void> Executor::allocate() {
   const TaskTable &table = program->table();
-  auto a = WeightStore::allocate(table.arenaBytes());
-  auto w = WeightStore::allocate(table.weightBytes(), /*isFilled=*/false);
-  if (!a)
-    return tl::unexpected(a.error());
-  if (!w)
-    return tl::unexpected(w.error());
-  arena = *a;
-  weightRegion = *w;
-  populate(WeightStore::address(*arena), table.arenaBytes());
+  for (Space space : {Space::Arena, Space::Weight, Space::Io, Space::Host}) {
+    auto block = WeightStore::allocate(table.bytesOf(space), space != Space::Weight);
+    if (!block)
+      return tl::unexpected(block.error());
+    regions[static_cast<size_t>(space)] = *block;
+    if (space != Space::Weight)
+      populate(WeightStore::address(**block), table.bytesOf(space));
+  }
   for (const BufferView &buffer : table.buffers()) {
-    const auto &block = buffer.space == Space::Arena ? arena : weightRegion;
-    address.push_back(static_cast<std::byte *>(WeightStore::address(*block)) +
-                      buffer.offset);
+    const auto &block = regions[static_cast<size_t>(buffer.space)];
+    address.push_back(!block ? nullptr // see placeStates
+                             : static_cast<std::byte *>(WeightStore::address(*block)) +
+                                   buffer.offset);
   }
   return {};
 }
@@ -171,8 +174,8 @@ Expected<void> Executor::prepareTask(size_t index) {
   op.index = static_cast<uint32_t>(index);
   for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
-  for (uint32_t value : task.rankValues)
-    op.scalars.push_back(program->table().rankValue(value, meshPlace));
+  if (auto ok = prepareValues(op, task); !ok)
+    return ok;
   if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
     op.work = KernelWork{program->kernel(kernel->kernel), kernel->units,
                          std::min(kernel->parts, options.threads)};
@@ -182,6 +185,14 @@ Expected<void> Executor::prepareTask(size_t index) {
     return prepareEngine(op, task);
   if (task.kind() == TaskKind::Wait)
     return {}; // see prepareWaits
+  if (auto *repeat = std::get_if<task::Repeat>(&task.params)) {
+    op.work = LoopWork{index + 1 + repeat->tasks, repeat->trips};
+    return {};
+  }
+  if (auto *skip = std::get_if<task::Skip>(&task.params)) {
+    op.work = SkipWork{index + 1 + skip->tasks, skip->when};
+    return {};
+  }
   if (!isCollective(task.kind()))
     return prepareLocal(op, task);
   auto call = transport.prepare(program->table(), task);
@@ -192,16 +203,43 @@ Expected<void> Executor::prepareTask(size_t index) {
   return {};
 }
 
+/// A scalar for every rank value. Those that are read have their operands at the end, and
+/// kernels do not see these.
+Expected<void> Executor::prepareValues(Op &op, const TaskView &task) {
+  const TaskTable &table = program->table();
+  size_t operand = task.operands.size() - table.numReadValues(task);
+  for (uint32_t value : task.rankValues) {
+    const RankValueSpec &spec = table.rankValue(value);
+    op.scalars.push_back(table.rankValue(value, meshPlace));
+    if (spec.kind == PARTITA_RANK_READ)
+      op.reads.push_back({op.scalars.size() - 1, operand++, spec.block, spec.size,
+                          spec.type == DType::I64});
+  }
+  auto *repeat = std::get_if<task::Repeat>(&task.params);
+  if (!repeat || op.scalars.empty())
+    return {};
+  for (Op::Read &read : op.reads)
+    read.most = std::min(read.most, repeat->trips);
+  if (op.scalars[0] < 0 || op.scalars[0] > repeat->trips)
+    return makeError("it is to run " + std::to_string(op.scalars[0]) + " of " +
+                     std::to_string(repeat->trips) + " times");
+  return {};
+}
+
 /// A wait is for the call that its handle was last started with.
 void Executor::prepareWaits() {
   const TaskTable &table = program->table();
   std::vector<int> calls(table.numHandles());
   for (Op &op : ops) {
     const TaskView &task = table.task(op.index);
-    if (task.handle != 0)
-      calls[task.handle] = std::get_if<CollectiveWork>(&op.work)->call;
-    if (auto *wait = std::get_if<task::Wait>(&task.params))
+    auto *collective = std::get_if<CollectiveWork>(&op.work);
+    if (task.handle != 0) // a copy is done when it is started
+      calls[task.handle] = collective ? collective->call : -1;
+    auto *wait = std::get_if<task::Wait>(&task.params);
+    if (wait && calls[wait->handle] >= 0)
       op.work = CollectiveWork{calls[wait->handle], CollectivePart::Wait};
+    else if (wait)
+      op.work = NoWork();
   }
 }
 

@@ -26,14 +26,42 @@ struct CollectiveWork {
 };
 
 /// All local copies are rows: `outer` rows, of which `from` bytes are copied from the
-/// source row (`skip` bytes long) at the target row of `to` bytes; what remains of the
-/// target row is filled with a pattern of `width` bytes.
+/// source row at the target row of `to` bytes; what remains of the target row is filled
+/// with a pattern of `width` bytes. Source rows are `skip` bytes apart, target rows
+/// `targetSkip`, or where that is 0, as long as they are.
 struct RowsWork {
   int64_t outer = 0, skip = 0, from = 0, to = 0;
   uint64_t bits = 0;
   int64_t width = 1;
+  /// By the task's value: how far behind the operands' beginnings the rows begin.
+  int64_t sourceShift = 0, targetShift = 0, targetSkip = 0;
   int parts = 1; ///< of the rows, at once
 };
+
+/// The rows of a local copy for this value of its rank value, but for the parts. False if
+/// it cannot be such a value.
+bool rowsOf(const task::Params &params, int64_t value, RowsWork &rows) noexcept;
+
+/// The tasks behind this one, up to before `end`, run `trips` times, or as often as the
+/// op's scalar says.
+struct LoopWork {
+  size_t end;
+  int64_t trips;
+  struct Moving {
+    size_t op, operand; ///< an address of the op
+    int64_t begin, stride;
+  };
+  std::vector<Moving> moving = {};
+};
+
+/// The tasks behind this one, up to before `end`, do not run where the operand is `when`.
+struct SkipWork {
+  size_t end;
+  bool when;
+};
+
+/// Is done when the task before it is.
+struct NoWork {};
 
 /// Everything about a task that does not change between requests.
 struct Executor::Op {
@@ -41,7 +69,22 @@ struct Executor::Op {
   std::vector<void *> addresses;
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only
-  std::variant<KernelWork, EngineWork, CollectiveWork, RowsWork> work;
+  /// Scalars that are read when the task runs: integers of an operand.
+  struct Read {
+    size_t scalar, operand;
+    int64_t element, most;
+    bool wide; ///< i64, else i32
+  };
+  std::vector<Read> reads;
+  std::variant<KernelWork, EngineWork, CollectiveWork, RowsWork, LoopWork, SkipWork,
+               NoWork>
+      work;
+
+  /// The task's operand that an address is of. A copy in place has the address of its
+  /// first operand twice.
+  size_t operandOf(size_t address, const TaskView &task) const {
+    return addresses.size() > task.operands.size() && address > 0 ? address - 1 : address;
+  }
 };
 
 /// A transfer of one micro-batch.

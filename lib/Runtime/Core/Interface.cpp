@@ -30,6 +30,13 @@ Expected<Interface> Interface::of(const Stages &stages) {
         continue;
       TensorInfo info{
           std::string(view.name), view.type, {view.shape.begin(), view.shape.end()}};
+      if (view.role == Role::State) {
+        if (std::ranges::any_of(out.states, [&](auto &s) { return s.name == info.name; }))
+          return makeError("state '" + info.name + "' is in two programs");
+        out.states.push_back(std::move(info));
+        out.keepers.push_back({i, t});
+        continue;
+      }
       bool isInput = view.role == Role::Input;
       if (isInput && !table.layoutOf(view).partial.empty())
         return makeError("input '" + info.name + "' is partial, which cannot be bound");

@@ -17,9 +17,10 @@ struct Interface {
   struct Bound {
     size_t stage, tensor; ///< of Stages, of its table
   };
-  std::vector<TensorInfo> inputs, outputs;
+  std::vector<TensorInfo> inputs, outputs, states;
   std::vector<std::vector<Bound>> takers; ///< by input
   std::vector<Bound> givers;              ///< by output
+  std::vector<Bound> keepers;             ///< by state
 
   /// By program, in the order of their tables.
   static Expected<Interface> of(const Stages &stages);

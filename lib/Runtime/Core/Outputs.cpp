@@ -6,11 +6,14 @@
 using namespace partita;
 using namespace partita::runtime;
 
-Outputs::Outputs(const Stages &stages, const Interface &interface, bool local)
-    : stages(stages), interface(interface), local(local) {
-  for (size_t k = 0; k < interface.givers.size() && !local; ++k) {
-    const TaskTable &table = stages[interface.givers[k].stage]->table();
-    const TensorView &t = table.tensor(interface.givers[k].tensor);
+Outputs::Outputs(const Stages &stages, std::string what,
+                 std::span<const TensorInfo> tensors,
+                 std::span<const Interface::Bound> givers, bool local)
+    : stages(stages), what(std::move(what)), tensors(tensors), givers(givers),
+      local(local) {
+  for (size_t k = 0; k < givers.size() && !local; ++k) {
+    const TaskTable &table = stages[givers[k].stage]->table();
+    const TensorView &t = table.tensor(givers[k].tensor);
     const Layout &layout = table.layoutOf(t);
     std::vector<bool> given(static_cast<size_t>(product(layout.shardingAxes())), false);
     auto &list = parts.emplace_back();
@@ -39,11 +42,11 @@ void Outputs::step(RankProgress &progress, size_t stage, RankProgress::State sta
 /// Slot by slot, as they lie apart at the sender.
 bool Outputs::receive(size_t output, const Part &part, Executor &executor,
                       Transport &transport, std::byte *to) {
-  const Interface::Bound &giver = interface.givers[output];
+  const Interface::Bound &giver = givers[output];
   const TaskTable &table = stages[giver.stage]->table();
   const TensorView &t = table.tensor(giver.tensor);
   uint32_t slots = table.buffers()[t.buffer].slots;
-  uint64_t whole = interface.outputs[output].bytes() / slots;
+  uint64_t whole = tensors[output].bytes() / slots;
   for (uint32_t s = 0; s < slots; ++s) {
     const std::byte *data = staging.data();
     if (part.rank == 0)
@@ -57,9 +60,8 @@ bool Outputs::receive(size_t output, const Part &part, Executor &executor,
 }
 
 bool Outputs::gather(size_t output, Executor &executor, size_t stage,
-                     Transport &transport, RankProgress &progress,
-                     std::span<std::byte *const> to) {
-  const Interface::Bound &giver = interface.givers[output];
+                     Transport &transport, RankProgress &progress, std::byte *to) {
+  const Interface::Bound &giver = givers[output];
   bool ok = true;
   step(progress, stage, RankProgress::Waiting, -1);
   if (transport.rank() != 0 && giver.stage == stage && executor.owns(giver.tensor)) {
@@ -73,22 +75,29 @@ bool Outputs::gather(size_t output, Executor &executor, size_t stage,
       break;
     if (part.rank != 0)
       step(progress, stage, RankProgress::Waiting, part.rank);
-    ok = ok && receive(output, part, executor, transport, to[output]);
+    ok = ok && receive(output, part, executor, transport, to);
   }
   return ok;
 }
 
-Expected<void> Outputs::deliver(Executor &executor, size_t stage, Transport &transport,
-                                RankProgress &progress, std::span<std::byte *const> to) {
-  std::string rank = "rank " + std::to_string(transport.rank());
-  for (size_t k = 0; k < interface.givers.size(); ++k) {
-    const Interface::Bound &giver = interface.givers[k];
-    if (!local && !gather(k, executor, stage, transport, progress, to))
-      return makeError(rank + ": sending output '" + interface.outputs[k].name +
-                       "' failed");
-    if (local && giver.stage == stage && executor.owns(giver.tensor))
-      executor.getOutput(giver.tensor, to[k]);
-  }
+Expected<void> Outputs::deliver(size_t k, Executor &executor, size_t stage,
+                                Transport &transport, RankProgress &progress,
+                                std::byte *to) {
+  const Interface::Bound &giver = givers[k];
+  if (!local && !gather(k, executor, stage, transport, progress, to))
+    return makeError("rank " + std::to_string(transport.rank()) + ": sending " + what +
+                     " '" + tensors[k].name + "' failed");
+  if (local && giver.stage == stage && executor.owns(giver.tensor))
+    executor.getOutput(giver.tensor, to);
+  return {};
+}
+
+Expected<void> Outputs::deliverAll(Executor &executor, size_t stage, Transport &transport,
+                                   RankProgress &progress,
+                                   std::span<std::byte *const> to) {
+  for (size_t k = 0; k < givers.size(); ++k)
+    if (auto ok = deliver(k, executor, stage, transport, progress, to[k]); !ok)
+      return ok;
   if (local)
     return {};
   // Messages of a rank that is far ahead would pile up with one that is slow.
@@ -97,6 +106,7 @@ Expected<void> Outputs::deliver(Executor &executor, size_t stage, Transport &tra
   bool ok = ++sent % mostAhead != 0 || transport.barrier();
   step(progress, stage, RankProgress::Idle, -1);
   if (!ok)
-    return makeError(rank + ": meeting the other ranks failed");
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": meeting the other ranks failed");
   return {};
 }

@@ -9,16 +9,21 @@
 
 namespace partita::runtime {
 
-/// Writes the outputs of a request into the caller's tensors. Threads write their parts
-/// themselves; processes send them to rank 0.
+/// Writes the outputs of a request, or states, into the caller's tensors. Threads write
+/// their parts themselves; processes send them to rank 0.
 class Outputs {
 public:
-  Outputs(const Stages &stages, const Interface &interface, bool local);
+  /// `what`: "output", for messages. All tensors that may be asked for, by who has them.
+  Outputs(const Stages &stages, std::string what, std::span<const TensorInfo> tensors,
+          std::span<const Interface::Bound> givers, bool local);
 
-  /// The part of one rank; its error names the output. Rank 0 of an MPI job returns when
-  /// all parts are there. `to` is written on the root only.
-  Expected<void> deliver(Executor &executor, size_t stage, Transport &transport,
-                         RankProgress &progress, std::span<std::byte *const> to);
+  /// The part of one rank of tensor k; its error names it. Rank 0 of an MPI job returns
+  /// when all parts are there. `to` is written on the root only.
+  Expected<void> deliver(size_t k, Executor &executor, size_t stage, Transport &transport,
+                         RankProgress &progress, std::byte *to);
+  /// Of all tensors, at the end of a request.
+  Expected<void> deliverAll(Executor &executor, size_t stage, Transport &transport,
+                            RankProgress &progress, std::span<std::byte *const> to);
   /// The rank whose part is being received, or -1.
   int awaited() const { return from.load(); }
 
@@ -28,15 +33,17 @@ private:
     SliceCopy slice;
   };
   bool gather(size_t output, Executor &executor, size_t stage, Transport &transport,
-              RankProgress &progress, std::span<std::byte *const> to);
+              RankProgress &progress, std::byte *to);
   bool receive(size_t output, const Part &part, Executor &executor, Transport &transport,
                std::byte *to);
   void step(RankProgress &progress, size_t stage, RankProgress::State state, int rank);
 
   const Stages &stages;
-  const Interface &interface;
+  std::string what;
+  std::span<const TensorInfo> tensors;
+  std::span<const Interface::Bound> givers;
   bool local;
-  std::vector<std::vector<Part>> parts; ///< by output, with MPI
+  std::vector<std::vector<Part>> parts; ///< by tensor, with MPI
   std::vector<std::byte> staging;       ///< room for one part on rank 0
   std::atomic<int> from{-1};
   uint64_t sent = 0; ///< requests whose outputs went their way

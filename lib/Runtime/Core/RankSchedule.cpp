@@ -34,10 +34,9 @@ Expected<void> Executor::prepareSchedule() {
   for (const SegmentView &segment : table.segments()) {
     auto &list = slotted.emplace_back();
     for (size_t i = segment.firstTask; i < segment.firstTask + segment.numTasks; ++i) {
-      // A copy in place has one operand and two addresses.
-      std::span<const int32_t> operands = table.task(i).operands;
-      for (size_t k = 0; k < ops[i].addresses.size() && !operands.empty(); ++k) {
-        int32_t buffer = operands[std::min(k, operands.size() - 1)];
+      const TaskView &task = table.task(i);
+      for (size_t k = 0; k < ops[i].addresses.size(); ++k) {
+        int32_t buffer = task.operands[ops[i].operandOf(k, task)];
         if (buffer < 0)
           continue;
         const BufferView &view = table.buffers()[static_cast<size_t>(buffer)];
@@ -48,6 +47,25 @@ Expected<void> Executor::prepareSchedule() {
     }
   }
   return {};
+}
+
+/// What moves in which loop.
+void Executor::prepareLoops() {
+  const TaskTable &table = program->table();
+  std::vector<std::pair<size_t, size_t>> open; // loops around a task: op, end
+  for (Op &op : ops) {
+    while (!open.empty() && open.back().second <= op.index)
+      open.pop_back();
+    const TaskView &task = table.task(op.index);
+    for (const task::Move &move : task.moves) {
+      auto &loop = std::get<LoopWork>(ops[open[open.size() - 1 - move.loop].first].work);
+      for (size_t k = 0; k < op.addresses.size(); ++k)
+        if (op.operandOf(k, task) == move.operand)
+          loop.moving.push_back({op.index, k, move.begin, move.stride});
+    }
+    if (auto *loop = std::get_if<LoopWork>(&op.work))
+      open.emplace_back(op.index, loop->end);
+  }
 }
 
 void Executor::setSlots(size_t segment, int64_t microBatch) {

@@ -30,14 +30,20 @@ void runtime::populate(void *data, uint64_t bytes) {
   advise(data, bytes, MADV_POPULATE_WRITE);
 }
 
-Expected<void> Executor::addWeight(size_t index) {
-  const TensorView &t = program->table().tensor(index);
-  options.progress->step(RankProgress::Loading, 0);
+Expected<void> Executor::checkFile(const TensorView &t) const {
   if (t.file >= store->numFiles())
     return makeError("the bundle has no weight file " + std::to_string(t.file));
   uint64_t size = store->file(t.file).size();
   if (t.fileOffset > size || t.fileBytes > size - t.fileOffset)
     return makeError("it leaves its file of " + std::to_string(size) + " bytes");
+  return {};
+}
+
+Expected<void> Executor::addWeight(size_t index) {
+  const TensorView &t = program->table().tensor(index);
+  options.progress->step(RankProgress::Loading, 0);
+  if (auto ok = checkFile(t); !ok)
+    return ok;
   Weight weight{index, program->table().buffers()[t.buffer].offset, address[t.buffer]};
   auto run = slices[index].contiguous();
   if (run && (t.fileOffset + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
@@ -75,18 +81,18 @@ void Executor::placeWeights() {
   }
 }
 
-/// Reads the elements into the region. Long runs are read into place; short ones lie in a
-/// window of the file, which a strided slice passes over.
-Expected<void> Executor::fetch(const Weight &weight) {
+/// Reads the rank's slice of a tensor from its file. Long runs are read into place; short
+/// ones lie in a window of the file, which a strided slice passes over.
+Expected<void> Executor::fetch(size_t tensor, std::byte *into) {
   constexpr uint64_t longRun = 4096, windowBytes = 65536;
-  const TensorView &t = program->table().tensor(weight.tensor);
+  const TensorView &t = program->table().tensor(tensor);
   const InputFile &file = store->file(t.file);
   std::vector<std::byte> window(windowBytes);
   uint64_t begin = 0, end = 0; // of what is in the window
   Expected<void> ok;
   auto visit = [&](uint64_t from, uint64_t to, uint64_t bytes) {
     if (ok && bytes >= longRun) {
-      ok = file.read(t.fileOffset + from, {weight.copy + to, bytes});
+      ok = file.read(t.fileOffset + from, {into + to, bytes});
       return;
     }
     if (ok && (from < begin || from + bytes > end)) {
@@ -95,9 +101,9 @@ Expected<void> Executor::fetch(const Weight &weight) {
       ok = file.read(t.fileOffset + begin, {window.data(), end - begin});
     }
     if (ok)
-      std::memcpy(weight.copy + to, window.data() + (from - begin), bytes);
+      std::memcpy(into + to, window.data() + (from - begin), bytes);
   };
-  slices[weight.tensor].forEachRun(visit);
+  slices[tensor].forEachRun(visit);
   return ok;
 }
 
@@ -132,7 +138,7 @@ Expected<void> Executor::fetchRead() {
       weight.mapping.reset();
     } else if (weight.mapping) {
       advise(weight.data(), slices[weight.tensor].localBytes(), MADV_POPULATE_READ);
-    } else if (auto ok = fetch(weight); !ok) {
+    } else if (auto ok = fetch(weight.tensor, weight.copy); !ok) {
       return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
                        std::string(program->table().tensor(weight.tensor).name) +
                        "': " + ok.error().message);
@@ -170,7 +176,7 @@ Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &
       owned[static_cast<size_t>(weightOf[static_cast<size_t>(task.operands[operand])])];
   auto block = store->packed(identity, call.sizes().packed, [&](void *to) {
     // Into the region, mapped or not: a mapping would bring more than this weight.
-    auto ok = fetch(weight);
+    auto ok = fetch(weight.tensor, weight.copy);
     if (ok)
       ok = call.pack(weight.copy, to);
     drop(weight);

@@ -30,12 +30,24 @@ static void fillPattern(std::byte *target, int64_t bytes, uint64_t bits, int64_t
 }
 
 namespace {
+/// In partita_status.code, beside those of kernels: a value that was read is out of its
+/// bounds.
+constexpr int64_t outOfBounds = PARTITA_NUM_STATUS_CODES;
+
 /// What a local copy is as rows, on a rank with this one value. Sizes in elements.
 struct RowsOf {
   int64_t value;
 
   RowsWork operator()(const task::Slice &p) const {
-    return {p.outer, p.parts * p.block, p.block, p.block};
+    RowsWork rows{p.outer, p.parts * p.block, p.block, p.block};
+    rows.sourceShift = value * p.block;
+    return rows;
+  }
+  RowsWork operator()(const task::Update &p) const {
+    RowsWork rows{p.outer, p.count * p.inner, p.count * p.inner, p.count * p.inner};
+    rows.targetSkip = p.extent * p.inner;
+    rows.targetShift = value * p.inner;
+    return rows;
   }
   RowsWork operator()(const task::Mask &p) const {
     int64_t valid = std::clamp<int64_t>(value, 0, p.extent);
@@ -56,27 +68,46 @@ struct RowsOf {
 };
 } // namespace
 
-Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
-  RowsOf rowsOf{op.scalars.empty() ? 0 : op.scalars[0]};
-  RowsWork rows;
+/// Whether a copy has such a place.
+static bool isValue(const task::Params &params, int64_t value) {
+  if (auto *p = std::get_if<task::Slice>(&params))
+    return value >= 0 && value < p->parts;
+  if (auto *p = std::get_if<task::Update>(&params))
+    return value >= 0 && value <= p->extent - p->count;
+  return true;
+}
+
+bool runtime::rowsOf(const task::Params &params, int64_t value, RowsWork &rows) noexcept {
+  if (!isValue(params, value))
+    return false;
+  int parts = rows.parts;
   std::visit(
       [&](const auto &p) {
-        if constexpr (requires { rowsOf(p); }) {
-          rows = rowsOf(p);
+        if constexpr (requires(RowsOf rowsOf) { rowsOf(p); }) {
+          rows = RowsOf{value}(p);
           rows.width = static_cast<int64_t>(byteWidth(static_cast<DType>(p.dtype)));
         }
       },
-      task.params);
-  for (int64_t *elements : {&rows.skip, &rows.from, &rows.to})
+      params);
+  for (int64_t *elements : {&rows.skip, &rows.from, &rows.to, &rows.sourceShift,
+                            &rows.targetShift, &rows.targetSkip})
     *elements *= rows.width;
-  if (auto *p = std::get_if<task::Slice>(&task.params)) {
-    if (rowsOf.value < 0 || rowsOf.value >= p->parts)
-      return makeError("block " + std::to_string(rowsOf.value) + " of " +
-                       std::to_string(p->parts));
-    op.addresses[0] = static_cast<std::byte *>(op.addresses[0]) + rowsOf.value * rows.to;
-  }
-  if (op.addresses.size() == 1) // in place: nothing to copy
-    op.addresses.push_back(op.addresses[0]);
+  if (rows.targetSkip == 0)
+    rows.targetSkip = rows.to;
+  rows.parts = parts;
+  return true;
+}
+
+Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
+  RowsWork rows;
+  int64_t value = op.scalars.empty() ? 0 : op.scalars[0];
+  if (!rowsOf(task.params, value, rows))
+    return makeError("its place is " + std::to_string(value) +
+                     ", where its target has none");
+  if (op.addresses.size() == 1 + op.reads.size()) // in place: nothing to copy
+    op.addresses.insert(op.addresses.begin(), op.addresses[0]);
+  for (Op::Read &read : op.reads)
+    read.operand = op.addresses.size() - 1;
   // Fewer bytes are copied before another thread is awake.
   constexpr int64_t worth = 64 << 10;
   rows.parts =
@@ -97,9 +128,9 @@ static void runKernel(const KernelWork &work, void *const *buffers,
 /// Rows from `begin` to before `end`.
 static void runRows(const RowsWork &work, const std::byte *source, std::byte *target,
                     int64_t begin, int64_t end) {
-  source += begin * work.skip;
-  target += begin * work.to;
-  for (int64_t o = begin; o < end; ++o, source += work.skip, target += work.to) {
+  source += work.sourceShift + begin * work.skip;
+  target += work.targetShift + begin * work.targetSkip;
+  for (int64_t o = begin; o < end; ++o, source += work.skip, target += work.targetSkip) {
     if (source != target && work.from != 0)
       std::memmove(target, source, static_cast<size_t>(work.from));
     if (work.from < work.to)
@@ -122,7 +153,39 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
   return ok;
 }
 
+/// Fetches the scalars that earlier tasks have written. False, with word of it, if one is
+/// not what it may be.
+bool Executor::readValues(Op &op) noexcept {
+  for (const Op::Read &read : op.reads) {
+    const auto *from = static_cast<const std::byte *>(op.addresses[read.operand]);
+    int64_t value = 0;
+    if (read.wide) {
+      std::memcpy(&value, from + read.element * 8, 8);
+    } else {
+      int32_t narrow;
+      std::memcpy(&narrow, from + read.element * 4, 4);
+      value = narrow;
+    }
+    if (value < 0 || value > read.most) {
+      status = {outOfBounds, value, read.most, 0};
+      return false;
+    }
+    op.scalars[read.scalar] = value;
+  }
+  auto *rows = std::get_if<RowsWork>(&op.work);
+  if (!rows || op.reads.empty())
+    return true;
+  const TaskView &task = program->table().task(op.index);
+  if (!rowsOf(task.params, op.scalars[0], *rows)) {
+    status = {outOfBounds, op.scalars[0], op.reads[0].most, 0};
+    return false;
+  }
+  return true;
+}
+
 bool Executor::step(Op &op) noexcept {
+  if (!op.reads.empty() && !readValues(op))
+    return false;
   if (auto *kernel = std::get_if<KernelWork>(&op.work)) {
     runKernel(*kernel, op.addresses.data(), op.scalars.data(), &status);
     return status.code == PARTITA_STATUS_OK;
@@ -131,6 +194,8 @@ bool Executor::step(Op &op) noexcept {
     return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
   if (auto *collective = std::get_if<CollectiveWork>(&op.work))
     return communicate(op, collective->call, collective->part);
+  if (std::holds_alternative<NoWork>(op.work))
+    return true;
   auto &rows = *std::get_if<RowsWork>(&op.work);
   runParts(rows.parts, [&](int part) {
     runRows(rows, static_cast<const std::byte *>(op.addresses[0]),
@@ -154,6 +219,9 @@ Error Executor::failureOf(size_t index) const {
     return {at + node + "': index " + std::to_string(status.value) +
             " is outside a dim of " + std::to_string(status.size) + " elements"};
   }
+  if (status.code == outOfBounds)
+    return {where(index) + ": it reads the value " + std::to_string(status.value) +
+            ", expected 0 to " + std::to_string(status.size)};
   return {where(index) + (stopped ? ": stopped because another rank failed"
                                   : ": the engine reported a failure")};
 }
@@ -167,17 +235,54 @@ void Executor::record(size_t time) noexcept {
   lastTime = next;
 }
 
-Expected<void> Executor::runSegment(size_t index) {
-  const SegmentView &segment = program->table().segments()[index];
-  for (size_t i = segment.firstTask; i < segment.firstTask + segment.numTasks; ++i) {
+Expected<void> Executor::runLoop(const Op &op) {
+  const auto &loop = std::get<LoopWork>(op.work);
+  int64_t trips = op.scalars.empty() ? loop.trips : op.scalars[0];
+  auto move = [&](auto bytes) {
+    for (const LoopWork::Moving &m : loop.moving) {
+      void *&address = ops[m.op].addresses[m.operand];
+      address = static_cast<std::byte *>(address) + bytes(m);
+    }
+  };
+  for (int64_t t = 0; t < trips; ++t) {
+    move([&](const auto &m) { return t == 0 ? m.begin : m.stride; });
+    if (auto ok = runTasks(op.index + 1, loop.end); !ok)
+      return ok;
+  }
+  if (trips > 0)
+    move([&](const auto &m) { return -(m.begin + (trips - 1) * m.stride); });
+  return {};
+}
+
+Expected<void> Executor::runTasks(size_t first, size_t end) {
+  for (size_t i = first; i < end; ++i) {
     options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
     // Nobody else moves along what is in flight.
     stopped = inFlight != 0 && !transport.progress();
-    if (stopped || !step(ops[i]))
+    Op &op = ops[i];
+    if (auto *loop = std::get_if<LoopWork>(&op.work); loop && !stopped) {
+      if (!readValues(op))
+        return tl::unexpected(failureOf(i));
+      if (auto ok = runLoop(op); !ok)
+        return ok;
+      i = loop->end - 1;
+      continue;
+    }
+    if (auto *skip = std::get_if<SkipWork>(&op.work); skip && !stopped) {
+      if ((*static_cast<const uint8_t *>(op.addresses[0]) != 0) == skip->when)
+        i = skip->end - 1;
+      continue;
+    }
+    if (stopped || !step(op))
       return tl::unexpected(failureOf(i));
     record(i);
   }
   return {};
+}
+
+Expected<void> Executor::runSegment(size_t index) {
+  const SegmentView &segment = program->table().segments()[index];
+  return runTasks(segment.firstTask, segment.firstTask + segment.numTasks);
 }
 
 bool Executor::begin(const Moving &moving) noexcept {

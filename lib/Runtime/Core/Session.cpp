@@ -21,7 +21,7 @@ struct Session::State {
   std::shared_ptr<WeightStore> weights;
   SessionOptions options;
   Interface interface;
-  std::unique_ptr<Outputs> outputs;
+  std::unique_ptr<Outputs> outputs, stateParts;
   std::unique_ptr<Watchdog> watchdog;
 
   std::unique_ptr<LocalTeam> team;
@@ -31,14 +31,21 @@ struct Session::State {
   std::unique_ptr<RankProgress[]> ownProgress;
   RankProgress *progress = nullptr; ///< by rank of the bundle
 
+  /// What ranks do for one call of the caller's.
+  enum class Job : uint8_t { Request, ReadState, WriteState, ResetStates };
+
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
-  uint64_t request = 0; ///< number of the current one
-  size_t done = 0;      ///< ranks that finished it
+  uint64_t request = 0; ///< number of the current job
+  Job job = Job::Request;
+  size_t done = 0; ///< ranks that finished it
   bool stopping = false;
   Failure failure;
   std::span<const std::byte *const> inputData;
   std::span<std::byte *const> outputData;
+  size_t stateIndex = 0; ///< of the jobs with one state
+  std::byte *stateTo = nullptr;
+  const std::byte *stateFrom = nullptr;
   uint64_t completed = 0;
 
   bool local() const { return options.transport == TransportKind::Local; }
@@ -65,6 +72,8 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
+  Expected<void> stateJob(size_t index);
+  Expected<void> give(Job what);
   Expected<void> await();
 };
 
@@ -79,11 +88,14 @@ bool Session::State::loadRank(size_t index) {
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
   auto executor = Executor::create(stages[stageOfRank(index)], weights, transport, o);
-  if (executor) {
+  Expected<void> ok;
+  if (executor)
+    ok = (*executor)->resetStates();
+  if (executor && ok) {
     executors[index] = std::move(*executor);
     return true;
   }
-  fail(executor.error().message, false);
+  fail(executor ? ok.error().message : executor.error().message, false);
   if (local())
     team->abort();
   return false;
@@ -99,8 +111,29 @@ Expected<void> Session::State::request1(size_t index) {
   if (auto ok = executor.run(); !ok)
     return ok;
   Transport &transport = *transports[index];
-  return outputs->deliver(executor, stage, transport, progress[transport.rank()],
-                          outputData);
+  return outputs->deliverAll(executor, stage, transport, progress[transport.rank()],
+                             outputData);
+}
+
+Expected<void> Session::State::stateJob(size_t index) {
+  Executor &executor = *executors[index];
+  Transport &transport = *transports[index];
+  if (job == Job::ResetStates)
+    return executor.resetStates();
+  const Interface::Bound &keeper = interface.keepers[stateIndex];
+  size_t stage = stageOfRank(index);
+  if (job == Job::WriteState && keeper.stage == stage)
+    executor.setInput(keeper.tensor, stateFrom);
+  if (job == Job::WriteState)
+    return {};
+  auto ok = stateParts->deliver(stateIndex, executor, stage, transport,
+                                progress[transport.rank()], stateTo);
+  // The next messages to rank 0 are for another call of its.
+  if (ok && !local() && !transport.barrier())
+    return makeError("rank " + std::to_string(transport.rank()) +
+                     ": meeting the other ranks failed");
+  progress[transport.rank()].state.store(RankProgress::Idle);
+  return ok;
 }
 
 void Session::State::serve(size_t index) {
@@ -112,7 +145,7 @@ void Session::State::serve(size_t index) {
       return;
     served = request;
     guard.unlock();
-    Expected<void> ok = request1(index);
+    Expected<void> ok = job == Job::Request ? request1(index) : stateJob(index);
     if (!ok) {
       fail(ok.error().message, executors[index]->aborted());
       if (local())
@@ -177,6 +210,20 @@ Expected<void> Session::State::await() {
   return failure.result();
 }
 
+/// One job of all ranks, whose data has been set.
+Expected<void> Session::State::give(Job what) {
+  {
+    std::lock_guard guard(lock);
+    if (failure.isBroken())
+      return makeError("the session ended with an earlier error: " + failure.text());
+    job = what;
+    done = 0;
+    ++request;
+  }
+  wakeRanks.notify_all();
+  return await();
+}
+
 /// The transports of the ranks in this process, and what ranks are seen by.
 Expected<void> Session::State::connect() {
   int ranks = numRanks();
@@ -226,7 +273,10 @@ Expected<void> Session::State::prepare() {
   if (!found)
     return tl::unexpected(found.error());
   interface = std::move(*found);
-  outputs = std::make_unique<Outputs>(stages, interface, local());
+  outputs = std::make_unique<Outputs>(stages, "output", interface.outputs,
+                                      interface.givers, local());
+  stateParts = std::make_unique<Outputs>(stages, "state", interface.states,
+                                         interface.keepers, local());
   return connect();
 }
 
@@ -346,6 +396,7 @@ const std::vector<TensorInfo> &Session::inputs() const { return state->interface
 const std::vector<TensorInfo> &Session::outputs() const {
   return state->interface.outputs;
 }
+const std::vector<TensorInfo> &Session::states() const { return state->interface.states; }
 int64_t Session::numRanks() const { return state->numRanks(); }
 int Session::rank() const { return state->transports[0]->rank(); }
 bool Session::isRoot() const { return rank() == 0; }
@@ -363,22 +414,25 @@ Expected<void> Session::run(std::span<const std::byte *const> inputs,
     return makeError("expected " + std::to_string(interface.inputs.size()) +
                      " inputs and " + std::to_string(interface.outputs.size()) +
                      " outputs");
-  {
-    std::lock_guard guard(state->lock);
-    if (state->failure.isBroken())
-      return makeError("the session ended with an earlier error: " +
-                       state->failure.text());
-    state->inputData = inputs;
-    state->outputData = outputs;
-    state->done = 0;
-    ++state->request;
-  }
-  state->wakeRanks.notify_all();
-  Expected<void> ok = state->await();
+  state->inputData = inputs;
+  state->outputData = outputs;
+  Expected<void> ok = state->give(State::Job::Request);
   if (ok)
     ++state->completed;
   return ok;
 }
+
+Expected<void> Session::readState(size_t index, std::byte *to) {
+  state->stateIndex = index, state->stateTo = to;
+  return state->give(State::Job::ReadState);
+}
+
+Expected<void> Session::writeState(size_t index, const std::byte *from) {
+  state->stateIndex = index, state->stateFrom = from;
+  return state->give(State::Job::WriteState);
+}
+
+Expected<void> Session::resetStates() { return state->give(State::Job::ResetStates); }
 
 namespace {
 /// Seconds by source node, in the order in which they are first met.

@@ -33,7 +33,7 @@ public:
   Expected<void> collect() {
     for (TensorEntry *entry : weights())
       if (auto ok = collect(*entry); !ok)
-        return makeError("weight '" + entry->spec.name + "': " + ok.error().message);
+        return makeError("weight '" + entry->bytesOf() + "': " + ok.error().message);
     return {};
   }
 
@@ -66,9 +66,9 @@ public:
     if (!written)
       return tl::unexpected(written.error());
     for (TensorEntry *entry : weights())
-      if (copies.count(entry->spec.name)) {
+      if (copies.count(entry->bytesOf())) {
         entry->spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
-        entry->spec.fileOffset = offsets[entry->spec.name];
+        entry->spec.fileOffset = offsets[entry->bytesOf()];
       }
     bundle.weightFiles.push_back({weightFileName, (*written)->bytes().size(), 0});
     return {};
@@ -80,7 +80,7 @@ private:
     std::vector<TensorEntry *> out;
     for (Program &program : programs)
       for (TensorEntry &entry : program.tensors)
-        if (entry.spec.role == Role::Weight)
+        if (entry.spec.role == Role::Weight || !entry.initial.empty())
           out.push_back(&entry);
     return out;
   }
@@ -93,7 +93,7 @@ private:
           cast<DenseElementsAttr>(cast<graph::ConstantOp>(entry.literal).getValue())));
       data = {tensor->type, tensor->shape, {}, 0, tensor->bytes, tensor};
     } else {
-      auto found = source(spec.name);
+      auto found = source(entry.bytesOf());
       if (!found)
         return tl::unexpected(found.error());
       data = std::move(*found);
@@ -106,7 +106,7 @@ private:
       if (data.bytes.size() != spec.fileBytes)
         return makeError("expected " + std::to_string(spec.fileBytes) + " bytes, got " +
                          std::to_string(data.bytes.size()));
-      copies.try_emplace(spec.name, std::move(data));
+      copies.try_emplace(entry.bytesOf(), std::move(data));
       return {};
     }
     auto at = llvm::find(files, data.file);

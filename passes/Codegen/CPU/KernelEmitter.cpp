@@ -490,6 +490,10 @@ void KernelEmitter::emit() {
     status = pointers.pop_back_val();
   if (hasScalars)
     scalars = pointers.pop_back_val();
+  // One pointer for both: the compiler must know that they are the same.
+  for (auto [i, operand] : llvm::enumerate(spec.operands))
+    if (operand.output >= 0)
+      pointers[i] = pointers[spec.operands.size() + static_cast<size_t>(operand.output)];
   point.assign(spec.domain.size(), nullptr);
   scopes.emplace_back();
   if (checks)

@@ -32,18 +32,22 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
     ModuleOp module = getOperation();
     attachKernelModels(getContext());
     auto function = module.lookupSymbol<func::FuncOp>("main");
-    if (!function) {
+    bool isScheduled = !module.getOps<task_ir::ProgramOp>().empty();
+    if (!function && !isScheduled) {
       module.emitError("has no function @main");
       return signalPassFailure();
     }
     std::vector<Program> programs;
-    OwningOpRef<ModuleOp> straight = task_ir::straightProgram(function);
+    OwningOpRef<ModuleOp> straight;
+    if (!isScheduled)
+      straight = task_ir::straightProgram(function);
     auto made = targetNamed(target);
     if (!made) {
       module.emitError(made.error().message);
       return signalPassFailure();
     }
-    if (failed(formPrograms(*straight, *made->engine, TeamPlan{threads}, programs)))
+    if (failed(formPrograms(isScheduled ? module : *straight, *made->engine,
+                            TeamPlan{threads}, programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

@@ -7,7 +7,7 @@ include "mlir/Pass/PassBase.td"
 def LowerKernelsPass : Pass<"partita-lower-kernels", "::mlir::ModuleOp"> {
   let summary = "Turn a partitioned function into its kernels, as loops";
   let description = [{
-    Forms the tasks of `@main`, prints kernels, tensors and tasks if `print` is set, and
+    Forms the tasks of `@main`, or of the first program of a module of level L4, prints kernels, tensors and tasks if `print` is set, and
     replaces the module's contents by one function per distinct kernel.
 
     Before:

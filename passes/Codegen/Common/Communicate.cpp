@@ -280,7 +280,7 @@ struct StartModel : TaskOpInterface::ExternalModel<StartModel, task_ir::StartOp>
       return failure();
     // Of no elements there is no task.
     const std::vector<Task> &tasks = former.target().tasks;
-    if (tasks.size() > before && isCollective(tasks.back().kind()))
+    if (tasks.size() > before && mayFly(tasks.back().kind()))
       former.startLast(start.getHandle());
     return success();
   }

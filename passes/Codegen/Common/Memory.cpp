@@ -11,47 +11,96 @@
 using namespace partita;
 using namespace partita::codegen;
 
-Memory codegen::placeStorages(const Program &program) {
-  Memory memory;
-  memory.offsets.resize(program.storages.size());
+/// The storage in which a window lies, or itself.
+static size_t baseOf(const Program &program, int storage) {
+  while (program.storages[static_cast<size_t>(storage)].isWindow())
+    storage = program.storages[static_cast<size_t>(storage)].window.of;
+  return static_cast<size_t>(storage);
+}
+
+/// From the first task that touches a storage to the last; what the runtime fills or
+/// reads is alive before or behind all of them. What is touched in a loop and
+/// outside of it is needed in every trip.
+static std::vector<Interval> livesOf(const Program &program) {
   auto end = static_cast<int64_t>(program.tasks.size());
   std::vector<Interval> lives(program.storages.size(), {0, end, -1});
   for (size_t t = 0; t < program.tasks.size(); ++t)
     for (const Place &place : program.tasks[t].operands)
       if (place.storage >= 0) {
-        Interval &life = lives[static_cast<size_t>(place.storage)];
+        Interval &life = lives[baseOf(program, place.storage)];
         life.first = std::min(life.first, static_cast<int64_t>(t));
         life.last = static_cast<int64_t>(t);
       }
-  std::vector<Interval> arena;
-  std::vector<size_t> which;
   for (size_t s = 0; s < program.storages.size(); ++s) {
     const Storage &storage = program.storages[s];
+    if (storage.input || storage.shared)
+      lives[s].first = -1;
+    if (storage.output || storage.shared)
+      lives[s].last = end;
+  }
+  // Inner loops come behind their outer ones.
+  for (auto t = static_cast<size_t>(end); t-- > 0;) {
+    auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params);
+    if (!repeat)
+      continue;
+    auto first = static_cast<int64_t>(t), last = first + repeat->tasks;
+    for (Interval &life : lives)
+      if (life.first <= last && life.last >= first &&
+          (life.first <= first || life.last > last)) {
+        life.first = std::min(life.first, first);
+        life.last = std::max(life.last, last);
+      }
+  }
+  return lives;
+}
+
+namespace {
+/// Storages of a region that is used again and again.
+struct Reused {
+  std::vector<Interval> lives;
+  std::vector<size_t> storages;
+
+  uint64_t place(std::vector<uint64_t> &offsets) const {
+    BufferPlan plan = planBuffers(lives, PARTITA_BUFFER_ALIGNMENT);
+    for (size_t i = 0; i < storages.size(); ++i)
+      offsets[storages[i]] = plan.offsets[i];
+    return plan.total;
+  }
+};
+} // namespace
+
+Memory codegen::placeStorages(const Program &program) {
+  Memory memory;
+  memory.offsets.resize(program.storages.size());
+  std::vector<Interval> lives = livesOf(program);
+  auto end = static_cast<int64_t>(program.tasks.size());
+  Reused arena, host;
+  for (size_t s = 0; s < program.storages.size(); ++s) {
+    const Storage &storage = program.storages[s];
+    if (storage.isWindow())
+      continue;
     uint64_t bytes = storage.allBytes();
-    if (storage.space == Space::Weight) {
-      memory.offsets[s] = memory.weightBytes;
-      memory.weightBytes += (bytes + PARTITA_BUFFER_ALIGNMENT - 1) /
-                            PARTITA_BUFFER_ALIGNMENT * PARTITA_BUFFER_ALIGNMENT;
+    uint64_t *behind = storage.space == Space::Weight  ? &memory.weightBytes
+                       : storage.space == Space::State ? &memory.stateBytes
+                       : storage.space == Space::Io    ? &memory.ioBytes
+                                                       : nullptr;
+    if (behind) { // one after the other
+      memory.offsets[s] = *behind;
+      *behind += (bytes + PARTITA_BUFFER_ALIGNMENT - 1) / PARTITA_BUFFER_ALIGNMENT *
+                 PARTITA_BUFFER_ALIGNMENT;
       continue;
     }
     Interval life = lives[s];
-    if (storage.input)
-      life.first = -1;
-    if (storage.output)
-      life.last = end;
-    if (storage.shared)
-      life.first = -1, life.last = end;
     if (life.first > life.last)
       continue; // touched by no task
     life.bytes = bytes;
-    arena.push_back(life);
-    which.push_back(s);
+    Reused &region = storage.space == Space::Host ? host : arena;
+    region.lives.push_back(life);
+    region.storages.push_back(s);
   }
-  BufferPlan plan = planBuffers(arena, PARTITA_BUFFER_ALIGNMENT);
-  for (size_t i = 0; i < which.size(); ++i)
-    memory.offsets[which[i]] = plan.offsets[i];
-  memory.arenaBytes = plan.total;
-  memory.arenaLowerBound = lowerBound(arena, PARTITA_BUFFER_ALIGNMENT);
+  memory.arenaBytes = arena.place(memory.offsets);
+  memory.hostBytes = host.place(memory.offsets);
+  memory.arenaLowerBound = lowerBound(arena.lives, PARTITA_BUFFER_ALIGNMENT);
   return memory;
 }
 
@@ -62,7 +111,7 @@ static std::vector<bool> readAsStored(const Program &program) {
     for (size_t i = 0; i < task.operands.size(); ++i)
       if (int storage = task.operands[i].storage;
           storage >= 0 && static_cast<int>(i) != task.packedOperand)
-        read[static_cast<size_t>(storage)] = true;
+        read[baseOf(program, storage)] = true;
   return read;
 }
 
@@ -96,7 +145,9 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   PlanMemory plan;
   int64_t ranks = program.mesh.numRanks(), largestPart = 0;
   plan.arena = static_cast<int64_t>(memory.arenaBytes);
-  plan.process = ranks * plan.arena;
+  plan.states = static_cast<int64_t>(memory.stateBytes);
+  plan.regions = static_cast<int64_t>(memory.ioBytes + memory.hostBytes);
+  plan.process = ranks * (plan.arena + plan.states + plan.regions);
   std::vector<bool> read = readAsStored(program);
   std::vector<int64_t> blocks(program.storages.size(), 1);
   for (const TensorEntry &entry : program.tensors) {
@@ -132,7 +183,7 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   for (auto [handle, bytes] : staging)
     plan.transport += bytes;
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
-              plan.transport + (ranks > 1 ? largestPart : 0);
+              plan.states + plan.regions + plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
   return plan;
 }
@@ -158,10 +209,11 @@ public:
       for (int storage : segment.writes)
         spec.writes.push_back(whole(storage));
       table.addSegment(std::move(spec));
+      open.clear();
       size_t end = s + 1 < program.segments.size() ? program.segments[s + 1].firstTask
                                                    : program.tasks.size();
       for (size_t t = segment.firstTask; t < end; ++t)
-        add(program.tasks[t]);
+        add(program.tasks[t], t);
     }
     for (const ProgramTransfer &transfer : program.transfers) {
       TransferSpec spec = transfer.spec;
@@ -171,6 +223,9 @@ public:
     for (const schedule::Schedule &schedule : program.schedules)
       table.addSchedule(schedule);
     table.setMemory(memory.arenaBytes, memory.weightBytes, program.packedBytes());
+    table.setRegion(Space::State, memory.stateBytes);
+    table.setRegion(Space::Io, memory.ioBytes);
+    table.setRegion(Space::Host, memory.hostBytes);
     return table.finish();
   }
 
@@ -194,10 +249,34 @@ private:
     return found->second;
   }
 
-  void add(const Task &task) {
-    TaskSpec spec{task.source, {}, task.params, {}, task.handle};
+  /// A window is the whole storage in which it lies, and moves.
+  int64_t operand(const Place &place, uint32_t number, std::vector<task::Move> &moves) {
+    if (place.storage < 0 ||
+        !program.storages[static_cast<size_t>(place.storage)].isWindow())
+      return buffer(place);
+    auto begin = static_cast<int64_t>(place.offset);
+    int at = place.storage;
+    while (program.storages[static_cast<size_t>(at)].isWindow()) {
+      const Storage::Window &window = program.storages[static_cast<size_t>(at)].window;
+      auto loop = std::find_if(open.rbegin(), open.rend(),
+                               [&](const auto &l) { return l.first == window.loop; });
+      moves.push_back({number, static_cast<uint32_t>(loop - open.rbegin()),
+                       window.begin + begin, window.step});
+      begin = 0;
+      at = window.of;
+    }
+    return buffer({at, 0, program.storages[static_cast<size_t>(at)].bytes()});
+  }
+
+  void add(const Task &task, size_t index) {
+    while (!open.empty() && open.back().second <= index)
+      open.pop_back();
+    TaskSpec spec{task.source, {}, task.params, {}, task.handle, {}};
     for (const Place &place : task.operands)
-      spec.operands.push_back(buffer(place));
+      spec.operands.push_back(
+          operand(place, static_cast<uint32_t>(spec.operands.size()), spec.moves));
+    if (auto *repeat = std::get_if<task::Repeat>(&task.params))
+      open.emplace_back(task.loop, index + 1 + repeat->tasks);
     if (auto *kernel = std::get_if<task::Kernel>(&spec.params))
       kernel->kernel = table.addKernel(kernelSymbol(kernel->kernel));
     if (auto *exchange = std::get_if<task::Exchange>(&spec.params)) {
@@ -217,6 +296,7 @@ private:
   const Memory &memory;
   TaskTableBuilder table;
   std::map<std::tuple<int, uint64_t, uint64_t>, int64_t> buffers;
+  std::vector<std::pair<int, size_t>> open; ///< loops around the task: number, end
 };
 } // namespace
 

@@ -10,6 +10,7 @@ namespace partita::codegen {
 struct Memory {
   std::vector<uint64_t> offsets; ///< per storage, in its space
   uint64_t arenaBytes = 0, weightBytes = 0;
+  uint64_t stateBytes = 0, ioBytes = 0, hostBytes = 0;
   /// The most arena bytes needed at one time.
   uint64_t arenaLowerBound = 0;
 };

@@ -60,6 +60,8 @@ struct KernelOperand {
   /// The output is written once per row.
   bool perRow = false;
   int node = -1; ///< outputs: what is stored
+  /// Reads: the output whose buffer this is too, at the same elements. −1: none.
+  int output = -1;
 
   bool operator==(const KernelOperand &) const = default;
 };
@@ -129,6 +131,20 @@ struct Storage {
   /// request, once per slot.
   bool shared = false;
   uint32_t slots = 1;
+  /// One row of another storage, by the trip of a loop: in trip t the bytes from
+  /// begin + t·step on.
+  struct Window {
+    int of = -1;
+    int loop = -1; ///< number of a Repeat task
+    int64_t begin = 0, step = 0;
+  };
+  Window window = {};
+  bool isWindow() const { return window.of >= 0; }
+  /// Whether its place may be used for something else while nobody needs what it holds.
+  bool isTemporary() const {
+    return (space == Space::Arena || space == Space::Host) && !input && !output &&
+           !shared && !isWindow();
+  }
   /// Of one slot.
   uint64_t bytes() const { return static_cast<uint64_t>(elements) * byteWidth(type); }
   /// From one slot to the next; 0: there is one.
@@ -157,7 +173,8 @@ struct Task {
   int packedOperand = -1;
   /// Exchange, Halo: what lies where before, and after.
   std::vector<Layout> layouts = {};
-  uint32_t handle = 0; ///< of a collective that is only started
+  uint32_t handle = 0; ///< of a collective or copy that is only started
+  int loop = -1;       ///< of a Repeat: its number
 
   TaskKind kind() const { return kindOf(params); }
 };
@@ -168,6 +185,11 @@ struct TensorEntry {
   TensorSpec spec;
   int storage = -1;
   mlir::Operation *literal = nullptr;
+  std::string initial = {}; ///< a state's: the weight that it begins as
+  /// What its bytes are asked for by; empty: it begins as zeros.
+  const std::string &bytesOf() const {
+    return spec.role == Role::State ? initial : spec.name;
+  }
 };
 
 /// Tasks of the program from `firstTask` to the next segment's.
@@ -210,6 +232,7 @@ struct Program {
   std::shared_ptr<void> owner;
   /// A weight's storage and the bytes of one of its packed forms.
   std::vector<std::pair<int, uint64_t>> packed;
+  int numLoops = 0;
 
   uint64_t packedBytes() const {
     uint64_t bytes = 0;

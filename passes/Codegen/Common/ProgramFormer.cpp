@@ -44,6 +44,7 @@ public:
     }
     addTransfers();
     addSegments();
+    dropUnusedKernels();
     return success();
   }
 
@@ -70,9 +71,33 @@ private:
     buffer.kind.input = plan.buffers[b].input;
     buffer.kind.output = plan.buffers[b].output;
     buffer.kind.slots = static_cast<uint32_t>(plan.buffers[b].slots);
-    buffer.kind.shared = isShared(b);
+    buffer.kind.space = op.getState()
+                            ? Space::State
+                            : static_cast<Space>(op.getSpace().value_or(task_ir::Region::Device));
+    // A state is there before and behind all tasks.
+    buffer.kind.shared = isShared(b) || op.getState();
     if (op.getInput())
       addTensor(op, b, Role::Input);
+    if (op.getState())
+      addTensor(op, b, Role::State);
+  }
+
+  /// Those that another form has taken the place of.
+  void dropUnusedKernels() {
+    std::vector<int64_t> numberOf(program.kernels.size(), -1);
+    for (const Task &task : program.tasks)
+      if (auto *kernel = std::get_if<task::Kernel>(&task.params))
+        numberOf[kernel->kernel] = 0;
+    std::vector<KernelSpec> used;
+    for (size_t k = 0; k < numberOf.size(); ++k)
+      if (numberOf[k] == 0) {
+        numberOf[k] = static_cast<int64_t>(used.size());
+        used.push_back(std::move(program.kernels[k]));
+      }
+    program.kernels = std::move(used);
+    for (Task &task : program.tasks)
+      if (auto *kernel = std::get_if<task::Kernel>(&task.params))
+        kernel->kernel = static_cast<uint32_t>(numberOf[kernel->kernel]);
   }
 
   int storage(BufferOp op, size_t b) {
@@ -86,7 +111,12 @@ private:
     TensorEntry entry;
     entry.spec.role = role;
     entry.spec.type = *partita::dtypeOf(op.getTensorType().getElementType());
-    entry.spec.name = (role == Role::Input ? op.getInput() : op.getOutput())->str();
+    entry.spec.name = (role == Role::Input   ? op.getInput()
+                       : role == Role::State ? op.getState()
+                                             : op.getOutput())
+                          ->str();
+    if (op.getInit())
+      entry.initial = op.getInit()->str();
     entry.spec.layout = op.getLayout().getLayout();
     entry.storage = storage(op, b);
     program.tensors.push_back(std::move(entry));
@@ -97,11 +127,26 @@ private:
     out.name = from.name, out.once = from.once;
     out.firstTask = program.tasks.size();
     SmallVector<BufferSlot *> reads, writes;
-    for (int64_t b : from.reads)
+    // Its condition is no argument.
+    for (int64_t b : ArrayRef(from.reads).take_front(segment.getReads().size()))
       reads.push_back(&buffers[static_cast<size_t>(b)]);
     for (int64_t b : from.writes)
       writes.push_back(&buffers[static_cast<size_t>(b)]);
-    return TaskFormer(segment.callee(), program, state).run(reads, writes);
+    if (!from.mayBeSkipped)
+      return TaskFormer(segment.callee(), program, state).run(reads, writes);
+    auto condition = static_cast<size_t>(from.reads.back());
+    int held = storage(bufferOp(condition), condition);
+    program.tasks.push_back({from.name, {{held, 0, 1}}, task::Skip()});
+    if (failed(TaskFormer(segment.callee(), program, state).run(reads, writes)))
+      return failure();
+    std::get<task::Skip>(program.tasks[out.firstTask].params).tasks =
+        static_cast<uint32_t>(program.tasks.size() - out.firstTask - 1);
+    return success();
+  }
+
+  BufferOp bufferOp(size_t b) {
+    auto ops = op.getBody().front().getOps<BufferOp>();
+    return *std::next(ops.begin(), static_cast<std::ptrdiff_t>(b));
   }
 
   void addTransfers() {

@@ -27,6 +27,7 @@ void codegen::attachTaskModels(MLIRContext &context) {
   attachWindowModels(context);
   attachJoinModels(context);
   attachCommModels(context);
+  attachControlModels(context);
 }
 
 std::string codegen::sourceName(Operation *op) { return dist::nodeName(op); }
@@ -52,6 +53,19 @@ LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads,
       return failure();
   formResults(reads, writes);
   return success();
+}
+
+FailureOr<std::vector<Tensor>> TaskFormer::runBody(ArrayRef<Tensor> arguments) {
+  firstTask = program.tasks.size();
+  for (auto [argument, tensor] : llvm::zip_equal(function.getArguments(), arguments))
+    setTensor(argument, tensor);
+  for (Operation &op : function.front().without_terminator())
+    if (failed(formOp(op)))
+      return failure();
+  std::vector<Tensor> results;
+  for (Value result : function.front().getTerminator()->getOperands())
+    results.push_back(denseOf(result));
+  return results;
 }
 
 int TaskFormer::storageOf(Program &program, BufferSlot &buffer, DType type,
@@ -105,6 +119,15 @@ LogicalResult TaskFormer::formOp(Operation &op) {
 void TaskFormer::formResults(ArrayRef<BufferSlot *> reads,
                              ArrayRef<BufferSlot *> writes) {
   auto results = function.front().getTerminator()->getOperands();
+  // What a buffer held before is copied before the buffer is written.
+  for (auto [value, buffer] : llvm::zip_equal(results, writes)) {
+    Tensor tensor = tensorOf(value);
+    bool isOld = llvm::any_of(writes, [&, own = buffer](BufferSlot *other) {
+      return other != own && other->storage == tensor.storage && tensor.storage >= 0;
+    });
+    if (isOld && tensor.view.elements() != 0)
+      setTensor(value, copied(tensor, dtypeOf(value), buffer->name));
+  }
   for (auto [value, buffer] : llvm::zip_equal(results, writes))
     formResult(value, *buffer, llvm::is_contained(reads, buffer));
 }
@@ -116,12 +139,14 @@ void TaskFormer::formResult(Value value, BufferSlot &buffer, bool isRead) {
   DType type = dtypeOf(value);
   Tensor tensor = tensorOf(value);
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
-  bool isOwn = storage.space == Space::Arena && !storage.input && !storage.output &&
-               !storage.shared && tensor.view.offset == 0 && tensor.view.isDense() &&
-               storage.elements == tensor.view.elements();
-  if (!isOwn || isRead) {
+  bool isOwn = storage.isTemporary() && tensor.view.offset == 0 &&
+               tensor.view.isDense() && storage.elements == tensor.view.elements();
+  if (!isOwn || isRead || buffer.kind.space != storage.space) {
     Tensor to{storageOf(program, buffer, type, tensor.view.elements()),
               View::dense(tensor.view.shape())};
+    if (to.storage == tensor.storage ||
+        (isOwn && makeIn(tensor.storage, to.storage, firstTask)))
+      return;
     copy(tensor, to, type, buffer.name);
     return;
   }
@@ -141,10 +166,15 @@ void TaskFormer::formResult(Value value, BufferSlot &buffer, bool isRead) {
       entry.second.storage = buffer.storage;
 }
 
-void TaskFormer::startLast(Value handle) {
-  std::set<uint32_t> taken;
+std::set<uint32_t> TaskFormer::handlesInUse() const {
+  std::set<uint32_t> handles = taken;
   for (const auto &entry : flying)
-    taken.insert(program.tasks[entry.second].handle);
+    handles.insert(program.tasks[entry.second].handle);
+  return handles;
+}
+
+void TaskFormer::startLast(Value handle) {
+  std::set<uint32_t> taken = handlesInUse();
   uint32_t number = 1;
   while (taken.count(number))
     ++number;
@@ -307,11 +337,13 @@ bool TaskFormer::mayOverwrite(Value value, Operation *user) {
     user = op;
     value = op->getOperand(0);
   }
+  if (isCalled && isa<BlockArgument>(value))
+    return false;
   Tensor tensor = tensorOf(value);
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
-  return storage.space == Space::Arena && !storage.shared && tensor.view.offset == 0 &&
-         tensor.view.isDense() && storage.elements == tensor.view.elements() &&
-         !isUniform(value);
+  return storage.space == Space::Arena && !storage.shared && !storage.isWindow() &&
+         tensor.view.offset == 0 && tensor.view.isDense() &&
+         storage.elements == tensor.view.elements() && !isUniform(value);
 }
 
 Place TaskFormer::place(const Tensor &tensor) const {

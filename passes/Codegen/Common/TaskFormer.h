@@ -57,10 +57,26 @@ public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
       : function(function), program(program), state(state), fusion(function) {}
 
+  /// Of a function that `caller`'s runs.
+  TaskFormer(mlir::func::FuncOp callee, TaskFormer &caller)
+      : TaskFormer(callee, caller.program, caller.state) {
+    isCalled = true;
+    taken = caller.handlesInUse();
+  }
+
   /// Adds the tasks of one segment, whose arguments are `reads` and whose results
   /// `writes`; a failure has been reported.
   llvm::LogicalResult run(llvm::ArrayRef<BufferSlot *> reads,
                           llvm::ArrayRef<BufferSlot *> writes);
+
+  /// Adds the tasks of a function on these arguments, which they do not write; its
+  /// results.
+  llvm::FailureOr<std::vector<Tensor>> runBody(llvm::ArrayRef<Tensor> arguments);
+
+  /// Whether tasks from number `first` on can make what they make in `from`, a storage of
+  /// theirs, in `to` instead: nothing reads `to` once `from` is being filled but at the
+  /// elements that are written. If so they do.
+  bool makeIn(int from, int to, size_t first);
 
   /// The storage of a buffer, made if need be for a tensor of this kind.
   static int storageOf(Program &program, BufferSlot &buffer, DType type,
@@ -125,6 +141,8 @@ public:
   std::string constantName(mlir::Operation *op);
 
 private:
+  std::set<uint32_t> handlesInUse() const;
+  bool mayShare(Task &task, int from, int to);
   void formInputs(llvm::ArrayRef<BufferSlot *> reads);
   llvm::LogicalResult formOp(mlir::Operation &op);
   void formResults(llvm::ArrayRef<BufferSlot *> reads,
@@ -143,7 +161,9 @@ private:
   Program &program;
   FormerState &state;
   Fusion fusion;
-  size_t firstTask = 0; ///< of this segment
+  size_t firstTask = 0;     ///< of this segment
+  bool isCalled = false;    ///< arguments belong to a caller
+  std::set<uint32_t> taken; ///< handles in flight around the function
   llvm::DenseMap<mlir::Value, Tensor> tensors;
   /// What is in flight, by the value of its handle: the task that started it.
   llvm::DenseMap<mlir::Value, size_t> flying;

@@ -149,3 +149,91 @@ module {
     }
   }
 }
+
+// -----
+
+// A function that runs itself has no end, as tasks.
+#mesh = #dist.mesh<>
+#l = #dist.layout<#mesh, [{4}]>
+module {
+  task.program @a ranks [0] attributes {dist.mesh = #mesh} {
+    task.buffer @x input "x" in #l : tensor<4xf32>
+    task.buffer @y output "y" in #l : tensor<4xf32>
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+      // expected-error @+1 {{runs @f, which does not come before @f}}
+      %r = task.repeat @f trips 3 carried(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    task.segment @s calls @f from [@x] to [@y]
+    task.schedule {
+      task.run @s 0
+    }
+  }
+}
+
+// -----
+
+// A body's layouts are those of its loop.
+#mesh = #dist.mesh<tp=2>
+#l = #dist.layout<#mesh, [{4}]>
+module {
+  task.program @a ranks [0, 1] attributes {dist.mesh = #mesh} {
+    task.buffer @x input "x" in #l : tensor<4xf32>
+    task.buffer @y output "y" in #l : tensor<4xf32>
+    func.func @f(%x: tensor<4xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}]>}) -> (tensor<4xf32> {dist.layout = #dist.layout<#mesh, [{8: tp}]>}) {
+      return %x : tensor<4xf32>
+    }
+    // expected-note @+1 {{the value comes from here}}
+    func.func @g(%x: tensor<4xf32> {dist.layout = #l}) -> (tensor<4xf32> {dist.layout = #l}) {
+      // expected-error @+1 {{expected an operand in layout [{8: tp}], got layout [{4}]}}
+      %r = task.repeat @f trips 3 carried(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    task.segment @s calls @g from [@x] to [@y]
+    task.schedule {
+      task.run @s 0
+    }
+  }
+}
+
+// -----
+
+// What is skipped leaves its buffers as they are, so they must hold something.
+#mesh = #dist.mesh<>
+#l = #dist.layout<#mesh, [{4}]>
+// expected-error @+1 {{program a: segment s may be skipped and writes buffer y, which it does not read}}
+module {
+  task.program @a ranks [0] attributes {dist.mesh = #mesh} {
+    task.buffer @x input "x" in #l : tensor<4xf32>
+    task.buffer @c input "c" in <#mesh, []> : tensor<i1>
+    task.buffer @y output "y" in #l : tensor<4xf32>
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+      return %x : tensor<4xf32>
+    }
+    task.segment @s once if @c calls @f from [@x] to [@y]
+    task.schedule {
+      task.run @s 0
+    }
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<>
+#l = #dist.layout<#mesh, [{4}]>
+// expected-error @+1 {{program a, entry 1 (use): state w is read behind update, which the program lists later}}
+module {
+  task.program @a ranks [0] attributes {dist.mesh = #mesh} {
+    task.buffer @w state "w" in #l : tensor<4xf32>
+    task.buffer @y output "y" in #l : tensor<4xf32>
+    func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+      return %x : tensor<4xf32>
+    }
+    task.segment @use once calls @f from [@w] to [@y]
+    task.segment @update once calls @f from [@w] to [@w]
+    task.schedule {
+      task.run @update 0
+      task.run @use 0
+    }
+  }
+}

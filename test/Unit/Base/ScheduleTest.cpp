@@ -346,6 +346,64 @@ TEST_CASE("damaged schedules are refused, and no good one") {
               wrong, missed, harmless, strict);
 }
 
+/// A segment that reads a state, one that updates it, one that reads what it is then.
+static Pipeline withState(int64_t microBatches, int64_t slots, bool once) {
+  Pipeline p;
+  p.microBatches = microBatches;
+  Program &program = p.programs.emplace_back();
+  program.name = "p";
+  program.buffers = {{"s", slots, false, false, true}, {"a", slots}, {"b", slots}};
+  program.segments = {{"before", once, false, {0}, {1}},
+                      {"update", once, false, {0, 1}, {0}},
+                      {"behind", once, false, {0}, {2}}};
+  return p;
+}
+
+static std::string stateCheck(Pipeline p,
+                              std::vector<std::pair<int64_t, int64_t>> order) {
+  schedule::Schedule &s = p.programs[0].schedules.emplace_back();
+  for (auto [segment, m] : order)
+    s.entries.push_back({segment, m, {}, {}});
+  auto ok = check(p);
+  return ok ? "none" : ok.error().message;
+}
+
+TEST_CASE("a state is touched in the order of the program") {
+  using Order = std::vector<std::pair<int64_t, int64_t>>;
+  CHECK(stateCheck(withState(1, 1, true), Order{{0, 0}, {1, 0}, {2, 0}}) == "none");
+  CHECK(stateCheck(withState(1, 1, true), Order{{1, 0}, {0, 0}, {2, 0}}) ==
+        "program p, entry 0 (update): buffer a is read and holds nothing");
+  CHECK(
+      stateCheck(withState(1, 1, true), Order{{0, 0}, {2, 0}, {1, 0}}) ==
+      "program p, entry 2 (update): state s is written behind behind, which the program "
+      "lists later");
+  // One for all micro-batches: each of them reads the same.
+  Pipeline shared = withState(2, 1, false);
+  shared.programs[0].buffers[1].slots = shared.programs[0].buffers[2].slots = 2;
+  CHECK(stateCheck(shared, Order{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}) ==
+        "none");
+  CHECK(stateCheck(shared, Order{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {2, 1}}) ==
+        "program p, entry 2 (before of micro-batch 1): state s is read behind update, "
+        "which the program lists later");
+  CHECK(stateCheck(shared, Order{{0, 0}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {2, 1}}) ==
+        "program p, entry 3 (update of micro-batch 0): state s is read behind "
+        "micro-batch 1");
+  // One for each.
+  CHECK(stateCheck(withState(2, 2, false),
+                   Order{{0, 1}, {1, 1}, {0, 0}, {2, 1}, {1, 0}, {2, 0}}) == "none");
+  Pipeline three = withState(3, 2, false);
+  CHECK(stateCheck(three, Order{}) ==
+        "program p: buffer s has 2 slots for 3 micro-batches");
+  // What may be skipped leaves what was there.
+  Pipeline skipped = withState(1, 1, true);
+  skipped.programs[0].segments[1].mayBeSkipped = true;
+  CHECK(stateCheck(skipped, Order{{0, 0}, {1, 0}, {2, 0}}) == "none");
+  skipped.programs[0].segments[2].mayBeSkipped = true;
+  CHECK(stateCheck(skipped, Order{{0, 0}, {1, 0}, {2, 0}}) ==
+        "program p: segment behind may be skipped and writes buffer b, which it does not "
+        "read");
+}
+
 TEST_CASE("the check says what is wrong where") {
   auto reason = [](auto edit) {
     Pipeline p = pipelines::make({Kind::OneForwardOneBackward, 2, 1, 2, 1});

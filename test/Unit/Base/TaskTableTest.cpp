@@ -97,6 +97,65 @@ struct Sample {
     return t;
   }
 
+  /// States, a loop of loops over parts of them, a part that may be skipped, values that
+  /// are read: all that the tasks above have not.
+  void addControl() {
+    builder.setRegion(Space::State, 4096);
+    builder.setRegion(Space::Io, 64);
+    builder.setRegion(Space::Host, 1024);
+    uint32_t cache = builder.addBuffer(Space::State, 0, 2048);
+    uint32_t count = builder.addBuffer(Space::State, 2048, 8);
+    uint32_t flag = builder.addBuffer(Space::Io, 0, 1);
+    uint32_t host = builder.addBuffer(Space::Host, 0, 1024);
+    builder.addTensor(
+        {Role::State, DType::F32, "cache", layout("[{16: dp}, {64}]"), cache});
+    builder.addTensor({Role::State, DType::I64, "count", layout("[]"), count});
+    builder.addTensor({Role::Input, DType::Bool, "flag", layout("[]"), flag});
+    uint32_t read = builder.addRankValue({PARTITA_RANK_READ, 7, 0, {}, {}, DType::I64});
+    repeat(4, 3);
+    builder.addTask({.source = "l",
+                     .operands = {cache, x},
+                     .params = copies(64),
+                     .moves = {{0, 0, 0, 512}}});
+    repeat(2, 1);
+    builder.addTask({.source = "l",
+                     .operands = {x, cache},
+                     .params = copies(16),
+                     .moves = {{1, 0, 448, -64}, {1, 1, 0, 512}}});
+    skip(flag, 3);
+    builder.addTask(
+        {.source = "m", .operands = {x, host}, .params = copies(256), .handle = 1});
+    task::Wait wait;
+    wait.handle = 1;
+    builder.addTask({.source = "m", .operands = {x, host}, .params = wait});
+    task::Update update;
+    update.outer = 1, update.extent = 8, update.count = 1, update.inner = 64;
+    builder.addTask({.source = "u",
+                     .operands = {x, cache, count},
+                     .params = update,
+                     .rankValues = {read}});
+    task::Kernel kernel;
+    builder.addTask({.source = "k",
+                     .operands = {x, y, count},
+                     .params = kernel,
+                     .rankValues = {read}});
+  }
+  void repeat(int64_t trips, uint32_t tasks) {
+    task::Repeat p;
+    p.trips = trips, p.tasks = tasks;
+    builder.addTask({.source = "l", .params = p});
+  }
+  void skip(uint32_t flag, uint32_t tasks) {
+    task::Skip p;
+    p.tasks = tasks;
+    builder.addTask({.source = "i", .operands = {flag}, .params = p});
+  }
+  static task::Copy copies(int64_t count) {
+    task::Copy p;
+    p.count = count;
+    return p;
+  }
+
   void start(uint32_t handle, bool inPlace = false) {
     task::AllReduce reduce;
     reduce.count = 16;
@@ -198,10 +257,10 @@ TEST_CASE("handles that do not go from start to wait are refused") {
   CHECK(reason([](Sample &s) { s.start(1, /*inPlace=*/true), s.wait(1); }) ==
         at + "task 10 (r, wait): its operands are not those of handle 1");
   CHECK(reason([](Sample &s) {
-          task::Copy copy;
-          copy.count = 4;
-          s.builder.addTask({.operands = {s.x, s.y}, .params = copy, .handle = 1});
-        }) == at + "task 9 (, copy): it has a handle, but is no collective");
+          task::Fill fill;
+          fill.count = 4;
+          s.builder.addTask({.operands = {s.x}, .params = fill, .handle = 1});
+        }) == at + "task 9 (, fill): it has a handle, but is no collective or copy");
   // Into what another one still sends.
   CHECK(reason([](Sample &s) {
           s.start(1);
@@ -280,7 +339,7 @@ TEST_CASE("a program that cannot be is refused") {
   CHECK(transferWith([](auto &t) { t.peerLayout = Layout::replicated({16, 33}); }) ==
         t0 + "the two layouts have different shapes");
   CHECK(transferWith([](auto &t) { t.type = DType::F64, t.buffer = 2; }) ==
-        t0 + "its buffer is too small, or a weight");
+        t0 + "its buffer is too small, or one that it may not fill");
   CHECK(transferWith([](auto &t) { t.buffer = 77; }) ==
         at + "transfer 0 (act) has a field out of range");
   const std::string s0 = at + "schedule 0, entry 0";
@@ -300,10 +359,145 @@ TEST_CASE("a program that cannot be is refused") {
         at + "buffer 3: its slots overlap or leave their region");
 }
 
+TEST_CASE("loops, skipped parts, states and values that are read are read back") {
+  Sample sample;
+  sample.addControl();
+  auto table = TaskTable::read(asBytes(sample.builder.finish()));
+  if (!table)
+    FAIL(table.error().message);
+  REQUIRE(table->numTasks() == 18);
+  CHECK(table->bytesOf(Space::State) == 4096);
+  CHECK(table->tensor(3).role == Role::State);
+  auto *repeat = std::get_if<task::Repeat>(&table->task(9).params);
+  REQUIRE(repeat);
+  CHECK(repeat->trips == 4);
+  REQUIRE(table->task(12).moves.size() == 2);
+  CHECK(table->task(12).moves[0].stride == -64);
+  CHECK(table->task(12).moves[1].loop == 1);
+  CHECK(table->numReadValues(table->task(17)) == 1);
+  CHECK(table->rankValue(table->task(17).rankValues[0]).type == DType::I64);
+}
+
+TEST_CASE("loops, skipped parts, states and values that cannot be are refused") {
+  auto reason = [](auto edit) {
+    Sample sample;
+    sample.addControl();
+    edit(sample);
+    auto table = TaskTable::read(asBytes(sample.builder.finish()));
+    return table ? std::string("none") : table.error().message;
+  };
+  const std::string at = "the task table is damaged: ", t18 = at + "task 18 ";
+  const std::string l = at + "task 19 (, copy): ";
+  auto moving = [&](task::Move move, int64_t trips = 4, int64_t count = 16) {
+    return reason([&](Sample &s) {
+      s.repeat(trips, 1);
+      s.builder.addTask(
+          {.operands = {s.x, s.y}, .params = s.copies(count), .moves = {move}});
+    });
+  };
+  CHECK(moving({0, 0, 0, 64}) == "none");
+  CHECK(moving({0, 0, 0, 4}) == "none");
+  CHECK(moving({0, 0, 4096 - 64, -64}) == "none");
+  CHECK(moving({0, 0, 4096, 0}) == l + "operand 0 moves out of its buffer");
+  CHECK(moving({0, 0, 0, 2048}) == l + "operand 0 moves out of its buffer");
+  CHECK(moving({1, 0, 64, -64}) == l + "operand 1 moves out of its buffer");
+  CHECK(moving({1, 0, 0, 1 << 30}, int64_t(1) << 31) ==
+        l + "operand 1 moves out of its buffer");
+  CHECK(moving({2, 0, 0, 0}) == l + "the move of operand 2 is of none that it has");
+  CHECK(moving({0, 1, 0, 0}) ==
+        l + "the move of operand 0 is by loop 1 of 1 around the task");
+  CHECK(moving({0, 0, 0, INT64_MIN}) == l + "the move of operand 0 is too far");
+  CHECK(reason([](Sample &s) {
+          s.repeat(2, 1);
+          task::Kernel kernel;
+          s.builder.addTask(
+              {.operands = {s.x}, .params = kernel, .moves = {{0, 0, 0, 4}}});
+        }) == at + "task 19 (, kernel): the move of operand 0 is not aligned");
+  CHECK(reason([](Sample &s) {
+          s.repeat(2, 1);
+          task::MatMul mm;
+          mm.m = mm.n = mm.k = mm.a_row = mm.b_row = mm.c_row = 1;
+          mm.b_packed = true;
+          s.builder.addTask({.operands = {s.x, s.w, s.y, -1, -1},
+                             .params = mm,
+                             .moves = {{1, 0, 0, 64}}});
+        }) == at + "task 19 (, matmul): a packed weight cannot move");
+  CHECK(reason([](Sample &s) { s.repeat(2, 1); }) ==
+        t18 + "(l, repeat): its 1 tasks leave the loop or segment that it is in");
+  CHECK(
+      reason([](Sample &s) { s.repeat(2, 1), s.repeat(2, 1), s.start(9), s.wait(9); }) ==
+      at + "task 19 (l, repeat): its 1 tasks leave the loop or segment that it is in");
+  CHECK(reason([](Sample &s) { s.repeat(0, 0); }) ==
+        t18 + "(l, repeat): the number of trips is 0, expected 1 to 2147483648");
+  CHECK(reason([](Sample &s) {
+          for (uint32_t i = 0; i < 40; ++i)
+            s.repeat(2, 39 - i);
+        }) == at + "task 50 (l, repeat): more than 32 loops are nested");
+  // What a trip starts, it waits for.
+  CHECK(reason([](Sample &s) { s.repeat(2, 1), s.start(1), s.wait(1); }) ==
+        at +
+            "task 20 (r, wait): the loop or skipped part that ends before task 20 of the "
+            "segment leaves other calls in flight than it found");
+  CHECK(reason([](Sample &s) { s.start(1), s.skip(5, 1), s.wait(1); }) ==
+        at +
+            "segment 'request': the loop or skipped part that ends before task 21 of the "
+            "segment leaves other calls in flight than it found");
+  CHECK(reason([](Sample &s) { s.skip(77, 0); }) ==
+        t18 + "(i, skip): operand 0 is no buffer");
+  CHECK(reason([](Sample &s) {
+          s.builder.addTask(
+              {.operands = {s.x}, .params = task::Skip(), .rankValues = {0}});
+        }) == t18 + "(, skip): wrong number of rank values");
+  // Values that are read.
+  auto reading = [&](RankValueSpec value, std::vector<int64_t> operands) {
+    return reason([&](Sample &s) {
+      s.builder.addTask({.operands = operands,
+                         .params = task::Kernel(),
+                         .rankValues = {s.builder.addRankValue(value)}});
+    });
+  };
+  CHECK(reading({PARTITA_RANK_READ, 7, 0, {}, {}, DType::I32}, {4}) == "none");
+  CHECK(reading({PARTITA_RANK_READ, 7, 1, {}, {}, DType::I64}, {4}) ==
+        t18 + "(, kernel): operand 0 has 8 bytes, the call needs 16");
+  CHECK(reading({PARTITA_RANK_READ, 7, 0, {}, {}, DType::I64}, {}) ==
+        t18 + "(, kernel): it has no operands for the rank values that it reads");
+  CHECK(reading({PARTITA_RANK_READ, 7, 0, {}, {}, DType::F32}, {4}) ==
+        at + "rank value 3 is read and no i32 or i64 of all ranks");
+  CHECK(reason([](Sample &s) {
+          task::Update update;
+          update.extent = 4, update.count = 5;
+          s.builder.addTask({.operands = {s.x, s.y}, .params = update});
+        }) == t18 + "(, update): count is 5, expected 0 to 4");
+  // States.
+  auto state = [&](uint64_t offset, uint64_t bytes, std::string name, Space space,
+                   uint64_t fileBytes) {
+    return reason([&](Sample &s) {
+      uint32_t buffer = s.builder.addBuffer(space, offset, bytes);
+      TensorSpec spec{Role::State, DType::F32, name, s.layout("[{16}]"), buffer};
+      spec.fileBytes = fileBytes;
+      s.builder.addTensor(spec);
+    });
+  };
+  CHECK(state(4032, 64, "s", Space::State, 0) == "none");
+  CHECK(state(4032, 64, "s", Space::State, 64) == "none");
+  CHECK(state(4032, 64, "s", Space::State, 60) ==
+        at + "tensor 6 (s): 60 bytes in the file, 64 by its shape");
+  CHECK(state(4032, 64, "cache", Space::State, 0) == at + "state 'cache' stands twice");
+  CHECK(state(1984, 64, "s", Space::State, 0) == at + "state 's' overlaps another one");
+  CHECK(state(0, 64, "s", Space::State, 0) == at + "state 's' overlaps another one");
+  CHECK(state(0, 64, "s", Space::Arena, 0) ==
+        at + "tensor 6 (s): its buffer is in the wrong space");
+  CHECK(reason([](Sample &s) { s.builder.addBuffer(Space::State, 4032, 64); }) ==
+        at + "buffer 7 lies in no state");
+  CHECK(reason([](Sample &s) { s.builder.addBuffer(Space::State, 1984, 128); }) ==
+        at + "buffer 7 lies in no state");
+}
+
 // Every single-byte change and many random ones: an error or a table that can be walked
 // whole, never a crash (run under the asan preset).
 TEST_CASE("no damage can crash the reader") {
   Sample sample;
+  sample.addControl();
   sample.makeProgram();
   std::string blob = sample.builder.finish();
   size_t refused = 0;
@@ -375,9 +569,7 @@ TEST_CASE("tables that hold together and say what cannot be") {
   };
   CHECK(buffersOf({0, 64, 0, fb::Space::Arena}) ==
         at + "buffer 0 leaves its region of 0 bytes");
-  CHECK(buffersOf({0, 0, 0, fb::Space::State}) ==
-        "the task table has a buffer in space State, which this runtime does not know "
-        "(buffer 0)");
+  CHECK(buffersOf({0, 0, 0, fb::Space::State}) == at + "it has no segment");
   CHECK(buffersOf({0, 0, 64, fb::Space::Arena}) ==
         at + "buffer 0 has 1 slots 64 bytes apart");
   CHECK(buffersOf({0, 0, 0, static_cast<fb::Space>(77)}) ==

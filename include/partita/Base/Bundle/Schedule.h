@@ -56,6 +56,9 @@ struct Buffer {
   /// Bound to a tensor of the request: with one slot it is for all micro-batches, else
   /// slot m is for micro-batch m.
   bool input = false, output = false;
+  /// Lasts from one request to the next. Segments read and write it in the order in which
+  /// the program lists them, one segment in the order of micro-batches.
+  bool state = false;
 };
 
 struct Segment {
@@ -65,6 +68,8 @@ struct Segment {
   /// Of Program::buffers. What it reads and writes is summed over the micro-batches if a
   /// segment that runs once, or an input, has filled it before.
   std::vector<int64_t> reads, writes;
+  /// It may do nothing: what it writes are states, or buffers that it reads.
+  bool mayBeSkipped = false;
 };
 
 struct Program {

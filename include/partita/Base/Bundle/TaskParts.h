@@ -29,6 +29,12 @@ struct SpatialDim {
   int64_t padBegin = 0, padEnd = 0;
 };
 
+/// In trip t of a loop around the task, the operand is begin + t·stride bytes further.
+struct Move {
+  uint32_t operand = 0, loop = 0; ///< loop 0: the innermost one
+  int64_t begin = 0, stride = 0;
+};
+
 } // namespace partita::task
 
 namespace partita::fb {
@@ -37,6 +43,7 @@ struct PostOp;
 struct BatchDim;
 struct SpatialDim;
 struct Window;
+struct Move;
 } // namespace partita::fb
 
 /// Where FlatBuffers looks for them.
@@ -51,6 +58,8 @@ partita::fb::SpatialDim Pack(const partita::task::SpatialDim &dim);
 partita::task::SpatialDim UnPack(const partita::fb::SpatialDim &dim);
 partita::fb::Window Pack(const partita::HaloWindow &window);
 partita::HaloWindow UnPack(const partita::fb::Window &window);
+partita::fb::Move Pack(const partita::task::Move &move);
+partita::task::Move UnPack(const partita::fb::Move &move);
 } // namespace flatbuffers
 
 #endif // PARTITA_BASE_BUNDLE_TASKPARTS_H

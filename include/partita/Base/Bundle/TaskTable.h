@@ -68,13 +68,16 @@ using Repad = fb::RepadT;
 using ToPartial = fb::ToPartialT;
 using Fill = fb::FillT;
 using Wait = fb::WaitT;
+using Repeat = fb::RepeatT;
+using Skip = fb::SkipT;
+using Update = fb::UpdateT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
 using Params =
     std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
                  ReduceScatter, AllToAll, Permute, Broadcast, Exchange, Halo, Slice, Mask,
-                 Copy, Repad, ToPartial, Fill, Wait>;
+                 Copy, Repad, ToPartial, Fill, Wait, Repeat, Skip, Update>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
@@ -124,6 +127,9 @@ enum class TaskKind : uint8_t {
   ToPartial,
   Fill,
   Wait,
+  Repeat,
+  Skip,
+  Update,
 };
 inline TaskKind kindOf(const task::Params &params) {
   return static_cast<TaskKind>(params.index());
@@ -134,6 +140,13 @@ std::string_view name(TaskKind kind);
 inline bool isCollective(TaskKind kind) {
   return kind >= TaskKind::AllReduce && kind <= TaskKind::Halo;
 }
+/// Whether a task of this kind may be only started: other tasks run until it is waited
+/// for.
+inline bool mayFly(TaskKind kind) { return isCollective(kind) || kind == TaskKind::Copy; }
+/// Whether it copies elements within the rank, so that its operands need no alignment.
+inline bool isLocalCopy(TaskKind kind) {
+  return (kind >= TaskKind::Slice && kind <= TaskKind::Fill) || kind == TaskKind::Update;
+}
 /// Whether an engine does it.
 inline bool isEngineCall(TaskKind kind) {
   return kind >= TaskKind::MatMul && kind <= TaskKind::Pool;
@@ -143,12 +156,16 @@ inline bool isEngineCall(TaskKind kind) {
 // Building
 //===----------------------------------------------------------------------===//
 
-/// A region of the rank's memory. Only the first two are in use.
+/// A region of the rank's memory; the schema says what each is for.
 enum class Space : uint8_t { Arena, Weight, State, Io, Host };
+inline constexpr size_t numSpaces = 5;
+/// "arena", "weights" …
+std::string_view name(Space space);
 enum class Role : uint8_t {
   Input = PARTITA_ROLE_INPUT,
   Output = PARTITA_ROLE_OUTPUT,
   Weight = PARTITA_ROLE_WEIGHT,
+  State = PARTITA_ROLE_STATE,
 };
 
 struct TensorSpec {
@@ -157,7 +174,9 @@ struct TensorSpec {
   std::string name;
   Layout layout; ///< of the global tensor
   uint32_t buffer = 0;
-  uint32_t file = 0; ///< weights only: file index, place and bytes of the global tensor
+  /// Weights and states that do not begin as zeros: file index, place and bytes of the
+  /// global tensor.
+  uint32_t file = 0;
   uint64_t fileOffset = 0, fileBytes = 0;
 };
 
@@ -166,6 +185,8 @@ struct RankValueSpec {
   int64_t size = 0, block = 0;
   AxisList axes = {};
   std::vector<int64_t> listed = {}; ///< PARTITA_RANK_LISTED only
+  /// PARTITA_RANK_READ only: element `block`, at most `size`, of a buffer of this type.
+  DType type = DType::F32;
   auto operator<=>(const RankValueSpec &) const = default;
 };
 
@@ -174,8 +195,9 @@ struct TaskSpec {
   std::vector<int64_t> operands = {}; ///< from addBuffer; -1 where absent
   task::Params params = {};
   std::vector<uint32_t> rankValues = {}; ///< from addRankValue
-  /// A collective that is only started; 0: it is done when the task is.
+  /// A collective or copy that is only started; 0: it is done when the task is.
   uint32_t handle = 0;
+  std::vector<task::Move> moves = {};
 };
 
 struct SegmentSpec {
@@ -230,6 +252,10 @@ public:
 
   /// Predicted bytes per rank; the arena and weight sizes must cover every buffer.
   void setMemory(uint64_t arenaBytes, uint64_t weightBytes, uint64_t packedBytes);
+  /// Of any space; must cover its buffers.
+  void setRegion(Space space, uint64_t bytes) {
+    regions[static_cast<size_t>(space)] = bytes;
+  }
 
   size_t numTasks() const { return tasks.size(); }
   /// The blob: always the same bytes for the same calls.
@@ -252,7 +278,7 @@ private:
   ProgramSpec program;
   std::vector<std::pair<TransferSpec, uint32_t>> transfers; ///< with the layout
   std::vector<schedule::Schedule> schedules;
-  uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
+  uint64_t regions[numSpaces] = {}, packedBytes = 0;
 };
 
 //===----------------------------------------------------------------------===//
@@ -283,8 +309,9 @@ struct TaskView {
   std::string_view source;
   std::span<const int32_t> operands; ///< −1 where absent
   std::span<const uint32_t> rankValues;
-  uint32_t handle = 0; ///< of a collective that is only started, else 0
+  uint32_t handle = 0; ///< of a task that is only started, else 0
   task::Params params;
+  std::vector<task::Move> moves;
 
   TaskKind kind() const { return kindOf(params); }
 };
@@ -317,9 +344,10 @@ public:
   TaskTable &operator=(TaskTable &&) = default;
 
   const Mesh &mesh() const { return meshOfRanks; }
-  uint64_t arenaBytes() const { return memory[0]; }
-  uint64_t weightBytes() const { return memory[1]; }
-  uint64_t packedBytes() const { return memory[2]; }
+  uint64_t bytesOf(Space space) const { return regions[static_cast<size_t>(space)]; }
+  uint64_t arenaBytes() const { return bytesOf(Space::Arena); }
+  uint64_t weightBytes() const { return bytesOf(Space::Weight); }
+  uint64_t packedBytes() const { return packed; }
 
   std::span<const BufferView> buffers() const { return bufferList; }
   const Layout &layout(size_t index) const { return layouts[index]; }
@@ -351,7 +379,10 @@ public:
   /// The one that the rank at this place of the mesh follows.
   const schedule::Schedule &scheduleOf(int64_t rank) const;
   size_t numRankValues() const { return rankValues.size(); }
-  /// The value of a rank value on `rank`.
+  const RankValueSpec &rankValue(size_t index) const { return rankValues[index]; }
+  /// Of a task: as many operands at its end hold them.
+  size_t numReadValues(const TaskView &task) const;
+  /// The value of a rank value on `rank`; 0 of one that is read.
   int64_t rankValue(size_t index, int64_t rank) const;
   /// The halo of a Halo task; its `fill` is unused, the task has the bits.
   Halo halo(const task::Halo &params) const;
@@ -363,7 +394,7 @@ private:
 
   std::vector<uint64_t> words; ///< the blob, aligned
   Mesh meshOfRanks;
-  uint64_t memory[3] = {};
+  uint64_t regions[numSpaces] = {}, packed = 0;
   std::vector<Layout> layouts;
   std::vector<BufferView> bufferList;
   std::vector<TensorView> tensors;

@@ -1,0 +1,73 @@
+//===- RankStates.cpp - What one rank keeps between requests --------------===//
+#include "ExecutorOp.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace partita;
+using namespace partita::runtime;
+
+Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView &tensor) {
+  const BufferView &buffer = table.buffers()[tensor.buffer];
+  uint64_t bytes = buffer.end() - buffer.offset;
+  std::string is = std::string(name(tensor.type)) + " " +
+                   table.layoutOf(tensor).str(table.mesh()) + " on " +
+                   table.mesh().str() + ", " + std::to_string(buffer.slots) + " × " +
+                   std::to_string(buffer.slotStride);
+  auto found = states.find(tensor.name);
+  if (found == states.end()) {
+    auto block = WeightStore::allocate(bytes);
+    if (!block)
+      return tl::unexpected(block.error());
+    populate(WeightStore::address(**block), bytes);
+    found = states.emplace(std::string(tensor.name), State{is, *block}).first;
+  }
+  if (found->second.is != is)
+    return makeError("state '" + std::string(tensor.name) + "' is " + is +
+                     " in one entry point and " + found->second.is + " in another");
+  return static_cast<std::byte *>(WeightStore::address(*found->second.block));
+}
+
+/// A buffer of the region goes with the state in which it lies, wherever that is.
+Expected<void> Executor::placeStates() {
+  const TaskTable &table = program->table();
+  if (!options.states)
+    options.states = std::make_shared<RankStates>();
+  auto buffers = table.buffers();
+  for (size_t i = 0; i < table.numTensors(); ++i) {
+    const TensorView &t = table.tensor(i);
+    if (t.role != Role::State)
+      continue;
+    auto place = options.states->find(table, t);
+    if (!place)
+      return tl::unexpected(place.error());
+    const BufferView &own = buffers[t.buffer];
+    for (size_t b = 0; b < buffers.size(); ++b)
+      if (buffers[b].space == Space::State && buffers[b].offset >= own.offset &&
+          buffers[b].end() <= own.end())
+        address[b] = *place + (buffers[b].offset - own.offset);
+  }
+  return {};
+}
+
+Expected<void> Executor::resetStates() {
+  const TaskTable &table = program->table();
+  for (size_t i = 0; i < table.numTensors(); ++i) {
+    const TensorView &t = table.tensor(i);
+    if (t.role != Role::State)
+      continue;
+    const BufferView &buffer = table.buffers()[t.buffer];
+    std::memset(local(i, 0), 0, buffer.end() - buffer.offset);
+    if (t.fileBytes == 0)
+      continue;
+    if (auto ok = checkFile(t); !ok)
+      return makeError("rank " + std::to_string(transport.rank()) + ", state '" +
+                       std::string(t.name) + "': " + ok.error().message);
+    // In every slot the same.
+    for (uint32_t s = 0; s < buffer.slots; ++s)
+      if (auto ok = fetch(i, local(i, s)); !ok)
+        return makeError("rank " + std::to_string(transport.rank()) + ", state '" +
+                         std::string(t.name) + "': " + ok.error().message);
+  }
+  return {};
+}
