@@ -103,6 +103,12 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
     flow->graph.addOp(std::move(entry));
     flow->operations.push_back(&op);
   }
+  Operation *module = function->getParentOp();
+  if (auto paths = module ? module->getAttrOfType<DictionaryAttr>(modulePathsAttr)
+                          : DictionaryAttr())
+    for (NamedAttribute path : paths)
+      flow->graph.modules.emplace(path.getName().str(),
+                                  cast<StringAttr>(path.getValue()).str());
   flow->firstSink = static_cast<int32_t>(flow->graph.ops.size());
   for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
     std::string name = "result " + std::to_string(i);

@@ -15,6 +15,11 @@
 
 namespace partita {
 
+/// Of a module: a dictionary from names of nodes to paths of the framework's modules that
+/// they come from, {"node_linear_7" = "model.layers.0.q_proj"}. Gone once strategies are
+/// decided: only who speaks of the model's parts needs it.
+inline constexpr char modulePathsAttr[] = "graph.modules";
+
 /// The names of the op's result, its own first; empty if it has the node's alone.
 llvm::SmallVector<llvm::StringRef> valueNames(mlir::Operation *op);
 

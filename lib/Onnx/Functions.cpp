@@ -65,6 +65,7 @@ private:
   static constexpr size_t mostExpanded = 250'000, mostNested = 200;
   size_t expanded = 0;
   std::vector<PendingNode> pending;
+  ModulePaths modules;
   ProtoTypes protoTypes;
   UniqueNames nodeNames, valueNames;
 };
@@ -121,6 +122,8 @@ void Expander::nameNodes() {
       name =
           nodeNames.take(node.output_size() && !node.output(0).empty() ? node.output(0)
                                                                        : node.op_type());
+    if (std::string module = modulePathOf(node); !module.empty())
+      modules[name] = std::move(module);
     pending.push_back({std::move(node), name, name, modelOpsets});
   }
   nodes.Clear();
@@ -468,7 +471,7 @@ Expected<ExpandedGraph> Expander::run() {
   }
   if (auto ok = checkTypes(nodes, protoTypes); !ok)
     return tl::unexpected(ok.error());
-  ExpandedGraph result{std::move(nodes), {}};
+  ExpandedGraph result{std::move(nodes), {}, std::move(modules)};
   for (const auto &[name, proto] : protoTypes)
     if (auto type = plainType(proto))
       result.types.emplace(name, std::move(*type));

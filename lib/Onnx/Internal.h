@@ -107,12 +107,23 @@ using ProtoTypes = std::unordered_map<std::string, onnx::TypeProto>;
 struct ExpandedGraph {
   std::vector<PendingNode> nodes;
   Types types;
+  ModulePaths modules;
 };
 
 /// Takes the nodes out of the model's graph, inlined and expanded. Initializers of
 /// branches that were taken are added to the model's.
 Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
                                         const std::set<std::string> &kept);
+
+//===-- ModulePaths.cpp ---------------------------------------------------===//
+
+/// The module that a node of the file comes from, as its exporter says: in the node's
+/// metadata (torch.export), or in its name (TorchScript). "" where neither does.
+std::string modulePathOf(const onnx::NodeProto &node);
+
+/// Gives the constants that nodes of a module read the names that the module has for
+/// them, as aliases: "model.layers.0.q_proj.weight".
+void nameParameters(Graph &graph);
 
 //===-- CheckTypes.cpp ----------------------------------------------------===//
 

@@ -58,12 +58,15 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   if (!expanded)
     return fail(expanded.error());
   Types types = std::move(expanded->types);
+  ModulePaths modules = std::move(expanded->modules);
   TensorReader reader(**file, options.weights);
   auto graph = convertGraph(**file, std::move(*expanded), reader);
   if (!graph)
     return fail(graph.error());
   if (auto sorted = sortGraph(*graph); !sorted)
     return fail(sorted.error());
+  graph->modules = std::move(modules);
+  nameParameters(*graph);
   if (auto normal = normalizeGraph(*graph, std::move(types)); !normal)
     return fail(normal.error());
   // The normaliser leaves constants behind that nothing uses any more.

@@ -1,13 +1,11 @@
 //===- AsHints.cpp - The shortest hints that lead to a plan ---------------===//
 #include "partita/Search/AsHints.h"
 
-#include "partita/Base/Files/JsonWriter.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <fnmatch.h>
 #include <set>
@@ -15,21 +13,6 @@
 
 using namespace partita;
 using namespace partita::search;
-
-/// "h.*.mlp" for "h.12.mlp"; characters that globs know make a name stand for itself.
-static std::string globOf(const std::string &name) {
-  std::string glob;
-  for (size_t i = 0; i < name.size(); ++i) {
-    if (std::string_view("*?[\\").find(name[i]) != std::string_view::npos)
-      return name;
-    bool digit = std::isdigit(static_cast<unsigned char>(name[i]));
-    if (!digit)
-      glob += name[i];
-    else if (glob.empty() || glob.back() != '*')
-      glob += '*';
-  }
-  return glob;
-}
 
 static std::vector<std::string> axisTexts(const Mesh &mesh, const AxisList &axes) {
   std::vector<std::string> texts;
@@ -142,7 +125,7 @@ private:
   std::vector<Entry> all() const {
     std::map<std::string, std::vector<Named>> groups;
     for (Named &it : tensors())
-      groups[globOf(it.name)].push_back(std::move(it));
+      groups[layerGlob(it.name)].push_back(std::move(it));
     std::vector<Entry> found;
     std::set<std::string> known;
     for (const auto &[glob, members] : groups) {
@@ -242,49 +225,9 @@ private:
     }
     Timing timing(graph, placement);
     found.cost = evaluate(timing, {std::move(*best), {}});
-    found.json = jsonOf(found.hints);
+    found.json = found.hints.json();
     found.isShortest = std::chrono::steady_clock::now() <= deadline;
     return found;
-  }
-
-  static void writeAxes(JsonWriter &out, const std::vector<std::string> &axes) {
-    if (axes.size() == 1)
-      return out.value(std::string_view(axes[0]));
-    out.beginArray();
-    for (const std::string &axis : axes)
-      out.value(std::string_view(axis));
-    out.endArray();
-  }
-
-  static std::string jsonOf(const Hints &hints) {
-    std::string text = "{\"tensors\": {";
-    for (const NamedTensorHint &entry : hints.tensors) {
-      JsonWriter name(JsonWriter::Style::Compact), dims(JsonWriter::Style::Compact);
-      name.value(std::string_view(entry.glob));
-      dims.beginArray();
-      for (const DimHint &dim : *entry.dims) {
-        if (dim.factors.empty()) {
-          writeAxes(dims, dim.axes);
-          continue;
-        }
-        dims.beginObject();
-        dims.member("factors", std::span(dim.factors));
-        dims.key("axes");
-        dims.beginArray();
-        for (const auto &axes : dim.factorAxes) {
-          dims.beginArray();
-          for (const std::string &axis : axes)
-            dims.value(std::string_view(axis));
-          dims.endArray();
-        }
-        dims.endArray();
-        dims.endObject();
-      }
-      dims.endArray();
-      text += (&entry == hints.tensors.data() ? "\n  " : ",\n  ") + name.take() + ": " +
-              dims.take();
-    }
-    return text + "\n}}\n";
   }
 
   static constexpr std::chrono::seconds patience{20};

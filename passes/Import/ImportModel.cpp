@@ -162,12 +162,26 @@ private:
         addValueName(value, name);
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
+    setModulePaths();
     function.setType(builder.getFunctionType(function.getArgumentTypes(),
                                              ValueRange(results).getTypes()));
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))
       function.setResultAttr(static_cast<unsigned>(i), "graph.name",
                              builder.getStringAttr(output));
     return std::move(result);
+  }
+
+  /// Which module a node comes from, by the node's name: ops are called by it, so that no
+  /// rewrite has to know of modules.
+  void setModulePaths() {
+    SmallVector<NamedAttribute> paths;
+    for (const Node &node : model.graph.nodes)
+      if (auto it = model.graph.modules.find(node.origin);
+          it != model.graph.modules.end() && node.name == node.origin)
+        paths.push_back(
+            builder.getNamedAttr(node.origin, builder.getStringAttr(it->second)));
+    if (!paths.empty())
+      result.module.get()->setAttr(modulePathsAttr, builder.getDictionaryAttr(paths));
   }
 
   const onnx_model::Model &model;

@@ -4,7 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Units.h"
-#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/Stages.h"
 #include "partita/Search/Timing.h"
@@ -20,7 +20,8 @@ using namespace mlir;
 using namespace partita;
 
 static Expected<Hints> readHints(const std::string &path) {
-  if (path.empty())
+  // A rule looks for the blocks of each stage by itself.
+  if (path.empty() || isReadyRule(path))
     return Hints();
   auto json = readJsonFile(path);
   return json ? Hints::parse(*json) : tl::unexpected(json.error());
@@ -73,6 +74,7 @@ private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
     for (auto [given, name] : {std::pair(&options.cluster, "--cluster"),
+                               {&options.hintsOutput, "--write-hints"},
                                {&options.memory, "--memory"},
                                {&options.plan, "--plan"}})
       if (!given->empty())
@@ -158,9 +160,9 @@ private:
   Expected<void> import() {
     auto ok = timed("import", &Compiler::import);
     if (!ok && options.microBatches > 1)
-      return makeError("--micro-batches " + std::to_string(options.microBatches) +
-                       ": the model cannot be read with a slice of the batch: " +
-                       ok.error().message);
+      return makeError(
+          "--micro-batches " + std::to_string(options.microBatches) +
+          ": the model cannot be read with a slice of the batch: " + ok.error().message);
     return ok;
   }
 

@@ -10,15 +10,23 @@
 
 namespace partita {
 
+struct InspectOptions {
+  CompileOptions model; ///< of these, the model, its shapes and its constants count
+  /// List the nodes, or the weights, whose name or module path matches; empty: do not.
+  std::string nodes, weights;
+  bool json = false;
+};
+
 struct InspectResult {
-  std::string text; ///< tables for a person
+  std::string text; ///< tables for a person, or a JSON document
   bool supported = true;
 };
 
 /// Inputs, outputs, operators with counts, parameters; every node without an import as a
-/// row with domain, version, name and reason.
-/// Of `options`, the model, its shapes and its constants count.
-Expected<InspectResult> inspectModel(const CompileOptions &options);
+/// row with domain, version, name and reason. Nodes and weights are listed as hints see
+/// them: by name, with module paths, shapes and the loops that can be split. An error
+/// where a pattern matches nothing.
+Expected<InspectResult> inspectModel(const InspectOptions &options);
 
 } // namespace partita
 

@@ -3,6 +3,7 @@
 
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Units.h"
+#include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
@@ -68,10 +69,12 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   (*flow)->graph.finalize();
   if (options.model.hints.empty())
     return std::move(*flow);
-  auto json = readJsonFile(options.model.hints);
-  auto hints = json ? Hints::parse(*json) : tl::unexpected(json.error());
+  auto hints = givenHints((*flow)->graph, options.model.hints);
   if (!hints)
     return tl::unexpected(hints.error());
+  if (!hints->kept.empty())
+    return makeError(hints->file + " says how weights are kept, which a search decides "
+                                   "by itself; use compile");
   auto seeds = resolveHints((*flow)->graph, *hints);
   if (!seeds)
     return tl::unexpected(seeds.error());

@@ -3,14 +3,14 @@
 #include "passes/Shard/Passes.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Interfaces/ValueNames.h"
+#include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
-
-#include <fnmatch.h>
 
 namespace partita {
 #define GEN_PASS_DEF_INSERTRESHARDSPASS
@@ -216,6 +216,8 @@ struct InsertReshardsPass : partita::impl::InsertReshardsPassBase<InsertReshards
     for (auto function : getOperation().getOps<func::FuncOp>())
       if (!function.isExternal() && failed(insert(function)))
         return signalPassFailure();
+    // Only who says what he wants of a plan speaks of modules.
+    getOperation()->removeAttr(modulePathsAttr);
   }
 
 private:
@@ -247,16 +249,14 @@ private:
                      const std::vector<Strategy> &strategies) {
     if (explain.empty())
       return;
-    auto isMeant = [&](const std::string &name) {
-      return ::fnmatch(explain.c_str(), name.c_str(), 0) == 0;
-    };
     std::vector<Value> values(flow.graph.values.size());
     for (auto [value, number] : flow.valueOf)
       values[static_cast<size_t>(number)] = value;
     for (size_t v = 0; v < values.size(); ++v) {
       const FlowValue &entry = flow.graph.values[v];
-      if (isMeant(entry.name) ||
-          isMeant(flow.graph.ops[static_cast<size_t>(entry.producer)].name))
+      if (matchesGlob(explain, entry.name) ||
+          isNamed(flow.graph, flow.graph.ops[static_cast<size_t>(entry.producer)],
+                  explain))
         emitRemark(function.getLoc(),
                    explainValue(flow, strategies, static_cast<int32_t>(v), values[v]));
     }

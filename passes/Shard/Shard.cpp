@@ -4,8 +4,10 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Files/File.h"
 #include "partita/Rule/Decide/Decide.h"
-#include "partita/Rule/Decide/Hints.h"
+#include "partita/Rule/Decide/ModuleNames.h"
+#include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Served.h"
@@ -14,7 +16,6 @@
 #include "mlir/IR/BuiltinOps.h"
 
 #include <deque>
-#include <fnmatch.h>
 #include <map>
 #include <set>
 
@@ -149,25 +150,13 @@ private:
     auto devices = dist::meshOf(module);
     if (!devices)
       return module.emitError(devices.error().message);
-    Hints parsed;
-    if (!hints.empty()) {
-      auto json = readJsonFile(hints);
-      auto read = json ? Hints::parse(*json) : tl::unexpected(json.error());
-      if (!read)
-        return module.emitError(read.error().message);
-      parsed = std::move(*read);
-      if (!stage && !parsed.stages.empty())
-        return module.emitError(hints +
-                                ": stages are made by partita compile of a model");
-    }
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() && failed(shard(function, *devices, *shardMode, parsed)))
+      if (!function.isExternal() && failed(shard(function, *devices, *shardMode)))
         return failure();
     return success();
   }
 
-  LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode,
-                      const Hints &parsed) {
+  LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode) {
     auto flow = dist::buildFlow(function, devices);
     if (failed(flow))
       return failure();
@@ -175,6 +164,19 @@ private:
       return applyPlan(function, **flow);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
+    Hints parsed;
+    if (!hints.empty()) {
+      auto given = givenHints(graph, hints);
+      if (!given)
+        return function.emitError(given.error().message);
+      parsed = std::move(*given);
+      if (!stage && !parsed.stages.empty())
+        return function.emitError(hints +
+                                  ": stages are made by partita compile of a model");
+    }
+    if (!hintsOutput.empty())
+      if (auto ok = writeFile(hintsOutput, parsed.json()); !ok)
+        return function.emitError(ok.error().message);
     const Hints own = stage ? hintsFor(graph, parsed) : parsed;
     bool searches =
         shardMode == ShardMode::Auto && parsed.empty() && devices.numRanks() > 1;
@@ -186,6 +188,9 @@ private:
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
+    for (const auto &[value, served] : decision->servings)
+      dist::writeServed(function, **flow, value,
+                        servedEntries(graph, decision->strategies, value, served));
     // Only hints speak of dims as the model has them.
     function.walk([](Operation *op) {
       op->removeAttr("graph.operand_order");
@@ -308,13 +313,14 @@ private:
       return success();
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (::fnmatch(explain.c_str(), graph.ops[i].name.c_str(), 0) != 0)
+      if (!isNamed(graph, graph.ops[i], explain))
         continue;
       found = true;
       emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
     if (!found)
-      return function.emitError("no node is named '" + explain + "'");
+      return function.emitError("no node and no module is named '" + explain + "'" +
+                                nearMisses(graph, explain));
     return success();
   }
 };

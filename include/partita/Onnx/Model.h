@@ -86,6 +86,10 @@ struct ValueInfo {
   std::vector<int64_t> shape;
 };
 
+/// By node of the file (Node::origin), the module of the framework's model from which it
+/// comes, where the exporter left that: "model.layers.0.self_attn.q_proj".
+using ModulePaths = std::map<std::string, std::string>;
+
 struct Graph {
   std::string name;
   /// Every value is computed before it is used; nodes that no output needs are left out.
@@ -96,9 +100,10 @@ struct Graph {
   /// Without those that have a default value: the default is a constant here.
   std::vector<ValueInfo> inputs;
   std::vector<std::string> outputs;
-  /// Names of the file that stand for a value of another name, as an Identity makes them:
-  /// the name, and that of the value.
+  /// Names that stand for a value of another name, as an Identity makes them, and as the
+  /// framework's model has for its parameters: the name, and that of the value.
   std::vector<std::pair<std::string, std::string>> aliases;
+  ModulePaths modules;
   /// The element types that the file states for them; every ONNX file has to.
   std::vector<DType> outputTypes;
 };

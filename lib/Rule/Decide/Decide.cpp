@@ -1,9 +1,10 @@
 //===- Decide.cpp - Strategies by propagation: hints, data-parallel -------===//
 #include "Notes.h"
+#include "partita/Rule/Decide/Kept.h"
+#include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 
 #include <algorithm>
-#include <fnmatch.h>
 #include <map>
 #include <set>
 
@@ -133,8 +134,7 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
-      if (op.kind != FlowKind::Compute ||
-          ::fnmatch(hint.glob.c_str(), op.name.c_str(), 0) != 0)
+      if (op.kind != FlowKind::Compute || !isNamed(graph, op, hint.glob))
         continue;
       found = true;
       if (hint.mode == ShardMode::DataParallel)
@@ -142,16 +142,15 @@ static Expected<void> pinSubgraphs(const FlowGraph &graph, const Hints &hints,
           seeds.push_back({a, batch->axes[a], "sub-graph '" + hint.glob + "'", 0});
     }
     // A node that changes nothing, or that an op absorbs, is only a name.
-    auto isMeant = [&](const std::string &name) {
-      return ::fnmatch(hint.glob.c_str(), name.c_str(), 0) == 0;
-    };
+    auto isMeant = [&](const std::string &name) { return matchesGlob(hint.glob, name); };
     for (const FlowValue &value : graph.values)
       found |= std::any_of(value.otherNames.begin(), value.otherNames.end(), isMeant);
     for (const FlowOp &op : graph.ops)
       found |= std::any_of(op.absorbed.begin(), op.absorbed.end(),
                            [&](const auto &it) { return isMeant(it.name); });
     if (!found)
-      return makeError(hints.file + ": no node is named '" + hint.glob + "'");
+      return makeError(hints.file + ": no node and no module is named '" + hint.glob +
+                       "'" + nearMisses(graph, hint.glob));
   }
   return {};
 }
@@ -178,6 +177,8 @@ Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints
   if (!decision)
     return decision;
   noteLostHints(graph, hinted, *decision);
+  if (auto ok = keepWeights(graph, hints, *decision); !ok)
+    return tl::unexpected(ok.error());
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
   noteConflicts(graph, *decision);
   nameReplicated(graph, *decision);

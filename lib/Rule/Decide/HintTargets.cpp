@@ -1,8 +1,9 @@
 //===- HintTargets.cpp - What the names in a hints file stand for ---------===//
 #include "HintTargets.h"
 
+#include "partita/Rule/Decide/ModuleNames.h"
+
 #include <algorithm>
-#include <fnmatch.h>
 #include <map>
 #include <set>
 
@@ -22,17 +23,13 @@ const std::vector<int32_t> &HintPlace::loops(const FlowGraph &graph, size_t dim)
   return factors(graph)[ordered ? static_cast<size_t>(orders[index][dim]) : dim];
 }
 
-static bool matches(const std::string &glob, const std::string &name) {
-  return glob == name || ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-}
-
 namespace {
 class TargetFinder {
 public:
   /// `unknown` is filled instead of reporting globs that match nothing.
   TargetFinder(const FlowGraph &graph, const Hints &hints,
                UnknownHints *unknown = nullptr)
-      : graph(graph), hints(hints), unknown(unknown) {
+      : graph(graph), hints(hints), unknown(unknown), modules(moduleOps(graph)) {
     std::map<std::string, size_t> numbers;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (graph.ops[i].kind != FlowKind::Compute)
@@ -69,30 +66,49 @@ private:
     bool found = false;
     for (const std::vector<int32_t> &ops : nodes) {
       const std::string &node = graph.ops[ops[0]].name;
-      if (!matches(hint.glob, node))
+      if (!matchesGlob(hint.glob, node))
         continue;
       found = true;
-      HintGroup group{"hint for node '" + node + "'", hint.priority, ops, {}, -1};
-      std::vector<Input> inputs = inputsOf(ops, /*onceEach=*/true);
-      if (hint.in.size() > inputs.size())
-        inputs = inputsOf(ops, /*onceEach=*/false);
-      std::vector<Input> outputs = outputsOf(ops);
-      for (auto [list, tensors, what] :
-           {std::tuple(&hint.in, &inputs, "input"), {&hint.out, &outputs, "output"}}) {
-        if (list->size() > tensors->size())
-          return error("hint for node '" + node + "': it has " +
-                       std::to_string(tensors->size()) + " " + what + "s, the hint " +
-                       std::to_string(list->size()));
-        for (size_t i = 0; i < list->size(); ++i)
-          if ((*list)[i])
-            group.targets.push_back(
-                {(*tensors)[i].places, &*(*list)[i],
-                 std::string(what) + " " + std::to_string(i) + " of '" + node + "'"});
-      }
-      if (auto ok = add(std::move(group)); !ok)
+      if (auto ok = addNode(hint, "node", node, ops); !ok)
         return ok;
     }
     return found ? Expected<void>() : findGoneNode(hint);
+  }
+
+  /// A group for ops that are one thing to the user: a node, or a module.
+  Expected<void> addNode(const NodeHint &hint, const char *kind, const std::string &name,
+                         const std::vector<int32_t> &ops) {
+    const std::string origin = std::string("hint for ") + kind + " '" + name + "'";
+    HintGroup group{origin, hint.priority, ops, {}, -1};
+    std::vector<Input> inputs = inputsOf(ops, /*onceEach=*/true);
+    if (hint.in.size() > inputs.size())
+      inputs = inputsOf(ops, /*onceEach=*/false);
+    std::vector<Input> outputs = outputsOf(ops);
+    for (auto [list, tensors, what] :
+         {std::tuple(&hint.in, &inputs, "input"), {&hint.out, &outputs, "output"}}) {
+      if (list->size() > tensors->size())
+        return error(origin + ": it has " + std::to_string(tensors->size()) + " " + what +
+                     "s, the hint " + std::to_string(list->size()));
+      for (size_t i = 0; i < list->size(); ++i)
+        if ((*list)[i])
+          group.targets.push_back(
+              {(*tensors)[i].places, &*(*list)[i],
+               std::string(what) + " " + std::to_string(i) + " of '" + name + "'"});
+    }
+    return add(std::move(group));
+  }
+
+  /// A module is to hints what a node is that has become several ops.
+  Expected<bool> findModules(const NodeHint &hint) {
+    bool found = false;
+    for (const auto &[path, ops] : modules) {
+      if (!matchesGlob(hint.glob, path))
+        continue;
+      found = true;
+      if (auto ok = addNode(hint, "module", path, ops); !ok)
+        return tl::unexpected(ok.error());
+    }
+    return found;
   }
 
   /// A node that changes nothing is no op: its name is one of the value that goes through
@@ -103,7 +119,7 @@ private:
       if (value.producer < 0 ||
           std::none_of(
               value.otherNames.begin(), value.otherNames.end(),
-              [&](const std::string &name) { return matches(hint.glob, name); }))
+              [&](const std::string &name) { return matchesGlob(hint.glob, name); }))
         continue;
       found = true;
       HintGroup group{"hint for node '" + hint.glob + "'",
@@ -139,8 +155,14 @@ private:
       return tl::unexpected(absorbed.error());
     if (*absorbed)
       return {};
+    auto modules = findModules(hint);
+    if (!modules)
+      return tl::unexpected(modules.error());
+    if (*modules)
+      return {};
     if (!unknown)
-      return error("no node is named '" + hint.glob + "'");
+      return error("no node and no module is named '" + hint.glob + "'" +
+                   nearMisses(graph, hint.glob));
     unknown->nodes.insert(hint.glob);
     return {};
   }
@@ -148,7 +170,7 @@ private:
   bool isAbsorbed(const std::string &glob) const {
     return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const FlowOp &op) {
       return std::any_of(op.absorbed.begin(), op.absorbed.end(),
-                         [&](const auto &it) { return matches(glob, it.name); });
+                         [&](const auto &it) { return matchesGlob(glob, it.name); });
     });
   }
 
@@ -159,7 +181,7 @@ private:
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i)
       for (const FlowOp::Absorbed &transpose : graph.ops[i].absorbed) {
-        if (!matches(glob, transpose.name))
+        if (!matchesGlob(glob, transpose.name))
           continue;
         found = true;
         auto op = static_cast<int32_t>(i);
@@ -210,7 +232,9 @@ private:
     int32_t producer = graph.values[value].producer;
     return contains(ops, producer) ||
            (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
-            graph.ops[producer].name == graph.ops[ops[0]].name);
+            std::any_of(ops.begin(), ops.end(), [&](int32_t op) {
+              return graph.ops[producer].name == graph.ops[op].name;
+            }));
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.
@@ -275,7 +299,9 @@ private:
       if (value.producer < 0)
         continue;
       const FlowOp &producer = graph.ops[value.producer];
-      auto isMeant = [&](const std::string &name) { return matches(hint.glob, name); };
+      auto isMeant = [&](const std::string &name) {
+        return matchesGlob(hint.glob, name);
+      };
       // The name of its node is not the value's own: outputsOf finds what leaves a node.
       if ((isMeant(value.name) && !isStep(value) && !isPartOfNode(producer)) ||
           std::any_of(value.otherNames.begin(), value.otherNames.end(),
@@ -285,19 +311,28 @@ private:
         values.insert(static_cast<int32_t>(v));
     }
     for (const FlowOp &op : graph.ops)
-      if (op.isSource() && matches(hint.glob, op.name) && !isPartOfNode(op))
+      if (op.isSource() && matchesGlob(hint.glob, op.name) && !isPartOfNode(op))
         values.insert(op.results[0]);
     for (const std::vector<int32_t> &ops : nodes)
-      if (matches(hint.glob, graph.ops[ops[0]].name))
+      if (matchesGlob(hint.glob, graph.ops[ops[0]].name))
         for (const Input &output : outputsOf(ops))
           values.insert(output.value);
+    if (auto ok = checkUnique(hint.glob, values); !ok)
+      return ok;
     if (values.empty()) {
       auto found = findAbsorbed(hint.glob, hint.priority, nullptr, &hint.dims);
       if (!found)
         return tl::unexpected(found.error());
-      if (!*found && !unknown)
-        return error("no tensor is named '" + hint.glob + "'");
-      if (!*found)
+      if (*found)
+        return {};
+      for (const auto &[path, ops] : modules)
+        if (matchesGlob(hint.glob, path))
+          for (const Input &output : outputsOf(ops))
+            values.insert(output.value);
+      if (values.empty() && !unknown)
+        return error("no tensor is named '" + hint.glob + "'" +
+                     nearMisses(graph, hint.glob));
+      if (values.empty())
         unknown->tensors.insert(hint.glob);
     }
     for (int32_t value : values) {
@@ -314,6 +349,20 @@ private:
     return {};
   }
 
+  /// A module's name for a parameter may be that of two tensors of the file: which one
+  /// is meant is for the user to say.
+  Expected<void> checkUnique(const std::string &glob, const std::set<int32_t> &values) {
+    std::map<std::string, int32_t> known;
+    for (int32_t value : values)
+      for (const std::string &name : graph.values[value].otherNames) {
+        auto [it, isNew] = known.try_emplace(name, value);
+        if (!isNew && it->second != value && matchesGlob(glob, name))
+          return error("'" + name + "' may be tensor '" + graph.values[it->second].name +
+                       "' or tensor '" + graph.values[value].name + "'; use these names");
+      }
+    return {};
+  }
+
   Expected<void> add(HintGroup group) {
     for (const HintTarget &target : group.targets)
       if (size_t rank = target.places[0].factors(graph).size();
@@ -327,7 +376,8 @@ private:
   const FlowGraph &graph;
   const Hints &hints;
   UnknownHints *unknown;
-  std::vector<std::vector<int32_t>> nodes; ///< ops of one name, ascending
+  std::map<std::string, std::vector<int32_t>> modules; ///< by path
+  std::vector<std::vector<int32_t>> nodes;             ///< ops of one name, ascending
   std::vector<HintGroup> groups;
 };
 } // namespace
@@ -342,8 +392,8 @@ UnknownHints partita::unknownHints(const FlowGraph &graph, const Hints &hints) {
   // One after the other: an error of one says nothing of the others.
   auto look = [&](const Hints &one) { (void)TargetFinder(graph, one, &unknown).run(); };
   for (const NodeHint &hint : hints.nodes)
-    look({{hint}, {}, {}, {}, hints.file});
+    look({{hint}, {}, {}, {}, {}, hints.file});
   for (const NamedTensorHint &hint : hints.tensors)
-    look({{}, {hint}, {}, {}, hints.file});
+    look({{}, {hint}, {}, {}, {}, hints.file});
   return unknown;
 }

@@ -142,7 +142,7 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
 Expected<Hints> Hints::parse(const JsonValue &json) {
   Hints hints;
   hints.file = json.where();
-  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "stages"}); !ok)
+  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "stages", "kept"}); !ok)
     return tl::unexpected(ok.error());
   if (json.has("nodes")) {
     auto members = json.at("nodes")->members();
@@ -190,6 +190,20 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
       if (!stage)
         return tl::unexpected(stage.error());
       hints.stages.push_back({glob, static_cast<int32_t>(*stage)});
+    }
+  }
+  if (json.has("kept")) {
+    auto members = json.at("kept")->members();
+    if (!members)
+      return tl::unexpected(members.error());
+    for (const auto &[glob, value] : *members) {
+      auto axes = value.isString() ? value.asString().map([](const std::string &axis) {
+        return std::vector<std::string>{axis};
+      })
+                                   : value.asStrings();
+      if (!axes)
+        return tl::unexpected(axes.error());
+      hints.kept.push_back({glob, std::move(*axes)});
     }
   }
   return hints;

@@ -26,6 +26,8 @@ warnings.filterwarnings("ignore")
 HIDDEN, HEADS, LAYERS, VOCAB, MAX_POSITIONS = 64, 4, 2, 503, 64
 #: Exported at the size of the published models, for measurements.
 FULL_SIZE = {"bert-base", "gpt2-small"}
+#: Where an exporter says which module a node comes from.
+SCOPES = "pkg.torch.onnx.name_scopes"
 #: Initializers with more elements than this are stored as a recipe.
 INLINE_ELEMENTS = 128
 
@@ -55,6 +57,66 @@ def llama(attention):
     return tf.LlamaForCausalLM(config), ["input_ids"], {"use_cache": False}, "logits"
 
 
+def decoder_sizes(attention):
+    """What the published decoders have in common, with two key-value heads."""
+    return dict(
+        vocab_size=VOCAB, hidden_size=HIDDEN, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=HEADS // 2,
+        intermediate_size=176, max_position_embeddings=MAX_POSITIONS,
+        attn_implementation=attention, use_cache=False, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2)
+
+
+def qwen2(attention):
+    config = tf.Qwen2Config(**decoder_sizes(attention))
+    return tf.Qwen2ForCausalLM(config), ["input_ids"], {"use_cache": False}, "logits"
+
+
+def mistral(attention):
+    config = tf.MistralConfig(sliding_window=8, **decoder_sizes(attention))
+    return tf.MistralForCausalLM(config), ["input_ids"], {"use_cache": False}, "logits"
+
+
+def phi3(attention):
+    config = tf.Phi3Config(**decoder_sizes(attention))
+    return tf.Phi3ForCausalLM(config), ["input_ids"], {"use_cache": False}, "logits"
+
+
+def gemma2(attention):
+    config = tf.Gemma2Config(head_dim=HIDDEN // HEADS, sliding_window=8,
+                             query_pre_attn_scalar=HIDDEN // HEADS,
+                             **decoder_sizes(attention))
+    return tf.Gemma2ForCausalLM(config), ["input_ids"], {"use_cache": False}, "logits"
+
+
+def t5(attention):
+    config = tf.T5Config(
+        vocab_size=VOCAB, d_model=HIDDEN, d_kv=HIDDEN // HEADS, d_ff=4 * HIDDEN,
+        num_layers=LAYERS, num_decoder_layers=LAYERS, num_heads=HEADS, use_cache=False,
+        attn_implementation=attention)
+    names = ["input_ids", "decoder_input_ids"]
+    return (tf.T5ForConditionalGeneration(config), names, {"use_cache": False}, "logits")
+
+
+def modernbert(attention):
+    config = tf.ModernBertConfig(
+        vocab_size=VOCAB, hidden_size=HIDDEN, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, intermediate_size=96,
+        max_position_embeddings=MAX_POSITIONS, local_attention=8,
+        global_attn_every_n_layers=2, attn_implementation=attention,
+        reference_compile=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        cls_token_id=1, sep_token_id=2)
+    names = ["input_ids", "attention_mask"]
+    return tf.ModernBertModel(config), names, {}, "last_hidden_state"
+
+
+def dinov2(attention):
+    config = tf.Dinov2Config(
+        hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        mlp_ratio=4, image_size=32, patch_size=8, attn_implementation=attention)
+    return tf.Dinov2Model(config), ["pixel_values"], {}, "last_hidden_state"
+
+
 def vit(attention):
     config = tf.ViTConfig(
         hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
@@ -66,6 +128,7 @@ def vit(attention):
 def example(names, batch, length):
     made = {
         "input_ids": lambda: torch.randint(0, VOCAB, (batch, length)),
+        "decoder_input_ids": lambda: torch.randint(0, VOCAB, (batch, length)),
         "attention_mask": lambda: torch.ones(batch, length, dtype=torch.int64),
         "token_type_ids": lambda: torch.zeros(batch, length, dtype=torch.int64),
         "pixel_values": lambda: torch.randn(batch, 3, 32, 32),
@@ -82,11 +145,11 @@ def sharpen(model):
             if weight.dim() >= 2:
                 is_conv1d = "c_attn" in name or "c_fc" in name or "c_proj" in name
                 fan_in = weight.shape[0] if is_conv1d else weight[0].numel()
-                if "wte" in name or "wpe" in name:
+                if any(k in name for k in ("wte", "wpe", "shared.weight")):
                     # Tied to the head: logits of size one, so that rounding stays
                     # below the absolute tolerance of the tests.
                     fan_in = weight.shape[1]
-                elif any(k in name for k in ("embed_tokens", "_embeddings.weight",
+                elif any(k in name for k in ("embed_tokens", "tok_embeddings", "_embeddings.weight",
                                              "cls_token", "position_embeddings")):
                     fan_in = 1
                 gain = 2.0 if any(k in name for k in ("query", "key", "q_proj",
@@ -124,6 +187,13 @@ EXPORTS = {
     "llama-script": (llama, "eager", False, 17, True),
     "vit-dynamo": (vit, "sdpa", True, 18, False),
     "vit-script": (vit, "eager", False, 17, True),
+    **{f"{family.__name__}-{kind}":
+           (family, "sdpa" if kind == "dynamo" and family not in (gemma2, t5)
+            else "eager",
+            kind == "dynamo",
+            18 if kind == "dynamo" else 17, False)
+       for family in (qwen2, mistral, phi3, gemma2, t5, modernbert, dinov2)
+       for kind in ("dynamo", "script")},
     "bert-base": (bert_base, "sdpa", True, 18, False),
     "gpt2-small": (gpt2_small, "sdpa", True, 18, False),
 }
@@ -190,7 +260,9 @@ def export(name, folder):
     torch.onnx.export(wrapped, inputs, str(path), **options)
     proto = onnx.load(path)
     for node in proto.graph.node:  # stack traces with paths of the exporting machine
+        kept = [p for p in node.metadata_props if p.key == SCOPES]
         del node.metadata_props[:]
+        node.metadata_props.extend(kept)
         node.ClearField("doc_string")
     for value in list(proto.graph.value_info):
         del value.metadata_props[:]

@@ -108,6 +108,10 @@ def masked(batch, length):
     return {name: [batch, length] for name in ["input_ids", "attention_mask"]}
 
 
+def both_tokens(batch, length):
+    return {name: [batch, length] for name in ["input_ids", "decoder_input_ids"]}
+
+
 #: name: (file, or function that builds it; shape of every input; is it large)
 MODELS = {
     "ppocr-det": (ocr("ch_PP-OCRv4_det_infer.onnx"), {"x": [2, 3, 96, 160]}, False),
@@ -134,6 +138,16 @@ MODELS = {
     "llama-script": (exported("llama-script"), masked(4, 16), False),
     "vit-dynamo": (exported("vit-dynamo"), {"pixel_values": [2, 3, 32, 32]}, False),
     "vit-script": (exported("vit-script"), {"pixel_values": [4, 3, 32, 32]}, False),
+    **{f"{family}-{exporter}": (exported(f"{family}-{exporter}"), inputs, False)
+       for family, dynamo, script in [
+           ("qwen2", tokens(2, 12), masked(2, 12)),
+           ("mistral", tokens(2, 12), masked(2, 12)),
+           ("phi3", tokens(2, 12), masked(2, 12)),
+           ("gemma2", tokens(2, 12), masked(2, 12)),
+           ("t5", both_tokens(2, 12), both_tokens(2, 12)),
+           ("modernbert", masked(2, 12), masked(2, 12)),
+           ("dinov2", {"pixel_values": [2, 3, 32, 32]}, {"pixel_values": [2, 3, 32, 32]})]
+       for exporter, inputs in [("dynamo", dynamo), ("script", script)]},
     "bert-base": (exported("bert-base"), bert_inputs(1, 128), True),
     "gpt2-small": (exported("gpt2-small"), tokens(1, 128), True),
 }

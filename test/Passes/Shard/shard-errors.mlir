@@ -16,7 +16,7 @@
 
 // RUN: not partita-opt %t/one.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/one.json" 2>&1 | FileCheck %s --check-prefix=ONE
 
-// UNKNOWN: error: {{.*}}unknown.json: no node is named 'fc7'
+// UNKNOWN: error: {{.*}}unknown.json: no node and no module is named 'fc7'
 // TWICE: error: {{.*}}twice.json: input 0 of 'fc1', dim 1: {tp} is already used by input 0 of 'fc1', dim 0{{$}}
 // CLASH: error: sub-graph 'f*1': {dp, tp} is already used by another dim of 'fc1' (hint for tensor 'w')
 // CLASH: note: {{.*}}'w' is here

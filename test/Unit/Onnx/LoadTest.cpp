@@ -41,6 +41,47 @@ TEST_CASE("a nameless or repeated node is called by its first output") {
   CHECK(names == std::vector<std::string>{"a", "b", "own", "y"});
 }
 
+TEST_CASE("nodes keep the module of the framework that they come from") {
+  auto proto = parse(R"(g (float[2,3] x) => (float[2,4] y)
+    <float[3,4] val_1 = {1,1,1,1,1,1,1,1,1,1,1,1}, float[4] own = {1, 2, 3, 4}> {
+      t = MatMul (x, val_1)
+      s = Add (t, own)
+      r = Relu (s)
+      y = Relu (r)
+    })");
+  auto &nodes = *proto.mutable_graph()->mutable_node();
+  auto *scopes = nodes[0].add_metadata_props();
+  scopes->set_key("pkg.torch.onnx.name_scopes");
+  scopes->set_value("['', 'model', 'model.h.0', 'model.h.0.fc', 'linear_3']");
+  nodes[0].set_name("node_linear_3");
+  nodes[1].set_name("/model/h.0/fc/Add");
+  nodes[2].set_name("/model/h.0/Relu");
+  nodes[3].set_name("/Relu");
+  auto model = load(proto);
+  REQUIRE(model);
+  CHECK(model->graph.modules == ModulePaths{{"node_linear_3", "model.h.0.fc"},
+                                            {"/model/h.0/fc/Add", "model.h.0.fc"},
+                                            {"/model/h.0/Relu", "model.h.0"}});
+  // What a module calls its parameters, whatever the exporter does.
+  using Alias = std::pair<std::string, std::string>;
+  CHECK(model->graph.aliases == std::vector<Alias>{{"model.h.0.fc.weight", "val_1"},
+                                                   {"model.h.0.fc.bias", "own"}});
+}
+
+TEST_CASE("a broken list of scopes is no module path") {
+  for (std::string text :
+       {"", "[", "['model", "model", "[model, linear]", "['linear']"}) {
+    auto proto = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }");
+    auto &node = *proto.mutable_graph()->mutable_node(0);
+    auto *scopes = node.add_metadata_props();
+    scopes->set_key("pkg.torch.onnx.name_scopes");
+    scopes->set_value(text);
+    auto model = load(proto);
+    REQUIRE(model);
+    CHECK(model->graph.modules.empty());
+  }
+}
+
 TEST_CASE("Constant nodes become initializers, whichever way they hold the value") {
   auto model = load(R"(g (float[2] x) => (float[2] y) {
       a = Constant <value = float[2] {1.5, 2.5}> ()

@@ -274,7 +274,7 @@ TEST_CASE("hints: a tensor is called by its own name or by its node's") {
   Decided step(p, "tp=2", R"({"tensors": {"product": [null, "tp"]}})");
   CHECK(step.of("product") == "[{4}, {8}, {6: tp}]");
   Decided none(p, "tp=2", R"({"tensors": {"produkt": [null, "tp"]}})");
-  CHECK(none.error() == "hints: no tensor is named 'produkt'");
+  CHECK(none.error() == "hints: no tensor is named 'produkt'; did you mean 'product'?");
 }
 
 TEST_CASE("hints: what the import of one node has made for two is no tensor of it") {

@@ -37,6 +37,7 @@ public:
   void value(uint64_t number);
   /// The shortest text that reads back as this number; finite.
   void value(double number);
+  void null() { word("null"); }
   /// Only for bool: text and pointers are none.
   template <std::same_as<bool> T> void value(T flag) { word(flag ? "true" : "false"); }
 

@@ -5,6 +5,7 @@
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/Price.h"
+#include "partita/Rule/Sharding/ServeUses.h"
 
 namespace partita {
 
@@ -13,6 +14,9 @@ struct Decision {
   Propagated propagated;
   Price price;
   std::vector<std::string> notes; ///< one sentence each, for the user
+  /// Values whose users are not served as serveUses would: weights that are kept in
+  /// parts.
+  Servings servings = {};
 };
 
 /// Decides a strategy for every op by propagation.

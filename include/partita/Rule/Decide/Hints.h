@@ -27,6 +27,7 @@ struct DimHint {
   std::vector<int64_t> factors;  ///< written-out dim factors, major to minor
   std::vector<std::vector<std::string>> factorAxes;
   std::vector<int64_t> blocks; ///< beside `axes`: the length of every block
+  bool operator==(const DimHint &) const = default;
 };
 /// One entry per dim; nullopt leaves the whole tensor open.
 using TensorHint = std::optional<std::vector<DimHint>>;
@@ -36,6 +37,10 @@ struct NodeHint {
   std::vector<TensorHint> in, out;
   int priority = 0;
   static constexpr int lastPriority = 1000;
+  /// Whether the same is asked, of whatever nodes.
+  bool operator==(const NodeHint &other) const {
+    return in == other.in && out == other.out && priority == other.priority;
+  }
 };
 struct NamedTensorHint {
   std::string glob;
@@ -53,16 +58,31 @@ struct StageHint {
   int32_t stage = 0;
 };
 
+/// Weights that each rank keeps a part of, and that are gathered before they are read.
+struct KeptHint {
+  std::string glob;
+  std::vector<std::string> axes; ///< the parts are of the first dim that divides
+};
+
 struct Hints {
   std::vector<NodeHint> nodes;
   std::vector<NamedTensorHint> tensors;
   std::vector<SubgraphHint> subgraphs;
   std::vector<StageHint> stages; ///< docs/stages.md
-  std::string file;              ///< for messages
+  std::vector<KeptHint> kept;
+  std::string file; ///< for messages
 
-  bool empty() const { return nodes.empty() && tensors.empty() && subgraphs.empty(); }
+  bool empty() const {
+    return nodes.empty() && tensors.empty() && subgraphs.empty() && kept.empty();
+  }
   static Expected<Hints> parse(const JsonValue &json);
+  /// The same as a hints file, one entry per line.
+  std::string json() const;
 };
+
+/// "h.*.mlp" for "h.12.mlp": what equal layers are called in hints. A name with
+/// characters that globs know stands for itself.
+std::string layerGlob(const std::string &name);
 
 } // namespace partita
 

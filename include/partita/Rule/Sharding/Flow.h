@@ -24,6 +24,7 @@
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Rule/Sharding/ShardingRule.h"
 
+#include <map>
 #include <ranges>
 #include <string>
 #include <vector>
@@ -124,6 +125,9 @@ public:
   ReshardOptions reshard = {};
   std::vector<FlowOp> ops;
   std::vector<FlowValue> values;
+  /// By the name of a node, the path of the module of the framework's model that it comes
+  /// from, where it is known: "model.layers.0.self_attn.q_proj".
+  std::map<std::string, std::string> modules;
 
   // After finalize():
   std::vector<Atom> atoms;

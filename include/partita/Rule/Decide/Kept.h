@@ -1,0 +1,24 @@
+//===- Kept.h - Weights that ranks keep in parts ----------------*- C++ -*-===//
+#ifndef PARTITA_RULE_DECIDE_KEPT_H
+#define PARTITA_RULE_DECIDE_KEPT_H
+
+#include "partita/Rule/Decide/Decide.h"
+
+namespace partita {
+
+/// How a weight is served of which each rank keeps a part, split further than its user
+/// reads it over `axes` along the first dim that divides: gathered before its user runs.
+/// Nothing where several ops read it, it is read through windows or over these axes, or
+/// no dim divides.
+std::optional<std::vector<ServedLayout>>
+keptInParts(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+            int32_t value, const AxisList &axes);
+
+/// Does what `hints.kept` asks: fills `decision.servings`, and says in a note how many
+/// weights it could not be done for. An error names a pattern that matches no weight.
+Expected<void> keepWeights(const FlowGraph &graph, const Hints &hints,
+                           Decision &decision);
+
+} // namespace partita
+
+#endif // PARTITA_RULE_DECIDE_KEPT_H

@@ -1,0 +1,198 @@
+//===- FindBlocks.cpp - Attention and MLP blocks by structure -------------===//
+#include "partita/Rule/Decide/ReadyRules.h"
+
+#include <algorithm>
+
+using namespace partita;
+
+static bool has(const TensorFactors &tensor, int32_t factor) {
+  return std::any_of(tensor.begin(), tensor.end(), [&](const auto &dim) {
+    return std::find(dim.begin(), dim.end(), factor) != dim.end();
+  });
+}
+
+/// A sum of products of two operands, over a loop of both. Of a convolution the taps are
+/// no loop; its channels are as good as the columns of a matrix.
+static bool isProduct(const FlowOp &op) {
+  if (op.kind != FlowKind::Compute || op.operands.size() < 2 || op.results.size() != 1)
+    return false;
+  for (size_t f = 0; f < op.rule.factors.size(); ++f) {
+    const loop::Reduction *sum = op.rule.factors[f].reduction();
+    if (sum && sum->reduce == ReduceKind::Sum && sum->index < 0 &&
+        has(op.rule.operands[0], static_cast<int32_t>(f)) &&
+        has(op.rule.operands[1], static_cast<int32_t>(f)))
+      return true;
+  }
+  return false;
+}
+
+namespace {
+class BlockFinder {
+public:
+  explicit BlockFinder(const FlowGraph &graph) : graph(graph) {
+    constant.resize(graph.values.size());
+    for (const FlowOp &op : graph.ops) {
+      bool isConstant = op.kind == FlowKind::Source ||
+                        (op.kind == FlowKind::Compute &&
+                         std::all_of(op.operands.begin(), op.operands.end(),
+                                     [&](int32_t v) { return constant[v]; }));
+      for (int32_t v : op.results)
+        constant[v] = isConstant;
+    }
+  }
+
+  std::vector<Block> run() {
+    std::vector<Block> blocks;
+    std::set<int32_t> rows;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      auto block = blockOf(static_cast<int32_t>(i));
+      // In a chain of layers every other one is a row product.
+      if (!block || std::any_of(block->columns.begin(), block->columns.end(),
+                                [&](int32_t op) { return rows.count(op); }))
+        continue;
+      rows.insert(block->row);
+      blocks.push_back(std::move(*block));
+    }
+    return blocks;
+  }
+
+private:
+  /// The operand of a product that is computed from weights alone; -1 if none or both.
+  int32_t weightOf(const FlowOp &op) const {
+    if (!isProduct(op) || constant[op.operands[0]] == constant[op.operands[1]])
+      return -1;
+    return constant[op.operands[0]] ? 0 : 1;
+  }
+
+  /// What following an atom back to where it is made has found.
+  struct Trace {
+    bool isGood = true, passesScores = false, passesActivation = false;
+    bool meetsInput = false;  ///< a lookup or an argument
+    bool isMadeWhole = false; ///< by an op that cannot be split along it
+    std::set<int32_t> columns;
+    std::set<int32_t> scores;
+    std::set<int32_t> seen;
+    std::vector<int32_t> open;
+
+    bool isMlp() const {
+      return isGood && passesActivation && !meetsInput && !isMadeWhole &&
+             !columns.empty();
+    }
+    void add(int32_t atom) {
+      if (seen.insert(atom).second)
+        open.push_back(atom);
+    }
+  };
+
+  std::optional<Block> blockOf(int32_t number) const {
+    const FlowOp &op = graph.ops[number];
+    int32_t weight = weightOf(op);
+    if (weight < 0)
+      return std::nullopt;
+    Block block;
+    block.row = number;
+    block.operand = 1 - weight;
+    bool isMlp = false;
+    std::vector<Trace> traces;
+    for (const std::vector<int32_t> &dim : op.rule.operands[block.operand]) {
+      bool isSummed = std::any_of(dim.begin(), dim.end(), [&](int32_t f) {
+        return op.rule.factors[f].reduction() && has(op.rule.operands[weight], f);
+      });
+      // A dim of its own in both operands: else it is not one loop that is followed.
+      if (!isSummed)
+        continue;
+      if (!block.atoms.empty())
+        return std::nullopt;
+      block.atoms = graph.dimAtoms(number, dim);
+    }
+    for (int32_t atom : block.atoms) {
+      traces.push_back(follow(number, block.operand, atom));
+      const Trace &trace = traces.back();
+      block.isAttention |= trace.isGood && trace.passesScores;
+      isMlp |= trace.isMlp();
+    }
+    if (!block.isAttention && !isMlp)
+      return std::nullopt;
+    for (const Trace &trace : traces) {
+      bool usable =
+          block.isAttention ? trace.isGood && trace.passesScores : trace.isMlp();
+      block.usable.push_back(usable);
+      if (!usable)
+        continue;
+      block.columns.insert(trace.columns.begin(), trace.columns.end());
+      block.scores.insert(trace.scores.begin(), trace.scores.end());
+    }
+    return block;
+  }
+
+  Trace follow(int32_t op, int32_t operand, int32_t atom) const {
+    Trace trace;
+    toProducer(trace, graph.ops[op].operands[operand], atom);
+    while (trace.isGood && !trace.open.empty()) {
+      int32_t next = trace.open.back();
+      trace.open.pop_back();
+      visit(trace, next);
+    }
+    return trace;
+  }
+
+  /// Goes from an atom of a user of a value to the same piece of who makes it.
+  void toProducer(Trace &trace, int32_t value, int32_t atom) const {
+    int32_t producer = graph.values[value].producer;
+    const FlowOp &op = graph.ops[producer];
+    if (op.kind == FlowKind::Argument)
+      trace.meetsInput = true;
+    if (op.kind != FlowKind::Compute)
+      return;
+    bool found = false;
+    for (const Atom::Link &link : graph.atoms[atom].links)
+      if (link.value == value && link.common == 0 &&
+          graph.atoms[link.atom].op == producer) {
+        trace.add(link.atom);
+        found = true;
+      }
+    trace.isGood &= found;
+  }
+
+  void visit(Trace &trace, int32_t number) const {
+    const Atom &atom = graph.atoms[number];
+    const FlowOp &op = graph.ops[atom.op];
+    if (graph.kindOf(atom) != FactorKind::Parallel) {
+      // The heads that a Split takes out of a fused product of grouped heads: queries,
+      // keys and values are made whole, and each rank goes on with its heads.
+      trace.isMadeWhole = true;
+      return;
+    }
+    int32_t weight = weightOf(op);
+    if (weight >= 0) {
+      // Columns end the way; rows are positions, which no block is split along.
+      trace.isGood &= has(op.rule.operands[weight], atom.factor);
+      trace.columns.insert(atom.op);
+      return;
+    }
+    if (isProduct(op)) {
+      if (has(op.rule.operands[0], atom.factor) &&
+          has(op.rule.operands[1], atom.factor)) {
+        trace.passesScores = true;
+        trace.scores.insert(atom.op);
+      }
+    } else {
+      trace.passesActivation |=
+          std::none_of(op.rule.linear.begin(), op.rule.linear.end(),
+                       [](const LinearSet &set) { return set.kind == ReduceKind::Sum; });
+    }
+    for (const Factor &factor : op.rule.factors)
+      trace.meetsInput |= factor.indexOperand() >= 0;
+    for (size_t o = 0; o < op.operands.size() && trace.isGood; ++o)
+      if (has(op.rule.operands[o], atom.factor))
+        toProducer(trace, op.operands[o], number);
+  }
+
+  const FlowGraph &graph;
+  std::vector<bool> constant; ///< per value: computed from weights alone
+};
+} // namespace
+
+std::vector<Block> partita::findBlocks(const FlowGraph &graph) {
+  return BlockFinder(graph).run();
+}

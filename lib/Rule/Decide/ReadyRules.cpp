@@ -1,0 +1,365 @@
+//===- ReadyRules.cpp - The hints of megatron, megatron-sp and fsdp -------===//
+#include "partita/Rule/Decide/ReadyRules.h"
+
+#include "partita/Rule/Decide/Decide.h"
+#include "partita/Rule/Decide/ModuleNames.h"
+
+#include <algorithm>
+
+using namespace partita;
+
+static constexpr std::string_view megatron = "megatron", sequence = "megatron-sp",
+                                  sharded = "fsdp";
+
+bool partita::isReadyRule(std::string_view text) {
+  std::string_view rule = text.substr(0, text.find(':'));
+  return rule == megatron || rule == sequence || rule == sharded;
+}
+
+static std::vector<std::string> axisTexts(const Mesh &mesh, const AxisList &axes) {
+  std::vector<std::string> texts;
+  for (const AxisRef &axis : axes)
+    texts.push_back(mesh.str(axis));
+  return texts;
+}
+
+/// A hint for one dim that gives its atoms these axes: plain where that means the same.
+static DimHint dimHint(const FlowGraph &graph, const std::vector<int32_t> &atoms,
+                       const std::vector<AxisList> &lists, const AxisList &axes) {
+  DimHint hint;
+  hint.open = false;
+  auto plain = distribute(graph, atoms, axes);
+  if (plain && *plain == lists) {
+    hint.axes = axisTexts(graph.mesh, axes);
+    return hint;
+  }
+  for (size_t i = 0; i < atoms.size(); ++i) {
+    hint.factors.push_back(graph.atoms[atoms[i]].size);
+    hint.factorAxes.push_back(axisTexts(graph.mesh, lists[i]));
+  }
+  return hint;
+}
+
+namespace {
+/// Writes hints for operands and results of ops, by the name of the module that has the
+/// op alone, else by the node's.
+class HintWriter {
+public:
+  explicit HintWriter(const FlowGraph &graph) : graph(graph), modules(moduleOps(graph)) {
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].kind == FlowKind::Compute)
+        nodes[graph.ops[i].name].push_back(static_cast<int32_t>(i));
+  }
+
+  /// `atDim` is the hint for dim `dim` of the operand (as its op has it); others are
+  /// open.
+  void addInput(int32_t op, int32_t operand, size_t dim, DimHint atDim) {
+    const auto &orders = graph.ops[op].operandOrder;
+    size_t rank = graph.ops[op].rule.operands[operand].size();
+    std::vector<DimHint> dims(rank);
+    for (size_t d = 0; d < rank; ++d) {
+      bool ordered =
+          static_cast<size_t>(operand) < orders.size() && !orders[operand].empty();
+      if ((ordered ? static_cast<size_t>(orders[operand][d]) : d) == dim)
+        dims[d] = atDim;
+    }
+    std::string name = moduleOf(op, operand);
+    const std::vector<int32_t> &ops =
+        name.empty() ? nodes.at(graph.ops[op].name) : modules.at(name);
+    NodeHint hint{name.empty() ? graph.ops[op].name : name, {}, {}, 0};
+    hint.in.resize(indexOfInput(ops, graph.ops[op].operands[operand]) + 1);
+    hint.in.back() = std::move(dims);
+    hints.push_back(std::move(hint));
+  }
+
+  /// The same for the result of an op that is the last of its node, after all others.
+  void addOutput(int32_t op, size_t dim, DimHint atDim) {
+    std::vector<DimHint> dims(graph.ops[op].rule.results[0].size());
+    dims[dim] = std::move(atDim);
+    hints.push_back({graph.ops[op].name, {}, {std::move(dims)}, 1});
+  }
+
+  /// Equal layers as one: "h.*.mlp.c_proj" where that names no other node or module.
+  std::vector<NodeHint> take() {
+    std::map<std::string, std::vector<size_t>> groups;
+    for (size_t i = 0; i < hints.size(); ++i)
+      groups[layerGlob(hints[i].glob)].push_back(i);
+    std::vector<NodeHint> result;
+    for (size_t i = 0; i < hints.size(); ++i) {
+      std::string glob = layerGlob(hints[i].glob);
+      const std::vector<size_t> &group = groups[glob];
+      if (group.size() < 2 || !isAlone(glob, group))
+        result.push_back(hints[i]);
+      else if (group.front() == i) {
+        result.push_back(hints[i]);
+        result.back().glob = glob;
+      }
+    }
+    return result;
+  }
+
+private:
+  /// The innermost module that has the work of `op` and no other, if the operand comes
+  /// from outside and the path is no name of a node too; else "".
+  std::string moduleOf(int32_t op, int32_t operand) const {
+    auto path = graph.modules.find(graph.ops[op].name);
+    if (path == graph.modules.end() || nodes.count(path->second))
+      return "";
+    // A module that repeats (a shared layer) or has other work is not this node.
+    const std::vector<int32_t> &ops = modules.at(path->second);
+    auto isBig = [&](int32_t o) { return graph.ops[o].flops > graph.ops[op].flops / 8; };
+    int32_t producer = graph.values[graph.ops[op].operands[operand]].producer;
+    bool isOutside = !std::binary_search(ops.begin(), ops.end(), producer);
+    return isOutside && std::count_if(ops.begin(), ops.end(), isBig) == 1 ? path->second
+                                                                          : "";
+  }
+
+  /// As hints count: each value that comes from outside, per op once.
+  size_t indexOfInput(const std::vector<int32_t> &ops, int32_t value) const {
+    size_t index = 0;
+    for (int32_t op : ops) {
+      std::set<int32_t> seen;
+      for (int32_t v : graph.ops[op].operands) {
+        if (v == value)
+          return index;
+        int32_t producer = graph.values[v].producer;
+        bool isInner = std::any_of(ops.begin(), ops.end(), [&](int32_t o) {
+          return o == producer || (graph.ops[producer].kind == FlowKind::Source &&
+                                   graph.ops[producer].name == graph.ops[o].name);
+        });
+        index += !isInner && seen.insert(v).second;
+      }
+    }
+    return index;
+  }
+
+  bool isAlone(const std::string &glob, const std::vector<size_t> &group) const {
+    std::set<std::string> names;
+    for (size_t i : group) {
+      names.insert(hints[i].glob);
+      if (!(hints[i] == hints[group[0]]))
+        return false;
+    }
+    auto isForeign = [&](const auto &entry) {
+      return matchesGlob(glob, entry.first) && !names.count(entry.first);
+    };
+    return std::none_of(nodes.begin(), nodes.end(), isForeign) &&
+           std::none_of(modules.begin(), modules.end(), isForeign);
+  }
+
+  const FlowGraph &graph;
+  std::map<std::string, std::vector<int32_t>> modules, nodes;
+  std::vector<NodeHint> hints;
+};
+} // namespace
+
+static Expected<AxisList> axisOf(const Mesh &mesh, std::string_view name) {
+  if (!name.empty()) {
+    auto axis = mesh.parseAxis(std::string(name));
+    return axis ? Expected<AxisList>(AxisList{*axis}) : tl::unexpected(axis.error());
+  }
+  AxisList last;
+  for (const AxisRef &axis : mesh.all()) {
+    if (mesh.str(axis) == "tp")
+      return AxisList{axis};
+    if (axis.size > 1)
+      last = {axis};
+  }
+  return last;
+}
+
+/// The dim of a tensor that an atom is part of.
+static std::optional<size_t> dimWith(const FlowGraph &graph, int32_t op,
+                                     const TensorFactors &tensor,
+                                     const std::set<int32_t> &atoms) {
+  for (size_t d = 0; d < tensor.size(); ++d)
+    for (int32_t a : graph.dimAtoms(op, tensor[d]))
+      if (atoms.count(a))
+        return d;
+  return std::nullopt;
+}
+
+static Expected<void> hintRow(const FlowGraph &graph, const Block &block,
+                              const AxisList &axes, std::string_view rule,
+                              HintWriter &writer) {
+  std::vector<int32_t> usable;
+  int64_t size = 1;
+  for (size_t i = 0; i < block.atoms.size(); ++i)
+    if (block.usable[i]) {
+      usable.push_back(block.atoms[i]);
+      size *= graph.atoms[block.atoms[i]].size;
+    }
+  auto lists = distribute(graph, usable, axes, 0);
+  if (!lists)
+    return makeError("rule '" + std::string(rule) + "': the block of '" +
+                     graph.ops[block.row].name + "' has " + std::to_string(size) +
+                     (block.isAttention ? " heads" : " columns") +
+                     ", which cannot be split by " + graph.mesh.str(axes));
+  std::vector<AxisList> all(block.atoms.size());
+  for (size_t i = 0, u = 0; i < all.size(); ++i)
+    if (block.usable[i])
+      all[i] = (*lists)[u++];
+  const TensorFactors &tensor = graph.ops[block.row].rule.operands[block.operand];
+  auto dim = dimWith(graph, block.row, tensor, {usable.begin(), usable.end()});
+  writer.addInput(block.row, block.operand, *dim, dimHint(graph, block.atoms, all, axes));
+  return {};
+}
+
+//===-- Positions of the sequence -----------------------------------------===//
+
+/// Every atom that is linked to one of `start`, however far, sources left out.
+static std::set<int32_t> linked(const FlowGraph &graph, std::vector<int32_t> start) {
+  std::set<int32_t> seen(start.begin(), start.end());
+  while (!start.empty()) {
+    int32_t atom = start.back();
+    start.pop_back();
+    for (const Atom::Link &link : graph.atoms[atom].links)
+      if (link.common == 0 &&
+          graph.ops[graph.atoms[link.atom].op].kind == FlowKind::Compute &&
+          seen.insert(link.atom).second)
+        start.push_back(link.atom);
+  }
+  return seen;
+}
+
+/// The pieces that run over positions: loops of scores that only one operand has, but not
+/// what is a column of the products behind them.
+static std::set<int32_t> positions(const FlowGraph &graph,
+                                   const std::vector<Block> &blocks) {
+  std::vector<int32_t> start;
+  for (const Block &block : blocks) {
+    if (block.scores.empty())
+      continue;
+    int32_t scores = *block.scores.begin();
+    const ShardingRule &rule = graph.ops[scores].rule;
+    for (int32_t a : graph.allAtoms(scores)) {
+      auto f = static_cast<size_t>(graph.atoms[a].factor);
+      bool inResult = false, inOperand[2] = {false, false};
+      for (const auto &dim : rule.results[0])
+        inResult |= std::count(dim.begin(), dim.end(), f) != 0;
+      for (size_t o = 0; o < 2; ++o)
+        for (const auto &dim : rule.operands[o])
+          inOperand[o] |= std::count(dim.begin(), dim.end(), f) != 0;
+      if (inResult && inOperand[0] != inOperand[1])
+        start.push_back(a);
+    }
+  }
+  return linked(graph, std::move(start));
+}
+
+/// The op behind whose result nothing but views lies before an operand is read.
+static int32_t makerOf(const FlowGraph &graph, int32_t value) {
+  for (;;) {
+    int32_t producer = graph.values[value].producer;
+    const FlowOp &op = graph.ops[producer];
+    if (op.kind != FlowKind::Compute || op.priority != 0 || op.operands.size() != 1 ||
+        op.flops != 0)
+      return producer;
+    value = op.operands[0];
+  }
+}
+
+static Expected<void> hintPositions(const FlowGraph &graph,
+                                    const std::vector<Block> &blocks,
+                                    const AxisList &axes, HintWriter &writer) {
+  std::set<int32_t> sequenceAtoms = positions(graph, blocks), done;
+  for (const Block &block : blocks)
+    for (int32_t column : block.columns)
+      for (size_t o = 0; o < 2; ++o) {
+        int32_t maker = makerOf(graph, graph.ops[column].operands[o]);
+        const FlowOp &op = graph.ops[maker];
+        if (op.kind != FlowKind::Compute || !done.insert(maker).second)
+          continue;
+        auto dim = dimWith(graph, maker, op.rule.results[0], sequenceAtoms);
+        if (!dim)
+          continue;
+        auto atoms = graph.dimAtoms(maker, op.rule.results[0][*dim]);
+        std::vector<int32_t> those;
+        for (int32_t a : atoms)
+          if (sequenceAtoms.count(a))
+            those.push_back(a);
+        auto lists = distribute(graph, those, axes, 0);
+        if (!lists)
+          return makeError("rule 'megatron-sp': the positions of '" + op.name +
+                           "' cannot be split by " + graph.mesh.str(axes) + ": " +
+                           lists.error().message);
+        std::vector<AxisList> all(atoms.size());
+        for (size_t i = 0, u = 0; i < atoms.size(); ++i)
+          if (sequenceAtoms.count(atoms[i]))
+            all[i] = (*lists)[u++];
+        writer.addOutput(maker, *dim, dimHint(graph, atoms, all, axes));
+      }
+  if (sequenceAtoms.empty())
+    return makeError("rule 'megatron-sp': the model has no attention block, whose "
+                     "positions could be split");
+  return {};
+}
+
+//===-- Fully sharded -----------------------------------------------------===//
+
+static Expected<Hints> fullySharded(const FlowGraph &graph) {
+  FlowGraph copy = graph;
+  auto decision = decide(copy, ShardMode::DataParallel, {});
+  if (!decision)
+    return tl::unexpected(decision.error());
+  Hints hints;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &op = graph.ops[i];
+    if (op.kind != FlowKind::Argument || decision->strategies[i].axes().empty())
+      continue;
+    Layout layout = resultLayout(op.rule, decision->strategies[i], 0);
+    std::vector<DimHint> dims(layout.dims.size());
+    AxisList batch;
+    for (const DimFactor &factor : layout.dims[0].factors)
+      batch.insert(batch.end(), factor.axes.begin(), factor.axes.end());
+    dims[0].open = false;
+    dims[0].axes = axisTexts(graph.mesh, canonical(batch));
+    hints.tensors.push_back({op.name, std::move(dims), 0});
+  }
+  if (hints.tensors.empty() && graph.mesh.numRanks() > 1)
+    return makeError("rule 'fsdp': no input has a batch dim that can be split");
+  hints.kept.push_back({"*", axisTexts(graph.mesh, graph.mesh.all())});
+  return hints;
+}
+
+Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view text) {
+  std::string_view rule = text.substr(0, text.find(':'));
+  std::string_view axis = text.substr(std::min(text.size(), rule.size() + 1));
+  const std::string file = "rule '" + std::string(text) + "'";
+  if (rule == sharded) {
+    if (!axis.empty())
+      return makeError(file + ": the batch is split over all axes; leave ':" +
+                       std::string(axis) + "' out");
+    auto hints = fullySharded(graph);
+    if (hints)
+      hints->file = file;
+    return hints;
+  }
+  auto axes = axisOf(graph.mesh, axis);
+  if (!axes)
+    return makeError(file + ": " + axes.error().message);
+  Hints hints;
+  hints.file = file;
+  std::vector<Block> blocks = findBlocks(graph);
+  if (blocks.empty())
+    return makeError(file + ": the model has no attention block (product, softmax, "
+                            "product) and no MLP (products around an activation)");
+  if (axes->empty())
+    return hints;
+  HintWriter writer(graph);
+  for (const Block &block : blocks)
+    if (auto ok = hintRow(graph, block, *axes, rule, writer); !ok)
+      return tl::unexpected(ok.error());
+  if (rule == sequence)
+    if (auto ok = hintPositions(graph, blocks, *axes, writer); !ok)
+      return tl::unexpected(ok.error());
+  hints.nodes = writer.take();
+  return hints;
+}
+
+Expected<Hints> partita::givenHints(const FlowGraph &graph, const std::string &text) {
+  if (isReadyRule(text))
+    return readyHints(graph, text);
+  auto json = readJsonFile(text);
+  return json ? Hints::parse(*json) : tl::unexpected(json.error());
+}
