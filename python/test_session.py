@@ -4,9 +4,12 @@
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -21,6 +24,70 @@ def expect_error(text, call):
         assert text in str(error), f"{text!r} not in {error}"
         return
     raise AssertionError(f"no error, expected one with {text!r}")
+
+
+def check_threads(session, x, mode, y):
+    """Threads that share a session each get the result of their own input."""
+    wrong = []
+
+    def work(number):
+        for _ in range(20):
+            scaled = session.run({"x": x * 0, "mode": mode} if number % 2 else
+                                 {"x": x, "mode": mode})["y"]
+            known = zero if number % 2 else y
+            if not numpy.allclose(scaled, known, rtol=1e-5, atol=1e-5):
+                wrong.append(number)
+
+    zero = session.run({"x": x * 0, "mode": mode})["y"]
+    assert not numpy.allclose(zero, y), "the two inputs give the same"
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, f"{len(wrong)} of 120 results are another thread's"
+
+
+def check_fork(session, x, mode):
+    """A child has no ranks: an error at once, by Python and by C, and no hang at its end."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            expect_error("the session belongs to process",
+                         lambda: session.run({"x": x, "mode": mode}))
+            lib = partita._lib()
+            assert lib.partita_run(session._handle) == 1
+            assert b"fork()" in lib.partita_error(session._handle)
+            lib.partita_free(session._handle)
+            status = 0
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert status == 0, f"the child ended with {status}"
+            return
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the child hangs")
+
+
+def check_misuse(session, bundle):
+    """What C callers get wrong is an error with a sentence."""
+    lib = partita._lib()
+    size = 7 * 16 * 4
+    assert lib.partita_bind_input(session._handle, b"x", None, size) == 1
+    assert lib.partita_error(session._handle) == b"input 'x': the data is NULL"
+    assert lib.partita_bind_input(session._handle, None, None, size) == 1
+    assert lib.partita_error(session._handle) == b"the name of the input is NULL"
+    assert lib.partita_bind_output(session._handle, b"y", None,
+                                   numpy.prod(session.outputs["y"][1]) * 4) == 1
+    assert lib.partita_error(session._handle) == b"output 'y': the data is NULL"
+    expect_error("threads: expected a number per rank",
+                 lambda: partita.Session(bundle, threads=-2))
+    expect_error("timeout: expected seconds", lambda: partita.Session(bundle, timeout=-1))
 
 
 def main(make_bundle, stage, mesh):
@@ -44,6 +111,9 @@ def main(make_bundle, stage, mesh):
                 {"x": x.astype("f8"), "mode": mode}))
             expect_error("input 'mode' is missing", lambda: session.run({"x": x}))
             expect_error("there is no input 'z'", lambda: session.run({"z": x}))
+            check_threads(session, x, mode, y)
+            check_fork(session, x, mode)
+            check_misuse(session, folder + "/bundle")
         expect_error("the session is closed", lambda: session.run({"x": x}))
         # A rank that hangs is reported, and the process goes on.
         with partita.Session(folder + "/bundle", timeout=0.5) as session:

@@ -8,6 +8,7 @@
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
+#include "partita/Rule/Decide/Work.h"
 #include "passes/Import/Import.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/CompileStages.h"
@@ -160,6 +161,23 @@ static std::optional<PlanCertificate> certificateOf(ModuleOp module) {
   return result;
 }
 
+/// How the work is spread, and notes where that is not even.
+std::optional<PlanWork> Compiler::recordWork() {
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  auto flow = dist::buildFlow(function, dist::findMesh(*module).getMesh());
+  auto strategies = failed(flow) ? FailureOr<std::vector<Strategy>>(failure())
+                                 : dist::readStrategies(function, **flow);
+  if (failed(strategies))
+    return std::nullopt;
+  Work work = workOf((*flow)->graph, *strategies);
+  for (std::string &note : workNotes(work))
+    report.notes.push_back(std::move(note));
+  PlanWork result{work.total, work.mostPerRank, work.meanPerRank, work.duplicated, {}};
+  for (const Work::Axis &axis : work.axes)
+    result.axes.push_back({axis.name, axis.unused, axis.onlyPadding});
+  return result;
+}
+
 void Compiler::recordPlan() {
   plan.model = std::filesystem::absolute(options.model).string();
   plan.shapes = options.shapes;
@@ -170,6 +188,8 @@ void Compiler::recordPlan() {
         std::filesystem::absolute(text.substr(file)).lexically_normal().string());
   }
   plan.mode = options.plan.empty() ? options.mode : "plan";
+  plan.hints = options.hints;
+  std::optional<PlanWork> work = recordWork();
   plan.notes = report.notes;
   PlanStage stage;
   stage.mesh = dist::findMesh(*module).getMesh().str();
@@ -198,6 +218,7 @@ void Compiler::recordPlan() {
     else if (op.hasAttr(dist::servedAttr)) // a weight that is kept in parts
       stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(), "",
                              servedTexts(op.getAttr(dist::servedAttr), mesh)});
+  stage.work = std::move(work);
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
 }
@@ -215,6 +236,7 @@ Expected<void> Compiler::partition() {
     return ok;
   summarize();
   plan.stages[0].collectives = report.collectives;
+  report.work = plan.stages[0].work;
   return options.from < Level::L3 ? checkPrice() : Expected<void>();
 }
 
@@ -341,9 +363,10 @@ static Expected<void> checkOutput(const CompileOptions &options) {
   if (options.to != Level::L5)
     return {};
   auto writer = BundleWriter::create(options.output);
-  if (!writer)
-    return tl::unexpected(writer.error());
-  return {};
+  if (writer)
+    return {};
+  bool isBundle = std::filesystem::exists(options.output + "/bundle.json");
+  return makeError(writer.error().message + (isBundle ? "; --force replaces it" : ""));
 }
 
 static Expected<CompileReport> compileOnce(const CompileOptions &options,
@@ -382,8 +405,8 @@ static Expected<CompileReport> compileOnce(const CompileOptions &options,
 /// A plan is searched before there is a program, which has scratch of engines and pads
 /// that the search does not know of. Where that exceeds the limit, a plan is searched
 /// that leaves room for it.
-Expected<CompileReport> partita::compileModel(const CompileOptions &options,
-                                              const Progress &progress) {
+static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
+                                                  const Progress &progress) {
   if (auto ok = checkOutput(options); !ok)
     return tl::unexpected(ok.error());
   auto staged = wantsStages(options);
@@ -419,6 +442,23 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
     notes.push_back(what + "; planned again with " + now.memory);
   }
   report->notes.insert(report->notes.begin(), notes.begin(), notes.end());
+  return report;
+}
+
+Expected<CompileReport> partita::compileModel(const CompileOptions &options,
+                                              const Progress &progress) {
+  if (!options.force || options.to < Level::L5 ||
+      !std::filesystem::exists(options.output))
+    return compileUntilItFits(options, progress);
+  auto replacement = BundleReplacement::create(options.output);
+  if (!replacement)
+    return tl::unexpected(replacement.error());
+  CompileOptions aside = options;
+  aside.output = replacement->path();
+  auto report = compileUntilItFits(aside, progress);
+  if (report)
+    if (auto ok = replacement->commit(); !ok)
+      return tl::unexpected(ok.error());
   return report;
 }
 
@@ -475,4 +515,25 @@ std::string partita::summaryText(const std::vector<PlanCollective> &collectives,
   }
   return "communication per rank: " + std::to_string(collectives.size()) +
          " collectives, " + std::to_string(total) + " B received\n" + text;
+}
+
+/// "1.23 G" for 1,230,000,000.
+static std::string countText(double count) {
+  static constexpr const char *units[] = {"", "K", "M", "G", "T", "P", "E"};
+  size_t unit = 0;
+  while (count >= 1000 && unit + 1 < std::size(units)) {
+    count /= 1000;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %sFLOP", count, units[unit]);
+  return text;
+}
+
+std::string partita::workText(const PlanWork &work) {
+  char duplicated[32];
+  std::snprintf(duplicated, sizeof duplicated, "%.0f%%", 100 * work.duplicated);
+  return "work per rank: at most " + countText(work.mostPerRank) + ", mean " +
+         countText(work.meanPerRank) + " of " + countText(work.total) + "; " +
+         duplicated + " of what ranks compute is computed by others too\n";
 }

@@ -23,6 +23,7 @@ enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 struct CompileOptions {
   std::string model;  ///< path of the ONNX file
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
+  bool force = false; ///< a bundle of that name is replaced, in one step
   /// "dp=2,tp=2"; empty: one rank. Of a pipeline one per stage, "tp=2;tp=1", or one for
   /// all.
   std::string mesh;
@@ -68,6 +69,7 @@ struct CompileReport {
   int64_t numOps = 0, numTasks = 0, numKernels = 0;
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
+  std::optional<PlanWork> work; ///< from L2 on
   /// Of a searched plan: the bytes that a device may use, and those that were expected.
   std::optional<int64_t> memoryLimit;
   int64_t plannedMemory = 0;
@@ -84,6 +86,9 @@ Expected<onnx_model::Model> readModel(const CompileOptions &options, bool weight
 
 Expected<CompileReport> compileModel(const CompileOptions &options,
                                      const Progress &progress);
+
+/// "work per rank: at most 1.2 GFLOP, …", one line.
+std::string workText(const PlanWork &work);
 
 /// A table of the collectives: op, bytes per rank, axes, source node, and the sums.
 std::string summaryText(const std::vector<PlanCollective> &collectives,

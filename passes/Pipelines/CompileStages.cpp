@@ -4,7 +4,6 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Units.h"
-#include "partita/Rule/Decide/Hints.h"
 #include "partita/Rule/Decide/ReadyRules.h"
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/Stages.h"
@@ -21,7 +20,8 @@ using namespace mlir;
 using namespace partita;
 
 static Expected<Hints> readHints(const std::string &path) {
-  if (path.empty() || isReadyRule(path)) // a rule finds the blocks of each stage
+  // A rule looks for the blocks of each stage by itself.
+  if (path.empty() || isReadyRule(path))
     return Hints();
   auto json = readJsonFile(path);
   return json ? Hints::parse(*json) : tl::unexpected(json.error());
@@ -74,8 +74,8 @@ private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
     for (auto [given, name] : {std::pair(&options.cluster, "--cluster"),
-                               {&options.memory, "--memory"},
                                {&options.hintsOutput, "--write-hints"},
+                               {&options.memory, "--memory"},
                                {&options.plan, "--plan"}})
       if (!given->empty())
         return makeError(std::string(name) + " and stages of a pipeline do not go "

@@ -31,6 +31,7 @@ public:
   Expected<void> emit();
   /// Fills `plan` from the attributes of a decided program.
   void recordPlan();
+  std::optional<PlanWork> recordWork();
   /// plan.json beside the levels.
   Expected<void> dumpPlan();
 

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Report.h"
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Files/JsonWriter.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <filesystem>
@@ -29,39 +30,152 @@ static std::string memoryText(const PlanMemory &memory) {
          line("in all, every rank in one process", memory.process);
 }
 
+/// Repeated layers say the same: how many ops have a strategy, and the first node's name.
+using Groups =
+    std::map<std::pair<std::string, std::string>, std::pair<int64_t, std::string>>;
+
+static Groups strategiesOf(const PlanStage &stage) {
+  Groups groups;
+  for (const PlanNode &node : stage.nodes) {
+    auto &[count, first] = groups[{node.op, node.strategy}];
+    if (count++ == 0)
+      first = node.name;
+  }
+  return groups;
+}
+
 static std::string stageText(const PlanStage &stage, bool inFull) {
   std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) + "\n";
   for (const PlanTensor &tensor : stage.arguments)
     text += "  input  " + cell(tensor.name, 28) + tensor.layout + "\n";
   for (const PlanTensor &tensor : stage.results)
     text += "  output " + cell(tensor.name, 28) + tensor.layout + "\n";
-  // Repeated layers say the same: one line per op and strategy, with its first node.
-  std::map<std::pair<std::string, std::string>, std::pair<int64_t, std::string>> groups;
-  for (const PlanNode &node : stage.nodes) {
-    auto &[count, first] = groups[{node.op, node.strategy}];
-    if (count++ == 0)
-      first = node.name;
-  }
-  text += "strategies (one entry per factor):\n";
-  for (const auto &[key, group] : groups)
+  text += "strategies (the axes of each loop that is split, in the order of the op's "
+          "equation; passing: partial values go through):\n";
+  for (const auto &[key, group] : strategiesOf(stage))
     text += "  " + cell(std::to_string(group.first) + " ×", 7) + cell(key.first, 18) +
             cell(key.second, 44) + "first '" + group.second + "'\n";
   text += summaryText(stage.collectives, inFull);
+  if (stage.work)
+    text += workText(*stage.work);
   return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
-Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
+static Expected<Plan> planOf(const std::string &path) {
   bool isBundle = std::filesystem::is_directory(path);
   if (!isBundle && path.ends_with(".onnx"))
     return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
                      "`partita inspect` shows models)");
-  auto plan = readPlan(isBundle ? path + "/plan.json" : path);
+  return readPlan(isBundle ? path + "/plan.json" : path);
+}
+
+Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
+  auto plan = planOf(path);
   if (!plan)
     return tl::unexpected(plan.error());
-  std::string text = "model " + plan->model + ", mode " + plan->mode + "\n";
+  std::string text = "model " + plan->model + ", mode " + plan->mode +
+                     (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
   for (const PlanStage &stage : plan->stages)
     text += stageText(stage, inFull);
   return text;
+}
+
+static void writeTensors(JsonWriter &out, const char *key,
+                         const std::vector<PlanTensor> &tensors) {
+  out.key(key);
+  out.beginArray();
+  for (const PlanTensor &tensor : tensors) {
+    out.beginObject();
+    out.member("name", std::string_view(tensor.name));
+    out.member("layout", std::string_view(tensor.layout));
+    out.endObject();
+  }
+  out.endArray();
+}
+
+static void writeWork(JsonWriter &out, const PlanWork &work) {
+  out.key("work");
+  out.beginObject();
+  out.member("operations", work.total);
+  out.member("most_per_rank", work.mostPerRank);
+  out.member("mean_per_rank", work.meanPerRank);
+  out.member("duplicated", work.duplicated);
+  out.key("unused");
+  out.beginObject();
+  for (const PlanWork::Axis &axis : work.axes)
+    out.member(axis.name, axis.unused);
+  out.endObject();
+  out.endObject();
+}
+
+static void writeMemory(JsonWriter &out, const PlanMemory &memory) {
+  out.key("memory");
+  out.beginObject();
+  out.member("arena", memory.arena);
+  out.member("weights", memory.weights);
+  out.member("packed", memory.packed);
+  out.member("inputs", memory.inputs);
+  out.member("outputs", memory.outputs);
+  out.member("rank", memory.rank);
+  out.member("process", memory.process);
+  out.endObject();
+}
+
+static void writeStage(JsonWriter &out, const PlanStage &stage) {
+  out.beginObject();
+  out.member("mesh", std::string_view(stage.mesh));
+  writeTensors(out, "inputs", stage.arguments);
+  writeTensors(out, "outputs", stage.results);
+  out.key("strategies");
+  out.beginArray();
+  for (const auto &[key, group] : strategiesOf(stage)) {
+    out.beginObject();
+    out.member("op", std::string_view(key.first));
+    out.member("strategy", std::string_view(key.second));
+    out.member("count", group.first);
+    out.member("first", std::string_view(group.second));
+    out.endObject();
+  }
+  out.endArray();
+  int64_t received = 0;
+  out.key("collectives");
+  out.beginArray();
+  for (const PlanCollective &c : stage.collectives) {
+    received += c.bytes;
+    out.beginObject();
+    out.member("op", std::string_view(c.op));
+    out.member("axes", std::string_view(c.axes));
+    out.member("node", std::string_view(c.node));
+    out.member("bytes", c.bytes);
+    out.endObject();
+  }
+  out.endArray();
+  out.member("received_bytes", received);
+  if (stage.work)
+    writeWork(out, *stage.work);
+  if (stage.memory)
+    writeMemory(out, *stage.memory);
+  out.endObject();
+}
+
+Expected<std::string> partita::reportJson(const std::string &path) {
+  auto plan = planOf(path);
+  if (!plan)
+    return tl::unexpected(plan.error());
+  JsonWriter out(JsonWriter::Style::Lines);
+  out.beginObject();
+  out.member("model", std::string_view(plan->model));
+  out.member("mode", std::string_view(plan->mode));
+  if (!plan->hints.empty())
+    out.member("hints", std::string_view(plan->hints));
+  out.member("notes", std::span<const std::string>(plan->notes));
+  out.key("stages");
+  out.beginArray();
+  for (const PlanStage &stage : plan->stages)
+    writeStage(out, stage);
+  out.endArray();
+  out.endObject();
+  return out.take() + "\n";
 }

@@ -13,6 +13,9 @@ namespace partita {
 /// `inFull`: each collective of equal layers on a line of its own.
 Expected<std::string> reportText(const std::string &path, bool inFull = false);
 
+/// The same as a JSON document, in full.
+Expected<std::string> reportJson(const std::string &path);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_REPORT_H

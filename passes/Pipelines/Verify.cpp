@@ -273,7 +273,10 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   if (!plan)
     return tl::unexpected(plan.error());
   CompileOptions compile;
-  compile.model = plan->model;
+  compile.model = options.model.empty() ? plan->model : options.model;
+  if (!std::filesystem::exists(compile.model))
+    return makeError("the bundle's model '" + compile.model +
+                     "' is not there; --model says where it is now");
   compile.shapes = plan->shapes;
   compile.constants = plan->constants;
   compile.mesh = plan->stages[0].mesh;

@@ -18,6 +18,8 @@ struct VerifyOptions {
   /// but for rounding. If it is not empty, nothing else is done.
   std::string f64;
   double rtol = 1e-4, atol = 1e-5;
+  /// Of a bundle, where its model is now; empty: where it was compiled from.
+  std::string model;
 };
 
 /// Evaluates the imported program and the partitioned one, the latter on virtual ranks

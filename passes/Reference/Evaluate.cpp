@@ -329,11 +329,20 @@ Expected<void> partita::compareTensors(const HostTensor &actual,
       worst = i;
     }
   }
-  if (worstExcess > 1)
-    return makeError("element " + std::to_string(worst) + " is " +
-                     std::to_string(a[worst]) + ", expected " + std::to_string(e[worst]) +
-                     " (" + std::to_string(worstExcess) + " times the tolerance)");
-  return {};
+  if (worstExcess <= 1)
+    return {};
+  // As many digits as tell two numbers of the type apart.
+  auto text = [&](double value, int digits) {
+    char buffer[40];
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+    return std::string(buffer);
+  };
+  int digits = expected.type == DType::F64 ? 17 : 9;
+  return makeError("element " + std::to_string(worst) + " is " + text(a[worst], digits) +
+                   ", expected " + text(e[worst], digits) +
+                   (std::isfinite(worstExcess)
+                        ? " (" + text(worstExcess, 3) + " times the tolerance)"
+                        : ""));
 }
 
 HostTensor partita::randomTensor(DType type, const std::vector<int64_t> &shape,

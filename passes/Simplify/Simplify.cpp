@@ -135,10 +135,50 @@ struct DropUnchanged : RewritePattern {
   }
 };
 
+/// conv(pad(x)) → conv(x) with wider pads, where the pad is of zeros and of spatial dims
+/// alone: a causal convolution is then one window, of which a rank fetches a halo, and
+/// not a tensor that has to be made whole.
+struct AbsorbPad : OpRewritePattern<ConvOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(ConvOp op, PatternRewriter &rewriter) const override {
+    auto pad = op.getInput().getDefiningOp<PadOp>();
+    if (!pad || pad.getMode() != PadMode::Constant || !isZero(pad.getValue()))
+      return failure();
+    ArrayRef<int64_t> low = pad.getLow(), high = pad.getHigh();
+    auto isCut = [](int64_t amount) { return amount < 0; };
+    if (low[0] || low[1] || high[0] || high[1] || llvm::any_of(low, isCut) ||
+        llvm::any_of(high, isCut))
+      return failure();
+    SmallVector<int64_t> pads(op.getPads());
+    size_t spatial = low.size() - 2;
+    for (size_t d = 0; d < spatial; ++d) {
+      pads[d] += low[d + 2];
+      pads[spatial + d] += high[d + 2];
+    }
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getInputMutable().assign(pad.getInput());
+      op.setPads(pads);
+    });
+    return success();
+  }
+
+private:
+  static bool isZero(Value value) {
+    auto constant = value.getDefiningOp<ConstantOp>();
+    auto elements =
+        constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+    if (!elements || !elements.isSplat())
+      return false;
+    auto real = dyn_cast<FloatAttr>(elements.getSplatValue<Attribute>());
+    return real && real.getValue().isZero();
+  }
+};
+
 struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<AbsorbTranspose, MergeReshapes, DropUnchanged>(&getContext());
+    patterns.add<AbsorbPad, AbsorbTranspose, MergeReshapes, DropUnchanged>(&getContext());
     GreedyRewriteConfig config;
     config.enableFolding(false);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))

@@ -5,7 +5,7 @@
         outputs = session.run({"x": x})        # {"y": array}
 
 A thin wrapper of libpartita_runtime (ctypes, nothing to build). The library is looked
-for in $PARTITA_RUNTIME (a path), beside this file, in build/*/lib of a source tree, and
+for in $PARTITA_RUNTIME (a path), in lib/ beside this file, in build/*/lib of a source tree, and
 by the system's loader. bf16 tensors are uint16 arrays of the raw bits, as NumPy has no
 such type.
 """
@@ -13,6 +13,7 @@ such type.
 import ctypes
 import glob
 import os
+import threading
 
 import numpy
 
@@ -47,7 +48,7 @@ def _candidates():
         yield os.environ["PARTITA_RUNTIME"]
         return
     here = os.path.dirname(os.path.abspath(__file__))
-    yield os.path.join(here, "libpartita_runtime.so")
+    yield os.path.join(here, "lib", "libpartita_runtime.so")
     yield from sorted(glob.glob(
         os.path.join(here, "..", "..", "build", "*", "lib", "libpartita_runtime.so")))
     yield "libpartita_runtime.so"
@@ -104,10 +105,15 @@ def version():
 
 
 class Session:
-    """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape)."""
+    """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape).
+
+    Threads may share a session: their requests run one after the other. A process made by
+    fork() has to load the bundle itself."""
 
     def __init__(self, bundle, entry="main", transport="local", timeout=60.0, threads=0):
         self._handle = None
+        self._lock = threading.Lock()
+        self._process = os.getpid()
         options = _LoadOptions(ctypes.sizeof(_LoadOptions), entry.encode(),
                                transport.encode(), timeout, threads)
         self._handle = _lib().partita_load(os.fsencode(bundle), ctypes.byref(options))
@@ -166,6 +172,13 @@ class Session:
 
     def run(self, inputs):
         """Runs one request; returns {name: array} of new arrays."""
+        if os.getpid() != self._process:  # its lock may be held for ever here
+            raise PartitaError(f"the session belongs to process {self._process}; load the "
+                               "bundle in this one")
+        with self._lock:
+            return self._run(inputs)
+
+    def _run(self, inputs):
         if self._handle is None:
             raise PartitaError("the session is closed")
         unknown = set(inputs) - set(self.inputs)
@@ -194,9 +207,12 @@ class Session:
 
     def close(self):
         """Stops the ranks and gives the memory back."""
-        if self._handle:
-            _lib().partita_free(self._handle)
-        self._handle = None
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._handle:
+                _lib().partita_free(self._handle)
+            self._handle = None
 
     def __enter__(self):
         return self

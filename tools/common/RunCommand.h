@@ -6,6 +6,7 @@
 #ifndef PARTITA_TOOLS_COMMON_RUNCOMMAND_H
 #define PARTITA_TOOLS_COMMON_RUNCOMMAND_H
 
+#include "common/CommandLine.h"
 #include "partita/Runtime/Launch.h"
 
 #include <CLI/CLI.hpp>
@@ -80,8 +81,7 @@ inline int runCommand(runtime::RunOptions &options, std::vector<std::string> wor
   auto ok = runtime::runBundle(options, print);
   if (ok)
     return 0;
-  std::fprintf(stderr, "error: %s\n", ok.error().message.c_str());
-  return 1;
+  return fail(ok.error().message);
 }
 
 } // namespace partita

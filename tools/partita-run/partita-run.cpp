@@ -3,11 +3,10 @@
 
 int main(int argc, char **argv) {
   CLI::App app("Runs a bundle that `partita compile` wrote.", "partita-run");
+  app.set_version_flag("--version", "partita-run " PARTITA_VERSION);
   partita::runtime::RunOptions options;
   partita::addRunOptions(app, "partita-run", options);
-  app.failure_message([](const CLI::App *, const CLI::Error &failure) {
-    return "error: " + std::string(failure.what()) + "; see partita-run --help\n";
-  });
-  CLI11_PARSE(app, argc, argv);
-  return partita::runCommand(options);
+  if (auto done = partita::parse(app, argc, argv))
+    return *done;
+  return partita::finish(partita::runCommand(options));
 }

@@ -1,4 +1,5 @@
 //===- partita-solve.cpp - Solve a choice problem from a file -------------===//
+#include "common/CommandLine.h"
 #include "partita/Solver/Read.h"
 #include "partita/Solver/Solve.h"
 
@@ -33,11 +34,6 @@ static void showProgress(const Progress &progress) {
                progress.lowerBound);
 }
 
-static int fail(const std::string &message) {
-  std::fprintf(stderr, "partita-solve: error: %s\n", message.c_str());
-  return 1;
-}
-
 int main(int argc, char **argv) {
   CLI::App app("Solves a pairwise choice problem under a memory limit: prints the best "
                "answer found and a lower bound on every answer.\n\n"
@@ -61,7 +57,9 @@ int main(int argc, char **argv) {
   app.add_option("--threads", options.threads, "Threads to use")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.set_version_flag("--version", "partita-solve " PARTITA_VERSION);
+  if (auto done = parse(app, argc, argv))
+    return *done;
   if (units->count() != 0)
     options.workLimit = work;
   if (isatty(STDERR_FILENO))
@@ -81,6 +79,5 @@ int main(int argc, char **argv) {
     return fail(file + ": " + solution->reason);
   print(*solution);
   // Giving gigabytes of tables back one by one takes seconds, and nobody needs them.
-  std::fflush(stdout);
-  _exit(std::ferror(stdout) ? 1 : 0);
+  _exit(finish(0));
 }

@@ -22,6 +22,7 @@ void addPlanCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
 void addVerifyCommand(CLI::App &app, int &status);
 void addReportCommand(CLI::App &app, int &status);
+void addCompletionCommand(CLI::App &app, int &status);
 
 } // namespace partita
 

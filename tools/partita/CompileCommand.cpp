@@ -22,13 +22,14 @@ static int compileCommand(const CompileOptions &options) {
   };
   auto report = compileModel(options, progress);
   if (!report) {
-    std::fprintf(stderr, "error: %s\n", report.error().message.c_str());
-    return 1;
+    return fail(report.error().message);
   }
   for (const std::string &note : report->notes)
     std::printf("note: %s\n", note.c_str());
   if (options.to >= Level::L3)
     std::printf("%s", summaryText(report->collectives).c_str());
+  if (options.to >= Level::L3 && report->work && !options.mesh.empty())
+    std::printf("%s", workText(*report->work).c_str());
   if (options.to == Level::L5)
     std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
                 static_cast<long long>(report->weightBytesPerRank),
@@ -92,8 +93,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       app.add_subcommand("compile", "Compile a model into a bundle for a mesh of ranks");
   command->footer("Examples:\n"
                   "  partita compile gpt2.onnx -o gpt2.bundle --mesh dp=2,tp=4\n"
-                  "  partita compile bert.onnx -o b --mesh tp=4 --mode semi-auto "
-                  "--hints hints.json\n"
+                  "  partita compile gpt2.onnx -o g --mesh tp=2 --hints hints.json\n"
+                  "  partita compile bert.onnx -o b --mesh tp=4 --hints megatron "
+                  "--shape batch=2 --shape sequence=32\n"
                   "  partita compile det.onnx -o d --shape x=1,3,640,640 --mesh dp=2\n"
                   "  partita compile gpt2.onnx --to L3 --dump-dir ir --mesh tp=2");
   command->add_option("model", options->model, "The ONNX file")->required();
@@ -110,6 +112,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                    "Slices of the batch that go through the stages one after the other")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  command->add_flag(
+      "--force", options->force,
+      "Replace a bundle of that name, in one step, when the new one is done");
   command->add_option(
       "--write-hints", options->hintsOutput,
       "Write the hints, those that a rule has found as well, to this file");
@@ -151,35 +156,35 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       ->default_str("L5");
   command->callback([options, &status] {
     if (options->from > Level::L0 && options->dumpDir.empty()) {
-      std::fprintf(stderr, "error: --from needs --dump-dir, the folder of an earlier run "
-                           "whose files to begin with\n");
-      status = 1;
+      status =
+          fail("--from needs --dump-dir, the folder of an earlier run whose files to "
+               "begin with",
+               usageStatus);
       return;
     }
     if (options->from > Level::L0 &&
         !(options->hints + options->plan + options->explain).empty()) {
-      std::fprintf(stderr,
-                   "error: --from %s takes its strategies from --dump-dir: "
-                   "--hints, --plan and --explain would have no effect\n",
-                   options->from == Level::L2   ? "L2"
-                   : options->from == Level::L3 ? "L3"
-                                                : "L4");
-      status = 1;
+      std::string level = options->from == Level::L2   ? "L2"
+                          : options->from == Level::L3 ? "L3"
+                                                       : "L4";
+      status = fail("--from " + level +
+                        " takes its strategies from --dump-dir: --hints, --plan and "
+                        "--explain would have no effect",
+                    usageStatus);
       return;
     }
     bool searches = options->mode == "auto" && options->from == Level::L0 &&
                     (options->hints + options->plan).empty();
     if (!searches && !(options->cluster + options->memory).empty()) {
-      std::fprintf(stderr,
-                   "error: --cluster and --memory are for the search of mode auto "
-                   "without hints or a plan: they would have no effect\n");
-      status = 1;
+      status =
+          fail("--cluster and --memory are for the search of mode auto without hints "
+               "or a plan: they would have no effect",
+               usageStatus);
       return;
     }
     if (options->output.empty() && options->to == Level::L5) {
-      std::fprintf(stderr, "error: compile needs --output (or --to L3 to stop before "
-                           "code generation)\n");
-      status = 1;
+      status = fail("compile needs --output (or --to L3 to stop before code generation)",
+                    usageStatus);
       return;
     }
     status = compileCommand(*options);

@@ -1,6 +1,7 @@
 //===- InspectCommand.cpp - partita inspect -------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "passes/Pipelines/Inspect.h"
 
 #include <CLI/CLI.hpp>
@@ -18,7 +19,7 @@ void partita::addInspectCommand(CLI::App &app, int &status) {
                   "  partita inspect gpt2.onnx --weights '*.c_attn.*'\n"
                   "  partita inspect gpt2.onnx --nodes '*.h.0.*' --json\n"
                   "  partita inspect det.onnx --shape x=1,3,640,640\n"
-                  "  partita inspect bert.onnx --shape batch=1 --shape sequence=128");
+                  "  partita inspect bert.onnx --shape batch=2 --shape sequence=32");
   command->add_option("model", options->model.model, "The ONNX file")->required();
   addBindingOptions(*command, options->model);
   CLI::Option *nodes = command->add_option(
@@ -38,8 +39,7 @@ void partita::addInspectCommand(CLI::App &app, int &status) {
       options->weights = "*";
     auto result = inspectModel(*options);
     if (!result) {
-      std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
-      status = 1;
+      status = fail(result.error().message);
       return;
     }
     std::printf("%s", result->text.c_str());

@@ -1,18 +1,35 @@
 //===- Main.cpp - partita: the command ------------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "common/RunCommand.h"
+
+#include <vector>
 
 static constexpr char about[] =
     "Spreads an ONNX model over a mesh of devices and runs it.\n\n"
-    "  partita inspect model.onnx --shape x=1,3,640,640\n"
+    "  partita inspect model.onnx\n"
     "  partita compile model.onnx -o bundle --mesh dp=2,tp=2\n"
     "  partita run bundle --inputs-dir test_data_set_0 --outputs-dir out\n";
+
+/// `partita help` is `partita --help`, `partita help run` is `partita run --help`.
+static std::vector<char *> withoutHelp(int argc, char **argv) {
+  static char option[] = "--help";
+  std::vector<char *> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back(option);
+  }
+  words.push_back(nullptr);
+  return words;
+}
 
 int main(int argc, char **argv) {
   CLI::App app(about, "partita");
   app.require_subcommand(1);
   app.set_version_flag("--version", "partita " PARTITA_VERSION);
+  app.footer("partita help COMMAND shows the options of a command, with examples. A file "
+             "name - is standard input.\nExit status: 0 done, 1 error, 2 wrong usage.");
   int status = 0;
   partita::addCompileCommand(app, status);
   partita::addPlanCommand(app, status);
@@ -20,17 +37,12 @@ int main(int argc, char **argv) {
   partita::addVerifyCommand(app, status);
   partita::addReportCommand(app, status);
   partita::addCalibrateCommand(app, status);
+  partita::addCompletionCommand(app, status);
   partita::runtime::RunOptions run;
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, "partita run", run);
   runApp->callback([&] { status = partita::runCommand(run, {"run"}); });
-  app.failure_message([&](const CLI::App *, const CLI::Error &failure) {
-    // The parser sees a wrong word only as the lack of a command.
-    std::string what = failure.what();
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
-      what = "there is no command '" + std::string(argv[1]) + "'";
-    return "error: " + what + "; see partita --help\n";
-  });
-  CLI11_PARSE(app, argc, argv);
-  return status;
+  std::vector<char *> words = withoutHelp(argc, argv);
+  auto done = partita::parse(app, static_cast<int>(words.size()) - 1, words.data());
+  return done ? *done : partita::finish(status);
 }

@@ -1,6 +1,7 @@
 //===- PlanCommand.cpp - partita plan -------------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "passes/Pipelines/PlanModel.h"
 
 #include <CLI/CLI.hpp>
@@ -16,8 +17,7 @@ static int planCommand(const PlanOptions &options) {
   };
   auto text = planModel(options, progress);
   if (!text) {
-    std::fprintf(stderr, "error: %s\n", text.error().message.c_str());
-    return 1;
+    return fail(text.error().message);
   }
   std::printf("%s", text->c_str());
   return 0;
@@ -62,8 +62,7 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   addBindingOptions(*command, model);
   command->callback([options, cluster, mesh, &status] {
     if (cluster->empty() && mesh->empty()) {
-      std::fprintf(stderr, "error: plan needs --cluster, or --mesh for this host\n");
-      status = 1;
+      status = fail("plan needs --cluster, or --mesh for this host", usageStatus);
       return;
     }
     status = planCommand(*options);

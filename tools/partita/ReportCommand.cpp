@@ -1,6 +1,7 @@
 //===- ReportCommand.cpp - partita report ---------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "passes/Pipelines/Report.h"
 
 #include <CLI/CLI.hpp>
@@ -18,12 +19,12 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   command->add_option("plan", *path, "A bundle, or a plan.json")->required();
   command->add_flag("--all", *all,
                     "A line for each collective, not one for equal layers");
-  command->callback([path, all, &status] {
-    auto text = reportText(*path, *all);
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Write a JSON document");
+  command->callback([path, all, json, &status] {
+    auto text = *json ? reportJson(*path) : reportText(*path, *all);
     if (text)
       std::printf("%s", text->c_str());
-    else
-      std::fprintf(stderr, "error: %s\n", text.error().message.c_str());
-    status = text ? 0 : 1;
+    status = text ? 0 : fail(text.error().message);
   });
 }

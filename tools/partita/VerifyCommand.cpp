@@ -1,6 +1,7 @@
 //===- VerifyCommand.cpp - partita verify ---------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "passes/Pipelines/Verify.h"
 
 #include <CLI/CLI.hpp>
@@ -39,6 +40,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                    "Only evaluate the model with every float type as f64, and write "
                    "output_K.npy into this folder")
       ->needs(inputs);
+  command->add_option("--model", options->verify.model,
+                      "Of a bundle: its model, where that has moved");
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -47,20 +50,24 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->capture_default_str();
   command->callback([options, command, &status] {
     bool isBundle = std::filesystem::is_directory(options->compile.model);
+    if (!isBundle && !options->verify.model.empty()) {
+      status = fail("--model is for a bundle; '" + options->compile.model +
+                        "' is a model itself",
+                    usageStatus);
+      return;
+    }
     for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
                                "--shape", "--const"})
       if (isBundle && command->count(option) != 0) {
-        std::fprintf(stderr,
-                     "error: %s is for a model; '%s' is a bundle, which has its own\n",
-                     option, options->compile.model.c_str());
-        status = 1;
+        status = fail(std::string(option) + " is for a model; '" +
+                          options->compile.model + "' is a bundle, which has its own",
+                      usageStatus);
         return;
       }
     auto lines = isBundle ? verifyBundle(options->compile.model, options->verify)
                           : verifyModel(options->compile, options->verify);
     if (!lines) {
-      std::fprintf(stderr, "error: %s\n", lines.error().message.c_str());
-      status = 1;
+      status = fail(lines.error().message);
       return;
     }
     for (const std::string &line : *lines)

@@ -10,7 +10,8 @@
 |* Tensors are dense and row-major in the caller's memory, which must stay valid while
 |* bound. All ranks run as threads of the calling process, unless MPI is asked for; then
 |* every process of the job makes the same calls, and outputs are written on rank 0 only.
-|* One session may be used by one thread at a time.
+|* One session may be used by one thread at a time: calls of another meanwhile fail, and
+|* say so. So do calls in a child that fork() has made, where the ranks are not.
 |*
 \*===----------------------------------------------------------------------===*/
 #ifndef PARTITA_RUNTIME_PARTITA_RUNTIME_H
@@ -31,7 +32,7 @@ typedef struct partita_load_options {
   size_t size;           /* sizeof(partita_load_options), for later additions */
   const char *entry;     /* entry point; NULL: "main" */
   const char *transport; /* "local" or "mpi"; NULL: "local" */
-  double timeout;        /* seconds without progress of a rank; 0: 60 */
+  double timeout;        /* seconds without progress of a rank; 0: 60; not negative */
   int threads; /* per rank; 0: as compiled; −1: the cores divided by the ranks */
 } partita_load_options;
 
@@ -50,7 +51,8 @@ PARTITA_API const char *partita_version(void);
  * failure; partita_error(NULL) then says why. */
 PARTITA_API partita_session *partita_load(const char *bundle,
                                           const partita_load_options *options);
-/* Stops the ranks. NULL is allowed. */
+/* Stops the ranks. NULL is allowed; so is a session of the parent process, which is left
+ * to it. */
 PARTITA_API void partita_free(partita_session *session);
 
 /* The sentence for the session's last failure, or for this thread's last failed
@@ -66,7 +68,7 @@ PARTITA_API int partita_input_info(const partita_session *session, size_t index,
 PARTITA_API int partita_output_info(const partita_session *session, size_t index,
                                     partita_tensor_info *info);
 
-/* 0, or 1 if the name is unknown or `bytes` is not the tensor's size. */
+/* 0, or 1 if the name is unknown, `bytes` is not the tensor's size or `data` is NULL. */
 PARTITA_API int partita_bind_input(partita_session *session, const char *name,
                                    const void *data, size_t bytes);
 PARTITA_API int partita_bind_output(partita_session *session, const char *name,

@@ -104,6 +104,26 @@ static void writeCollectives(JsonWriter &out,
   out.endArray();
 }
 
+static void writeWork(JsonWriter &out, const PlanWork &work) {
+  out.key("work");
+  out.beginObject();
+  out.member("operations", work.total);
+  out.member("most_per_rank", work.mostPerRank);
+  out.member("mean_per_rank", work.meanPerRank);
+  out.member("duplicated", work.duplicated);
+  out.key("axes");
+  out.beginArray();
+  for (const PlanWork::Axis &axis : work.axes) {
+    out.beginObject();
+    out.member("name", std::string_view(axis.name));
+    out.member("unused", axis.unused);
+    out.member("only_padding", axis.onlyPadding);
+    out.endObject();
+  }
+  out.endArray();
+  out.endObject();
+}
+
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
@@ -111,6 +131,8 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   writeTensors(out, "results", stage.results);
   writeNodes(out, stage.nodes);
   writeCollectives(out, stage.collectives);
+  if (stage.work)
+    writeWork(out, *stage.work);
   if (stage.memory) {
     out.key("memory");
     out.beginObject();
@@ -145,6 +167,8 @@ std::string Plan::json() const {
   out.member("shapes", std::span(shapes));
   out.member("constants", std::span(constants));
   out.member("mode", std::string_view(mode));
+  if (!hints.empty())
+    out.member("hints", std::string_view(hints));
   out.member("notes", std::span(notes));
   if (microBatches != 1)
     out.member("micro_batches", microBatches);
@@ -249,6 +273,18 @@ public:
     return result;
   }
 
+  PlanWork work(const JsonValue &value) {
+    PlanWork result{number(value, "operations"),
+                    number(value, "most_per_rank"),
+                    number(value, "mean_per_rank"),
+                    number(value, "duplicated"),
+                    {}};
+    for (const JsonValue &axis : list(value, "axes"))
+      result.axes.push_back(
+          {text(axis, "name"), number(axis, "unused"), number(axis, "only_padding")});
+    return result;
+  }
+
   PlanStage stage(const JsonValue &value) {
     PlanStage result;
     result.mesh = text(value, "mesh");
@@ -259,6 +295,8 @@ public:
       for (const std::string &node : texts(entry, "nodes"))
         result.collectives.push_back(
             {text(entry, "op"), text(entry, "axes"), node, integer(entry, "bytes")});
+    if (auto work = value.at("work"))
+      result.work = this->work(*work);
     if (auto memory = value.at("memory")) {
       result.memory.emplace();
       for (const auto &[name, field] : memoryFields)
@@ -303,6 +341,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.shapes = reader.texts(*root, "shapes");
   plan.constants = reader.texts(*root, "constants");
   plan.mode = reader.text(*root, "mode");
+  if (root->has("hints"))
+    plan.hints = reader.text(*root, "hints");
   plan.notes = reader.texts(*root, "notes");
   if (root->has("micro_batches"))
     plan.microBatches = reader.integer(*root, "micro_batches");

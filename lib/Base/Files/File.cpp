@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,8 +89,40 @@ static Expected<std::pair<int, uint64_t>> openRegular(const std::string &path,
   return std::pair(fd, static_cast<uint64_t>(info.st_size));
 }
 
+/// All of standard input, in memory of its own. It can be read once, so that it is kept:
+/// a model is read again where a plan is searched anew.
+static Expected<std::shared_ptr<const std::string>> standardInput() {
+  static std::mutex mutex;
+  static std::shared_ptr<const std::string> known;
+  std::lock_guard lock(mutex);
+  if (known)
+    return known;
+  auto text = std::make_shared<std::string>();
+  for (char buffer[1 << 16];;) {
+    ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return systemError("cannot read", "-");
+    if (n == 0)
+      break;
+    text->append(buffer, static_cast<size_t>(n));
+  }
+  known = std::move(text);
+  return known;
+}
+
 Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path,
                                                              bool followLinks) {
+  if (path == "-") {
+    auto text = standardInput();
+    if (!text)
+      return tl::unexpected(text.error());
+    auto *bytes = reinterpret_cast<const std::byte *>((*text)->data());
+    std::shared_ptr<MappedFile> file(new MappedFile(bytes, (*text)->size()));
+    file->owner = std::move(*text);
+    return file;
+  }
   auto opened = openRegular(path, followLinks);
   if (!opened)
     return tl::unexpected(opened.error());
@@ -108,7 +141,7 @@ Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &
 }
 
 MappedFile::~MappedFile() {
-  if (size != 0)
+  if (size != 0 && !owner)
     ::munmap(const_cast<std::byte *>(data), size);
 }
 

@@ -97,7 +97,22 @@ std::vector<int32_t> HintLoops::openAtoms(const HintDim &dim) const {
   return graph.dimAtoms(dim.place.op, loops);
 }
 
-Expected<bool> HintLoops::claim(const HintDim &dim, const AxisList &axes) {
+std::vector<int> HintLoops::beginnings(const HintDim &dim, const AxisList &axes) const {
+  std::vector<int32_t> open = openAtoms(dim);
+  std::vector<int> result{-1};
+  if (std::none_of(open.begin(), open.end(),
+                   [&](int32_t a) { return graph.atoms[a].refused; }))
+    return result;
+  auto usual = distribute(graph, open, axes);
+  for (size_t first = 0; first < open.size(); ++first) {
+    auto lists = distribute(graph, open, axes, static_cast<int>(first));
+    if (usual && lists && *lists != *usual)
+      result.push_back(static_cast<int>(first));
+  }
+  return result;
+}
+
+Expected<bool> HintLoops::claim(const HintDim &dim, const AxisList &axes, int first) {
   AxisList rest = primes(axes);
   for (int32_t f : dim.place.loops(graph, dim.dim)) {
     const Claim *other = claimOf({dim.place.op, f});
@@ -112,7 +127,7 @@ Expected<bool> HintLoops::claim(const HintDim &dim, const AxisList &axes) {
     if (dim.place.loops(graph, dim.dim).size() == 1 && !rest.empty())
       return unequal(dim, text(axes), *other);
   }
-  auto done = claimOpen(dim, canonical(rest));
+  auto done = claimOpen(dim, canonical(rest), first);
   if (done && *done && axesOf(dim) != canonical(axes))
     return makeError(dim.where + ": " + text(axes) +
                      " asked, but its loops are split by " + text(axesOf(dim)) +
@@ -120,12 +135,12 @@ Expected<bool> HintLoops::claim(const HintDim &dim, const AxisList &axes) {
   return done;
 }
 
-Expected<bool> HintLoops::claimOpen(const HintDim &dim, const AxisList &axes) {
+Expected<bool> HintLoops::claimOpen(const HintDim &dim, const AxisList &axes, int start) {
   std::vector<int32_t> open = openAtoms(dim);
   if (open.empty() && !axes.empty())
     return makeError(dim.where + ": a dim of size 1 cannot be split by " +
                      graph.mesh.str(axes));
-  auto lists = distribute(graph, open, axes);
+  auto lists = distribute(graph, open, axes, start);
   if (!lists)
     return detach(dim, lists.error().message);
   size_t next = 0;

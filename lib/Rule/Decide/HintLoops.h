@@ -58,10 +58,14 @@ public:
   HintLoops(const FlowGraph &graph, const HintGroup &group, Detachments &detached);
 
   /// Splits the dim by exactly these axes, major first, over the loops that have none
-  /// yet.
-  Expected<bool> claim(const HintDim &dim, const AxisList &axes);
+  /// yet. `first` is the atom to begin with, of those of these loops; -1: the first that
+  /// may be split everywhere.
+  Expected<bool> claim(const HintDim &dim, const AxisList &axes, int first = -1);
+  /// The atoms to begin with that `claim` can: more than one where other ops cut the dim
+  /// into pieces that may not be split (a fused query-key-value dim).
+  std::vector<int> beginnings(const HintDim &dim, const AxisList &axes) const;
   /// As claim, with axes for the loops that have none yet alone.
-  Expected<bool> claimOpen(const HintDim &dim, const AxisList &axes);
+  Expected<bool> claimOpen(const HintDim &dim, const AxisList &axes, int first = -1);
   /// One block per shard, for a dim of one loop.
   Expected<bool> claimBlocks(const HintDim &dim, const AxisList &axes,
                              const std::vector<int64_t> &blocks);

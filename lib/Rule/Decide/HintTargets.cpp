@@ -376,8 +376,8 @@ private:
   const FlowGraph &graph;
   const Hints &hints;
   UnknownHints *unknown;
-  std::vector<std::vector<int32_t>> nodes;             ///< ops of one name, ascending
   std::map<std::string, std::vector<int32_t>> modules; ///< by path
+  std::vector<std::vector<int32_t>> nodes;             ///< ops of one name, ascending
   std::vector<HintGroup> groups;
 };
 } // namespace

@@ -142,7 +142,7 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
 Expected<Hints> Hints::parse(const JsonValue &json) {
   Hints hints;
   hints.file = json.where();
-  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "kept", "stages"}); !ok)
+  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "stages", "kept"}); !ok)
     return tl::unexpected(ok.error());
   if (json.has("nodes")) {
     auto members = json.at("nodes")->members();

@@ -112,12 +112,12 @@ std::string Hints::json() const {
   section("subgraphs", subgraphs, [](const SubgraphHint &hint) {
     return quoted(std::string(partita::name(hint.mode)));
   });
+  section("stages", stages,
+          [](const StageHint &hint) { return std::to_string(hint.stage); });
   section("kept", kept, [](const KeptHint &hint) {
     JsonWriter out(JsonWriter::Style::Compact);
     writeAxes(out, hint.axes);
     return out.take();
   });
-  section("stages", stages,
-          [](const StageHint &hint) { return std::to_string(hint.stage); });
   return (text.empty() ? "{" : text) + "}\n";
 }

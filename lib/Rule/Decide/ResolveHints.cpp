@@ -32,13 +32,16 @@ struct NamedAxes {
 };
 using NamedByOp = std::map<int32_t, std::vector<NamedAxes>>;
 
+/// For an entry of the file, by the pieces of the dim: the piece to begin with.
+using Beginnings = std::map<std::pair<const DimHint *, std::vector<int64_t>>, int>;
+
 /// Resolves one group against the atoms that there are.
 class GroupResolver {
 public:
   GroupResolver(const FlowGraph &graph, const HintGroup &group, Detachments &detached,
-                NamedByOp &named, SeedList &seeds)
+                NamedByOp &named, SeedList &seeds, Beginnings &beginnings)
       : graph(graph), group(group), loops(graph, group, detached), named(named),
-        seeds(seeds) {}
+        seeds(seeds), beginningsByHint(beginnings) {}
 
   /// Appends the seeds of the group. False if loops were detached for it: then there are
   /// no seeds, and the graph is to be refined anew.
@@ -139,13 +142,68 @@ private:
       Expected<bool> done = !entry.hint->factors.empty() ? claimWritten(dim, entry)
                             : !entry.hint->blocks.empty()
                                 ? loops.claimBlocks(dim, entry.axes, entry.hint->blocks)
-                                : loops.claim(dim, entry.axes);
+                                : loops.claim(dim, entry.axes, beginning(entry));
       if (done && !*done)
         return false;
       if (!done && &place == &entry.target->places.front())
         return done;
     }
     return true;
+  }
+
+  /// Of the pieces of a dim that plain axes may mean, the one to begin with that moves
+  /// least, the usual one of equals. Equal layers are alike: the first decides.
+  int beginning(const Entry &entry) {
+    HintDim dim{entry.target->places[0], entry.dim, entry.where};
+    std::vector<int> ways = loops.beginnings(dim, entry.axes);
+    if (ways.size() < 2 || entry.target->places.size() > 1)
+      return -1;
+    std::vector<int64_t> key;
+    for (int32_t a : graph.dimAtoms(dim.place.op, dim.place.loops(graph, dim.dim)))
+      key.push_back(graph.atoms[a].size);
+    auto [known, isNew] = beginningsByHint.try_emplace({entry.hint, key}, -1);
+    if (!isNew)
+      return known->second;
+    double best = -1;
+    for (int way : ways) {
+      HintLoops trial = loops;
+      auto done = trial.claim(dim, entry.axes, way);
+      if (!done || !*done)
+        continue;
+      double score = scoreOf(withUsers(trial.seeds()));
+      if (score >= 0 && (best < 0 || score < best)) {
+        best = score;
+        known->second = way;
+      }
+    }
+    return known->second;
+  }
+
+  /// What users of a weight are pinned to by its hint: sources relay nothing themselves.
+  std::vector<Seed> withUsers(std::vector<Seed> own) const {
+    if (group.value < 0 || !graph.ops[graph.values[group.value].producer].isSource())
+      return own;
+    const FlowValue &value = graph.values[group.value];
+    const ShardingRule &source = graph.ops[value.producer].rule;
+    std::vector<Seed> all = own;
+    for (const FlowUse &use : value.uses)
+      for (size_t d = 0; d < value.shape.size(); ++d) {
+        auto from = graph.dimAtoms(value.producer, source.results[0][d]);
+        auto to = graph.dimAtoms(use.op, graph.ops[use.op].rule.operands[use.operand][d]);
+        for (size_t i = 0; i < from.size() && from.size() == to.size(); ++i)
+          for (const Seed &seed : own)
+            if (seed.atom == from[i] && canShard(graph, graph.atoms[to[i]], seed.axes))
+              all.push_back({to[i], seed.axes, seed.origin, seed.priority});
+      }
+    return all;
+  }
+
+  /// The price of the plan that these seeds and those so far lead to; -1 for none.
+  double scoreOf(const std::vector<Seed> &own) const {
+    std::vector<Seed> trial = seeds.all();
+    trial.insert(trial.end(), own.begin(), own.end());
+    auto spread = propagate(graph, trial);
+    return spread ? price(graph, strategiesOf(graph, spread->axes, trial)).score() : -1;
   }
 
   Expected<bool> claimWritten(const HintDim &dim, const Entry &entry) {
@@ -239,13 +297,8 @@ private:
       if (!trialLoops.claimOpen({entry.target->places[0], entry.dim, entry.where},
                                 ways[i]))
         continue;
-      std::vector<Seed> trial = seeds.all(), own = trialLoops.seeds();
-      trial.insert(trial.end(), own.begin(), own.end());
-      auto spread = propagate(graph, trial);
-      if (!spread)
-        continue;
-      double score = price(graph, strategiesOf(graph, spread->axes, trial)).score();
-      if (bestScore < 0 || score < bestScore) {
+      double score = scoreOf(trialLoops.seeds());
+      if (score >= 0 && (bestScore < 0 || score < bestScore)) {
         bestScore = score;
         best = i;
       }
@@ -258,6 +311,7 @@ private:
   HintLoops loops;
   NamedByOp &named;
   SeedList &seeds;
+  Beginnings &beginningsByHint;
   std::vector<Entry> one, several, counts, severalCounts;
 };
 
@@ -271,7 +325,7 @@ public:
   Expected<bool> run(const std::vector<HintGroup> &groups) {
     bool again = false;
     for (const HintGroup &group : groups) {
-      auto done = GroupResolver(graph, group, detached, named, result).run();
+      auto done = GroupResolver(graph, group, detached, named, result, beginnings).run();
       if (!done)
         return done;
       again |= !*done;
@@ -365,6 +419,7 @@ private:
   const FlowGraph &graph;
   Detachments &detached;
   NamedByOp named;
+  Beginnings beginnings;
 };
 } // namespace
 

@@ -4,6 +4,8 @@
 #include "partita/Runtime/partita_runtime.h"
 
 #include <algorithm>
+#include <atomic>
+#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -13,6 +15,9 @@ struct partita_session {
   std::vector<const std::byte *> inputs;
   std::vector<std::byte *> outputs;
   std::string error;
+  /// The ranks are threads of this process: a child that fork() makes has none.
+  const pid_t process = ::getpid();
+  std::atomic<bool> isBusy = false;
 
   int fail(std::string message) {
     error = std::move(message);
@@ -21,6 +26,47 @@ struct partita_session {
 };
 
 static thread_local std::string loadError;
+
+namespace {
+/// What a thread was refused because of another: the session's own error is that one's.
+struct Refusal {
+  const partita_session *session = nullptr;
+  std::string message;
+};
+thread_local Refusal refusal;
+
+/// One call on a session. False where the session cannot be used now, or here.
+class Call {
+public:
+  explicit Call(partita_session *given) {
+    refusal = {};
+    if (!given)
+      return;
+    if (given->process != ::getpid()) {
+      refusal = {given, "the session belongs to process " +
+                            std::to_string(given->process) +
+                            ": its ranks are not in a process made by fork(); load the "
+                            "bundle there"};
+      return;
+    }
+    if (given->isBusy.exchange(true)) {
+      refusal = {given, "another thread is using the session; one may at a time"};
+      return;
+    }
+    session = given;
+  }
+  ~Call() {
+    if (session)
+      session->isBusy = false;
+  }
+  Call(const Call &) = delete;
+  Call &operator=(const Call &) = delete;
+  explicit operator bool() const { return session; }
+
+private:
+  partita_session *session = nullptr;
+};
+} // namespace
 
 const char *partita_version(void) { return partitaVersion().data(); }
 
@@ -40,8 +86,19 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
     o.transport = transport == "mpi" ? TransportKind::Mpi : TransportKind::Local;
     if (options->entry)
       o.entry = options->entry;
+    if (!(options->timeout >= 0)) {
+      loadError = "timeout: expected seconds, or 0 for the default, got " +
+                  std::to_string(options->timeout);
+      return nullptr;
+    }
     if (options->timeout > 0)
       o.timeout = options->timeout;
+    if (options->threads < -1) {
+      loadError = "threads: expected a number per rank, 0 for as compiled, or -1 for the "
+                  "cores divided by the ranks, got " +
+                  std::to_string(options->threads);
+      return nullptr;
+    }
     if (options->threads != 0)
       o.threads = std::max(options->threads, 0);
   }
@@ -57,9 +114,15 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
   return out;
 }
 
-void partita_free(partita_session *session) { delete session; }
+void partita_free(partita_session *session) {
+  // The threads that it would wait for are in the process that loaded it.
+  if (session && session->process == ::getpid())
+    delete session;
+}
 
 const char *partita_error(const partita_session *session) {
+  if (session && refusal.session == session)
+    return refusal.message.c_str();
   return session ? session->error.c_str() : loadError.c_str();
 }
 
@@ -95,12 +158,21 @@ int partita_output_info(const partita_session *session, size_t index,
 
 /// The place of the tensor in `list`, or -1 with the session's error set.
 static ptrdiff_t find(partita_session *session, const std::vector<TensorInfo> &list,
-                      const char *what, const char *wanted, size_t bytes) {
+                      const char *what, const char *wanted, const void *data,
+                      size_t bytes) {
+  if (!wanted) {
+    session->fail("the name of the " + std::string(what) + " is NULL");
+    return -1;
+  }
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].name != wanted)
       continue;
-    if (list[i].bytes() == bytes)
+    if (list[i].bytes() == bytes && (data || bytes == 0))
       return static_cast<ptrdiff_t>(i);
+    if (list[i].bytes() == bytes) {
+      session->fail(std::string(what) + " '" + wanted + "': the data is NULL");
+      return -1;
+    }
     session->fail(std::string(what) + " '" + wanted + "' has " +
                   std::to_string(list[i].bytes()) + " bytes, got " +
                   std::to_string(bytes));
@@ -116,7 +188,10 @@ static ptrdiff_t find(partita_session *session, const std::vector<TensorInfo> &l
 
 int partita_bind_input(partita_session *session, const char *name, const void *data,
                        size_t bytes) {
-  ptrdiff_t i = find(session, session->session->inputs(), "input", name, bytes);
+  Call call(session);
+  if (!call)
+    return 1;
+  ptrdiff_t i = find(session, session->session->inputs(), "input", name, data, bytes);
   if (i < 0)
     return 1;
   session->inputs[static_cast<size_t>(i)] = static_cast<const std::byte *>(data);
@@ -125,7 +200,10 @@ int partita_bind_input(partita_session *session, const char *name, const void *d
 
 int partita_bind_output(partita_session *session, const char *name, void *data,
                         size_t bytes) {
-  ptrdiff_t i = find(session, session->session->outputs(), "output", name, bytes);
+  Call call(session);
+  if (!call)
+    return 1;
+  ptrdiff_t i = find(session, session->session->outputs(), "output", name, data, bytes);
   if (i < 0)
     return 1;
   session->outputs[static_cast<size_t>(i)] = static_cast<std::byte *>(data);
@@ -170,6 +248,9 @@ int partita_reset_states(partita_session *session) {
 }
 
 int partita_run(partita_session *session) {
+  Call call(session);
+  if (!call)
+    return 1;
   const Session &s = *session->session;
   for (size_t i = 0; i < session->inputs.size(); ++i)
     if (!session->inputs[i] && s.inputs()[i].bytes() != 0)

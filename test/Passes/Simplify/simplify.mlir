@@ -36,3 +36,28 @@ func.func @named(%x: tensor<4x6xf32>) -> tensor<3x8xf32> {
   %2 = graph.reshape %1 : (tensor<6x4xf32>) -> tensor<3x8xf32> loc("second")
   return %2 : tensor<3x8xf32>
 }
+
+// A pad of zeros in front of a convolution is part of its window; one of other values, of
+// channels, or one that cuts, is not.
+// CHECK-LABEL: func.func @causal
+func.func @causal(%x: tensor<2x3x16xf32>, %w: tensor<4x3x3xf32>) -> tensor<2x4x16xf32> {
+  %zero = graph.constant dense<0.0> : tensor<f32>
+  // CHECK-NOT: graph.pad
+  // CHECK: graph.conv %arg0, %arg1 {{.*}}pads = array<i64: 2, 0>
+  %p = graph.pad %x, %zero {low = array<i64: 0, 0, 1>, high = array<i64: 0, 0, 0>} : (tensor<2x3x16xf32>, tensor<f32>) -> tensor<2x3x17xf32>
+  %y = graph.conv %p, %w {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 0>} : (tensor<2x3x17xf32>, tensor<4x3x3xf32>) -> tensor<2x4x16xf32>
+  return %y : tensor<2x4x16xf32>
+}
+
+// CHECK-LABEL: func.func @other_pads
+func.func @other_pads(%x: tensor<2x3x16xf32>, %w: tensor<4x4x3xf32>) -> (tensor<2x4x15xf32>, tensor<2x4x15xf32>) {
+  %zero = graph.constant dense<0.0> : tensor<f32>
+  %one = graph.constant dense<1.0> : tensor<f32>
+  // CHECK: graph.pad
+  %c = graph.pad %x, %zero {low = array<i64: 0, 0, 1>, high = array<i64: 0, 1, 0>} : (tensor<2x3x16xf32>, tensor<f32>) -> tensor<2x4x17xf32>
+  %y = graph.conv %c, %w {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<2x4x17xf32>, tensor<4x4x3xf32>) -> tensor<2x4x15xf32>
+  // CHECK: graph.pad
+  %d = graph.pad %x, %one {low = array<i64: 0, 0, 1>, high = array<i64: 0, 1, 0>} : (tensor<2x3x16xf32>, tensor<f32>) -> tensor<2x4x17xf32>
+  %z = graph.conv %d, %w {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<2x4x17xf32>, tensor<4x4x3xf32>) -> tensor<2x4x15xf32>
+  return %y, %z : tensor<2x4x15xf32>, tensor<2x4x15xf32>
+}

@@ -84,6 +84,41 @@ Expected<std::string> checkedPath(const std::string &folder, const WeightFile &f
 /// name unknown to this function counts as present.
 std::string missingCpuFeature(const std::vector<std::string> &features);
 
+/// A folder OUT.tmp-PID beside OUT, to write into what is to become OUT. Removed with the
+/// object. While it is there this process holds a lock on it, so that the next one knows
+/// those of processes that were killed: it removes them.
+class AsideFolder {
+public:
+  static Expected<AsideFolder> create(const std::string &out);
+  AsideFolder() = default;
+  AsideFolder(AsideFolder &&other) noexcept;
+  AsideFolder &operator=(AsideFolder &&other) noexcept;
+  ~AsideFolder();
+
+  const std::string &path() const { return folder; }
+  /// It has another name now.
+  void release();
+
+private:
+  std::string folder;
+  int lock = -1;
+};
+
+/// A bundle that takes the place of another: written into `path()`, then swapped with it
+/// in one step, so that there is always one of them under the name.
+class BundleReplacement {
+public:
+  /// An error if `out` is there and is no bundle: nothing else is ever removed.
+  static Expected<BundleReplacement> create(const std::string &out);
+  /// Where the new bundle is to be made.
+  std::string path() const { return aside.path() + "/bundle"; }
+  Expected<void> commit();
+
+private:
+  std::string out;
+  AsideFolder aside;
+};
+
 /// Creates OUT.tmp-PID; `commit` renames it to OUT. Destroyed without commit, the
 /// temporary folder is removed.
 class BundleWriter {
@@ -92,20 +127,18 @@ public:
   static std::string temporaryOf(const std::string &out);
   /// An error if OUT exists or its parent cannot be written.
   static Expected<BundleWriter> create(const std::string &out);
-  BundleWriter(BundleWriter &&other) noexcept;
-  BundleWriter &operator=(BundleWriter &&) = delete;
-  ~BundleWriter();
 
   /// Where a file of the bundle is to be written.
   std::string path(std::string_view file) const {
-    return temporary + "/" + std::string(file);
+    return aside.path() + "/" + std::string(file);
   }
   /// Writes bundle.json and renames the folder; an error leaves nothing behind.
   Expected<void> commit(Bundle bundle);
 
 private:
   BundleWriter() = default;
-  std::string out, temporary;
+  std::string out;
+  AsideFolder aside;
 };
 
 } // namespace partita

@@ -79,6 +79,17 @@ struct PlanCertificate {
   std::optional<double> searchSeconds;
 };
 
+/// How the operations of a stage are spread (Rule/Decide/Work.h).
+struct PlanWork {
+  double total = 0, mostPerRank = 0, meanPerRank = 0; ///< operations of one run
+  double duplicated = 0; ///< share of what ranks compute that another computes too
+  struct Axis {
+    std::string name;
+    double unused = 0, onlyPadding = 0; ///< shares of the total
+  };
+  std::vector<Axis> axes;
+};
+
 struct PlanStage {
   std::string mesh; ///< Mesh::str
   /// In program order, or, as read from a file, those of one name and op in it.
@@ -86,6 +97,7 @@ struct PlanStage {
   std::vector<PlanTensor> arguments, results;
   std::vector<PlanCollective> collectives;
   std::optional<PlanMemory> memory; ///< of a bundle's plan
+  std::optional<PlanWork> work;
 };
 
 struct Plan {
@@ -93,6 +105,7 @@ struct Plan {
   std::vector<std::string> shapes;    ///< NAME=1,128 as given
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::string mode;
+  std::string hints;              ///< file or rule, as given; empty: none
   std::vector<std::string> notes; ///< what the user was told
   std::vector<PlanStage> stages;
   int64_t microBatches = 1; ///< slices of the batch that go through the stages

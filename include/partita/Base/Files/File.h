@@ -13,7 +13,7 @@
 
 namespace partita {
 
-/// The whole file as bytes.
+/// The whole file as bytes; "-" is standard input.
 Expected<std::string> readFile(const std::string &path);
 
 /// Tells damaged bytes from whole ones: 16 hexadecimal digits. Not against intent.
@@ -26,7 +26,8 @@ Expected<void> writeFile(const std::string &path, std::string_view bytes);
 /// A read-only mapping of a file; unmapped when the last copy of the pointer goes.
 class MappedFile {
 public:
-  /// Maps the whole file. `followLinks` false refuses a symbolic link as the last
+  /// Maps the whole file; "-" is standard input, which is read into memory.
+  /// `followLinks` false refuses a symbolic link as the last
   /// component (used for external data, which must not leave the model's folder).
   static Expected<std::shared_ptr<const MappedFile>> open(const std::string &path,
                                                           bool followLinks = true);
@@ -40,6 +41,7 @@ private:
   MappedFile(const std::byte *data, size_t size) : data(data), size(size) {}
   const std::byte *data;
   size_t size;
+  std::shared_ptr<const void> owner; ///< of memory that is no mapping
 };
 
 /// A file that is read piece by piece. Nothing of it is mapped but what `map` was asked

@@ -70,7 +70,8 @@ struct Hints {
   std::vector<SubgraphHint> subgraphs;
   std::vector<KeptHint> kept;
   std::vector<StageHint> stages; ///< docs/stages.md
-  std::string file;              ///< for messages
+  std::vector<KeptHint> kept;
+  std::string file; ///< for messages
 
   bool empty() const {
     return nodes.empty() && tensors.empty() && subgraphs.empty() && kept.empty();

@@ -1,0 +1,57 @@
+# What `ninja install` gives: the commands, the runtime (C, pkg-config, Python), and the
+# compiler as one shared library with its headers, for other MLIR compilers. In CMake:
+#   find_package(Partita COMPONENTS Runtime)    Partita::Runtime
+#   find_package(Partita COMPONENTS Compiler)   Partita::Compiler, and MLIR
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# Everything that passes/Pipelines needs, whole: a program may call any function that has
+# a header. Static libraries would ask their users for ONNX, lld and oneDNN.
+get_property(libraries GLOBAL PROPERTY PARTITA_LIBRARIES)
+file(WRITE ${PROJECT_BINARY_DIR}/empty.cpp "")
+add_library(partita_compiler SHARED ${PROJECT_BINARY_DIR}/empty.cpp)
+list(JOIN libraries "," joined)
+target_link_libraries(partita_compiler PRIVATE
+  "$<LINK_LIBRARY:WHOLE_ARCHIVE,${joined}>")
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Partita)
+set(tools partita partita-run partita-opt partita-solve)
+set_target_properties(${tools} PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS ${tools} RUNTIME COMPONENT Commands)
+if(TARGET partita_mpi)
+  install(TARGETS partita_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Runtime)
+endif()
+install(TARGETS PartitaPlugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Compiler)
+
+add_library(Partita::Runtime ALIAS partita_runtime)
+set_target_properties(partita_runtime PROPERTIES EXPORT_NAME Runtime)
+set_target_properties(partita_compiler PROPERTIES EXPORT_NAME Compiler)
+target_include_directories(partita_runtime INTERFACE
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(partita_compiler INTERFACE
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(partita_compiler INTERFACE cxx_std_20)
+install(TARGETS partita_runtime EXPORT PartitaTargets LIBRARY COMPONENT Runtime)
+install(TARGETS partita_compiler EXPORT PartitaTargets LIBRARY COMPONENT Compiler)
+install(EXPORT PartitaTargets NAMESPACE Partita:: DESTINATION ${package})
+
+install(DIRECTORY include/partita DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_BINARY_DIR}/include/partita
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(folder dialects passes)
+  install(DIRECTORY ${folder} ${PROJECT_BINARY_DIR}/${folder}
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.h.inc" PATTERN "*.td"
+          PATTERN CMakeFiles EXCLUDE)
+endforeach()
+
+configure_package_config_file(cmake/PartitaConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/PartitaConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/PartitaConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/PartitaConfig.cmake
+              ${PROJECT_BINARY_DIR}/PartitaConfigVersion.cmake DESTINATION ${package})
+configure_file(cmake/partita-runtime.pc.in ${PROJECT_BINARY_DIR}/partita-runtime.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/partita-runtime.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT Runtime)

@@ -1,0 +1,34 @@
+//===- Work.h - Who computes what, and what twice ---------------*- C++ -*-===//
+#ifndef PARTITA_RULE_DECIDE_WORK_H
+#define PARTITA_RULE_DECIDE_WORK_H
+
+#include "partita/Rule/Sharding/Flow.h"
+#include "partita/Rule/Sharding/Strategy.h"
+
+namespace partita {
+
+/// How the operations of a program are spread by strategies: counts of FlowOp::flops.
+struct Work {
+  double total = 0;       ///< of the program on one rank
+  double mostPerRank = 0; ///< of the rank that has most, padding computed like the rest
+  double meanPerRank = 0; ///< what is left where padding is not counted
+  /// Of what all ranks compute, the share that another one computes too.
+  double duplicated = 0;
+  struct Axis {
+    std::string name;
+    int64_t size = 1;
+    double unused = 0; ///< the share of the work that is not split along it
+    /// The share for which some coordinate along it has nothing but padding.
+    double onlyPadding = 0;
+  };
+  std::vector<Axis> axes; ///< those of the mesh that have more than one rank
+};
+
+Work workOf(const FlowGraph &graph, const std::vector<Strategy> &strategies);
+
+/// What a user should know of it: axes that do little or nothing, and ranks that do.
+std::vector<std::string> workNotes(const Work &work);
+
+} // namespace partita
+
+#endif // PARTITA_RULE_DECIDE_WORK_H
