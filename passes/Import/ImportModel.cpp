@@ -24,6 +24,10 @@ static const HandlerTable &handlers() {
     addQuantization(result);
     addSampling(result);
     addSignals(result);
+    addPools(result);
+    addRandom(result);
+    addText(result);
+    addContrib(result);
     addTraining(result);
     addRecurrent(result);
     addControl(result);
