@@ -28,6 +28,7 @@ static const HandlerTable &handlers() {
     addRandom(result);
     addText(result);
     addContrib(result);
+    addMachineLearning(result);
     addTraining(result);
     addRecurrent(result);
     addControl(result);

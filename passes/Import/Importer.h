@@ -118,6 +118,7 @@ void addPools(HandlerTable &table);
 void addRandom(HandlerTable &table);
 void addText(HandlerTable &table);
 void addContrib(HandlerTable &table);
+void addMachineLearning(HandlerTable &table);
 void addTraining(HandlerTable &table);
 void addRecurrent(HandlerTable &table);
 void addControl(HandlerTable &table);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Operators of com.microsoft, each as a model: on 1, 2 and 3 ranks equal to ONNX Runtime by
-equality.py, and really divided on 2.
+"""Operators of com.microsoft, and forms of ONNX's that its own tests do not have, each as a
+model: on 1, 2 and 3 ranks equal to ONNX Runtime by equality.py, and really divided on 2.
 
 usage: run_contrib.py PARTITA [NAME…]
 """
@@ -39,8 +39,15 @@ def ints(values, dtype=np.int64):
 
 
 def cases():
-    """name: (operator, inputs by position (None: absent), number of outputs, attributes).
-    An input in a tuple is bound when compiling."""
+    """name: (operator, inputs by position (None: absent), number of outputs, attributes,
+    and perhaps how input 0 is split). An input in a tuple is bound when compiling."""
+    # A long axis, with equal elements, is split along it.
+    few_values = np.round(real(1, 960) * 4).astype(np.float32)
+    for largest in (0, 1):
+        yield f"top_{largest}", ":TopK", [few_values, (ints([7]),)], 2, \
+            {"largest": largest}, [None, "d"]
+    yield "top_rows", ":TopK", [real(96, 3), (ints([5]),)], 2, {"axis": 0}, \
+        ["d", None]
     cos, sin = caches(16, 4)
     norm = [real(2, 6, 8), real(2, 6, 8), positive(8)]
     yield "gelu", "Gelu", [real(4, 6)], 1, {}
@@ -116,8 +123,9 @@ def model_of(operator, inputs, outputs, attributes):
         [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype),
                                        x.shape)
          for name, x in zip(names, given) if name],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-         for name in results if name])
+        [helper.make_tensor_value_info(
+            name, TensorProto.INT64 if operator == ":TopK" and i else TensorProto.FLOAT, None)
+         for i, name in enumerate(results) if name])
     model = helper.make_model(graph, opset_imports=[
         helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
     model.ir_version = 9
@@ -136,13 +144,16 @@ def divides(bundle):
                for node in stage["nodes"])
 
 
-def attempt(partita, work, operator, inputs, outputs, attributes):
+def attempt(partita, work, operator, inputs, outputs, attributes, split=None):
     model, values = model_of(operator, inputs, outputs, attributes)
     path = work / "model.onnx"
     onnx.save(model, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     expected = session.run(None, values)
-    constants, folder = [], work / "inputs"
+    constants, folder, hints = [], work / "inputs", []
+    if split:
+        (work / "hints.json").write_text(json.dumps({"tensors": {"input_0": split}}))
+        hints = ["--mode", "semi-auto", "--hints", work / "hints.json"]
     folder.mkdir()
     for i, x in enumerate(inputs):
         if isinstance(x, tuple):
@@ -154,7 +165,8 @@ def attempt(partita, work, operator, inputs, outputs, attributes):
     for mesh in ([], ["--mesh", "d=2"], ["--mesh", "d=3"]):
         bundle = work / f"bundle{len(mesh)}{mesh[1:]}"
         out = work / f"out{len(mesh)}{mesh[1:]}"
-        call(partita, "compile", path, "-o", bundle, *constants, *mesh)
+        call(partita, "compile", path, "-o", bundle, *constants, *mesh,
+             *(hints if mesh else []))
         call(partita, "run", bundle, "--inputs-dir", folder, "--outputs-dir", out)
         wide = equality.WideResults(partita, [str(bundle)], folder)
         for k, want in enumerate(expected):
