@@ -139,6 +139,10 @@ Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule
     return rule;
   rule->linear.insert(rule->linear.end(), sets.begin(), sets.end());
   llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
+  if (isStorage(getElementTypeOrSelf(op->getResult(0).getType())))
+    for (Factor &factor : rule->factors)
+      if (factor.reduction())
+        factor.what = loop::Replicate{};
   auto shardable = cast<ShardingRuleOpInterface>(op);
   for (unsigned i = 0; i < op->getNumOperands(); ++i)
     if (auto kind = shardable.getPaddingFill(i))
@@ -172,6 +176,14 @@ graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> opera
   return std::vector<HostTensor>{
       reference::elementwise(payload.getPayload(), payload.getPayloadAttributes(),
                              {operands.begin(), operands.end()}, type)};
+}
+
+LogicalResult graph::BitcastOp::verify() {
+  auto [from, to] = castTypes(*this);
+  if (bitWidth(*dtypeOf(from)) == bitWidth(*dtypeOf(to)))
+    return success();
+  return emitOpError("reads elements of ")
+         << bitWidth(*dtypeOf(from)) << " bits as ones of " << bitWidth(*dtypeOf(to));
 }
 
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,

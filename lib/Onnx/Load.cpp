@@ -18,6 +18,8 @@ std::set<std::string> onnx_model::defaultKeptOps() {
       "Range",
       // The bodies of these have branches; import knows them.
       "AffineGrid",
+      // Its body is 1 where the operand is less than the number drawn, not the reverse.
+      "Bernoulli",
       // The normaliser writes these in terms of ReduceSum, whatever the opset.
       "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
   // clang-format on

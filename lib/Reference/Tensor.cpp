@@ -145,6 +145,20 @@ template std::vector<int64_t> reference::values(const HostTensor &);
 template HostTensor reference::tensor(DType, const Shape &, const std::vector<double> &);
 template HostTensor reference::tensor(DType, const Shape &, const std::vector<int64_t> &);
 
+HostTensor reference::bitcast(const HostTensor &operand, DType type) {
+  assert(bitWidth(operand.type) == bitWidth(type));
+  HostTensor result = operand;
+  result.type = type;
+  for (std::byte &element : result.bytes)
+    if (type == DType::Bool)
+      element = element == std::byte{0} ? std::byte{0} : std::byte{1};
+    else if (bitWidth(type) < 8 && isFloat(type)) // no sign above its bits
+      element &= std::byte{0x0f};
+    else if (bitWidth(type) < 8)
+      element = static_cast<std::byte>(narrowed(type, static_cast<int64_t>(element)));
+  return result;
+}
+
 std::vector<int64_t> reference::strides(const Shape &shape) {
   std::vector<int64_t> result(shape.size(), 1);
   for (size_t d = shape.size(); d-- > 1;)

@@ -1,5 +1,6 @@
 //===- Contractions.cpp - Import of matrix products and convolutions ------===//
 #include "passes/Import/Compose.h"
+#include "passes/Import/Windows.h"
 
 using namespace mlir;
 using namespace partita;
@@ -75,14 +76,7 @@ static Expected<Values> importGemm(Importer &importer, const Node &node) {
   return single(importer.emit("graph.add", {*result, *bias}));
 }
 
-namespace {
-/// Strides, dilations and pads of a window op, with SAME_* padding resolved.
-struct WindowAttrs {
-  std::vector<int64_t> kernel, strides, dilations, pads;
-};
-} // namespace
-
-static WindowAttrs windowOf(const Node &node, const Shape &input, Shape kernel) {
+WindowAttrs import::windowOf(const Node &node, const Shape &input, Shape kernel) {
   size_t n = input.size() - 2;
   WindowAttrs window;
   window.kernel = std::move(kernel);
@@ -104,8 +98,8 @@ static WindowAttrs windowOf(const Node &node, const Shape &input, Shape kernel) 
   return window;
 }
 
-static SmallVector<NamedAttribute> windowAttrs(const Importer &importer,
-                                               const WindowAttrs &window) {
+SmallVector<NamedAttribute> import::windowAttrs(const Importer &importer,
+                                                const WindowAttrs &window) {
   return {importer.attr("strides", ArrayRef(window.strides)),
           importer.attr("dilations", ArrayRef(window.dilations)),
           importer.attr("pads", ArrayRef(window.pads))};
@@ -170,80 +164,9 @@ static Expected<Values> importConvTranspose(Importer &importer, const Node &node
   return single(importer.emit("graph.conv_transpose", operands, attrs));
 }
 
-/// ceil_mode keeps a last window that sticks out at the end, unless it would start in the
-/// padding there.
-static void applyCeilMode(WindowAttrs &window, const Shape &input) {
-  size_t n = window.kernel.size();
-  for (size_t d = 0; d < n; ++d) {
-    int64_t extent = (window.kernel[d] - 1) * window.dilations[d] + 1;
-    int64_t span = input[2 + d] + window.pads[d] + window.pads[n + d] - extent;
-    int64_t out = (span + window.strides[d] - 1) / window.strides[d] + 1;
-    if ((out - 1) * window.strides[d] >= input[2 + d] + window.pads[d])
-      --out;
-    window.pads[n + d] += std::max<int64_t>(0, (out - 1) * window.strides[d] - span);
-  }
-}
-
-static Expected<Value> pool(Importer &importer, const Node &node, Value input, bool isMax,
-                            bool countPadding) {
-  Shape in = shapeOf(input);
-  auto kernel = intsAttr(node, "kernel_shape", {});
-  if (in.size() < 3 || kernel.size() != in.size() - 2)
-    return makeError(node.opType + " of rank " + std::to_string(in.size()));
-  WindowAttrs window = windowOf(node, in, kernel);
-  if (intAttr(node, "ceil_mode", 0) != 0) {
-    WindowAttrs before = window;
-    applyCeilMode(window, in);
-    // What ceil_mode adds never counts in an average; padding that does cannot be told
-    // apart from it afterwards.
-    if (node.opType == "AveragePool" && countPadding && window.pads != before.pads)
-      return makeError("AveragePool with ceil_mode and count_include_pad");
-  }
-  // One window over the whole image is a reduction, of which every dim may be split.
-  if (kernel == Shape(in.begin() + 2, in.end()) &&
-      window.pads == Shape(window.pads.size(), 0) &&
-      window.dilations == Shape(window.dilations.size(), 1))
-    return globalPool(importer, input, isMax);
-  auto attrs = windowAttrs(importer, window);
-  attrs.push_back(importer.attr("window", ArrayRef(kernel)));
-  attrs.push_back(importer.attr(
-      "kind",
-      graph::PoolKindAttr::get(importer.builder.getContext(),
-                               isMax ? graph::PoolKind::Max : graph::PoolKind::Average)));
-  if (!isMax)
-    attrs.push_back(
-        importer.attr("count_padding", importer.builder.getBoolAttr(countPadding)));
-  return importer.emit("graph.pool", input, attrs);
-}
-
-static Expected<Values> importPool(Importer &importer, const Node &node) {
-  if (node.outputs.size() > 1)
-    return makeError("MaxPool with indices as output");
-  return single(pool(importer, node, importer.input(node, 0), node.opType == "MaxPool",
-                     intAttr(node, "count_include_pad", 0) != 0));
-}
-
-/// (Σ |x|^p)^(1/p) over a window: the average of all its taps, pads included, times their
-/// number.
-static Expected<Values> importLpPool(Importer &importer, const Node &node) {
-  Compose c(importer);
-  auto p = static_cast<double>(intAttr(node, "p", 2));
-  double taps = 1;
-  for (int64_t extent : intsAttr(node, "kernel_shape", {}))
-    taps *= static_cast<double>(extent);
-  Value powers = c.pow(c.op("abs", importer.input(node, 0)), p);
-  if (!powers)
-    return c.results({});
-  Value average = c.take(pool(importer, node, powers, false, true));
-  return c.results({c.pow(c.mul(average, taps), 1 / p)});
-}
-
 void import::addContractions(HandlerTable &table) {
   table["MatMul"] = importMatMul;
   table["Gemm"] = importGemm;
   table["Conv"] = importConv;
   table["ConvTranspose"] = importConvTranspose;
-  table["MaxPool"] = importPool;
-  table["AveragePool"] = importPool;
-  table["LpPool"] = importLpPool;
 }

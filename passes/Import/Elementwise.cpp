@@ -53,27 +53,65 @@ Expected<Type> import::elementTypeOfOnnx(Importer &importer, int64_t number) {
   return elementTypeOf(importer.builder.getContext(), *type);
 }
 
-/// What a float of one byte does with numbers beyond its largest is up to the node.
-static Value saturated(Compose &c, Value x, DType to, bool saturate) {
-  const SmallFloat *format = smallFloat(to);
-  if (!x || !format || !format->hasSign || !isa<FloatType>(c.type(x)))
-    return x;
-  double largest = smallToFloat(to, format->largest);
-  if (!saturate)
+/// Signed floats of one byte: numbers beyond the largest become it, or NaN or an
+/// infinity, as the node says.
+static Value saturated(Compose &c, Value x, const Node &node, DType to) {
+  double largest = smallToFloat(to, smallFloat(to)->largest);
+  if (intAttr(node, "saturate", 1) == 0)
     return x;
   Value inside = c.clamp(x, -largest, largest);
-  // An infinity saturates too, but in the types that have no negative zero.
-  if (!format->isNegativeZeroNaN)
+  // Before opset 24 an infinity becomes NaN in the types that have no negative zero.
+  if (!smallFloat(to)->isNegativeZeroNaN || node.sinceVersion >= 24)
     return inside;
   return c.select(c.op("isinf", x), x, inside);
+}
+
+/// Powers of two, whose bits are an exponent: that of an f32, and one more where the
+/// fraction is rounded up. The least, 2^-127, is half the least normal f32.
+static Value powerOfTwo(Compose &c, Value x, const Node &node, Type element) {
+  Builder &builder = c.importer.builder;
+  std::string mode = stringAttr(node, "round_mode", "up");
+  x = c.cast(x, c.f32());
+  Value bits =
+      c.op("bitcast", x,
+           c.importer.attr("to", TypeAttr::get(builder.getIntegerType(32, false))));
+  Value exponent = c.op("shift_right", {bits, c.like(bits, 23)});
+  Value fraction = c.op("bit_and", {bits, c.like(bits, 0x7fffff)});
+  double half = 0x400000;
+  Value isLow = c.equal(exponent, 0), above;
+  if (mode == "up")
+    above = c.select(isLow, c.like(bits, half), c.like(bits, 0));
+  else if (mode == "nearest")
+    above = c.select(isLow, c.like(bits, half * 1.5 - 1), c.like(bits, half - 1));
+  else if (mode == "down")
+    above = c.like(bits, 0x7fffff);
+  else
+    return c.fail("round_mode \"" + mode + "\" is not known");
+  Value power = c.add(exponent, c.cast(c.less(above, fraction), c.type(bits)));
+  constexpr double nan = 255;
+  bool saturate = intAttr(node, "saturate", 1) != 0;
+  power = c.min(power, saturate ? nan - 1 : nan);
+  Value hasNone = c.op("or", {c.op("isnan", x), c.less(x, 0)});
+  if (!saturate)
+    hasNone = c.op("or", {hasNone, c.less(x, 0x1p-127)});
+  power = c.select(hasNone, c.like(power, nan), power);
+  return c.op("bitcast", c.cast(power, builder.getIntegerType(8, false)),
+              c.importer.attr("to", TypeAttr::get(element)));
 }
 
 static Expected<Values> castTo(Importer &importer, const Node &node, Value input,
                                Type element) {
   Compose c(importer);
   DType to = *dtypeOf(element);
-  bool saturate = intAttr(node, "saturate", 1) != 0;
-  return c.results({c.cast(saturated(c, input, to, saturate), element)});
+  bool fromFloat = input && isa<FloatType>(c.type(input));
+  if (to == DType::F8E8M0 && c.type(input) != element)
+    return c.results({powerOfTwo(c, input, node, element)});
+  if (fromFloat && smallFloat(to) && smallFloat(to)->hasSign)
+    input = saturated(c, input, node, to);
+  // An integer of less than a byte is the low bits of the whole number.
+  if (fromFloat && !isa<FloatType>(element) && bitWidth(to) < 8 && to != DType::Bool)
+    input = c.cast(input, importer.builder.getI32Type());
+  return c.results({c.cast(input, element)});
 }
 
 static Expected<Values> importCast(Importer &importer, const Node &node) {
@@ -81,6 +119,19 @@ static Expected<Values> importCast(Importer &importer, const Node &node) {
   if (!element)
     return tl::unexpected(element.error());
   return castTo(importer, node, importer.input(node, 0), *element);
+}
+
+static Expected<Values> importBitCast(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto element = elementTypeOfOnnx(importer, intAttr(node, "to", 0));
+  if (!element)
+    return tl::unexpected(element.error());
+  DType from = *dtypeOf(c.type(x)), to = *dtypeOf(*element);
+  if (bitWidth(from) != bitWidth(to))
+    return makeError("BitCast of " + std::string(name(from)) + " to " +
+                     std::string(name(to)) + ", which has not as many bits");
+  return c.results({c.op("bitcast", x, importer.attr("to", TypeAttr::get(*element)))});
 }
 
 static Expected<Values> importIsInf(Importer &importer, const Node &node) {
@@ -187,6 +238,7 @@ static Expected<Values> importMod(Importer &importer, const Node &node) {
 
 void import::addElementwise(HandlerTable &table) {
   table["Cast"] = importCast;
+  table["BitCast"] = importBitCast;
   table["IsInf"] = importIsInf;
   table["BitShift"] = importBitShift;
   table["Clip"] = importClip;

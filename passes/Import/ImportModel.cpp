@@ -24,6 +24,11 @@ static const HandlerTable &handlers() {
     addQuantization(result);
     addSampling(result);
     addSignals(result);
+    addPools(result);
+    addRandom(result);
+    addText(result);
+    addContrib(result);
+    addMachineLearning(result);
     addTraining(result);
     addRecurrent(result);
     addControl(result);

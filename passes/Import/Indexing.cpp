@@ -141,6 +141,33 @@ static Expected<Values> importCompress(Importer &importer, const Node &node) {
   return c.results({c.gather(x, c.tensor(c.i64(), shape, kept), axis)});
 }
 
+/// The places of what is not 0, [rank, count]: the operand has to be known, for the size
+/// follows from it.
+static Expected<Values> importNonZero(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto known = importer.requiredValue(node, 0);
+  if (!known)
+    return tl::unexpected(known.error());
+  // As floats, of which a fraction is not 0; integers stay apart from 0.
+  std::vector<double> elements = reference::values<double>(*known);
+  Shape shape = known->shape.empty() ? Shape{1} : known->shape;
+  std::vector<std::vector<double>> places(shape.size());
+  size_t number = 0;
+  reference::forEachIndex(shape, [&](const Shape &index) {
+    if (elements[number++] != 0)
+      for (size_t d = 0; d < index.size(); ++d)
+        places[d].push_back(static_cast<double>(index[d]));
+  });
+  Shape result{static_cast<int64_t>(shape.size()),
+               static_cast<int64_t>(places.empty() ? 0 : places[0].size())};
+  if (elementCount(result) == 0)
+    return c.results({importer.empty(RankedTensorType::get(result, c.i64()))});
+  std::vector<double> all;
+  for (const std::vector<double> &row : places)
+    all.insert(all.end(), row.begin(), row.end());
+  return c.results({c.tensor(c.i64(), result, all)});
+}
+
 //===-- Order -------------------------------------------------------------===//
 
 /// The first (or last) place of the largest element: of the places where an element
@@ -179,6 +206,30 @@ static Expected<Values> importHardmax(Importer &importer, const Node &node) {
   return c.results({c.cast(c.equal(places, first), c.type(x))});
 }
 
+/// Indices of the first `count` elements along an axis, the largest or least first; of
+/// equal ones the lower index.
+static Value firstPlaces(Compose &c, Value x, size_t axis, int64_t count,
+                         bool isLargest) {
+  Importer &importer = c.importer;
+  Value order = c.op(
+      "sort_indices", x,
+      {importer.attr("axis", static_cast<int64_t>(axis)), importer.attr("count", count),
+       importer.attr("descending", importer.builder.getBoolAttr(isLargest))});
+  return c.slice(order, axis, 0, count);
+}
+
+/// Into how many groups an axis is cut: a divisor, such that the groups' first elements
+/// are at most a quarter of all; 1 if there is none.
+static int64_t groupsOf(int64_t extent, int64_t count) {
+  int64_t groups = std::min<int64_t>(64, extent / (4 * count));
+  while (groups > 1 && extent % groups != 0)
+    --groups;
+  return std::max<int64_t>(1, groups);
+}
+
+/// The first of a long axis are among the first of its groups. So the groups are a dim
+/// that splits, and only their first elements meet. They stay in the order of their
+/// places, by which equal ones are told apart.
 static Expected<Values> importTopK(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);
@@ -186,17 +237,29 @@ static Expected<Values> importTopK(Importer &importer, const Node &node) {
   if (!count)
     return tl::unexpected(count.error());
   size_t axis = c.axis(intAttr(node, "axis", -1), x);
-  int64_t k = count->empty() ? 0 : (*count)[0];
-  if (k < 1 || k > c.shape(x)[axis])
+  int64_t k = count->empty() ? 0 : (*count)[0], extent = c.shape(x)[axis];
+  if (k < 1 || k > extent)
     return makeError("the largest " + std::to_string(k) + " of " +
-                     std::to_string(c.shape(x)[axis]) + " elements");
+                     std::to_string(extent) + " elements");
   bool isLargest = intAttr(node, "largest", 1) != 0;
-  Value order =
-      c.op("sort_indices", x,
-           {importer.attr("axis", static_cast<int64_t>(axis)), importer.attr("count", k),
-            importer.attr("descending", importer.builder.getBoolAttr(isLargest))});
-  Value indices = c.slice(order, axis, 0, k);
-  return c.results({gatherElements(c, x, indices, axis), indices});
+  int64_t groups = groupsOf(extent, k);
+  if (groups == 1) {
+    Value indices = firstPlaces(c, x, axis, k, isLargest);
+    return c.results({gatherElements(c, x, indices, axis), indices});
+  }
+  Shape cut = c.shape(x), candidates = cut;
+  cut[axis] = groups;
+  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, extent / groups);
+  candidates[axis] = groups * k;
+  Value grouped = c.reshape(x, cut);
+  Value local = firstPlaces(c, grouped, axis + 1, k, isLargest);
+  Value begins = c.mul(c.iota(c.i64(), groups, axis, cut.size()),
+                       static_cast<double>(extent / groups));
+  Value values = c.reshape(gatherElements(c, grouped, local, axis + 1), candidates);
+  Value places = c.reshape(c.add(local, begins), candidates);
+  Value first = firstPlaces(c, values, axis, k, isLargest);
+  return c.results(
+      {gatherElements(c, values, first, axis), gatherElements(c, places, first, axis)});
 }
 
 //===-- Patterns of places ------------------------------------------------===//
@@ -265,6 +328,7 @@ void import::addIndexing(HandlerTable &table) {
   table["ReverseSequence"] = importReverseSequence;
   table["TensorScatter"] = importTensorScatter;
   table["Compress"] = importCompress;
+  table["NonZero"] = importNonZero;
   table["ArgMax"] = importArg;
   table["ArgMin"] = importArg;
   table["Hardmax"] = importHardmax;

@@ -1,5 +1,5 @@
 //===- Reductions.cpp - Import of reductions and normalizations -----------===//
-#include "passes/Import/Importer.h"
+#include "passes/Import/Compose.h"
 
 #include <numeric>
 
@@ -89,7 +89,45 @@ static Expected<Values> importRmsNorm(Importer &importer, const Node &node) {
       {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
 }
 
+/// By elimination: the row with the largest element of the first column goes to the top,
+/// which turns the sign unless it is there, and is taken off the others.
+static Expected<Values> importDet(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  Shape shape = c.shape(x);
+  size_t row = shape.size() - 2, column = shape.size() - 1;
+  if (shape.size() < 2 || shape[row] != shape[column])
+    return makeError("Det of matrices that are not square");
+  constexpr int64_t most = 64;
+  if (shape[row] > most)
+    return makeError("Det of matrices of more than " + std::to_string(most) + " rows");
+  Value product = c.like(x, 1);
+  auto rows = static_cast<int64_t>(row);
+  for (int64_t size = shape[row]; size > 1 && !c.failed(); --size) {
+    Value first = c.slice(x, column, 0, 1), length = c.op("abs", first);
+    Value places = c.iota(c.i64(), size, row, shape.size());
+    Value isLargest = c.equal(length, c.reduce(ReduceKind::Max, length, {rows}));
+    Value none = c.like(places, static_cast<double>(size - 1));
+    Value at = c.reduce(ReduceKind::Min, c.select(isLargest, places, none), {rows});
+    Value isPivot = c.equal(places, at);
+    Value pivotRow = c.sum(c.select(isPivot, x, c.like(x, 0)), {rows});
+    Value pivot = c.slice(pivotRow, column, 0, 1);
+    Value sign = c.select(c.equal(at, 0), c.like(x, 1), c.like(x, -1));
+    product = c.mul(product, c.mul(pivot, sign));
+    Value exchanged = c.select(isPivot, c.slice(x, row, 0, 1), x);
+    Value rest = c.slice(exchanged, row, 1, size);
+    // Under a pivot of 0 the column is 0 and the product is, whatever the rest.
+    Value divisor = c.select(c.equal(pivot, 0), c.like(pivot, 1), pivot);
+    Value factor = c.div(c.slice(rest, column, 0, 1), divisor);
+    x = c.sub(c.slice(rest, column, 1, size),
+              c.mul(factor, c.slice(pivotRow, column, 1, size)));
+  }
+  product = c.mul(product, x);
+  return c.results({c.reshape(product, Shape(shape.begin(), shape.end() - 2))});
+}
+
 void import::addReductions(HandlerTable &table) {
+  table["Det"] = importDet;
   for (const char *name :
        {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
     table[name] = importReduce;

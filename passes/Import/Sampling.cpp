@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Compose.h"
+#include "passes/Import/Windows.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -417,6 +418,54 @@ static Expected<Values> importGridSample(Importer &importer, const Node &node) {
   return c.results({c.transpose(y, channelsSecond(shape.size()))});
 }
 
+/// Each tap of the filter reads the picture at its place plus an offset from data,
+/// between elements by bilinear interpolation; then a contraction over channels and taps.
+/// Groups of channels that share offsets are pictures of their own.
+static Expected<Values> importDeformConv(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0), filter = importer.input(node, 1);
+  Value offset = importer.input(node, 2), mask = importer.input(node, 4);
+  Shape in = c.shape(x), w = c.shape(filter), at = c.shape(offset);
+  if (in.size() != 4 || w.size() != 4)
+    return makeError("DeformConv of rank " + std::to_string(in.size()));
+  WindowAttrs window = windowOf(node, in, {w[2], w[3]});
+  int64_t group = intAttr(node, "group", 1), sets = intAttr(node, "offset_group", 1);
+  int64_t taps = w[2] * w[3], rows = at[2], columns = at[3];
+  int64_t pictures = in[0] * sets, channels = in[1] / sets;
+  if (at[1] != sets * taps * 2 || in[1] % sets != 0 || in[1] != w[1] * group)
+    return makeError("the offsets or the filter do not fit the picture's channels");
+  Value moved = c.reshape(offset, {pictures, taps, 2, rows, columns});
+  std::vector<std::vector<GridTap>> corners;
+  for (size_t d = 0; d < 2; ++d) {
+    std::vector<double> begin;
+    for (int64_t t = 0; t < taps; ++t)
+      begin.push_back(static_cast<double>(
+          (d == 0 ? t / w[3] : t % w[3]) * window.dilations[d] - window.pads[d]));
+    Value place = c.slice(moved, 2, static_cast<int64_t>(d), static_cast<int64_t>(d) + 1);
+    place = c.reshape(place, {pictures, taps, rows, columns, 1});
+    place = c.add(place, c.tensor(c.type(x), {taps, 1, 1, 1}, begin));
+    Value start = c.mul(c.iota(c.type(x), at[2 + d], 2 + d, 5),
+                        static_cast<double>(window.strides[d]));
+    auto extent = static_cast<double>(in[2 + d]);
+    GridDim dim{in[2 + d], 0, extent - 1};
+    corners.push_back(gridTaps(c, c.add(place, start), dim, "linear", "zeros"));
+  }
+  Value last =
+      c.transpose(c.reshape(x, {pictures, channels, in[2], in[3]}), {0, 2, 3, 1});
+  Value sampled = gathered(c, last, corners);
+  if (mask)
+    sampled = c.mul(sampled, c.reshape(mask, {pictures, taps, rows, columns, 1}));
+  sampled = c.transpose(c.reshape(sampled, {in[0], sets, taps, rows, columns, channels}),
+                        {0, 1, 5, 2, 3, 4});
+  sampled = c.reshape(sampled, {in[0], group, w[1], taps, rows, columns});
+  Value y = c.contract(sampled, c.reshape(filter, {group, w[0] / group, w[1], taps}),
+                       "n g c t h w, g o c t -> n g o h w");
+  y = c.reshape(y, {in[0], w[0], rows, columns});
+  if (Value bias = importer.input(node, 3))
+    y = c.add(y, c.reshape(bias, {w[0], 1, 1}));
+  return c.results({y});
+}
+
 /// theta [N, r, r + 1] times the base grid in homogeneous coordinates.
 static Expected<Values> importAffineGrid(Importer &importer, const Node &node) {
   Compose c(importer);
@@ -595,6 +644,7 @@ void import::addSampling(HandlerTable &table) {
   table["GridSample"] = importGridSample;
   table["AffineGrid"] = importAffineGrid;
   table["RoiAlign"] = importRoiAlign;
+  table["DeformConv"] = importDeformConv;
   table["Tile"] = importTile;
   table["DepthToSpace"] = importDepthToSpace;
   table["SpaceToDepth"] = importSpaceToDepth;

@@ -1,5 +1,5 @@
 //===- Shapes.cpp - Import of ops that move elements ----------------------===//
-#include "passes/Import/Importer.h"
+#include "passes/Import/Compose.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -307,6 +307,27 @@ static Expected<Values> importConcat(Importer &importer, const Node &node) {
                               importer.attr("axis", intAttr(node, "axis", 0))));
 }
 
+/// As if the tensor were repeated: places are counted modulo the extent.
+static Expected<Values> padByWrapping(Importer &importer, Value x,
+                                      const std::vector<int64_t> &low,
+                                      const std::vector<int64_t> &high) {
+  Compose c(importer);
+  Shape shape = c.shape(x);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    int64_t extent = shape[d] + low[d] + high[d];
+    if (extent < 1 || shape[d] < 1)
+      return makeError("dim " + std::to_string(d) + " has no elements");
+    if (low[d] == 0 && high[d] == 0)
+      continue;
+    std::vector<double> places;
+    for (int64_t i = 0; i < extent; ++i)
+      places.push_back(
+          static_cast<double>(((i - low[d]) % shape[d] + shape[d]) % shape[d]));
+    x = c.gather(x, c.tensor(c.i64(), {extent}, places), static_cast<int64_t>(d));
+  }
+  return c.results({x});
+}
+
 static Expected<Values> importPad(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   size_t rank = shapeOf(input).size();
@@ -333,6 +354,8 @@ static Expected<Values> importPad(Importer &importer, const Node &node) {
     low[*axis] = (*pads)[i];
     high[*axis] = (*pads)[axes.size() + i];
   }
+  if (stringAttr(node, "mode", "constant") == "wrap")
+    return padByWrapping(importer, input, low, high);
   Value fill = importer.input(node, 2);
   if (!fill)
     fill = importer.scalar(getElementTypeOrSelf(input.getType()), 0);

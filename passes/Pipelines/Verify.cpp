@@ -33,7 +33,8 @@ static Expected<Tensors> readTensors(const std::string &folder, const std::strin
     if (!named)
       return tl::unexpected(named.error());
     auto tensor = cast<RankedTensorType>(type);
-    if (wide && isFloat(named->tensor.type))
+    // What is storage only stays what it is.
+    if (wide && isFloat(named->tensor.type) && !smallFloat(named->tensor.type))
       named->tensor = toF64(named->tensor);
     if (named->tensor.shape != tensor.getShape().vec() ||
         named->tensor.type != dtypeOf(tensor.getElementType()))

@@ -1,6 +1,6 @@
 """The one rule by which results equal ONNX Runtime's (docs/architecture.md).
 
-- Integers are equal.
+- Integers are equal, and so are floats of a byte and less.
 - f32 and f64: every element is within rtol 1e-4 + atol 1e-5 of ONNX Runtime's. Where one
   misses that, the judge is the same model evaluated in f64: our root-mean-square error
   and our largest are at most 3 times ONNX Runtime's own.
@@ -102,6 +102,10 @@ def check(actual, expected, wide, k, what):
         return "equal"
     want, got = expected.astype(np.float64), actual.astype(np.float64)
     same = (want == got) | (np.isnan(want) & np.isnan(got))
+    if expected.dtype.itemsize == 1:
+        if not same.all():
+            raise Unequal(f"{what}: {(~same).sum()} elements of {expected.dtype} differ")
+        return "equal"
     # An infinity or NaN in one place only is no matter of rounding.
     if not same[~(np.isfinite(want) & np.isfinite(got))].all():
         raise Unequal(f"{what}: an infinity or NaN differs")

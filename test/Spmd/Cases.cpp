@@ -105,6 +105,13 @@ static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
     }
     return;
   }
+  if (op == "graph.bitcast") {
+    for (const char *pair : {"f32 i32", "ui32 f32", "i64 f64", "bf16 i16", "ui8 i8"}) {
+      auto [from, to] = StringRef(pair).split(' ');
+      add(equal, from.str(), "to = " + to.str());
+    }
+    return;
+  }
   for (const std::string &type : payloadTypes(op, payload))
     add(equal, type);
   if (count > 1) {
@@ -316,6 +323,8 @@ static std::vector<OpCase> movements() {
   inferred("graph.gather", {"5x4xf32", "i64"}, "axis = -1", {{}, {Data::Index, 4}});
   inferred("graph.gather", {"5x3xi32", "4xi32"}, "axis = 0", {{}, {Data::Index, 5}});
   inferred("graph.gather", {"6x3xi1", "4xi64"}, "axis = 0", {{}, {Data::Index, 6}});
+  // Storage: its elements are not summed, so the dim that is looked up stays whole.
+  inferred("graph.gather", {"6x4xf8E4M3FN", "4xi64"}, "axis = 0", {{}, {Data::Index, 6}});
   inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
            {{}, {Data::Index, 4}});
   inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});

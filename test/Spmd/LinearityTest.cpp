@@ -55,6 +55,8 @@ const Unlisted unlisted[] = {
     {"graph.cast", "to = f4", {0}, "nothing is reduced in types that are storage only"},
     {"graph.cast", "xi4", {0}, "nothing is reduced in types that are storage only"},
     {"graph.cast", "to = ui4", {0}, "nothing is reduced in types that are storage only"},
+    {"graph.gather", "xf8", {0}, "nothing is reduced in types that are storage only"},
+    {"graph.bitcast", "xui8 {to = i8", {0}, "a cast says it better, and is what wraps"},
     {"graph.cast", "xf32 {to = f16", {0}, "the parts of an f32 sum may overflow f16"},
     {"graph.cast", "xf32 {to = i32", {0}, "generated code has no integer for infinity"},
 };

@@ -227,4 +227,22 @@ def Graph_CastOp : Graph_ElementwiseOp<
   let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
 }
 
+def Graph_BitcastOp : Graph_ElementwiseOp<"bitcast", "", "bits(x)", []> {
+  let summary = "The same bits as elements of another type of as many bits";
+  let description = [{
+    Nothing commutes with it, for it computes nothing. Code that has an f16 or a float of
+    one byte in a register may have made a signaling NaN a quiet one.
+  }];
+  let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
+  let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
+  let hasVerifier = 1;
+  let extraClassDefinition = [{
+    ::partita::Expected<std::vector<::partita::HostTensor>>
+    $cppClass::evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands) {
+      return std::vector<::partita::HostTensor>{::partita::reference::bitcast(
+          *operands[0], *::partita::dtypeOf(getTo()))};
+    }
+  }];
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_ELEMENTWISE

@@ -57,7 +57,9 @@ typedef void (*partita_kernel_fn)(void *const *buffers, const int64_t *scalars,
                                   struct partita_status *status, int64_t begin,
                                   int64_t end, int64_t thread);
 
-/* Element types, in the order of partita::DType:            name   bytes */
+/* Element types, in the order of partita::DType. Those from F8E4M3FN on are storage: one
+ * byte per element in memory, and no task computes or reduces in them.
+ *                                                         name   bytes */
 #define PARTITA_DTYPES(X)                                                                \
   X(F32, "f32", 4)                                                                       \
   X(F64, "f64", 8)                                                                       \
@@ -71,7 +73,17 @@ typedef void (*partita_kernel_fn)(void *const *buffers, const int64_t *scalars,
   X(U16, "u16", 2)                                                                       \
   X(U32, "u32", 4)                                                                       \
   X(U64, "u64", 8)                                                                       \
-  X(BOOL, "bool", 1)
+  X(BOOL, "bool", 1)                                                                     \
+  X(F8E4M3FN, "f8e4m3fn", 1)                                                             \
+  X(F8E4M3FNUZ, "f8e4m3fnuz", 1)                                                         \
+  X(F8E5M2, "f8e5m2", 1)                                                                 \
+  X(F8E5M2FNUZ, "f8e5m2fnuz", 1)                                                         \
+  X(F8E8M0, "f8e8m0", 1)                                                                 \
+  X(F4E2M1, "f4e2m1", 1)                                                                 \
+  X(I4, "i4", 1)                                                                         \
+  X(U4, "u4", 1)                                                                         \
+  X(I2, "i2", 1)                                                                         \
+  X(U2, "u2", 1)
 
 enum partita_dtype {
 #define X(NAME, TEXT, BYTES) PARTITA_DTYPE_##NAME,

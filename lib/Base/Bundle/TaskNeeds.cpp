@@ -352,7 +352,10 @@ NeedList needsOf(const Update &p, int64_t) {
 template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
   Ranges ranges;
   if constexpr (requires { p.dtype; })
-    ranges.range("the element type", p.dtype, 0, PARTITA_NUM_DTYPES - 1);
+    ranges.range(
+        "the element type", p.dtype, 0,
+        // Nothing is reduced in the types behind, which are storage.
+        requires { p.reduce; } ? PARTITA_DTYPE_BOOL : PARTITA_NUM_DTYPES - 1);
   if constexpr (requires { p.reduce; })
     ranges.range("the reduction", p.reduce, 0, PARTITA_NUM_REDUCES - 1);
   check(ranges, p);

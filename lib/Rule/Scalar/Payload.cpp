@@ -30,7 +30,7 @@ static constexpr FunctionInfo functions[] = {
     {"log1p", ScalarOp::Log1p, 1},    {"atan", ScalarOp::Atan, 1},
     {"bitand", ScalarOp::BitAnd, 2},  {"bitor", ScalarOp::BitOr, 2},
     {"bitxor", ScalarOp::BitXor, 2},  {"shl", ScalarOp::ShiftLeft, 2},
-    {"shr", ScalarOp::ShiftRight, 2},
+    {"shr", ScalarOp::ShiftRight, 2}, {"bits", ScalarOp::Bits, 1},
 };
 
 namespace partita {
@@ -364,6 +364,7 @@ template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
   case ScalarOp::Operand:
   case ScalarOp::Attribute:
   case ScalarOp::Constant:
+  case ScalarOp::Bits:
     break;
   }
   return a;

@@ -96,6 +96,8 @@ public:
 
   Value run() {
     const Payload &payload = op.getPayload();
+    if (payload.nodes().back().op == ScalarOp::Bits)
+      return e.reinterpret(e.value(node.args[0]), e.node(node.args[0]).type, node.type);
     std::vector<double> attributes = op.getPayloadAttributes();
     for (const ScalarNode &n : payload.nodes()) {
       switch (n.op) {

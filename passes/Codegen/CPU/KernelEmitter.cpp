@@ -66,11 +66,8 @@ static Value bfloatBits(OpBuilder &b, Location at, Value value) {
   return arith::TruncIOp::create(b, at, i16, chosen);
 }
 
-Value KernelEmitter::load(Value pointer, Value offset, DType type) {
-  Type stored = storageType(builder.getContext(), type);
-  Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
-                                      pointer, ValueRange{offset});
-  Value element = LLVM::LoadOp::create(builder, location, stored, address);
+/// An element as it lies in memory as one of the compute type.
+Value KernelEmitter::decoded(Value element, DType type) {
   Type f32 = builder.getF32Type(), i32 = builder.getI32Type();
   switch (type) {
   case DType::Bool: {
@@ -96,23 +93,43 @@ Value KernelEmitter::load(Value pointer, Value offset, DType type) {
   return element;
 }
 
-void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) {
+Value KernelEmitter::encoded(Value value, DType type) {
   Type stored = storageType(builder.getContext(), type);
   if (type == DType::Bool)
-    value = arith::ExtUIOp::create(builder, location, stored, value);
-  else if (type == DType::F16)
-    value = arith::TruncFOp::create(builder, location, stored, value);
-  else if (type == DType::BF16)
-    value = bfloatBits(builder, location, value);
-  else if (smallFloat(type))
-    value = emitToSmallFloat(builder, location, type, value);
-  else if (bitWidth(type) < 8 && isUnsigned(type))
-    value = arith::ExtUIOp::create(builder, location, stored, value);
-  else if (bitWidth(type) < 8)
-    value = arith::ExtSIOp::create(builder, location, stored, value);
+    return arith::ExtUIOp::create(builder, location, stored, value);
+  if (type == DType::F16)
+    return arith::TruncFOp::create(builder, location, stored, value);
+  if (type == DType::BF16)
+    return bfloatBits(builder, location, value);
+  if (smallFloat(type))
+    return emitToSmallFloat(builder, location, type, value);
+  if (bitWidth(type) < 8 && isUnsigned(type))
+    return arith::ExtUIOp::create(builder, location, stored, value);
+  if (bitWidth(type) < 8)
+    return arith::ExtSIOp::create(builder, location, stored, value);
+  return value;
+}
+
+Value KernelEmitter::reinterpret(Value value, DType from, DType to) {
+  Value bits = encoded(value, from);
+  Type stored = storageType(builder.getContext(), to);
+  if (bits.getType() != stored)
+    bits = arith::BitcastOp::create(builder, location, stored, bits);
+  return decoded(bits, to);
+}
+
+Value KernelEmitter::load(Value pointer, Value offset, DType type) {
+  Type stored = storageType(builder.getContext(), type);
   Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
                                       pointer, ValueRange{offset});
-  LLVM::StoreOp::create(builder, location, value, address);
+  return decoded(LLVM::LoadOp::create(builder, location, stored, address), type);
+}
+
+void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) {
+  Type stored = storageType(builder.getContext(), type);
+  Value address = LLVM::GEPOp::create(builder, location, pointer.getType(), stored,
+                                      pointer, ValueRange{offset});
+  LLVM::StoreOp::create(builder, location, encoded(value, type), address);
 }
 
 /// offset + Σ point·stride. Dims outside their loop must have stride 0.
@@ -176,6 +193,14 @@ Value KernelEmitter::value(int number) {
   return result;
 }
 
+/// A float of one byte is an f32 in registers. Without this, a cast to one and back in
+/// the same kernel would leave the number as it was.
+Value KernelEmitter::roundedTo(DType type, Value value) {
+  if (!smallFloat(type))
+    return value;
+  return decoded(encoded(value, type), type);
+}
+
 Value KernelEmitter::evaluate(int number) {
   const KernelNode &n = node(number);
   switch (n.kind) {
@@ -187,7 +212,7 @@ Value KernelEmitter::evaluate(int number) {
   case KernelNode::Constant:
     return constantOf(n);
   case KernelNode::Payload:
-    return emitPayload(*this, n);
+    return roundedTo(n.type, emitPayload(*this, n));
   case KernelNode::Row:
     return rowValues[number]();
   case KernelNode::Indexed:
@@ -297,6 +322,8 @@ static DType plainType(Type type) {
   return type.isF32()         ? DType::F32
          : type.isF64()       ? DType::F64
          : type.isInteger(1)  ? DType::Bool
+         : type.isInteger(2)  ? DType::I2
+         : type.isInteger(4)  ? DType::I4
          : type.isInteger(8)  ? DType::I8
          : type.isInteger(16) ? DType::I16
          : type.isInteger(32) ? DType::I32

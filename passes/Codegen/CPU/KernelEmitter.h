@@ -88,6 +88,8 @@ public:
   mlir::Value constant(mlir::Type type, double value);
   /// Between compute types, as graph.cast does.
   mlir::Value convert(mlir::Value value, DType from, DType to);
+  /// The bits that an element has in memory as an element of another type of as many.
+  mlir::Value reinterpret(mlir::Value value, DType from, DType to);
 
   mlir::OpBuilder &builder;
   mlir::Location location;
@@ -95,7 +97,10 @@ public:
 private:
   mlir::Value evaluate(int number);
   mlir::Value evaluateIndexed(int number);
+  mlir::Value roundedTo(DType type, mlir::Value value);
   mlir::Value constantOf(const KernelNode &node);
+  mlir::Value decoded(mlir::Value stored, DType type);
+  mlir::Value encoded(mlir::Value value, DType type);
   mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
   void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
   mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);

@@ -1,8 +1,6 @@
 //===- TaskFormer.cpp - From a partitioned function to tasks --------------===//
 #include "passes/Codegen/Common/TaskFormer.h"
 
-#include "partita/Abi/TaskTable.h"
-
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
@@ -89,19 +87,6 @@ void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
 }
 
 LogicalResult TaskFormer::formOp(Operation &op) {
-  // Types of a byte and less round where they are stored, and tables cannot store them
-  // yet. Inside a fused kernel such a value would stay unrounded.
-  auto check = [&](Value value) -> LogicalResult {
-    auto type = partita::dtypeOf(getElementTypeOrSelf(value.getType()));
-    if (!type || static_cast<int64_t>(*type) < PARTITA_NUM_DTYPES)
-      return success();
-    return op.emitError("node '")
-           << sourceName(&op) << "' has a tensor of " << std::string(partita::name(*type))
-           << ", an element type that code generation does not have";
-  };
-  if (!llvm::all_of(op.getOperands(), [&](Value v) { return succeeded(check(v)); }) ||
-      !llvm::all_of(op.getResults(), [&](Value v) { return succeeded(check(v)); }))
-    return failure();
   if (Operation *engine = fusion.engineAt(&op))
     return cast<TaskOpInterface>(engine).formTasks(*this);
   if (fusion.isAbsorbed(&op) || isa<ViewOpInterface>(op) ||

@@ -242,7 +242,7 @@ inline void addHalos(std::vector<Case> &cases, const Mesh &mesh, DType type) {
 
 inline std::vector<Case> casesFor(const Mesh &mesh) {
   std::vector<Case> cases;
-  for (int t = 0; t < PARTITA_NUM_DTYPES; ++t)
+  for (int t = 0; t <= PARTITA_DTYPE_BOOL; ++t)
     addReductions(cases, mesh, static_cast<DType>(t));
   for (DType type : {DType::F32, DType::F64, DType::BF16, DType::I8}) {
     addMoves(cases, mesh, type);

@@ -320,8 +320,46 @@ def resize():
             p.finish(*results)
 
 
+def bits():
+    for source, target in [("f32", "i32"), ("i32", "f32"), ("f64", "ui64"), ("i64", "f64"),
+                           ("f16", "i16"), ("ui16", "bf16"), ("i8", "f8E4M3FN"),
+                           ("f8E5M2", "ui8"), ("ui8", "i8"), ("f4E2M1FN", "i4")]:
+        p = Program()
+        x = p.argument([5, 13], source)
+        y = p.op("bitcast", [x], [5, 13], target, f"{{to = {target}}}")
+        z = p.op("bitcast", [y], [5, 13], source, f"{{to = {source}}}")
+        p.finish(y, p.op("where", [p.op("equal", [z, x], [5, 13], "i1"), z, x], [5, 13],
+                         source))
+
+
+def storage():
+    """Types of a byte and less: cast to and back in one kernel and through memory, moved."""
+    small = ["f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f8E8M0FNU", "f4E2M1FN",
+             "i4", "ui4", "i2", "ui2"]
+    for element in small:
+        for wide in ["f32", "f16", "i32"]:
+            p = Program()
+            x = p.argument([5, 13], wide)
+            stored = p.op("cast", [x], [5, 13], element, f"{{to = {element}}}")
+            back = p.op("cast", [stored], [5, 13], wide, f"{{to = {wide}}}")
+            twice = p.op("add", [back, back], [5, 13], wide)
+            turned = p.op("transpose", [stored], [13, 5], element,
+                          "{permutation = array<i64: 1, 0>}")
+            again = p.op("cast", [turned], [13, 5], "f32", "{to = f32}")
+            p.finish(twice, turned, again)
+            p = Program()
+            x = p.argument([5, 13], wide)
+            stored = p.op("cast", [x], [5, 13], element, f"{{to = {element}}}")
+            p.finish(p.op("cast", [stored], [5, 13], wide, f"{{to = {wide}}}"))
+        p = Program()
+        y = p.argument([5, 13], element)
+        index = p.argument([4], "i64")
+        row = p.op("gather", [y, index], [4, 13], element, "{axis = 0 : i64}")
+        p.finish(row, p.op("cast", [row], [4, 13], "f32", "{to = f32}"))
+
+
 FAMILIES = [unary, binary, select, cast, reduce, rows, move, gather, contract, window,
-            resize]
+            resize, bits, storage]
 
 if __name__ == "__main__":
     for family in FAMILIES:

@@ -1,0 +1,235 @@
+//===- Pools.cpp - Import of pools ----------------------------------------===//
+#include "passes/Import/Compose.h"
+#include "passes/Import/Windows.h"
+
+#include "partita/Reference/Kernels.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+using onnx_model::Node;
+
+/// ceil_mode keeps a last window that sticks out at the end, unless it would start in the
+/// padding there.
+static void applyCeilMode(WindowAttrs &window, const Shape &input) {
+  size_t n = window.kernel.size();
+  for (size_t d = 0; d < n; ++d) {
+    int64_t extent = (window.kernel[d] - 1) * window.dilations[d] + 1;
+    int64_t span = input[2 + d] + window.pads[d] + window.pads[n + d] - extent;
+    int64_t out = (span + window.strides[d] - 1) / window.strides[d] + 1;
+    if ((out - 1) * window.strides[d] >= input[2 + d] + window.pads[d])
+      --out;
+    window.pads[n + d] += std::max<int64_t>(0, (out - 1) * window.strides[d] - span);
+  }
+}
+
+/// The node's window, with what ceil_mode adds to the pads.
+static Expected<WindowAttrs> poolWindow(const Node &node, const Shape &in) {
+  auto kernel = intsAttr(node, "kernel_shape", {});
+  if (in.size() < 3 || kernel.size() != in.size() - 2)
+    return makeError(node.opType + " of rank " + std::to_string(in.size()));
+  WindowAttrs window = windowOf(node, in, kernel);
+  if (intAttr(node, "ceil_mode", 0) != 0)
+    applyCeilMode(window, in);
+  return window;
+}
+
+static int64_t positions(const WindowAttrs &window, const Shape &in, size_t d) {
+  size_t n = window.kernel.size();
+  int64_t extent = (window.kernel[d] - 1) * window.dilations[d] + 1;
+  int64_t span = in[2 + d] + window.pads[d] + window.pads[n + d] - extent;
+  return span / window.strides[d] + 1;
+}
+
+static Expected<Value> pool(Importer &importer, Value input, const WindowAttrs &window,
+                            bool isMax, bool countPadding) {
+  Shape in = shapeOf(input);
+  // One window over the whole image is a reduction, of which every dim may be split.
+  if (window.kernel == Shape(in.begin() + 2, in.end()) &&
+      window.pads == Shape(window.pads.size(), 0) &&
+      window.dilations == Shape(window.dilations.size(), 1))
+    return globalPool(importer, input, isMax);
+  auto attrs = windowAttrs(importer, window);
+  attrs.push_back(importer.attr("window", ArrayRef(window.kernel)));
+  attrs.push_back(importer.attr(
+      "kind",
+      graph::PoolKindAttr::get(importer.builder.getContext(),
+                               isMax ? graph::PoolKind::Max : graph::PoolKind::Average)));
+  if (!isMax)
+    attrs.push_back(
+        importer.attr("count_padding", importer.builder.getBoolAttr(countPadding)));
+  return importer.emit("graph.pool", input, attrs);
+}
+
+/// The average over windows of which some stick out at the end by ceil_mode: the pads of
+/// the node count, what ceil_mode adds does not. So it is the average over all taps times
+/// their number, divided by the number of those that count, which is a product over dims.
+static Expected<Values> averageWithCeil(Importer &importer, const Node &node,
+                                        const WindowAttrs &window) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  Shape in = c.shape(x);
+  Value y = c.take(pool(importer, x, window, false, true));
+  size_t n = window.kernel.size();
+  WindowAttrs given = windowOf(node, in, window.kernel);
+  for (size_t d = 0; d < n; ++d) {
+    std::vector<double> factors;
+    int64_t end = in[2 + d] + given.pads[n + d];
+    for (int64_t o = 0; o < positions(window, in, d); ++o) {
+      int64_t count = 0;
+      for (int64_t k = 0; k < window.kernel[d]; ++k)
+        count += o * window.strides[d] - window.pads[d] + k * window.dilations[d] < end;
+      factors.push_back(static_cast<double>(window.kernel[d]) /
+                        static_cast<double>(std::max<int64_t>(1, count)));
+    }
+    Shape beside(n - d, 1);
+    beside[0] = static_cast<int64_t>(factors.size());
+    y = c.mul(y, c.tensor(c.type(x), beside, factors));
+  }
+  return c.results({y});
+}
+
+/// The place in the operand, all dims counted, of the largest element of each window: tap
+/// by tap, the elements of one tap being a slice of the padded operand. The place is that
+/// of the window plus what the tap adds. Of equal elements the first is taken, of NaNs
+/// the last.
+static Value largestPlaces(Compose &c, Value x, const WindowAttrs &window,
+                           bool isColumnMajor) {
+  Importer &importer = c.importer;
+  Shape in = c.shape(x);
+  size_t n = window.kernel.size();
+  Shape taps = window.kernel, out{in[0], in[1]}, low(2, 0), high(2, 0);
+  std::vector<int64_t> steps{1, 1}, weights(n, 1);
+  for (size_t d = 0; d < n; ++d) {
+    out.push_back(positions(window, in, d));
+    low.push_back(window.pads[d]);
+    high.push_back(window.pads[n + d]);
+    steps.push_back(window.strides[d]);
+    for (size_t other = 0; other < n; ++other)
+      if (isColumnMajor ? other < d : other > d)
+        weights[d] *= in[2 + other];
+  }
+  bool isFloat = isa<FloatType>(c.type(x));
+  double least = isFloat ? -INFINITY
+                 : isUnsigned(*dtypeOf(c.type(x)))
+                     ? 0
+                     : std::ldexp(-1.0, bitWidth(*dtypeOf(c.type(x))) - 1);
+  auto mode =
+      graph::PadModeAttr::get(importer.builder.getContext(), graph::PadMode::Constant);
+  Value padded =
+      c.op("pad", {x, c.like(x, least)},
+           {importer.attr("low", ArrayRef(low)), importer.attr("high", ArrayRef(high)),
+            importer.attr("mode", mode)});
+  Value best, added;
+  reference::forEachIndex(taps, [&](const Shape &tap) {
+    Shape starts{0, 0};
+    double adds = 0;
+    for (size_t d = 0; d < n; ++d) {
+      starts.push_back(tap[d] * window.dilations[d]);
+      adds += static_cast<double>((starts.back() - window.pads[d]) * weights[d]);
+    }
+    Value here = c.take(importer.emitShaped("graph.slice", padded, out,
+                                            {importer.attr("starts", ArrayRef(starts)),
+                                             importer.attr("steps", ArrayRef(steps))}));
+    Value place = c.scalar(c.i64(), adds);
+    if (!best) {
+      best = here, added = place;
+      return;
+    }
+    Value isBetter = c.less(best, here);
+    if (isFloat)
+      isBetter = c.op("or", {isBetter, c.op("isnan", here)});
+    best = c.select(isBetter, here, best);
+    added = c.select(isBetter, place, added);
+  });
+  Value base = c.scalar(c.i64(), 0);
+  int64_t picture = elementCount(Shape(in.begin() + 2, in.end()));
+  for (size_t d = 0; d < out.size(); ++d) {
+    int64_t weight = d == 0   ? in[1] * picture
+                     : d == 1 ? picture
+                              : window.strides[d - 2] * weights[d - 2];
+    base = c.add(
+        base, c.mul(c.iota(c.i64(), out[d], d, out.size()), static_cast<double>(weight)));
+  }
+  return c.broadcast(c.add(base, added), out);
+}
+
+static Expected<Values> importPool(Importer &importer, const Node &node) {
+  Value x = importer.input(node, 0);
+  bool isMax = node.opType == "MaxPool";
+  bool countPadding = intAttr(node, "count_include_pad", 0) != 0;
+  auto window = poolWindow(node, shapeOf(x));
+  if (!window)
+    return tl::unexpected(window.error());
+  if (!isMax && countPadding &&
+      window->pads != windowOf(node, shapeOf(x), window->kernel).pads)
+    return averageWithCeil(importer, node, *window);
+  Compose c(importer);
+  Values results{c.take(pool(importer, x, *window, isMax, countPadding))};
+  if (node.outputs.size() > 1)
+    results.push_back(
+        largestPlaces(c, x, *window, intAttr(node, "storage_order", 0) != 0));
+  return c.results(results);
+}
+
+/// The elements of a MaxPool back at their places, among zeros. The places count in the
+/// picture that the windows cover; a larger one asked for has it at its start.
+static Expected<Values> importMaxUnpool(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0), places = importer.input(node, 1);
+  Shape shape = c.shape(x);
+  WindowAttrs window = windowOf(node, shape, intsAttr(node, "kernel_shape", {}));
+  size_t n = window.kernel.size();
+  if (shape.size() != n + 2)
+    return makeError("MaxUnpool of rank " + std::to_string(shape.size()));
+  for (size_t d = 0; d < n; ++d)
+    shape[2 + d] = (shape[2 + d] - 1) * window.strides[d] + window.kernel[d] -
+                   window.pads[d] - window.pads[n + d];
+  Shape whole = shape;
+  if (node.hasInput(2)) {
+    auto given = importer.constantIntegers(node, 2);
+    if (!given)
+      return tl::unexpected(given.error());
+    whole = *given;
+  }
+  int64_t count = elementCount(c.shape(x)), all = elementCount(shape);
+  Value zeros = c.broadcast(c.like(x, 0), {all});
+  Value flat =
+      c.op("scatter_elements", {zeros, c.reshape(places, {count}), c.reshape(x, {count})},
+           importer.attr("axis", int64_t(0)));
+  Value y = c.reshape(flat, shape);
+  if (whole != shape) {
+    Shape low(shape.size(), 0), high;
+    for (size_t d = 0; d < shape.size(); ++d)
+      high.push_back(whole[d] - shape[d]);
+    auto mode =
+        graph::PadModeAttr::get(importer.builder.getContext(), graph::PadMode::Constant);
+    y = c.op("pad", {y, c.like(x, 0)},
+             {importer.attr("low", ArrayRef(low)), importer.attr("high", ArrayRef(high)),
+              importer.attr("mode", mode)});
+  }
+  return c.results({y});
+}
+
+/// (Σ |x|^p)^(1/p) over a window: the average of all its taps, pads included, times their
+/// number.
+static Expected<Values> importLpPool(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto p = static_cast<double>(intAttr(node, "p", 2));
+  Value powers = c.pow(c.op("abs", importer.input(node, 0)), p);
+  auto window = poolWindow(node, c.shape(importer.input(node, 0)));
+  if (!powers || !window)
+    return powers ? tl::unexpected(window.error()) : c.results({});
+  double taps = static_cast<double>(elementCount(window->kernel));
+  Value average = c.take(pool(importer, powers, *window, false, true));
+  return c.results({c.pow(c.mul(average, taps), 1 / p)});
+}
+
+void import::addPools(HandlerTable &table) {
+  table["MaxPool"] = importPool;
+  table["AveragePool"] = importPool;
+  table["LpPool"] = importLpPool;
+  table["MaxUnpool"] = importMaxUnpool;
+}
