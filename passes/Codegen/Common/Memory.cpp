@@ -73,7 +73,6 @@ Memory codegen::placeStorages(const Program &program) {
   Memory memory;
   memory.offsets.resize(program.storages.size());
   std::vector<Interval> lives = livesOf(program);
-  auto end = static_cast<int64_t>(program.tasks.size());
   Reused arena, host;
   for (size_t s = 0; s < program.storages.size(); ++s) {
     const Storage &storage = program.storages[s];

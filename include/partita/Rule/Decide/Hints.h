@@ -68,7 +68,6 @@ struct Hints {
   std::vector<NodeHint> nodes;
   std::vector<NamedTensorHint> tensors;
   std::vector<SubgraphHint> subgraphs;
-  std::vector<KeptHint> kept;
   std::vector<StageHint> stages; ///< docs/stages.md
   std::vector<KeptHint> kept;
   std::string file; ///< for messages
