@@ -37,8 +37,8 @@ HostTensor move(const HostTensor &operand, const Shape &result,
                 const std::function<int64_t(const Shape &)> &source,
                 const std::byte *fill = nullptr);
 
-/// The elements' bits in another type of as many bits. A boolean of other bits than 0 and 1
-/// is true.
+/// The elements' bits in another type of as many bits. A boolean of other bits than 0 and
+/// 1 is true.
 HostTensor bitcast(const HostTensor &operand, DType type);
 
 HostTensor elementwise(const Payload &payload, const std::vector<double> &attributes,

@@ -14,8 +14,8 @@
 // isnan select(c, a, b), and of integers bitand bitor bitxor shl shr. Comparisons and &&
 // || ! give 0 or 1. Integer division truncates toward zero; shifts are of unsigned
 // numbers and shift everything out from the width on; integer payloads may not use
-// transcendental functions. bits(x) is x's bits in the result's type: a whole payload, which
-// evaluate() does not know.
+// transcendental functions. bits(x) is x's bits in the result's type: a whole payload,
+// which evaluate() does not know.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_SCALAR_PAYLOAD_H
@@ -108,9 +108,10 @@ public:
   std::vector<std::string> attributeNames() const;
 
   /// The partial derivative by an operand, of the same operands and attributes. Where the
-  /// function has a corner it is that of one side: max(x, y) is y where both are equal, so
-  /// that of max(x, 0) is 0 at 0. Steps and comparisons have 0. The quotient rule divides
-  /// what may have overflowed: 1 / (1 + exp(-x)) has NaN where exp(-x) is infinite.
+  /// function has a corner it is that of one side: max(x, y) is y where both are equal,
+  /// so that of max(x, 0) is 0 at 0. Steps and comparisons have 0. The quotient rule
+  /// divides what may have overflowed: 1 / (1 + exp(-x)) has NaN where exp(-x) is
+  /// infinite.
   Payload derivative(int32_t operand) const;
 
 private:
