@@ -160,6 +160,13 @@ Expected<void> sortGraph(Graph &graph);
 /// Brings every node to its canonical form.
 Expected<void> normalizeGraph(Graph &graph, Types types);
 
+//===-- Write.cpp ---------------------------------------------------------===//
+
+/// The parts of a model in ONNX's own words. A tensor without values is an error, and so
+/// is an attribute that cannot be written, a graph.
+Expected<void> writeTensor(const Tensor &tensor, onnx::TensorProto &proto);
+Expected<void> writeNode(const Node &node, onnx::NodeProto &proto);
+
 //===-- Widen.cpp ---------------------------------------------------------===//
 
 /// Makes every narrower float type f64: inputs, constants, casts and outputs. The values

@@ -91,7 +91,7 @@ private:
   /// The number of dims, from ONNX's inference or, where computed shapes stop that, from
   /// the operators on the way (Ranks.cpp).
   std::optional<size_t> rank(const std::string &name);
-  std::optional<size_t> rankFrom(const Node &producer);
+  std::optional<size_t> rankFrom(const Node &producer, size_t output);
   std::optional<size_t> vectorLength(const std::string &name) const;
   const std::vector<int64_t> *shape(const std::string &name) const;
   DType typeOf(const std::string &name) const;

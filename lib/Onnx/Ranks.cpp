@@ -1,30 +1,21 @@
 //===- Ranks.cpp - How many dims a value has ------------------------------===//
 //
 // ONNX's shape inference stops where older opsets compute a shape (their Cast, Concat
-// or Squeeze do not propagate values), but the number of dims is still clear.
+// or Squeeze do not propagate values), but the number of dims is still clear: behind such
+// a shape, the operators' own inference is asked with operands of unknown extents.
 //
 //===----------------------------------------------------------------------===//
 #include "Normalizer.h"
+
+#include "partita/Base/Files/TensorProto.h"
+
+#include <onnx/defs/schema.h>
+#include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
 
 using namespace partita;
 using namespace partita::onnx_model;
-
-/// Operators whose result has as many dims as the operand that has most.
-static bool keepsRank(const std::string &op) {
-  // clang-format off
-  static const std::unordered_set<std::string> ops = {
-      "Abs", "Add", "And", "AveragePool", "BatchNormalization", "Cast", "Ceil", "Clip",
-      "Concat", "Conv", "ConvTranspose", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp",
-      "Floor", "Gelu", "GlobalAveragePool", "Greater", "GreaterOrEqual", "HardSigmoid",
-      "HardSwish", "Identity", "LayerNormalization", "LeakyRelu", "Less", "LessOrEqual",
-      "Log", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul", "Neg",
-      "Not", "Or", "Pow", "Reciprocal", "Relu", "Resize", "Round", "Selu", "Sigmoid",
-      "Sign", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Xor"};
-  // clang-format on
-  return ops.contains(op);
-}
 
 /// The number of elements of a vector, such as the shape operand of a Reshape: known from
 /// its type, or the sum of what a Concat joins.
@@ -59,17 +50,50 @@ std::optional<size_t> Normalizer::vectorLength(const std::string &name) const {
   }
 }
 
-/// The rank that an operator gives to its first output, if its operands' ranks and its
+namespace {
+/// Operands of a node for ONNX's inference: types with as much of the shape as is known,
+/// and constants.
+struct Operands {
+  std::unordered_map<std::string, onnx::TypeProto> types;
+  std::unordered_map<std::string, onnx::TensorProto> values;
+};
+} // namespace
+
+/// What the operator's definition makes of the dims of output `index`.
+static std::optional<size_t> inferRank(const Node &node, size_t index,
+                                       Operands &operands) {
+  const auto *schema =
+      onnx::OpSchemaRegistry::Schema(node.opType, node.sinceVersion, node.domain);
+  onnx::NodeProto proto;
+  if (!schema || !schema->has_type_and_shape_inference_function() ||
+      !writeNode(node, proto))
+    return std::nullopt;
+  std::unordered_map<std::string, onnx::TypeProto *> types;
+  for (auto &[name, type] : operands.types)
+    types[name] = &type;
+  std::unordered_map<std::string, const onnx::TensorProto *> values;
+  for (const auto &[name, value] : operands.values)
+    values[name] = &value;
+  onnx::ShapeInferenceOptions options{};
+  try {
+    onnx::shape_inference::InferenceContextImpl context(proto, types, values, {},
+                                                        options);
+    schema->GetTypeAndShapeInferenceFunction()(context);
+    const onnx::TypeProto *type = context.getOutputType(index);
+    if (!type->has_tensor_type() || !type->tensor_type().has_shape())
+      return std::nullopt;
+    return static_cast<size_t>(type->tensor_type().shape().dim_size());
+  } catch (const std::exception &) { // the operands do not fit: said elsewhere
+    return std::nullopt;
+  }
+}
+
+/// The rank of output `index` of a node, if its operands' ranks, its constants and its
 /// attributes say so.
-std::optional<size_t> Normalizer::rankFrom(const Node &node) {
+std::optional<size_t> Normalizer::rankFrom(const Node &node, size_t index) {
   const std::string &op = node.opType;
-  if (op == "Slice" || op == "Pad" || op == "Split" || op == "Tile")
-    return rank(node.inputs[0]);
-  if (const auto *perm = node.attribute<std::vector<int64_t>>("perm"))
-    return perm->size();
-  if (op == "Flatten" || op == "Gemm")
-    return 2;
-  if (op == "Reshape")
+  // Here the number of dims is the length of an operand, which may be computed.
+  if (op == "Reshape" && node.inputs.size() > 1)
     return vectorLength(node.inputs[1]);
   if (op == "ConstantOfShape")
     return vectorLength(node.inputs[0]);
@@ -77,37 +101,29 @@ std::optional<size_t> Normalizer::rankFrom(const Node &node) {
     auto before = rank(node.inputs[0]), wanted = vectorLength(node.inputs[1]);
     return before && wanted ? std::optional(std::max(*before, *wanted)) : std::nullopt;
   }
-  if (op == "Gather") {
-    auto data = rank(node.inputs[0]), indices = rank(node.inputs[1]);
-    return data && indices ? std::optional(*data - 1 + *indices) : std::nullopt;
-  }
-  if (op == "Squeeze" || op == "Unsqueeze") {
-    auto before = rank(node.inputs[0]);
-    std::optional<size_t> axes;
-    if (const auto *list = node.attribute<std::vector<int64_t>>("axes"))
-      axes = list->size();
-    else if (const Tensor *tensor =
-                 node.hasInput(1) ? findConstant(node.inputs[1]) : nullptr)
-      axes = static_cast<size_t>(elementCount(tensor->shape));
-    if (!before || !axes || (op == "Squeeze" && *axes > *before))
-      return std::nullopt;
-    return op == "Squeeze" ? *before - *axes : *before + *axes;
-  }
-  if (!keepsRank(op))
-    return std::nullopt;
-  size_t most = 0;
+  Operands operands;
   for (const std::string &input : node.inputs) {
     if (input.empty())
       continue;
     auto known = rank(input);
-    if (!known)
-      return std::nullopt;
-    most = std::max(most, *known);
-    // Of these, only the first operand has the result's dims.
-    if (op.ends_with("Normalization") || op == "Resize" || op == "Clip")
-      break;
+    onnx::TypeProto::Tensor &type = *operands.types[input].mutable_tensor_type();
+    type.set_elem_type(onnxNumber(typeOf(input)));
+    const std::vector<int64_t> *extents = shape(input);
+    for (size_t d = 0; known && d < *known; ++d) {
+      auto &dim = *type.mutable_shape()->add_dim();
+      if (extents && (*extents)[d] >= 0)
+        dim.set_dim_value((*extents)[d]);
+    }
+    if (known && *known == 0)
+      type.mutable_shape();
+    // Axes, pads, scales: not weights, which would be copied.
+    constexpr int64_t most = 1024;
+    const Tensor *constant = findConstant(input);
+    if (constant && elementCount(constant->shape) <= most &&
+        !writeTensor(*constant, operands.values[input]))
+      operands.values.erase(input);
   }
-  return most;
+  return inferRank(node, index, operands);
 }
 
 std::optional<size_t> Normalizer::rank(const std::string &name) {
@@ -118,10 +134,9 @@ std::optional<size_t> Normalizer::rank(const std::string &name) {
   auto producer = producers.find(name);
   if (producer == producers.end())
     return std::nullopt;
-  // Only first outputs have the rank that the operator's rule gives; Split's have all.
-  if (producer->second->outputs[0] != name && producer->second->opType != "Split")
-    return std::nullopt;
-  auto found = rankFrom(*producer->second);
+  const std::vector<std::string> &outputs = producer->second->outputs;
+  auto at = std::find(outputs.begin(), outputs.end(), name) - outputs.begin();
+  auto found = rankFrom(*producer->second, static_cast<size_t>(at));
   ranks[name] = found;
   return found;
 }

@@ -15,7 +15,7 @@ using namespace partita::onnx_model;
 static constexpr int64_t canonicalOpset = 23;
 static constexpr int64_t writtenIr = 10;
 
-static Expected<void> writeTensor(const Tensor &tensor, onnx::TensorProto &proto) {
+Expected<void> onnx_model::writeTensor(const Tensor &tensor, onnx::TensorProto &proto) {
   auto size = byteCount(tensor.type, tensor.shape, "tensor '" + tensor.name + "'");
   if (!size)
     return tl::unexpected(size.error());
@@ -79,7 +79,7 @@ struct AttributeWriter {
 };
 } // namespace
 
-static Expected<void> writeNode(const Node &node, onnx::NodeProto &proto) {
+Expected<void> onnx_model::writeNode(const Node &node, onnx::NodeProto &proto) {
   proto.set_name(node.name);
   proto.set_op_type(node.opType);
   proto.set_domain(node.domain);

@@ -610,7 +610,14 @@ TEST_CASE("tables that hold together and say what cannot be") {
   CHECK(tasksOf([](auto &out) {
           return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::Fill,
                                       fb::CreateFill(out, 200).Union())};
-        }) == at + "task 0 (, fill): the element type is 200, expected 0 to 12");
+        }) == at + "task 0 (, fill): the element type is 200, expected 0 to 22");
+  // f8 is stored and moved; nothing is summed in it.
+  CHECK(tasksOf([](auto &out) {
+          fb::AllReduceBuilder reduce(out);
+          reduce.add_dtype(13);
+          auto params = reduce.Finish().Union();
+          return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::AllReduce, params)};
+        }) == at + "task 0 (, all-reduce): the element type is 13, expected 0 to 12");
   CHECK(tasksOf([](auto &out) {
           return Tasks{fb::CreateTask(out, 0, 0, 0, fb::Params::Exchange,
                                       fb::CreateExchange(out, 0, 5, 6).Union())};

@@ -115,6 +115,36 @@ TEST_CASE("the rank is found through computed shapes, which stop ONNX's inferenc
   CHECK(model.graph.nodes.back().opType == "Softmax");
 }
 
+TEST_CASE("the rank goes through every operator that has a definition") {
+  // Behind a computed shape of 3 elements, what follows makes [2, 3, 4] of it.
+  auto last = [&](const std::string &steps) {
+    return normal(R"(g (float[2,12] x, float[4] b) => (float[2,3,4] y)
+      <int64[1] zero = {0}, int64[1] one = {1}, int64[1] rest = {3}, int64[1] last = {4},
+       int64 first = {0}, int64[6] pads = {0, 0, 0, 0, 0, 0}, int64[3] once = {1, 1, 1}> {
+        s = Shape (x)
+        n = Slice (s, zero, one)
+        f = Cast <to = 1> (n)
+        i = Cast <to = 7> (f)
+        shape = Concat <axis = 0> (i, rest, last)
+        r = Reshape (x, shape)
+)" + steps + "y = Softmax <axis = 2> (t) }",
+                  12)
+        .graph.nodes.back()
+        .opType;
+  };
+  CHECK(last("t = Softsign (r) ") == "Softmax");
+  CHECK(last("t = CumSum (r, first) ") == "Softmax");
+  CHECK(last("a = Unsqueeze <axes = [0]> (r) t = Squeeze <axes = [0]> (a) ") ==
+        "Softmax");
+  CHECK(last("t = Pad (r, pads) ") == "Softmax");
+  CHECK(last("t = Tile (r, once) ") == "Softmax");
+  CHECK(last("a, t = Split <axis = 0> (r) ") == "Softmax");
+  CHECK(last("k = Flatten <axis = 1> (r) t = Reshape (k, shape) ") == "Softmax");
+  CHECK(last("t = Transpose <perm = [0, 1, 2]> (r) ") == "Softmax");
+  CHECK(last("m = Greater (r, b) t = Where (m, r, b) ") == "Softmax");
+  CHECK(last("t, m = Dropout (r) ") == "Softmax");
+}
+
 TEST_CASE("Slice, Pad, Clip, TopK and Split take what were attributes as inputs") {
   Model slice = normal("g (float[4,6] x) => (float[2,6] y) { y = Slice <starts = [1], "
                        "ends = [3], axes = [0]> (x) }",
