@@ -6,6 +6,7 @@
 #include "dialects/Graph/Graph.h"
 #include "dialects/Task/Task.h"
 #include "passes/Codegen/CPU/Passes.h"
+#include "passes/Codegen/Nvptx/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/Passes.h"
@@ -26,6 +27,7 @@ void partita::registerPartitaPasses() {
   registerPartitionPasses();
   registerStagePasses();
   registerCodegenCPUPasses();
+  registerCodegenNvptxPasses();
   registerPipelinesPasses();
   registerPartitaPipelines();
 }

@@ -220,11 +220,15 @@ int partita_state_info(const partita_session *session, size_t index,
 
 int partita_read_state(partita_session *session, const char *name, void *data,
                        size_t bytes) {
-  ptrdiff_t i = find(session, session->session->states(), "state", name, bytes);
+  Call call(session);
+  if (!call)
+    return 1;
+  // Only the root is given the state.
+  static const char nowhere = 0;
+  ptrdiff_t i = find(session, session->session->states(), "state", name,
+                     session->session->isRoot() ? data : &nowhere, bytes);
   if (i < 0)
     return 1;
-  if (!data && bytes != 0 && session->session->isRoot())
-    return session->fail("state '" + std::string(name) + "' is read to nowhere");
   auto ok =
       session->session->readState(static_cast<size_t>(i), static_cast<std::byte *>(data));
   return ok ? 0 : session->fail(ok.error().message);
@@ -232,17 +236,21 @@ int partita_read_state(partita_session *session, const char *name, void *data,
 
 int partita_write_state(partita_session *session, const char *name, const void *data,
                         size_t bytes) {
-  ptrdiff_t i = find(session, session->session->states(), "state", name, bytes);
+  Call call(session);
+  if (!call)
+    return 1;
+  ptrdiff_t i = find(session, session->session->states(), "state", name, data, bytes);
   if (i < 0)
     return 1;
-  if (!data && bytes != 0)
-    return session->fail("state '" + std::string(name) + "' is set from nowhere");
   auto ok = session->session->writeState(static_cast<size_t>(i),
                                          static_cast<const std::byte *>(data));
   return ok ? 0 : session->fail(ok.error().message);
 }
 
 int partita_reset_states(partita_session *session) {
+  Call call(session);
+  if (!call)
+    return 1;
   auto ok = session->session->resetStates();
   return ok ? 0 : session->fail(ok.error().message);
 }

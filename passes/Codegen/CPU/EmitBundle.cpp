@@ -7,11 +7,11 @@
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Files/SafeTensors.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
-#include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
 
 #include "mlir/IR/Diagnostics.h"
 

@@ -1,20 +1,11 @@
 //===- KernelCompiler.cpp - From kernels to an object file ----------------===//
 #include "passes/Codegen/CPU/KernelCompiler.h"
 
-#include "passes/Codegen/CPU/KernelEmitter.h"
+#include "passes/Codegen/CPU/CpuEmitter.h"
 
-#include "mlir/Conversion/Passes.h"
-#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Pass/PassManager.h"
-#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
-#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-#include "mlir/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/LegacyPassManager.h"
@@ -35,13 +26,6 @@ using namespace partita::codegen;
 // Loops
 //===----------------------------------------------------------------------===//
 
-void codegen::registerKernelDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
-                  LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect>();
-  registerBuiltinDialectTranslation(registry);
-  registerLLVMDialectTranslation(registry);
-}
-
 OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
                                            const std::vector<KernelSpec> &kernels) {
   Location location = UnknownLoc::get(&context);
@@ -49,29 +33,9 @@ OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
   OpBuilder builder(&context);
   for (auto [i, kernel] : llvm::enumerate(kernels)) {
     builder.setInsertionPointToEnd(module->getBody());
-    KernelEmitter(builder, location, kernel, kernelSymbol(i)).emit();
+    CpuEmitter(builder, location, kernel, kernelSymbol(i)).emit();
   }
   return module;
-}
-
-LogicalResult codegen::lowerKernels(ModuleOp module) {
-  PassManager manager(module.getContext());
-  // Constants are emitted where they are used: one of each is enough.
-  manager.addPass(createCSEPass());
-  if (failed(manager.run(module)))
-    return failure();
-  RewritePatternSet patterns(module.getContext());
-  populateMathPolynomialApproximationPatterns(patterns);
-  if (failed(applyPatternsGreedily(module, std::move(patterns))))
-    return failure();
-  PassManager lowering(module.getContext());
-  lowering.addPass(createSCFToControlFlowPass());
-  lowering.addPass(createConvertMathToLLVMPass());
-  lowering.addPass(createArithToLLVMConversionPass());
-  lowering.addPass(createConvertControlFlowToLLVMPass());
-  lowering.addPass(createConvertFuncToLLVMPass());
-  lowering.addPass(createReconcileUnrealizedCastsPass());
-  return lowering.run(module);
 }
 
 //===----------------------------------------------------------------------===//

@@ -4,6 +4,7 @@
 
 #include "partita/Base/Error.h"
 #include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Emit/LowerKernels.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -20,15 +21,10 @@ struct CpuTarget {
 /// `cpu`: LLVM's name; empty or "native" for the host.
 Expected<CpuTarget> cpuTarget(const std::string &cpu);
 
-/// What a context must know for kernels and their translation.
-void registerKernelDialects(mlir::DialectRegistry &registry);
 /// One function per kernel, as loops (scf, arith, math). `context` has the kernel
 /// dialects loaded; it need not be the one of the kernels' ops.
 mlir::OwningOpRef<mlir::ModuleOp> emitKernels(mlir::MLIRContext &context,
                                               const std::vector<KernelSpec> &kernels);
-/// Expands functions of real numbers to arithmetic and lowers to the LLVM dialect.
-llvm::LogicalResult lowerKernels(mlir::ModuleOp module);
-
 /// The object file: kernels at -O3, and the task table.
 Expected<llvm::SmallVector<char, 0>>
 compileKernels(mlir::ModuleOp lowered, const CpuTarget &target, const std::string &table);

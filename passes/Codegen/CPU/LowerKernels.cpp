@@ -3,12 +3,12 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
-#include "passes/Codegen/CPU/KernelEmitter.h"
 #include "passes/Codegen/CPU/Passes.h"
 #include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Common/ProgramText.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"

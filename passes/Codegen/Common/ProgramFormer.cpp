@@ -71,9 +71,10 @@ private:
     buffer.kind.input = plan.buffers[b].input;
     buffer.kind.output = plan.buffers[b].output;
     buffer.kind.slots = static_cast<uint32_t>(plan.buffers[b].slots);
-    buffer.kind.space = op.getState()
-                            ? Space::State
-                            : static_cast<Space>(op.getSpace().value_or(task_ir::Region::Device));
+    buffer.kind.space =
+        op.getState()
+            ? Space::State
+            : static_cast<Space>(op.getSpace().value_or(task_ir::Region::Device));
     // A state is there before and behind all tasks.
     buffer.kind.shared = isShared(b) || op.getState();
     if (op.getInput())

@@ -1,5 +1,5 @@
 //===- SmallFloats.cpp - Conversions of floats of one byte ----------------===//
-#include "passes/Codegen/CPU/SmallFloats.h"
+#include "passes/Codegen/Emit/SmallFloats.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -1,6 +1,6 @@
 //===- KernelEmitter.cpp - A kernel as loops ------------------------------===//
-#include "passes/Codegen/CPU/KernelEmitter.h"
-#include "passes/Codegen/CPU/SmallFloats.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Emit/SmallFloats.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -264,35 +264,6 @@ Value KernelEmitter::evaluateIndexed(int number) {
 // Rows
 //===----------------------------------------------------------------------===//
 
-KernelEmitter::Values KernelEmitter::rowLoop(ValueRange initial, RowBody body,
-                                             bool backwards) {
-  Value zero = integer(0), one = integer(1);
-  // Nested loops, each carrying the values through.
-  std::function<Values(size_t, ValueRange)> nest = [&](size_t dim,
-                                                       ValueRange carried) -> Values {
-    if (dim == spec.domain.size())
-      return body(carried);
-    Value size = integer(spec.domain[dim]);
-    auto loop = scf::ForOp::create(builder, location, zero, size, one, carried);
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(loop.getBody());
-    scopes.emplace_back();
-    point[dim] = loop.getInductionVar();
-    if (backwards) {
-      Value last = integer(spec.domain[dim] - 1);
-      point[dim] = arith::SubIOp::create(builder, location, last, point[dim]);
-    }
-    Values next = nest(dim + 1, loop.getRegionIterArgs());
-    if (loop.getBody()->empty() ||
-        !loop.getBody()->back().hasTrait<OpTrait::IsTerminator>())
-      scf::YieldOp::create(builder, location, next);
-    point[dim] = nullptr;
-    scopes.pop_back();
-    return Values(loop.getResults());
-  };
-  return nest(numOuter(), initial);
-}
-
 void KernelEmitter::define(int number, std::function<Value()> atPoint) {
   rowValues[number] = std::move(atPoint);
 }
@@ -358,7 +329,7 @@ void KernelEmitter::storeOutputs(bool perRow) {
             output.type, value(output.node));
 }
 
-void KernelEmitter::body() {
+void KernelEmitter::rowBody() {
   if (spec.rowDims == 0 && spec.rowElements() == 1 &&
       llvm::none_of(spec.nodes,
                     [](const KernelNode &n) { return n.kind == KernelNode::Row; }))
@@ -367,20 +338,11 @@ void KernelEmitter::body() {
     if (n.kind == KernelNode::Row)
       cast<RowOpInterface>(n.op).emitRow(*this, static_cast<int>(i));
   if (llvm::any_of(spec.outputs, [](const KernelOperand &o) { return !o.perRow; }))
-    rowLoop({}, [&](ValueRange) {
-      storeOutputs(false);
-      return Values();
-    });
-  storeOutputs(true);
+    mapRow([&] { storeOutputs(false); });
+  oncePerRow([&] { storeOutputs(true); });
 }
 
-/// Once, whoever computes what.
-void KernelEmitter::emitChecks() {
-  Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
-                                        begin, integer(0));
-  auto branch = scf::IfOp::create(builder, location, isFirst, /*withElse=*/false);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+void KernelEmitter::emitAllChecks() {
   for (auto [i, n] : llvm::enumerate(spec.nodes))
     if (isChecked(n) && n.kind == KernelNode::Row)
       cast<RowOpInterface>(n.op).emitChecks(*this, static_cast<int>(i));
@@ -392,25 +354,21 @@ void KernelEmitter::checkIndices(int number, size_t which,
                                  llvm::function_ref<Value(ValueRange)> sizeOf) {
   int operand = node(number).reads[which];
   const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
-  Value zero = integer(0), one = integer(1);
-  SmallVector<Value> place;
-  OpBuilder::InsertionGuard guard(builder);
-  for (int64_t size : from.view.shape()) {
-    auto loop = scf::ForOp::create(builder, location, zero, integer(size), one);
-    builder.setInsertionPointToStart(loop.getBody());
-    place.push_back(loop.getInductionVar());
-  }
-  Value index = loadAt(operand, place), size = sizeOf(place);
-  if (index.getType().getIntOrFloatBitWidth() < 64)
-    index = arith::ExtSIOp::create(builder, location, builder.getI64Type(), index);
-  // -size … size-1 is 0 … 2·size-1, to which a larger or smaller one does not come.
-  Value moved = arith::AddIOp::create(builder, location, index, size);
-  Value both = arith::AddIOp::create(builder, location, size, size);
-  Value isOutside =
-      arith::CmpIOp::create(builder, location, arith::CmpIPredicate::uge, moved, both);
-  auto branch = scf::IfOp::create(builder, location, isOutside, /*withElse=*/false);
-  builder.setInsertionPointToStart(&branch.getThenRegion().front());
-  leaveWord(number, index, size);
+  checkLoop(from.view.shape(), [&](ValueRange place) {
+    SmallVector<Value> at(place);
+    Value index = loadAt(operand, at), size = sizeOf(place);
+    if (index.getType().getIntOrFloatBitWidth() < 64)
+      index = arith::ExtSIOp::create(builder, location, builder.getI64Type(), index);
+    // -size … size-1 is 0 … 2·size-1, to which a larger or smaller one does not come.
+    Value moved = arith::AddIOp::create(builder, location, index, size);
+    Value both = arith::AddIOp::create(builder, location, size, size);
+    Value isOutside =
+        arith::CmpIOp::create(builder, location, arith::CmpIPredicate::uge, moved, both);
+    auto branch = scf::IfOp::create(builder, location, isOutside, /*withElse=*/false);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(&branch.getThenRegion().front());
+    leaveWord(number, index, size);
+  });
 }
 
 /// The members of partita_status, unless there is a finding already.
@@ -420,10 +378,8 @@ void KernelEmitter::leaveWord(int number, Value index, Value size) {
     return LLVM::GEPOp::create(builder, location, status.getType(), i64, status,
                                ArrayRef<LLVM::GEPArg>{at});
   };
-  Value code = LLVM::LoadOp::create(builder, location, i64, member(0));
-  Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq, code,
-                                        integer(PARTITA_STATUS_OK));
-  auto branch = scf::IfOp::create(builder, location, isFirst, /*withElse=*/false);
+  auto branch =
+      scf::IfOp::create(builder, location, claimStatus(status), /*withElse=*/false);
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(&branch.getThenRegion().front());
   auto before = ArrayRef(spec.nodes).take_front(static_cast<size_t>(number));
@@ -433,86 +389,24 @@ void KernelEmitter::leaveWord(int number, Value index, Value size) {
     LLVM::StoreOp::create(builder, location, value, member(static_cast<int32_t>(i)));
 }
 
-/// Goes into a loop of steps of 1; whoever asks restores the insertion point.
-scf::ForOp KernelEmitter::enterLoop(Value from, Value to) {
-  auto loop = scf::ForOp::create(builder, location, from, to, integer(1));
-  builder.setInsertionPointToStart(loop.getBody());
-  return loop;
-}
-
-void KernelEmitter::outerLoops(size_t dim) {
-  if (dim == numOuter())
-    return body();
-  OpBuilder::InsertionGuard guard(builder);
-  scopes.emplace_back();
-  point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
-  outerLoops(dim + 1);
-  scopes.pop_back();
-}
-
-/// The points of the dim behind the leading ones that lie in chunks from `first` to
-/// before `last`.
-void KernelEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
-  OpBuilder::InsertionGuard guard(builder);
-  Value chunk = integer(split.chunk), size = integer(spec.domain[split.dims]);
-  Value from = arith::MulIOp::create(builder, location, first, chunk);
-  Value to = arith::MulIOp::create(builder, location, last, chunk);
-  to = arith::MinSIOp::create(builder, location, to, size);
-  scopes.emplace_back();
-  point[split.dims] = enterLoop(from, to).getInductionVar();
-  outerLoops(split.dims + 1);
-  scopes.pop_back();
-}
-
-/// The units of this call: see KernelSplit. Neighbouring chunks of one dim are one loop.
-void KernelEmitter::unitLoop() {
-  KernelSplit split = spec.split();
-  if (split.units == 1)
-    return outerLoops(0);
-  if (split.dims == 0)
-    return chunkLoop(split, begin, end);
-  OpBuilder::InsertionGuard guard(builder);
-  Value rest = enterLoop(begin, end).getInductionVar();
-  scopes.emplace_back();
-  auto takeDigit = [&](int64_t size) -> Value {
-    Value digit = arith::RemUIOp::create(builder, location, rest, integer(size));
-    rest = arith::DivUIOp::create(builder, location, rest, integer(size));
-    return digit;
-  };
-  Value chunk;
-  if (split.chunk != 0)
-    chunk = takeDigit((spec.domain[split.dims] + split.chunk - 1) / split.chunk);
-  for (size_t d = split.dims; d-- > 1;)
-    point[d] = takeDigit(spec.domain[d]);
-  point[0] = rest;
-  if (chunk)
-    chunkLoop(split, chunk, arith::AddIOp::create(builder, location, chunk, integer(1)));
-  else
-    outerLoops(split.dims);
-  scopes.pop_back();
-}
-
-void KernelEmitter::emit() {
+func::FuncOp KernelEmitter::beginFunction(StringRef name, ArrayRef<Type> more) {
   Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
   size_t count =
       spec.operands.size() + spec.outputs.size() + (spec.scratchBytes != 0 ? 1 : 0);
   bool hasScalars = spec.numScalars != 0, checks = llvm::any_of(spec.nodes, isChecked);
   SmallVector<Type> types(count + hasScalars + checks, pointer);
-  types.append(2, builder.getI64Type());
-  auto function = func::FuncOp::create(builder, location, symbol + "_body",
-                                       builder.getFunctionType(types, {}));
-  function.setPrivate();
+  llvm::append_range(types, more);
+  auto function =
+      func::FuncOp::create(builder, location, name, builder.getFunctionType(types, {}));
   for (unsigned i = 0; i < count; ++i) {
     function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(),
                         builder.getUnitAttr());
     function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(),
                         builder.getI64IntegerAttr(PARTITA_BUFFER_ALIGNMENT));
   }
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToStart(function.addEntryBlock());
-  pointers.assign(function.getArguments().begin(), function.getArguments().end());
-  end = pointers.pop_back_val();
-  begin = pointers.pop_back_val();
+  Block *block = function.addEntryBlock();
+  pointers.assign(block->args_begin(), block->args_end());
+  pointers.truncate(types.size() - more.size());
   if (checks)
     status = pointers.pop_back_val();
   if (hasScalars)
@@ -522,42 +416,5 @@ void KernelEmitter::emit() {
     if (operand.output >= 0)
       pointers[i] = pointers[spec.operands.size() + static_cast<size_t>(operand.output)];
   point.assign(spec.domain.size(), nullptr);
-  scopes.emplace_back();
-  if (checks)
-    emitChecks();
-  unitLoop();
-  func::ReturnOp::create(builder, location);
-  emitEntry(function);
-}
-
-/// partita_kernel_fn
-void KernelEmitter::emitEntry(func::FuncOp function) {
-  builder.setInsertionPointAfter(function);
-  Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  Type i64 = builder.getI64Type();
-  auto entry = func::FuncOp::create(
-      builder, location, symbol,
-      builder.getFunctionType({pointer, pointer, pointer, i64, i64, i64}, {}));
-  builder.setInsertionPointToStart(entry.addEntryBlock());
-  SmallVector<Value> arguments;
-  for (unsigned i = 0; i < pointers.size(); ++i) {
-    Value place =
-        LLVM::GEPOp::create(builder, location, pointer, pointer, entry.getArgument(0),
-                            ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
-    arguments.push_back(LLVM::LoadOp::create(builder, location, pointer, place));
-  }
-  if (spec.scratchBytes != 0) {
-    Value bytes = integer(static_cast<int64_t>(spec.scratchBytes));
-    Value mine = arith::MulIOp::create(builder, location, entry.getArgument(5), bytes);
-    arguments.back() =
-        LLVM::GEPOp::create(builder, location, pointer, builder.getI8Type(),
-                            arguments.back(), ValueRange{mine});
-  }
-  if (scalars)
-    arguments.push_back(entry.getArgument(1));
-  if (status)
-    arguments.push_back(entry.getArgument(2));
-  arguments.append({entry.getArgument(3), entry.getArgument(4)});
-  func::CallOp::create(builder, location, function, arguments);
-  func::ReturnOp::create(builder, location);
+  return function;
 }

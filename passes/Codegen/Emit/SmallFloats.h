@@ -1,6 +1,6 @@
 //===- SmallFloats.h - Conversions of floats of one byte --------*- C++ -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_SMALLFLOATS_H
-#define PARTITA_PASSES_CODEGEN_CPU_SMALLFLOATS_H
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_SMALLFLOATS_H
+#define PARTITA_PASSES_CODEGEN_EMIT_SMALLFLOATS_H
 
 #include "partita/Base/DType.h"
 
@@ -17,4 +17,4 @@ mlir::Value emitToSmallFloat(mlir::OpBuilder &builder, mlir::Location location,
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_SMALLFLOATS_H
+#endif // PARTITA_PASSES_CODEGEN_EMIT_SMALLFLOATS_H

@@ -1,6 +1,6 @@
 //===- LowerScatter.cpp - Rows written at places: scatter, sort -----------===//
-#include "passes/Codegen/CPU/Models.h"
-#include "passes/Codegen/CPU/RowPasses.h"
+#include "passes/Codegen/Emit/Models.h"
+#include "passes/Codegen/Emit/RowPasses.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -24,8 +24,8 @@ static Value compare(KernelEmitter &e, arith::CmpIPredicate predicate, Value a, 
 }
 
 namespace {
-/// The row of the data goes into scratch, the updates of the row after it. A row is
-/// written by one thread, so that updates of one place come in their order.
+/// The row of the data goes into scratch, the updates of the row after it. A place of a
+/// row is written by one thread, so that its updates come in their order.
 struct ScatterModel
     : RowOpInterface::ExternalModel<ScatterModel, graph::ScatterElementsOp> {
   SmallVector<int64_t> getRowDims(Operation *op) const {
@@ -44,10 +44,7 @@ struct ScatterModel
 
   void emitRow(Operation *op, KernelEmitter &e, int number) const {
     Passes p(e, number);
-    e.rowLoop({}, [&](ValueRange) {
-      e.storeRow(number, 0, p.x());
-      return KernelEmitter::Values();
-    });
+    e.mapRow([&] { e.storeRow(number, 0, p.x()); });
     auto axis = static_cast<size_t>(getRowDims(op)[0]);
     Shape data = shapeOf(op->getOperand(0)), updates = shapeOf(op->getOperand(2));
     KernelEmitter::Values index = e.indexOf(number);
@@ -71,6 +68,7 @@ struct ScatterModel
       index[axis] = i;
       update(cast<graph::ScatterElementsOp>(op), p, index, data[axis]);
     });
+    e.meet();
     Type type = p.type;
     e.define(number, [=, &e]() -> Value { return e.loadRow(number, 0, type); });
   }
@@ -88,6 +86,8 @@ struct ScatterModel
     }
     // Outside are places of other ranks, and what the checks have reported.
     Value isHere = compare(e, arith::CmpIPredicate::ult, place, e.integer(size));
+    if (Value isMine = e.isMine(place))
+      isHere = arith::AndIOp::create(p.b, p.at, isHere, isMine);
     auto branch = scf::IfOp::create(p.b, p.at, isHere, /*withElseRegion=*/false);
     OpBuilder::InsertionGuard guard(p.b);
     p.b.setInsertionPointToStart(&branch.getThenRegion().front());
@@ -112,21 +112,20 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortIndicesOp
     Passes p(e, number);
     Type i64 = p.b.getI64Type(), keyType;
     DType key = e.node(p.node.args[0]).type;
-    e.rowLoop({}, [&](ValueRange) {
+    e.mapRow([&] {
       Value x = p.x(), place = e.rowPosition();
       if (x.getType().isInteger(1))
         x = e.convert(x, DType::Bool, DType::I8);
       keyType = x.getType();
       e.storeRow(number, 0, x);
       e.storeRow(number, 1, place);
-      return KernelEmitter::Values();
     });
     auto sort = cast<graph::SortIndicesOp>(op);
     int64_t extent = e.rowElements(), count = sort.getCount(), slot = 1;
     for (int64_t width = 1; width < extent; width *= 2, slot = 3 - slot) {
       Merge merge{p, sort.getDescending(), key, keyType, slot, width, count, extent};
-      forRange(e, e.integer(0), e.integer(extent), e.integer(2 * width),
-               [&](Value begin) { merge.run(begin); });
+      e.forEach(e.integer(0), e.integer(extent), e.integer(2 * width),
+                [&](Value begin) { merge.run(begin); });
     }
     e.define(number, [=, &e]() -> Value {
       Value place = e.loadRow(number, slot, i64);

@@ -1,22 +1,24 @@
 //===- KernelEmitter.h - A kernel as loops ----------------------*- C++ -*-===//
 //
-// Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses:
+// Emits a KernelSpec as a function of scf loops, arith, math and LLVM memory accesses.
+// What ops compute is written once, for all targets, in terms of points and rows: a row
+// op maps points, reduces or scans the row (its row program); a target's emitter says
+// what loops and threads these are.
 //
 //   void kernel(ptr operand0, ptr operand1, …, ptr output0, …, ptr scratch, ptr scalars,
-//               ptr status, i64 begin, i64 end)
+//               ptr status, …)
 //
-//   if begin is 0, for each checked node: a loop over its indices
-//   for units from begin to before end (KernelSplit), for further outer dims:
-//     for each Row node: its passes over the row
-//     for row dims: store the outputs
+//   for each checked node: a loop over its indices
+//   for outer points: for each Row node: its program
+//                     for row dims: store the outputs
 //
 // Values are emitted on demand at the current point and kept for the current loop body,
 // so a node is computed once per point and pass, whoever asks for it. f16 and bf16
 // compute in f32; bool is i1 in registers and one byte in memory.
 //
 //===----------------------------------------------------------------------===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H
-#define PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_KERNELEMITTER_H
+#define PARTITA_PASSES_CODEGEN_EMIT_KERNELEMITTER_H
 
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -33,14 +35,37 @@ namespace partita::codegen {
 class KernelEmitter {
 public:
   using Values = llvm::SmallVector<mlir::Value>;
-  using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
+  using Element = llvm::function_ref<mlir::Value()>;
+  using Combine = llvm::function_ref<mlir::Value(mlir::Value, mlir::Value)>;
+  using Step = llvm::function_ref<void(mlir::Value before, mlir::Value after)>;
 
   KernelEmitter(mlir::OpBuilder &builder, mlir::Location location, const KernelSpec &spec,
                 std::string symbol)
       : builder(builder), location(location), spec(spec), symbol(std::move(symbol)) {}
 
-  /// The function and the entry point that the runtime calls.
-  void emit();
+  virtual ~KernelEmitter() = default;
+
+  /// The function that is called.
+  virtual void emit() = 0;
+
+  // Row programs.
+
+  /// Calls `body` for every point of the row, in any order.
+  virtual void mapRow(llvm::function_ref<void()> body) = 0;
+  /// What `element` is at all points of the row, combined in any order.
+  virtual mlir::Value reduceRow(mlir::Value neutral, Element element,
+                                Combine combine) = 0;
+  /// From the first point to the last, or back: `step` is told what all points before one
+  /// are together, and with it.
+  virtual void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,
+                       bool backwards) = 0;
+  /// Independent pieces of work of one row: at from, from + step … before `to`.
+  virtual void forEach(mlir::Value from, mlir::Value to, mlir::Value step,
+                       llvm::function_ref<void(mlir::Value)> body) = 0;
+  /// Work that every thread of the row does, for places that are its own; null: there is
+  /// one thread. It meets the others behind it.
+  virtual mlir::Value isMine(mlir::Value place) { return nullptr; }
+  virtual void meet() {}
 
   // For the models of ops.
 
@@ -51,9 +76,6 @@ public:
   mlir::Value value(int number);
   int64_t rowElements() const { return spec.rowElements(); }
 
-  /// A loop over the points of the row, front to back or back to front; returns what the
-  /// last iteration carried.
-  Values rowLoop(mlir::ValueRange initial, RowBody body, bool backwards = false);
   /// One row of the node's scratch, element by element at the current point. `slot`
   /// counts its numScratchRows.
   void storeRow(int number, int64_t slot, mlir::Value element);
@@ -94,6 +116,31 @@ public:
   mlir::OpBuilder &builder;
   mlir::Location location;
 
+protected:
+  /// The function with its operands, outputs, scratch, scalars and status, and whatever
+  /// arguments come behind; its body is to be filled.
+  mlir::func::FuncOp beginFunction(llvm::StringRef name, llvm::ArrayRef<mlir::Type> more);
+  /// The programs of one row, and its outputs.
+  void rowBody();
+  void storeOutputs(bool perRow);
+  void emitAllChecks();
+  /// Calls `body` for every index of a tensor of this shape.
+  virtual void checkLoop(llvm::ArrayRef<int64_t> shape,
+                         llvm::function_ref<void(mlir::ValueRange)> body) = 0;
+  /// Whether nobody has left word before, so that this finding is the first.
+  virtual mlir::Value claimStatus(mlir::Value status) = 0;
+  /// What is done once per row.
+  virtual void oncePerRow(llvm::function_ref<void()> body) { body(); }
+  size_t numOuter() const { return spec.numOuter(); }
+
+  const KernelSpec &spec;
+  std::string symbol;
+  llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
+  llvm::SmallVector<mlir::Value> pointers;
+  mlir::Value scalars; ///< pointer to them; null without
+  mlir::Value status;  ///< likewise
+  llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
+
 private:
   mlir::Value evaluate(int number);
   mlir::Value evaluateIndexed(int number);
@@ -105,25 +152,8 @@ private:
   void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
   mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);
-  void emitChecks();
-  void unitLoop();
-  void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
-  void outerLoops(size_t dim);
-  void body();
-  void storeOutputs(bool perRow);
-  void emitEntry(mlir::func::FuncOp function);
-  size_t numOuter() const { return spec.numOuter(); }
-  mlir::scf::ForOp enterLoop(mlir::Value from, mlir::Value to);
 
-  const KernelSpec &spec;
-  std::string symbol;
-  llvm::SmallVector<mlir::Value> point; ///< per domain dim; null outside its loop
-  llvm::SmallVector<mlir::Value> pointers;
-  mlir::Value scalars;    ///< pointer to them; null without
-  mlir::Value status;     ///< likewise
-  mlir::Value begin, end; ///< of the units
-  llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
   llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
 };
 
@@ -135,4 +165,4 @@ void attachKernelModels(mlir::MLIRContext &context);
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_KERNELEMITTER_H
+#endif // PARTITA_PASSES_CODEGEN_EMIT_KERNELEMITTER_H

@@ -1,6 +1,6 @@
 //===- LowerIndexed.cpp - Gather and resize -------------------------------===//
-#include "passes/Codegen/CPU/KernelEmitter.h"
-#include "passes/Codegen/CPU/Models.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Emit/Models.h"
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"

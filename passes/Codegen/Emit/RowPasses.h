@@ -1,9 +1,9 @@
 //===- RowPasses.h - Shorthands of row ops ----------------------*- C++ -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_ROWPASSES_H
-#define PARTITA_PASSES_CODEGEN_CPU_ROWPASSES_H
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_ROWPASSES_H
+#define PARTITA_PASSES_CODEGEN_EMIT_ROWPASSES_H
 
-#include "passes/Codegen/CPU/KernelEmitter.h"
-#include "passes/Codegen/CPU/RealFunctions.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Emit/RealFunctions.h"
 
 namespace partita::codegen {
 
@@ -34,9 +34,8 @@ public:
   mlir::Value inOrder(ReduceKind kind, mlir::Value a, mlir::Value c);
   mlir::Value neutral(ReduceKind kind);
   mlir::Value reduceRow(ReduceKind kind, llvm::function_ref<mlir::Value()> element) {
-    return e.rowLoop(neutral(kind), [&](mlir::ValueRange carried) {
-      return KernelEmitter::Values{combine(kind, carried[0], element())};
-    })[0];
+    return e.reduceRow(neutral(kind), element,
+                       [&](mlir::Value a, mlir::Value c) { return combine(kind, a, c); });
   }
   /// The operand's element, kept in scratch from the first pass on if it is computed.
   mlir::Value kept() { return isLoad() ? x() : e.loadRow(number, 0, type); }
@@ -61,4 +60,4 @@ llvm::SmallVector<int64_t> axisOf(int64_t axis, mlir::Operation *op, bool toEnd)
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_ROWPASSES_H
+#endif // PARTITA_PASSES_CODEGEN_EMIT_ROWPASSES_H

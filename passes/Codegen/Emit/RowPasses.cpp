@@ -1,5 +1,5 @@
 //===- RowPasses.cpp - Shorthands of row ops ------------------------------===//
-#include "passes/Codegen/CPU/RowPasses.h"
+#include "passes/Codegen/Emit/RowPasses.h"
 
 #include "partita/Rule/Sharding/Families.h"
 

@@ -1,6 +1,6 @@
 //===- RealFunctions.h - exp, log, erf, tanh, sin, cos ----------*- C++ -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_REALFUNCTIONS_H
-#define PARTITA_PASSES_CODEGEN_CPU_REALFUNCTIONS_H
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_REALFUNCTIONS_H
+#define PARTITA_PASSES_CODEGEN_EMIT_REALFUNCTIONS_H
 
 #include "partita/Rule/Scalar/Payload.h"
 
@@ -17,4 +17,4 @@ mlir::Value emitRealFunction(mlir::OpBuilder &builder, mlir::Location location,
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_REALFUNCTIONS_H
+#endif // PARTITA_PASSES_CODEGEN_EMIT_REALFUNCTIONS_H

@@ -1,6 +1,6 @@
 //===- LowerRows.cpp - Reductions, softmax, normalization, sums -----------===//
-#include "passes/Codegen/CPU/Models.h"
-#include "passes/Codegen/CPU/RowPasses.h"
+#include "passes/Codegen/Emit/Models.h"
+#include "passes/Codegen/Emit/RowPasses.h"
 
 #include "dialects/Graph/Graph.h"
 
@@ -133,12 +133,11 @@ struct CumulativeModel : RowOpInterface::ExternalModel<CumulativeModel<Op, kind>
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
     auto cumulate = cast<Op>(op);
-    emitter.rowLoop(
-        p.neutral(kind),
-        [&](ValueRange carried) {
-          Value before = carried[0], after = p.inOrder(kind, before, p.x());
+    emitter.scanRow(
+        p.neutral(kind), [&] { return p.x(); },
+        [&](Value a, Value c) { return p.inOrder(kind, a, c); },
+        [&](Value before, Value after) {
           emitter.storeRow(number, 0, cumulate.getExclusive() ? before : after);
-          return KernelEmitter::Values{after};
         },
         cumulate.getReverse());
     Type type = p.type;

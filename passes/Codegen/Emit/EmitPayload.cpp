@@ -1,6 +1,6 @@
 //===- EmitPayload.cpp - Scalar payloads as arith and math ops ------------===//
-#include "passes/Codegen/CPU/KernelEmitter.h"
-#include "passes/Codegen/CPU/RealFunctions.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Emit/RealFunctions.h"
 
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/Common/Fusion.h"

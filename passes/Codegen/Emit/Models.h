@@ -1,6 +1,6 @@
 //===- Models.h - The models that this folder attaches ----------*- C++ -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_MODELS_H
-#define PARTITA_PASSES_CODEGEN_CPU_MODELS_H
+#ifndef PARTITA_PASSES_CODEGEN_EMIT_MODELS_H
+#define PARTITA_PASSES_CODEGEN_EMIT_MODELS_H
 
 #include "mlir/IR/MLIRContext.h"
 
@@ -12,4 +12,4 @@ void attachIndexedModels(mlir::MLIRContext &context);    // LowerIndexed.cpp
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_MODELS_H
+#endif // PARTITA_PASSES_CODEGEN_EMIT_MODELS_H

@@ -1,5 +1,5 @@
 //===- RealFunctions.cpp - exp, log, erf, tanh and others -----------------===//
-#include "passes/Codegen/CPU/RealFunctions.h"
+#include "passes/Codegen/Emit/RealFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -1,0 +1,216 @@
+//===- CpuEmitter.cpp - A kernel as loops over ranges of units ------------===//
+#include "passes/Codegen/CPU/CpuEmitter.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, RowBody body,
+                                          bool backwards) {
+  Value zero = integer(0), one = integer(1);
+  // Nested loops, each carrying the values through.
+  std::function<Values(size_t, ValueRange)> nest = [&](size_t dim,
+                                                       ValueRange carried) -> Values {
+    if (dim == spec.domain.size())
+      return body(carried);
+    Value size = integer(spec.domain[dim]);
+    auto loop = scf::ForOp::create(builder, location, zero, size, one, carried);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(loop.getBody());
+    scopes.emplace_back();
+    point[dim] = loop.getInductionVar();
+    if (backwards) {
+      Value last = integer(spec.domain[dim] - 1);
+      point[dim] = arith::SubIOp::create(builder, location, last, point[dim]);
+    }
+    Values next = nest(dim + 1, loop.getRegionIterArgs());
+    if (loop.getBody()->empty() ||
+        !loop.getBody()->back().hasTrait<OpTrait::IsTerminator>())
+      scf::YieldOp::create(builder, location, next);
+    point[dim] = nullptr;
+    scopes.pop_back();
+    return Values(loop.getResults());
+  };
+  return nest(numOuter(), initial);
+}
+
+void CpuEmitter::mapRow(llvm::function_ref<void()> body) {
+  rowLoop({}, [&](ValueRange) {
+    body();
+    return Values();
+  });
+}
+
+Value CpuEmitter::reduceRow(Value neutral, Element element, Combine combine) {
+  return rowLoop(neutral, [&](ValueRange carried) {
+    return Values{combine(carried[0], element())};
+  })[0];
+}
+
+void CpuEmitter::scanRow(Value neutral, Element element, Combine combine, Step step,
+                         bool backwards) {
+  rowLoop(
+      neutral,
+      [&](ValueRange carried) {
+        Value after = combine(carried[0], element());
+        step(carried[0], after);
+        return Values{after};
+      },
+      backwards);
+}
+
+void CpuEmitter::forEach(Value from, Value to, Value step,
+                         llvm::function_ref<void(Value)> body) {
+  auto loop = scf::ForOp::create(builder, location, from, to, step);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loop.getBody());
+  body(loop.getInductionVar());
+}
+
+//===----------------------------------------------------------------------===//
+// Checks
+//===----------------------------------------------------------------------===//
+
+/// Once, whoever computes what.
+void CpuEmitter::emitChecks() {
+  Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
+                                        begin, integer(0));
+  auto branch = scf::IfOp::create(builder, location, isFirst, /*withElse=*/false);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+  emitAllChecks();
+}
+
+void CpuEmitter::checkLoop(ArrayRef<int64_t> shape,
+                           llvm::function_ref<void(ValueRange)> body) {
+  SmallVector<Value> place;
+  OpBuilder::InsertionGuard guard(builder);
+  for (int64_t size : shape)
+    place.push_back(enterLoop(integer(0), integer(size)).getInductionVar());
+  body(place);
+}
+
+Value CpuEmitter::claimStatus(Value word) {
+  Value code = LLVM::LoadOp::create(builder, location, builder.getI64Type(), word);
+  return arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq, code,
+                               integer(PARTITA_STATUS_OK));
+}
+
+//===----------------------------------------------------------------------===//
+// The function
+//===----------------------------------------------------------------------===//
+
+/// Goes into a loop of steps of 1; whoever asks restores the insertion point.
+scf::ForOp CpuEmitter::enterLoop(Value from, Value to) {
+  auto loop = scf::ForOp::create(builder, location, from, to, integer(1));
+  builder.setInsertionPointToStart(loop.getBody());
+  return loop;
+}
+
+void CpuEmitter::outerLoops(size_t dim) {
+  if (dim == numOuter())
+    return rowBody();
+  OpBuilder::InsertionGuard guard(builder);
+  scopes.emplace_back();
+  point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
+  outerLoops(dim + 1);
+  scopes.pop_back();
+}
+
+/// The points of the dim behind the leading ones that lie in chunks from `first` to
+/// before `last`.
+void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
+  OpBuilder::InsertionGuard guard(builder);
+  Value chunk = integer(split.chunk), size = integer(spec.domain[split.dims]);
+  Value from = arith::MulIOp::create(builder, location, first, chunk);
+  Value to = arith::MulIOp::create(builder, location, last, chunk);
+  to = arith::MinSIOp::create(builder, location, to, size);
+  scopes.emplace_back();
+  point[split.dims] = enterLoop(from, to).getInductionVar();
+  outerLoops(split.dims + 1);
+  scopes.pop_back();
+}
+
+/// The units of this call: see KernelSplit. Neighbouring chunks of one dim are one loop.
+void CpuEmitter::unitLoop() {
+  KernelSplit split = spec.split();
+  if (split.units == 1)
+    return outerLoops(0);
+  if (split.dims == 0)
+    return chunkLoop(split, begin, end);
+  OpBuilder::InsertionGuard guard(builder);
+  Value rest = enterLoop(begin, end).getInductionVar();
+  scopes.emplace_back();
+  auto takeDigit = [&](int64_t size) -> Value {
+    Value digit = arith::RemUIOp::create(builder, location, rest, integer(size));
+    rest = arith::DivUIOp::create(builder, location, rest, integer(size));
+    return digit;
+  };
+  Value chunk;
+  if (split.chunk != 0)
+    chunk = takeDigit((spec.domain[split.dims] + split.chunk - 1) / split.chunk);
+  for (size_t d = split.dims; d-- > 1;)
+    point[d] = takeDigit(spec.domain[d]);
+  point[0] = rest;
+  if (chunk)
+    chunkLoop(split, chunk, arith::AddIOp::create(builder, location, chunk, integer(1)));
+  else
+    outerLoops(split.dims);
+  scopes.pop_back();
+}
+
+void CpuEmitter::emit() {
+  Type i64 = builder.getI64Type();
+  func::FuncOp function = beginFunction(symbol + "_body", {i64, i64});
+  function.setPrivate();
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&function.front());
+  size_t arguments = function.getNumArguments();
+  begin = function.getArgument(static_cast<unsigned>(arguments) - 2);
+  end = function.getArgument(static_cast<unsigned>(arguments) - 1);
+  scopes.emplace_back();
+  if (status)
+    emitChecks();
+  unitLoop();
+  func::ReturnOp::create(builder, location);
+  emitEntry(function);
+}
+
+/// partita_kernel_fn
+void CpuEmitter::emitEntry(func::FuncOp function) {
+  builder.setInsertionPointAfter(function);
+  Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
+  Type i64 = builder.getI64Type();
+  auto entry = func::FuncOp::create(
+      builder, location, symbol,
+      builder.getFunctionType({pointer, pointer, pointer, i64, i64, i64}, {}));
+  builder.setInsertionPointToStart(entry.addEntryBlock());
+  SmallVector<Value> arguments;
+  for (unsigned i = 0; i < pointers.size(); ++i) {
+    Value place =
+        LLVM::GEPOp::create(builder, location, pointer, pointer, entry.getArgument(0),
+                            ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
+    arguments.push_back(LLVM::LoadOp::create(builder, location, pointer, place));
+  }
+  if (spec.scratchBytes != 0) {
+    Value bytes = integer(static_cast<int64_t>(spec.scratchBytes));
+    Value mine = arith::MulIOp::create(builder, location, entry.getArgument(5), bytes);
+    arguments.back() =
+        LLVM::GEPOp::create(builder, location, pointer, builder.getI8Type(),
+                            arguments.back(), ValueRange{mine});
+  }
+  if (scalars)
+    arguments.push_back(entry.getArgument(1));
+  if (status)
+    arguments.push_back(entry.getArgument(2));
+  arguments.append({entry.getArgument(3), entry.getArgument(4)});
+  func::CallOp::create(builder, location, function, arguments);
+  func::ReturnOp::create(builder, location);
+}

@@ -1,0 +1,60 @@
+//===- EmitPtx.cpp - The kernels of a program as PTX ----------------------===//
+#include "dialects/Comm/Comm.h"
+#include "dialects/Graph/Graph.h"
+#include "dialects/Task/Task.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Runtime/Plain.h"
+#include "passes/Codegen/Common/ProgramFormer.h"
+#include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Nvptx/NvptxCompiler.h"
+#include "passes/Codegen/Nvptx/Passes.h"
+
+namespace partita {
+#define GEN_PASS_DEF_EMITPTXPASS
+#include "passes/Codegen/Nvptx/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+namespace {
+struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
+  using EmitPtxPassBase::EmitPtxPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    attachKernelModels(getContext());
+    OwningOpRef<ModuleOp> straight;
+    if (module.getOps<task_ir::ProgramOp>().empty()) {
+      auto function = module.lookupSymbol<func::FuncOp>("main");
+      if (!function) {
+        module.emitError("has no function @main");
+        return signalPassFailure();
+      }
+      straight = task_ir::straightProgram(function);
+    }
+    std::vector<Program> programs;
+    if (failed(formPrograms(straight ? *straight : module, plain::loops(), TeamPlan{1},
+                            programs)))
+      return signalPassFailure();
+    size_t count = 0;
+    std::string text;
+    for (const Program &program : programs) {
+      auto ptx = compileToPtx(program.kernels, architecture);
+      if (!ptx) {
+        module.emitError(ptx.error().message);
+        return signalPassFailure();
+      }
+      count += program.kernels.size();
+      text += *ptx;
+    }
+    if (!out.empty())
+      if (auto ok = writeFile(out, text); !ok) {
+        module.emitError(ok.error().message);
+        return signalPassFailure();
+      }
+    llvm::outs() << count << " kernels\n";
+  }
+};
+} // namespace

@@ -1,0 +1,19 @@
+//===- NvptxCompiler.h - Kernels as PTX -------------------------*- C++ -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_NVPTX_NVPTXCOMPILER_H
+#define PARTITA_PASSES_CODEGEN_NVPTX_NVPTXCOMPILER_H
+
+#include "partita/Base/Error.h"
+#include "passes/Codegen/Common/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace partita::codegen {
+
+/// PTX for one GPU architecture ("sm_90"): an entry point per kernel. An error if a
+/// kernel calls what no GPU has.
+Expected<std::string> compileToPtx(const std::vector<KernelSpec> &kernels,
+                                   const std::string &architecture);
+
+} // namespace partita::codegen
+
+#endif // PARTITA_PASSES_CODEGEN_NVPTX_NVPTXCOMPILER_H
