@@ -31,6 +31,10 @@ namespace partita::task_ir {
 /// On the module: how often segments run in a request.
 inline constexpr llvm::StringLiteral microBatchesAttr = "task.micro_batches";
 int64_t microBatchesOf(mlir::ModuleOp module);
+/// On the module, names: the inputs and outputs of which micro-batches are slices of the
+/// first dim, and the outputs in the model's order. See BundleEntry.
+inline constexpr llvm::StringLiteral slicedAttr = "task.sliced";
+inline constexpr llvm::StringLiteral outputsAttr = "task.outputs";
 
 /// The module's programs, transfers and schedules as plain structs, in their order in the
 /// module; the module has been verified.

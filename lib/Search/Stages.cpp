@@ -4,15 +4,16 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <set>
-#include <tuple>
 
 using namespace partita;
 using namespace partita::search;
 
 /// Places that are looked at per stage, and in all.
 static constexpr size_t placesPerStage = 64, mostPlaces = 1024;
+static constexpr double never = std::numeric_limits<double>::infinity();
 
 namespace {
 /// A place between two ops: work before it, bytes that cross it.
@@ -86,6 +87,33 @@ static std::vector<Cut> worthLookingAt(const std::vector<Cut> &all, int32_t stag
   return cuts;
 }
 
+namespace {
+/// The first k stages end at a place: what that costs, and where the last of them begins.
+struct Best {
+  double cost = never;
+  size_t from = 0;
+};
+} // namespace
+
+/// By number of stages and place. `extend` is the cost of stages that cost `before` and
+/// one more from place i to j.
+static std::vector<std::vector<Best>>
+bestCut(size_t places, size_t stages,
+        const std::function<double(double before, size_t i, size_t j)> &extend) {
+  std::vector<std::vector<Best>> best(stages + 1, std::vector<Best>(places));
+  best[0][0].cost = 0;
+  for (size_t k = 1; k <= stages; ++k)
+    for (size_t j = k; j < places; ++j)
+      for (size_t i = k - 1; i < j; ++i) {
+        if (best[k - 1][i].cost == never)
+          continue;
+        double now = extend(best[k - 1][i].cost, i, j);
+        if (now < best[k][j].cost)
+          best[k][j] = {now, i};
+      }
+  return best;
+}
+
 Expected<std::vector<int32_t>>
 search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t stages) {
   std::vector<int32_t> ops;
@@ -103,26 +131,22 @@ search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t sta
     return cuts[j].before - cuts[i].before +
            (cuts[i].bytes + cuts[j].bytes) / cost.bytesPerSecond;
   };
-  // best[k][j]: the first k stages end at cut j: the slowest of them, the bytes, and
-  // where the last of them begins.
-  using Best = std::tuple<double, double, size_t>;
-  constexpr double never = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<Best>> best(static_cast<size_t>(stages) + 1,
-                                      std::vector<Best>(cuts.size(), {never, never, 0}));
-  best[0][0] = {0, 0, 0};
-  for (size_t k = 1; k <= static_cast<size_t>(stages); ++k)
-    for (size_t j = k; j < cuts.size(); ++j)
-      for (size_t i = k - 1; i < j; ++i) {
-        auto [slowest, bytes, from] = best[k - 1][i];
-        if (slowest == never)
-          continue;
-        Best now{std::max(slowest, seconds(i, j)), bytes + cuts[j].bytes, i};
-        best[k][j] = std::min(best[k][j], now);
-      }
+  // First how fast the slowest stage can be, then the fewest bytes with stages that are
+  // no slower.
+  auto k = static_cast<size_t>(stages);
+  double slowest = bestCut(cuts.size(), k,
+                           [&](double before, size_t i, size_t j) {
+                             return std::max(before, seconds(i, j));
+                           })[k]
+                       .back()
+                       .cost;
+  auto best = bestCut(cuts.size(), k, [&](double before, size_t i, size_t j) {
+    return seconds(i, j) > slowest ? never : before + cuts[j].bytes;
+  });
   std::vector<int32_t> result(graph.ops.size(), -1);
   size_t end = cuts.size() - 1;
-  for (auto k = static_cast<size_t>(stages); k > 0; --k) {
-    size_t begin = std::get<2>(best[k][end]);
+  for (; k > 0; --k) {
+    size_t begin = best[k][end].from;
     for (size_t i = cuts[begin].op; i < cuts[end].op; ++i)
       result[static_cast<size_t>(ops[i])] = static_cast<int32_t>(k) - 1;
     end = begin;

@@ -170,7 +170,7 @@ private:
   Expected<void> findSliced() {
     Interface part = interfaceOf(compiler.module->lookupSymbol<func::FuncOp>("main"));
     for (const auto &[name, shape] : part.outputs)
-      outputs.insert(name);
+      outputs.push_back(name);
     if (options.microBatches == 1)
       return {};
     for (size_t i = 0; i < part.inputs.size(); ++i)
@@ -341,7 +341,8 @@ private:
   Hints hints;
   std::vector<Mesh> meshes; ///< by stage
   Interface full;           ///< with the whole batch
-  std::set<std::string> sliced, outputs;
+  std::set<std::string> sliced;
+  std::vector<std::string> outputs; ///< in the model's order
   SplitProgram program;
   std::vector<std::string> notes;
   std::vector<PlanCollective> collectives;

@@ -72,6 +72,8 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   auto hints = givenHints((*flow)->graph, options.model.hints);
   if (!hints)
     return tl::unexpected(hints.error());
+  if (!hints->stages.empty())
+    return makeError(hints->file + ": stages are made by partita compile of a model");
   if (!hints->kept.empty())
     return makeError(hints->file + " says how weights are kept, which a search decides "
                                    "by itself; use compile");

@@ -5,6 +5,7 @@
 #include "partita/Base/Files/JsonWriter.h"
 #include "passes/Pipelines/Compile.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <map>
 
@@ -61,6 +62,29 @@ static std::string stageText(const PlanStage &stage, bool inFull) {
   return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
+/// When each stage runs which micro-batch, if all take as long: the first stage runs
+/// while the last one waits for the first micro-batch, and at the end the last one while
+/// the first is idle.
+static std::string pipelineText(const Plan &plan) {
+  auto stages = static_cast<int64_t>(plan.stages.size());
+  int64_t slots = stages + plan.microBatches - 1;
+  char share[32];
+  std::snprintf(share, sizeof share, "%.0f%%",
+                100.0 * static_cast<double>(stages - 1) / static_cast<double>(slots));
+  std::string text = "pipeline of " + std::to_string(stages) + " stages, " +
+                     std::to_string(plan.microBatches) +
+                     (plan.microBatches == 1 ? " micro-batch" : " micro-batches") +
+                     "; idle: " + share + " if all stages take as long\n";
+  constexpr int64_t widest = 24;
+  for (int64_t s = 0; s < stages && slots <= widest; ++s) {
+    text += "  " + cell("stage " + std::to_string(s), 10);
+    for (int64_t t = 0; t < slots; ++t)
+      text += cell(t < s || t - s >= plan.microBatches ? "." : std::to_string(t - s), 3);
+    text += "\n";
+  }
+  return text;
+}
+
 static Expected<Plan> planOf(const std::string &path) {
   bool isBundle = std::filesystem::is_directory(path);
   if (!isBundle && path.ends_with(".onnx"))
@@ -77,8 +101,11 @@ Expected<std::string> partita::reportText(const std::string &path, bool inFull) 
                      (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
-  for (const PlanStage &stage : plan->stages)
-    text += stageText(stage, inFull);
+  if (plan->stages.size() == 1)
+    return text + stageText(plan->stages[0], inFull);
+  text += pipelineText(*plan);
+  for (size_t s = 0; s < plan->stages.size(); ++s)
+    text += "stage " + std::to_string(s) + ": " + stageText(plan->stages[s], inFull);
   return text;
 }
 

@@ -273,6 +273,11 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   auto plan = readPlan(bundle + "/plan.json");
   if (!plan)
     return tl::unexpected(plan.error());
+  if (plan->stages.size() > 1)
+    return makeError("'" + bundle + "' is a pipeline of " +
+                     std::to_string(plan->stages.size()) +
+                     " stages, which verify does not know; verify the model on the mesh "
+                     "of a stage");
   CompileOptions compile;
   compile.model = options.model.empty() ? plan->model : options.model;
   if (!std::filesystem::exists(compile.model))

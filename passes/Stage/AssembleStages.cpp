@@ -16,10 +16,10 @@ class ProgramBuilder {
 public:
   ProgramBuilder(OpBuilder &builder, func::FuncOp function, int32_t stage,
                  int64_t microBatches, const std::set<std::string> &sliced,
-                 const std::set<std::string> &outputs,
+                 const std::vector<std::string> &outputs,
                  const std::set<std::string> &crossing)
       : builder(builder), function(function), stage(stage), microBatches(microBatches),
-        sliced(sliced), outputs(outputs), crossing(crossing) {}
+        sliced(sliced), crossing(crossing), outputs(outputs) {}
 
   /// Buffers by name of what crosses: those that are read, and those that are written.
   std::map<std::string, FlatSymbolRefAttr> incoming, outgoing;
@@ -67,7 +67,8 @@ private:
     auto symbol = builder.getStringAttr((isInput ? "in_" : "out_") + std::to_string(i));
     // What another stage computes is no input; what another reads may be an output too.
     bool crosses = crossing.count(name.str()) != 0;
-    bool isBound = isInput ? !crosses : outputs.count(name.str()) != 0 || !crosses;
+    bool isBound =
+        isInput ? !crosses : llvm::is_contained(outputs, name.str()) || !crosses;
     int64_t slots = isBound ? (sliced.count(name.str()) ? microBatches : 1)
                             : std::min<int64_t>(2, microBatches);
     task_ir::BufferOp::create(
@@ -84,14 +85,15 @@ private:
   func::FuncOp function;
   int32_t stage;
   int64_t microBatches;
-  const std::set<std::string> &sliced, &outputs, &crossing;
+  const std::set<std::string> &sliced, &crossing;
+  const std::vector<std::string> &outputs; ///< of the model
 };
 } // namespace
 
 OwningOpRef<ModuleOp> partita::assembleStages(const SplitProgram &program,
                                               int64_t microBatches,
                                               const std::set<std::string> &sliced,
-                                              const std::set<std::string> &outputs) {
+                                              const std::vector<std::string> &outputs) {
   ModuleOp first = *program.stages.front();
   OpBuilder builder(first.getContext());
   OwningOpRef<ModuleOp> module = ModuleOp::create(first.getLoc());
@@ -99,6 +101,13 @@ OwningOpRef<ModuleOp> partita::assembleStages(const SplitProgram &program,
     if (attr.getName() != dist::meshAttr)
       (*module)->setDiscardableAttr(attr.getName(), attr.getValue());
   (*module)->setAttr(task_ir::microBatchesAttr, builder.getI64IntegerAttr(microBatches));
+  auto names = [&](const auto &list) {
+    SmallVector<StringRef> texts(list.begin(), list.end());
+    return builder.getStrArrayAttr(texts);
+  };
+  if (microBatches > 1)
+    (*module)->setAttr(task_ir::slicedAttr, names(sliced));
+  (*module)->setAttr(task_ir::outputsAttr, names(outputs));
   builder.setInsertionPointToEnd(module->getBody());
   std::set<std::string> crossing;
   for (const StageCrossing &it : program.crossings)

@@ -42,12 +42,12 @@ SplitProgram splitStages(mlir::func::FuncOp function,
 /// What runs a pipeline of partitioned stages (level L3, each with its mesh on the
 /// module): one program per stage, the ranks in order of stages. Inputs and outputs in
 /// `sliced` have a slot per micro-batch, what crosses has two; `outputs` are the names of
-/// the model's. Schedules say in which order segments run; partita-complete-schedules
-/// adds the rest.
+/// the model's, in its order. Schedules say in which order segments run;
+/// partita-complete-schedules adds the rest.
 mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
                                                  int64_t microBatches,
                                                  const std::set<std::string> &sliced,
-                                                 const std::set<std::string> &outputs);
+                                                 const std::vector<std::string> &outputs);
 
 } // namespace partita
 

@@ -55,10 +55,12 @@ public:
   /// Reads the bundle, starts the ranks and loads the weights.
   static Expected<std::unique_ptr<Session>> load(const std::string &folder,
                                                  const SessionOptions &options);
-  /// The same from parts, for tests: the programs of the run.
+  /// The same from parts, for tests: the programs of the run; of `entry` only how
+  /// requests see their tensors.
   static Expected<std::unique_ptr<Session>>
   start(std::vector<std::shared_ptr<const Stage>> stages,
-        std::shared_ptr<WeightStore> weights, const SessionOptions &options);
+        std::shared_ptr<WeightStore> weights, const SessionOptions &options,
+        const BundleEntry &entry = {});
   ~Session();
 
   const std::vector<TensorInfo> &inputs() const;

@@ -29,7 +29,12 @@ std::string Bundle::json() const {
                          {{"arena", stage.arenaBytes},
                           {"weights", stage.weightBytes},
                           {"packed_weights", stage.packedBytes}}}});
-    entryList.push_back({{"name", entry.name}, {"stages", stages}});
+    ordered_json record = {{"name", entry.name}, {"stages", stages}};
+    if (!entry.sliced.empty())
+      record["sliced"] = entry.sliced;
+    if (!entry.outputs.empty())
+      record["outputs"] = entry.outputs;
+    entryList.push_back(std::move(record));
   }
   ordered_json files = ordered_json::array();
   for (const WeightFile &file : weightFiles)
@@ -147,6 +152,14 @@ static Expected<BundleEntry> readEntry(const JsonValue &value) {
   fields.read("name", entry.name);
   if (fields.error)
     return tl::unexpected(*fields.error);
+  for (auto [key, list] :
+       {std::pair("sliced", &entry.sliced), {"outputs", &entry.outputs}})
+    if (value.has(key)) {
+      auto names = value.at(key)->asStrings();
+      if (!names)
+        return tl::unexpected(names.error());
+      *list = std::move(*names);
+    }
   auto stages = readList<BundleStage>(value, "stages", readStage);
   if (!stages)
     return tl::unexpected(stages.error());

@@ -62,3 +62,46 @@ Expected<Interface> Interface::of(const Stages &stages) {
   }
   return out;
 }
+
+/// [4, 2, 8] is [8, 8]: the elements lie alike.
+static Expected<void> joinFirstDims(std::vector<TensorInfo> &tensors,
+                                    const std::string &name, bool &found) {
+  auto it = std::ranges::find_if(tensors, [&](const auto &t) { return t.name == name; });
+  if (it == tensors.end())
+    return {};
+  found = true;
+  if (it->shape.size() < 2)
+    return makeError("'" + name + "' is sliced and has no dim for it");
+  it->shape[1] *= it->shape[0];
+  it->shape.erase(it->shape.begin());
+  return {};
+}
+
+Expected<void> Interface::arrange(const BundleEntry &entry) {
+  for (const std::string &name : entry.sliced) {
+    bool found = false;
+    for (auto *list : {&inputs, &outputs})
+      if (auto ok = joinFirstDims(*list, name, found); !ok)
+        return ok;
+    if (!found)
+      return makeError("the bundle slices '" + name + "', which no program has");
+  }
+  if (entry.outputs.empty())
+    return {};
+  if (entry.outputs.size() != outputs.size())
+    return makeError("the bundle lists " + std::to_string(entry.outputs.size()) +
+                     " outputs, its programs have " + std::to_string(outputs.size()));
+  std::vector<TensorInfo> infos;
+  std::vector<Bound> places;
+  for (const std::string &name : entry.outputs) {
+    auto it =
+        std::ranges::find_if(outputs, [&](const auto &t) { return t.name == name; });
+    if (it == outputs.end())
+      return makeError("the bundle lists output '" + name + "', which no program has");
+    places.push_back(givers[static_cast<size_t>(it - outputs.begin())]);
+    infos.push_back(*it);
+    it->name.clear(); // two outputs of one name are two
+  }
+  outputs = std::move(infos), givers = std::move(places);
+  return {};
+}

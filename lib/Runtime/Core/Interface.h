@@ -24,6 +24,9 @@ struct Interface {
 
   /// By program, in the order of their tables.
   static Expected<Interface> of(const Stages &stages);
+  /// As the bundle's entry shows them: micro-batches of sliced tensors along the first
+  /// dim, outputs in the model's order. An error names a tensor that there is not.
+  Expected<void> arrange(const BundleEntry &entry);
 };
 
 } // namespace partita::runtime

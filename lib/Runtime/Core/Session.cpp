@@ -67,7 +67,7 @@ struct Session::State {
   /// Not by std::thread, which throws where the system has no more threads.
   static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   Expected<void> connect();
-  Expected<void> prepare();
+  Expected<void> prepare(const BundleEntry &entry);
   void rankMain(size_t index);
   bool loadRank(size_t index);
   void serve(size_t index);
@@ -266,13 +266,15 @@ static Expected<void> checkPipeline(const Stages &stages) {
   return {};
 }
 
-Expected<void> Session::State::prepare() {
+Expected<void> Session::State::prepare(const BundleEntry &entry) {
   if (auto ok = checkPipeline(stages); !ok)
     return ok;
   auto found = Interface::of(stages);
   if (!found)
     return tl::unexpected(found.error());
   interface = std::move(*found);
+  if (auto ok = interface.arrange(entry); !ok)
+    return ok;
   outputs = std::make_unique<Outputs>(stages, "output", interface.outputs,
                                       interface.givers, local());
   stateParts = std::make_unique<Outputs>(stages, "state", interface.states,
@@ -282,13 +284,14 @@ Expected<void> Session::State::prepare() {
 
 Expected<std::unique_ptr<Session>>
 Session::start(std::vector<std::shared_ptr<const Stage>> stages,
-               std::shared_ptr<WeightStore> weights, const SessionOptions &options) {
+               std::shared_ptr<WeightStore> weights, const SessionOptions &options,
+               const BundleEntry &entry) {
   auto state = std::make_shared<State>();
   state->stages = std::move(stages);
   state->weights = std::move(weights);
   state->options = options;
   state->options.threads = std::max(options.threads.value_or(1), 1);
-  if (auto ok = state->prepare(); !ok)
+  if (auto ok = state->prepare(entry); !ok)
     return tl::unexpected(ok.error());
   std::unique_ptr<Session> session(new Session());
   session->state = state;
@@ -366,7 +369,7 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (!threads)
     return tl::unexpected(threads.error());
   resolved.threads = *threads;
-  return start(std::move(stages), *weights, resolved);
+  return start(std::move(stages), *weights, resolved, *entry);
 }
 
 Session::~Session() {

@@ -198,6 +198,14 @@ static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget 
   return residentMemory(program, memory);
 }
 
+static std::vector<std::string> namesIn(ModuleOp module, StringRef attribute) {
+  std::vector<std::string> names;
+  if (auto list = module->getAttrOfType<ArrayAttr>(attribute))
+    for (auto name : list.getAsRange<StringAttr>())
+      names.push_back(name.str());
+  return names;
+}
+
 Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &options,
                                          const WeightSource &weights) {
   auto target = cpuTarget(options.targetCpu);
@@ -226,6 +234,8 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   if (auto ok = weightWriter.write(*writer, bundle); !ok)
     return tl::unexpected(ok.error());
   bundle.entries = {{}};
+  bundle.entries[0].sliced = namesIn(module, task_ir::slicedAttr);
+  bundle.entries[0].outputs = namesIn(module, task_ir::outputsAttr);
   EmitReport report;
   std::vector<PlanMemory> memory;
   for (const Program &program : *programs) {

@@ -1,0 +1,144 @@
+//===- StagesTest.cpp - Cuts into stages ----------------------------------===//
+#include "RandomProgram.h"
+
+#include "partita/Search/Stages.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <random>
+
+using namespace partita;
+using namespace partita::search;
+
+namespace {
+/// The slowest stage of an assignment, and the bytes that cross borders, each border that
+/// a value crosses once.
+std::pair<double, double> costOf(const FlowGraph &graph, const StageCost &cost,
+                                 const std::vector<int32_t> &stage, int32_t stages) {
+  std::vector<double> time(static_cast<size_t>(stages), 0);
+  std::vector<double> crossing(static_cast<size_t>(stages) + 1, 0);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (stage[i] >= 0)
+      time[static_cast<size_t>(stage[i])] += cost.seconds[i];
+  double all = 0;
+  for (const FlowValue &value : graph.values) {
+    int32_t from = stage[static_cast<size_t>(value.producer)], last = from;
+    if (from < 0)
+      continue;
+    for (const FlowUse &use : value.uses)
+      last = std::max(last, stage[static_cast<size_t>(use.op)]);
+    for (int32_t border = from + 1; border <= last; ++border) {
+      auto bytes = static_cast<double>(elementCount(value.shape) * value.elementBytes);
+      crossing[static_cast<size_t>(border)] += bytes;
+      all += bytes;
+    }
+  }
+  double slowest = 0;
+  for (size_t s = 0; s < time.size(); ++s)
+    slowest = std::max(slowest,
+                       time[s] + (crossing[s] + crossing[s + 1]) / cost.bytesPerSecond);
+  return {slowest, all};
+}
+
+/// Every cut of the ops in their order.
+std::pair<double, double> bestOf(const FlowGraph &graph, const StageCost &cost,
+                                 const std::vector<size_t> &ops, int32_t stages) {
+  std::pair<double, double> best{1e300, 1e300};
+  std::vector<int32_t> stage(graph.ops.size(), -1);
+  auto place = [&](auto &self, size_t next, int32_t now) -> void {
+    if (next == ops.size()) {
+      if (now == stages - 1)
+        best = std::min(best, costOf(graph, cost, stage, stages));
+      return;
+    }
+    for (int32_t s : {now, now + 1})
+      if (s < stages && (next > 0 || s == 0)) {
+        stage[ops[next]] = s;
+        self(self, next + 1, s);
+      }
+  };
+  place(place, 0, 0);
+  return best;
+}
+
+/// A chain with skips: x₀ → x₁ → …, some of which read an older one as well.
+FlowGraph chain(std::mt19937 &random, size_t length) {
+  Program p;
+  p.argument("x0", {4});
+  for (size_t i = 1; i <= length; ++i) {
+    std::vector<std::string> operands{"x" + std::to_string(i - 1)};
+    if (random() % 3 == 0 && i > 2)
+      operands.push_back("x" + std::to_string(1 + random() % (i - 2)));
+    p.elementwise("x" + std::to_string(i), operands);
+  }
+  p.result("x" + std::to_string(length));
+  return p.build(*Mesh::parse(""));
+}
+} // namespace
+
+TEST_CASE("stages: no cut is better") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    FlowGraph graph = chain(random, 4 + random() % 8);
+    StageCost cost;
+    cost.bytesPerSecond = round % 2 ? 4 : 1000;
+    std::vector<size_t> ops;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      cost.seconds.push_back(1 + random() % 9);
+      if (graph.ops[i].kind == FlowKind::Compute)
+        ops.push_back(i);
+    }
+    for (int32_t stages : {1, 2, 3, 4}) {
+      auto found = cutIntoStages(graph, cost, stages);
+      REQUIRE(found);
+      auto best = bestOf(graph, cost, ops, stages),
+           ours = costOf(graph, cost, *found, stages);
+      CHECK(ours.first == Approx(best.first));
+      CHECK(ours.second == Approx(best.second));
+    }
+  }
+}
+
+TEST_CASE("stages: more than ops is an error") {
+  std::mt19937 random(7);
+  FlowGraph graph = chain(random, 3);
+  StageCost cost{std::vector<double>(graph.ops.size(), 1), 1};
+  auto found = cutIntoStages(graph, cost, 4);
+  REQUIRE(!found);
+  CHECK(found.error().message == "the program has 3 ops, too few for 4 stages");
+}
+
+TEST_CASE("stages: by glob") {
+  Program p;
+  p.argument("x", {4});
+  p.elementwise("a", {"x"});
+  p.elementwise("b", {"a"});
+  p.elementwise("c", {"b"});
+  p.elementwise("d", {"c", "a"});
+  p.result("d");
+  FlowGraph graph = p.build(*Mesh::parse(""));
+  auto of = [&](const std::vector<int32_t> &stages, const std::string &name) {
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].name == name)
+        return stages[i];
+    return -2;
+  };
+  auto found = stagesByGlob(graph, {{"b", 1}, {"d", 2}}, "hints");
+  REQUIRE(found);
+  CHECK(of(*found, "a") == 0);
+  CHECK(of(*found, "b") == 1);
+  CHECK(of(*found, "c") == 1);
+  CHECK(of(*found, "d") == 2);
+  CHECK(of(*found, "x") == -1);
+  auto error = [&](const std::vector<std::pair<std::string, int32_t>> &globs) {
+    auto result = stagesByGlob(graph, globs, "hints");
+    return result ? "" : result.error().message;
+  };
+  CHECK(error({{"b", 1}, {"c", 0}}) ==
+        "hints: node 'c' is to be in stage 0 and reads 'b', which is in stage 1");
+  CHECK(error({{"b", 1}, {"[bc]", 2}}) ==
+        "hints: node 'b' is to be in stage 1 by 'b' and in stage 2 by '[bc]'");
+  CHECK(error({{"d", 2}}) == "hints: stage 1 has no node");
+  CHECK(error({{"e", 1}}).starts_with("hints: no node and no module is named 'e'"));
+}
