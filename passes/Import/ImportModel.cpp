@@ -123,6 +123,8 @@ private:
     for (auto [i, input] : llvm::enumerate(model.graph.inputs)) {
       auto index = static_cast<unsigned>(i);
       function.setArgAttr(index, "graph.name", builder.getStringAttr(input.name));
+      // A halo of an input is the input's, not the graph's.
+      body->getArgument(index).setLoc(name(input.name));
       importer.define(input.name, body->getArgument(index));
     }
     for (const onnx_model::Tensor &tensor : model.graph.initializers) {

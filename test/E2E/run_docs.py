@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 TOOLS = ("partita", "partita-run", "partita-solve")
 #: Half a minute of measurements, and what another test runs.
-LEFT_OUT = [r"^partita calibrate"]
+LEFT_OUT = [r"\bpartita calibrate"]
 CLUSTER = {
     "device": {"preset": "A100-80GB"},
     "levels": [{"name": "nvlink", "size": 8, "bandwidth": 300e9, "latency": 3e-6},

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <unistd.h>
 
 namespace partita {
 
@@ -34,6 +35,9 @@ inline int finish(int status) {
   written &= std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (written)
     return status;
+  // The stream may have failed some time ago: the system says why again.
+  if (errno == 0)
+    (void)!::write(STDOUT_FILENO, "\n", 1);
   std::string reason = errno ? ": " + std::string(std::strerror(errno)) : "";
   return fail("cannot write to standard output" + reason, status ? status : errorStatus);
 }

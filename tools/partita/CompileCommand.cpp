@@ -1,6 +1,7 @@
 //===- CompileCommand.cpp - partita compile -------------------------------===//
 #include "Commands.h"
 
+#include "common/CommandLine.h"
 #include "common/Interrupt.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "passes/Pipelines/Compile.h"

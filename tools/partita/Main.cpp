@@ -4,6 +4,7 @@
 #include "common/CommandLine.h"
 #include "common/RunCommand.h"
 
+#include <algorithm>
 #include <vector>
 
 static constexpr char about[] =
@@ -42,6 +43,13 @@ int main(int argc, char **argv) {
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, "partita run", run);
   runApp->callback([&] { status = partita::runCommand(run, {"run"}); });
+  auto commands = app.get_subcommands({});
+  if (argc > 2 && std::string_view(argv[1]) == "help" &&
+      std::none_of(commands.begin(), commands.end(),
+                   [&](const CLI::App *it) { return it->get_name() == argv[2]; }))
+    return partita::fail("there is no command '" + std::string(argv[2]) +
+                             "'; see partita --help",
+                         partita::usageStatus);
   std::vector<char *> words = withoutHelp(argc, argv);
   auto done = partita::parse(app, static_cast<int>(words.size()) - 1, words.data());
   return done ? *done : partita::finish(status);
