@@ -67,6 +67,14 @@ void TaskDialect::initialize() {
 }
 
 LogicalResult TaskDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
+  if (attr.getName() == slicedAttr || attr.getName() == outputsAttr) {
+    auto names = dyn_cast<ArrayAttr>(attr.getValue());
+    if (!isa<ModuleOp>(op) || !names ||
+        !llvm::all_of(names, [](Attribute name) { return isa<StringAttr>(name); }))
+      return op->emitOpError(attr.getName().getValue())
+             << " is a list of names, on the module";
+    return success();
+  }
   if (attr.getName() != microBatchesAttr)
     return op->emitOpError("has an unknown attribute ") << attr.getName();
   auto number = dyn_cast<IntegerAttr>(attr.getValue());

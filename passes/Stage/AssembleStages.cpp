@@ -98,7 +98,7 @@ OwningOpRef<ModuleOp> partita::assembleStages(const SplitProgram &program,
   OpBuilder builder(first.getContext());
   OwningOpRef<ModuleOp> module = ModuleOp::create(first.getLoc());
   for (NamedAttribute attr : first->getDiscardableAttrs())
-    if (attr.getName() != dist::meshAttr)
+    if (attr.getName() != dist::meshAttr && attr.getName() != dist::certificateAttr)
       (*module)->setDiscardableAttr(attr.getName(), attr.getValue());
   (*module)->setAttr(task_ir::microBatchesAttr, builder.getI64IntegerAttr(microBatches));
   auto names = [&](const auto &list) {

@@ -237,3 +237,9 @@ module {
     }
   }
 }
+
+// -----
+
+// expected-error @+1 {{task.sliced is a list of names, on the module}}
+module attributes {task.sliced = 3 : i64} {
+}
