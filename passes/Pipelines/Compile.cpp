@@ -369,6 +369,15 @@ static Expected<void> checkOutput(const CompileOptions &options) {
   return makeError(writer.error().message + (isBundle ? "; --force replaces it" : ""));
 }
 
+/// Whether level L4 is read of a pipeline: levels L2 and L3 are there for each stage, and
+/// nothing of them is needed but the plan.
+static bool isPipeline(const CompileOptions &options) {
+  std::error_code code;
+  return options.from == Level::L4 &&
+         !std::filesystem::exists(options.dumpDir + "/02-planned.mlir", code) &&
+         std::filesystem::exists(options.dumpDir + "/stage0", code);
+}
+
 static Expected<CompileReport> compileOnce(const CompileOptions &options,
                                            const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
@@ -385,10 +394,18 @@ static Expected<CompileReport> compileOnce(const CompileOptions &options,
     compiler.report.stages.emplace_back(name, took.count());
   };
   stage(Level::L0, "import", &Compiler::import);
-  stage(Level::L2, "strategies", &Compiler::annotate);
-  stage(Level::L3, "partition", &Compiler::partition);
-  if (ok && options.to >= Level::L2)
-    ok = compiler.dumpPlan();
+  if (isPipeline(options)) {
+    auto plan = readPlan(options.dumpDir + "/plan.json");
+    if (ok && !plan)
+      ok = tl::unexpected(plan.error());
+    if (ok)
+      compiler.plan = std::move(*plan);
+  } else {
+    stage(Level::L2, "strategies", &Compiler::annotate);
+    stage(Level::L3, "partition", &Compiler::partition);
+    if (ok && options.to >= Level::L2)
+      ok = compiler.dumpPlan();
+  }
   stage(Level::L4, "schedule", &Compiler::schedule);
   stage(Level::L5, "code", &Compiler::emit);
   if (!ok)

@@ -325,7 +325,7 @@ private:
     compiler.plan.shapes = options.shapes;
     compiler.plan.microBatches = options.microBatches;
     now.dumpDir = options.dumpDir;
-    return {};
+    return options.to >= Level::L2 ? compiler.dumpPlan() : Expected<void>();
   }
 
   Expected<void> assemble() {
