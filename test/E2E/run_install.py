@@ -40,7 +40,8 @@ def check_commands(prefix, work):
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 6])],
         [onnx.numpy_helper.from_array(weights, "w")])
     model, bundle = work / "fc.onnx", work / "bundle"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), model)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                                ir_version=8), model)
     call([prefix / "bin/partita", "compile", model, "-o", bundle, "--mesh", "tp=2",
           "--mode", "data-parallel"])
     for tool in ("partita", "partita-run", "partita-solve"):
