@@ -38,23 +38,22 @@ struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
     if (failed(formPrograms(straight ? *straight : module, plain::loops(), TeamPlan{1},
                             programs)))
       return signalPassFailure();
-    size_t count = 0;
-    std::string text;
-    for (const Program &program : programs) {
-      auto ptx = compileToPtx(program.kernels, architecture);
-      if (!ptx) {
-        module.emitError(ptx.error().message);
-        return signalPassFailure();
-      }
-      count += program.kernels.size();
-      text += *ptx;
+    std::vector<KernelSpec> kernels;
+    for (Program &program : programs)
+      for (KernelSpec &kernel : program.kernels)
+        if (!llvm::is_contained(kernels, kernel))
+          kernels.push_back(std::move(kernel));
+    auto ptx = compileToPtx(kernels, architecture);
+    if (!ptx) {
+      module.emitError(ptx.error().message);
+      return signalPassFailure();
     }
     if (!out.empty())
-      if (auto ok = writeFile(out, text); !ok) {
+      if (auto ok = writeFile(out, *ptx); !ok) {
         module.emitError(ok.error().message);
         return signalPassFailure();
       }
-    llvm::outs() << count << " kernels\n";
+    llvm::outs() << kernels.size() << " kernels\n";
   }
 };
 } // namespace
