@@ -496,7 +496,8 @@ static Expected<Values> importAffineGrid(Importer &importer, const Node &node) {
   return c.results({c.reshape(grid, result)});
 }
 
-/// The average over samples of each bin; the number of samples per bin has to be given.
+/// The average over samples of each bin, or the largest of what they are added up from,
+/// as ONNX's definition has it; the number of samples per bin has to be given.
 static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0), rois = importer.input(node, 1);
@@ -504,8 +505,10 @@ static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
   int64_t samples = intAttr(node, "sampling_ratio", 0), count = c.shape(rois)[0];
   if (samples < 1)
     return makeError("RoiAlign whose number of samples follows from the data");
-  if (stringAttr(node, "mode", "avg") != "avg")
-    return makeError("RoiAlign with mode \"max\"");
+  std::string mode = stringAttr(node, "mode", "avg");
+  if (mode != "avg" && mode != "max")
+    return makeError("RoiAlign with mode \"" + mode + "\"");
+  bool isMax = mode == "max";
   bool isHalf =
       stringAttr(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel";
   Value inside;
@@ -543,11 +546,13 @@ static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
                               3);
       Value term =
           c.mul(c.op("gather_nd", {all, places}), c.mul(row.weight, column.weight));
-      sum = sum ? c.add(sum, term) : term;
+      sum = !sum ? term : isMax ? c.max(sum, term) : c.add(sum, term);
     }
   sum = c.select(inside, sum, c.like(sum, 0));
   Value bins = c.reshape(sum, {count, height, samples, width, samples, shape[1]});
-  return c.results({c.transpose(c.mean(bins, {2, 4}, false), {0, 3, 1, 2})});
+  Value y = isMax ? c.reduce(ReduceKind::Max, bins, {2, 4}, false)
+                  : c.mean(bins, {2, 4}, false);
+  return c.results({c.transpose(y, {0, 3, 1, 2})});
 }
 
 //===-- Blocks ------------------------------------------------------------===//
