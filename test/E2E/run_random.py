@@ -33,7 +33,7 @@ REASONS = {
                                          "that are still free split it|contradicts|"
                                          "its loops are split by",
     # docs/hints.md: weights that are folded, equal computations.
-    "a name that is gone": r"no (node|tensor) is named '(\w+)'$",
+    "a name that is gone": r"no (node and no module|tensor) is named '(\w+)'(;|$)",
 }
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
                      r"the plan, (\d+) B received and (\d+) B of buffers by the program$",
