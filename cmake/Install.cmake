@@ -17,7 +17,9 @@ target_link_libraries(partita_compiler PRIVATE
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Partita)
 set(tools partita partita-run partita-opt partita-solve)
 set_target_properties(${tools} PROPERTIES
-  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}"
+  # libMLIR stands outside the loader's path in Debian's packages.
+  INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS ${tools} RUNTIME COMPONENT Commands)
 if(TARGET partita_mpi)
   install(TARGETS partita_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Runtime)
