@@ -137,19 +137,6 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
   out.endObject();
 }
 
-static void writeMemory(JsonWriter &out, const PlanMemory &memory) {
-  out.key("memory");
-  out.beginObject();
-  out.member("arena", memory.arena);
-  out.member("weights", memory.weights);
-  out.member("packed", memory.packed);
-  out.member("inputs", memory.inputs);
-  out.member("outputs", memory.outputs);
-  out.member("rank", memory.rank);
-  out.member("process", memory.process);
-  out.endObject();
-}
-
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
@@ -198,6 +185,8 @@ Expected<std::string> partita::reportJson(const std::string &path) {
   if (!plan->hints.empty())
     out.member("hints", std::string_view(plan->hints));
   out.member("notes", std::span<const std::string>(plan->notes));
+  if (plan->microBatches != 1)
+    out.member("micro_batches", plan->microBatches);
   out.key("stages");
   out.beginArray();
   for (const PlanStage &stage : plan->stages)

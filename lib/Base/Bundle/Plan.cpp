@@ -124,6 +124,14 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
   out.endObject();
 }
 
+void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
+  out.key("memory");
+  out.beginObject();
+  for (const auto &[name, field] : memoryFields)
+    out.member(name, memory.*field);
+  out.endObject();
+}
+
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
@@ -133,13 +141,8 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   writeCollectives(out, stage.collectives);
   if (stage.work)
     writeWork(out, *stage.work);
-  if (stage.memory) {
-    out.key("memory");
-    out.beginObject();
-    for (const auto &[name, field] : memoryFields)
-      out.member(name, (*stage.memory).*field);
-    out.endObject();
-  }
+  if (stage.memory)
+    writeMemory(out, *stage.memory);
   out.endObject();
 }
 

@@ -26,6 +26,8 @@
 
 namespace partita {
 
+class JsonWriter;
+
 /// Of plan.json; raised when an older reader could misread a newer file.
 inline constexpr int64_t planFormat = 2;
 
@@ -113,6 +115,9 @@ struct Plan {
 
   std::string json() const;
 };
+
+/// The member "memory" of a stage, all figures: of plan.json, and of reports.
+void writeMemory(JsonWriter &out, const PlanMemory &memory);
 
 /// Reads and checks a plan; the error names the file and the place in it.
 Expected<Plan> readPlan(const std::string &path);
