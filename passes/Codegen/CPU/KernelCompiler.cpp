@@ -2,6 +2,7 @@
 #include "passes/Codegen/CPU/KernelCompiler.h"
 
 #include "passes/Codegen/CPU/CpuEmitter.h"
+#include "passes/Codegen/Emit/Optimize.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -13,7 +14,6 @@
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Object/ObjectFile.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
@@ -99,20 +99,6 @@ static void embedTable(llvm::Module &module, const std::string &table) {
                            PARTITA_TABLE_SIZE_SYMBOL);
 }
 
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder passes(&machine);
-  passes.registerModuleAnalyses(modules);
-  passes.registerCGSCCAnalyses(components);
-  passes.registerFunctionAnalyses(functions);
-  passes.registerLoopAnalyses(loops);
-  passes.crossRegisterProxies(loops, functions, components, modules);
-  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, modules);
-}
-
 Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
                                                              const CpuTarget &target,
                                                              const std::string &table) {
@@ -138,7 +124,7 @@ Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
     function.addFnAttr(llvm::Attribute::NoUnwind);
   }
   embedTable(*module, table);
-  optimize(*module, *machine);
+  optimize(*module, *machine, llvm::OptimizationLevel::O3);
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager codegen;

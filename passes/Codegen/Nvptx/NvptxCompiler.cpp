@@ -2,6 +2,7 @@
 #include "passes/Codegen/Nvptx/NvptxCompiler.h"
 
 #include "passes/Codegen/Emit/LowerKernels.h"
+#include "passes/Codegen/Emit/Optimize.h"
 #include "passes/Codegen/Nvptx/GpuEmitter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -9,7 +10,6 @@
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
 
@@ -66,20 +66,6 @@ static Expected<void> makeEntries(llvm::Module &module) {
   return {};
 }
 
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder passes(&machine);
-  passes.registerModuleAnalyses(modules);
-  passes.registerCGSCCAnalyses(components);
-  passes.registerFunctionAnalyses(functions);
-  passes.registerLoopAnalyses(loops);
-  passes.crossRegisterProxies(loops, functions, components, modules);
-  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
-}
-
 Expected<std::string> codegen::compileToPtx(const std::vector<KernelSpec> &kernels,
                                             const std::string &architecture) {
   // A context of its own: this may run inside a pass, where dialects cannot be loaded.
@@ -102,7 +88,7 @@ Expected<std::string> codegen::compileToPtx(const std::vector<KernelSpec> &kerne
   module->setDataLayout((*machine)->createDataLayout());
   if (auto ok = makeEntries(*module); !ok)
     return tl::unexpected(ok.error());
-  optimize(*module, **machine);
+  optimize(*module, **machine, llvm::OptimizationLevel::O2);
   llvm::SmallVector<char, 0> text;
   llvm::raw_svector_ostream stream(text);
   llvm::legacy::PassManager emission;
