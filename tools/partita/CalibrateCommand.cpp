@@ -2,6 +2,7 @@
 #include "Commands.h"
 
 #include "Measure.h"
+#include "common/CommandLine.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Units.h"
 #include "partita/Topology/HostFile.h"
@@ -10,9 +11,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cmath>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -117,6 +119,17 @@ static void fit(Topology &topology, const KernelSamples &kernels,
     *value = rounded(*value);
 }
 
+/// What cannot be written is known before the work, not after it.
+static Expected<void> makeFolderOf(const std::string &path) {
+  auto folder = std::filesystem::absolute(path).parent_path();
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code || ::access(folder.c_str(), W_OK) != 0)
+    return makeError("cannot write '" + path +
+                     "': " + (code ? code.message() : std::string(std::strerror(errno))));
+  return {};
+}
+
 static Expected<void> calibrate(CalibrateOptions options) {
   if (const char *size = std::getenv("OMPI_COMM_WORLD_SIZE")) {
     options.mpi = true;
@@ -126,6 +139,9 @@ static Expected<void> calibrate(CalibrateOptions options) {
   bool isRoot = !mpiRank || std::atoi(mpiRank) == 0;
   if (options.output.empty() && isRoot)
     return makeError("calibrate: there is no $HOME to write to; give --output");
+  if (isRoot)
+    if (auto ok = makeFolderOf(options.output); !ok)
+      return ok;
   if (isRoot)
     std::fprintf(stderr, "measuring %d %s of %d %s…\n", options.ranks,
                  options.ranks == 1 ? "rank" : "ranks", options.threads,
@@ -148,9 +164,6 @@ static Expected<void> calibrate(CalibrateOptions options) {
   if (!options.quiet)
     print(topology, *kernels, collectives);
   printErrors(topology, *kernels, collectives);
-  std::error_code code;
-  if (auto folder = std::filesystem::path(options.output).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder, code);
   if (auto ok = writeFile(options.output, writeTopology(topology)); !ok)
     return ok;
   std::printf("wrote %s\n", options.output.c_str());
@@ -181,8 +194,6 @@ void partita::addCalibrateCommand(CLI::App &app, int &status) {
   command->add_flag("-q,--quiet", options->quiet, "Print errors of the fit only");
   command->callback([options, &status] {
     auto ok = calibrate(*options);
-    if (!ok)
-      std::fprintf(stderr, "error: %s\n", ok.error().message.c_str());
-    status = ok ? 0 : 1;
+    status = ok ? 0 : fail(ok.error().message);
   });
 }
