@@ -89,11 +89,20 @@ private:
       auto mesh = Mesh::parse(rest.substr(0, end));
       if (!mesh)
         return tl::unexpected(mesh.error());
+      if (mesh->axes().empty() && !options.mesh.empty())
+        return makeError("--mesh \"" + options.mesh + "\": the mesh of stage " +
+                         std::to_string(meshes.size()) +
+                         " is empty; an axis of size 1 is one rank");
       meshes.push_back(std::move(*mesh));
       if (end == std::string_view::npos)
         break;
       rest = rest.substr(end + 1);
     }
+    if (options.stages > 1 && meshes.size() > 1 &&
+        meshes.size() != static_cast<size_t>(options.stages))
+      return makeError("--mesh has " + std::to_string(meshes.size()) +
+                       " meshes, there are " + std::to_string(options.stages) +
+                       " stages");
     return {};
   }
 
@@ -125,6 +134,23 @@ private:
     return out;
   }
 
+  /// Several inputs begin with a dim of the batch's size. Where another dim of an input
+  /// has that size too, the one may be that dim instead, as a mask of [sequence,
+  /// sequence] is, and a slice of it would give wrong numbers.
+  Expected<void> checkBatch(int64_t batch) const {
+    std::vector<std::string> first, other;
+    for (const auto &[name, shape] : full.inputs)
+      for (size_t d = 0; d < shape.size(); ++d)
+        if (shape[d] == batch)
+          (d == 0 ? first : other).push_back(name);
+    if (first.size() < 2 || other.empty())
+      return {};
+    return makeError("--micro-batches: the batch of " + std::to_string(batch) +
+                     " is also the size of another dim of '" + other[0] +
+                     "', so it cannot be told whether '" + first[1] +
+                     "' has a batch; give it another size");
+  }
+
   /// Imports the model as it was asked for, and asks for a slice of the batch instead:
   /// the first dim of the first input that has one, and that of all inputs of that size.
   Expected<void> slice() {
@@ -143,6 +169,8 @@ private:
       return makeError("--micro-batches: the batch of " + std::to_string(batch) +
                        " (dim 0 of '" + first->first + "') does not divide by " +
                        std::to_string(options.microBatches));
+    if (auto ok = checkBatch(batch); !ok)
+      return ok;
     now.shapes.clear();
     for (const auto &[name, shape] : full.inputs) {
       std::vector<int64_t> sizes = shape;
