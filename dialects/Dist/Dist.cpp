@@ -232,11 +232,32 @@ static LogicalResult verifyEndLayout(Operation *op, NamedAttribute attr, Type ty
   return success();
 }
 
+/// All states are verified together, at the first end of one.
+static LogicalResult verifyStateEnd(Operation *op, NamedAttribute attr, bool isArgument,
+                                    unsigned number) {
+  if (!isa<StateAttr>(attr.getValue()))
+    return op->emitOpError("expected dist.state on ")
+           << (isArgument ? "argument " : "result ") << number
+           << " to be a #dist.state attribute, got " << attr.getValue();
+  auto function = dyn_cast<FunctionOpInterface>(op);
+  if (!function)
+    return op->emitOpError("has a dist.state but is not a function");
+  for (unsigned i = 0; i < (isArgument ? number : function.getNumArguments()); ++i)
+    if (argumentState(op, i))
+      return success();
+  for (unsigned i = 0; !isArgument && i < number; ++i)
+    if (resultState(op, i))
+      return success();
+  return verifyStates(op);
+}
+
 LogicalResult DistDialect::verifyRegionArgAttribute(Operation *op, unsigned region,
                                                     unsigned argument,
                                                     NamedAttribute attr) {
   if (attr.getName() == servedAttr)
     return verifyServed(op, attr, 1);
+  if (attr.getName() == stateAttr)
+    return verifyStateEnd(op, attr, true, argument);
   Type type = op->getRegion(region).getArgument(argument).getType();
   return verifyEndLayout(op, attr, type, "argument " + Twine(argument));
 }
@@ -247,6 +268,8 @@ LogicalResult DistDialect::verifyRegionResultAttribute(Operation *op, unsigned,
   auto function = dyn_cast<FunctionOpInterface>(op);
   if (!function)
     return op->emitOpError("has a dist attribute on a result but is not a function");
+  if (attr.getName() == stateAttr)
+    return verifyStateEnd(op, attr, false, result);
   return verifyEndLayout(op, attr, function.getResultTypes()[result],
                          "result " + Twine(result));
 }

@@ -30,6 +30,8 @@ inline constexpr llvm::StringLiteral layoutAttr = "dist.layout";
 /// says so: per value a list of [layout or number of a window buffer, entry it comes
 /// from]. Gone when conversions are ops. See ServedEntry.
 inline constexpr llvm::StringLiteral servedAttr = "dist.served";
+/// On arguments and results of a function, see StateAttr.
+inline constexpr llvm::StringLiteral stateAttr = "dist.state";
 /// On the module: what a search knows of its plan, numbers by name.
 inline constexpr llvm::StringLiteral certificateAttr = "dist.certificate";
 /// On the module: reshard by slices, gathers and reductions only.
@@ -52,6 +54,19 @@ Expected<Strategy> strategyOf(mlir::Operation *op, const ShardingRule &rule);
 Expected<Strategy> strategyOf(mlir::Operation *op, const Expected<ShardingRule> &rule);
 void setStrategy(MeshAttr mesh, mlir::Operation *op, const ShardingRule &rule,
                  const Strategy &strategy);
+
+/// A state of a function: the argument it comes by, the result it goes by; −1: none.
+struct StateEnds {
+  StateAttr state; ///< the argument's, if there is one
+  int32_t argument = -1, result = -1;
+};
+/// In the order of arguments, then those that only go out.
+llvm::SmallVector<StateEnds> statesOf(mlir::Operation *function);
+StateAttr argumentState(mlir::Operation *function, unsigned argument);
+StateAttr resultState(mlir::Operation *function, unsigned result);
+/// That no state has two arguments or results, and that both ends are of one type and,
+/// where they have layouts, in one layout. As a verifier, at the function.
+mlir::LogicalResult verifyStates(mlir::Operation *function);
 
 /// The `dist.layout` of an argument or result of a function, or of a source op; null if
 /// it has none.

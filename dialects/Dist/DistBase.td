@@ -20,6 +20,7 @@ def Dist_Dialect : Dialect {
     | `dist.strategy` | an op with a sharding rule | `#dist.strategy<#mesh, {m: dp}>` |
     | `dist.rule` | the same op in one rank's program | `#dist.rule<"m k, k n -> m n …">` |
     | `dist.layout` | function argument or result, local weight or constant | `#dist.layout<#mesh, [{8: dp} ]>` |
+    | `dist.state` | function argument or result | `#dist.state<"cache">` |
     | `dist.no_all_to_all` | module | unit: conversions by slices, gathers and reductions |
 
     A layout or strategy has its mesh in it, so that it is complete by itself; files name
@@ -116,6 +117,25 @@ def Dist_RuleAttr : Dist_Attr<"Rule", "rule"> {
 def Dist_KindAttr : Dist_Attr<"Kind", "kind"> {
   let summary = "A kind of reduction: sum, max, min or prod";
   let parameters = (ins "::partita::ReduceKind":$value);
+}
+
+def Dist_StateAttr : AttrDef<Dist_Dialect, "State"> {
+  let mnemonic = "state";
+  let summary = "A tensor that lasts from one run to the next";
+  let description = [{
+    On an argument: what the run before has left; on a result: what this one leaves. Both
+    ends of one name have one type and one layout. A state without a result is only read,
+    one without an argument only written. Before the first run it is zero, or what the
+    weight named by `from` is.
+
+    ```mlir
+    func.func @main(%w: tensor<8x8xf32> {dist.state = #dist.state<"w" from "fc.weight">})
+        -> (tensor<8x8xf32> {dist.state = #dist.state<"w">})
+    ```
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name,
+                        OptionalParameter<"::mlir::StringAttr">:$init);
+  let assemblyFormat = "`<` $name (`from` $init^)? `>`";
 }
 
 def Dist_WindowsAttr : Dist_Attr<"Windows", "windows"> {

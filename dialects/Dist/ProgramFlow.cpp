@@ -55,6 +55,8 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
       name = given.getValue().str();
     FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {},
                   {}};
+    if (argumentState(function, argument.getArgNumber()))
+      source.kind = FlowKind::State;
     source.results = {addValue(*flow, argument, name)};
     SmallVector<StringRef> others = otherNames(argument);
     flow->graph.values.back().otherNames.assign(others.begin(), others.end());
@@ -124,6 +126,9 @@ FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface func
                        {}});
     flow->operations.push_back(nullptr);
   }
+  for (const StateEnds &ends : statesOf(function))
+    if (ends.argument >= 0 && ends.result >= 0)
+      flow->graph.tie(ends.argument, flow->firstSink + ends.result);
   return flow;
 }
 

@@ -164,6 +164,69 @@ void task_ir::setSchedules(ModuleOp module, const schedule::Pipeline &pipeline) 
 }
 
 //===----------------------------------------------------------------------===//
+// Buffers of arguments and results
+//===----------------------------------------------------------------------===//
+
+FunctionBuffers::FunctionBuffers(func::FuncOp function, dist::MeshAttr mesh)
+    : function(function), mesh(mesh) {
+  for (auto [number, ends] : llvm::enumerate(dist::statesOf(function)))
+    states[ends.state.getName()] = {static_cast<int64_t>(number), ends.state, {}};
+}
+
+dist::LayoutAttr FunctionBuffers::layoutOr(dist::LayoutAttr layout, Type type) const {
+  if (layout)
+    return layout;
+  auto shape = cast<RankedTensorType>(type).getShape().vec();
+  return dist::LayoutAttr::get(mesh.getContext(), mesh, Layout::replicated(shape));
+}
+
+FlatSymbolRefAttr FunctionBuffers::state(OpBuilder &builder, dist::StateAttr end,
+                                         dist::LayoutAttr layout, Type type) {
+  State &known = states[end.getName()];
+  if (known.symbol)
+    return known.symbol;
+  auto symbol = builder.getStringAttr("state_" + Twine(known.number));
+  BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(1),
+                   /*input=*/StringAttr(), /*output=*/StringAttr(), end.getName(),
+                   known.attribute.getInit(), RegionAttr(), layoutOr(layout, type),
+                   TypeAttr::get(type));
+  return known.symbol = FlatSymbolRefAttr::get(symbol);
+}
+
+FlatSymbolRefAttr FunctionBuffers::argument(OpBuilder &builder, unsigned i, int64_t slots,
+                                            bool isBound) {
+  dist::LayoutAttr layout = dist::argumentLayout(function, i);
+  Type type = function.getArgumentTypes()[i];
+  if (dist::StateAttr end = dist::argumentState(function, i))
+    return state(builder, end, layout, type);
+  auto symbol = builder.getStringAttr("input_" + Twine(i));
+  auto given = function.getArgAttrOfType<StringAttr>(i, "graph.name");
+  BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
+                   !isBound ? StringAttr()
+                   : given  ? given
+                            : symbol,
+                   StringAttr(), layoutOr(layout, type), TypeAttr::get(type));
+  return FlatSymbolRefAttr::get(symbol);
+}
+
+FlatSymbolRefAttr FunctionBuffers::result(OpBuilder &builder, unsigned i, int64_t slots,
+                                          bool isBound) {
+  dist::LayoutAttr layout = dist::resultLayout(function, i);
+  Type type = function.getResultTypes()[i];
+  if (dist::StateAttr end = dist::resultState(function, i))
+    return state(builder, end, layout, type);
+  auto symbol = builder.getStringAttr("output_" + Twine(i));
+  auto given = function.getResultAttrOfType<StringAttr>(i, "graph.name");
+  BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
+                   StringAttr(),
+                   !isBound ? StringAttr()
+                   : given  ? given
+                            : symbol,
+                   layoutOr(layout, type), TypeAttr::get(type));
+  return FlatSymbolRefAttr::get(symbol);
+}
+
+//===----------------------------------------------------------------------===//
 // Straight programs
 //===----------------------------------------------------------------------===//
 
@@ -173,10 +236,10 @@ class StraightBuilder {
 public:
   explicit StraightBuilder(func::FuncOp function)
       : function(function), builder(function.getContext()),
-        mesh(dist::findMesh(function)) {
-    if (!mesh)
-      mesh = dist::MeshAttr::get(function.getContext(), *Mesh::parse(""));
-  }
+        mesh(dist::findMesh(function)
+                 ? dist::findMesh(function)
+                 : dist::MeshAttr::get(function.getContext(), *Mesh::parse(""))),
+        buffers(function, mesh) {}
 
   OwningOpRef<ModuleOp> build() {
     Location loc = function.getLoc();
@@ -192,9 +255,9 @@ public:
     builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
     SmallVector<Attribute> reads, writes;
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      reads.push_back(buffer(i, true));
+      reads.push_back(buffers.argument(builder, i));
     for (unsigned i = 0; i < function.getNumResults(); ++i)
-      writes.push_back(buffer(i, false));
+      writes.push_back(buffers.result(builder, i));
     builder.clone(*function);
     auto segment = SegmentOp::create(
         builder, loc, builder.getStringAttr("request"),
@@ -208,30 +271,10 @@ public:
   }
 
 private:
-  /// The buffer of an argument or result; what the file calls it is the tensor's name.
-  Attribute buffer(unsigned i, bool isInput) {
-    auto type = cast<RankedTensorType>(isInput ? function.getArgumentTypes()[i]
-                                               : function.getResultTypes()[i]);
-    dist::LayoutAttr layout =
-        isInput ? dist::argumentLayout(function, i) : dist::resultLayout(function, i);
-    if (!layout)
-      layout = dist::LayoutAttr::get(builder.getContext(), mesh,
-                                     Layout::replicated(type.getShape().vec()));
-    StringRef kind = isInput ? "input" : "output";
-    std::string symbol = (kind + "_" + Twine(i)).str();
-    auto given =
-        dyn_cast_or_null<StringAttr>(isInput ? function.getArgAttr(i, "graph.name")
-                                             : function.getResultAttr(i, "graph.name"));
-    StringAttr name = given ? given : builder.getStringAttr(symbol);
-    BufferOp::create(builder, function.getLoc(), builder.getStringAttr(symbol),
-                     builder.getI64IntegerAttr(1), isInput ? name : StringAttr(),
-                     isInput ? StringAttr() : name, layout, TypeAttr::get(type));
-    return FlatSymbolRefAttr::get(builder.getContext(), symbol);
-  }
-
   func::FuncOp function;
   OpBuilder builder;
   dist::MeshAttr mesh;
+  FunctionBuffers buffers;
 };
 } // namespace
 

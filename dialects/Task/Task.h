@@ -43,8 +43,36 @@ schedule::Pipeline pipelineOf(mlir::ModuleOp module);
 /// Writes the schedules of `pipeline`, made by pipelineOf of this module, into it.
 void setSchedules(mlir::ModuleOp module, const schedule::Pipeline &pipeline);
 
+/// Makes the buffers of a function's arguments and results, in the program that the
+/// builder stands in. Both ends of a state have one. They are called after the tensor
+/// that the file has there, `graph.name`, or else as their symbol.
+class FunctionBuffers {
+public:
+  FunctionBuffers(mlir::func::FuncOp function, dist::MeshAttr mesh);
+  /// `isBound`: it is a tensor of the request. A state is neither that nor has slots.
+  mlir::FlatSymbolRefAttr argument(mlir::OpBuilder &builder, unsigned i,
+                                   int64_t slots = 1, bool isBound = true);
+  mlir::FlatSymbolRefAttr result(mlir::OpBuilder &builder, unsigned i, int64_t slots = 1,
+                                 bool isBound = true);
+
+private:
+  struct State {
+    int64_t number = 0;
+    dist::StateAttr attribute; ///< says what it begins as
+    mlir::FlatSymbolRefAttr symbol;
+  };
+  mlir::FlatSymbolRefAttr state(mlir::OpBuilder &builder, dist::StateAttr end,
+                                dist::LayoutAttr layout, mlir::Type type);
+  dist::LayoutAttr layoutOr(dist::LayoutAttr layout, mlir::Type type) const;
+
+  mlir::func::FuncOp function;
+  dist::MeshAttr mesh;
+  llvm::DenseMap<mlir::StringAttr, State> states;
+};
+
 /// The program that runs a function of level L3 once, on the ranks of its mesh: arguments
-/// and results are buffers that are inputs and outputs. The function is copied.
+/// and results are buffers that are inputs and outputs, or states. The function is
+/// copied.
 mlir::OwningOpRef<mlir::ModuleOp> straightProgram(mlir::func::FuncOp function);
 
 /// What an op states of layouts, by its attributes or the functions that it calls.

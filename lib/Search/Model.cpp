@@ -27,6 +27,9 @@ public:
     for (size_t v = 0; v < graph.values.size(); ++v)
       if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
         addValue(static_cast<int32_t>(v));
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (graph.ops[op].kind == FlowKind::State && graph.ops[op].tied >= 0)
+        addTie(static_cast<int32_t>(op), graph.ops[op].tied);
     if (model.problem.memoryLimit)
       *model.problem.memoryLimit =
           std::max<int64_t>(0, *model.problem.memoryLimit - model.fixedBytes);
@@ -76,6 +79,17 @@ private:
       addDirect(number, producer, users[0]);
     else
       addShared(number, producer, users);
+  }
+
+  /// A state goes out in the layout in which it came in.
+  void addTie(int32_t state, int32_t sink) {
+    const std::vector<int32_t> &in = choicesOf(state)->results[0];
+    const std::vector<int32_t> &out = choicesOf(sink)->operands[0];
+    std::vector<int64_t> costs;
+    for (int32_t first : in)
+      for (int32_t second : out)
+        costs.push_back(first == second ? 0 : solver::forbidden);
+    addEdge(variableOf(state), variableOf(sink), pool.add(std::move(costs)));
   }
 
   void addDirect(int32_t number, const End &producer,

@@ -96,27 +96,22 @@ static Expected<Values> importReverseSequence(Importer &importer, const Node &no
   return c.results({gatherElements(c, x, c.broadcast(place, shape), time)});
 }
 
-/// A cache row t is update row t − start where that is one of the update's.
+/// Update row i goes to cache row start + i.
 static Expected<Values> importTensorScatter(Importer &importer, const Node &node) {
   Compose c(importer);
   Value past = importer.input(node, 0), update = importer.input(node, 1);
   Shape shape = c.shape(past);
   size_t axis = c.axis(intAttr(node, "axis", -2), past), rank = shape.size();
-  int64_t length = c.shape(update)[axis];
-  Shape perBatch(rank, 1);
+  Shape places = c.shape(update), perBatch(rank, 1);
   perBatch[0] = shape[0];
   Value start = importer.input(node, 2);
   start = start ? c.reshape(c.cast(start, c.i64()), perBatch)
                 : c.reshape(c.scalar(c.i64(), 0), Shape(rank, 1));
-  Value t = c.iota(c.i64(), shape[axis], axis, rank);
-  Value row = c.sub(t, start);
+  Value row = c.add(start, c.iota(c.i64(), places[axis], axis, rank));
   if (stringAttr(node, "mode", "linear") == "circular")
     row = c.op("mod", {row, c.like(row, static_cast<double>(shape[axis]))});
-  Value isNew = c.both(c.op("greater_equal", {row, c.like(row, 0)}),
-                       c.less(row, static_cast<double>(length)));
-  Value place = c.clamp(row, 0, static_cast<double>(length - 1));
-  Value moved = gatherElements(c, update, c.broadcast(place, shape), axis);
-  return c.results({c.select(isNew, moved, past)});
+  return c.results({c.op("scatter_elements", {past, c.broadcast(row, places), update},
+                         {importer.attr("axis", static_cast<int64_t>(axis))})});
 }
 
 /// The condition has to be known: the result's size follows from it.

@@ -10,6 +10,7 @@
 #include "partita/Onnx/Load.h"
 #include "partita/Rule/Decide/Work.h"
 #include "passes/Import/Import.h"
+#include "passes/Import/MarkStates.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Passes.h"
@@ -81,6 +82,8 @@ Expected<void> Compiler::import() {
   inputNames = model->inputNames;
   module = std::move(imported->module);
   weights = std::move(imported->weights);
+  if (auto marked = markStates(*module, options.states); !marked)
+    return marked;
   auto ok = runPasses("00-imported", buildImportedPipeline);
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
@@ -187,6 +190,7 @@ void Compiler::recordPlan() {
         text.substr(0, file) +
         std::filesystem::absolute(text.substr(file)).lexically_normal().string());
   }
+  plan.states = options.states;
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.hints = options.hints;
   std::optional<PlanWork> work = recordWork();
@@ -195,13 +199,14 @@ void Compiler::recordPlan() {
   stage.mesh = dist::findMesh(*module).getMesh().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
   Mesh mesh = dist::findMesh(*module).getMesh();
-  auto tensor = [](StringAttr name, dist::LayoutAttr layout) {
-    return PlanTensor{name ? name.getValue().str() : "", layout ? layout.str() : ""};
+  auto tensor = [](StringAttr name, dist::LayoutAttr layout, dist::StateAttr state) {
+    return PlanTensor{name ? name.getValue().str() : "", layout ? layout.str() : "", "",
+                      state ? state.getName().str() : ""};
   };
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     stage.arguments.push_back(
         tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
-               dist::argumentLayout(function, i)));
+               dist::argumentLayout(function, i), dist::argumentState(function, i)));
     for (const std::string &text :
          servedTexts(function.getArgAttr(i, dist::servedAttr), mesh))
       stage.arguments.back().served = text;
@@ -209,7 +214,7 @@ void Compiler::recordPlan() {
   for (unsigned i = 0; i < function.getNumResults(); ++i)
     stage.results.push_back(
         tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
-               dist::resultLayout(function, i)));
+               dist::resultLayout(function, i), dist::resultState(function, i)));
   for (Operation &op : function.front().without_terminator())
     if (auto strategy = dist::strategyAttrOf(&op))
       stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(),
@@ -439,7 +444,7 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
     return report;
   const int64_t limit = *report->memoryLimit;
   for (int tries = 1;; ++tries) {
-    int64_t needed = report->weightBytesPerRank + report->arenaBytes;
+    int64_t needed = report->weightBytesPerRank + report->arenaBytes + report->stateBytes;
     if (needed <= limit)
       break;
     std::string what = "the program needs " + std::to_string(needed) + " bytes, " +

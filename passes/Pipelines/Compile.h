@@ -40,8 +40,10 @@ struct CompileOptions {
   std::string plan; ///< path of a plan.json that replaces deciding; empty: none
   std::vector<std::string> shapes;    ///< NAME=1,128
   std::vector<std::string> constants; ///< NAME=FILE: inputs bound at compile time
-  std::string explain;                ///< node name or glob
-  std::string dumpDir;                ///< receives 00-imported.mlir, …; empty: none
+  /// INPUT=OUTPUT: inputs that are what the output of the request before was.
+  std::vector<std::string> states;
+  std::string explain; ///< node name or glob
+  std::string dumpDir; ///< receives 00-imported.mlir, …; empty: none
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run
   /// has written them and a person or a tool may have changed them since.
   Level from = Level::L0;
@@ -69,6 +71,7 @@ struct CompileReport {
   int64_t numOps = 0, numTasks = 0, numKernels = 0;
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
+  int64_t stateBytes = 0;       ///< per rank
   std::optional<PlanWork> work; ///< from L2 on
   /// Of a searched plan: the bytes that a device may use, and those that were expected.
   std::optional<int64_t> memoryLimit;

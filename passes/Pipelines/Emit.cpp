@@ -68,7 +68,7 @@ Expected<void> Compiler::emit() {
     // What the program takes, not what was expected of it.
     if (plan.certificate && memory.size() == 1)
       plan.certificate->memoryPerDevice =
-          memory[0].arena + memory[0].weights + memory[0].packed;
+          memory[0].arena + memory[0].weights + memory[0].packed + memory[0].states;
     return plan.json();
   };
   auto made = codegen::emitBundle(*module, emit, source);
@@ -77,6 +77,7 @@ Expected<void> Compiler::emit() {
   report.arenaBytes = static_cast<int64_t>(made->arenaBytes);
   report.weightBytesPerRank = static_cast<int64_t>(made->weightBytes);
   report.packedBytes = static_cast<int64_t>(made->packedBytes);
+  report.stateBytes = static_cast<int64_t>(made->stateBytes);
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
   return {};

@@ -39,6 +39,8 @@ static const char *kindText(const FlowOp &op) {
   switch (op.kind) {
   case FlowKind::Argument:
     return "input";
+  case FlowKind::State:
+    return "state";
   case FlowKind::Sink:
     return "output";
   default:

@@ -285,6 +285,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
                      "' is not there; --model says where it is now");
   compile.shapes = plan->shapes;
   compile.constants = plan->constants;
+  compile.states = plan->states;
   compile.mesh = plan->stages[0].mesh;
   compile.plan = bundle + "/plan.json";
   options.bundle = bundle;

@@ -34,6 +34,8 @@ static const char *kindText(FlowKind kind) {
     return "input ";
   case FlowKind::Source:
     return "weight ";
+  case FlowKind::State:
+    return "state ";
   case FlowKind::Sink:
     return "output ";
   case FlowKind::Compute:

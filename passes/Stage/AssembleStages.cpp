@@ -18,8 +18,9 @@ public:
                  int64_t microBatches, const std::set<std::string> &sliced,
                  const std::vector<std::string> &outputs,
                  const std::set<std::string> &crossing)
-      : builder(builder), function(function), stage(stage), microBatches(microBatches),
-        sliced(sliced), crossing(crossing), outputs(outputs) {}
+      : builder(builder), function(function), buffers(function, dist::findMesh(function)),
+        stage(stage), microBatches(microBatches), sliced(sliced), crossing(crossing),
+        outputs(outputs) {}
 
   /// Buffers by name of what crosses: those that are read, and those that are written.
   std::map<std::string, FlatSymbolRefAttr> incoming, outgoing;
@@ -55,27 +56,16 @@ public:
 
 private:
   Attribute buffer(unsigned i, bool isInput) {
-    auto type = cast<RankedTensorType>(isInput ? function.getArgumentTypes()[i]
-                                               : function.getResultTypes()[i]);
-    dist::LayoutAttr layout =
-        isInput ? dist::argumentLayout(function, i) : dist::resultLayout(function, i);
-    if (!layout)
-      layout = dist::LayoutAttr::get(builder.getContext(), dist::findMesh(function),
-                                     Layout::replicated(type.getShape().vec()));
     auto name = cast<StringAttr>(isInput ? function.getArgAttr(i, "graph.name")
                                          : function.getResultAttr(i, "graph.name"));
-    auto symbol = builder.getStringAttr((isInput ? "in_" : "out_") + std::to_string(i));
     // What another stage computes is no input; what another reads may be an output too.
     bool crosses = crossing.count(name.str()) != 0;
     bool isBound =
         isInput ? !crosses : llvm::is_contained(outputs, name.str()) || !crosses;
     int64_t slots = isBound ? (sliced.count(name.str()) ? microBatches : 1)
                             : std::min<int64_t>(2, microBatches);
-    task_ir::BufferOp::create(
-        builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
-        isInput && isBound ? name : StringAttr(),
-        !isInput && isBound ? name : StringAttr(), layout, TypeAttr::get(type));
-    auto reference = FlatSymbolRefAttr::get(symbol);
+    FlatSymbolRefAttr reference = isInput ? buffers.argument(builder, i, slots, isBound)
+                                          : buffers.result(builder, i, slots, isBound);
     if (crosses)
       (isInput ? incoming : outgoing)[name.str()] = reference;
     return reference;
@@ -83,6 +73,7 @@ private:
 
   OpBuilder &builder;
   func::FuncOp function;
+  task_ir::FunctionBuffers buffers;
   int32_t stage;
   int64_t microBatches;
   const std::set<std::string> &sliced, &crossing;

@@ -36,6 +36,8 @@ static int compileCommand(const CompileOptions &options) {
                 static_cast<long long>(report->weightBytesPerRank),
                 static_cast<long long>(report->packedBytes),
                 static_cast<long long>(report->arenaBytes));
+  if (options.to == Level::L5 && report->stateBytes != 0)
+    std::printf("states per rank: %lld B\n", static_cast<long long>(report->stateBytes));
   std::printf("compiled %lld ops", static_cast<long long>(report->numOps));
   if (options.to == Level::L5)
     std::printf(" to %lld tasks and %lld kernels",
@@ -113,6 +115,13 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                    "Slices of the batch that go through the stages one after the other")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--state", options->states,
+          "INPUT=OUTPUT: the input is what the output of the request before was, "
+          "kept in place; stars stand for the same on both sides: "
+          "'past.*=present.*' (repeatable; docs/state.md)")
+      ->allow_extra_args(false);
   command->add_flag(
       "--force", options->force,
       "Replace a bundle of that name, in one step, when the new one is done");

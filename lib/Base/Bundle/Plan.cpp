@@ -35,6 +35,8 @@ static void writeTensors(JsonWriter &out, std::string_view key,
     out.member("layout", std::string_view(tensor.layout));
     if (!tensor.served.empty())
       out.member("served", std::string_view(tensor.served));
+    if (!tensor.state.empty())
+      out.member("state", std::string_view(tensor.state));
     out.endObject();
   }
   out.endArray();
@@ -169,6 +171,8 @@ std::string Plan::json() const {
   out.member("model", std::string_view(model));
   out.member("shapes", std::span(shapes));
   out.member("constants", std::span(constants));
+  if (!states.empty())
+    out.member("states", std::span(states));
   out.member("mode", std::string_view(mode));
   if (!hints.empty())
     out.member("hints", std::string_view(hints));
@@ -227,7 +231,8 @@ public:
     std::vector<PlanTensor> result;
     for (const JsonValue &entry : list(value, key))
       result.push_back({text(entry, "name"), text(entry, "layout"),
-                        entry.has("served") ? text(entry, "served") : ""});
+                        entry.has("served") ? text(entry, "served") : "",
+                        entry.has("state") ? text(entry, "state") : ""});
     return result;
   }
 
@@ -343,6 +348,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.model = reader.text(*root, "model");
   plan.shapes = reader.texts(*root, "shapes");
   plan.constants = reader.texts(*root, "constants");
+  if (root->has("states"))
+    plan.states = reader.texts(*root, "states");
   plan.mode = reader.text(*root, "mode");
   if (root->has("hints"))
     plan.hints = reader.text(*root, "hints");

@@ -140,7 +140,7 @@ private:
   void toProducer(Trace &trace, int32_t value, int32_t atom) const {
     int32_t producer = graph.values[value].producer;
     const FlowOp &op = graph.ops[producer];
-    if (op.kind == FlowKind::Argument)
+    if (op.kind == FlowKind::Argument || op.kind == FlowKind::State)
       trace.meetsInput = true;
     if (op.kind != FlowKind::Compute)
       return;

@@ -311,7 +311,8 @@ private:
         values.insert(static_cast<int32_t>(v));
     }
     for (const FlowOp &op : graph.ops)
-      if (op.isSource() && matchesGlob(hint.glob, op.name) && !isPartOfNode(op))
+      if ((op.isSource() || op.kind == FlowKind::State) &&
+          matchesGlob(hint.glob, op.name) && !isPartOfNode(op))
         values.insert(op.results[0]);
     for (const std::vector<int32_t> &ops : nodes)
       if (matchesGlob(hint.glob, graph.ops[ops[0]].name))

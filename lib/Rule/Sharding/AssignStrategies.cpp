@@ -126,6 +126,9 @@ private:
       int32_t producer = graph.values[value].producer;
       if (producer < 0 || graph.ops[producer].isSource())
         continue;
+      // A state would be copied for it, and reduced again on its way to its place.
+      if (graph.ops[producer].kind == FlowKind::State)
+        return false;
       // The same value twice: both uses must be in the set.
       if (value == op.operands[operand] && !contains(set, static_cast<int32_t>(o)))
         return false;
@@ -279,6 +282,18 @@ static void settleArguments(const FlowGraph &graph, std::vector<Strategy> &strat
   }
 }
 
+/// What becomes of a state is brought to where it lies.
+static void settleStates(const FlowGraph &graph, std::vector<Strategy> &strategies) {
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const FlowOp &state = graph.ops[i];
+    if (state.kind != FlowKind::State || state.tied < 0)
+      continue;
+    const ShardingRule &sink = graph.ops[state.tied].rule;
+    strategies[state.tied] = strategyForLayout(
+        sink, sink.operands[0], resultLayout(state.rule, strategies[i], 0));
+  }
+}
+
 std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
                                             const std::vector<AxisList> &axes,
                                             const std::vector<Seed> &seeds) {
@@ -290,5 +305,6 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
         strategyOf(graph, static_cast<int32_t>(op), axes, padded, blocks, true));
   Deferrer(graph, result).run();
   settleArguments(graph, result);
+  settleStates(graph, result);
   return result;
 }

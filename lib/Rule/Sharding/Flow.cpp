@@ -30,6 +30,12 @@ int32_t FlowGraph::addOp(FlowOp op) {
   return number;
 }
 
+void FlowGraph::tie(int32_t state, int32_t sink) {
+  assert(ops[state].kind == FlowKind::State && ops[sink].kind == FlowKind::Sink);
+  ops[state].tied = sink;
+  ops[sink].tied = state;
+}
+
 std::vector<int32_t> FlowGraph::dimAtoms(int32_t op,
                                          const std::vector<int32_t> &factors) const {
   std::vector<int32_t> result;
@@ -92,15 +98,34 @@ public:
   std::vector<std::vector<Pieces>> pieces;
   std::vector<std::vector<bool>> detached;
 
+  /// The producer first. Both ends of a state are ends of what it was and of what it
+  /// becomes, so that these are cut alike.
   static std::vector<Port> portsOf(const FlowGraph &graph, const FlowValue &value,
                                    size_t dim) {
     std::vector<Port> ports;
+    auto result = [&](int32_t op, int32_t number) {
+      ports.push_back({op, &graph.ops[op].rule.results[number][dim], false});
+    };
+    auto operand = [&](int32_t op, int32_t number) {
+      ports.push_back({op, &graph.ops[op].rule.operands[number][dim], true});
+    };
     if (value.producer >= 0)
-      ports.push_back({value.producer,
-                       &graph.ops[value.producer].rule.results[value.result][dim],
-                       false});
+      result(value.producer, value.result);
     for (const FlowUse &use : value.uses)
-      ports.push_back({use.op, &graph.ops[use.op].rule.operands[use.operand][dim], true});
+      operand(use.op, use.operand);
+    // A state that nothing changes has both ends here anyway.
+    auto tiedTo = [&](int32_t op) {
+      int32_t other = graph.ops[op].tied;
+      bool isHere = std::any_of(ports.begin(), ports.end(),
+                                [&](const Port &port) { return port.op == other; });
+      return isHere ? -1 : other;
+    };
+    if (value.producer >= 0)
+      if (int32_t sink = tiedTo(value.producer); sink >= 0)
+        operand(sink, 0);
+    for (const FlowUse &use : value.uses)
+      if (int32_t state = tiedTo(use.op); state >= 0)
+        result(state, 0);
     return ports;
   }
 

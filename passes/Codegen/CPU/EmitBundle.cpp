@@ -192,6 +192,7 @@ static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget 
   report.arenaBytes = std::max(report.arenaBytes, memory.arenaBytes);
   report.arenaLowerBound = std::max(report.arenaLowerBound, memory.arenaLowerBound);
   report.weightBytes = std::max(report.weightBytes, memory.weightBytes);
+  report.stateBytes = std::max(report.stateBytes, memory.stateBytes);
   report.packedBytes = std::max(report.packedBytes, program.packedBytes());
   report.numTasks += program.tasks.size();
   report.numKernels += program.kernels.size();

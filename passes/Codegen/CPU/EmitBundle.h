@@ -47,7 +47,8 @@ struct EmitOptions {
 
 /// What was predicted, per rank, at most. `weightBytes`: all weights as they are stored.
 struct EmitReport {
-  uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0;
+  uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0,
+           stateBytes = 0;
   size_t numTasks = 0, numKernels = 0;
 };
 

@@ -59,6 +59,11 @@ def RowOpInterface : OpInterface<"RowOpInterface"> {
     InterfaceMethod<"As of an indexed op.", "void", "emitChecks",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node), "",
       [{ return; }]>,
+    InterfaceMethod<[{
+      Whether the result is the first operand with some elements changed, so that where
+      both lie in one place emitRow changes these and the others are not touched; see
+      KernelEmitter::changesInPlace.
+    }], "bool", "mayChangeInPlace", (ins), "", [{ return false; }]>,
     InterfaceMethod<"Emits the passes over the row; see KernelEmitter.", "void", "emitRow",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node)>,
   ];

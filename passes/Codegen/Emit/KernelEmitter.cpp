@@ -318,6 +318,38 @@ Value KernelEmitter::loadRowAt(int number, int64_t slot, Value place, Type type)
   return load(pointers.back(), scratchOffset(number, slot, place, type), plainType(type));
 }
 
+bool KernelEmitter::changesInPlace(int number) const {
+  const KernelNode &n = node(number);
+  if (!cast<RowOpInterface>(n.op).mayChangeInPlace() || spec.outputs.size() != 1 ||
+      spec.rowDims != 1 || spec.outputs[0].node != number)
+    return false;
+  const KernelNode &first = node(n.args[0]);
+  if (first.kind != KernelNode::Load ||
+      spec.operands[static_cast<size_t>(first.operand)].output != 0)
+    return false;
+  // Whoever else looks at a row needs it as a whole.
+  return llvm::count_if(spec.nodes, [&](const KernelNode &other) {
+           return llvm::is_contained(other.args, n.args[0]) ||
+                  llvm::is_contained(other.args, number);
+         }) == 1;
+}
+
+Value KernelEmitter::outputOffset(Value place) {
+  point[numOuter()] = place;
+  Value offset = linear(spec.outputs[0].offset, spec.outputs[0].strides);
+  point[numOuter()] = nullptr;
+  return offset;
+}
+
+void KernelEmitter::storeOutputAt(Value place, Value element) {
+  store(pointers[spec.operands.size()], outputOffset(place), spec.outputs[0].type,
+        element);
+}
+
+Value KernelEmitter::loadOutputAt(Value place) {
+  return load(pointers[spec.operands.size()], outputOffset(place), spec.outputs[0].type);
+}
+
 //===----------------------------------------------------------------------===//
 // The function
 //===----------------------------------------------------------------------===//
@@ -334,9 +366,14 @@ void KernelEmitter::rowBody() {
       llvm::none_of(spec.nodes,
                     [](const KernelNode &n) { return n.kind == KernelNode::Row; }))
     return storeOutputs(false);
+  bool isStored = false;
   for (auto [i, n] : llvm::enumerate(spec.nodes))
-    if (n.kind == KernelNode::Row)
+    if (n.kind == KernelNode::Row) {
       cast<RowOpInterface>(n.op).emitRow(*this, static_cast<int>(i));
+      isStored |= changesInPlace(static_cast<int>(i));
+    }
+  if (isStored)
+    return;
   if (llvm::any_of(spec.outputs, [](const KernelOperand &o) { return !o.perRow; }))
     mapRow([&] { storeOutputs(false); });
   oncePerRow([&] { storeOutputs(true); });

@@ -83,6 +83,12 @@ public:
   /// The same at a place in the row.
   void storeRowAt(int number, int64_t slot, mlir::Value place, mlir::Value element);
   mlir::Value loadRowAt(int number, int64_t slot, mlir::Value place, mlir::Type type);
+  /// Whether all that the kernel does is that this Row node changes elements of its first
+  /// operand, which lies where the output does: the others need no store.
+  bool changesInPlace(int number) const;
+  /// An element of the output, at a place in the row.
+  void storeOutputAt(mlir::Value place, mlir::Value element);
+  mlir::Value loadOutputAt(mlir::Value place);
   /// The place of the current point in the row.
   mlir::Value rowPosition();
   /// Where the current point is in the tensor of a node, one index per dim; in front of
@@ -151,6 +157,8 @@ private:
   mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
   void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
   mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
+  /// Where the output's element is, at a place in the row of one dim.
+  mlir::Value outputOffset(mlir::Value place);
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
 

@@ -33,6 +33,7 @@ struct ScatterModel
         static_cast<int64_t>(cast<graph::ScatterElementsOp>(op).getAxis()), op, false);
   }
   int64_t numScratchRows(Operation *) const { return 1; }
+  bool mayChangeInPlace(Operation *) const { return true; }
   bool readsByPlace(Operation *, unsigned operand) const { return operand > 0; }
   bool isChecked(Operation *op) const {
     return !cast<graph::ScatterElementsOp>(op).getMasked();
@@ -44,7 +45,9 @@ struct ScatterModel
 
   void emitRow(Operation *op, KernelEmitter &e, int number) const {
     Passes p(e, number);
-    e.mapRow([&] { e.storeRow(number, 0, p.x()); });
+    bool inPlace = e.changesInPlace(number);
+    if (!inPlace)
+      e.mapRow([&] { e.storeRow(number, 0, p.x()); });
     auto axis = static_cast<size_t>(getRowDims(op)[0]);
     Shape data = shapeOf(op->getOperand(0)), updates = shapeOf(op->getOperand(2));
     KernelEmitter::Values index = e.indexOf(number);
@@ -66,15 +69,18 @@ struct ScatterModel
           arith::SelectOp::create(e.builder, e.location, isReached, count, e.integer(0));
     forRange(e, e.integer(0), count, e.integer(1), [&](Value i) {
       index[axis] = i;
-      update(cast<graph::ScatterElementsOp>(op), p, index, data[axis]);
+      update(cast<graph::ScatterElementsOp>(op), p, index, data[axis], inPlace);
     });
+    if (inPlace)
+      return;
     e.meet();
     Type type = p.type;
     e.define(number, [=, &e]() -> Value { return e.loadRow(number, 0, type); });
   }
 
+  /// In scratch, or where the row lies.
   static void update(graph::ScatterElementsOp op, Passes &p, ArrayRef<Value> index,
-                     int64_t size) {
+                     int64_t size, bool inPlace) {
     KernelEmitter &e = p.e;
     Value place = e.loadAt(p.node.reads[0], index);
     if (place.getType().getIntOrFloatBitWidth() < 64)
@@ -92,9 +98,12 @@ struct ScatterModel
     OpBuilder::InsertionGuard guard(p.b);
     p.b.setInsertionPointToStart(&branch.getThenRegion().front());
     Value element = e.loadAt(p.node.reads[1], index);
-    if (std::optional<ReduceKind> kind = op.getKind())
-      element = p.inOrder(*kind, e.loadRowAt(p.number, 0, place, p.type), element);
-    e.storeRowAt(p.number, 0, place, element);
+    if (std::optional<ReduceKind> kind = op.getKind()) {
+      Value before =
+          inPlace ? e.loadOutputAt(place) : e.loadRowAt(p.number, 0, place, p.type);
+      element = p.inOrder(*kind, before, element);
+    }
+    inPlace ? e.storeOutputAt(place, element) : e.storeRowAt(p.number, 0, place, element);
   }
 };
 

@@ -42,6 +42,7 @@ struct PlanNode {
 struct PlanTensor {
   std::string name, layout; ///< Layout::str
   std::string served = {};  ///< of an argument, as PlanNode::served
+  std::string state = {};   ///< the state that comes or goes by it; empty: none
 };
 struct PlanCollective {
   std::string op, axes, node;
@@ -106,6 +107,7 @@ struct Plan {
   std::string model;                  ///< absolute path of the ONNX file
   std::vector<std::string> shapes;    ///< NAME=1,128 as given
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
+  std::vector<std::string> states;    ///< INPUT=OUTPUT as given, see `--state`
   std::string mode;
   std::string hints;              ///< file or rule, as given; empty: none
   std::vector<std::string> notes; ///< what the user was told

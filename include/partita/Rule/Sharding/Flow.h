@@ -5,6 +5,11 @@
 // ops without operands (*sources*: they can be produced in any layout at no cost, each
 // rank reads its slices), function results are ops without results (*sinks*).
 //
+// States. What one run leaves for the next (a cache, a trained weight) comes in by an op
+// without operands and goes out by a sink. It stays where it lies between runs, so the
+// two ops are *tied*: they have one layout, which nothing settles but hints, neighbours
+// or a search. Users that want it otherwise are served from there, as those of any value.
+//
 // Atoms. A dim may be one factor for its producer and two for a user (rows = batch ·
 // sequence). Cut points are therefore refined over the whole program until both ends of
 // every value see the same pieces; such a piece of a factor is an *atom*. Where cut
@@ -31,7 +36,8 @@
 
 namespace partita {
 
-enum class FlowKind : uint8_t { Compute, Argument, Source, Sink };
+/// State: an argument that keeps its layout from run to run.
+enum class FlowKind : uint8_t { Compute, Argument, Source, Sink, State };
 
 struct FlowOp {
   std::string name; ///< for messages and hints: the ONNX node name
@@ -51,8 +57,11 @@ struct FlowOp {
     std::vector<int32_t> result, input;
   };
   std::vector<Absorbed> absorbed = {};
+  /// The other end of a state: of a State its sink, of a sink the State; −1: there is
+  /// none.
+  int32_t tied = -1;
 
-  /// An argument, weight or constant.
+  /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
 };
 
@@ -115,6 +124,8 @@ public:
   int32_t addValue(std::string name, std::vector<int64_t> shape, int64_t elementBytes);
   /// Adds an op after all producers of its operands.
   int32_t addOp(FlowOp op);
+  /// Makes a State and a sink of equal shape the ends of one state. Before finalize.
+  void tie(int32_t state, int32_t sink);
   /// Refines factors to atoms and links them. Call after the last addOp, and again with
   /// other detached loops (each at most once) for other atoms: what refers to atoms by
   /// number is then void.

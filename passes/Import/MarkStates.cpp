@@ -1,0 +1,132 @@
+//===- MarkStates.cpp - Inputs that are what the outputs were -------------===//
+#include "passes/Import/MarkStates.h"
+
+#include "dialects/Dist/Dist.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <optional>
+
+using namespace mlir;
+using namespace partita;
+
+/// What the stars of a pattern stand for in a text: "past.*.key" in "past.12.key" is
+/// "12". The shortest that fit, from the left. Nothing if it does not match.
+static std::optional<std::vector<std::string>> starsOf(StringRef pattern,
+                                                       StringRef text) {
+  auto [literal, rest] = pattern.split('*');
+  if (!text.consume_front(literal))
+    return std::nullopt;
+  if (literal.size() == pattern.size())
+    return text.empty() ? std::optional<std::vector<std::string>>({}) : std::nullopt;
+  for (size_t length = 0; length <= text.size(); ++length)
+    if (auto more = starsOf(rest, text.drop_front(length))) {
+      more->insert(more->begin(), text.take_front(length).str());
+      return more;
+    }
+  return std::nullopt;
+}
+
+/// The pattern with `stars` in place of its own.
+static std::string withStars(StringRef pattern, const std::vector<std::string> &stars) {
+  std::string text;
+  size_t next = 0;
+  for (char c : pattern)
+    text += c == '*' ? stars[next++] : std::string(1, c);
+  return text;
+}
+
+namespace {
+/// Marks the ends of states on one function.
+class Marker {
+public:
+  explicit Marker(func::FuncOp function) : function(function) {
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (auto name = function.getArgAttrOfType<StringAttr>(i, "graph.name"))
+        arguments.emplace_back(name.getValue(), i);
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (auto name = function.getResultAttrOfType<StringAttr>(i, "graph.name"))
+        results.emplace_back(name.getValue(), i);
+  }
+
+  Expected<void> mark(const std::string &binding) {
+    auto [past, present] = StringRef(binding).split('=');
+    auto error = [&](const Twine &what) -> Expected<void> {
+      return makeError(("--state " + Twine(binding) + ": " + what).str());
+    };
+    if (past.empty() || present.empty() || present.contains('='))
+      return error("expected INPUT=OUTPUT, each a name or a pattern with stars");
+    if (past.count('*') != present.count('*'))
+      return error("expected as many stars on both sides");
+    bool any = false;
+    for (auto [name, argument] : arguments) {
+      auto stars = starsOf(past, name);
+      if (!stars)
+        continue;
+      any = true;
+      std::string output = withStars(present, *stars);
+      auto result = llvm::find_if(results, [&](auto &r) { return r.first == output; });
+      if (result == results.end())
+        return error("input '" + name + "' would become output '" + output +
+                     "', which the model does not have" + listed(results));
+      if (auto why = tie(name, argument, *result))
+        return error(*why);
+    }
+    if (!any)
+      return error("the model has no input '" + past + "'" + listed(arguments));
+    return {};
+  }
+
+private:
+  using End = std::pair<StringRef, unsigned>;
+
+  /// "; its inputs are 'a', 'b'", the first few.
+  static std::string listed(ArrayRef<End> ends) {
+    constexpr size_t most = 6;
+    std::string text;
+    for (auto [name, number] : ends.take_front(most))
+      text += (text.empty() ? "; it has '" : ", '") + name.str() + "'";
+    return text + (ends.size() > most ? ", …" : "");
+  }
+
+  std::optional<std::string> tie(StringRef name, unsigned argument, const End &result) {
+    Type in = function.getArgumentTypes()[argument];
+    Type out = function.getResultTypes()[result.second];
+    std::string both = ("input '" + name + "' and output '" + result.first + "' ").str();
+    if (in != out) {
+      std::string text = both + "are of types ";
+      llvm::raw_string_ostream(text)
+          << in << " and " << out
+          << ": a state keeps its size. A cache that grows must be written in place, as "
+             "by TensorScatter";
+      return text;
+    }
+    if (dist::argumentState(function, argument))
+      return "input '" + name.str() + "' is a state already";
+    if (dist::resultState(function, result.second))
+      return "output '" + result.first.str() + "' is a state already";
+    auto state =
+        dist::StateAttr::get(function.getContext(),
+                             StringAttr::get(function.getContext(), name), StringAttr());
+    function.setArgAttr(argument, dist::stateAttr, state);
+    function.setResultAttr(result.second, dist::stateAttr, state);
+    return std::nullopt;
+  }
+
+  func::FuncOp function;
+  std::vector<End> arguments, results;
+};
+} // namespace
+
+Expected<void> partita::markStates(ModuleOp module,
+                                   const std::vector<std::string> &bindings) {
+  if (bindings.empty())
+    return {};
+  auto function = module.lookupSymbol<func::FuncOp>("main");
+  Marker marker(function);
+  for (const std::string &binding : bindings)
+    if (auto ok = marker.mark(binding); !ok)
+      return ok;
+  return {};
+}

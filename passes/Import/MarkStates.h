@@ -1,0 +1,25 @@
+//===- MarkStates.h - Inputs that are what the outputs were -----*- C++ -*-===//
+#ifndef PARTITA_PASSES_IMPORT_MARKSTATES_H
+#define PARTITA_PASSES_IMPORT_MARKSTATES_H
+
+#include "partita/Base/Error.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+#include <vector>
+
+namespace partita {
+
+/// Makes states (`dist.state`) of inputs of `@main` that are the outputs of the run
+/// before. A binding is "INPUT=OUTPUT"; stars in the input's name stand for the same in
+/// the output's: "past_key_values.*=present.*". The state is called after the input.
+///
+/// An error names the binding and what is wrong: no such input or output, unequal types,
+/// an end that is a state already.
+Expected<void> markStates(mlir::ModuleOp module,
+                          const std::vector<std::string> &bindings);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_IMPORT_MARKSTATES_H
