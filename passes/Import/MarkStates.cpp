@@ -19,7 +19,7 @@ static std::optional<std::vector<std::string>> starsOf(StringRef pattern,
   if (!text.consume_front(literal))
     return std::nullopt;
   if (literal.size() == pattern.size())
-    return text.empty() ? std::optional<std::vector<std::string>>({}) : std::nullopt;
+    return text.empty() ? std::optional(std::vector<std::string>()) : std::nullopt;
   for (size_t length = 0; length <= text.size(); ++length)
     if (auto more = starsOf(rest, text.drop_front(length))) {
       more->insert(more->begin(), text.take_front(length).str());

@@ -83,6 +83,8 @@ def _open():
             ("read_state", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
             ("write_state", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
             ("reset_states", ctypes.c_int, [session]),
+            ("save_states", ctypes.c_int, [session, text]),
+            ("load_states", ctypes.c_int, [session, text]),
             ("run", ctypes.c_int, [session])]:
         function = getattr(library, "partita_" + name)
         function.restype, function.argtypes = result, arguments
@@ -169,6 +171,18 @@ class Session:
         if self._handle is None:
             raise PartitaError("the session is closed")
         self._check(_lib().partita_reset_states(self._handle))
+
+    def save_states(self, path):
+        """Writes all states to a safetensors file, as whole tensors."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        self._check(_lib().partita_save_states(self._handle, os.fsencode(path)))
+
+    def load_states(self, path):
+        """Sets all states from such a file, whatever plan or number of ranks wrote it."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        self._check(_lib().partita_load_states(self._handle, os.fsencode(path)))
 
     def run(self, inputs):
         """Runs one request; returns {name: array} of new arrays."""

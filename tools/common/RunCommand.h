@@ -50,6 +50,11 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                                          "Write output_K.pb into this folder")
                              ->check(named);
   command.add_flag("--npy", options.npy, "Write output_K.npy too")->needs(outputs);
+  command
+      .add_option("--state-dir", options.stateDir,
+                  "Begin with the states in this folder's state.safetensors, if it is "
+                  "there, and leave them there; any bundle of the same states reads it")
+      ->check(named);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();
   command.add_flag("--profile", options.profile, "Print the seconds per source node");

@@ -28,6 +28,7 @@ struct RunOptions {
   std::string inputsDir;           ///< input_K.pb, in the order of the inputs
   std::string outputsDir;          ///< output_K.pb; made if it does not exist
   bool npy = false;                ///< also write output_K.npy
+  std::string stateDir;            ///< state.safetensors, read if there, and written
   int repeat = 1;
   bool profile = false;
   double timeout = 60;             ///< seconds

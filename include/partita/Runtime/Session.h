@@ -25,6 +25,7 @@ struct TensorInfo {
   std::string name;
   DType type = DType::F32;
   std::vector<int64_t> shape;
+  std::string layout = {}; ///< "[{4: tp}, {8}] on tp=2", for people
   uint64_t bytes() const {
     return static_cast<uint64_t>(elementCount(shape)) * byteWidth(type);
   }

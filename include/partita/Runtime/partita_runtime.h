@@ -88,6 +88,12 @@ PARTITA_API int partita_write_state(partita_session *session, const char *name,
 /* All states are again what they were before the first request. */
 PARTITA_API int partita_reset_states(partita_session *session);
 
+/* Writes all states to a safetensors file as whole tensors (with MPI rank 0 does), aside
+ * and then renamed; sets all of them from one, whatever plan or number of ranks wrote
+ * it. 0, or 1 if a rank failed, or the file is not of these states: then none is set. */
+PARTITA_API int partita_save_states(partita_session *session, const char *path);
+PARTITA_API int partita_load_states(partita_session *session, const char *path);
+
 /* One request. 0, or 1 if a tensor is unbound or a rank failed; after the latter the
  * session can only be freed. */
 PARTITA_API int partita_run(partita_session *session);

@@ -1,6 +1,7 @@
 //===- CApi.cpp - The runtime for C callers -------------------------------===//
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Runtime/Session.h"
+#include "partita/Runtime/StateFile.h"
 #include "partita/Runtime/partita_runtime.h"
 
 #include <algorithm>
@@ -252,6 +253,22 @@ int partita_reset_states(partita_session *session) {
   if (!call)
     return 1;
   auto ok = session->session->resetStates();
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_save_states(partita_session *session, const char *path) {
+  Call call(session);
+  if (!call)
+    return 1;
+  auto ok = saveStates(*session->session, path ? path : "");
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_load_states(partita_session *session, const char *path) {
+  Call call(session);
+  if (!call)
+    return 1;
+  auto ok = loadStates(*session->session, path ? path : "");
   return ok ? 0 : session->fail(ok.error().message);
 }
 

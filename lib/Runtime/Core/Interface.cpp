@@ -30,6 +30,7 @@ Expected<Interface> Interface::of(const Stages &stages) {
         continue;
       TensorInfo info{
           std::string(view.name), view.type, {view.shape.begin(), view.shape.end()}};
+      info.layout = table.layoutOf(view).str(table.mesh()) + " on " + table.mesh().str();
       if (view.role == Role::State) {
         if (std::ranges::any_of(out.states, [&](auto &s) { return s.name == info.name; }))
           return makeError("state '" + info.name + "' is in two programs");

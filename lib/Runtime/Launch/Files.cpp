@@ -132,6 +132,20 @@ static Expected<void> makeFolder(const std::string &folder, bool &made) {
   return {};
 }
 
+Expected<std::string> runtime::openStateDir(const RunOptions &options,
+                                            const Session &session) {
+  if (options.stateDir.empty())
+    return std::string();
+  if (session.states().empty())
+    return makeError("--state-dir " + options.stateDir +
+                     ": the bundle has no states; compile it with --state");
+  bool made = false;
+  if (session.isRoot())
+    if (auto ok = makeFolder(options.stateDir, made); !ok)
+      return tl::unexpected(ok.error());
+  return options.stateDir + "/state.safetensors";
+}
+
 Expected<void> runtime::checkOutputs(const RunOptions &options) {
   if (options.outputsDir.empty())
     return {};

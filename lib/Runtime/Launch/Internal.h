@@ -18,6 +18,10 @@ Expected<void> writeOutputs(const RunOptions &options,
                             const std::vector<TensorInfo> &infos,
                             const std::vector<HostTensor> &outputs);
 
+/// The file of the states; empty: none is asked for. Makes its folder on the root. An
+/// error if the bundle has no states.
+Expected<std::string> openStateDir(const RunOptions &options, const Session &session);
+
 /// Everything one process does: load, read, run, write. `progress` may be null.
 Expected<void> runRanks(const RunOptions &options, TransportKind transport,
                         RankProgress *progress, const Print &print);

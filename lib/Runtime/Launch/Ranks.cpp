@@ -1,9 +1,12 @@
 //===- Ranks.cpp - What one process of a run does -------------------------===//
 #include "Internal.h"
 
+#include "partita/Runtime/StateFile.h"
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -80,12 +83,21 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   if ((*session)->isRoot())
     if (auto ok = checkOutputs(options); !ok)
       return ok;
+  auto states = openStateDir(options, **session);
+  if (!states)
+    return tl::unexpected(states.error());
+  if (::access(states->c_str(), F_OK) == 0)
+    if (auto ok = loadStates(**session, *states); !ok)
+      return ok;
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
                                            : HostTensor{});
   if (auto ok = runRequests(**session, options, *inputs, outputs, print); !ok)
     return ok;
+  if (!states->empty())
+    if (auto ok = saveStates(**session, *states); !ok)
+      return ok;
   if (!(*session)->isRoot())
     return {};
   if (auto ok = writeOutputs(options, (*session)->outputs(), outputs); !ok)

@@ -30,6 +30,12 @@ public:
     rule.results.clear();
     add("result of " + operand, FlowKind::Sink, std::move(rule), {operand}, 0);
   }
+  /// An argument is a state that becomes `value`, which is a result for that.
+  void update(const std::string &argument, const std::string &value) {
+    entry(argument).op.kind = FlowKind::State;
+    result(value);
+    states.emplace_back(argument, ops.size() - 1);
+  }
   /// As graph.contract, with its linear sets.
   void contract(const std::string &name, const std::string &a, const std::string &b,
                 const std::string &equation) {
@@ -117,6 +123,7 @@ public:
   FlowGraph build(const Mesh &mesh, std::mt19937 *shuffle = nullptr) const {
     FlowGraph graph(mesh);
     std::map<std::string, int32_t> values;
+    std::vector<int32_t> numbers(ops.size());
     std::vector<bool> done(ops.size(), false);
     std::vector<size_t> order(ops.size());
     std::iota(order.begin(), order.end(), 0);
@@ -136,8 +143,10 @@ public:
         values[value] = graph.addValue(value, shapes.at(value), 4);
         op.results = {values[value]};
       }
-      graph.addOp(std::move(op));
+      numbers[next] = graph.addOp(std::move(op));
     }
+    for (const auto &[argument, sink] : states)
+      graph.tie(graph.values[values.at(argument)].producer, numbers[sink]);
     graph.finalize();
     return graph;
   }
@@ -175,6 +184,7 @@ private:
 
   std::vector<Entry> ops;
   std::map<std::string, Shape> shapes;
+  std::vector<std::pair<std::string, size_t>> states; ///< and the places of their sinks
 };
 
 /// One GPT-2 layer as exporters write it: rows flattened for each matmul, QKV fused.

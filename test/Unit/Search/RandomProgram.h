@@ -29,6 +29,7 @@ public:
     size_t ops = 1 + below(most);
     for (size_t i = 0; i < ops; ++i)
       addOp("v" + std::to_string(i));
+    addStates(arguments);
     for (const auto &[name, shape] : values)
       if (!used.count(name))
         program.result(name);
@@ -57,6 +58,17 @@ public:
   }
 
 private:
+  /// Some arguments become what is computed in their shape.
+  void addStates(size_t arguments) {
+    for (size_t i = 0; i < arguments; ++i)
+      for (size_t v = values.size(); v-- > arguments;)
+        if (values[v].second == values[i].second && below(2)) {
+          program.update(values[i].first, values[v].first);
+          used.insert(values[i].first);
+          used.insert(values[v].first);
+          break;
+        }
+  }
   void remember(const std::string &name, const Shape &shape) {
     values.emplace_back(name, shape);
   }

@@ -1,0 +1,89 @@
+//===- StateFile.cpp - The states of a session as a file ------------------===//
+#include "partita/Runtime/StateFile.h"
+
+#include "partita/Base/Files/SafeTensors.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+using namespace partita;
+using namespace partita::runtime;
+
+/// Tensors that SafeTensorsWriter fills gaps with.
+static constexpr std::string_view padName = "__pad__";
+
+static std::string typeText(DType type, const std::vector<int64_t> &shape) {
+  std::string text = std::string(name(type)) + "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+/// Everything but the last rename. Of an MPI job only the root has a writer, but all
+/// take part in reading each state.
+static Expected<void> writeAll(Session &session, const std::string &path) {
+  SafeTensorsWriter writer;
+  SafeTensorsWriter::Metadata layouts;
+  for (const TensorInfo &info : session.states()) {
+    writer.declare(info.name, info.type, info.shape);
+    layouts.emplace_back("layout of " + info.name, info.layout);
+  }
+  if (session.isRoot())
+    if (auto begun = writer.begin(path, layouts); !begun)
+      return tl::unexpected(begun.error());
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < session.states().size(); ++i) {
+    bytes.resize(session.isRoot() ? session.states()[i].bytes() : 0);
+    if (auto ok = session.readState(i, bytes.data()); !ok)
+      return ok;
+    if (session.isRoot())
+      if (auto ok = writer.append(bytes); !ok)
+        return ok;
+  }
+  return session.isRoot() ? writer.finish() : Expected<void>();
+}
+
+Expected<void> runtime::saveStates(Session &session, const std::string &path) {
+  std::string aside = path + ".tmp-" + std::to_string(::getpid());
+  auto ok = writeAll(session, aside);
+  if (ok && session.isRoot() && std::rename(aside.c_str(), path.c_str()) != 0)
+    ok = makeError("cannot rename '" + aside + "' to '" + path + "'");
+  if (!ok && session.isRoot())
+    ::unlink(aside.c_str());
+  return ok;
+}
+
+static Expected<void> check(const Session &session, const SafeTensorsFile &file,
+                            const std::string &path) {
+  for (const TensorInfo &info : session.states()) {
+    const SafeTensorEntry *entry = file.find(info.name);
+    if (!entry)
+      return makeError("'" + path + "' has no state '" + info.name + "'");
+    if (entry->type != info.type || entry->shape != info.shape)
+      return makeError("'" + path + "': state '" + info.name + "' is " +
+                       typeText(entry->type, entry->shape) + ", expected " +
+                       typeText(info.type, info.shape));
+  }
+  for (const SafeTensorEntry &entry : file.tensors)
+    if (!entry.name.starts_with(padName) &&
+        std::ranges::none_of(session.states(),
+                             [&](auto &info) { return info.name == entry.name; }))
+      return makeError("'" + path + "' has a state '" + entry.name +
+                       "', which the bundle has not");
+  return {};
+}
+
+Expected<void> runtime::loadStates(Session &session, const std::string &path) {
+  auto file = readSafeTensors(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  if (auto ok = check(session, *file, path); !ok)
+    return ok;
+  for (size_t i = 0; i < session.states().size(); ++i)
+    if (auto ok = session.writeState(
+            i, file->bytes(*file->find(session.states()[i].name)).data());
+        !ok)
+      return ok;
+  return {};
+}

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""A decoder whose caches are states, step by step against ONNX Runtime.
+
+usage: run_decode.py PARTITA [--steps 64] [--all]
+
+The model is that of examples/chat. Each step gives a token to Partita, which keeps its
+caches, and to ONNX Runtime, which is given the caches that it returned. The logits of all
+steps and the caches of the last one are equal by the rule of equality.py, without a judge
+in f64. What a request writes into a cache are the new rows, in place:
+test/Passes/Codegen/in-place-scatter.mlir.
+
+Then states are files: what one bundle saves, others of other plans, numbers of ranks and
+transports load, bit by bit, and go on from there.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+
+import equality
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "examples", "chat")]
+import build_model  # noqa: E402
+import partita  # noqa: E402
+
+#: Name, arguments of compile.
+PLANS = [("one", []),
+         ("tp2", ["--mesh", "tp=2", "--hints", "megatron"]),
+         ("auto4", ["--mesh", "a=2,b=2"])]
+MORE = [("tp4", ["--mesh", "tp=4", "--hints", "megatron"]),
+        ("auto2", ["--mesh", "tp=2"]),
+        ("auto3", ["--mesh", "tp=3"]),
+        ("auto8", ["--mesh", "a=2,b=4"])]
+
+
+def call(arguments):
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+class Reference:
+    """ONNX Runtime, whose caches are passed on by hand."""
+
+    def __init__(self, path):
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it warns of every cache that it copies
+        self.session = onnxruntime.InferenceSession(path, options)
+        self.names = [output.name for output in self.session.get_outputs()]
+        self.caches = {i.name: np.zeros([1, *i.shape[1:]], np.float32)
+                       for i in self.session.get_inputs() if i.name.startswith("past.")}
+
+    def step(self, tokens, position):
+        values = self.session.run(None, {**self.caches, "tokens": tokens,
+                                         "position": position})
+        outputs = dict(zip(self.names, values))
+        for name in self.caches:
+            self.caches[name] = outputs[name.replace("past.", "present.")]
+        return outputs["logits"]
+
+
+def equal(what, actual, expected):
+    close = np.isclose(actual, expected, rtol=equality.RTOL, atol=equality.ATOL)
+    if not close.all():
+        worst = np.abs(actual - expected).max()
+        raise RuntimeError(f"{what}: {(~close).sum()} of {close.size} elements differ, "
+                           f"by {worst:.3g} at most")
+
+
+def inputs_of(step, seed=0):
+    """The token of a step, and where it goes."""
+    token = np.random.default_rng((seed, step)).integers(0, 128, (1, 1))
+    return token, np.array([step])
+
+
+def check_steps(name, bundle, model, steps):
+    reference = Reference(model)
+    with partita.Session(bundle) as session:
+        if sorted(session.states) != sorted(reference.caches):
+            raise RuntimeError(f"{name}: the states are {sorted(session.states)}")
+        if sorted(session.inputs) != ["position", "tokens"]:
+            raise RuntimeError(f"{name}: the inputs are {sorted(session.inputs)}")
+        for step in range(steps):
+            tokens, position = inputs_of(step)
+            expected = reference.step(tokens, position)
+            actual = session.run({"tokens": tokens, "position": position})["logits"]
+            equal(f"{name}, step {step}", actual, expected)
+        for state, expected in reference.caches.items():
+            equal(f"{name}, {state}", session.read_state(state), expected)
+
+
+def save_inputs(folder, step):
+    for name, value in zip(("tokens", "position"), inputs_of(step)):
+        np.save(os.path.join(folder, f"{name}.npy"), value)
+    return [text for name in ("tokens", "position")
+            for text in ("--input", f"{name}={folder}/{name}.npy")]
+
+
+def read_states(path):
+    """By name, without the tensors that fill gaps."""
+    import json
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        begin = file.tell()
+        states = {}
+        for name, entry in header.items():
+            if name.startswith("__"):
+                continue
+            file.seek(begin + entry["data_offsets"][0])
+            count = entry["data_offsets"][1] - entry["data_offsets"][0]
+            states[name] = file.read(count)
+        return states, header["__metadata__"]
+
+
+def check_files(command, bundles, work):
+    """Three steps by the last bundle, then one by each from its file."""
+    first = os.path.join(work, "first")
+    for step in range(3):
+        call([command, "run", bundles[-1][1], "--state-dir", first,
+              *save_inputs(work, step)])
+    saved, metadata = read_states(os.path.join(first, "state.safetensors"))
+    if not any(" on " in text for text in metadata.values()):
+        raise RuntimeError(f"the file does not tell layouts: {metadata}")
+    # Loading and saving without a request between changes nothing.
+    for name, bundle in bundles:
+        again = os.path.join(work, f"{name}.safetensors")
+        with partita.Session(bundle) as session:
+            session.load_states(os.path.join(first, "state.safetensors"))
+            session.save_states(again)
+        if read_states(again)[0] != saved:
+            raise RuntimeError(f"{name}: what is loaded is not what is saved")
+    for name, bundle in bundles:
+        for transport in ("local", "mpi"):
+            folder = os.path.join(work, f"{name}-{transport}")
+            os.makedirs(folder)
+            with open(os.path.join(folder, "state.safetensors"), "wb") as file:
+                with open(os.path.join(first, "state.safetensors"), "rb") as source:
+                    file.write(source.read())
+            call([command, "run", bundle, "--transport", transport, "--state-dir", folder,
+                  *save_inputs(work, 3), "--outputs-dir", folder])
+            reference_step(folder, name, transport)
+    check_errors(command, bundles[0][1], first, work)
+
+
+def reference_step(folder, name, transport, known={}):
+    """The fourth step is the same from every file."""
+    value = equality.load(os.path.join(folder, "output_0.pb"))
+    expected = known.setdefault("logits", value)
+    equal(f"{name}, {transport}, the step from a file", value, expected)
+
+
+def check_errors(command, bundle, first, work):
+    """A file of other states is one sentence, and nothing is set."""
+    cases = {"of another size": {"past.0.key": np.zeros((1, 2, 95, 16), np.float32)},
+             "that lacks one": {"past.0.key": None},
+             "with one more": {"past.9.key": np.zeros(3, np.float32)}}
+    wanted = {"of another size": "state 'past.0.key' is f32[1, 2, 95, 16], expected "
+                                 "f32[1, 2, 96, 16]",
+              "that lacks one": "has no state 'past.0.key'",
+              "with one more": "has a state 'past.9.key', which the bundle has not"}
+    with partita.Session(bundle) as session:
+        for what, change in cases.items():
+            tensors = {n: np.zeros(shape, dtype)
+                       for n, (dtype, shape) in session.states.items()}
+            tensors.update(change)
+            path = os.path.join(work, "bad.safetensors")
+            write_safetensors(path, {n: v for n, v in tensors.items() if v is not None})
+            try:
+                session.load_states(path)
+                raise RuntimeError(f"a file {what} is taken")
+            except partita.PartitaError as error:
+                if wanted[what] not in str(error):
+                    raise RuntimeError(f"a file {what}: {error}") from error
+    done = subprocess.run([command, "run", bundle, "--state-dir", "/dev/null/x",
+                           *save_inputs(work, 0)], capture_output=True, text=True)
+    if done.returncode != 1 or "cannot create the folder" not in done.stderr:
+        raise RuntimeError(f"a folder that cannot be: {done.stderr}")
+
+
+def write_safetensors(path, tensors):
+    import json
+    header, offset = {}, 0
+    for name, value in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(value.shape),
+                        "data_offsets": [offset, offset + value.nbytes]}
+        offset += value.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for value in tensors.values():
+            file.write(value.tobytes())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("partita")
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--all", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        model = os.path.join(work, "chat.onnx")
+        onnx.save(build_model.Model(layers=2).build(), model)
+        bundles = []
+        for name, more in PLANS + (MORE if arguments.all else []):
+            bundle = os.path.join(work, name)
+            call([arguments.partita, "compile", model, "-o", bundle, "--shape", "batch=1",
+                  "--shape", "sequence=1", "--state", "past.*=present.*", *more])
+            check_steps(name, bundle, model, arguments.steps)
+            print(f"{name}: {arguments.steps} steps equal", flush=True)
+            bundles.append((name, bundle))
+        check_files(arguments.partita, bundles, work)
+        print(f"{len(bundles)} bundles load what one has saved, bit by bit")
+
+
+if __name__ == "__main__":
+    main()
