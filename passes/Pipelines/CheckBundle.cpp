@@ -1,6 +1,5 @@
 //===- CheckBundle.cpp - Compiled equals original, on real ranks ----------===//
 #include "passes/Pipelines/Passes.h"
-#include "passes/Pipelines/RunBundle.h"
 
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
@@ -49,8 +48,15 @@ struct Folder {
 struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
   using CheckBundlePassBase::CheckBundlePassBase;
 
+  BundleRunner runBundle;
+
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    if (!runBundle) {
+      module.emitError("this program was built without the runtime, so it cannot run "
+                       "what it compiles");
+      return signalPassFailure();
+    }
     if (!module.getOps<task_ir::ProgramOp>().empty()) {
       if (auto ok = checkPrograms(module); !ok) {
         module.emitError(ok.error().message);
@@ -185,7 +191,7 @@ private:
     if (!report)
       return tl::unexpected(report.error());
     int request = 0;
-    return runBundleHere(folder.bundle, inputs, repeat, [&](double seconds) {
+    return runBundle(folder.bundle, inputs, repeat, [&](double seconds) {
       if (repeat > 1)
         llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
     });
@@ -199,3 +205,11 @@ private:
   llvm::StringMap<Type> weightTypes;
 };
 } // namespace
+
+void partita::registerCheckBundle(BundleRunner run) {
+  registerPass([run = std::move(run)] {
+    auto pass = std::make_unique<CheckBundlePass>();
+    pass->runBundle = run;
+    return pass;
+  });
+}

@@ -2,6 +2,8 @@
 #ifndef PARTITA_PASSES_PIPELINES_PASSES_H
 #define PARTITA_PASSES_PIPELINES_PASSES_H
 
+#include "passes/Pipelines/RunBundle.h"
+
 #include "mlir/Pass/Pass.h"
 
 namespace mlir {
@@ -18,8 +20,11 @@ namespace partita {
 
 /// Every dialect that a Partita program may contain.
 void registerPartitaDialects(mlir::DialectRegistry &registry);
-/// Every pass, under its `partita-` name.
-void registerPartitaPasses();
+/// Every pass, under its `partita-` name. `run` is what partita-check-bundle runs bundles
+/// with; without one that pass fails.
+void registerPartitaPasses(BundleRunner run = {});
+/// partita-check-bundle alone.
+void registerCheckBundle(BundleRunner run);
 
 } // namespace partita
 

@@ -21,13 +21,15 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
   comm::registerBufferization(registry);
 }
 
-void partita::registerPartitaPasses() {
+void partita::registerPartitaPasses(BundleRunner run) {
   registerSimplifyPasses();
   registerShardPasses();
   registerPartitionPasses();
   registerStagePasses();
   registerCodegenCPUPasses();
   registerCodegenNvptxPasses();
+  // The first that is registered under a name stays.
+  registerCheckBundle(std::move(run));
   registerPipelinesPasses();
   registerPartitaPipelines();
 }

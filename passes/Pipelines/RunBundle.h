@@ -1,4 +1,4 @@
-//===- RunBundle.h - A bundle's ranks as threads of this process *- C++ -*-===//
+//===- RunBundle.h - Who runs a bundle for the compiler ---------*- C++ -*-===//
 #ifndef PARTITA_PASSES_PIPELINES_RUNBUNDLE_H
 #define PARTITA_PASSES_PIPELINES_RUNBUNDLE_H
 
@@ -11,11 +11,12 @@
 
 namespace partita {
 
-/// Loads the bundle and runs `repeat` requests on the same global inputs; the outputs of
-/// the last. `timed` receives the seconds of each request.
-Expected<std::vector<HostTensor>>
-runBundleHere(const std::string &folder, const std::vector<HostTensor> &inputs,
-              int repeat = 1, const std::function<void(double)> &timed = {});
+/// Loads a bundle and runs `repeat` requests on the same global inputs; gives the outputs
+/// of the last. `timed` receives the seconds of each request. The compiler does not link
+/// the runtime: a tool that does passes `runtime::runBundle`.
+using BundleRunner = std::function<Expected<std::vector<HostTensor>>(
+    const std::string &folder, const std::vector<HostTensor> &inputs, int repeat,
+    const std::function<void(double)> &timed)>;
 
 } // namespace partita
 

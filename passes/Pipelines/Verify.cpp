@@ -6,7 +6,6 @@
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
-#include "passes/Pipelines/RunBundle.h"
 #include "passes/Reference/Inputs.h"
 
 #include <cmath>
@@ -128,7 +127,10 @@ public:
       return tl::unexpected(ok.error());
     if (options.bundle.empty())
       return lines;
-    auto real = runBundleHere(options.bundle, *inputs);
+    if (!options.run)
+      return makeError("'" + options.bundle +
+                       "' cannot be run: nobody to run it was given");
+    auto real = options.run(options.bundle, *inputs, /*repeat=*/1, {});
     if (!real)
       return tl::unexpected(real.error());
     if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)

@@ -3,6 +3,7 @@
 #define PARTITA_PASSES_PIPELINES_VERIFY_H
 
 #include "passes/Pipelines/Compile.h"
+#include "passes/Pipelines/RunBundle.h"
 
 namespace partita {
 
@@ -12,8 +13,9 @@ struct VerifyOptions {
   std::string inputs;
   /// Folder with output_K.pb that the original must give too; empty: none.
   std::string expected;
-  /// A bundle of the model, run on its ranks as threads too; empty: none.
+  /// A bundle of the model, run on its ranks by `run` too; empty: none.
   std::string bundle;
+  BundleRunner run = {};
   /// Folder for output_K.npy of the original with every float type as f64: what it gives
   /// but for rounding. If it is not empty, nothing else is done.
   std::string f64;

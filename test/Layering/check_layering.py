@@ -14,9 +14,10 @@ LAYERS = ["tools", "passes", "dialects", "lib"]
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.M)
 MAX_LINES = {".cpp": 800, ".h": 500, ".td": 400}
 ENGINE = re.compile(r"partita/Runtime/(OneDnn|Plain)\.h")
-# What runs bundles. Engines, which the code generator asks for sizes, are no part of it.
-RUNTIME = re.compile(
-    r"partita/Runtime/(Executor|Launch|Session|Transport|partita_runtime)\.h")
+# What passes may see of lib/Runtime: what an engine, which the code generator asks for
+# sizes, and the team of threads that it counts on. The rest runs bundles.
+COMPILER_MAY = re.compile(r"partita/Runtime/(Engine|OneDnn|Plain|Team)\.h")
+COMPILER_LINKS = re.compile(r"\bPartita(Runtime|Launch)\b")
 # Folders of lib/ that may see others, beyond what their headers say: lib/Runtime links
 # only Base and Abi.
 RUNTIME_MAY = {"Base", "Abi", "Runtime"}
@@ -81,7 +82,8 @@ def check_includes(root):
                     errors.append(f"{path}: Codegen/{room} includes Codegen/{to[2]}")
             if path.startswith("passes/Codegen/Common/") and ENGINE.match(include):
                 errors.append(f"{path}: Codegen/Common includes {include} of an engine")
-            if layer == "passes" and sub != "Pipelines" and RUNTIME.match(include):
+            if layer == "passes" and to[:2] == ("lib", "Runtime") and \
+                    not COMPILER_MAY.match(include):
                 errors.append(f"{path}: passes/{sub} includes {include} of the runtime")
             if layer == "passes" and to[0] == "passes" and sub not in ("Pipelines", to[1]):
                 if not (sub == "Codegen" and to[1] == "Codegen"):
@@ -90,7 +92,22 @@ def check_includes(root):
                 edges.setdefault(home(path), set()).add(to)
             if to[:2] != (layer, sub):
                 folders.setdefault((layer, sub), set()).add(to[:2])
-    return errors + find_cycles(edges) + find_cycles(folders)
+    return errors + check_links(root) + find_cycles(edges) + find_cycles(folders)
+
+
+def check_links(root):
+    """What runs bundles is linked by tools, never by passes or dialects."""
+    errors = []
+    for top in ["dialects", "passes"]:
+        for folder, _, files in os.walk(os.path.join(root, top)):
+            if "CMakeLists.txt" not in files:
+                continue
+            path = os.path.join(folder, "CMakeLists.txt")
+            with open(path, encoding="utf-8") as file:
+                for found in COMPILER_LINKS.findall(file.read()):
+                    errors.append(f"{os.path.relpath(path, root)}: links Partita{found}, "
+                                  "which runs bundles")
+    return errors
 
 
 def find_cycles(edges):
@@ -120,12 +137,24 @@ def check_libraries(build):
         path = os.path.join(build, "lib", f"libPartita{name}.a")
         if not os.path.exists(path):
             continue
-        symbols = subprocess.run(["nm", "-u", "-C", path], capture_output=True, text=True)
-        for line in symbols.stdout.splitlines():
-            if re.search(r"\b(mlir|llvm)::", line):
-                errors.append(f"lib/{name} uses {line.split(' U ')[-1]}")
+        for symbol in undefined(path):
+            if re.search(r"\b(mlir|llvm)::", symbol):
+                errors.append(f"lib/{name} uses {symbol}")
                 break
+    # Passes that were linked with what runs bundles would name it.
+    for name in ["CodegenCommon", "CodegenCPU", "CodegenEmit", "CodegenNvptx", "Pipelines"]:
+        path = os.path.join(build, "lib", f"libPartita{name}.a")
+        for symbol in undefined(path) if os.path.exists(path) else []:
+            if re.match(r"partita::runtime::(?!(set)?[tT]eamSize|threadsPerRank|runParts)",
+                        symbol):
+                errors.append(f"passes: {name} uses {symbol} of the runtime")
     return errors
+
+
+def undefined(path):
+    symbols = subprocess.run(["nm", "-u", "-C", path], capture_output=True, text=True)
+    return [line.split(" U ")[-1].strip() for line in symbols.stdout.splitlines()
+            if " U " in line]
 
 
 def self_test(folder):
@@ -142,6 +171,10 @@ def self_test(folder):
         "passes/Codegen/Common/H.cpp": ('#include "partita/Runtime/OneDnn.h"\n',
                                         "of an engine"),
         "passes/Stage/I.cpp": ('#include "partita/Runtime/Session.h"\n', "of the runtime"),
+        "passes/Pipelines/J.cpp": ('#include "partita/Runtime/RunBundle.h"\n',
+                                   "of the runtime"),
+        "passes/Pipelines/CMakeLists.txt": ("partita_mlir_library(P LINK PartitaRuntime)\n",
+                                            "links PartitaRuntime"),
     }
     for path, (text, expected) in cases.items():
         tree = os.path.join(folder, os.path.basename(path))

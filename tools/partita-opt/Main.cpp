@@ -1,4 +1,5 @@
 //===- Main.cpp - partita-opt: run passes on textual IR -------------------===//
+#include "partita/Runtime/RunBundle.h"
 #include "passes/Pipelines/Passes.h"
 
 #include "mlir/IR/DialectRegistry.h"
@@ -11,7 +12,7 @@ int main(int argc, char **argv) {
   mlir::registerAllDialects(registry);
   mlir::registerAllPasses();
   partita::registerPartitaDialects(registry);
-  partita::registerPartitaPasses();
+  partita::registerPartitaPasses(partita::runtime::runBundle);
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "Partita optimizer driver\n", registry));
 }

@@ -1,4 +1,5 @@
 //===- Plugin.cpp - Dialects and passes for stock mlir-opt ----------------===//
+#include "partita/Runtime/RunBundle.h"
 #include "passes/Pipelines/Passes.h"
 
 #include "mlir/Tools/Plugins/DialectPlugin.h"
@@ -14,5 +15,5 @@ extern "C" LLVM_ATTRIBUTE_WEAK mlir::DialectPluginLibraryInfo mlirGetDialectPlug
 
 extern "C" LLVM_ATTRIBUTE_WEAK mlir::PassPluginLibraryInfo mlirGetPassPluginInfo() {
   return {MLIR_PLUGIN_API_VERSION, "Partita", LLVM_VERSION_STRING,
-          [] { partita::registerPartitaPasses(); }};
+          [] { partita::registerPartitaPasses(partita::runtime::runBundle); }};
 }

@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Layout/SliceCopy.h"
+#include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
 #include "partita/Runtime/Transport.h"
 
@@ -64,34 +65,27 @@ public:
 
   engine::Calls &calls() { return engineCalls; }
 
-  /// A 64-byte aligned block that is unmapped with its last user.
-  struct Block;
   /// The packed block with this identity; `make` fills it the first time, while others
   /// that want the same one wait.
   template <typename Make>
-  Expected<std::shared_ptr<Block>> packed(const std::string &identity, uint64_t bytes,
-                                          Make make) {
+  Expected<Memory> packed(const std::string &identity, uint64_t bytes, Make make) {
     std::shared_ptr<Entry> entry = find(identity);
     std::lock_guard guard(entry->lock);
     if (!entry->block) {
-      auto block = allocate(bytes);
+      auto block = hostMemory(bytes);
       if (!block)
         return block;
-      if (Expected<void> ok = make(address(**block)); !ok)
+      if (Expected<void> ok = make(block->get()); !ok)
         return tl::unexpected(ok.error());
       entry->block = *block;
     }
     return entry->block;
   }
-  /// Zero-filled pages. A block that is not filled from one end to the other is made of
-  /// small ones: a huge page in memory for one weight would bring its neighbours' places.
-  static Expected<std::shared_ptr<Block>> allocate(uint64_t bytes, bool isFilled = true);
-  static void *address(const Block &block);
 
 private:
   struct Entry {
     std::mutex lock;
-    std::shared_ptr<Block> block;
+    Memory block;
   };
   std::shared_ptr<Entry> find(const std::string &identity);
 
@@ -132,14 +126,15 @@ enum class CollectivePart : uint8_t { Whole, Start, Wait };
 /// by its thread.
 class RankStates {
 public:
-  /// The memory of a state, zero-filled when it is first asked for. An error if another
-  /// table has a state of this name that is not the same.
-  Expected<std::byte *> find(const TaskTable &table, const TensorView &tensor);
+  /// The memory of a state on this device, zero-filled when it is first asked for. An
+  /// error if another table has a state of this name that is not the same.
+  Expected<std::byte *> find(const TaskTable &table, const TensorView &tensor,
+                             Device &device);
 
 private:
   struct State {
     std::string is; ///< type, layout, bytes
-    std::shared_ptr<WeightStore::Block> block;
+    Memory block;
   };
   std::map<std::string, State, std::less<>> states;
 };
@@ -152,6 +147,8 @@ public:
     RankProgress *progress = nullptr; ///< required
     /// Of this rank; null: its own.
     std::shared_ptr<RankStates> states = nullptr;
+    /// What the rank's tasks run on; outlives the executor.
+    Device *device = &cpuDevice();
   };
 
   /// Allocates the arena, loads and repacks the slices of weights this rank owns, and
@@ -170,13 +167,14 @@ public:
   Expected<void> resetStates();
   /// Copies this rank's slice of an input tensor or state (index in the table) to its
   /// place.
-  void setInput(size_t tensor, const std::byte *global);
+  Expected<void> setInput(size_t tensor, const std::byte *global);
   /// Writes this rank's part of an output or state into the global tensor. Of ranks that
   /// hold the same elements only the first writes (`owns`).
-  void getOutput(size_t tensor, std::byte *global) const;
+  Expected<void> getOutput(size_t tensor, std::byte *global);
   bool owns(size_t tensor) const;
-  /// A tensor's local bytes, with padding, in one slot.
-  std::byte *local(size_t tensor, uint32_t slot) const;
+  /// A tensor's local bytes, with padding, in one slot, until the next call; null if the
+  /// device fails.
+  const std::byte *local(size_t tensor, uint32_t slot);
   uint64_t localBytes(size_t tensor) const;
 
   /// Follows the rank's schedule. Allocates nothing but what engines and the transport's
@@ -198,6 +196,7 @@ private:
   struct Op;
   struct Entry;
   struct Moving;
+  struct Staged;
   /// A weight of this rank. Tasks read it in the region, where its elements are once they
   /// are fetched, or in the file, if the slice is one aligned run of it.
   struct Weight {
@@ -214,6 +213,7 @@ private:
   Expected<void> addWeight(size_t tensor);
   void placeWeights();
   Expected<void> fetch(size_t tensor, std::byte *to);
+  Expected<void> readSlice(size_t tensor, std::byte *to) const;
   void drop(const Weight &weight);
   Expected<void> fetchRead();
   std::vector<size_t> preparationOrder() const;
@@ -230,6 +230,15 @@ private:
   Expected<void> runEntry(const Entry &entry);
   bool begin(const Moving &moving) noexcept;
   bool waitFor(const Moving &moving) noexcept;
+  std::byte *placeOf(size_t tensor, uint32_t slot) const;
+  Error deviceFailure() const;
+  // Of devices with memory of their own.
+  Staged *stage(uint64_t source, uint64_t target, bool inPlace);
+  Expected<void> prepareFlight(Op &op);
+  bool toHost(Staged &staged, const void *source, void *target) noexcept;
+  bool fromHost(const Staged &staged, void *target) noexcept;
+  bool runFlight(Op &op) noexcept;
+  bool read(void *to, const void *from, uint64_t bytes) noexcept;
   void record(size_t time) noexcept;
   void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
@@ -249,8 +258,13 @@ private:
   std::shared_ptr<WeightStore> store;
   Transport &transport;
   Options options;
-  std::shared_ptr<WeightStore::Block> regions[numSpaces]; ///< but of states
-  std::vector<std::shared_ptr<WeightStore::Block>> packedBlocks;
+  Device &device;
+  std::unique_ptr<Device::Stream> work;   ///< what tasks are done on
+  std::unique_ptr<Device::Stream> copies; ///< those that are only started; may be null
+  std::vector<std::unique_ptr<Staged>> stagings;
+  std::vector<std::byte> edge; ///< inputs and outputs on their way to such a device
+  Memory regions[numSpaces];   ///< but of states
+  std::vector<Memory> packedBlocks;
   std::vector<std::byte *> address; ///< per buffer
   std::vector<Weight> owned;        ///< by offset
   std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1
@@ -270,7 +284,6 @@ private:
   std::vector<std::vector<Slotted>> slotted;
   std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;
-  partita_status status{}; ///< what kernels leave word in
   bool stopped = false;
   int inFlight = 0; ///< calls that were started and not waited for
   double lastTime = 0;

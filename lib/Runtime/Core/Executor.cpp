@@ -14,7 +14,7 @@ Executor::Executor(std::shared_ptr<const Stage> stage,
                    std::shared_ptr<WeightStore> weights, Transport &transport,
                    Options options)
     : program(std::move(stage)), store(std::move(weights)), transport(transport),
-      options(options) {}
+      options(options), device(*options.device) {}
 
 Executor::~Executor() = default;
 
@@ -70,19 +70,20 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
 Expected<void> Executor::allocate() {
   const TaskTable &table = program->table();
   for (Space space : {Space::Arena, Space::Weight, Space::Io, Space::Host}) {
-    auto block = WeightStore::allocate(table.bytesOf(space), space != Space::Weight);
+    auto block = device.allocate(space, table.bytesOf(space));
     if (!block)
       return tl::unexpected(block.error());
     regions[static_cast<size_t>(space)] = *block;
-    if (space != Space::Weight)
-      populate(WeightStore::address(**block), table.bytesOf(space));
   }
   for (const BufferView &buffer : table.buffers()) {
     const auto &block = regions[static_cast<size_t>(buffer.space)];
     address.push_back(!block ? nullptr // see placeStates
-                             : static_cast<std::byte *>(WeightStore::address(*block)) +
-                                   buffer.offset);
+                             : block.get() + buffer.offset);
   }
+  auto stream = device.stream();
+  if (!stream)
+    return tl::unexpected(stream.error());
+  work = std::move(*stream);
   return {};
 }
 
@@ -105,6 +106,13 @@ Expected<void> Executor::prepareTensors() {
                          std::string(t.name) + "': " + ok.error().message);
   }
   placeWeights();
+  if (device.isHost())
+    return {};
+  uint64_t most = 0;
+  for (size_t i = 0; i < table.numTensors(); ++i)
+    if (table.tensor(i).role != Role::Weight)
+      most = std::max(most, localBytes(i));
+  edge.resize(most);
   return {};
 }
 
@@ -122,23 +130,46 @@ struct Slots {
 };
 } // namespace
 
-void Executor::setInput(size_t tensor, const std::byte *global) {
+Expected<void> Executor::setInput(size_t tensor, const std::byte *global) {
   Slots slots(program->table(), tensor);
-  for (uint32_t s = 0; s < slots.count; ++s)
-    slices[tensor].toLocal(global + s * slots.bytes, local(tensor, s));
+  for (uint32_t s = 0; s < slots.count; ++s) {
+    std::byte *place = placeOf(tensor, s);
+    slices[tensor].toLocal(global + s * slots.bytes,
+                           device.isHost() ? place : edge.data());
+    if (!device.isHost() && !device.copy(*work, place, edge.data(), localBytes(tensor)))
+      return tl::unexpected(deviceFailure());
+  }
+  return {};
 }
 
-void Executor::getOutput(size_t tensor, std::byte *global) const {
+Expected<void> Executor::getOutput(size_t tensor, std::byte *global) {
   Slots slots(program->table(), tensor);
-  for (uint32_t s = 0; s < slots.count; ++s)
-    slices[tensor].toGlobal(local(tensor, s), global + s * slots.bytes);
+  for (uint32_t s = 0; s < slots.count; ++s) {
+    const std::byte *part = local(tensor, s);
+    if (!part)
+      return tl::unexpected(deviceFailure());
+    slices[tensor].toGlobal(part, global + s * slots.bytes);
+  }
+  return {};
 }
 
 bool Executor::owns(size_t tensor) const { return ownsTensor[tensor]; }
 
-std::byte *Executor::local(size_t tensor, uint32_t slot) const {
+std::byte *Executor::placeOf(size_t tensor, uint32_t slot) const {
   uint32_t buffer = program->table().tensor(tensor).buffer;
   return address[buffer] + slot * program->table().buffers()[buffer].slotStride;
+}
+
+const std::byte *Executor::local(size_t tensor, uint32_t slot) {
+  std::byte *place = placeOf(tensor, slot);
+  if (device.isHost())
+    return place;
+  bool ok = device.copy(*work, edge.data(), place, localBytes(tensor));
+  return ok ? edge.data() : nullptr;
+}
+
+Error Executor::deviceFailure() const {
+  return {"rank " + std::to_string(transport.rank()) + ": the device reported a failure"};
 }
 
 uint64_t Executor::localBytes(size_t tensor) const { return slices[tensor].localBytes(); }
@@ -177,8 +208,13 @@ Expected<void> Executor::prepareTask(size_t index) {
   if (auto ok = prepareValues(op, task); !ok)
     return ok;
   if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
-    op.work = KernelWork{program->kernel(kernel->kernel), kernel->units,
-                         std::min(kernel->parts, options.threads)};
+    auto code = device.kernel(*program, kernel->kernel);
+    if (!code)
+      return tl::unexpected(code.error());
+    // The threads of a CPU are the rank's; other devices have their own.
+    int parts =
+        device.isHost() ? std::min(kernel->parts, options.threads) : kernel->parts;
+    op.work = KernelWork{*code, kernel->units, parts, !kernel->checks.empty()};
     return {};
   }
   if (isEngineCall(task.kind()))
@@ -193,11 +229,17 @@ Expected<void> Executor::prepareTask(size_t index) {
     op.work = SkipWork{index + 1 + skip->tasks, skip->when};
     return {};
   }
-  if (!isCollective(task.kind()))
-    return prepareLocal(op, task);
+  if (!isCollective(task.kind())) {
+    auto ok = prepareLocal(op, task);
+    return ok && task.handle != 0 && !device.isHost() ? prepareFlight(op) : ok;
+  }
   auto call = transport.prepare(program->table(), task);
   if (!call)
     return tl::unexpected(call.error());
+  auto bytes = [&](size_t k) {
+    return program->table().buffers()[static_cast<size_t>(task.operands[k])].bytes;
+  };
+  op.staged = stage(bytes(0), bytes(1), task.operands[0] == task.operands[1]);
   op.work = CollectiveWork{*call, task.handle == 0 ? CollectivePart::Whole
                                                    : CollectivePart::Start};
   return {};
@@ -226,20 +268,26 @@ Expected<void> Executor::prepareValues(Op &op, const TaskView &task) {
   return {};
 }
 
-/// A wait is for the call that its handle was last started with.
+/// A wait is for the call or copy that its handle was last started with.
 void Executor::prepareWaits() {
   const TaskTable &table = program->table();
-  std::vector<int> calls(table.numHandles());
+  std::vector<Op *> started(table.numHandles());
   for (Op &op : ops) {
     const TaskView &task = table.task(op.index);
-    auto *collective = std::get_if<CollectiveWork>(&op.work);
-    if (task.handle != 0) // a copy is done when it is started
-      calls[task.handle] = collective ? collective->call : -1;
+    if (task.handle != 0)
+      started[task.handle] = &op;
     auto *wait = std::get_if<task::Wait>(&task.params);
-    if (wait && calls[wait->handle] >= 0)
-      op.work = CollectiveWork{calls[wait->handle], CollectivePart::Wait};
-    else if (wait)
-      op.work = NoWork();
+    if (!wait)
+      continue;
+    Op *begun = started[wait->handle];
+    if (auto *call = begun ? std::get_if<CollectiveWork>(&begun->work) : nullptr) {
+      op.work = CollectiveWork{call->call, CollectivePart::Wait};
+      op.staged = begun->staged;
+    } else if (auto *flight = begun ? std::get_if<FlightWork>(&begun->work) : nullptr) {
+      op.work = AwaitWork{flight->done.get()};
+    } else {
+      op.work = NoWork(); // a CPU has made a copy when it is started
+    }
   }
 }
 
@@ -281,6 +329,12 @@ Expected<void> Executor::warmUpTransfers() {
   return {};
 }
 
+static size_t resultOperand(TaskKind kind) {
+  return kind == TaskKind::MatMul ? task::MatMulC
+         : kind == TaskKind::Pool ? size_t(task::PoolDst)
+                                  : size_t(task::ConvDst);
+}
+
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   TaskKind kind = task.kind();
   size_t operand = engine::Call::weightOperand(kind);
@@ -300,6 +354,10 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
                      " bytes of scratch on this host, the bundle planned " +
                      std::to_string(has) + "; compile for this host and thread count");
   EngineWork work;
+  work.result = resultOperand(kind);
+  for (int32_t used : task.operands)
+    work.bytes.push_back(
+        used < 0 ? 0 : program->table().buffers()[static_cast<size_t>(used)].bytes);
   if (sizes.packed != 0) {
     auto packed = packWeight(**call, task, operand);
     if (!packed)

@@ -8,16 +8,11 @@
 
 namespace partita::runtime {
 
-struct KernelWork {
-  partita_kernel_fn function;
-  int64_t units;
-  int parts; ///< calls at once
-};
-
-struct EngineWork {
-  std::shared_ptr<const engine::Call> call;
-  engine::Call::Frame *frame = nullptr;         ///< the rank's, for this call
-  std::unique_ptr<engine::Call::Weight> weight; ///< where it is packed
+/// A call of the transport. Of a device with memory of its own, what is sent and received
+/// passes through `staged`, the same for a start and its wait.
+struct Executor::Staged {
+  std::vector<std::byte> source, target;
+  bool inPlace; ///< `source` is not used
 };
 
 struct CollectiveWork {
@@ -25,17 +20,16 @@ struct CollectiveWork {
   CollectivePart part = CollectivePart::Whole;
 };
 
-/// All local copies are rows: `outer` rows, of which `from` bytes are copied from the
-/// source row at the target row of `to` bytes; what remains of the target row is filled
-/// with a pattern of `width` bytes. Source rows are `skip` bytes apart, target rows
-/// `targetSkip`, or where that is 0, as long as they are.
-struct RowsWork {
-  int64_t outer = 0, skip = 0, from = 0, to = 0;
-  uint64_t bits = 0;
-  int64_t width = 1;
-  /// By the task's value: how far behind the operands' beginnings the rows begin.
-  int64_t sourceShift = 0, targetShift = 0, targetSkip = 0;
-  int parts = 1; ///< of the rows, at once
+/// A copy in flight on a device whose work is not done when it is given: it goes on a
+/// stream of its own, between two events.
+struct FlightWork {
+  RowsWork rows;
+  std::unique_ptr<Device::Event> ready, done;
+};
+
+/// Work that is given from now on begins when a copy in flight is over.
+struct AwaitWork {
+  Device::Event *done;
 };
 
 /// The rows of a local copy for this value of its rank value, but for the parts. False if
@@ -77,8 +71,9 @@ struct Executor::Op {
   };
   std::vector<Read> reads;
   std::variant<KernelWork, EngineWork, CollectiveWork, RowsWork, LoopWork, SkipWork,
-               NoWork>
+               NoWork, FlightWork, AwaitWork>
       work;
+  Staged *staged = nullptr; ///< of a collective
 
   /// The task's operand that an address is of. A copy in place has the address of its
   /// first operand twice.
@@ -94,6 +89,7 @@ struct Executor::Moving {
   int call;
   std::byte *address; ///< source, or target
   bool sends;
+  Staged *staged = nullptr;
 };
 
 /// A prepared entry of the schedule.
@@ -101,10 +97,6 @@ struct Executor::Entry {
   int64_t segment, microBatch;
   std::vector<Moving> waits, starts;
 };
-
-/// Touches pages to be written at load, so that the first request does not wait for them.
-/// Systems that cannot do it are no error.
-void populate(void *data, uint64_t bytes);
 
 } // namespace partita::runtime
 

@@ -51,8 +51,11 @@ bool Outputs::receive(size_t output, const Part &part, Executor &executor,
     const std::byte *data = staging.data();
     if (part.rank == 0)
       data = executor.local(giver.tensor, s);
-    else if (!transport.receiveFrom(part.rank, staging.data(),
-                                    static_cast<int64_t>(part.slice.localBytes())))
+    bool ok = part.rank == 0
+                  ? data != nullptr
+                  : transport.receiveFrom(part.rank, staging.data(),
+                                          static_cast<int64_t>(part.slice.localBytes()));
+    if (!ok)
       return false;
     part.slice.toGlobal(data, to + s * whole);
   }
@@ -66,9 +69,11 @@ bool Outputs::gather(size_t output, Executor &executor, size_t stage,
   step(progress, stage, RankProgress::Waiting, -1);
   if (transport.rank() != 0 && giver.stage == stage && executor.owns(giver.tensor)) {
     uint32_t buffer = stages[stage]->table().tensor(giver.tensor).buffer;
-    for (uint32_t s = 0; s < stages[stage]->table().buffers()[buffer].slots; ++s)
-      ok &= transport.sendToRoot(executor.local(giver.tensor, s),
-                                 static_cast<int64_t>(executor.localBytes(giver.tensor)));
+    for (uint32_t s = 0; s < stages[stage]->table().buffers()[buffer].slots; ++s) {
+      const std::byte *part = executor.local(giver.tensor, s);
+      ok &= part && transport.sendToRoot(
+                        part, static_cast<int64_t>(executor.localBytes(giver.tensor)));
+    }
   }
   for (const Part &part : parts[output]) {
     if (transport.rank() != 0)
@@ -88,7 +93,7 @@ Expected<void> Outputs::deliver(size_t k, Executor &executor, size_t stage,
     return makeError("rank " + std::to_string(transport.rank()) + ": sending " + what +
                      " '" + tensors[k].name + "' failed");
   if (local && giver.stage == stage && executor.owns(giver.tensor))
-    executor.getOutput(giver.tensor, to);
+    return executor.getOutput(giver.tensor, to);
   return {};
 }
 

@@ -13,8 +13,11 @@ Expected<Executor::Moving> Executor::prepareMoving(schedule::Flight flight) {
     return makeError("transfer '" + std::string(t.name) + "': " + call.error().message);
   const BufferView &buffer = table.buffers()[t.buffer];
   auto slot = static_cast<uint64_t>(flight.microBatch) % buffer.slots;
-  return Moving{index, flight.microBatch, *call,
-                address[t.buffer] + slot * buffer.slotStride, t.sends};
+  Staged *staged =
+      stage(t.sends ? buffer.bytes : 0, t.sends ? 0 : buffer.bytes, /*inPlace=*/false);
+  return Moving{index,   flight.microBatch,
+                *call,   address[t.buffer] + slot * buffer.slotStride,
+                t.sends, staged};
 }
 
 Expected<void> Executor::prepareSchedule() {

@@ -7,7 +7,8 @@
 using namespace partita;
 using namespace partita::runtime;
 
-Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView &tensor) {
+Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView &tensor,
+                                       Device &device) {
   const BufferView &buffer = table.buffers()[tensor.buffer];
   uint64_t bytes = buffer.end() - buffer.offset;
   std::string is = std::string(name(tensor.type)) + " " +
@@ -16,16 +17,15 @@ Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView 
                    std::to_string(buffer.slotStride);
   auto found = states.find(tensor.name);
   if (found == states.end()) {
-    auto block = WeightStore::allocate(bytes);
+    auto block = device.allocate(Space::State, bytes);
     if (!block)
       return tl::unexpected(block.error());
-    populate(WeightStore::address(**block), bytes);
     found = states.emplace(std::string(tensor.name), State{is, *block}).first;
   }
   if (found->second.is != is)
     return makeError("state '" + std::string(tensor.name) + "' is " + is +
                      " in one entry point and " + found->second.is + " in another");
-  return static_cast<std::byte *>(WeightStore::address(*found->second.block));
+  return found->second.block.get();
 }
 
 /// A buffer of the region goes with the state in which it lies, wherever that is.
@@ -38,7 +38,7 @@ Expected<void> Executor::placeStates() {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
       continue;
-    auto place = options.states->find(table, t);
+    auto place = options.states->find(table, t, device);
     if (!place)
       return tl::unexpected(place.error());
     const BufferView &own = buffers[t.buffer];
@@ -57,7 +57,10 @@ Expected<void> Executor::resetStates() {
     if (t.role != Role::State)
       continue;
     const BufferView &buffer = table.buffers()[t.buffer];
-    std::memset(local(i, 0), 0, buffer.end() - buffer.offset);
+    auto bytes = static_cast<int64_t>(buffer.end() - buffer.offset);
+    RowsWork zeros{.outer = 1, .to = bytes, .targetSkip = bytes};
+    if (!device.rows(*work, zeros, nullptr, placeOf(i, 0)) || !device.finish(*work))
+      return tl::unexpected(deviceFailure());
     if (t.fileBytes == 0)
       continue;
     if (auto ok = checkFile(t); !ok)
@@ -65,7 +68,7 @@ Expected<void> Executor::resetStates() {
                        std::string(t.name) + "': " + ok.error().message);
     // In every slot the same.
     for (uint32_t s = 0; s < buffer.slots; ++s)
-      if (auto ok = fetch(i, local(i, s)); !ok)
+      if (auto ok = fetch(i, placeOf(i, s)); !ok)
         return makeError("rank " + std::to_string(transport.rank()) + ", state '" +
                          std::string(t.name) + "': " + ok.error().message);
   }

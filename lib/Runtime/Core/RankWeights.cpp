@@ -10,7 +10,6 @@
 // Since Linux 5.14, but not in every C library's header.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
 #endif
 
 using namespace partita;
@@ -24,10 +23,6 @@ static void advise(const void *data, uint64_t bytes, int how) {
   auto end = reinterpret_cast<uintptr_t>(data) + bytes;
   if (bytes != 0)
     ::madvise(reinterpret_cast<void *>(first), end - first, how);
-}
-
-void runtime::populate(void *data, uint64_t bytes) {
-  advise(data, bytes, MADV_POPULATE_WRITE);
 }
 
 Expected<void> Executor::checkFile(const TensorView &t) const {
@@ -46,7 +41,8 @@ Expected<void> Executor::addWeight(size_t index) {
     return ok;
   Weight weight{index, program->table().buffers()[t.buffer].offset, address[t.buffer]};
   auto run = slices[index].contiguous();
-  if (run && (t.fileOffset + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
+  // The host's pages are no memory of another device.
+  if (device.isHost() && run && (t.fileOffset + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
     auto mapping = store->mapped(t.file, t.fileOffset + *run, slices[index].localBytes());
     if (!mapping)
       return tl::unexpected(mapping.error());
@@ -81,9 +77,21 @@ void Executor::placeWeights() {
   }
 }
 
+/// The rank's slice of a tensor, from its file to a place of the device.
+Expected<void> Executor::fetch(size_t tensor, std::byte *into) {
+  if (device.isHost())
+    return readSlice(tensor, into);
+  std::vector<std::byte> here(slices[tensor].localBytes());
+  if (auto ok = readSlice(tensor, here.data()); !ok)
+    return ok;
+  if (!device.copy(*work, into, here.data(), here.size()))
+    return makeError("the device does not take it");
+  return {};
+}
+
 /// Reads the rank's slice of a tensor from its file. Long runs are read into place; short
 /// ones lie in a window of the file, which a strided slice passes over.
-Expected<void> Executor::fetch(size_t tensor, std::byte *into) {
+Expected<void> Executor::readSlice(size_t tensor, std::byte *into) const {
   constexpr uint64_t longRun = 4096, windowBytes = 65536;
   const TensorView &t = program->table().tensor(tensor);
   const InputFile &file = store->file(t.file);
@@ -176,10 +184,14 @@ Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &
       owned[static_cast<size_t>(weightOf[static_cast<size_t>(task.operands[operand])])];
   auto block = store->packed(identity, call.sizes().packed, [&](void *to) {
     // Into the region, mapped or not: a mapping would bring more than this weight.
-    auto ok = fetch(weight.tensor, weight.copy);
+    std::vector<std::byte> apart(device.isHost() ? 0
+                                                 : slices[weight.tensor].localBytes());
+    std::byte *stored = device.isHost() ? weight.copy : apart.data();
+    auto ok = readSlice(weight.tensor, stored);
     if (ok)
-      ok = call.pack(weight.copy, to);
-    drop(weight);
+      ok = call.pack(stored, to);
+    if (device.isHost())
+      drop(weight);
     return ok;
   });
   if (!block)
@@ -188,5 +200,5 @@ Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &
     packedBlocks.push_back(*block);
     packedTotal += call.sizes().packed;
   }
-  return WeightStore::address(**block);
+  return block->get();
 }

@@ -1,8 +1,6 @@
 //===- Run.cpp - Walking the task table -----------------------------------===//
 #include "ExecutorOp.h"
 
-#include "partita/Runtime/Team.h"
-
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -14,19 +12,6 @@ static double now() {
   timespec t;
   ::clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// Fills `bytes` with an element pattern of `width` bytes.
-static void fillPattern(std::byte *target, int64_t bytes, uint64_t bits, int64_t width) {
-  bool uniform = true;
-  for (int64_t i = 1; i < width; ++i)
-    uniform &= (bits >> (8 * i) & 0xff) == (bits & 0xff);
-  if (uniform) {
-    std::memset(target, static_cast<int>(bits & 0xff), static_cast<size_t>(bytes));
-    return;
-  }
-  for (int64_t at = 0; at < bytes; at += width)
-    std::memcpy(target + at, &bits, static_cast<size_t>(width));
 }
 
 namespace {
@@ -117,40 +102,38 @@ Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
   return {};
 }
 
-static void runKernel(const KernelWork &work, void *const *buffers,
-                      const int64_t *scalars, partita_status *status) {
-  runParts(work.parts, [&](int part) {
-    work.function(buffers, scalars, status, partBegin(work.units, part, work.parts),
-                  partBegin(work.units, part + 1, work.parts), part);
-  });
-}
-
-/// Rows from `begin` to before `end`.
-static void runRows(const RowsWork &work, const std::byte *source, std::byte *target,
-                    int64_t begin, int64_t end) {
-  source += work.sourceShift + begin * work.skip;
-  target += work.targetShift + begin * work.targetSkip;
-  for (int64_t o = begin; o < end; ++o, source += work.skip, target += work.targetSkip) {
-    if (source != target && work.from != 0)
-      std::memmove(target, source, static_cast<size_t>(work.from));
-    if (work.from < work.to)
-      fillPattern(target + work.from, work.to - work.from, work.bits, work.width);
-  }
-}
-
 bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
   bool ok = true;
+  const void *source = op.addresses[0];
+  void *target = op.addresses[1];
   if (part != CollectivePart::Wait) {
-    ok = transport.start(call, op.addresses[0], op.addresses[1]);
+    if (op.staged && !toHost(*op.staged, source, target))
+      return false;
+    Staged *staged = op.staged;
+    ok = !staged
+             ? transport.start(call, source, target)
+             : transport.start(call,
+                               (staged->inPlace ? staged->target : staged->source).data(),
+                               staged->target.data());
     ++inFlight;
   }
   if (ok && part != CollectivePart::Start) {
     options.progress->step(RankProgress::Waiting, op.index);
     ok = transport.wait(call);
     --inFlight;
+    if (ok && op.staged && !fromHost(*op.staged, target))
+      return false;
   }
   stopped = !ok;
   return ok;
+}
+
+/// A few bytes that the host needs, of memory of the device.
+bool Executor::read(void *to, const void *from, uint64_t bytes) noexcept {
+  if (!device.isHost())
+    return device.copy(*work, to, from, bytes);
+  std::memcpy(to, from, bytes);
+  return true;
 }
 
 /// Fetches the scalars that earlier tasks have written. False, with word of it, if one is
@@ -159,15 +142,14 @@ bool Executor::readValues(Op &op) noexcept {
   for (const Op::Read &read : op.reads) {
     const auto *from = static_cast<const std::byte *>(op.addresses[read.operand]);
     int64_t value = 0;
-    if (read.wide) {
-      std::memcpy(&value, from + read.element * 8, 8);
-    } else {
-      int32_t narrow;
-      std::memcpy(&narrow, from + read.element * 4, 4);
-      value = narrow;
-    }
+    int32_t narrow = 0;
+    bool ok = read.wide ? this->read(&value, from + read.element * 8, 8)
+                        : this->read(&narrow, from + read.element * 4, 4);
+    if (!ok)
+      return false;
+    value = read.wide ? value : narrow;
     if (value < 0 || value > read.most) {
-      status = {outOfBounds, value, read.most, 0};
+      work->status = {outOfBounds, value, read.most, 0};
       return false;
     }
     op.scalars[read.scalar] = value;
@@ -177,7 +159,7 @@ bool Executor::readValues(Op &op) noexcept {
     return true;
   const TaskView &task = program->table().task(op.index);
   if (!rowsOf(task.params, op.scalars[0], *rows)) {
-    status = {outOfBounds, op.scalars[0], op.reads[0].most, 0};
+    work->status = {outOfBounds, op.scalars[0], op.reads[0].most, 0};
     return false;
   }
   return true;
@@ -186,29 +168,22 @@ bool Executor::readValues(Op &op) noexcept {
 bool Executor::step(Op &op) noexcept {
   if (!op.reads.empty() && !readValues(op))
     return false;
-  if (auto *kernel = std::get_if<KernelWork>(&op.work)) {
-    runKernel(*kernel, op.addresses.data(), op.scalars.data(), &status);
-    return status.code == PARTITA_STATUS_OK;
-  }
+  if (auto *kernel = std::get_if<KernelWork>(&op.work))
+    return device.launch(*work, *kernel, op.addresses, op.scalars) &&
+           work->status.code == PARTITA_STATUS_OK;
   if (auto *engine = std::get_if<EngineWork>(&op.work))
-    return engine->call->run(*engine->frame, op.addresses, engine->weight.get());
+    return device.call(*work, *engine, op.addresses);
   if (auto *collective = std::get_if<CollectiveWork>(&op.work))
     return communicate(op, collective->call, collective->part);
-  if (std::holds_alternative<NoWork>(op.work))
-    return true;
-  auto &rows = *std::get_if<RowsWork>(&op.work);
-  runParts(rows.parts, [&](int part) {
-    runRows(rows, static_cast<const std::byte *>(op.addresses[0]),
-            static_cast<std::byte *>(op.addresses[1]),
-            partBegin(rows.outer, part, rows.parts),
-            partBegin(rows.outer, part + 1, rows.parts));
-  });
-  return true;
+  if (auto *rows = std::get_if<RowsWork>(&op.work))
+    return device.rows(*work, *rows, op.addresses[0], op.addresses[1]);
+  return std::holds_alternative<NoWork>(op.work) || runFlight(op);
 }
 
 /// Why the task failed.
 Error Executor::failureOf(size_t index) const {
   std::string at = "rank " + std::to_string(transport.rank()) + ", node '";
+  const partita_status &status = work->status;
   if (status.code == PARTITA_STATUS_INDEX) {
     const TaskView &task = program->table().task(index);
     auto *kernel = std::get_if<task::Kernel>(&task.params);
@@ -222,13 +197,16 @@ Error Executor::failureOf(size_t index) const {
   if (status.code == outOfBounds)
     return {where(index) + ": it reads the value " + std::to_string(status.value) +
             ", expected 0 to " + std::to_string(status.size)};
-  return {where(index) + (stopped ? ": stopped because another rank failed"
-                                  : ": the engine reported a failure")};
+  bool isCall = index < ops.size() && std::holds_alternative<EngineWork>(ops[index].work);
+  return {where(index) + (stopped  ? ": stopped because another rank failed"
+                          : isCall ? ": the engine reported a failure"
+                                   : ": the device reported a failure")};
 }
 
 void Executor::record(size_t time) noexcept {
   if (!options.profile)
     return;
+  device.finish(*work);
   double next = now();
   timing[time].seconds += next - lastTime;
   ++timing[time].calls;
@@ -269,7 +247,10 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
       continue;
     }
     if (auto *skip = std::get_if<SkipWork>(&op.work); skip && !stopped) {
-      if ((*static_cast<const uint8_t *>(op.addresses[0]) != 0) == skip->when)
+      uint8_t isSet = 0;
+      if (!read(&isSet, op.addresses[0], 1))
+        return tl::unexpected(failureOf(i));
+      if ((isSet != 0) == skip->when)
         i = skip->end - 1;
       continue;
     }
@@ -286,9 +267,15 @@ Expected<void> Executor::runSegment(size_t index) {
 }
 
 bool Executor::begin(const Moving &moving) noexcept {
+  std::byte *place = moving.address;
+  if (Staged *staged = moving.staged) {
+    if (!toHost(*staged, moving.sends ? place : nullptr, moving.sends ? nullptr : place))
+      return false;
+    place = (moving.sends ? staged->source : staged->target).data();
+  }
   ++inFlight;
-  stopped = !transport.start(moving.call, moving.sends ? moving.address : nullptr,
-                             moving.sends ? nullptr : moving.address);
+  stopped = !transport.start(moving.call, moving.sends ? place : nullptr,
+                             moving.sends ? nullptr : place);
   return !stopped;
 }
 
@@ -297,6 +284,8 @@ bool Executor::waitFor(const Moving &moving) noexcept {
   options.progress->step(RankProgress::Waiting, static_cast<uint32_t>(index));
   stopped = !transport.wait(moving.call);
   --inFlight;
+  if (!stopped && moving.staged && !moving.sends)
+    return fromHost(*moving.staged, moving.address);
   return !stopped;
 }
 
@@ -319,13 +308,15 @@ Expected<void> Executor::runEntry(const Entry &entry) {
 }
 
 Expected<void> Executor::run() {
-  status = {};
+  work->status = {};
   lastTime = options.profile ? now() : 0;
   for (const Entry &entry : entries)
     if (auto ok = runEntry(entry); !ok) {
       options.progress->state.store(RankProgress::Failed);
       return ok;
     }
+  if (!device.finish(*work))
+    return tl::unexpected(deviceFailure());
   options.progress->step(RankProgress::Idle, static_cast<uint32_t>(timing.size()));
   return {};
 }

@@ -107,7 +107,8 @@ Expected<void> Session::State::request1(size_t index) {
   for (size_t k = 0; k < interface.takers.size(); ++k)
     for (const Interface::Bound &taker : interface.takers[k])
       if (taker.stage == stage)
-        executor.setInput(taker.tensor, inputData[k]);
+        if (auto ok = executor.setInput(taker.tensor, inputData[k]); !ok)
+          return ok;
   if (auto ok = executor.run(); !ok)
     return ok;
   Transport &transport = *transports[index];
@@ -123,7 +124,7 @@ Expected<void> Session::State::stateJob(size_t index) {
   const Interface::Bound &keeper = interface.keepers[stateIndex];
   size_t stage = stageOfRank(index);
   if (job == Job::WriteState && keeper.stage == stage)
-    executor.setInput(keeper.tensor, stateFrom);
+    return executor.setInput(keeper.tensor, stateFrom);
   if (job == Job::WriteState)
     return {};
   auto ok = stateParts->deliver(stateIndex, executor, stage, transport,

@@ -5,11 +5,9 @@
 #include "partita/Runtime/Plain.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
-#include <sys/mman.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -88,37 +86,6 @@ Stage::~Stage() {
 //===----------------------------------------------------------------------===//
 // Weights
 //===----------------------------------------------------------------------===//
-
-struct WeightStore::Block {
-  void *data = nullptr;
-  size_t size = 0;
-  ~Block() {
-    if (size)
-      ::munmap(data, size);
-  }
-};
-
-void *WeightStore::address(const Block &block) { return block.data; }
-
-Expected<std::shared_ptr<WeightStore::Block>> WeightStore::allocate(uint64_t bytes,
-                                                                    bool isFilled) {
-  auto block = std::make_shared<Block>();
-  if (bytes == 0)
-    return block;
-  void *data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED)
-    return makeError("cannot allocate " + std::to_string(bytes) +
-                     " bytes: " + std::strerror(errno));
-  // Rounding up to huge pages must not exceed what was planned by much.
-  if (isFilled && bytes >= (uint64_t(32) << 20))
-    ::madvise(data, bytes, MADV_HUGEPAGE);
-  if (!isFilled)
-    ::madvise(data, bytes, MADV_NOHUGEPAGE);
-  block->data = data;
-  block->size = bytes;
-  return block;
-}
 
 std::shared_ptr<WeightStore::Entry> WeightStore::find(const std::string &identity) {
   std::lock_guard guard(lock);

@@ -1,4 +1,6 @@
 //===- ExecutorTest.cpp - What ranks prepare, and share -------------------===//
+#include "FarDevice.h"
+
 #include "partita/Runtime/Executor.h"
 
 #include <catch2/catch.hpp>
@@ -27,7 +29,8 @@ struct Chain {
   RankProgress progress;
   std::unique_ptr<Executor> executor;
 
-  Chain(std::vector<int64_t> rows, std::vector<int64_t> weightOf)
+  Chain(std::vector<int64_t> rows, std::vector<int64_t> weightOf,
+        Device &device = cpuDevice())
       : rows(std::move(rows)), weightOf(std::move(weightOf)) {
     writeWeights();
     std::string blob = table();
@@ -38,7 +41,8 @@ struct Chain {
     REQUIRE(file);
     store = std::make_shared<WeightStore>(
         std::vector<std::shared_ptr<const InputFile>>{*file}, *engineOf("cpu"));
-    auto made = Executor::create(stage, store, *transport, {1, false, &progress});
+    auto made = Executor::create(stage, store, *transport,
+                                 {1, false, &progress, nullptr, &device});
     if (!made)
       FAIL(made.error().message);
     executor = std::move(*made);
@@ -102,9 +106,9 @@ struct Chain {
     for (size_t i = 0; i < x.size(); ++i)
       x[i] = static_cast<float>(i % 7) / 8;
     std::vector<double> now(x.begin(), x.end());
-    executor->setInput(0, reinterpret_cast<const std::byte *>(x.data()));
+    REQUIRE(executor->setInput(0, reinterpret_cast<const std::byte *>(x.data())));
     REQUIRE(executor->run());
-    executor->getOutput(1, reinterpret_cast<std::byte *>(y.data()));
+    REQUIRE(executor->getOutput(1, reinterpret_cast<std::byte *>(y.data())));
     for (int64_t w : weightOf) {
       std::vector<double> next(now.size(), 0.0);
       for (int64_t m = 0; m < least; ++m)
@@ -145,4 +149,11 @@ TEST_CASE("calls of all shapes that read one weight share its packed form") {
   Chain one({24}, {0}), several({24, 1, 256, 24, 3}, {0, 0, 0, 0, 0});
   CHECK(several.run() < 1e-3);
   CHECK(several.executor->packedBytes() == one.executor->packedBytes());
+}
+
+TEST_CASE("weights and calls on a device with memory of its own") {
+  fardevice::FarDevice device;
+  Chain one({24, 24, 3}, {0, 1, 0}, device);
+  CHECK(one.run() < 1e-3);
+  CHECK(one.run() < 1e-3);
 }

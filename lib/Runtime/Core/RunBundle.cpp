@@ -1,5 +1,5 @@
 //===- RunBundle.cpp - A bundle's ranks as threads of this process --------===//
-#include "passes/Pipelines/RunBundle.h"
+#include "partita/Runtime/RunBundle.h"
 
 #include "partita/Runtime/Session.h"
 
@@ -8,8 +8,8 @@
 using namespace partita;
 
 Expected<std::vector<HostTensor>>
-partita::runBundleHere(const std::string &folder, const std::vector<HostTensor> &inputs,
-                       int repeat, const std::function<void(double)> &timed) {
+runtime::runBundle(const std::string &folder, const std::vector<HostTensor> &inputs,
+                   int repeat, const std::function<void(double)> &timed) {
   auto session = runtime::Session::load(folder, {});
   if (!session)
     return tl::unexpected(session.error());
