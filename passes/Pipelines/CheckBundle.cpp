@@ -88,7 +88,7 @@ private:
     Tensors inputs;
     for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
       inputs.push_back(random(type, seed + i));
-    auto actual = runCompiled(local, function.getName(), inputs);
+    auto actual = runCompiled(local, function, inputs);
     if (!actual)
       return makeError("the compiled program fails: " + actual.error().message);
     if (!compare)
@@ -146,7 +146,7 @@ private:
         return makeError("@reference has no argument \"" + name.str() + "\"");
       global.push_back(found->second);
     }
-    auto outputs = runCompiled(module, "", global);
+    auto outputs = runCompiled(module, nullptr, global);
     if (!outputs)
       return makeError("the compiled programs fail: " + outputs.error().message);
     SmallVector<StringRef> names = namesOf(module, false);
@@ -172,11 +172,12 @@ private:
     return random(weightTypes.lookup(name), seed + llvm::xxh3_64bits(name) % 1000);
   }
 
-  Expected<Tensors> runCompiled(ModuleOp local, StringRef function,
+  /// A function, or, where that is null, the module's programs.
+  Expected<Tensors> runCompiled(ModuleOp local, func::FuncOp function,
                                 const Tensors &inputs) {
     Folder folder(keep);
     codegen::EmitOptions options;
-    options.function = function.str();
+    options.function = function ? function.getName().str() : "";
     options.out = folder.bundle;
     options.target = target;
     options.threads = threads;
@@ -191,10 +192,14 @@ private:
     if (!report)
       return tl::unexpected(report.error());
     int request = 0;
-    return runBundle(folder.bundle, inputs, repeat, [&](double seconds) {
+    auto timed = [&](double seconds) {
       if (repeat > 1)
         llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
-    });
+    };
+    if (function)
+      return runBundleOf(function, runBundle, folder.bundle, inputs, repeat, timed);
+    std::map<std::string, HostTensor> states;
+    return runBundle(folder.bundle, inputs, states, repeat, timed);
   }
 
   static HostTensor random(Type type, uint64_t seed) {

@@ -130,7 +130,7 @@ public:
     if (!options.run)
       return makeError("'" + options.bundle +
                        "' cannot be run: nobody to run it was given");
-    auto real = options.run(options.bundle, *inputs, /*repeat=*/1, {});
+    auto real = runBundleOf(local, options.run, options.bundle, *inputs);
     if (!real)
       return tl::unexpected(real.error());
     if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)

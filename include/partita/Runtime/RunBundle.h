@@ -6,15 +6,18 @@
 #include "partita/Base/Error.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace partita::runtime {
 
 /// Loads the bundle and runs `repeat` requests on the same global inputs; the outputs of
-/// the last. `timed` receives the seconds of each request.
+/// the last. The states that `states` names are set before each request; after the last
+/// it has all of them as they were left. `timed` receives the seconds of each request.
 Expected<std::vector<HostTensor>> runBundle(const std::string &folder,
                                             const std::vector<HostTensor> &inputs,
+                                            std::map<std::string, HostTensor> &states,
                                             int repeat,
                                             const std::function<void(double)> &timed);
 

@@ -6,23 +6,52 @@
 #include <chrono>
 
 using namespace partita;
+using namespace partita::runtime;
+
+using States = std::map<std::string, HostTensor>;
+
+static Expected<void> setStates(Session &session, const States &states) {
+  for (size_t i = 0; i < session.states().size(); ++i) {
+    const TensorInfo &info = session.states()[i];
+    auto given = states.find(info.name);
+    if (given == states.end())
+      continue;
+    if (given->second.type != info.type || given->second.shape != info.shape)
+      return makeError("state '" + info.name + "' is given in another type or shape");
+    if (auto ok = session.writeState(i, given->second.bytes.data()); !ok)
+      return ok;
+  }
+  return {};
+}
+
+static Expected<void> getStates(Session &session, States &states) {
+  for (size_t i = 0; i < session.states().size(); ++i) {
+    const TensorInfo &info = session.states()[i];
+    HostTensor &tensor = states[info.name] = HostTensor::zeros(info.type, info.shape);
+    if (auto ok = session.readState(i, tensor.bytes.data()); !ok)
+      return ok;
+  }
+  return {};
+}
 
 Expected<std::vector<HostTensor>>
 runtime::runBundle(const std::string &folder, const std::vector<HostTensor> &inputs,
-                   int repeat, const std::function<void(double)> &timed) {
-  auto session = runtime::Session::load(folder, {});
+                   States &states, int repeat, const std::function<void(double)> &timed) {
+  auto session = Session::load(folder, {});
   if (!session)
     return tl::unexpected(session.error());
   std::vector<const std::byte *> from;
   for (const HostTensor &input : inputs)
     from.push_back(input.bytes.data());
   std::vector<HostTensor> outputs;
-  for (const runtime::TensorInfo &info : (*session)->outputs())
+  for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back(HostTensor::zeros(info.type, info.shape));
   std::vector<std::byte *> to;
   for (HostTensor &output : outputs)
     to.push_back(output.bytes.data());
   for (int i = 0; i < repeat; ++i) {
+    if (auto ok = setStates(**session, states); !ok)
+      return tl::unexpected(ok.error());
     auto begin = std::chrono::steady_clock::now();
     if (auto ok = (*session)->run(from, to); !ok)
       return tl::unexpected(ok.error());
@@ -30,5 +59,7 @@ runtime::runBundle(const std::string &folder, const std::vector<HostTensor> &inp
     if (timed)
       timed(took.count());
   }
+  if (auto ok = getStates(**session, states); !ok)
+    return tl::unexpected(ok.error());
   return outputs;
 }

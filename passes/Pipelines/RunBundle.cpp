@@ -1,0 +1,30 @@
+//===- RunBundle.cpp - The bundle of a function on its arguments ----------===//
+#include "passes/Pipelines/RunBundle.h"
+
+#include "dialects/Dist/Dist.h"
+
+using namespace mlir;
+using namespace partita;
+
+Expected<std::vector<HostTensor>>
+partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
+                     const std::string &folder, const std::vector<HostTensor> &arguments,
+                     int repeat, const std::function<void(double)> &timed) {
+  std::vector<HostTensor> inputs, results;
+  std::map<std::string, HostTensor> states;
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (dist::StateAttr state = dist::argumentState(function, i))
+      states[state.getName().str()] = arguments[i];
+    else
+      inputs.push_back(arguments[i]);
+  auto outputs = run(folder, inputs, states, repeat, timed);
+  if (!outputs)
+    return tl::unexpected(outputs.error());
+  size_t output = 0;
+  for (unsigned i = 0; i < function.getNumResults(); ++i)
+    if (dist::StateAttr state = dist::resultState(function, i))
+      results.push_back(states.at(state.getName().str()));
+    else
+      results.push_back(std::move((*outputs)[output++]));
+  return results;
+}
