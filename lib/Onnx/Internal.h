@@ -78,6 +78,10 @@ Expected<void> bindConstants(ModelFile &file, const std::vector<ConstBinding> &b
 
 //===-- Shapes.cpp --------------------------------------------------------===//
 
+/// The dim's symbol, "" if it has none. Some exporters write a placeholder as symbol,
+/// which does not make two dims equal.
+std::string symbolOf(const onnx::TensorShapeProto::Dimension &dim);
+
 /// Makes every input of the graph static, in place, by the bindings; drops inputs that
 /// are initializers, and the shapes that the file states for other values.
 Expected<void> bindShapes(onnx::ModelProto &model,

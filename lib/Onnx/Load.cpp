@@ -1,6 +1,7 @@
 //===- Load.cpp - Reading ONNX models -------------------------------------===//
 #include "Internal.h"
 
+#include <algorithm>
 #include <exception>
 
 using namespace partita;
@@ -37,6 +38,21 @@ static std::vector<std::string> namesOfInputs(const onnx::GraphProto &graph) {
   return names;
 }
 
+/// Of inputs and outputs that have any.
+static std::map<std::string, std::vector<std::string>>
+symbolicDims(const onnx::GraphProto &graph) {
+  std::map<std::string, std::vector<std::string>> dims;
+  for (const auto *list : {&graph.input(), &graph.output()})
+    for (const auto &value : *list) {
+      std::vector<std::string> names;
+      for (const auto &dim : value.type().tensor_type().shape().dim())
+        names.push_back(symbolOf(dim));
+      if (std::ranges::any_of(names, [](auto &name) { return !name.empty(); }))
+        dims[value.name()] = std::move(names);
+    }
+  return dims;
+}
+
 static Expected<Model> load(const std::string &path, const LoadOptions &options) {
   auto file = readModelFile(path);
   if (!file)
@@ -51,6 +67,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   };
   onnx::ModelProto &proto = (*file)->proto;
   std::vector<std::string> inputNames = namesOfInputs(proto.graph());
+  auto dims = symbolicDims(proto.graph());
   std::vector<ShapeBinding> shapes = options.shapes;
   if (auto bound = bindConstants(**file, options.constants, shapes); !bound)
     return fail(bound.error());
@@ -85,6 +102,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   model.irVersion = proto.ir_version();
   model.opsets = std::move(*opsets);
   model.inputNames = std::move(inputNames);
+  model.dims = std::move(dims);
   model.graph = std::move(*graph);
   return model;
 }

@@ -67,9 +67,7 @@ static bool isOpen(const onnx::TensorShapeProto::Dimension &dim) {
   return !dim.has_dim_value() || dim.dim_value() < 0;
 }
 
-/// The dim's symbol, "" if it has none. Some exporters write a placeholder as symbol,
-/// which does not make two dims equal.
-static std::string symbolOf(const onnx::TensorShapeProto::Dimension &dim) {
+std::string onnx_model::symbolOf(const onnx::TensorShapeProto::Dimension &dim) {
   const std::string &name = dim.dim_param();
   bool isPlaceholder = name == "?" || name == "-1" || name == "None";
   return isPlaceholder ? std::string() : name;

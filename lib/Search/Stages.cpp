@@ -68,6 +68,47 @@ static std::vector<Cut> betweenNodes(const FlowGraph &graph,
   return cuts;
 }
 
+/// The ops that read a state, make what becomes of it, or read that: they are in one
+/// stage, where it lies.
+static std::set<int32_t> opsOfState(const FlowGraph &graph, const FlowOp &state) {
+  std::set<int32_t> ops;
+  auto addUsers = [&](int32_t value) {
+    for (const FlowUse &use : graph.values[static_cast<size_t>(value)].uses)
+      if (graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute)
+        ops.insert(use.op);
+  };
+  addUsers(state.results[0]);
+  if (state.tied < 0)
+    return ops;
+  int32_t next = graph.ops[static_cast<size_t>(state.tied)].operands[0];
+  addUsers(next);
+  if (int32_t maker = graph.values[static_cast<size_t>(next)].producer;
+      graph.ops[static_cast<size_t>(maker)].kind == FlowKind::Compute)
+    ops.insert(maker);
+  return ops;
+}
+
+/// Without the places that would part the ops of a state.
+static std::vector<Cut> aroundStates(const FlowGraph &graph,
+                                     const std::vector<int32_t> &ops,
+                                     std::vector<Cut> cuts) {
+  std::vector<bool> isInside(ops.size() + 1, false);
+  for (const FlowOp &op : graph.ops) {
+    if (op.kind != FlowKind::State)
+      continue;
+    std::set<int32_t> own = opsOfState(graph, op);
+    if (own.empty())
+      continue;
+    auto place = [&](int32_t number) {
+      return std::lower_bound(ops.begin(), ops.end(), number) - ops.begin();
+    };
+    for (auto i = place(*own.begin()) + 1; i <= place(*own.rbegin()); ++i)
+      isInside[static_cast<size_t>(i)] = true;
+  }
+  std::erase_if(cuts, [&](const Cut &cut) { return isInside[cut.op]; });
+  return cuts;
+}
+
 /// The ends, and of each run of equal work in between the place that fewest bytes cross.
 static std::vector<Cut> worthLookingAt(const std::vector<Cut> &all, int32_t stages) {
   size_t most = std::min(mostPlaces, placesPerStage * static_cast<size_t>(stages));
@@ -123,7 +164,11 @@ search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t sta
   if (ops.size() < static_cast<size_t>(stages))
     return makeError("the program has " + std::to_string(ops.size()) + " ops, too few " +
                      "for " + std::to_string(stages) + " stages");
-  std::vector<Cut> all = allCuts(graph, cost, ops);
+  std::vector<Cut> all = aroundStates(graph, ops, allCuts(graph, cost, ops));
+  if (all.size() <= static_cast<size_t>(stages))
+    return makeError("the program can be cut into " + std::to_string(all.size() - 1) +
+                     " stages at most, as the ops of a state are in one stage; " +
+                     std::to_string(stages) + " are asked for");
   std::vector<Cut> cuts = worthLookingAt(betweenNodes(graph, ops, all), stages);
   if (cuts.size() <= static_cast<size_t>(stages))
     cuts = all;
@@ -183,6 +228,8 @@ public:
     return {};
   }
 
+  void set(size_t op, int32_t stage) { wanted[op] = stage; }
+
   Expected<std::vector<int32_t>> assign() const {
     std::vector<int32_t> result(graph.ops.size(), -1);
     for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -215,6 +262,26 @@ private:
 };
 } // namespace
 
+static Expected<void> checkStates(const FlowGraph &graph,
+                                  const std::vector<int32_t> &stages,
+                                  const std::string &where) {
+  for (const FlowOp &op : graph.ops) {
+    if (op.kind != FlowKind::State)
+      continue;
+    std::set<int32_t> own = opsOfState(graph, op);
+    for (int32_t user : own)
+      if (stages[static_cast<size_t>(user)] != stages[static_cast<size_t>(*own.begin())])
+        return makeError(
+            where + ": state '" + op.name + "' is used by '" +
+            graph.ops[static_cast<size_t>(*own.begin())].name + "' in stage " +
+            std::to_string(stages[static_cast<size_t>(*own.begin())]) + " and by '" +
+            graph.ops[static_cast<size_t>(user)].name + "' in stage " +
+            std::to_string(stages[static_cast<size_t>(user)]) +
+            "; a state lies in one stage");
+  }
+  return {};
+}
+
 Expected<std::vector<int32_t>>
 search::stagesByGlob(const FlowGraph &graph,
                      const std::vector<std::pair<std::string, int32_t>> &globs,
@@ -229,9 +296,28 @@ search::stagesByGlob(const FlowGraph &graph,
   auto result = stages.assign();
   if (!result)
     return result;
+  if (auto ok = checkStates(graph, *result, where); !ok)
+    return tl::unexpected(ok.error());
   std::set<int32_t> used(result->begin(), result->end());
   for (int32_t stage = 0; stage < count; ++stage)
     if (!used.count(stage))
       return makeError(where + ": stage " + std::to_string(stage) + " has no node");
+  return result;
+}
+
+Expected<std::vector<int32_t>>
+search::stagesByName(const FlowGraph &graph,
+                     const std::map<std::string, int32_t> &stageOfNode,
+                     const std::string &where) {
+  GlobStages stages(graph, where);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (auto known = stageOfNode.find(graph.ops[i].name);
+        graph.ops[i].kind == FlowKind::Compute && known != stageOfNode.end())
+      stages.set(i, known->second);
+  auto result = stages.assign();
+  if (!result)
+    return result;
+  if (auto ok = checkStates(graph, *result, where); !ok)
+    return tl::unexpected(ok.error());
   return result;
 }

@@ -183,12 +183,14 @@ private:
     options.threads = threads;
     options.workPerPart = workPerPart;
     options.model = "check-bundle";
-    auto report = codegen::emitBundle(
-        local, options, [&](const std::string &name) -> Expected<codegen::WeightData> {
-          auto tensor = std::make_shared<HostTensor>(*weight(name));
-          return codegen::WeightData{tensor->type,  tensor->shape, {}, 0,
-                                     tensor->bytes, tensor};
-        });
+    codegen::EmitEntry entry;
+    entry.module = local;
+    entry.weights = [&](const std::string &name) -> Expected<codegen::WeightData> {
+      auto tensor = std::make_shared<HostTensor>(*weight(name));
+      return codegen::WeightData{tensor->type,  tensor->shape, {}, 0,
+                                 tensor->bytes, tensor};
+    };
+    auto report = codegen::emitBundle({&entry, 1}, options);
     if (!report)
       return tl::unexpected(report.error());
     int request = 0;

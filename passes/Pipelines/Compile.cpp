@@ -13,6 +13,7 @@
 #include "passes/Import/MarkStates.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/CompileStages.h"
+#include "passes/Pipelines/Entries.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 
@@ -80,6 +81,7 @@ Expected<void> Compiler::import() {
   if (!imported)
     return tl::unexpected(imported.error());
   inputNames = model->inputNames;
+  dims = model->dims;
   module = std::move(imported->module);
   weights = std::move(imported->weights);
   if (auto marked = markStates(*module, options.states); !marked)
@@ -109,6 +111,8 @@ Expected<void> Compiler::annotate() {
   if (!mesh)
     return tl::unexpected(mesh.error());
   (*module)->setAttr(dist::meshAttr, dist::MeshAttr::get(&context, *mesh));
+  if (auto ok = keepStates(); !ok)
+    return ok;
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
@@ -122,8 +126,10 @@ Expected<void> Compiler::annotate() {
   auto ok = runPasses(
       "", [&](OpPassManager &manager) { manager.addPass(createShardPass(shard)); });
   // Services stand on ops only until conversions are ops.
-  if (ok)
+  if (ok) {
     recordPlan();
+    recordStates();
+  }
   if (ok)
     ok = runPasses("02-planned", [&](OpPassManager &manager) {
       buildConversionsPipeline(manager, options.explain);
@@ -131,6 +137,35 @@ Expected<void> Compiler::annotate() {
   if (ok)
     price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;
+}
+
+/// States that another entry has lie as they do there.
+Expected<void> Compiler::keepStates() {
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  dist::MeshAttr mesh = dist::findMesh(*module);
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    dist::StateAttr state = dist::argumentState(function, i);
+    auto known = state ? options.stateLayouts.find(state.getName().str())
+                       : options.stateLayouts.end();
+    if (known == options.stateLayouts.end())
+      continue;
+    auto layout = Layout::parse(known->second, mesh.getMesh());
+    auto type = cast<RankedTensorType>(function.getArgumentTypes()[i]);
+    if (!layout || layout->globalShape() != type.getShape().vec())
+      return makeError("state '" + known->first + "' is " + known->second +
+                       " in another entry, which does not fit here: a state has one "
+                       "shape and mesh");
+    function.setArgAttr(i, dist::layoutAttr,
+                        dist::LayoutAttr::get(&context, mesh, *layout));
+  }
+  return {};
+}
+
+void Compiler::recordStates() {
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  for (unsigned i = 0; i < function.getNumArguments(); ++i)
+    if (dist::StateAttr state = dist::argumentState(function, i))
+      stateLayouts[state.getName().str()] = dist::argumentLayout(function, i).str();
 }
 
 /// How the users of the values of an op or argument are served, as plans write it.
@@ -383,36 +418,70 @@ static bool isPipeline(const CompileOptions &options) {
          std::filesystem::exists(options.dumpDir + "/stage0", code);
 }
 
+namespace {
+class StraightCompiler : public EntryCompiler {
+public:
+  StraightCompiler(CompileOptions given, Progress progress)
+      : options(std::move(given)), product(options, std::move(progress)) {}
+
+  Compiler &compiler() override { return product; }
+
+  Expected<void> run() override {
+    if (auto mesh = Mesh::parse(options.mesh); !mesh)
+      return tl::unexpected(mesh.error());
+    return timed(Level::L0, "import", &Compiler::import)
+        .and_then([&] { return plan(); })
+        .and_then([&] { return timed(Level::L4, "schedule", &Compiler::schedule); });
+  }
+
+private:
+  Expected<void> timed(Level level, const char *name,
+                       Expected<void> (Compiler::*step)()) {
+    if (options.to < level)
+      return {};
+    auto start = std::chrono::steady_clock::now();
+    auto ok = (product.*step)();
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    product.report.stages.emplace_back(name, took.count());
+    return ok;
+  }
+
+  Expected<void> plan() {
+    if (isPipeline(options)) {
+      auto plan = readPlan(options.dumpDir + "/plan.json");
+      if (!plan)
+        return tl::unexpected(plan.error());
+      product.plan = std::move(*plan);
+      return {};
+    }
+    auto ok = timed(Level::L2, "strategies", &Compiler::annotate).and_then([&] {
+      return timed(Level::L3, "partition", &Compiler::partition);
+    });
+    return ok && options.to >= Level::L2 ? product.dumpPlan() : ok;
+  }
+
+  CompileOptions options;
+  Compiler product;
+};
+} // namespace
+
+std::unique_ptr<EntryCompiler> partita::straightCompiler(const CompileOptions &options,
+                                                         Progress progress) {
+  return std::make_unique<StraightCompiler>(options, std::move(progress));
+}
+
 static Expected<CompileReport> compileOnce(const CompileOptions &options,
                                            const Progress &progress) {
   auto begin = std::chrono::steady_clock::now();
-  Compiler compiler(options, progress);
-  Expected<void> ok;
-  if (auto mesh = Mesh::parse(options.mesh); !mesh)
-    ok = tl::unexpected(mesh.error());
-  auto stage = [&](Level level, const char *name, Expected<void> (Compiler::*run)()) {
-    if (!ok || options.to < level)
-      return;
+  auto made = straightCompiler(options, progress);
+  auto ok = made->run();
+  Compiler &compiler = made->compiler();
+  if (ok && options.to >= Level::L5) {
     auto start = std::chrono::steady_clock::now();
-    ok = (compiler.*run)();
+    ok = compiler.emit();
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    compiler.report.stages.emplace_back(name, took.count());
-  };
-  stage(Level::L0, "import", &Compiler::import);
-  if (isPipeline(options)) {
-    auto plan = readPlan(options.dumpDir + "/plan.json");
-    if (ok && !plan)
-      ok = tl::unexpected(plan.error());
-    if (ok)
-      compiler.plan = std::move(*plan);
-  } else {
-    stage(Level::L2, "strategies", &Compiler::annotate);
-    stage(Level::L3, "partition", &Compiler::partition);
-    if (ok && options.to >= Level::L2)
-      ok = compiler.dumpPlan();
+    compiler.report.stages.emplace_back("code", took.count());
   }
-  stage(Level::L4, "schedule", &Compiler::schedule);
-  stage(Level::L5, "code", &Compiler::emit);
   if (!ok)
     return tl::unexpected(ok.error());
   if (auto certificate = certificateOf(*compiler.module)) {
@@ -431,6 +500,11 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
                                                   const Progress &progress) {
   if (auto ok = checkOutput(options); !ok)
     return tl::unexpected(ok.error());
+  auto entries = entriesOf(options.shapes);
+  if (!entries)
+    return tl::unexpected(entries.error());
+  if (entries->size() > 1)
+    return compileEntries(*entries, options, progress);
   auto staged = wantsStages(options);
   if (!staged)
     return tl::unexpected(staged.error());

@@ -12,6 +12,7 @@
 #include "partita/Onnx/Model.h"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,14 @@ struct CompileOptions {
   std::string
       memory; ///< bytes that a device may use, e.g. "16GiB"; empty: see docs/search.md
   std::string plan; ///< path of a plan.json that replaces deciding; empty: none
-  std::vector<std::string> shapes;    ///< NAME=1,128
+  std::vector<std::string> shapes;    ///< NAME=1,128; see entriesOf
   std::vector<std::string> constants; ///< NAME=FILE: inputs bound at compile time
   /// INPUT=OUTPUT: inputs that are what the output of the request before was.
   std::vector<std::string> states;
+  /// By state its layout (Layout::str), where another entry of the bundle has it already.
+  std::map<std::string, std::string> stateLayouts;
+  /// By node its stage, where another entry of the bundle is cut already.
+  std::map<std::string, int32_t> stageOfNode;
   std::string explain; ///< node name or glob
   std::string dumpDir; ///< receives 00-imported.mlir, …; empty: none
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run

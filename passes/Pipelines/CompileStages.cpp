@@ -46,29 +46,24 @@ struct Interface {
   Shapes inputs, outputs;
 };
 
-class StageCompiler {
+class StageCompiler : public EntryCompiler {
 public:
-  StageCompiler(const CompileOptions &options, Progress progress)
-      : options(options), now(options), progress(progress), compiler(now, progress) {}
+  StageCompiler(const CompileOptions &given, Progress progress)
+      : options(given), now(given), progress(progress), product(now, progress) {}
 
-  Expected<CompileReport> run() {
-    auto begin = std::chrono::steady_clock::now();
+  Compiler &compiler() override { return product; }
+
+  Expected<void> run() override {
     auto ok = check()
                   .and_then([&] { return slice(); })
                   .and_then([&] { return import(); })
                   .and_then([&] { return findSliced(); })
                   .and_then([&] { return cut(); })
                   .and_then([&] { return planStages(); });
-    if (ok && options.to >= Level::L4)
-      ok = assemble();
-    if (ok && options.to >= Level::L5)
-      ok = timed("code", &Compiler::emit);
-    if (!ok)
-      return tl::unexpected(ok.error());
-    compiler.report.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return std::move(compiler.report);
+    return ok && options.to >= Level::L4 ? assemble() : ok;
   }
+
+  Expected<void> emit() { return timed("code", &Compiler::emit); }
 
 private:
   /// What a pipeline cannot do yet is said before the work.
@@ -80,6 +75,10 @@ private:
       if (!given->empty())
         return makeError(std::string(name) + " and stages of a pipeline do not go "
                                              "together yet");
+    if (!options.states.empty() && options.microBatches > 1)
+      return makeError(
+          "--state and --micro-batches do not go together: each slice of the "
+          "batch would need states of its own");
     auto read = readHints(options.hints);
     if (!read)
       return tl::unexpected(read.error());
@@ -108,9 +107,9 @@ private:
 
   Expected<void> timed(const char *name, Expected<void> (Compiler::*step)()) {
     auto begin = std::chrono::steady_clock::now();
-    auto ok = (compiler.*step)();
+    auto ok = (product.*step)();
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    auto &stages = compiler.report.stages;
+    auto &stages = product.report.stages;
     auto known = std::ranges::find_if(stages, [&](auto &it) { return it.first == name; });
     if (known == stages.end())
       stages.emplace_back(name, took.count());
@@ -126,11 +125,13 @@ private:
                         cast<RankedTensorType>(type).getShape().vec());
     };
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      add(out.inputs, function.getArgAttr(i, "graph.name"),
-          function.getArgumentTypes()[i]);
+      if (!dist::argumentState(function, i))
+        add(out.inputs, function.getArgAttr(i, "graph.name"),
+            function.getArgumentTypes()[i]);
     for (unsigned i = 0; i < function.getNumResults(); ++i)
-      add(out.outputs, function.getResultAttr(i, "graph.name"),
-          function.getResultTypes()[i]);
+      if (!dist::resultState(function, i))
+        add(out.outputs, function.getResultAttr(i, "graph.name"),
+            function.getResultTypes()[i]);
     return out;
   }
 
@@ -196,7 +197,7 @@ private:
 
   /// What has a slot per micro-batch. Whatever comes out must have one.
   Expected<void> findSliced() {
-    Interface part = interfaceOf(compiler.module->lookupSymbol<func::FuncOp>("main"));
+    Interface part = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
     for (const auto &[name, shape] : part.outputs)
       outputs.push_back(name);
     if (options.microBatches == 1)
@@ -237,7 +238,7 @@ private:
 
   /// Which stage every op is in, and a module for each.
   Expected<void> cut() {
-    auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto function = product.module->lookupSymbol<func::FuncOp>("main");
     auto flow = dist::buildFlow(function, *Mesh::parse(""));
     if (failed(flow))
       return makeError("the program has an op without a rule");
@@ -258,8 +259,10 @@ private:
       globs.emplace_back(hint.glob, hint.stage);
     int32_t wanted =
         std::max<int32_t>(options.stages, static_cast<int32_t>(meshes.size()));
-    auto stages = globs.empty() ? search::cutIntoStages(graph, *cost, wanted)
-                                : search::stagesByGlob(graph, globs, hints.file);
+    auto stages = !options.stageOfNode.empty()
+                      ? search::stagesByName(graph, options.stageOfNode, "stages")
+                  : globs.empty() ? search::cutIntoStages(graph, *cost, wanted)
+                                  : search::stagesByGlob(graph, globs, hints.file);
     if (!stages)
       return tl::unexpected(stages.error());
     auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
@@ -270,6 +273,9 @@ private:
       return makeError("--stages is " + std::to_string(options.stages) +
                        ", the hints make " + std::to_string(made));
     meshes.resize(made, meshes[0]);
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if ((*stages)[i] >= 0)
+        product.stageOfNode.emplace(graph.ops[i].name, (*stages)[i]);
     note(graph, *cost, *stages, made);
     std::vector<int32_t> byOp;
     for (size_t i = 0; i < (*flow)->operations.size(); ++i)
@@ -326,46 +332,46 @@ private:
       now.isStage = true;
       if (!options.dumpDir.empty())
         now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
-      compiler.module = std::move(program.stages[s]);
-      compiler.report.notes.clear();
-      compiler.report.collectives.clear();
+      product.module = std::move(program.stages[s]);
+      product.report.notes.clear();
+      product.report.collectives.clear();
       auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
                                         : Expected<void>();
       if (ok && options.to >= Level::L3)
         ok = timed("partition", &Compiler::partition);
       if (ok && options.to >= Level::L2)
-        ok = compiler.dumpPlan();
+        ok = product.dumpPlan();
       if (!ok)
         return makeError(prefix + ok.error().message);
-      for (const std::string &text : compiler.report.notes)
+      for (const std::string &text : product.report.notes)
         stageNotes.push_back(prefix + text);
-      collectives.insert(collectives.end(), compiler.report.collectives.begin(),
-                         compiler.report.collectives.end());
+      collectives.insert(collectives.end(), product.report.collectives.begin(),
+                         product.report.collectives.end());
       if (options.to >= Level::L2)
-        plans.push_back(std::move(compiler.plan.stages[0]));
-      program.stages[s] = std::move(compiler.module);
+        plans.push_back(std::move(product.plan.stages[0]));
+      program.stages[s] = std::move(product.module);
     }
-    compiler.plan.stages = std::move(plans);
-    compiler.plan.certificate.reset();
+    product.plan.stages = std::move(plans);
+    product.plan.certificate.reset();
     notes.insert(notes.end(), stageNotes.begin(), stageNotes.end());
-    compiler.report.notes = compiler.plan.notes = notes;
-    compiler.report.collectives = std::move(collectives);
-    compiler.plan.shapes = options.shapes;
-    compiler.plan.microBatches = options.microBatches;
+    product.report.notes = product.plan.notes = notes;
+    product.report.collectives = std::move(collectives);
+    product.plan.shapes = options.shapes;
+    product.plan.microBatches = options.microBatches;
     now.dumpDir = options.dumpDir;
-    return options.to >= Level::L2 ? compiler.dumpPlan() : Expected<void>();
+    return options.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }
 
   Expected<void> assemble() {
-    compiler.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
-    compiler.module = assembleStages(program, options.microBatches, sliced, outputs);
-    return compiler.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
+    product.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
+    product.module = assembleStages(program, options.microBatches, sliced, outputs);
+    return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
   }
 
-  const CompileOptions &options;
+  const CompileOptions options;
   CompileOptions now; ///< of the stage at hand
   Progress progress;
-  Compiler compiler;
+  Compiler product;
   Hints hints;
   std::vector<Mesh> meshes; ///< by stage
   Interface full;           ///< with the whole batch
@@ -379,5 +385,20 @@ private:
 
 Expected<CompileReport> partita::compileStages(const CompileOptions &options,
                                                const Progress &progress) {
-  return StageCompiler(options, progress).run();
+  auto begin = std::chrono::steady_clock::now();
+  StageCompiler made(options, progress);
+  auto ok = made.run();
+  if (ok && options.to >= Level::L5)
+    ok = made.emit();
+  if (!ok)
+    return tl::unexpected(ok.error());
+  CompileReport &report = made.compiler().report;
+  report.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return std::move(report);
+}
+
+std::unique_ptr<EntryCompiler> partita::stageCompiler(const CompileOptions &options,
+                                                      Progress progress) {
+  return std::make_unique<StageCompiler>(options, std::move(progress));
 }

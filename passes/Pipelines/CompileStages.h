@@ -2,7 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_COMPILESTAGES_H
 #define PARTITA_PASSES_PIPELINES_COMPILESTAGES_H
 
-#include "passes/Pipelines/Compile.h"
+#include "passes/Pipelines/Compiler.h"
 
 namespace partita {
 
@@ -12,6 +12,9 @@ Expected<bool> wantsStages(const CompileOptions &options);
 /// compileModel for a pipeline, see docs/stages.md.
 Expected<CompileReport> compileStages(const CompileOptions &options,
                                       const Progress &progress);
+/// Of one entry of a bundle that is a pipeline.
+std::unique_ptr<EntryCompiler> stageCompiler(const CompileOptions &options,
+                                             Progress progress);
 
 } // namespace partita
 

@@ -11,6 +11,9 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
 
+#include <map>
+#include <memory>
+
 namespace partita {
 
 /// One compile, stage by stage. Each stage works on `module` and returns the first
@@ -41,7 +44,11 @@ public:
   WeightTable weights;
   /// The model's inputs in its order, those bound at compile time among them.
   std::vector<std::string> inputNames;
+  /// By input and output the names of the model's symbolic dims, "" for other dims.
+  std::map<std::string, std::vector<std::string>> dims;
   CompileReport report;
+  std::map<std::string, std::string> stateLayouts; ///< as in the options, after annotate
+  std::map<std::string, int32_t> stageOfNode;      ///< likewise, of a pipeline
   Plan plan;   ///< filled by annotate() and partition()
   Price price; ///< of the plan, before it is partitioned
 
@@ -49,7 +56,12 @@ public:
   Expected<void> runPasses(const std::string &dump,
                            const std::function<void(mlir::OpPassManager &)> &add);
 
+  /// What a diagnostic said before `error` came of it, or that.
+  Error firstError(Error other) const { return error.empty() ? other : Error{error}; }
+
 private:
+  Expected<void> keepStates();
+  void recordStates();
   /// Replaces the module by what an earlier run has written for a level, and verifies it.
   Expected<void> readLevel(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &verifiers);
@@ -65,6 +77,24 @@ private:
   Progress progress;
   std::string error;
 };
+
+/// A compile of one entry, up to the level that is asked for, but no bundle.
+class EntryCompiler {
+public:
+  virtual ~EntryCompiler() = default;
+  virtual Expected<void> run() = 0;
+  /// What has the product.
+  virtual Compiler &compiler() = 0;
+};
+/// Of one program; of a pipeline see CompileStages.h.
+std::unique_ptr<EntryCompiler> straightCompiler(const CompileOptions &options,
+                                                Progress progress);
+
+/// Writes one bundle of what compilers have at L4 (or, of one function, at L3), an entry
+/// each. The first's report gets the figures.
+using NamedCompiler = std::pair<std::string, Compiler *>;
+Expected<void> emitEntries(const std::vector<NamedCompiler> &compilers,
+                           const CompileOptions &options);
 
 } // namespace partita
 

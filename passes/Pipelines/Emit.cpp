@@ -37,31 +37,32 @@ static Expected<void> checkValues(ModuleOp module) {
 
 /// External data stays where it is; tensors inside the model file are copied, so that the
 /// bundle does not need the model.
-Expected<void> Compiler::emit() {
-  if (auto ok = checkValues(*module); !ok)
-    return ok;
-  progress("generating code");
-  codegen::EmitOptions emit;
-  emit.out = options.output;
-  emit.target = options.target;
-  emit.targetCpu = options.targetCpu;
-  emit.threads = options.threads;
-  emit.inputs = inputNames;
-  emit.model = std::filesystem::path(options.model).filename().string();
-  auto source = [&](const std::string &name) -> Expected<codegen::WeightData> {
-    auto found = weights.find(name);
-    if (found == weights.end())
-      return makeError("the model has no tensor of this name");
-    const onnx_model::Tensor &tensor = found->second;
-    codegen::WeightData data{tensor.type, tensor.shape, {},
-                             0,           tensor.bytes, tensor.owner};
-    if (!tensor.file.empty() && tensor.file != options.model) {
-      data.file = std::filesystem::absolute(tensor.file).string();
-      data.fileOffset = tensor.offset;
-    }
-    return data;
+static Expected<codegen::WeightData>
+dataOf(const WeightTable &weights, const std::string &name, const std::string &model) {
+  auto found = weights.find(name);
+  if (found == weights.end())
+    return makeError("the model has no tensor of this name");
+  const onnx_model::Tensor &tensor = found->second;
+  codegen::WeightData data{tensor.type, tensor.shape, {}, 0, tensor.bytes, tensor.owner};
+  if (!tensor.file.empty() && tensor.file != model) {
+    data.file = std::filesystem::absolute(tensor.file).string();
+    data.fileOffset = tensor.offset;
+  }
+  return data;
+}
+
+/// The compiler must outlive what it is given to.
+static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
+                                  const std::string &model) {
+  codegen::EmitEntry entry;
+  entry.name = name;
+  entry.module = *compiler.module;
+  entry.dims = compiler.dims;
+  entry.weights = [&compiler, model](const std::string &weight) {
+    return dataOf(compiler.weights, weight, model);
   };
-  emit.plan = [&](const std::vector<PlanMemory> &memory) {
+  entry.plan = [&compiler](const std::vector<PlanMemory> &memory) {
+    Plan &plan = compiler.plan;
     plan.stages.resize(std::max(plan.stages.size(), memory.size()));
     for (size_t i = 0; i < memory.size(); ++i)
       plan.stages[i].memory = memory[i];
@@ -71,9 +72,29 @@ Expected<void> Compiler::emit() {
           memory[0].arena + memory[0].weights + memory[0].packed + memory[0].states;
     return plan.json();
   };
-  auto made = codegen::emitBundle(*module, emit, source);
+  return entry;
+}
+
+Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
+                                    const CompileOptions &options) {
+  std::vector<codegen::EmitEntry> entries;
+  for (const auto &[name, compiler] : compilers) {
+    if (auto ok = checkValues(*compiler->module); !ok)
+      return ok;
+    entries.push_back(entryOf(*compiler, name, options.model));
+  }
+  Compiler &first = *compilers.front().second;
+  codegen::EmitOptions emit;
+  emit.out = options.output;
+  emit.target = options.target;
+  emit.targetCpu = options.targetCpu;
+  emit.threads = options.threads;
+  emit.inputs = first.inputNames;
+  emit.model = std::filesystem::path(options.model).filename().string();
+  auto made = codegen::emitBundle(entries, emit);
   if (!made)
-    return tl::unexpected(error.empty() ? made.error() : Error{error});
+    return tl::unexpected(first.firstError(made.error()));
+  CompileReport &report = first.report;
   report.arenaBytes = static_cast<int64_t>(made->arenaBytes);
   report.weightBytesPerRank = static_cast<int64_t>(made->weightBytes);
   report.packedBytes = static_cast<int64_t>(made->packedBytes);
@@ -81,4 +102,9 @@ Expected<void> Compiler::emit() {
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
   return {};
+}
+
+Expected<void> Compiler::emit() {
+  progress("generating code");
+  return emitEntries({{"main", this}}, options);
 }

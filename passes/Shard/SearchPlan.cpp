@@ -105,7 +105,8 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
 Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
                                            const dist::ProgramFlow &flow,
                                            const std::string &clusterFile,
-                                           const std::string &memory) {
+                                           const std::string &memory,
+                                           const search::Pins &pins) {
   const FlowGraph &graph = flow.graph;
   auto target = planTarget(graph.mesh, clusterFile, memory);
   if (!target)
@@ -116,11 +117,13 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   search::SearchOptions options;
   options.workLimit = mostWork;
   options.memoryLimit = target->memoryLimit;
+  options.pins = pins;
   auto found = search::search(graph, *placement, options);
   if (!found)
     return makeError("no plan: " + found.error().message);
   Decision decision;
   decision.strategies = found->plan.strategies;
+  decision.servings = found->plan.servings;
   decision.price = price(graph, found->plan.strategies, found->plan.servings);
   decision.notes.push_back(noteOf(*found, *target));
   explain(graph, decision);

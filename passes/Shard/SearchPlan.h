@@ -28,11 +28,12 @@ Expected<PlanTarget> planTarget(const Mesh &mesh, const std::string &clusterFile
 void writeFound(mlir::FunctionOpInterface function, const dist::ProgramFlow &flow,
                 const search::Found &found, const PlanTarget &target);
 
-/// The fastest plan as a decision, with its note and where every split came from.
+/// The fastest plan that follows the pins as a decision, with its note and where every
+/// split came from.
 Expected<Decision> decideBySearch(mlir::FunctionOpInterface function,
                                   const dist::ProgramFlow &flow,
                                   const std::string &clusterFile,
-                                  const std::string &memory);
+                                  const std::string &memory, const search::Pins &pins);
 
 } // namespace partita
 

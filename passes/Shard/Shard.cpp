@@ -1,4 +1,5 @@
 //===- Shard.cpp - Give every op a strategy -------------------------------===//
+#include "passes/Shard/KeptStates.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -181,14 +182,19 @@ private:
         return function.emitError(ok.error().message);
     bool undecided = hints.empty() || (parsed.empty() && !parsed.stages.empty());
     bool searches = shardMode == ShardMode::Auto && undecided && devices.numRanks() > 1;
-    auto decision = searches ? decideBySearch(function, **flow, cluster, memory)
-                             : decide(graph, shardMode, parsed);
-    if (!decision)
+    KeptStates kept = keptStates(function, **flow);
+    auto decision =
+        searches ? decideBySearch(function, **flow, cluster, memory, pinsFor(graph, kept))
+                 : decide(graph, shardMode, parsed);
+    if (decision)
+      keepStates(graph, kept, *decision);
+    else
       return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
                        decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
+    dist::clearServed(function);
     for (const auto &[value, served] : decision->servings)
       dist::writeServed(function, **flow, value,
                         servedEntries(graph, decision->strategies, value, served));

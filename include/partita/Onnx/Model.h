@@ -117,6 +117,9 @@ struct Model {
   /// The file's inputs without a default value, in its order; those that were bound at
   /// compile time are among them, but not among the graph's.
   std::vector<std::string> inputNames;
+  /// By input and output the names of its symbolic dims, "" for dims that have none, as
+  /// the file has them before shapes are bound.
+  std::map<std::string, std::vector<std::string>> dims;
   Graph graph;
 };
 

@@ -29,7 +29,8 @@ struct StageCost {
 };
 
 /// The stage of every op, 0 … stages − 1, ascending along the program; −1 for ops that
-/// are not Compute. An error if there are fewer ops than stages.
+/// are not Compute. Ops that share a state are in one stage. An error if there are fewer
+/// ops than stages, or states leave fewer places to cut.
 Expected<std::vector<int32_t>> cutIntoStages(const FlowGraph &graph,
                                              const StageCost &cost, int32_t stages);
 
@@ -40,6 +41,12 @@ Expected<std::vector<int32_t>> cutIntoStages(const FlowGraph &graph,
 Expected<std::vector<int32_t>>
 stagesByGlob(const FlowGraph &graph,
              const std::vector<std::pair<std::string, int32_t>> &globs,
+             const std::string &where);
+
+/// The stages that nodes of these names have in another form of the program; others are
+/// in the latest stage of what they read. Errors as above.
+Expected<std::vector<int32_t>>
+stagesByName(const FlowGraph &graph, const std::map<std::string, int32_t> &stageOfNode,
              const std::string &where);
 
 } // namespace partita::search

@@ -34,6 +34,10 @@ std::string Bundle::json() const {
       record["sliced"] = entry.sliced;
     if (!entry.outputs.empty())
       record["outputs"] = entry.outputs;
+    if (!entry.dims.empty())
+      record["dims"] = entry.dims;
+    if (entry.plan != "plan.json")
+      record["plan"] = entry.plan;
     entryList.push_back(std::move(record));
   }
   ordered_json files = ordered_json::array();
@@ -160,6 +164,24 @@ static Expected<BundleEntry> readEntry(const JsonValue &value) {
         return tl::unexpected(names.error());
       *list = std::move(*names);
     }
+  if (value.has("dims")) {
+    auto dims = value.at("dims")->members();
+    if (!dims)
+      return tl::unexpected(dims.error());
+    for (const auto &[name, list] : *dims) {
+      auto names = list.asStrings();
+      if (!names)
+        return tl::unexpected(names.error());
+      entry.dims[name] = std::move(*names);
+    }
+  }
+  if (value.has("plan")) {
+    fields.read("plan", entry.plan);
+    if (fields.error)
+      return tl::unexpected(*fields.error);
+    if (auto ok = checkInside(value, entry.plan); !ok)
+      return tl::unexpected(ok.error());
+  }
   auto stages = readList<BundleStage>(value, "stages", readStage);
   if (!stages)
     return tl::unexpected(stages.error());

@@ -24,16 +24,25 @@ using namespace partita::codegen;
 static constexpr const char *weightFileName = "weights.safetensors";
 
 namespace {
-/// Finds the bytes of every weight and says in the program where they will be.
+/// The programs of one entry.
+struct Formed {
+  const EmitEntry &entry;
+  std::vector<Program> programs = {};
+};
+
+/// Finds the bytes of every weight and says in the programs where they will be.
 class WeightWriter {
 public:
-  WeightWriter(std::vector<Program> &programs, const WeightSource &source)
-      : programs(programs), source(source) {}
+  explicit WeightWriter(std::vector<Formed> &entries) : entries(entries) {}
 
   Expected<void> collect() {
-    for (TensorEntry *entry : weights())
-      if (auto ok = collect(*entry); !ok)
-        return makeError("weight '" + entry->bytesOf() + "': " + ok.error().message);
+    for (Formed &formed : entries)
+      for (Program &program : formed.programs)
+        for (TensorEntry &tensor : program.tensors)
+          if (tensor.spec.role == Role::Weight || !tensor.initial.empty())
+            if (auto ok = collect(tensor, formed.entry.weights); !ok)
+              return makeError("weight '" + tensor.bytesOf() +
+                               "': " + ok.error().message);
     return {};
   }
 
@@ -65,27 +74,16 @@ public:
     auto written = MappedFile::open(writer.path(weightFileName));
     if (!written)
       return tl::unexpected(written.error());
-    for (TensorEntry *entry : weights())
-      if (copies.count(entry->bytesOf())) {
-        entry->spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
-        entry->spec.fileOffset = offsets[entry->bytesOf()];
-      }
+    for (const auto &[tensor, name] : copied) {
+      tensor->spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
+      tensor->spec.fileOffset = offsets[name];
+    }
     bundle.weightFiles.push_back({weightFileName, (*written)->bytes().size(), 0});
     return {};
   }
 
 private:
-  /// Of all programs; several may read one.
-  std::vector<TensorEntry *> weights() {
-    std::vector<TensorEntry *> out;
-    for (Program &program : programs)
-      for (TensorEntry &entry : program.tensors)
-        if (entry.spec.role == Role::Weight || !entry.initial.empty())
-          out.push_back(&entry);
-    return out;
-  }
-
-  Expected<void> collect(TensorEntry &entry) {
+  Expected<void> collect(TensorEntry &entry, const WeightSource &source) {
     TensorSpec &spec = entry.spec;
     WeightData data;
     if (entry.literal) {
@@ -106,7 +104,10 @@ private:
       if (data.bytes.size() != spec.fileBytes)
         return makeError("expected " + std::to_string(spec.fileBytes) + " bytes, got " +
                          std::to_string(data.bytes.size()));
-      copies.try_emplace(entry.bytesOf(), std::move(data));
+      copied.emplace_back(&entry, copy(entry.bytesOf(), std::move(data)));
+      // A weight is found in the file by its name.
+      if (spec.role == Role::Weight)
+        spec.name = copied.back().second;
       return {};
     }
     auto at = llvm::find(files, data.file);
@@ -117,10 +118,24 @@ private:
     return {};
   }
 
-  std::vector<Program> &programs;
-  const WeightSource &source;
+  /// The name under which the bytes are written. Equal ones are there once; another
+  /// entry's of the same name (what importing folds may depend on shapes) get another.
+  std::string copy(const std::string &name, WeightData data) {
+    std::string own = name;
+    for (int k = 2;; ++k) {
+      auto [known, added] = copies.try_emplace(own, data);
+      if (added ||
+          (known->second.shape == data.shape && known->second.type == data.type &&
+           std::ranges::equal(known->second.bytes, data.bytes)))
+        return own;
+      own = name + " " + std::to_string(k);
+    }
+  }
+
+  std::vector<Formed> &entries;
   std::vector<std::string> files;
   std::map<std::string, WeightData> copies;
+  std::vector<std::pair<TensorEntry *, std::string>> copied; ///< with the copy's name
 };
 } // namespace
 
@@ -128,11 +143,11 @@ static bool hasPrograms(ModuleOp module) {
   return !module.getOps<task_ir::ProgramOp>().empty();
 }
 
-static Expected<std::vector<Program>> formAll(ModuleOp module,
-                                              const EmitOptions &options) {
-  auto target = targetNamed(options.target);
-  if (!target)
-    return tl::unexpected(target.error());
+static Expected<std::vector<Program>> formAll(const EmitEntry &entry,
+                                              const EmitOptions &options,
+                                              ProgramCalls &calls,
+                                              const std::string &prefix) {
+  ModuleOp module = entry.module;
   attachKernelModels(*module.getContext());
   OwningOpRef<ModuleOp> straight;
   if (!hasPrograms(module)) {
@@ -149,8 +164,8 @@ static Expected<std::vector<Program>> formAll(ModuleOp module,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, *target->engine, {options.threads, options.workPerPart},
-                          programs)))
+  if (failed(formPrograms(module, calls, {options.threads, options.workPerPart}, programs,
+                          prefix)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (straight)
@@ -207,15 +222,84 @@ static std::vector<std::string> namesIn(ModuleOp module, StringRef attribute) {
   return names;
 }
 
-Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &options,
-                                         const WeightSource &weights) {
+/// Every entry runs on the same ranks.
+static Expected<void> checkRanks(const std::vector<Formed> &entries, Bundle &bundle) {
+  for (const Formed &formed : entries) {
+    int64_t ranks = 0;
+    for (const Program &program : formed.programs)
+      ranks += program.mesh.numRanks();
+    bool isOne = formed.programs.size() == 1;
+    const Mesh mesh = isOne ? formed.programs[0].mesh : Mesh();
+    if (&formed == &entries.front()) {
+      bundle.mesh = mesh;
+      bundle.ranks = isOne ? 0 : ranks;
+    } else if (!(mesh == bundle.mesh) || ranks != bundle.numRanks()) {
+      return makeError("entry '" + formed.entry.name + "' is for " +
+                       std::to_string(ranks) + " ranks (mesh \"" + mesh.str() +
+                       "\"), the first for " + std::to_string(bundle.numRanks()) +
+                       " (mesh \"" + bundle.mesh.str() + "\")");
+    }
+  }
+  return {};
+}
+
+namespace {
+/// Compiles and writes the entries one after the other.
+class EntryWriter {
+public:
+  EntryWriter(const CpuTarget &target, BundleWriter &writer)
+      : target(target), writer(writer) {}
+
+  Expected<BundleEntry> write(const Formed &formed, size_t number) {
+    BundleEntry out;
+    out.name = formed.entry.name;
+    out.sliced = namesIn(formed.entry.module, task_ir::slicedAttr);
+    out.outputs = namesIn(formed.entry.module, task_ir::outputsAttr);
+    out.dims = formed.entry.dims;
+    std::vector<PlanMemory> memory;
+    for (const Program &program : formed.programs) {
+      BundleStage &stage = out.stages.emplace_back();
+      stage.file = "stage-" + std::to_string(files++) + ".so";
+      auto needs = emitProgram(program, target, writer.path(stage.file), stage, report);
+      if (!needs)
+        return tl::unexpected(needs.error());
+      memory.push_back(*needs);
+    }
+    if (!formed.entry.plan)
+      return out;
+    out.plan = number == 0 ? "plan.json" : "plan-" + std::to_string(number) + ".json";
+    if (auto ok = writeFile(writer.path(out.plan), formed.entry.plan(memory)); !ok)
+      return tl::unexpected(ok.error());
+    return out;
+  }
+
+  EmitReport report;
+
+private:
+  const CpuTarget &target;
+  BundleWriter &writer;
+  int files = 0;
+};
+} // namespace
+
+Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
+                                         const EmitOptions &options) {
   auto target = cpuTarget(options.targetCpu);
   if (!target)
     return tl::unexpected(target.error());
-  auto programs = formAll(module, options);
-  if (!programs)
-    return tl::unexpected(programs.error());
-  WeightWriter weightWriter(*programs, weights);
+  auto named = targetNamed(options.target);
+  if (!named)
+    return tl::unexpected(named.error());
+  ProgramCalls calls(*named->engine);
+  std::vector<Formed> formed;
+  for (const EmitEntry &entry : entries) {
+    std::string prefix = formed.empty() ? "" : std::to_string(formed.size()) + ":";
+    auto programs = formAll(entry, options, calls, prefix);
+    if (!programs)
+      return tl::unexpected(programs.error());
+    formed.push_back({entry, std::move(*programs)});
+  }
+  WeightWriter weightWriter(formed);
   if (auto ok = weightWriter.collect(); !ok)
     return tl::unexpected(ok.error());
   auto writer = BundleWriter::create(options.out);
@@ -225,32 +309,21 @@ Expected<EmitReport> codegen::emitBundle(ModuleOp module, const EmitOptions &opt
   bundle.target = options.target;
   bundle.targetCpu = target->cpu;
   bundle.cpuFeatures = target->required;
-  bundle.threads = programs->front().team.threads;
+  bundle.threads = formed[0].programs.front().team.threads;
   bundle.model = options.model;
   bundle.inputs = options.inputs;
-  if (programs->size() == 1)
-    bundle.mesh = programs->front().mesh;
-  for (const Program &program : *programs)
-    bundle.ranks += programs->size() == 1 ? 0 : program.mesh.numRanks();
+  if (auto ok = checkRanks(formed, bundle); !ok)
+    return tl::unexpected(ok.error());
   if (auto ok = weightWriter.write(*writer, bundle); !ok)
     return tl::unexpected(ok.error());
-  bundle.entries = {{}};
-  bundle.entries[0].sliced = namesIn(module, task_ir::slicedAttr);
-  bundle.entries[0].outputs = namesIn(module, task_ir::outputsAttr);
-  EmitReport report;
-  std::vector<PlanMemory> memory;
-  for (const Program &program : *programs) {
-    BundleStage &stage = bundle.entries[0].stages.emplace_back();
-    stage.file = "stage-" + std::to_string(memory.size()) + ".so";
-    auto needs = emitProgram(program, *target, writer->path(stage.file), stage, report);
-    if (!needs)
-      return tl::unexpected(needs.error());
-    memory.push_back(*needs);
+  EntryWriter entryWriter(*target, *writer);
+  for (const Formed &it : formed) {
+    auto entry = entryWriter.write(it, bundle.entries.size());
+    if (!entry)
+      return tl::unexpected(entry.error());
+    bundle.entries.push_back(std::move(*entry));
   }
-  if (options.plan)
-    if (auto ok = writeFile(writer->path("plan.json"), options.plan(memory)); !ok)
-      return tl::unexpected(ok.error());
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
-  return report;
+  return entryWriter.report;
 }

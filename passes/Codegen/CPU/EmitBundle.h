@@ -9,6 +9,7 @@
 #include "mlir/IR/BuiltinOps.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,19 @@ struct WeightData {
 /// The global tensor of a graph.weight, by name.
 using WeightSource = std::function<Expected<WeightData>(const std::string &)>;
 
+/// What a bundle runs for one set of input shapes.
+struct EmitEntry {
+  std::string name = "main";
+  /// Of level L4, which has passed its gate, or with one partitioned function (L3), which
+  /// runs once. Weights of one name may differ between entries (what importing folds).
+  mlir::ModuleOp module;
+  WeightSource weights;
+  /// The text of the entry's plan.json, given what each program needs; null: none.
+  std::function<std::string(const std::vector<PlanMemory> &)> plan = nullptr;
+  /// By input and output the names of the model's symbolic dims, "" for others.
+  std::map<std::string, std::vector<std::string>> dims = {};
+};
+
 struct EmitOptions {
   std::string out;            ///< folder, which does not exist yet
   std::string target = "cpu"; ///< see Target.h
@@ -40,9 +54,7 @@ struct EmitOptions {
   /// The model's inputs in its order, those bound at compile time among them; empty: the
   /// program's.
   std::vector<std::string> inputs;
-  std::string function = "main";
-  /// The text of plan.json, given what each program needs; null: the bundle has none.
-  std::function<std::string(const std::vector<PlanMemory> &)> plan;
+  std::string function = "main"; ///< of entries that are of L3
 };
 
 /// What was predicted, per rank, at most. `weightBytes`: all weights as they are stored.
@@ -52,11 +64,11 @@ struct EmitReport {
   size_t numTasks = 0, numKernels = 0;
 };
 
-/// Writes the bundle of a module of level L4, which has passed its gate, or of one
-/// partitioned function (L3), which runs once. Errors of the program are also reported at
+/// Writes a bundle of entries, which are for one mesh, or for pipelines of equal numbers
+/// of ranks. Their states of one name are one. Errors of a program are also reported at
 /// the op. Equal input gives equal bytes; after an error nothing is left.
-Expected<EmitReport> emitBundle(mlir::ModuleOp module, const EmitOptions &options,
-                                const WeightSource &weights);
+Expected<EmitReport> emitBundle(std::span<const EmitEntry> entries,
+                                const EmitOptions &options);
 
 } // namespace partita::codegen
 

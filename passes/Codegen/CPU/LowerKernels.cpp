@@ -46,8 +46,9 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
       module.emitError(made.error().message);
       return signalPassFailure();
     }
-    if (failed(formPrograms(isScheduled ? module : *straight, *made->engine,
-                            TeamPlan{threads}, programs)))
+    ProgramCalls calls(*made->engine);
+    if (failed(formPrograms(isScheduled ? module : *straight, calls, TeamPlan{threads},
+                            programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

@@ -15,9 +15,12 @@ namespace {
 class ProgramFormer {
 public:
   ProgramFormer(ProgramOp op, const schedule::Pipeline &pipeline, size_t number,
-                const engine::Engine &engine, Program &program)
+                engine::Calls &calls, const std::string &prefix, Program &program)
       : op(op), pipeline(pipeline), plan(pipeline.programs[number]), number(number),
-        program(program), state(engine) {}
+        program(program), state(calls) {
+    // Constants of one program are as they were when there was only one.
+    state.constantPrefix = prefix + (number == 0 ? "" : std::to_string(number) + ".");
+  }
 
   LogicalResult run() {
     Block &block = op.getBody().front();
@@ -26,8 +29,6 @@ public:
     for (int64_t rank : op.getRanks())
       program.identity.ranks.push_back(static_cast<int32_t>(rank));
     program.mesh = op->getAttrOfType<dist::MeshAttr>(dist::meshAttr).getMesh();
-    // Constants of one program are as they were when there was only one.
-    state.constantPrefix = number == 0 ? "" : std::to_string(number) + ".";
     buffers.resize(plan.buffers.size());
     size_t b = 0;
     for (auto buffer : block.getOps<BufferOp>())
@@ -210,8 +211,9 @@ private:
 
 } // namespace
 
-LogicalResult codegen::formPrograms(ModuleOp module, const engine::Engine &engine,
-                                    TeamPlan team, std::vector<Program> &programs) {
+LogicalResult codegen::formPrograms(ModuleOp module, ProgramCalls &calls, TeamPlan team,
+                                    std::vector<Program> &programs,
+                                    const std::string &prefix) {
   schedule::Pipeline pipeline = task_ir::pipelineOf(module);
   if (team.threads == 0) {
     int64_t ranks = 0;
@@ -219,10 +221,13 @@ LogicalResult codegen::formPrograms(ModuleOp module, const engine::Engine &engin
       ranks += static_cast<int64_t>(op.getRanks().size());
     team.threads = runtime::threadsPerRank(ranks);
   }
+  size_t number = 0;
   for (auto op : module.getOps<ProgramOp>()) {
     Program &program = programs.emplace_back();
     program.team = team;
-    if (failed(ProgramFormer(op, pipeline, programs.size() - 1, engine, program).run()))
+    if (failed(ProgramFormer(op, pipeline, number++, calls.of(op.getSymName().str()),
+                             prefix, program)
+                   .run()))
       return failure();
   }
   return success();

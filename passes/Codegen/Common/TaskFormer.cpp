@@ -356,7 +356,11 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   // As the runtime does: the first call that reads a weight fixes its form.
   size_t operand = engine::Call::weightOperand(task.kind());
   int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;
-  auto call = state.engineCalls.get(task.params, std::to_string(weight));
+  auto key = state.keyOfWeight.find(weight);
+  auto call =
+      state.engineCalls.get(task.params, key == state.keyOfWeight.end()
+                                             ? std::to_string(weight) // no weight's name
+                                             : key->second);
   if (!call)
     return op->emitError("cannot be run by the engine: ") << call.error().message;
   engine::Sizes sizes = (*call)->sizes();
@@ -379,6 +383,7 @@ Tensor TaskFormer::weight(const TensorSpec &spec, int64_t localElements,
   auto [found, added] = state.weightOfKey.try_emplace(key, -1);
   if (added) {
     found->second = addStorage(spec.type, localElements);
+    state.keyOfWeight[found->second] = key;
     program.storages.back().space = Space::Weight;
     program.tensors.push_back({spec, found->second, literal});
   }

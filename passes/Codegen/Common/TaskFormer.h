@@ -37,9 +37,10 @@ struct Tensor {
 struct FormerState {
   std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
   std::map<std::string, int> weightOfKey;
-  explicit FormerState(const engine::Engine &engine) : engineCalls(engine) {}
-  engine::Calls engineCalls;
+  explicit FormerState(engine::Calls &calls) : engineCalls(calls) {}
+  engine::Calls &engineCalls;
   std::string constantPrefix; ///< programs of a bundle name their constants apart
+  std::map<int, std::string> keyOfWeight; ///< by storage; see weightOfKey
   llvm::DenseMap<mlir::Attribute, size_t> constants;
   std::set<std::pair<int, engine::WeightForm>> packed; ///< storage, form
 };

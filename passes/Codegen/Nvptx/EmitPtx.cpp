@@ -35,8 +35,8 @@ struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
       straight = task_ir::straightProgram(function);
     }
     std::vector<Program> programs;
-    if (failed(formPrograms(straight ? *straight : module, plain::loops(), TeamPlan{1},
-                            programs)))
+    ProgramCalls calls(plain::loops());
+    if (failed(formPrograms(straight ? *straight : module, calls, TeamPlan{1}, programs)))
       return signalPassFailure();
     std::vector<KernelSpec> kernels;
     for (Program &program : programs)

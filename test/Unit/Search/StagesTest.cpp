@@ -100,6 +100,44 @@ TEST_CASE("stages: no cut is better") {
   }
 }
 
+TEST_CASE("stages: the ops of a state are in one") {
+  Program p;
+  p.argument("x0", {4});
+  p.argument("s", {4});
+  for (int i = 1; i <= 6; ++i) {
+    std::vector<std::string> operands{"x" + std::to_string(i - 1)};
+    if (i == 3)
+      operands.push_back("s");
+    p.elementwise("x" + std::to_string(i), operands);
+  }
+  p.result("x6");
+  p.update("s", "x4"); // which x5 reads too
+  FlowGraph graph = p.build(*Mesh::parse(""));
+  StageCost cost{std::vector<double>(graph.ops.size(), 1), 1000};
+  auto stageOf = [&](const std::vector<int32_t> &stages, const std::string &name) {
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].name == name)
+        return stages[i];
+    return -2;
+  };
+  for (int32_t stages : {2, 3, 4}) {
+    auto found = cutIntoStages(graph, cost, stages);
+    REQUIRE(found);
+    CHECK(stageOf(*found, "x3") == stageOf(*found, "x4"));
+    CHECK(stageOf(*found, "x3") == stageOf(*found, "x5"));
+  }
+  auto found = cutIntoStages(graph, cost, 5);
+  REQUIRE(!found);
+  CHECK(found.error().message == "the program can be cut into 4 stages at most, as the "
+                                 "ops of a state are in one stage; 5 are asked for");
+  auto named = stagesByGlob(graph, {{"x5", 1}}, "hints");
+  REQUIRE(!named);
+  CHECK(
+      named.error().message ==
+      "hints: state 's' is used by 'x3' in stage 0 and by 'x5' in stage 1; a state lies "
+      "in one stage");
+}
+
 TEST_CASE("stages: more than ops is an error") {
   std::mt19937 random(7);
   FlowGraph graph = chain(random, 3);

@@ -17,6 +17,7 @@
 #include "partita/Base/Layout/Mesh.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +46,7 @@ struct BundleStage {
   std::string fingerprint = {};
 };
 
-/// One compiled form of the model: the same weights for other input shapes, say. Its
+/// One compiled form of the model: the same weights and states for other input shapes. Its
 /// stages are programs that run together, each on ranks of its own.
 struct BundleEntry {
   std::string name = "main";
@@ -55,6 +56,10 @@ struct BundleEntry {
   std::vector<std::string> sliced = {};
   /// The outputs in the model's order; empty: that of the programs.
   std::vector<std::string> outputs = {};
+  /// By input and output the names of the model's symbolic dims, "" for dims that have
+  /// none: tensors of another entry, or shorter ones, differ in these alone.
+  std::map<std::string, std::vector<std::string>> dims = {};
+  std::string plan = "plan.json"; ///< of this entry; the runtime does not read it
 };
 
 struct Bundle {
