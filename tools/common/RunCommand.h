@@ -7,6 +7,9 @@
 #define PARTITA_TOOLS_COMMON_RUNCOMMAND_H
 
 #include "common/CommandLine.h"
+#include "common/OutputFile.h"
+#include "partita/Base/Files/File.h"
+#include "partita/Report/RunReport.h"
 #include "partita/Runtime/Launch.h"
 
 #include <CLI/CLI.hpp>
@@ -18,15 +21,22 @@
 
 namespace partita {
 
+struct RunCommandLine {
+  runtime::RunOptions run;
+  bool profile = false, json = false;
+  std::string trace; ///< a file; empty: none
+};
+
 /// Adds the options of `run` to a command that users start as `program`.
 inline void addRunOptions(CLI::App &command, const std::string &program,
-                          runtime::RunOptions &options) {
-  command.footer("Examples:\n  " + program +
-                 " bundle --input x=x.npy --outputs-dir out\n  " + program +
-                 " bundle --inputs-dir test_data_set_0 --repeat 10 --profile\n  " +
-                 program +
-                 " bundle --inputs-dir test_data_set_0 --transport mpi\n"
-                 "  mpirun -n 4 partita-run bundle --inputs-dir test_data_set_0");
+                          RunCommandLine &line) {
+  runtime::RunOptions &options = line.run;
+  command.footer(
+      "Examples:\n  " + program + " bundle --input x=x.npy --outputs-dir out\n  " +
+      program + " bundle --inputs-dir test_data_set_0 --repeat 10 --profile\n  " +
+      program + " bundle --inputs-dir test_data_set_0 --trace trace.json\n  " + program +
+      " bundle --inputs-dir test_data_set_0 --transport mpi\n"
+      "  mpirun -n 4 partita-run bundle --inputs-dir test_data_set_0");
   // A script's unset variable must not be taken for an option that was not given.
   auto named = [](const std::string &folder) {
     return folder.empty() ? std::string("the folder has no name") : std::string();
@@ -57,7 +67,16 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
       ->check(named);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();
-  command.add_flag("--profile", options.profile, "Print the seconds per source node");
+  command.add_flag("--profile", line.profile,
+                   "Print seconds, waiting and bytes received per source node");
+  command
+      .add_option("--trace", line.trace,
+                  "Write what each rank did when, for https://ui.perfetto.dev")
+      ->type_name("FILE.json")
+      ->check([](const std::string &file) {
+        return file.empty() ? std::string("the file has no name") : std::string();
+      });
+  command.add_flag("--json", line.json, "Write a JSON document in place of text");
   command
       .add_option("--timeout", options.timeout,
                   "Give up on a rank without progress for this many seconds")
@@ -71,16 +90,48 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
       ->capture_default_str();
 }
 
+/// What is printed and written when a run is over. Its own process knows whether that
+/// went well: with several, it is another one than the user started.
+inline Expected<void> reportRun(const RunCommandLine &line, const RunRecord &record) {
+  if (!line.trace.empty())
+    if (auto ok = writeFile(line.trace, report::traceJson(record)); !ok)
+      return ok;
+  std::string text;
+  if (line.json)
+    text = report::runJson(record);
+  else if (line.profile)
+    text = report::profileText(record);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)
+    return {};
+  return makeError(std::string("cannot write to standard output: ") +
+                   std::strerror(errno));
+}
+
 /// Runs and reports; `words` is how this program is started for `run`, e.g. {"run"}.
 /// Returns the exit status.
-inline int runCommand(runtime::RunOptions &options, std::vector<std::string> words = {}) {
+inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {}) {
+  runtime::RunOptions &options = line.run;
   char path[PATH_MAX] = {};
   if (::readlink("/proc/self/exe", path, sizeof(path) - 1) <= 0)
     std::snprintf(path, sizeof(path), "partita-run");
   options.self = {path};
   options.self.insert(options.self.end(), words.begin(), words.end());
-  auto print = [](std::string_view line) {
-    std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+  if (line.profile)
+    options.self.emplace_back("--profile");
+  if (line.json)
+    options.self.emplace_back("--json");
+  if (!line.trace.empty()) {
+    options.self.insert(options.self.end(), {"--trace", line.trace});
+    if (auto ok = makeFolderOf(line.trace); !ok)
+      return fail(ok.error().message);
+  }
+  options.profile = line.profile || !line.trace.empty();
+  options.finished = [&](const RunRecord &record) { return reportRun(line, record); };
+  auto print = [&](std::string_view text) {
+    if (line.json)
+      return;
+    std::printf("%.*s\n", static_cast<int>(text.size()), text.data());
     std::fflush(stdout);
   };
   auto ok = runtime::runBundle(options, print);

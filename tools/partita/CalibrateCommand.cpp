@@ -3,6 +3,7 @@
 
 #include "Measure.h"
 #include "common/CommandLine.h"
+#include "common/OutputFile.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Units.h"
 #include "partita/Topology/HostFile.h"
@@ -11,10 +12,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -117,17 +116,6 @@ static void fit(Topology &topology, const KernelSamples &kernels,
                         &device.matmul.fillSteps, &level.bandwidth, &level.latency,
                         &level.ramp, &topology.host.bandwidth})
     *value = rounded(*value);
-}
-
-/// What cannot be written is known before the work, not after it.
-static Expected<void> makeFolderOf(const std::string &path) {
-  auto folder = std::filesystem::absolute(path).parent_path();
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code || ::access(folder.c_str(), W_OK) != 0)
-    return makeError("cannot write '" + path +
-                     "': " + (code ? code.message() : std::string(std::strerror(errno))));
-  return {};
 }
 
 static Expected<void> calibrate(CalibrateOptions options) {

@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
   partita::addReportCommand(app, status);
   partita::addCalibrateCommand(app, status);
   partita::addCompletionCommand(app, status);
-  partita::runtime::RunOptions run;
+  partita::RunCommandLine run;
   CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
   partita::addRunOptions(*runApp, "partita run", run);
   runApp->callback([&] { status = partita::runCommand(run, {"run"}); });

@@ -136,8 +136,28 @@ static Workload makeWorkload(int ranks) {
   return work;
 }
 
-/// Seconds of the last request by node, from the averages over all of them.
-using NodeSeconds = std::map<std::string, double>;
+/// Seconds by node, of the requests after the warm-ups, of the slowest rank.
+static std::map<std::string, std::vector<double>>
+secondsByNode(const RunProfile &profile) {
+  std::map<std::string, std::vector<double>> slowest;
+  for (const RankRecord &rank : profile.ranks) {
+    std::map<std::string, std::vector<double>> mine;
+    for (const RunSpan &span : rank.spans) {
+      if (span.what != RunSpan::Task || span.request < warmUps)
+        continue;
+      auto &of = mine[profile.programs[rank.program].tasks[span.index].node];
+      of.resize(requests);
+      of[span.request - warmUps] += span.end - span.begin;
+    }
+    for (const auto &[node, seconds] : mine) {
+      auto &of = slowest[node];
+      of.resize(requests);
+      std::ranges::transform(of, seconds, of.begin(),
+                             [](double a, double b) { return std::max(a, b); });
+    }
+  }
+  return slowest;
+}
 
 static Expected<std::map<std::string, std::vector<double>>>
 runRequests(runtime::Session &session) {
@@ -152,19 +172,13 @@ runRequests(runtime::Session &session) {
     inputs.push_back(add(info));
   for (const runtime::TensorInfo &info : session.outputs())
     outputs.push_back(add(info));
-  std::map<std::string, std::vector<double>> seconds;
-  NodeSeconds before;
-  for (int i = 1; i <= warmUps + requests; ++i) {
+  for (int i = 0; i < warmUps + requests; ++i)
     if (auto ok = session.run(inputs, outputs); !ok)
       return tl::unexpected(ok.error());
-    for (const runtime::NodeTime &node : session.profile()) {
-      double sum = node.seconds * i;
-      if (i > warmUps)
-        seconds[node.node].push_back(sum - before[node.node]);
-      before[node.node] = sum;
-    }
-  }
-  return seconds;
+  auto profile = session.profile();
+  if (!profile)
+    return tl::unexpected(profile.error());
+  return secondsByNode(*profile);
 }
 
 Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
@@ -181,7 +195,7 @@ Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
   if (auto ok = compileModel(options, [](const std::string &) {}); !ok)
     return tl::unexpected(ok.error());
   runtime::SessionOptions sessionOptions;
-  sessionOptions.profile = true;
+  sessionOptions.profile = warmUps + requests;
   auto session = runtime::Session::load(options.output, sessionOptions);
   if (!session)
     return tl::unexpected(session.error());

@@ -3,6 +3,7 @@
 #define PARTITA_RUNTIME_EXECUTOR_H
 
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Bundle/RunRecord.h"
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Layout/SliceCopy.h"
@@ -112,12 +113,6 @@ struct RankProgress {
   }
 };
 
-/// Seconds that one task took, summed over requests.
-struct TaskTime {
-  double seconds = 0;
-  uint64_t calls = 0;
-};
-
 /// Which ends of a collective a task is.
 enum class CollectivePart : uint8_t { Whole, Start, Wait };
 
@@ -143,7 +138,7 @@ class Executor {
 public:
   struct Options {
     int threads = 1;
-    bool profile = false;
+    int64_t profile = 0;              ///< record as many requests, the first ones
     RankProgress *progress = nullptr; ///< required
     /// Of this rank; null: its own.
     std::shared_ptr<RankStates> states = nullptr;
@@ -186,8 +181,8 @@ public:
   int64_t place() const { return meshPlace; }
 
   const Stage &stage() const { return *program; }
-  /// Of every task, then the waits for every transfer.
-  const std::vector<TaskTime> &times() const { return timing; }
+  /// Of the requests that were recorded; a span stands behind those that it holds.
+  const std::vector<RunSpan> &spans() const { return recorded; }
   uint64_t packedBytes() const { return packedTotal; }
 
 private:
@@ -239,7 +234,12 @@ private:
   bool fromHost(const Staged &staged, void *target) noexcept;
   bool runFlight(Op &op) noexcept;
   bool read(void *to, const void *from, uint64_t bytes) noexcept;
-  void record(size_t time) noexcept;
+  void prepareRecording();
+  size_t spansOf(size_t firstTask, size_t end) const;
+  void beginRecording() noexcept;
+  void record(RunSpan::What what, size_t index, double begin, uint64_t received = 0,
+              int64_t microBatch = 0) noexcept;
+  void endRecording(double begin) noexcept;
   void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
@@ -282,11 +282,14 @@ private:
     uint32_t slots;
   };
   std::vector<std::vector<Slotted>> slotted;
-  std::vector<TaskTime> timing;
   uint64_t packedTotal = 0;
   bool stopped = false;
   int inFlight = 0; ///< calls that were started and not waited for
-  double lastTime = 0;
+  std::vector<RunSpan> recorded;
+  size_t spansPerRequest = 0; ///< at most; 0: nothing is recorded
+  uint32_t requestsBegun = 0;
+  bool recording = false;           ///< this request
+  double lastTime = 0, waiting = 0; ///< the last span's end; seconds of waits since then
 };
 
 } // namespace partita::runtime

@@ -9,6 +9,7 @@
 #ifndef PARTITA_RUNTIME_LAUNCH_H
 #define PARTITA_RUNTIME_LAUNCH_H
 
+#include "partita/Base/Bundle/RunRecord.h"
 #include "partita/Base/Error.h"
 
 #include <functional>
@@ -30,19 +31,23 @@ struct RunOptions {
   bool npy = false;                ///< also write output_K.npy
   std::string stateDir;            ///< state.safetensors, read if there, and written
   int repeat = 1;
-  bool profile = false;
+  bool profile = false;            ///< record what ranks do
   double timeout = 60;             ///< seconds
   std::optional<int> threads = {}; ///< see SessionOptions
 
-  /// How to start this program again as an MPI rank: "partita" and "run", say.
+  /// How to start this program again as an MPI rank: "partita" and "run", say, and the
+  /// options of the command that are not among these.
   std::vector<std::string> self;
+  /// Called when all is done and written, in the process that has the outputs. Its error
+  /// is the run's.
+  std::function<Expected<void>(const RunRecord &)> finished = {};
 };
 
 /// Receives lines for the user, without a newline. May be called from a child process.
 using Print = std::function<void(std::string_view)>;
 
-/// An error is one sentence. Prints a line per request with its seconds, the outputs'
-/// names and shapes, and the profile if asked for.
+/// An error is one sentence. Prints a line per request with its seconds, and the outputs'
+/// names and shapes.
 Expected<void> runBundle(const RunOptions &options, const Print &print);
 
 } // namespace partita::runtime

@@ -40,15 +40,10 @@ struct SessionOptions {
   /// Per rank, no more than the bundle was compiled for. Absent: just as many; 0: this
   /// machine's cores divided by its ranks.
   std::optional<int> threads = {};
-  bool profile = false;
+  /// Record as many requests, the first ones.
+  int64_t profile = 0;
   /// One per rank of the bundle, in memory that a watching process shares; null: own.
   RankProgress *progress = nullptr;
-};
-
-struct NodeTime {
-  std::string node;
-  std::string kinds;  ///< the task kinds, e.g. "matmul, all-reduce"
-  double seconds = 0; ///< per request, of the slowest rank of this process
 };
 
 class Session {
@@ -89,8 +84,9 @@ public:
   /// Every state becomes what it was before the first request.
   Expected<void> resetStates();
 
-  /// Seconds per source node in table order, averaged over the requests so far.
-  std::vector<NodeTime> profile() const;
+  /// What every rank did when in the requests that were recorded. All processes of an MPI
+  /// job make this call, and the root gets the ranks.
+  Expected<RunProfile> profile();
 
   /// Ends the whole job after an error elsewhere in this process (MPI), where the other
   /// processes would otherwise wait.

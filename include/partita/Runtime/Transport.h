@@ -70,6 +70,10 @@ Collective describeCollective(const TaskTable &table, const TaskView &task, int6
 /// A transfer of `table` as a rank of the run sees it, at either end.
 Collective describeTransfer(const TaskTable &table, size_t transfer, int64_t rank);
 
+/// Bytes that `rank` receives from others. Reductions count as the planner counts them:
+/// an all-reduce is a reduce-scatter and a gather (`Step::receivedElements`).
+uint64_t receivedBytes(const Collective &collective, int64_t rank);
+
 /// Equal for tasks, of whichever tables, that are the same collective on every rank.
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
 

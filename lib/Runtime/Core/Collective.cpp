@@ -304,6 +304,23 @@ Collective runtime::describeCollective(const TaskTable &table, const TaskView &t
   return std::move(d.out);
 }
 
+uint64_t runtime::receivedBytes(const Collective &c, int64_t rank) {
+  auto width = static_cast<int64_t>(byteWidth(c.type));
+  auto members = static_cast<int64_t>(c.members.size());
+  int64_t bytes = 0;
+  if (c.kind == TaskKind::AllReduce)
+    bytes = (2 * (members - 1) * c.block + members - 1) / members * width;
+  else if (c.kind == TaskKind::ReduceScatter)
+    bytes = (members - 1) * c.outer * c.block * width;
+  for (const Pull &pull : c.pulls) {
+    int64_t piece = pull.run;
+    for (const PullDim &dim : pull.dims)
+      piece *= dim.count;
+    bytes += pull.peer == rank ? 0 : piece;
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
 std::string runtime::collectiveKey(const TaskTable &table, const TaskView &task) {
   const Mesh &mesh = table.mesh();
   std::string layouts;

@@ -62,7 +62,7 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
     return tl::unexpected(ok.error());
-  executor->timing.resize(table.numTasks() + table.transfers().size());
+  executor->prepareRecording();
   options.progress->step(RankProgress::Idle, 0);
   return executor;
 }

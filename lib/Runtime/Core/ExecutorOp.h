@@ -63,6 +63,7 @@ struct Executor::Op {
   std::vector<void *> addresses;
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only
+  uint64_t received = 0;  ///< bytes from other ranks, where requests are recorded
   /// Scalars that are read when the task runs: integers of an operand.
   struct Read {
     size_t scalar, operand;
@@ -90,6 +91,7 @@ struct Executor::Moving {
   std::byte *address; ///< source, or target
   bool sends;
   Staged *staged = nullptr;
+  uint64_t received = 0; ///< as of an op
 };
 
 /// A prepared entry of the schedule.
@@ -97,6 +99,9 @@ struct Executor::Entry {
   int64_t segment, microBatch;
   std::vector<Moving> waits, starts;
 };
+
+/// CLOCK_MONOTONIC in seconds.
+double now();
 
 } // namespace partita::runtime
 

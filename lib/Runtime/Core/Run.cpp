@@ -3,16 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 using namespace partita;
 using namespace partita::runtime;
-
-static double now() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 namespace {
 /// In partita_status.code, beside those of kernels: a value that was read is out of its
@@ -119,7 +112,9 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
   }
   if (ok && part != CollectivePart::Start) {
     options.progress->step(RankProgress::Waiting, op.index);
+    double begin = recording ? now() : 0;
     ok = transport.wait(call);
+    waiting += recording ? now() - begin : 0;
     --inFlight;
     if (ok && op.staged && !fromHost(*op.staged, target))
       return false;
@@ -203,16 +198,6 @@ Error Executor::failureOf(size_t index) const {
                                    : ": the device reported a failure")};
 }
 
-void Executor::record(size_t time) noexcept {
-  if (!options.profile)
-    return;
-  device.finish(*work);
-  double next = now();
-  timing[time].seconds += next - lastTime;
-  ++timing[time].calls;
-  lastTime = next;
-}
-
 Expected<void> Executor::runLoop(const Op &op) {
   const auto &loop = std::get<LoopWork>(op.work);
   int64_t trips = op.scalars.empty() ? loop.trips : op.scalars[0];
@@ -256,7 +241,8 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
     }
     if (stopped || !step(op))
       return tl::unexpected(failureOf(i));
-    record(i);
+    if (recording)
+      record(RunSpan::Task, i, lastTime, op.received);
   }
   return {};
 }
@@ -282,7 +268,9 @@ bool Executor::begin(const Moving &moving) noexcept {
 bool Executor::waitFor(const Moving &moving) noexcept {
   size_t index = program->table().numTasks() + moving.transfer;
   options.progress->step(RankProgress::Waiting, static_cast<uint32_t>(index));
+  double begin = recording ? now() : 0;
   stopped = !transport.wait(moving.call);
+  waiting += recording ? now() - begin : 0;
   --inFlight;
   if (!stopped && moving.staged && !moving.sends)
     return fromHost(*moving.staged, moving.address);
@@ -294,12 +282,18 @@ Expected<void> Executor::runEntry(const Entry &entry) {
   for (const Moving &moving : entry.waits) {
     if (!waitFor(moving))
       return tl::unexpected(failureOf(numTasks + moving.transfer));
-    record(numTasks + moving.transfer);
+    if (recording)
+      record(RunSpan::Transfer, moving.transfer, lastTime, moving.received,
+             moving.microBatch);
   }
   if (entry.segment >= 0) {
-    setSlots(static_cast<size_t>(entry.segment), entry.microBatch);
-    if (auto ok = runSegment(static_cast<size_t>(entry.segment)); !ok)
+    auto segment = static_cast<size_t>(entry.segment);
+    double begin = lastTime;
+    setSlots(segment, entry.microBatch);
+    if (auto ok = runSegment(segment); !ok)
       return ok;
+    if (recording && entries.size() > 1)
+      record(RunSpan::Segment, segment, begin, 0, entry.microBatch);
   }
   for (const Moving &moving : entry.starts)
     if (!begin(moving))
@@ -309,7 +303,8 @@ Expected<void> Executor::runEntry(const Entry &entry) {
 
 Expected<void> Executor::run() {
   work->status = {};
-  lastTime = options.profile ? now() : 0;
+  beginRecording();
+  double begin = lastTime;
   for (const Entry &entry : entries)
     if (auto ok = runEntry(entry); !ok) {
       options.progress->state.store(RankProgress::Failed);
@@ -317,6 +312,10 @@ Expected<void> Executor::run() {
     }
   if (!device.finish(*work))
     return tl::unexpected(deviceFailure());
-  options.progress->step(RankProgress::Idle, static_cast<uint32_t>(timing.size()));
+  endRecording(begin);
+  const TaskTable &table = program->table();
+  options.progress->step(
+      RankProgress::Idle,
+      static_cast<uint32_t>(table.numTasks() + table.transfers().size()));
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include "Failure.h"
 #include "Outputs.h"
+#include "Recording.h"
 #include "Watchdog.h"
 #include "partita/Runtime/Team.h"
 
@@ -32,7 +33,7 @@ struct Session::State {
   RankProgress *progress = nullptr; ///< by rank of the bundle
 
   /// What ranks do for one call of the caller's.
-  enum class Job : uint8_t { Request, ReadState, WriteState, ResetStates };
+  enum class Job : uint8_t { Request, ReadState, WriteState, ResetStates, Profile };
 
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
@@ -46,7 +47,7 @@ struct Session::State {
   size_t stateIndex = 0; ///< of the jobs with one state
   std::byte *stateTo = nullptr;
   const std::byte *stateFrom = nullptr;
-  uint64_t completed = 0;
+  std::vector<std::vector<RunSpan>> spans; ///< by rank, of the job Profile
 
   bool local() const { return options.transport == TransportKind::Local; }
   int numRanks() const {
@@ -73,6 +74,7 @@ struct Session::State {
   void serve(size_t index);
   Expected<void> request1(size_t index);
   Expected<void> stateJob(size_t index);
+  Expected<void> profileJob(size_t index);
   Expected<void> give(Job what);
   Expected<void> await();
 };
@@ -137,6 +139,23 @@ Expected<void> Session::State::stateJob(size_t index) {
   return ok;
 }
 
+/// Threads put their spans down, processes send them to rank 0.
+Expected<void> Session::State::profileJob(size_t index) {
+  const std::vector<RunSpan> &mine = executors[index]->spans();
+  Transport &transport = *transports[index];
+  int rank = transport.rank();
+  if (local() || rank == 0)
+    spans[static_cast<size_t>(rank)] = mine;
+  if (local())
+    return {};
+  progress[rank].step(RankProgress::Waiting, UINT32_MAX);
+  bool ok = exchangeSpans(transport, mine, spans) && transport.barrier();
+  progress[rank].step(RankProgress::Idle, UINT32_MAX);
+  if (!ok)
+    return makeError("rank " + std::to_string(rank) + ": sending the profile failed");
+  return {};
+}
+
 void Session::State::serve(size_t index) {
   uint64_t served = 0;
   std::unique_lock guard(lock);
@@ -146,7 +165,9 @@ void Session::State::serve(size_t index) {
       return;
     served = request;
     guard.unlock();
-    Expected<void> ok = job == Job::Request ? request1(index) : stateJob(index);
+    Expected<void> ok = job == Job::Request   ? request1(index)
+                        : job == Job::Profile ? profileJob(index)
+                                              : stateJob(index);
     if (!ok) {
       fail(ok.error().message, executors[index]->aborted());
       if (local())
@@ -420,10 +441,7 @@ Expected<void> Session::run(std::span<const std::byte *const> inputs,
                      " outputs");
   state->inputData = inputs;
   state->outputData = outputs;
-  Expected<void> ok = state->give(State::Job::Request);
-  if (ok)
-    ++state->completed;
-  return ok;
+  return state->give(State::Job::Request);
 }
 
 Expected<void> Session::readState(size_t index, std::byte *to) {
@@ -438,53 +456,17 @@ Expected<void> Session::writeState(size_t index, const std::byte *from) {
 
 Expected<void> Session::resetStates() { return state->give(State::Job::ResetStates); }
 
-namespace {
-/// Seconds by source node, in the order in which they are first met.
-class Profile {
-public:
-  explicit Profile(size_t ranks) : ranks(ranks) {}
-
-  void add(const std::string &node, const std::string &kind, size_t rank,
-           double seconds) {
-    auto [it, fresh] = places.emplace(node, nodes.size());
-    if (fresh) {
-      nodes.push_back({node, "", 0});
-      perRank.emplace_back(ranks, 0.0);
-    }
-    NodeTime &at = nodes[it->second];
-    if ((", " + at.kinds + ",").find(", " + kind + ",") == std::string::npos)
-      at.kinds += (at.kinds.empty() ? "" : ", ") + kind;
-    perRank[it->second][rank] += seconds;
-  }
-
-  /// Of the slowest rank, per request.
-  std::vector<NodeTime> finish(double requests) {
-    for (size_t n = 0; n < nodes.size(); ++n)
-      nodes[n].seconds = *std::ranges::max_element(perRank[n]) / requests;
-    return std::move(nodes);
-  }
-
-private:
-  size_t ranks;
-  std::vector<NodeTime> nodes;
-  std::map<std::string, size_t> places;
-  std::vector<std::vector<double>> perRank; ///< by node, then by rank of this process
-};
-} // namespace
-
-std::vector<NodeTime> Session::profile() const {
-  Profile profile(state->executors.size());
-  for (size_t r = 0; r < state->executors.size(); ++r) {
-    const Executor &executor = *state->executors[r];
-    const TaskTable &table = executor.stage().table();
-    for (size_t i = 0; i < table.numTasks(); ++i) {
-      const TaskView &task = table.task(i);
-      profile.add(std::string(task.source), std::string(name(task.kind())), r,
-                  executor.times()[i].seconds);
-    }
-    for (size_t t = 0; t < table.transfers().size(); ++t)
-      profile.add(std::string(table.transfers()[t].name), "transfer", r,
-                  executor.times()[table.numTasks() + t].seconds);
-  }
-  return profile.finish(static_cast<double>(std::max<uint64_t>(state->completed, 1)));
+Expected<RunProfile> Session::profile() {
+  RunProfile profile;
+  for (const auto &stage : state->stages)
+    profile.programs.push_back(programOf(stage->table()));
+  if (profile.programs.size() == 1)
+    profile.programs[0].name.clear();
+  state->spans.assign(static_cast<size_t>(numRanks()), {});
+  if (auto ok = state->give(State::Job::Profile); !ok)
+    return tl::unexpected(ok.error());
+  for (int r = 0; isRoot() && r < numRanks(); ++r)
+    profile.ranks.push_back(
+        {stageOf(state->stages, r), std::move(state->spans[static_cast<size_t>(r)])});
+  return profile;
 }

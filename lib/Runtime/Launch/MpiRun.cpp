@@ -18,6 +18,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -55,8 +56,6 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--state-dir", o.stateDir});
   if (o.npy)
     out.push_back("--npy");
-  if (o.profile)
-    out.push_back("--profile");
   if (o.threads)
     out.insert(out.end(), {"--threads", std::to_string(*o.threads)});
   return out;
@@ -67,6 +66,17 @@ static int threadsOf(const RunOptions &o, const Bundle &bundle) {
   auto compiled = static_cast<int>(bundle.threads);
   return o.threads == 0 ? std::min(compiled, threadsPerRank(bundle.numRanks()))
                         : o.threads.value_or(compiled);
+}
+
+/// Whether a process still does something. One that has ended and that mpirun, its
+/// parent, has not asked for yet does nothing: an mpirun that hangs never asks.
+static bool isAlive(pid_t pid) {
+  if (::kill(pid, 0) != 0)
+    return false;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  size_t name = stat.rfind(") ");
+  return name == std::string::npos || (stat[name + 2] != 'Z' && stat[name + 2] != 'X');
 }
 
 static Expected<void> failed(const std::string &what) {
@@ -154,7 +164,7 @@ private:
     for (int64_t r = 0; r < page().ranks(); ++r) {
       pid_t pid = page().process(r).pid.load();
       started |= pid != 0;
-      if (pid != 0 && ::kill(pid, 0) == 0)
+      if (pid != 0 && isAlive(pid))
         return false;
     }
     return started;
@@ -301,7 +311,7 @@ void Supervisor::watchRanks() {
       return over(name + ": did not join the MPI job within " + secondsText(limit));
     if (life.end.load() == ProcessLife::Running &&
         pulses[static_cast<size_t>(r)].silence(life) > options.timeout + 1 &&
-        ::kill(life.pid.load(), 0) == 0)
+        isAlive(life.pid.load()))
       return over(placeOf(options, bundle, page(), rank) +
                   ": no sign of life of the process for " + secondsText(options.timeout));
   }

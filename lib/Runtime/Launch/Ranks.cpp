@@ -16,23 +16,6 @@ std::optional<int> runtime::mpiRank() {
   return text ? std::optional<int>(std::atoi(text)) : std::nullopt;
 }
 
-static std::string format(const char *pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), pattern, value);
-  return text;
-}
-
-static void printProfile(const Session &session, const Print &print) {
-  double total = 0;
-  std::vector<NodeTime> nodes = session.profile();
-  for (const NodeTime &node : nodes)
-    total += node.seconds;
-  print("seconds per request by source node (" + format("%.6f", total) + " in all):");
-  for (const NodeTime &node : nodes)
-    print("  " + format("%.6f", node.seconds) + "  " + node.node + " (" + node.kinds +
-          ")");
-}
-
 static std::string describe(const TensorInfo &info) {
   std::string text = info.name + ": " + std::string(name(info.type)) + "[";
   for (size_t i = 0; i < info.shape.size(); ++i)
@@ -40,9 +23,14 @@ static std::string describe(const TensorInfo &info) {
   return text + "]";
 }
 
-static Expected<void> runRequests(Session &session, const RunOptions &options,
-                                  const std::vector<HostTensor> &inputs,
-                                  std::vector<HostTensor> &outputs, const Print &print) {
+/// The seconds of each.
+static Expected<std::vector<double>> runRequests(Session &session,
+                                                 const RunOptions &options,
+                                                 const std::vector<HostTensor> &inputs,
+                                                 std::vector<HostTensor> &outputs,
+                                                 const Print &print) {
+  std::vector<double> took;
+  took.reserve(static_cast<size_t>(options.repeat));
   std::vector<const std::byte *> from;
   std::vector<std::byte *> to;
   for (const HostTensor &tensor : inputs)
@@ -52,9 +40,10 @@ static Expected<void> runRequests(Session &session, const RunOptions &options,
   for (int k = 0; k < options.repeat; ++k) {
     auto start = std::chrono::steady_clock::now();
     if (auto ok = session.run(from, to); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    took.push_back(seconds);
     if (!session.isRoot())
       continue;
     // Nothing is allocated between requests either.
@@ -62,7 +51,22 @@ static Expected<void> runRequests(Session &session, const RunOptions &options,
     int length = std::snprintf(line, sizeof(line), "request %d: %.6f s", k, seconds);
     print({line, static_cast<size_t>(length)});
   }
-  return {};
+  return took;
+}
+
+/// What a run leaves besides its outputs; a call of all processes.
+static Expected<RunRecord> recordOf(Session &session, const RunOptions &options,
+                                    std::vector<double> seconds) {
+  RunRecord record{options.bundle, std::move(seconds), {}};
+  for (const TensorInfo &info : session.outputs())
+    record.outputs.push_back({info.name, std::string(name(info.type)), info.shape});
+  if (!options.profile)
+    return record;
+  auto profile = session.profile();
+  if (!profile)
+    return tl::unexpected(profile.error());
+  record.profile = std::move(*profile);
+  return record;
 }
 
 Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transport,
@@ -72,7 +76,7 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   s.entry = options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
-  s.profile = options.profile;
+  s.profile = options.profile ? options.repeat : 0;
   s.progress = progress;
   auto session = Session::load(options.bundle, s);
   if (!session)
@@ -93,20 +97,22 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
                                            : HostTensor{});
-  if (auto ok = runRequests(**session, options, *inputs, outputs, print); !ok)
-    return ok;
+  auto seconds = runRequests(**session, options, *inputs, outputs, print);
+  if (!seconds)
+    return tl::unexpected(seconds.error());
   if (!states->empty())
     if (auto ok = saveStates(**session, *states); !ok)
       return ok;
+  auto record = recordOf(**session, options, std::move(*seconds));
+  if (!record)
+    return tl::unexpected(record.error());
   if (!(*session)->isRoot())
     return {};
   if (auto ok = writeOutputs(options, (*session)->outputs(), outputs); !ok)
     return ok;
   for (const TensorInfo &info : (*session)->outputs())
     print("output " + describe(info));
-  if (options.profile)
-    printProfile(**session, print);
-  return {};
+  return options.finished ? options.finished(*record) : Expected<void>();
 }
 
 Expected<void> runtime::runBundle(const RunOptions &options, const Print &print) {

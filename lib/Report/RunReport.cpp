@@ -1,0 +1,191 @@
+//===- RunReport.cpp - A run as text and JSON -----------------------------===//
+#include "partita/Report/RunReport.h"
+
+#include "partita/Base/Files/JsonWriter.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <map>
+
+using namespace partita;
+using namespace partita::report;
+
+namespace {
+/// What one rank spends on a node in one request.
+struct Spent {
+  double seconds = 0, waited = 0;
+  uint64_t received = 0;
+};
+
+/// By request, then by the ranks that run the node.
+struct Node {
+  NodeTimes times;
+  std::vector<std::map<size_t, Spent>> requests;
+};
+
+class Nodes {
+public:
+  explicit Nodes(const RunProfile &profile)
+      : numRequests(static_cast<size_t>(profiledRequests(profile))) {
+    for (size_t r = 0; r < profile.ranks.size(); ++r) {
+      const RankRecord &rank = profile.ranks[r];
+      const RunProgram &program = profile.programs[rank.program];
+      for (const RunProgram::Task &task : program.tasks)
+        add(task.node, task.kind, r);
+      for (const std::string &transfer : program.transfers)
+        add(transfer, "transfer", r);
+      for (const RunSpan &span : rank.spans)
+        count(program, span, r);
+    }
+  }
+
+  std::vector<NodeTimes> finish() {
+    std::vector<NodeTimes> times;
+    for (Node &node : nodes)
+      if (numRequests != 0)
+        times.push_back(summary(node));
+    std::sort(times.begin(), times.end(), [](const auto &a, const auto &b) {
+      return a.medianSeconds != b.medianSeconds ? a.medianSeconds > b.medianSeconds
+                                                : a.node < b.node;
+    });
+    return times;
+  }
+
+private:
+  /// A rank that runs a node takes part in every request, if only with no time at all.
+  void add(const std::string &name, const std::string &kind, size_t rank) {
+    auto [it, fresh] = places.emplace(name, nodes.size());
+    if (fresh)
+      nodes.push_back({{name, ""}, std::vector<std::map<size_t, Spent>>(numRequests)});
+    Node &node = nodes[it->second];
+    std::string &kinds = node.times.kinds;
+    if ((", " + kinds + ",").find(", " + kind + ",") == std::string::npos)
+      kinds += (kinds.empty() ? "" : ", ") + kind;
+    for (auto &ranks : node.requests)
+      ranks[rank];
+  }
+
+  void count(const RunProgram &program, const RunSpan &span, size_t rank) {
+    if (span.what != RunSpan::Task && span.what != RunSpan::Transfer)
+      return;
+    const std::string &name = span.what == RunSpan::Task ? program.tasks[span.index].node
+                                                         : program.transfers[span.index];
+    Spent &spent = nodes[places.at(name)].requests[span.request][rank];
+    spent.seconds += span.end - span.begin;
+    spent.waited += span.waited;
+    spent.received += span.received;
+  }
+
+  /// Sorts the values.
+  static double median(std::vector<double> &values) {
+    std::sort(values.begin(), values.end());
+    size_t half = values.size() / 2;
+    return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+  }
+
+  static NodeTimes summary(Node &node) {
+    std::vector<double> slowest, spread, waiting;
+    for (const auto &ranks : node.requests) {
+      double most = 0, least = std::numeric_limits<double>::infinity(), waited = 0;
+      for (const auto &[rank, spent] : ranks) {
+        most = std::max(most, spent.seconds);
+        least = std::min(least, spent.seconds);
+        waited = std::max(waited, spent.waited);
+        node.times.receivedBytes = std::max(node.times.receivedBytes, spent.received);
+      }
+      slowest.push_back(most), spread.push_back(most - least), waiting.push_back(waited);
+    }
+    NodeTimes &times = node.times;
+    times.ranks = static_cast<int64_t>(node.requests[0].size());
+    times.medianSeconds = median(slowest);
+    times.minSeconds = slowest[0];
+    times.spreadSeconds = median(spread);
+    times.waitingSeconds = median(waiting);
+    return std::move(times);
+  }
+
+  size_t numRequests;
+  std::vector<Node> nodes;
+  std::map<std::string, size_t> places;
+};
+} // namespace
+
+std::vector<NodeTimes> report::timesByNode(const RunProfile &profile) {
+  return Nodes(profile).finish();
+}
+
+int64_t report::profiledRequests(const RunProfile &profile) {
+  int64_t requests = 0;
+  for (const RankRecord &rank : profile.ranks)
+    for (const RunSpan &span : rank.spans)
+      requests = std::max<int64_t>(requests, span.request + 1);
+  return requests;
+}
+
+std::string report::profileText(const RunRecord &record) {
+  int64_t profiled = profiledRequests(*record.profile);
+  auto requests = static_cast<int64_t>(record.requests.size());
+  std::string of = std::to_string(profiled) + (profiled == 1 ? " request" : " requests");
+  if (profiled < requests)
+    of = "the first " + of + " of " + std::to_string(requests);
+  std::string text =
+      "seconds by source node in a request, of the slowest rank (median and minimum of " +
+      of +
+      ");\nspread: the slowest rank's less the fastest's; waiting: for other ranks; "
+      "received: bytes from them\n"
+      "    median   minimum    spread   waiting    received  node\n";
+  for (const NodeTimes &node : timesByNode(*record.profile)) {
+    char line[96];
+    std::snprintf(line, sizeof line, "  %.6f  %.6f  %.6f  %.6f  %10llu  ",
+                  node.medianSeconds, node.minSeconds, node.spreadSeconds,
+                  node.waitingSeconds,
+                  static_cast<unsigned long long>(node.receivedBytes));
+    text += line + node.node + " (" + node.kinds + ")\n";
+  }
+  return text;
+}
+
+static void writeProfile(JsonWriter &out, const RunProfile &profile) {
+  out.key("profile");
+  out.beginObject();
+  out.member("requests", profiledRequests(profile));
+  out.member("ranks", static_cast<int64_t>(profile.ranks.size()));
+  out.key("nodes");
+  out.beginArray();
+  for (const NodeTimes &node : timesByNode(profile)) {
+    out.beginObject();
+    out.member("node", std::string_view(node.node));
+    out.member("kinds", std::string_view(node.kinds));
+    out.member("ranks", node.ranks);
+    out.member("median_seconds", node.medianSeconds);
+    out.member("min_seconds", node.minSeconds);
+    out.member("spread_seconds", node.spreadSeconds);
+    out.member("waiting_seconds", node.waitingSeconds);
+    out.member("received_bytes", node.receivedBytes);
+    out.endObject();
+  }
+  out.endArray();
+  out.endObject();
+}
+
+std::string report::runJson(const RunRecord &record) {
+  JsonWriter out(JsonWriter::Style::Lines);
+  out.beginObject();
+  out.member("bundle", std::string_view(record.bundle));
+  out.member("request_seconds", std::span<const double>(record.requests));
+  out.key("outputs");
+  out.beginArray();
+  for (const RunRecord::Tensor &tensor : record.outputs) {
+    out.beginObject();
+    out.member("name", std::string_view(tensor.name));
+    out.member("type", std::string_view(tensor.type));
+    out.member("shape", std::span<const int64_t>(tensor.shape));
+    out.endObject();
+  }
+  out.endArray();
+  if (record.profile)
+    writeProfile(out, *record.profile);
+  out.endObject();
+  return out.take() + "\n";
+}

@@ -1,0 +1,123 @@
+//===- Recording.cpp - When a rank did what -------------------------------===//
+#include "Recording.h"
+
+#include "ExecutorOp.h"
+
+#include <algorithm>
+#include <ctime>
+
+using namespace partita;
+using namespace partita::runtime;
+
+double runtime::now() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+/// Spans of the tasks from `firstTask` to before `end`, at most.
+size_t Executor::spansOf(size_t firstTask, size_t end) const {
+  size_t spans = 0;
+  for (size_t i = firstTask; i < end; ++i) {
+    auto *loop = std::get_if<LoopWork>(&ops[i].work);
+    if (!loop) {
+      ++spans;
+      continue;
+    }
+    spans += static_cast<size_t>(loop->trips) * spansOf(i + 1, loop->end);
+    i = loop->end - 1;
+  }
+  return spans;
+}
+
+/// Makes room: nothing is allocated while requests run.
+void Executor::prepareRecording() {
+  if (options.profile <= 0)
+    return;
+  const TaskTable &table = program->table();
+  const int rank = transport.rank();
+  spansPerRequest = 1;
+  for (Op &op : ops)
+    if (auto *it = std::get_if<CollectiveWork>(&op.work);
+        it && it->part != CollectivePart::Wait)
+      op.received =
+          receivedBytes(describeCollective(table, table.task(op.index), rank), rank);
+  for (Entry &entry : entries) {
+    spansPerRequest += entry.waits.size();
+    for (Moving &moving : entry.waits)
+      if (!moving.sends)
+        moving.received =
+            receivedBytes(describeTransfer(table, moving.transfer, rank), rank);
+    if (entry.segment < 0)
+      continue;
+    const SegmentView &segment = table.segments()[static_cast<size_t>(entry.segment)];
+    spansPerRequest +=
+        1 + spansOf(segment.firstTask, segment.firstTask + segment.numTasks);
+  }
+  // Half a gigabyte. Later requests are not recorded.
+  constexpr size_t most = (size_t(512) << 20) / sizeof(RunSpan);
+  size_t requests = std::min(static_cast<size_t>(options.profile),
+                             std::max<size_t>(most / spansPerRequest, 1));
+  recorded.reserve(requests * spansPerRequest);
+}
+
+void Executor::beginRecording() noexcept {
+  recording = spansPerRequest != 0 && requestsBegun < options.profile &&
+              recorded.size() + spansPerRequest <= recorded.capacity();
+  ++requestsBegun;
+  waiting = 0;
+  lastTime = recording ? now() : 0;
+}
+
+/// What began at `begin` ends now, or when the span within it ended that was last.
+void Executor::record(RunSpan::What what, size_t index, double begin, uint64_t received,
+                      int64_t microBatch) noexcept {
+  bool isLeaf = what == RunSpan::Task || what == RunSpan::Transfer;
+  if (isLeaf) {
+    device.finish(*work); // a device may run behind its host
+    lastTime = now();
+  }
+  recorded.push_back({what, requestsBegun - 1, static_cast<uint32_t>(index),
+                      static_cast<uint32_t>(microBatch), begin, lastTime,
+                      isLeaf ? waiting : 0, received});
+  if (isLeaf)
+    waiting = 0;
+}
+
+void Executor::endRecording(double begin) noexcept {
+  if (!recording)
+    return;
+  lastTime = now();
+  record(RunSpan::Request, 0, begin);
+}
+
+RunProgram runtime::programOf(const TaskTable &table) {
+  RunProgram program;
+  program.name = table.programName();
+  for (size_t i = 0; i < table.numTasks(); ++i)
+    program.tasks.push_back(
+        {std::string(table.task(i).source), std::string(name(table.task(i).kind()))});
+  for (const TransferView &transfer : table.transfers())
+    program.transfers.emplace_back(transfer.name);
+  for (const SegmentView &segment : table.segments())
+    program.segments.emplace_back(segment.name);
+  return program;
+}
+
+bool runtime::exchangeSpans(Transport &transport, const std::vector<RunSpan> &mine,
+                            std::vector<std::vector<RunSpan>> &all) {
+  uint64_t count = mine.size();
+  auto bytes = [&] { return static_cast<int64_t>(count * sizeof(RunSpan)); };
+  if (transport.rank() != 0)
+    return transport.sendToRoot(&count, sizeof count) &&
+           (count == 0 || transport.sendToRoot(mine.data(), bytes()));
+  for (int r = 1; r < transport.size(); ++r) {
+    if (!transport.receiveFrom(r, &count, sizeof count))
+      return false;
+    auto &spans = all[static_cast<size_t>(r)];
+    spans.resize(count);
+    if (count != 0 && !transport.receiveFrom(r, spans.data(), bytes()))
+      return false;
+  }
+  return true;
+}

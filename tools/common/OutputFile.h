@@ -1,0 +1,31 @@
+//===- OutputFile.h - What cannot be written is known early -----*- C++ -*-===//
+#ifndef PARTITA_TOOLS_COMMON_OUTPUTFILE_H
+#define PARTITA_TOOLS_COMMON_OUTPUTFILE_H
+
+#include "partita/Base/Error.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <unistd.h>
+
+namespace partita {
+
+/// Makes the folder of a file that is written at the end of some work. An error if the
+/// file could not be written there.
+inline Expected<void> makeFolderOf(const std::string &path) {
+  auto folder = std::filesystem::absolute(path).parent_path();
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  std::error_code absent;
+  if (std::filesystem::is_directory(path, absent))
+    return makeError("cannot write '" + path + "': it is a folder");
+  if (code || ::access(folder.c_str(), W_OK) != 0)
+    return makeError("cannot write '" + path +
+                     "': " + (code ? code.message() : std::string(std::strerror(errno))));
+  return {};
+}
+
+} // namespace partita
+
+#endif // PARTITA_TOOLS_COMMON_OUTPUTFILE_H
