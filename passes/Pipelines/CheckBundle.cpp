@@ -199,9 +199,9 @@ private:
         llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
     };
     if (function)
-      return runBundleOf(function, runBundle, folder.bundle, inputs, repeat, timed);
+      return runBundleOf(function, runBundle, folder.bundle, "", inputs, repeat, timed);
     std::map<std::string, HostTensor> states;
-    return runBundle(folder.bundle, inputs, states, repeat, timed);
+    return runBundle(folder.bundle, "", inputs, states, repeat, timed);
   }
 
   static HostTensor random(Type type, uint64_t seed) {

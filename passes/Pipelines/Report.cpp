@@ -1,6 +1,7 @@
 //===- Report.cpp - A plan for a person to read ---------------------------===//
 #include "passes/Pipelines/Report.h"
 
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "passes/Pipelines/Compile.h"
@@ -48,9 +49,11 @@ static Groups strategiesOf(const PlanStage &stage) {
 static std::string stageText(const PlanStage &stage, bool inFull) {
   std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) + "\n";
   for (const PlanTensor &tensor : stage.arguments)
-    text += "  input  " + cell(tensor.name, 28) + tensor.layout + "\n";
+    text += (tensor.state.empty() ? "  input  " : "  state  ") + cell(tensor.name, 28) +
+            tensor.layout + "\n";
   for (const PlanTensor &tensor : stage.results)
-    text += "  output " + cell(tensor.name, 28) + tensor.layout + "\n";
+    if (tensor.state.empty())
+      text += "  output " + cell(tensor.name, 28) + tensor.layout + "\n";
   text += "strategies (the axes of each loop that is split, in the order of the op's "
           "equation; passing: partial values go through):\n";
   for (const auto &[key, group] : strategiesOf(stage))
@@ -93,11 +96,23 @@ static Expected<Plan> planOf(const std::string &path) {
   return readPlan(isBundle ? path + "/plan.json" : path);
 }
 
+/// Of a bundle of several: which there are.
+static std::string entriesText(const std::string &path) {
+  auto bundle =
+      std::filesystem::is_directory(path) ? readBundle(path) : Expected<Bundle>(Bundle());
+  if (!bundle || bundle->entries.size() < 2)
+    return "";
+  std::string text;
+  for (const BundleEntry &entry : bundle->entries)
+    text += (text.empty() ? "entries: '" : ", '") + entry.name + "'";
+  return text + "; this is the first, --entry shows another\n";
+}
+
 Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
   auto plan = planOf(path);
   if (!plan)
     return tl::unexpected(plan.error());
-  std::string text = "model " + plan->model + ", mode " + plan->mode +
+  std::string text = entriesText(path) + "model " + plan->model + ", mode " + plan->mode +
                      (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
@@ -117,6 +132,8 @@ static void writeTensors(JsonWriter &out, const char *key,
     out.beginObject();
     out.member("name", std::string_view(tensor.name));
     out.member("layout", std::string_view(tensor.layout));
+    if (!tensor.state.empty())
+      out.member("state", std::string_view(tensor.state));
     out.endObject();
   }
   out.endArray();

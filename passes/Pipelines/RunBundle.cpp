@@ -8,8 +8,9 @@ using namespace partita;
 
 Expected<std::vector<HostTensor>>
 partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
-                     const std::string &folder, const std::vector<HostTensor> &arguments,
-                     int repeat, const std::function<void(double)> &timed) {
+                     const std::string &folder, const std::string &entry,
+                     const std::vector<HostTensor> &arguments, int repeat,
+                     const std::function<void(double)> &timed) {
   std::vector<HostTensor> inputs, results;
   std::map<std::string, HostTensor> states;
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
@@ -17,7 +18,7 @@ partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
       states[state.getName().str()] = arguments[i];
     else
       inputs.push_back(arguments[i]);
-  auto outputs = run(folder, inputs, states, repeat, timed);
+  auto outputs = run(folder, entry, inputs, states, repeat, timed);
   if (!outputs)
     return tl::unexpected(outputs.error());
   size_t output = 0;

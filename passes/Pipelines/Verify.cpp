@@ -130,7 +130,7 @@ public:
     if (!options.run)
       return makeError("'" + options.bundle +
                        "' cannot be run: nobody to run it was given");
-    auto real = runBundleOf(local, options.run, options.bundle, *inputs);
+    auto real = runBundleOf(local, options.run, options.bundle, options.entry, *inputs);
     if (!real)
       return tl::unexpected(real.error());
     if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)
@@ -272,7 +272,10 @@ Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &co
 
 Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
                                                          VerifyOptions options) {
-  auto plan = readPlan(bundle + "/plan.json");
+  auto file = planFile(bundle, options.entry);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto plan = readPlan(*file);
   if (!plan)
     return tl::unexpected(plan.error());
   if (plan->stages.size() > 1)
@@ -289,7 +292,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   compile.constants = plan->constants;
   compile.states = plan->states;
   compile.mesh = plan->stages[0].mesh;
-  compile.plan = bundle + "/plan.json";
+  compile.plan = *file;
   options.bundle = bundle;
   return Verifier(compile, options).run();
 }

@@ -16,6 +16,7 @@ struct VerifyOptions {
   /// A bundle of the model, run on its ranks by `run` too; empty: none.
   std::string bundle;
   BundleRunner run = {};
+  std::string entry; ///< of the bundle; empty: the first
   /// Folder for output_K.npy of the original with every float type as f64: what it gives
   /// but for rounding. If it is not empty, nothing else is done.
   std::string f64;

@@ -72,6 +72,9 @@ def _open():
             ("free", None, [session]),
             ("error", text, [session]),
             ("num_ranks", size, [session]),
+            ("num_entries", size, [session]),
+            ("entry_name", text, [session, size]),
+            ("use_entry", ctypes.c_int, [session, text]),
             ("num_inputs", size, [session]),
             ("num_outputs", size, [session]),
             ("input_info", ctypes.c_int, [session, size, info]),
@@ -109,22 +112,58 @@ def version():
 class Session:
     """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape).
 
+    A bundle of several entry points loads them all, unless `entry` names one: `entries`
+    maps their names to their inputs. `run` uses the one that takes arrays of these shapes,
+    and `entry`, `inputs` and `outputs` are those of the last.
+
     Threads may share a session: their requests run one after the other. A process made by
     fork() has to load the bundle itself."""
 
-    def __init__(self, bundle, entry="main", transport="local", timeout=60.0, threads=0):
+    def __init__(self, bundle, entry=None, transport="local", timeout=60.0, threads=0):
         self._handle = None
         self._lock = threading.Lock()
         self._process = os.getpid()
-        options = _LoadOptions(ctypes.sizeof(_LoadOptions), entry.encode(),
+        options = _LoadOptions(ctypes.sizeof(_LoadOptions),
+                               None if entry is None else entry.encode(),
                                transport.encode(), timeout, threads)
         self._handle = _lib().partita_load(os.fsencode(bundle), ctypes.byref(options))
         if not self._handle:
             raise PartitaError(_lib().partita_error(None).decode())
         self.num_ranks = _lib().partita_num_ranks(self._handle)
+        self.entries = {}
+        names = [_lib().partita_entry_name(self._handle, index).decode()
+                 for index in range(_lib().partita_num_entries(self._handle))]
+        for name in reversed(names):
+            self._use(name)
+            self.entries[name] = self.inputs
+        self.states = self._infos(_lib().partita_num_states, _lib().partita_state_info)
+
+    def _use(self, name):
+        self._check(_lib().partita_use_entry(self._handle, name.encode()))
+        self.entry = name
         self.inputs = self._infos(_lib().partita_num_inputs, _lib().partita_input_info)
         self.outputs = self._infos(_lib().partita_num_outputs, _lib().partita_output_info)
-        self.states = self._infos(_lib().partita_num_states, _lib().partita_state_info)
+
+    def _choose(self, inputs):
+        """Uses the entry that takes these shapes; a single one says itself what is wrong."""
+        shapes = {name: numpy.shape(value) for name, value in inputs.items()}
+        if len(self.entries) == 1:
+            return
+
+        def takes(entry):
+            return all(name not in shapes or shapes[name] == shape
+                       for name, (_, shape) in self.entries[entry].items())
+        if takes(self.entry):
+            return
+        for name in self.entries:
+            if takes(name):
+                return self._use(name)
+        there = "; ".join(
+            f"{name!r} takes " + ", ".join(f"{n} {list(s)}" for n, (_, s) in known.items())
+            for name, known in reversed(self.entries.items()))
+        raise PartitaError("no entry takes "
+                           + ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
+                           + ": " + there)
 
     def _infos(self, count, get):
         result = {}
@@ -199,6 +238,7 @@ class Session:
         if unknown:
             raise PartitaError(f"there is no input {sorted(unknown)[0]!r}; the inputs are "
                                + ", ".join(self.inputs))
+        self._choose(inputs)
         keep = []
         for name, (dtype, shape) in self.inputs.items():
             if name not in inputs:

@@ -9,6 +9,8 @@ steps and the caches of the last one are equal by the rule of equality.py, witho
 in f64. What a request writes into a cache are the new rows, in place:
 test/Passes/Codegen/in-place-scatter.mlir.
 
+Entries for a prompt and for one token share the caches: a prompt of 32, then steps.
+
 Then states are files: what one bundle saves, others of other plans, numbers of ranks and
 transports load, bit by bit, and go on from there.
 """
@@ -72,6 +74,57 @@ def equal(what, actual, expected):
         worst = np.abs(actual - expected).max()
         raise RuntimeError(f"{what}: {(~close).sum()} of {close.size} elements differ, "
                            f"by {worst:.3g} at most")
+
+
+#: With entries for 32 tokens and for one.
+ENTRY_PLANS = [("prompt2", ["--mesh", "tp=2"]),
+               ("prompt2x2", ["--mesh", "tp=2", "--stages", "2"])]
+
+
+def check_entries(name, bundle, model, steps):
+    """A prompt, then steps, twice: the second time from states that were reset."""
+    with partita.Session(bundle) as session:
+        for _ in range(2):
+            reference = Reference(model)
+            tokens = np.random.default_rng(5).integers(0, 128, (1, 32))
+            for step in range(steps):
+                position = np.array([31 + step if step else 0])
+                expected = reference.step(tokens, position)
+                actual = session.run({"tokens": tokens, "position": position})["logits"]
+                equal(f"{name}, step {step}", actual, expected)
+                if session.entry != ("sequence=1" if step else "sequence=32"):
+                    raise RuntimeError(f"{name}: step {step} ran in {session.entry}")
+                tokens = inputs_of(step)[0]
+            for state, expected in reference.caches.items():
+                equal(f"{name}, {state}", session.read_state(state), expected)
+            session.reset_states()
+        try:
+            session.run({"tokens": np.zeros((1, 5), np.int64), "position": position})
+            raise RuntimeError(f"{name}: five tokens are taken")
+        except partita.PartitaError as error:
+            if "'sequence=32' takes" not in str(error):
+                raise
+
+
+def check_padding(command, bundle, model, work):
+    """Five tokens in the entry for 32, then one behind them, by the command."""
+    reference = Reference(model)
+    tokens = np.random.default_rng(6).integers(0, 128, (1, 6))
+    folder = os.path.join(work, "padded")
+    for part, position in ((tokens[:, :5], 0), (tokens[:, 5:], 5)):
+        np.save(os.path.join(work, "tokens.npy"), part)
+        np.save(os.path.join(work, "position.npy"), np.array([position]))
+        arguments = [command, "run", bundle, "--state-dir", folder, "--outputs-dir",
+                     folder, "--input", f"tokens={work}/tokens.npy", "--input",
+                     f"position={work}/position.npy"]
+        if part.shape[1] == 5:
+            done = subprocess.run(arguments, capture_output=True, text=True)
+            if done.returncode != 1 or "--pad fills" not in done.stderr:
+                raise RuntimeError(f"five tokens without --pad: {done.stderr}")
+        call([*arguments, "--pad"])
+        equal(f"padded, at {position}",
+              equality.load(os.path.join(folder, "output_0.pb")),
+              reference.step(part, np.array([position])))
 
 
 def inputs_of(step, seed=0):
@@ -216,6 +269,15 @@ def main():
             check_steps(name, bundle, model, arguments.steps)
             print(f"{name}: {arguments.steps} steps equal", flush=True)
             bundles.append((name, bundle))
+        for name, more in ENTRY_PLANS:
+            bundle = os.path.join(work, name)
+            call([arguments.partita, "compile", model, "-o", bundle, "--shape", "batch=1",
+                  "--shape", "sequence=32", "--shape", "sequence=1", "--state",
+                  "past.*=present.*", *more])
+            check_entries(name, bundle, model, 8)
+            check_padding(arguments.partita, bundle, model,
+                          tempfile.mkdtemp(dir=work))
+            print(f"{name}: a prompt and steps equal", flush=True)
         check_files(arguments.partita, bundles, work)
         print(f"{len(bundles)} bundles load what one has saved, bit by bit")
 

@@ -86,8 +86,12 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "Threads per rank: as the bundle was compiled (default), or fewer; 0: "
                   "the cores divided by the ranks")
       ->check(CLI::Range(0, 1024));
-  command.add_option("--entry", options.entry, "Which entry point of the bundle")
-      ->capture_default_str();
+  command.add_option("--entry", options.entry,
+                     "Which entry point of the bundle (default: the one that takes "
+                     "inputs of these shapes)");
+  command.add_flag("--pad", options.pad,
+                   "Fill inputs that are shorter than an entry's with zeros along "
+                   "symbolic dims, and cut the outputs (docs/entries.md)");
 }
 
 /// What is printed and written when a run is over. Its own process knows whether that

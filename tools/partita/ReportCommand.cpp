@@ -2,6 +2,7 @@
 #include "Commands.h"
 
 #include "common/CommandLine.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "passes/Pipelines/Report.h"
 
 #include <CLI/CLI.hpp>
@@ -21,8 +22,14 @@ void partita::addReportCommand(CLI::App &app, int &status) {
                     "A line for each collective, not one for equal layers");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Write a JSON document");
-  command->callback([path, all, json, &status] {
-    auto text = *json ? reportJson(*path) : reportText(*path, *all);
+  auto entry = std::make_shared<std::string>();
+  command->add_option("--entry", *entry,
+                      "Of a bundle: which entry point (default: the first)");
+  command->callback([path, all, json, entry, &status] {
+    Expected<std::string> file = entry->empty() ? *path : planFile(*path, *entry);
+    Expected<std::string> text = file.and_then([&](const std::string &name) {
+      return *json ? reportJson(name) : reportText(name, *all);
+    });
     if (text)
       std::printf("%s", text->c_str());
     status = text ? 0 : fail(text.error().message);

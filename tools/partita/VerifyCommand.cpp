@@ -44,6 +44,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->needs(inputs);
   command->add_option("--model", options->verify.model,
                       "Of a bundle: its model, where that has moved");
+  command->add_option("--entry", options->verify.entry,
+                      "Of a bundle: which entry point (default: the first)");
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

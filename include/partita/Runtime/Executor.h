@@ -116,15 +116,33 @@ struct RankProgress {
 /// Which ends of a collective a task is.
 enum class CollectivePart : uint8_t { Whole, Start, Wait };
 
-/// The states of one rank, each in one place for all tables that have it: what a request
-/// of one entry point writes, the next one of another reads. Used while the rank loads,
-/// by its thread.
-class RankStates {
+/// What the executors of one rank share, of which there is one per entry point and one
+/// at work: the states, each in one place for all tables that have it, so that what a
+/// request of one entry writes, the next one of another reads; the weights as they are
+/// stored; and the regions that every request fills anew, the largest for all. Used while
+/// the rank loads, by its thread.
+class RankMemory {
 public:
+  /// Regions are as large as this table needs them. Before the first executor.
+  void reserve(const TaskTable &table);
+  /// The region of a space that requests fill anew (Arena, Io, Host).
+  Expected<Memory> region(Space space, uint64_t bytes, Device &device);
+
   /// The memory of a state on this device, zero-filled when it is first asked for. An
   /// error if another table has a state of this name that is not the same.
-  Expected<std::byte *> find(const TaskTable &table, const TensorView &tensor,
-                             Device &device);
+  Expected<std::byte *> state(const TaskTable &table, const TensorView &tensor,
+                              Device &device);
+
+  /// A weight as it is stored, in the region of the executor that first had it.
+  struct Stored {
+    Memory region;
+    std::byte *place = nullptr;
+    bool isFetched = false;
+  };
+  /// `identity` says what it holds.
+  Stored &weight(const std::string &identity, const Memory &region, std::byte *place) {
+    return weights.try_emplace(identity, Stored{region, place}).first->second;
+  }
 
 private:
   struct State {
@@ -132,6 +150,9 @@ private:
     Memory block;
   };
   std::map<std::string, State, std::less<>> states;
+  std::map<std::string, Stored> weights; ///< nodes of a map stay where they are
+  uint64_t reserved[numSpaces] = {};
+  Memory regions[numSpaces];
 };
 
 class Executor {
@@ -141,7 +162,7 @@ public:
     int64_t profile = 0;              ///< record as many requests, the first ones
     RankProgress *progress = nullptr; ///< required
     /// Of this rank; null: its own.
-    std::shared_ptr<RankStates> states = nullptr;
+    std::shared_ptr<RankMemory> memory = nullptr;
     /// What the rank's tasks run on; outlives the executor.
     Device *device = &cpuDevice();
   };
@@ -196,8 +217,9 @@ private:
   /// are fetched, or in the file, if the slice is one aligned run of it.
   struct Weight {
     size_t tensor = 0;
-    uint64_t offset = 0;                                ///< in the weight region
-    std::byte *copy = nullptr;                          ///< its place there
+    uint64_t offset = 0;       ///< in the weight region
+    std::byte *copy = nullptr; ///< its place there, or in that of an earlier executor
+    RankMemory::Stored *stored = nullptr;               ///< what is known of the place
     std::shared_ptr<const std::byte> mapping = nullptr; ///< of the run; null: none
     const std::byte *data() const { return mapping ? mapping.get() : copy; }
   };
@@ -205,6 +227,7 @@ private:
   Expected<void> placeStates();
   Expected<void> prepareTensors();
   Expected<void> checkFile(const TensorView &tensor) const;
+  std::string identityOf(const TensorView &weight) const;
   Expected<void> addWeight(size_t tensor);
   void placeWeights();
   Expected<void> fetch(size_t tensor, std::byte *to);

@@ -23,7 +23,8 @@ namespace partita::runtime {
 
 struct RunOptions {
   std::string bundle;
-  std::string entry = "main";
+  std::string entry;               ///< empty: the one that takes the inputs
+  bool pad = false;                ///< shorter inputs are filled with zeros, see Fit.h
   std::string transport = "auto";  ///< "local", "mpi"; "auto": mpi if started by mpirun
   std::vector<std::string> inputs; ///< "NAME=FILE.npy" or "NAME=FILE.pb"
   std::string inputsDir;           ///< input_K.pb, in the order of the inputs

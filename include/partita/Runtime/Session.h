@@ -35,7 +35,7 @@ enum class TransportKind { Local, Mpi };
 
 struct SessionOptions {
   TransportKind transport = TransportKind::Local;
-  std::string entry = "main";
+  std::string entry;   ///< name of the one to load; empty: all
   double timeout = 60; ///< seconds without progress of a rank
   /// Per rank, no more than the bundle was compiled for. Absent: just as many; 0: this
   /// machine's cores divided by its ranks.
@@ -44,6 +44,12 @@ struct SessionOptions {
   int64_t profile = 0;
   /// One per rank of the bundle, in memory that a watching process shares; null: own.
   RankProgress *progress = nullptr;
+};
+
+/// An entry point's programs, and how requests see their tensors.
+struct SessionEntry {
+  BundleEntry info;
+  std::vector<std::shared_ptr<const Stage>> stages;
 };
 
 class Session {
@@ -57,7 +63,18 @@ public:
   start(std::vector<std::shared_ptr<const Stage>> stages,
         std::shared_ptr<WeightStore> weights, const SessionOptions &options,
         const BundleEntry &entry = {});
+  /// Of several entries, which run on the same ranks and share states of one name.
+  static Expected<std::unique_ptr<Session>> start(std::vector<SessionEntry> entries,
+                                                  std::shared_ptr<WeightStore> weights,
+                                                  const SessionOptions &options);
   ~Session();
+
+  /// The names of those that were loaded.
+  std::vector<std::string> entries() const;
+  /// Which of them what follows is about: tensors, requests, profile. The first at first.
+  size_t entry() const;
+  void select(size_t entry);
+  const BundleEntry &info() const;
 
   const std::vector<TensorInfo> &inputs() const;
   const std::vector<TensorInfo> &outputs() const;

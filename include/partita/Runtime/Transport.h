@@ -76,6 +76,8 @@ uint64_t receivedBytes(const Collective &collective, int64_t rank);
 
 /// Equal for tasks, of whichever tables, that are the same collective on every rank.
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
+/// Of the transfers of a table: another entry point's of the same number are others.
+std::string transferKey(const TaskTable &table);
 
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);

@@ -30,7 +30,7 @@ typedef struct partita_session partita_session;
 
 typedef struct partita_load_options {
   size_t size;           /* sizeof(partita_load_options), for later additions */
-  const char *entry;     /* entry point; NULL: "main" */
+  const char *entry;     /* the one entry point to load; NULL: all */
   const char *transport; /* "local" or "mpi"; NULL: "local" */
   double timeout;        /* seconds without progress of a rank; 0: 60; not negative */
   int threads; /* per rank; 0: as compiled; −1: the cores divided by the ranks */
@@ -67,6 +67,15 @@ PARTITA_API int partita_input_info(const partita_session *session, size_t index,
                                    partita_tensor_info *info);
 PARTITA_API int partita_output_info(const partita_session *session, size_t index,
                                     partita_tensor_info *info);
+
+/* A bundle that was compiled for several input shapes has an entry point for each, which
+ * share weights and states. Inputs, outputs and requests are those of the entry in use,
+ * at first the first; what was bound before another one is used is not bound to it. */
+PARTITA_API size_t partita_num_entries(const partita_session *session);
+/* NULL if there is none of this index. Owned by the session. */
+PARTITA_API const char *partita_entry_name(const partita_session *session, size_t index);
+/* 0, or 1 if there is no entry of this name. */
+PARTITA_API int partita_use_entry(partita_session *session, const char *name);
 
 /* 0, or 1 if the name is unknown, `bytes` is not the tensor's size or `data` is NULL. */
 PARTITA_API int partita_bind_input(partita_session *session, const char *name,

@@ -271,6 +271,23 @@ Expected<Bundle> partita::readBundle(const std::string &folder) {
   return bundle;
 }
 
+Expected<std::string> partita::planFile(const std::string &folder,
+                                        const std::string &entry) {
+  if (entry.empty())
+    return folder + "/plan.json";
+  auto bundle = readBundle(folder);
+  if (!bundle)
+    return tl::unexpected(bundle.error());
+  std::string names;
+  for (const BundleEntry &it : bundle->entries) {
+    if (it.name == entry)
+      return folder + "/" + it.plan;
+    names += (names.empty() ? "'" : ", '") + it.name + "'";
+  }
+  return makeError("'" + folder + "' has no entry point '" + entry + "'; it has " +
+                   names);
+}
+
 static int64_t modifiedTime(const struct stat &info) {
   return info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec;
 }

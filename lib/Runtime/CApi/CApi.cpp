@@ -17,7 +17,14 @@ struct partita_session {
   std::vector<std::byte *> outputs;
   std::string error;
   /// The ranks are threads of this process: a child that fork() makes has none.
+  std::vector<std::string> entries;
   const pid_t process = ::getpid();
+
+  /// Nothing is bound to the entry in use.
+  void unbind() {
+    inputs.assign(session->inputs().size(), nullptr);
+    outputs.assign(session->outputs().size(), nullptr);
+  }
   std::atomic<bool> isBusy = false;
 
   int fail(std::string message) {
@@ -110,8 +117,8 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
   }
   auto *out = new partita_session;
   out->session = std::move(*session);
-  out->inputs.resize(out->session->inputs().size());
-  out->outputs.resize(out->session->outputs().size());
+  out->entries = out->session->entries();
+  out->unbind();
   return out;
 }
 
@@ -135,6 +142,30 @@ size_t partita_num_inputs(const partita_session *session) {
 }
 size_t partita_num_outputs(const partita_session *session) {
   return session->outputs.size();
+}
+
+size_t partita_num_entries(const partita_session *session) {
+  return session->entries.size();
+}
+const char *partita_entry_name(const partita_session *session, size_t index) {
+  return index < session->entries.size() ? session->entries[index].c_str() : nullptr;
+}
+
+int partita_use_entry(partita_session *session, const char *name) {
+  Call call(session);
+  if (!call)
+    return 1;
+  std::string known;
+  for (size_t i = 0; i < session->entries.size(); ++i) {
+    if (name && session->entries[i] == name) {
+      session->session->select(i);
+      session->unbind();
+      return 0;
+    }
+    known += (known.empty() ? "'" : ", '") + session->entries[i] + "'";
+  }
+  return session->fail("there is no entry '" + std::string(name ? name : "") +
+                       "'; there are " + known);
 }
 
 static int describe(const std::vector<TensorInfo> &list, size_t index,

@@ -331,6 +331,11 @@ std::string runtime::collectiveKey(const TaskTable &table, const TaskView &task)
   return mesh.str() + "\n" + layouts + "\n" + task::bytesOf(task.params);
 }
 
+std::string runtime::transferKey(const TaskTable &table) {
+  // A table stays where it is while its programs are loaded.
+  return std::to_string(reinterpret_cast<uintptr_t>(&table));
+}
+
 static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,
                      const std::byte *source, std::byte *target) {
   if (dim == end) {

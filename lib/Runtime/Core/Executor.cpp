@@ -69,8 +69,12 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
 
 Expected<void> Executor::allocate() {
   const TaskTable &table = program->table();
+  if (!options.memory)
+    options.memory = std::make_shared<RankMemory>();
   for (Space space : {Space::Arena, Space::Weight, Space::Io, Space::Host}) {
-    auto block = device.allocate(space, table.bytesOf(space));
+    uint64_t bytes = table.bytesOf(space);
+    auto block = space == Space::Weight ? device.allocate(space, bytes)
+                                        : options.memory->region(space, bytes, device);
     if (!block)
       return tl::unexpected(block.error());
     regions[static_cast<size_t>(space)] = *block;

@@ -121,7 +121,7 @@ public:
     // Handles of tables have 32 bits.
     uint64_t handle = (uint64_t(table.transfers()[transfer].number) + 1) << 32 |
                       static_cast<uint64_t>(microBatch);
-    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
+    auto [it, fresh] = known.emplace(std::pair(handle, transferKey(table)),
                                      static_cast<int>(prepared.size()));
     if (fresh)
       add(handle, describeTransfer(table, transfer, self));

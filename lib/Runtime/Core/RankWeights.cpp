@@ -48,6 +48,9 @@ Expected<void> Executor::addWeight(size_t index) {
       return tl::unexpected(mapping.error());
     weight.mapping = *mapping;
   }
+  weight.stored = &options.memory->weight(
+      identityOf(t), regions[static_cast<size_t>(Space::Weight)], weight.copy);
+  weight.copy = weight.stored->place;
   owned.push_back(std::move(weight));
   return {};
 }
@@ -146,13 +149,25 @@ Expected<void> Executor::fetchRead() {
       weight.mapping.reset();
     } else if (weight.mapping) {
       advise(weight.data(), slices[weight.tensor].localBytes(), MADV_POPULATE_READ);
-    } else if (auto ok = fetch(weight.tensor, weight.copy); !ok) {
-      return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
-                       std::string(program->table().tensor(weight.tensor).name) +
-                       "': " + ok.error().message);
+    } else if (!weight.stored->isFetched) {
+      if (auto ok = fetch(weight.tensor, weight.copy); !ok)
+        return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
+                         std::string(program->table().tensor(weight.tensor).name) +
+                         "': " + ok.error().message);
+      weight.stored->isFetched = true;
     }
   }
   return {};
+}
+
+/// What this rank's slice of a weight holds, as one text for all ranks of a process that
+/// hold the same.
+std::string Executor::identityOf(const TensorView &t) const {
+  const TaskTable &table = program->table();
+  const Layout &layout = table.layoutOf(t);
+  return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
+         layout.str(table.mesh()) + " " +
+         std::to_string(table.mesh().coordinate(meshPlace, layout.shardingAxes()));
 }
 
 /// What the operand holds, as one text for all ranks of a process that hold the same: the
@@ -164,10 +179,7 @@ std::string Executor::weightName(const TaskView &task, size_t operand) const {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
       continue;
-    const Layout &layout = table.layoutOf(t);
-    return std::to_string(t.file) + "@" + std::to_string(t.fileOffset) + " " +
-           layout.str(table.mesh()) + " " +
-           std::to_string(table.mesh().coordinate(meshPlace, layout.shardingAxes()));
+    return identityOf(t);
   }
   return {};
 }
@@ -186,11 +198,13 @@ Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &
     // Into the region, mapped or not: a mapping would bring more than this weight.
     std::vector<std::byte> apart(device.isHost() ? 0
                                                  : slices[weight.tensor].localBytes());
+    // Another entry may have it there, and go on reading it.
+    bool isThere = device.isHost() && weight.stored->isFetched;
     std::byte *stored = device.isHost() ? weight.copy : apart.data();
-    auto ok = readSlice(weight.tensor, stored);
+    auto ok = isThere ? Expected<void>() : readSlice(weight.tensor, stored);
     if (ok)
       ok = call.pack(stored, to);
-    if (device.isHost())
+    if (device.isHost() && !isThere)
       drop(weight);
     return ok;
   });

@@ -35,9 +35,12 @@ static Expected<void> getStates(Session &session, States &states) {
 }
 
 Expected<std::vector<HostTensor>>
-runtime::runBundle(const std::string &folder, const std::vector<HostTensor> &inputs,
-                   States &states, int repeat, const std::function<void(double)> &timed) {
-  auto session = Session::load(folder, {});
+runtime::runBundle(const std::string &folder, const std::string &entry,
+                   const std::vector<HostTensor> &inputs, States &states, int repeat,
+                   const std::function<void(double)> &timed) {
+  SessionOptions options;
+  options.entry = entry;
+  auto session = Session::load(folder, options);
   if (!session)
     return tl::unexpected(session.error());
   std::vector<const std::byte *> from;

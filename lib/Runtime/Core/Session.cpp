@@ -17,17 +17,26 @@
 using namespace partita;
 using namespace partita::runtime;
 
-struct Session::State {
+namespace {
+/// One entry point: its programs, and what prepared them.
+struct LoadedEntry {
+  BundleEntry info;
   Stages stages;
+  Interface interface = {};
+  std::unique_ptr<Outputs> outputs = {}, stateParts = {};
+  std::unique_ptr<Watchdog> watchdog = {};
+  std::vector<std::unique_ptr<Executor>> executors = {}; ///< of the ranks in this process
+};
+} // namespace
+
+struct Session::State {
+  std::vector<LoadedEntry> entries;
+  size_t current = 0; ///< which of them requests are for
   std::shared_ptr<WeightStore> weights;
   SessionOptions options;
-  Interface interface;
-  std::unique_ptr<Outputs> outputs, stateParts;
-  std::unique_ptr<Watchdog> watchdog;
 
   std::unique_ptr<LocalTeam> team;
   std::vector<std::unique_ptr<Transport>> transports; ///< of the ranks in this process
-  std::vector<std::unique_ptr<Executor>> executors;
   std::vector<pthread_t> threads;
   std::unique_ptr<RankProgress[]> ownProgress;
   RankProgress *progress = nullptr; ///< by rank of the bundle
@@ -50,14 +59,16 @@ struct Session::State {
   std::vector<std::vector<RunSpan>> spans; ///< by rank, of the job Profile
 
   bool local() const { return options.transport == TransportKind::Local; }
+  LoadedEntry &entry() { return entries[current]; }
+  /// All entries run on the same ranks.
   int numRanks() const {
     int64_t ranks = 0;
-    for (const auto &stage : stages)
+    for (const auto &stage : entries[0].stages)
       ranks += stage->table().mesh().numRanks();
     return static_cast<int>(ranks);
   }
-  size_t stageOfRank(size_t index) const {
-    return stageOf(stages, transports[index]->rank());
+  size_t stageOfRank(const LoadedEntry &entry, size_t index) const {
+    return stageOf(entry.stages, transports[index]->rank());
   }
 
   void fail(const std::string &message, bool isConsequence) {
@@ -68,7 +79,8 @@ struct Session::State {
   /// Not by std::thread, which throws where the system has no more threads.
   static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   Expected<void> connect();
-  Expected<void> prepare(const BundleEntry &entry);
+  Expected<void> prepare(LoadedEntry &entry);
+  Expected<void> checkStates() const;
   void rankMain(size_t index);
   bool loadRank(size_t index);
   void serve(size_t index);
@@ -89,48 +101,65 @@ bool Session::State::loadRank(size_t index) {
   o.threads = *options.threads;
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
-  auto executor = Executor::create(stages[stageOfRank(index)], weights, transport, o);
+  o.memory = std::make_shared<RankMemory>();
+  for (const LoadedEntry &it : entries)
+    o.memory->reserve(it.stages[stageOfRank(it, index)]->table());
   Expected<void> ok;
-  if (executor)
-    ok = (*executor)->resetStates();
-  if (executor && ok) {
-    executors[index] = std::move(*executor);
-    return true;
+  for (LoadedEntry &it : entries) {
+    auto executor =
+        Executor::create(it.stages[stageOfRank(it, index)], weights, transport, o);
+    if (!executor)
+      ok = tl::unexpected(executor.error());
+    if (!ok)
+      break;
+    it.executors[index] = std::move(*executor);
   }
-  fail(executor ? ok.error().message : executor.error().message, false);
+  // Preparing an entry writes anywhere.
+  for (LoadedEntry &it : entries)
+    if (ok)
+      ok = it.executors[index]->resetStates();
+  if (ok)
+    return true;
+  fail(ok.error().message, false);
   if (local())
     team->abort();
   return false;
 }
 
 Expected<void> Session::State::request1(size_t index) {
-  Executor &executor = *executors[index];
-  size_t stage = stageOfRank(index);
-  for (size_t k = 0; k < interface.takers.size(); ++k)
-    for (const Interface::Bound &taker : interface.takers[k])
+  LoadedEntry &at = entry();
+  Executor &executor = *at.executors[index];
+  size_t stage = stageOfRank(at, index);
+  for (size_t k = 0; k < at.interface.takers.size(); ++k)
+    for (const Interface::Bound &taker : at.interface.takers[k])
       if (taker.stage == stage)
         if (auto ok = executor.setInput(taker.tensor, inputData[k]); !ok)
           return ok;
   if (auto ok = executor.run(); !ok)
     return ok;
   Transport &transport = *transports[index];
-  return outputs->deliverAll(executor, stage, transport, progress[transport.rank()],
-                             outputData);
+  return at.outputs->deliverAll(executor, stage, transport, progress[transport.rank()],
+                                outputData);
 }
 
 Expected<void> Session::State::stateJob(size_t index) {
-  Executor &executor = *executors[index];
+  LoadedEntry &at = entry();
+  Executor &executor = *at.executors[index];
   Transport &transport = *transports[index];
-  if (job == Job::ResetStates)
-    return executor.resetStates();
-  const Interface::Bound &keeper = interface.keepers[stateIndex];
-  size_t stage = stageOfRank(index);
+  if (job == Job::ResetStates) {
+    for (LoadedEntry &it : entries) // each has its own
+      if (auto ok = it.executors[index]->resetStates(); !ok)
+        return ok;
+    return {};
+  }
+  const Interface::Bound &keeper = at.interface.keepers[stateIndex];
+  size_t stage = stageOfRank(at, index);
   if (job == Job::WriteState && keeper.stage == stage)
     return executor.setInput(keeper.tensor, stateFrom);
   if (job == Job::WriteState)
     return {};
-  auto ok = stateParts->deliver(stateIndex, executor, stage, transport,
-                                progress[transport.rank()], stateTo);
+  auto ok = at.stateParts->deliver(stateIndex, executor, stage, transport,
+                                   progress[transport.rank()], stateTo);
   // The next messages to rank 0 are for another call of its.
   if (ok && !local() && !transport.barrier())
     return makeError("rank " + std::to_string(transport.rank()) +
@@ -141,7 +170,7 @@ Expected<void> Session::State::stateJob(size_t index) {
 
 /// Threads put their spans down, processes send them to rank 0.
 Expected<void> Session::State::profileJob(size_t index) {
-  const std::vector<RunSpan> &mine = executors[index]->spans();
+  const std::vector<RunSpan> &mine = entry().executors[index]->spans();
   Transport &transport = *transports[index];
   int rank = transport.rank();
   if (local() || rank == 0)
@@ -169,7 +198,7 @@ void Session::State::serve(size_t index) {
                         : job == Job::Profile ? profileJob(index)
                                               : stateJob(index);
     if (!ok) {
-      fail(ok.error().message, executors[index]->aborted());
+      fail(ok.error().message, entry().executors[index]->aborted());
       if (local())
         team->abort();
     }
@@ -213,7 +242,7 @@ Expected<void> Session::State::startRank(std::shared_ptr<State> state, size_t in
 
 /// Waits until every rank of this process is done.
 Expected<void> Session::State::await() {
-  watchdog->begin();
+  entry().watchdog->begin();
   std::unique_lock guard(lock);
   while (done < transports.size()) {
     wakeCaller.wait_for(guard, std::chrono::milliseconds(100));
@@ -222,7 +251,7 @@ Expected<void> Session::State::await() {
       break;
     if (done == transports.size())
       break;
-    if (auto message = watchdog->look(outputs->awaited())) {
+    if (auto message = entry().watchdog->look(entry().outputs->awaited())) {
       failure.hang(*message);
       if (team)
         team->abort();
@@ -267,11 +296,13 @@ Expected<void> Session::State::connect() {
     ownProgress = std::make_unique<RankProgress[]>(static_cast<size_t>(ranks));
     progress = ownProgress.get();
   }
-  executors.resize(transports.size());
   std::vector<int> mine;
   for (const auto &transport : transports)
     mine.push_back(transport->rank());
-  watchdog = std::make_unique<Watchdog>(stages, mine, progress, options.timeout);
+  for (LoadedEntry &it : entries) {
+    it.executors.resize(transports.size());
+    it.watchdog = std::make_unique<Watchdog>(it.stages, mine, progress, options.timeout);
+  }
   return {};
 }
 
@@ -288,32 +319,58 @@ static Expected<void> checkPipeline(const Stages &stages) {
   return {};
 }
 
-Expected<void> Session::State::prepare(const BundleEntry &entry) {
-  if (auto ok = checkPipeline(stages); !ok)
+Expected<void> Session::State::prepare(LoadedEntry &it) {
+  if (auto ok = checkPipeline(it.stages); !ok)
     return ok;
-  auto found = Interface::of(stages);
+  auto found = Interface::of(it.stages);
   if (!found)
     return tl::unexpected(found.error());
-  interface = std::move(*found);
-  if (auto ok = interface.arrange(entry); !ok)
+  it.interface = std::move(*found);
+  if (auto ok = it.interface.arrange(it.info); !ok)
     return ok;
-  outputs = std::make_unique<Outputs>(stages, "output", interface.outputs,
-                                      interface.givers, local());
-  stateParts = std::make_unique<Outputs>(stages, "state", interface.states,
-                                         interface.keepers, local());
-  return connect();
+  it.outputs = std::make_unique<Outputs>(it.stages, "output", it.interface.outputs,
+                                         it.interface.givers, local());
+  it.stateParts = std::make_unique<Outputs>(it.stages, "state", it.interface.states,
+                                            it.interface.keepers, local());
+  return {};
 }
 
-Expected<std::unique_ptr<Session>>
-Session::start(std::vector<std::shared_ptr<const Stage>> stages,
-               std::shared_ptr<WeightStore> weights, const SessionOptions &options,
-               const BundleEntry &entry) {
+/// Entries that have a state of one name have it on the same ranks: each rank keeps its
+/// own part. That these are alike is seen where they are placed.
+Expected<void> Session::State::checkStates() const {
+  using Ranks = std::vector<int64_t>; ///< by rank of the run its place, or -1
+  std::map<std::string, std::pair<Ranks, const LoadedEntry *>> known;
+  for (const LoadedEntry &it : entries)
+    for (size_t i = 0; i < it.interface.states.size(); ++i) {
+      const std::string &name = it.interface.states[i].name;
+      const TaskTable &table = it.stages[it.interface.keepers[i].stage]->table();
+      Ranks own;
+      for (int r = 0; r < numRanks(); ++r)
+        own.push_back(table.placeOf(r));
+      auto [first, fresh] = known.try_emplace(name, own, &it);
+      if (!fresh && first->second.first != own)
+        return makeError("state '" + name + "' is on other ranks in entry '" +
+                         first->second.second->info.name + "' than in '" + it.info.name +
+                         "'");
+    }
+  return {};
+}
+
+Expected<std::unique_ptr<Session>> Session::start(std::vector<SessionEntry> entries,
+                                                  std::shared_ptr<WeightStore> weights,
+                                                  const SessionOptions &options) {
   auto state = std::make_shared<State>();
-  state->stages = std::move(stages);
+  for (SessionEntry &entry : entries)
+    state->entries.push_back({std::move(entry.info), std::move(entry.stages)});
   state->weights = std::move(weights);
   state->options = options;
   state->options.threads = std::max(options.threads.value_or(1), 1);
-  if (auto ok = state->prepare(entry); !ok)
+  for (LoadedEntry &entry : state->entries)
+    if (auto ok = state->prepare(entry); !ok)
+      return tl::unexpected(ok.error());
+  if (auto ok = state->checkStates(); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = state->connect(); !ok)
     return tl::unexpected(ok.error());
   std::unique_ptr<Session> session(new Session());
   session->state = state;
@@ -325,6 +382,13 @@ Session::start(std::vector<std::shared_ptr<const Stage>> stages,
   if (auto ok = state->await(); !ok)
     return tl::unexpected(ok.error());
   return session;
+}
+
+Expected<std::unique_ptr<Session>>
+Session::start(std::vector<std::shared_ptr<const Stage>> stages,
+               std::shared_ptr<WeightStore> weights, const SessionOptions &options,
+               const BundleEntry &entry) {
+  return start({{entry, std::move(stages)}}, std::move(weights), options);
 }
 
 /// Ranks of the run on this machine.
@@ -348,6 +412,35 @@ static Expected<int> threadsFor(const std::string &folder, const Bundle &bundle,
   return threads;
 }
 
+static Expected<Stages> loadStages(const std::string &folder, const Bundle &bundle,
+                                   const BundleEntry &entry) {
+  Stages stages;
+  int64_t ranks = 0;
+  for (const BundleStage &from : entry.stages) {
+    auto stage = Stage::load(folder + "/" + from.file, from.fingerprint);
+    if (!stage)
+      return tl::unexpected(stage.error());
+    ranks += (*stage)->table().mesh().numRanks();
+    stages.push_back(std::move(*stage));
+  }
+  if (const Mesh &mesh = stages[0]->table().mesh();
+      stages.size() == 1 && !(mesh == bundle.mesh))
+    return makeError("'" + folder + "': the stage is for mesh " + mesh.str() +
+                     ", the bundle for " + bundle.mesh.str());
+  // Whoever watches has room for as many.
+  if (ranks != bundle.numRanks())
+    return makeError("'" + folder + "' is for " + std::to_string(bundle.numRanks()) +
+                     " ranks, its programs have " + std::to_string(ranks));
+  return stages;
+}
+
+static std::string entryNames(const Bundle &bundle) {
+  std::string names;
+  for (const BundleEntry &entry : bundle.entries)
+    names += (names.empty() ? "'" : ", '") + entry.name + "'";
+  return names;
+}
+
 Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
                                                  const SessionOptions &options) {
   auto bundle = readBundle(folder);
@@ -359,30 +452,21 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (auto lacking = missingCpuFeature(bundle->cpuFeatures); !lacking.empty())
     return makeError("'" + folder + "' is compiled for " + bundle->targetCpu +
                      "; this CPU lacks " + lacking);
-  auto entry =
-      std::find_if(bundle->entries.begin(), bundle->entries.end(),
-                   [&](const BundleEntry &e) { return e.name == options.entry; });
-  if (entry == bundle->entries.end())
-    return makeError("'" + folder + "' has no entry point '" + options.entry + "'");
-  Stages stages;
+  std::vector<SessionEntry> entries;
   std::vector<const TaskTable *> tables;
-  for (const BundleStage &from : entry->stages) {
-    auto stage = Stage::load(folder + "/" + from.file, from.fingerprint);
-    if (!stage)
-      return tl::unexpected(stage.error());
-    tables.push_back(&(*stage)->table());
-    stages.push_back(std::move(*stage));
+  for (const BundleEntry &entry : bundle->entries) {
+    if (!options.entry.empty() && entry.name != options.entry)
+      continue;
+    auto stages = loadStages(folder, *bundle, entry);
+    if (!stages)
+      return tl::unexpected(stages.error());
+    for (const auto &stage : *stages)
+      tables.push_back(&stage->table());
+    entries.push_back({entry, std::move(*stages)});
   }
-  if (stages.size() == 1 && !(tables[0]->mesh() == bundle->mesh))
-    return makeError("'" + folder + "': the stage is for mesh " +
-                     tables[0]->mesh().str() + ", the bundle for " + bundle->mesh.str());
-  int64_t ranks = 0;
-  for (const TaskTable *table : tables)
-    ranks += table->mesh().numRanks();
-  // Whoever watches has room for as many.
-  if (ranks != bundle->numRanks())
-    return makeError("'" + folder + "' is for " + std::to_string(bundle->numRanks()) +
-                     " ranks, its programs have " + std::to_string(ranks));
+  if (entries.empty())
+    return makeError("'" + folder + "' has no entry point '" + options.entry +
+                     "'; it has " + entryNames(*bundle));
   auto weights = WeightStore::open(folder, *bundle, tables);
   if (!weights)
     return tl::unexpected(weights.error());
@@ -391,7 +475,7 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (!threads)
     return tl::unexpected(threads.error());
   resolved.threads = *threads;
-  return start(std::move(stages), *weights, resolved, *entry);
+  return start(std::move(entries), *weights, resolved);
 }
 
 Session::~Session() {
@@ -417,11 +501,25 @@ Session::~Session() {
       (void)transport.release();
 }
 
-const std::vector<TensorInfo> &Session::inputs() const { return state->interface.inputs; }
-const std::vector<TensorInfo> &Session::outputs() const {
-  return state->interface.outputs;
+std::vector<std::string> Session::entries() const {
+  std::vector<std::string> names;
+  for (const LoadedEntry &entry : state->entries)
+    names.push_back(entry.info.name);
+  return names;
 }
-const std::vector<TensorInfo> &Session::states() const { return state->interface.states; }
+size_t Session::entry() const { return state->current; }
+void Session::select(size_t entry) { state->current = entry; }
+const BundleEntry &Session::info() const { return state->entry().info; }
+
+const std::vector<TensorInfo> &Session::inputs() const {
+  return state->entry().interface.inputs;
+}
+const std::vector<TensorInfo> &Session::outputs() const {
+  return state->entry().interface.outputs;
+}
+const std::vector<TensorInfo> &Session::states() const {
+  return state->entry().interface.states;
+}
 int64_t Session::numRanks() const { return state->numRanks(); }
 int Session::rank() const { return state->transports[0]->rank(); }
 bool Session::isRoot() const { return rank() == 0; }
@@ -433,7 +531,7 @@ void Session::abort() {
 
 Expected<void> Session::run(std::span<const std::byte *const> inputs,
                             std::span<std::byte *const> outputs) {
-  const Interface &interface = state->interface;
+  const Interface &interface = state->entry().interface;
   if (inputs.size() != interface.inputs.size() ||
       outputs.size() != interface.outputs.size())
     return makeError("expected " + std::to_string(interface.inputs.size()) +
@@ -458,7 +556,7 @@ Expected<void> Session::resetStates() { return state->give(State::Job::ResetStat
 
 Expected<RunProfile> Session::profile() {
   RunProfile profile;
-  for (const auto &stage : state->stages)
+  for (const auto &stage : state->entry().stages)
     profile.programs.push_back(programOf(stage->table()));
   if (profile.programs.size() == 1)
     profile.programs[0].name.clear();
@@ -466,7 +564,7 @@ Expected<RunProfile> Session::profile() {
   if (auto ok = state->give(State::Job::Profile); !ok)
     return tl::unexpected(ok.error());
   for (int r = 0; isRoot() && r < numRanks(); ++r)
-    profile.ranks.push_back(
-        {stageOf(state->stages, r), std::move(state->spans[static_cast<size_t>(r)])});
+    profile.ranks.push_back({stageOf(state->entry().stages, r),
+                             std::move(state->spans[static_cast<size_t>(r)])});
   return profile;
 }

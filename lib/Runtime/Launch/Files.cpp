@@ -97,13 +97,20 @@ static Expected<void> readNumbered(const RunOptions &options,
   return {};
 }
 
-Expected<std::vector<HostTensor>>
-runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &expected) {
+/// The files of the inputs; empty where there is none.
+static Expected<std::vector<std::string>>
+pathsOf(const RunOptions &options, const std::vector<TensorInfo> &expected) {
   std::vector<std::string> paths(expected.size());
   if (auto ok = readNumbered(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = readNamed(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
+  return paths;
+}
+
+static Expected<std::vector<HostTensor>>
+readTensors(const std::vector<std::string> &paths,
+            const std::vector<TensorInfo> &expected) {
   std::vector<HostTensor> out;
   for (size_t k = 0; k < paths.size(); ++k) {
     if (paths[k].empty())
@@ -112,11 +119,65 @@ runtime::readInputs(const RunOptions &options, const std::vector<TensorInfo> &ex
     auto tensor = readTensor(paths[k]);
     if (!tensor)
       return makeError("input '" + expected[k].name + "': " + tensor.error().message);
-    if (auto ok = checkTensor(expected[k], *tensor, paths[k]); !ok)
-      return tl::unexpected(ok.error());
     out.push_back(std::move(*tensor));
   }
   return out;
+}
+
+static Shapes shapesOf(const std::vector<HostTensor> &tensors,
+                       const std::vector<TensorInfo> &infos) {
+  Shapes shapes;
+  for (size_t k = 0; k < tensors.size(); ++k)
+    shapes[infos[k].name] = tensors[k].shape;
+  return shapes;
+}
+
+Expected<std::string> runtime::entryFor(const RunOptions &options) {
+  if (!options.entry.empty())
+    return options.entry;
+  auto bundle = readBundle(options.bundle);
+  if (!bundle)
+    return tl::unexpected(bundle.error());
+  if (bundle->entries.size() == 1)
+    return bundle->entries[0].name;
+  auto entries = entryInterfaces(options.bundle);
+  if (!entries)
+    return tl::unexpected(entries.error());
+  // Entries have the same inputs.
+  const std::vector<TensorInfo> &infos = entries->front().inputs;
+  auto paths = pathsOf(options, infos);
+  if (!paths)
+    return tl::unexpected(paths.error());
+  auto tensors = readTensors(*paths, infos);
+  if (!tensors)
+    return tl::unexpected(tensors.error());
+  auto choice = chooseEntry(*entries, shapesOf(*tensors, infos), options.pad);
+  if (!choice)
+    return tl::unexpected(choice.error());
+  return (*entries)[choice->entry].info.name;
+}
+
+Expected<std::vector<HostTensor>> runtime::readInputs(const RunOptions &options,
+                                                      const EntryInterface &entry,
+                                                      Extents &extents) {
+  auto paths = pathsOf(options, entry.inputs);
+  if (!paths)
+    return tl::unexpected(paths.error());
+  auto tensors = readTensors(*paths, entry.inputs);
+  if (!tensors)
+    return tensors;
+  if (options.pad) {
+    auto choice = chooseEntry({entry}, shapesOf(*tensors, entry.inputs), true);
+    if (!choice)
+      return tl::unexpected(choice.error());
+    extents = std::move(choice->extents);
+    for (size_t k = 0; k < tensors->size(); ++k)
+      (*tensors)[k] = padded((*tensors)[k], entry.inputs[k]);
+  }
+  for (size_t k = 0; k < tensors->size(); ++k)
+    if (auto ok = checkTensor(entry.inputs[k], (*tensors)[k], (*paths)[k]); !ok)
+      return tl::unexpected(ok.error());
+  return tensors;
 }
 
 /// Makes the folder unless it is there; `made` tells which.

@@ -2,15 +2,20 @@
 #ifndef PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H
 #define PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H
 
+#include "partita/Runtime/Fit.h"
 #include "partita/Runtime/Launch.h"
 #include "partita/Runtime/Session.h"
 
 namespace partita::runtime {
 
-/// Inputs from the files that the options name, in the session's order and checked
-/// against it.
-Expected<std::vector<HostTensor>> readInputs(const RunOptions &options,
-                                             const std::vector<TensorInfo> &expected);
+/// The name of the entry that takes the inputs that the options name, unless they name
+/// the entry. An error lists the entries that there are.
+Expected<std::string> entryFor(const RunOptions &options);
+
+/// Inputs from the files that the options name, in the entry's order and checked against
+/// it. With `pad` what is shorter is filled; `extents` are what it was.
+Expected<std::vector<HostTensor>>
+readInputs(const RunOptions &options, const EntryInterface &entry, Extents &extents);
 /// Says before a run, which may be long, why its outputs could not be written after it.
 Expected<void> checkOutputs(const RunOptions &options);
 /// Writes output_K.pb (and .npy) into the outputs folder.

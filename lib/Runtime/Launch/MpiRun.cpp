@@ -52,6 +52,8 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--inputs-dir", o.inputsDir});
   if (!o.outputsDir.empty())
     out.insert(out.end(), {"--outputs-dir", o.outputsDir});
+  if (o.pad)
+    out.push_back("--pad");
   if (!o.stateDir.empty())
     out.insert(out.end(), {"--state-dir", o.stateDir});
   if (o.npy)

@@ -69,6 +69,14 @@ static Expected<RunRecord> recordOf(Session &session, const RunOptions &options,
   return record;
 }
 
+static void trimOutputs(const EntryInterface &entry, const Extents &extents,
+                        std::vector<HostTensor> &outputs) {
+  for (size_t k = 0; k < outputs.size(); ++k)
+    if (auto dims = entry.info.dims.find(entry.outputs[k].name);
+        dims != entry.info.dims.end())
+      outputs[k] = trimmed(outputs[k], dims->second, extents);
+}
+
 Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transport,
                                  RankProgress *progress, const Print &print) {
   SessionOptions s;
@@ -81,7 +89,9 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
-  auto inputs = readInputs(options, (*session)->inputs());
+  EntryInterface entry{(*session)->info(), (*session)->inputs(), (*session)->outputs()};
+  Extents extents;
+  auto inputs = readInputs(options, entry, extents);
   if (!inputs)
     return tl::unexpected(inputs.error());
   if ((*session)->isRoot())
@@ -108,18 +118,27 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
     return tl::unexpected(record.error());
   if (!(*session)->isRoot())
     return {};
+  trimOutputs(entry, extents, outputs);
   if (auto ok = writeOutputs(options, (*session)->outputs(), outputs); !ok)
     return ok;
-  for (const TensorInfo &info : (*session)->outputs())
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    TensorInfo info = entry.outputs[k];
+    info.shape = outputs[k].shape;
     print("output " + describe(info));
+  }
   return options.finished ? options.finished(*record) : Expected<void>();
 }
 
-Expected<void> runtime::runBundle(const RunOptions &options, const Print &print) {
+Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
+  RunOptions options = given;
   if (options.repeat < 1)
     return makeError("--repeat must be at least 1");
   if (!(options.timeout > 0))
     return makeError("--timeout must be positive");
+  auto entry = entryFor(options);
+  if (!entry)
+    return tl::unexpected(entry.error());
+  options.entry = *entry;
   std::string transport = options.transport;
   if (transport == "auto")
     transport = mpiRank() ? "mpi" : "local";

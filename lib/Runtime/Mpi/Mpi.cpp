@@ -116,7 +116,7 @@ public:
                                 int64_t microBatch) override {
     int64_t number = table.transfers()[transfer].number;
     uint64_t handle = (uint64_t(number) + 1) << 32 | static_cast<uint64_t>(microBatch);
-    auto [it, fresh] = known.emplace(std::pair(handle, std::string()),
+    auto [it, fresh] = known.emplace(std::pair(handle, transferKey(table)),
                                      static_cast<int>(prepared.size()));
     if (fresh)
       if (auto ok =

@@ -46,8 +46,8 @@ struct BundleStage {
   std::string fingerprint = {};
 };
 
-/// One compiled form of the model: the same weights and states for other input shapes. Its
-/// stages are programs that run together, each on ranks of its own.
+/// One compiled form of the model: the same weights and states for other input shapes.
+/// Its stages are programs that run together, each on ranks of its own.
 struct BundleEntry {
   std::string name = "main";
   std::vector<BundleStage> stages;
@@ -83,6 +83,9 @@ struct Bundle {
 
 /// Reads and checks FOLDER/bundle.json: format, versions, paths that leave the folder.
 Expected<Bundle> readBundle(const std::string &folder);
+
+/// The path of the plan of an entry (empty: the first). An error lists the entries.
+Expected<std::string> planFile(const std::string &folder, const std::string &entry);
 
 /// Size and modification time of a file, for a reference to the model's own data.
 Expected<WeightFile> referTo(const std::string &path);

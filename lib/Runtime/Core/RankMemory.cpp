@@ -1,4 +1,4 @@
-//===- RankStates.cpp - What one rank keeps between requests --------------===//
+//===- RankMemory.cpp - What the executors of one rank share --------------===//
 #include "ExecutorOp.h"
 
 #include <algorithm>
@@ -7,8 +7,27 @@
 using namespace partita;
 using namespace partita::runtime;
 
-Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView &tensor,
-                                       Device &device) {
+void RankMemory::reserve(const TaskTable &table) {
+  for (Space space : {Space::Arena, Space::Io, Space::Host}) {
+    uint64_t &bytes = reserved[static_cast<size_t>(space)];
+    bytes = std::max(bytes, table.bytesOf(space));
+  }
+}
+
+Expected<Memory> RankMemory::region(Space space, uint64_t bytes, Device &device) {
+  Memory &known = regions[static_cast<size_t>(space)];
+  uint64_t &size = reserved[static_cast<size_t>(space)];
+  if (known && bytes <= size)
+    return known;
+  size = std::max(size, bytes);
+  auto made = device.allocate(space, size);
+  if (made)
+    known = *made;
+  return made;
+}
+
+Expected<std::byte *> RankMemory::state(const TaskTable &table, const TensorView &tensor,
+                                        Device &device) {
   const BufferView &buffer = table.buffers()[tensor.buffer];
   uint64_t bytes = buffer.end() - buffer.offset;
   std::string is = std::string(name(tensor.type)) + " " +
@@ -31,14 +50,12 @@ Expected<std::byte *> RankStates::find(const TaskTable &table, const TensorView 
 /// A buffer of the region goes with the state in which it lies, wherever that is.
 Expected<void> Executor::placeStates() {
   const TaskTable &table = program->table();
-  if (!options.states)
-    options.states = std::make_shared<RankStates>();
   auto buffers = table.buffers();
   for (size_t i = 0; i < table.numTensors(); ++i) {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
       continue;
-    auto place = options.states->find(table, t, device);
+    auto place = options.memory->state(table, t, device);
     if (!place)
       return tl::unexpected(place.error());
     const BufferView &own = buffers[t.buffer];
