@@ -113,6 +113,8 @@ struct RankProgress {
   }
 };
 
+struct ListWork;
+
 /// Which ends of a collective a task is.
 enum class CollectivePart : uint8_t { Whole, Start, Wait };
 
@@ -274,6 +276,9 @@ private:
   Error failureOf(size_t task) const;
   Expected<void> prepareValues(Op &op, const TaskView &task);
   bool readValues(Op &op) noexcept;
+  Expected<void> prepareList(Op &op, const task::Rows &params);
+  bool runList(const Op &op, const ListWork &list) noexcept;
+  bool countsFit(const Op &op) noexcept;
   bool step(Op &op) noexcept;
   bool communicate(Op &op, int call, CollectivePart part) noexcept;
 

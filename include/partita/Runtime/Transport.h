@@ -20,6 +20,7 @@
 #include "partita/Base/Layout/Layout.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace partita::runtime {
@@ -58,6 +59,9 @@ struct Collective {
   std::vector<Pull> pulls; ///< everything else
   std::vector<Fill> fills; ///< what of the target no pull writes, for a halo
   int64_t fillBits = 0;    ///< bit pattern of one element
+  /// AllToAllV: what is pulled follows from the counts that a start brings, [i][j] the
+  /// rows that member i sends to member j.
+  int64_t rowBytes = 0, rows = 0, toRows = 0;
 
   bool reduces() const {
     return kind == TaskKind::AllReduce || kind == TaskKind::ReduceScatter;
@@ -78,6 +82,24 @@ uint64_t receivedBytes(const Collective &collective, int64_t rank);
 std::string collectiveKey(const TaskTable &table, const TaskView &task);
 /// Of the transfers of a table: another entry point's of the same number are others.
 std::string transferKey(const TaskTable &table);
+
+/// The rows that one member sends another, in bytes.
+struct RaggedPart {
+  int64_t source, target; ///< where they begin at the one and at the other
+  int64_t rows;
+};
+RaggedPart raggedPart(const Collective &collective, const int64_t *counts, size_t from,
+                      size_t to);
+
+/// A member whose source or target has no room for its counts.
+struct RaggedMisfit {
+  size_t member;
+  bool sends;
+  int64_t rows; ///< that it sends or receives
+};
+/// The same answer for all members: the counts are equal, and so is what they have.
+std::optional<RaggedMisfit> raggedMisfit(const Collective &collective,
+                                         const int64_t *counts);
 
 /// Copies one piece.
 void copyPull(const Pull &pull, const std::byte *source, std::byte *target);
@@ -111,8 +133,10 @@ public:
   // These return false if the run was aborted meanwhile, or a transfer failed.
 
   /// Begins a call whose handle is not in flight. Until it is waited for, the source is
-  /// not written and the target not touched.
-  virtual bool start(int call, const void *source, void *target) noexcept = 0;
+  /// not written and the target not touched. `counts`: of an AllToAllV, with no misfit;
+  /// they too stay until then.
+  virtual bool start(int call, const void *source, void *target,
+                     const int64_t *counts = nullptr) noexcept = 0;
   /// Until a started call is over.
   virtual bool wait(int call) noexcept = 0;
   /// Does what can be done of started calls at once, without waiting for anybody.

@@ -54,7 +54,8 @@ Expected<void> InFlight::wait(const TaskView &task, uint32_t handle) {
   auto found = flying.find(handle);
   if (found == flying.end())
     return makeError(numbered(handle) + " is not in flight");
-  if (!std::ranges::equal(task.operands, found->second))
+  // Values that a call reads, behind its two operands, it has read when it is started.
+  if (!std::ranges::equal(task.operands, found->second.first(2)))
     return makeError("its operands are not those of " + numbered(handle));
   flying.erase(found);
   return {};

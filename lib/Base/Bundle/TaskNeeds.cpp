@@ -216,6 +216,18 @@ void check(Ranges &r, const Update &p) {
   r.range("count", p.count, 0, p.extent);
 }
 
+void check(Ranges &r, const AllToAllV &p) {
+  // MPI counts rows in ints.
+  for (int64_t rows : {p.rows, p.to_rows})
+    r.range("the number of rows", rows, 0, std::numeric_limits<int32_t>::max());
+  r.size("inner", p.inner);
+}
+void check(Ranges &r, const Rows &p) {
+  for (int64_t extent : {p.count, p.extent, p.inner})
+    r.size("an extent", extent);
+  r.range("count", p.count, 1, int64_t(1) << 31);
+}
+
 using NeedList = Expected<std::vector<OperandNeed>>;
 
 void addPostOperands(Needs &needs, const std::vector<PostOp> &post,
@@ -349,6 +361,14 @@ NeedList needsOf(const Update &p, int64_t) {
       .finish();
 }
 
+NeedList needsOf(const AllToAllV &p, int64_t) {
+  return Needs(p.dtype).add({p.rows, p.inner}).add({p.to_rows, p.inner}).finish();
+}
+NeedList needsOf(const Rows &p, int64_t) {
+  Extent few{p.count, p.inner}, all{p.extent, p.inner};
+  return Needs(p.dtype).add(p.put ? few : all).add(p.put ? all : few).finish();
+}
+
 template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
   Ranges ranges;
   if constexpr (requires { p.dtype; })
@@ -378,4 +398,11 @@ template <typename P> NeedList checkedNeeds(const P &p, const Mesh &mesh) {
 
 NeedList task::operandNeeds(const Params &params, const Mesh &mesh) {
   return std::visit([&](const auto &p) { return checkedNeeds(p, mesh); }, params);
+}
+
+int64_t task::listLength(const Params &params) {
+  if (auto *p = std::get_if<AllToAllV>(&params))
+    return product(p->group) * product(p->group);
+  auto *rows = std::get_if<Rows>(&params);
+  return rows ? rows->count : 0;
 }

@@ -14,7 +14,7 @@ static constexpr std::string_view kindNames[] = {
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all",     "permute",
     "broadcast",  "exchange",   "halo",           "slice",          "mask",
     "copy",       "repad",      "to-partial",     "fill",           "wait",
-    "repeat",     "skip",       "update"};
+    "repeat",     "skip",       "update",         "all-to-all-v",   "rows"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 
@@ -307,7 +307,7 @@ std::string TaskTableBuilder::finish() const {
     auto list = w.axes(v.axes);
     return fb::CreateRankValue(w.out, v.kind, v.size, v.block, list,
                                w.out.CreateVector(v.listed),
-                               static_cast<uint8_t>(v.type));
+                               static_cast<uint8_t>(v.type), v.count);
   });
   auto pieces = segments;
   if (pieces.empty() || pieces[0].second != 0)

@@ -228,6 +228,10 @@ private:
       if (product(value.axes) > (int64_t(1) << 14) && value.block > (int64_t(1) << 32))
         return damaged(where + " has a size out of range");
       value.type = static_cast<DType>(v->dtype());
+      value.count = v->count();
+      bool isList = value.kind == PARTITA_RANK_READ && value.count > 1;
+      if (value.count != 1 && (!isList || value.count > limit))
+        return damaged(where + " is a list of " + std::to_string(value.count));
       bool isIndex = value.type == DType::I32 || value.type == DType::I64;
       if (value.kind == PARTITA_RANK_READ && (!isIndex || !value.axes.empty()))
         return damaged(where + " is read and no i32 or i64 of all ranks");
@@ -362,9 +366,11 @@ private:
 
   static bool takesValues(TaskKind kind, size_t count) {
     bool takesOne = kind == TaskKind::Slice || kind == TaskKind::Mask ||
-                    kind == TaskKind::ToPartial || kind == TaskKind::Update;
+                    kind == TaskKind::ToPartial || kind == TaskKind::Update ||
+                    kind == TaskKind::AllToAllV || kind == TaskKind::Rows;
     return kind == TaskKind::Kernel || count == (takesOne ? 1 : 0) ||
-           (kind == TaskKind::Repeat && count == 1);
+           (kind == TaskKind::Repeat && count == 1) ||
+           (kind == TaskKind::Rows && count == 2);
   }
 
   /// The values exist; the operands at the end from which some are read hold them.
@@ -372,13 +378,21 @@ private:
                         const std::string &where) {
     if (!takesValues(t.kind(), t.rankValues.size()))
       return damaged(where + ": wrong number of rank values");
+    int64_t list = task::listLength(t.params);
     for (uint32_t v : t.rankValues) {
       if (v >= table.rankValues.size())
         return damaged(where + ": no rank value " + std::to_string(v));
       const RankValueSpec &value = table.rankValues[v];
-      if (value.kind == PARTITA_RANK_READ)
+      bool isRead = value.kind == PARTITA_RANK_READ;
+      if (int64_t count = std::max<int64_t>(std::exchange(list, 0), 1);
+          value.count != count || (count > 1 && !isRead))
+        return damaged(where + ": rank value " + std::to_string(v) + " is a list of " +
+                       std::to_string(value.count) + ", expected " +
+                       std::to_string(count));
+      if (isRead)
         needs.push_back(
-            {(static_cast<uint64_t>(value.block) + 1) * byteWidth(value.type), false});
+            {static_cast<uint64_t>(value.block + value.count) * byteWidth(value.type),
+             false});
     }
     return {};
   }

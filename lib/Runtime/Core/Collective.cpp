@@ -114,6 +114,13 @@ struct Describer {
                            run});
   }
 
+  void describe(const task::AllToAllV &p) {
+    group(p.dtype, p.group);
+    out.rowBytes = p.inner * width();
+    out.rows = p.rows;
+    out.toRows = p.to_rows;
+  }
+
   void describe(const task::Broadcast &p) {
     group(p.dtype, p.group);
     out.pulls.push_back(
@@ -334,6 +341,34 @@ std::string runtime::collectiveKey(const TaskTable &table, const TaskView &task)
 std::string runtime::transferKey(const TaskTable &table) {
   // A table stays where it is while its programs are loaded.
   return std::to_string(reinterpret_cast<uintptr_t>(&table));
+}
+
+RaggedPart runtime::raggedPart(const Collective &c, const int64_t *counts, size_t from,
+                               size_t to) {
+  size_t n = c.members.size();
+  RaggedPart part{0, 0, counts[from * n + to]};
+  for (size_t j = 0; j < to; ++j)
+    part.source += counts[from * n + j] * c.rowBytes;
+  for (size_t i = 0; i < from; ++i)
+    part.target += counts[i * n + to] * c.rowBytes;
+  return part;
+}
+
+std::optional<RaggedMisfit> runtime::raggedMisfit(const Collective &c,
+                                                  const int64_t *counts) {
+  size_t n = c.members.size();
+  for (size_t m = 0; m < n; ++m) {
+    int64_t sent = 0, received = 0;
+    for (size_t k = 0; k < n; ++k) {
+      sent += counts[m * n + k];
+      received += counts[k * n + m];
+    }
+    if (sent > c.rows)
+      return RaggedMisfit{m, true, sent};
+    if (received > c.toRows)
+      return RaggedMisfit{m, false, received};
+  }
+  return std::nullopt;
 }
 
 static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,

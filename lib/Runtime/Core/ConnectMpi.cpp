@@ -34,6 +34,11 @@ Expected<std::unique_ptr<Transport>> runtime::connectMpi() {
       reasons = ::dlerror();
       continue;
     }
+    // Both sides know the insides of Transport and TaskTable.
+    auto *abi = static_cast<const char *>(::dlsym(library, "partita_mpi_abi"));
+    if (!abi || std::string_view(abi) != PARTITA_TRANSPORT_ABI)
+      return makeError("'" + path + "' is of another build of Partita than this " +
+                       "runtime; install both from one build");
     using Create = Transport *(*)();
     auto create = reinterpret_cast<Create>(::dlsym(library, "partita_mpi_create"));
     Transport *transport = create ? create() : nullptr;

@@ -244,6 +244,8 @@ Expected<void> Executor::prepareTask(size_t index) {
     return program->table().buffers()[static_cast<size_t>(task.operands[k])].bytes;
   };
   op.staged = stage(bytes(0), bytes(1), task.operands[0] == task.operands[1]);
+  if (task.kind() == TaskKind::AllToAllV)
+    op.ragged = describeCollective(program->table(), task, transport.rank());
   op.work = CollectiveWork{*call, task.handle == 0 ? CollectivePart::Whole
                                                    : CollectivePart::Start};
   return {};
@@ -260,6 +262,13 @@ Expected<void> Executor::prepareValues(Op &op, const TaskView &task) {
     if (spec.kind == PARTITA_RANK_READ)
       op.reads.push_back({op.scalars.size() - 1, operand++, spec.block, spec.size,
                           spec.type == DType::I64});
+  }
+  if (int64_t list = task::listLength(task.params); list != 0) {
+    // Of one element it may be any rank value.
+    op.list.assign(static_cast<size_t>(list), op.scalars[0]);
+    bool isRead = table.rankValue(task.rankValues[0]).kind == PARTITA_RANK_READ;
+    if (isRead)
+      op.reads[0].isList = true;
   }
   auto *repeat = std::get_if<task::Repeat>(&task.params);
   if (!repeat || op.scalars.empty())

@@ -54,6 +54,20 @@ struct SkipWork {
   bool when;
 };
 
+/// Rows by the op's list.
+struct ListWork {
+  int64_t rowBytes;
+  bool put; ///< the list says where they go, else whence they come
+};
+
+/// In partita_status.code, beside those of kernels: a value that was read is out of its
+/// bounds; the member `check` of an AllToAllV has counts for which there is no room.
+enum : int64_t {
+  outOfBounds = PARTITA_NUM_STATUS_CODES,
+  sendsTooMany,
+  receivesTooMany,
+};
+
 /// Is done when the task before it is.
 struct NoWork {};
 
@@ -68,11 +82,14 @@ struct Executor::Op {
   struct Read {
     size_t scalar, operand;
     int64_t element, most;
-    bool wide; ///< i64, else i32
+    bool wide;           ///< i64, else i32
+    bool isList = false; ///< goes to `list`
   };
   std::vector<Read> reads;
+  std::vector<int64_t> list; ///< of the tasks that take one
+  Collective ragged;         ///< of an AllToAllV
   std::variant<KernelWork, EngineWork, CollectiveWork, RowsWork, LoopWork, SkipWork,
-               NoWork, FlightWork, AwaitWork>
+               NoWork, FlightWork, AwaitWork, ListWork>
       work;
   Staged *staged = nullptr; ///< of a collective
 

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <climits>
+#include <cstring>
 #include <ctime>
 #include <deque>
 #include <linux/futex.h>
@@ -128,8 +129,10 @@ public:
     return it->second;
   }
 
-  bool start(int call, const void *source, void *target) noexcept override {
+  bool start(int call, const void *source, void *target,
+             const int64_t *counts) noexcept override {
     Prepared &p = prepared[static_cast<size_t>(call)];
+    p.counts = counts;
     Slot &mine = p.seat->meeting->slots[static_cast<size_t>(p.collective.me)];
     mine.source = static_cast<const std::byte *>(source);
     mine.target = static_cast<std::byte *>(target);
@@ -184,7 +187,8 @@ private:
     std::vector<int32_t> place; ///< per pull, the peer's place in the group
     std::vector<const void *> sources;
     std::vector<void *> targets;
-    bool shared = true; ///< whether this rank has done its share
+    const int64_t *counts = nullptr; ///< of what is in flight
+    bool shared = true;              ///< whether this rank has done its share
   };
 
   void add(uint64_t handle, Collective c) {
@@ -256,11 +260,23 @@ private:
       allReduce(p);
     else if (p.collective.kind == TaskKind::ReduceScatter)
       reduceScatter(p);
+    else if (p.collective.kind == TaskKind::AllToAllV)
+      takeRows(p, target);
     else
       for (size_t i = 0; i < p.collective.pulls.size(); ++i)
         copyPull(p.collective.pulls[i], slots[static_cast<size_t>(p.place[i])].source,
                  target);
     fillRest(p.collective, target);
+  }
+
+  static void takeRows(Prepared &p, std::byte *target) {
+    const Collective &c = p.collective;
+    for (size_t m = 0; m < c.members.size(); ++m) {
+      RaggedPart part = raggedPart(c, p.counts, m, static_cast<size_t>(c.me));
+      if (part.rows != 0)
+        std::memcpy(target + part.target, p.seat->meeting->slots[m].source + part.source,
+                    static_cast<size_t>(part.rows * c.rowBytes));
+    }
   }
 
   static void allReduce(Prepared &p) {

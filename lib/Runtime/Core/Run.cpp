@@ -8,10 +8,6 @@ using namespace partita;
 using namespace partita::runtime;
 
 namespace {
-/// In partita_status.code, beside those of kernels: a value that was read is out of its
-/// bounds.
-constexpr int64_t outOfBounds = PARTITA_NUM_STATUS_CODES;
-
 /// What a local copy is as rows, on a rank with this one value. Sizes in elements.
 struct RowsOf {
   int64_t value;
@@ -77,6 +73,8 @@ bool runtime::rowsOf(const task::Params &params, int64_t value, RowsWork &rows) 
 }
 
 Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
+  if (auto *p = std::get_if<task::Rows>(&task.params))
+    return prepareList(op, *p);
   RowsWork rows;
   int64_t value = op.scalars.empty() ? 0 : op.scalars[0];
   if (!rowsOf(task.params, value, rows))
@@ -100,14 +98,14 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
   const void *source = op.addresses[0];
   void *target = op.addresses[1];
   if (part != CollectivePart::Wait) {
-    if (op.staged && !toHost(*op.staged, source, target))
+    if (!countsFit(op) || (op.staged && !toHost(*op.staged, source, target)))
       return false;
-    Staged *staged = op.staged;
-    ok = !staged
-             ? transport.start(call, source, target)
-             : transport.start(call,
-                               (staged->inPlace ? staged->target : staged->source).data(),
-                               staged->target.data());
+    if (const Staged *staged = op.staged) {
+      source = (staged->inPlace ? staged->target : staged->source).data();
+      target = op.staged->target.data();
+    }
+    ok = transport.start(call, source, target, op.list.data());
+    target = op.addresses[1];
     ++inFlight;
   }
   if (ok && part != CollectivePart::Start) {
@@ -134,20 +132,27 @@ bool Executor::read(void *to, const void *from, uint64_t bytes) noexcept {
 /// Fetches the scalars that earlier tasks have written. False, with word of it, if one is
 /// not what it may be.
 bool Executor::readValues(Op &op) noexcept {
-  for (const Op::Read &read : op.reads) {
+  int64_t most = 0; // elements of a list that are read
+  for (size_t r = op.reads.size(); r-- > 0;) {
+    const Op::Read &read = op.reads[r];
     const auto *from = static_cast<const std::byte *>(op.addresses[read.operand]);
-    int64_t value = 0;
-    int32_t narrow = 0;
-    bool ok = read.wide ? this->read(&value, from + read.element * 8, 8)
-                        : this->read(&narrow, from + read.element * 4, 4);
-    if (!ok)
-      return false;
-    value = read.wide ? value : narrow;
-    if (value < 0 || value > read.most) {
-      work->status = {outOfBounds, value, read.most, 0};
-      return false;
+    int64_t count =
+        read.isList ? (op.reads.size() > 1 ? most : int64_t(op.list.size())) : 1;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t value = 0;
+      int32_t narrow = 0;
+      bool ok = read.wide ? this->read(&value, from + (read.element + i) * 8, 8)
+                          : this->read(&narrow, from + (read.element + i) * 4, 4);
+      if (!ok)
+        return false;
+      value = read.wide ? value : narrow;
+      if (value < 0 || value > read.most) {
+        work->status = {outOfBounds, value, read.most, 0};
+        return false;
+      }
+      (read.isList ? op.list[static_cast<size_t>(i)] : op.scalars[read.scalar]) = value;
+      most = value;
     }
-    op.scalars[read.scalar] = value;
   }
   auto *rows = std::get_if<RowsWork>(&op.work);
   if (!rows || op.reads.empty())
@@ -172,6 +177,8 @@ bool Executor::step(Op &op) noexcept {
     return communicate(op, collective->call, collective->part);
   if (auto *rows = std::get_if<RowsWork>(&op.work))
     return device.rows(*work, *rows, op.addresses[0], op.addresses[1]);
+  if (auto *list = std::get_if<ListWork>(&op.work))
+    return runList(op, *list);
   return std::holds_alternative<NoWork>(op.work) || runFlight(op);
 }
 
@@ -192,6 +199,11 @@ Error Executor::failureOf(size_t index) const {
   if (status.code == outOfBounds)
     return {where(index) + ": it reads the value " + std::to_string(status.value) +
             ", expected 0 to " + std::to_string(status.size)};
+  if (status.code == sendsTooMany || status.code == receivesTooMany)
+    return {where(index) + ": member " + std::to_string(status.check) +
+            (status.code == sendsTooMany ? " sends " : " receives ") +
+            std::to_string(status.value) + " rows, it has room for " +
+            std::to_string(status.size)};
   bool isCall = index < ops.size() && std::holds_alternative<EngineWork>(ops[index].work);
   return {where(index) + (stopped  ? ": stopped because another rank failed"
                           : isCall ? ": the engine reported a failure"

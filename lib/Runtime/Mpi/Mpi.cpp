@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <deque>
 #include <map>
 
@@ -127,7 +128,8 @@ public:
     return it->second;
   }
 
-  bool start(int call, const void *source, void *target) noexcept override {
+  bool start(int call, const void *source, void *target,
+             const int64_t *counts) noexcept override {
     Prepared &p = prepared[static_cast<size_t>(call)];
     Flight &f = *p.flight;
     f.call = &p;
@@ -135,6 +137,8 @@ public:
     f.target = static_cast<std::byte *>(target);
     f.isReduced = false;
     started[numStarted++] = &f;
+    if (p.collective.kind == TaskKind::AllToAllV)
+      return postRows(f, counts);
     if (p.collective.reduces())
       return post(f, p.sends, f.source, p.receives, f.staging.data(), p.tag);
     if (!post(f, p.sends, f.source, p.receives, f.target, p.tag))
@@ -156,8 +160,7 @@ public:
           return false;
         continue;
       }
-      if (MPI_Waitall(f.numRequests, f.requests.data(), MPI_STATUSES_IGNORE) !=
-              MPI_SUCCESS ||
+      if (MPI_Waitall(f.numRequests, f.requests.data(), statusesOf(f)) != MPI_SUCCESS ||
           !advance(f))
         return false;
     }
@@ -168,7 +171,7 @@ public:
     for (size_t i = numStarted; i-- > 0;) {
       Flight &f = *started[i];
       int arrived = 0;
-      if (MPI_Testall(f.numRequests, f.requests.data(), &arrived, MPI_STATUSES_IGNORE) !=
+      if (MPI_Testall(f.numRequests, f.requests.data(), &arrived, statusesOf(f)) !=
           MPI_SUCCESS)
         return false;
       if (arrived && !advance(f))
@@ -209,6 +212,8 @@ private:
   /// What a handle has: room for its messages, and the call that is in flight.
   struct Flight {
     std::vector<MPI_Request> requests;
+    std::vector<MPI_Status> statuses; ///< of an AllToAllV
+    std::vector<int> expected;        ///< rows, per message that it receives
     std::vector<std::byte> staging;
     int numRequests = 0; ///< of this phase
     Prepared *call = nullptr;
@@ -222,6 +227,7 @@ private:
     Flight *flight = nullptr;
     int tag = 0; ///< of the first phase; the second has the next
     std::vector<Message> sends, receives;
+    MPI_Datatype row = MPI_DATATYPE_NULL; ///< of an AllToAllV
     /// Reductions: this rank's part of the elements, and where each member's goes.
     std::vector<int64_t> first, count; ///< all-reduce, per member, in elements
     std::vector<Message> gatherSends, gatherReceives;
@@ -239,12 +245,20 @@ private:
                        ", the calls in flight need more");
     p.tag = static_cast<int>(firstDataTag + tag);
     p.collective = describe(self);
-    if (p.collective.reduces())
+    bool isRagged = p.collective.kind == TaskKind::AllToAllV;
+    if (isRagged)
+      p.row = committed(bytesType(p.collective.rowBytes));
+    else if (p.collective.reduces())
       prepareReduce(p);
     else
       prepareMove(p, describe);
     size_t messages = std::max(p.sends.size() + p.receives.size(),
                                p.gatherSends.size() + p.gatherReceives.size());
+    if (isRagged) { // one to and one from every other member
+      messages = 2 * p.collective.members.size();
+      p.flight->statuses.resize(std::max(p.flight->statuses.size(), messages));
+      p.flight->expected.resize(std::max(p.flight->expected.size(), messages / 2));
+    }
     p.flight->requests.resize(std::max(p.flight->requests.size(), messages));
     started.resize(flights.size());
     return {};
@@ -323,12 +337,13 @@ private:
       if (p.collective.kind == TaskKind::AllReduce)
         return post(f, p.gatherSends, f.target, p.gatherReceives, f.target, p.tag + 1);
     }
+    bool ok = p.collective.kind != TaskKind::AllToAllV || areAsExpected(f);
     f.call = nullptr;
     size_t at = 0;
     while (started[at] != &f)
       ++at;
     started[at] = started[--numStarted];
-    return true;
+    return ok;
   }
 
   /// This rank's part of the result, of what the others sent and its own.
@@ -351,6 +366,53 @@ private:
       reduceElements(c.type, c.reduce, p.sources.data(), n, &to, 1,
                      static_cast<int64_t>(mine));
     }
+  }
+
+  static MPI_Status *statusesOf(Flight &f) {
+    bool isRagged = f.call->collective.kind == TaskKind::AllToAllV;
+    return isRagged ? f.statuses.data() : MPI_STATUSES_IGNORE;
+  }
+
+  /// A message to and from every other member, of no rows too: members whose counts
+  /// differ find out, instead of waiting for each other.
+  bool postRows(Flight &f, const int64_t *counts) noexcept {
+    const Prepared &p = *f.call;
+    const Collective &c = p.collective;
+    auto me = static_cast<size_t>(c.me);
+    bool ok = true;
+    f.numRequests = 0;
+    for (bool receives : {true, false})
+      for (size_t m = 0; m < c.members.size(); ++m) {
+        RaggedPart part =
+            receives ? raggedPart(c, counts, m, me) : raggedPart(c, counts, me, m);
+        auto rows = static_cast<int>(part.rows);
+        if (m == me) {
+          if (receives && rows != 0)
+            std::memcpy(f.target + part.target, f.source + part.source,
+                        static_cast<size_t>(rows * c.rowBytes));
+          continue;
+        }
+        auto at = static_cast<size_t>(f.numRequests++);
+        if (receives)
+          f.expected[at] = rows;
+        ok &=
+            (receives ? MPI_Irecv(f.target + part.target, rows, p.row, c.members[m],
+                                  p.tag, MPI_COMM_WORLD, &f.requests[at])
+                      : MPI_Isend(f.source + part.source, rows, p.row, c.members[m],
+                                  p.tag, MPI_COMM_WORLD, &f.requests[at])) == MPI_SUCCESS;
+      }
+    return ok;
+  }
+
+  /// Whether everybody sent what this rank expected.
+  static bool areAsExpected(const Flight &f) noexcept {
+    for (size_t at = 0; at + 1 < f.call->collective.members.size(); ++at) {
+      int rows = -1;
+      if (MPI_Get_count(&f.statuses[at], f.call->row, &rows) != MPI_SUCCESS ||
+          (rows != f.expected[at] && f.call->collective.rowBytes != 0))
+        return false;
+    }
+    return true;
   }
 
   bool post(Flight &f, const std::vector<Message> &sends, const std::byte *from,
@@ -383,7 +445,11 @@ private:
 
 } // namespace
 
-/// Starts MPI and connects; null if MPI refuses. The one symbol of this library.
+/// Of what both sides know the insides of; checked before anything is called.
+extern "C" __attribute__((visibility("default"))) const char partita_mpi_abi[] =
+    PARTITA_TRANSPORT_ABI;
+
+/// Starts MPI and connects; null if MPI refuses.
 extern "C" __attribute__((visibility("default"))) Transport *partita_mpi_create() {
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS ||

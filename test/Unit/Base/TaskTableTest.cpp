@@ -468,6 +468,51 @@ TEST_CASE("loops, skipped parts, states and values that cannot be are refused") 
           update.extent = 4, update.count = 5;
           s.builder.addTask({.operands = {s.x, s.y}, .params = update});
         }) == t18 + "(, update): count is 5, expected 0 to 4");
+  // Lists. The group has 2 members, so 4 counts.
+  auto listed = [&](task::Params params, RankValueSpec value, int64_t count,
+                    std::vector<RankValueSpec> more = {}) {
+    return reason([&](Sample &s) {
+      value.count = count;
+      TaskSpec spec{.operands = {s.x, s.y, 4}, .params = params};
+      spec.rankValues = {s.builder.addRankValue(value)};
+      for (const RankValueSpec &other : more) {
+        spec.rankValues.push_back(s.builder.addRankValue(other));
+        spec.operands.push_back(4);
+      }
+      s.builder.addTask(spec);
+    });
+  };
+  RankValueSpec index{PARTITA_RANK_READ, 7, 0, {}, {}, DType::I32};
+  task::AllToAllV ragged;
+  ragged.rows = 4, ragged.to_rows = 8, ragged.inner = 2;
+  ragged.group = {Sample().mesh.whole(1)};
+  task::Rows rows;
+  rows.count = 2, rows.extent = 8, rows.inner = 2;
+  CHECK(listed(rows, index, 2) == "none");
+  CHECK(listed(rows, index, 3) ==
+        t18 + "(, rows): rank value 3 is a list of 3, expected 2");
+  CHECK(listed(rows, index, 1) ==
+        t18 + "(, rows): rank value 3 is a list of 1, expected 2");
+  CHECK(listed(ragged, index, 3) ==
+        t18 + "(, all-to-all-v): rank value 3 is a list of 3, expected 4");
+  CHECK(listed(ragged, index, 4) ==
+        t18 + "(, all-to-all-v): operand 2 has 8 bytes, the call needs 16");
+  CHECK(listed(rows, index, -1) == at + "rank value 3 is a list of -1");
+  CHECK(listed(rows, index, int64_t(1) << 60) ==
+        at + "rank value 3 is a list of 1152921504606846976");
+  CHECK(listed(rows, {PARTITA_RANK_BLOCK_INDEX, 7, 0, {}, {}}, 2) ==
+        at + "rank value 3 is a list of 2");
+  CHECK(listed(rows, index, 2, {index, index}) ==
+        t18 + "(, rows): wrong number of rank values");
+  rows.count = 0;
+  CHECK(listed(rows, index, 2) == t18 + "(, rows): count is 0, expected 1 to 2147483648");
+  rows.count = 2, rows.extent = 1 << 20;
+  CHECK(listed(rows, index, 2).ends_with("bytes, the call needs 8388608"));
+  ragged.rows = -1;
+  CHECK(listed(ragged, index, 4) == t18 + "(, all-to-all-v): the number of rows is -1, "
+                                          "expected 0 to 2147483647");
+  ragged.rows = 4, ragged.inner = int64_t(1) << 48, ragged.to_rows = 1 << 20;
+  CHECK(listed(ragged, index, 4) == t18 + "(, all-to-all-v): the sizes overflow 64 bits");
   // States.
   auto state = [&](uint64_t offset, uint64_t bytes, std::string name, Space space,
                    uint64_t fileBytes) {

@@ -409,6 +409,106 @@ inline int runFlights(runtime::Transport &transport, const Mesh &mesh,
   return wrong + !transport.barrier();
 }
 
+//===----------------------------------------------------------------------===//
+// All-to-alls of as many rows as counts say
+//===----------------------------------------------------------------------===//
+
+constexpr int64_t raggedRows = 40, raggedInner = 3;
+
+/// One call as a member sees it. Row r that member i sends to member j is made of i, j
+/// and r, so each says where it comes from.
+struct Ragged {
+  std::vector<int64_t> counts; ///< [i][j]: what member i sends to member j
+  std::vector<int32_t> source, target, expected;
+  int number = 0;
+
+  Ragged(size_t n, size_t me, std::mt19937_64 &random) : counts(n * n) {
+    draw(n, random);
+    source.assign(raggedRows * raggedInner, -1);
+    target.assign(static_cast<size_t>(raggedRows * raggedInner) * n, -7);
+    expected = target;
+    auto fill = [&](std::vector<int32_t> &to, bool sends) {
+      size_t at = 0;
+      for (size_t other = 0; other < n; ++other) {
+        size_t i = sends ? me : other, j = sends ? other : me;
+        for (int64_t e = 0; e < counts[i * n + j] * raggedInner; ++e)
+          to[at++] = static_cast<int32_t>(static_cast<int64_t>(i * 8 + j) * 1000 + e);
+      }
+    };
+    fill(source, true);
+    fill(expected, false);
+  }
+
+  /// None at all, few, some, or all rows that there are.
+  void draw(size_t n, std::mt19937_64 &random) {
+    auto kind = random() % 4;
+    for (size_t i = 0; i < n; ++i) {
+      int64_t left = kind == 0 ? 0 : raggedRows;
+      for (size_t j = 0; j < n; ++j) {
+        bool isLast = kind == 3 && j + 1 == n, none = kind == 1 && random() % 2 == 0;
+        auto some = static_cast<int64_t>(random() % static_cast<uint64_t>(left / 2 + 1));
+        int64_t count = isLast ? left : none ? 0 : some;
+        counts[i * n + j] = count;
+        left -= count;
+      }
+    }
+  }
+
+  Expected<void> prepare(runtime::Transport &transport, const Mesh &mesh,
+                         const AxisList &group, uint32_t handle) {
+    TaskTableBuilder builder(mesh);
+    builder.setMemory(1 << 17, 0, 0);
+    task::AllToAllV p;
+    p.dtype = static_cast<uint8_t>(DType::I32), p.group = group, p.inner = raggedInner;
+    p.rows = raggedRows, p.to_rows = raggedRows * product(group);
+    uint32_t from = builder.addBuffer(Space::Arena, 0, source.size() * 4);
+    uint32_t to = builder.addBuffer(Space::Arena, 8192, target.size() * 4);
+    uint32_t read = builder.addBuffer(Space::Arena, 65536, counts.size() * 8);
+    RankValueSpec list{PARTITA_RANK_READ, raggedRows, 0, {}, {}, DType::I64};
+    list.count = static_cast<int64_t>(counts.size());
+    builder.addTask({.operands = {from, to, read},
+                     .params = p,
+                     .rankValues = {builder.addRankValue(list)},
+                     .handle = handle});
+    task::Wait wait;
+    wait.handle = handle;
+    builder.addTask({.operands = {from, to}, .params = wait});
+    std::string blob = builder.finish();
+    auto table = TaskTable::read(std::as_bytes(std::span(blob)));
+    if (!table)
+      return tl::unexpected(table.error());
+    auto call = transport.prepare(*table, table->task(0));
+    if (!call)
+      return tl::unexpected(call.error());
+    number = *call;
+    return {};
+  }
+};
+
+/// Two calls at a time over every group of the mesh. The number of wrong results.
+inline int runRagged(runtime::Transport &transport, const Mesh &mesh, uint64_t seed) {
+  int wrong = 0;
+  std::mt19937_64 random(seed);
+  for (const AxisList &group : groupsOf(mesh)) {
+    auto n = static_cast<size_t>(product(group));
+    auto me = static_cast<size_t>(mesh.coordinate(transport.rank(), group));
+    Ragged first(n, me, random), second(n, me, random);
+    Expected<void> ok = first.prepare(transport, mesh, group, 1);
+    if (ok)
+      ok = second.prepare(transport, mesh, group, 2);
+    if (!ok) {
+      std::fprintf(stderr, "wrong: %s\n", ok.error().message.c_str());
+      return 1;
+    }
+    for (Ragged *call : {&first, &second})
+      wrong += !transport.start(call->number, call->source.data(), call->target.data(),
+                                call->counts.data());
+    for (Ragged *call : {&second, &first})
+      wrong += !transport.wait(call->number) || call->target != call->expected;
+  }
+  return wrong + !transport.barrier();
+}
+
 } // namespace collectives
 
 #endif // PARTITA_TEST_UNIT_RUNTIME_COLLECTIVECASES_H

@@ -67,6 +67,21 @@ TEST_CASE("fifty collectives in flight, in random orders") {
               count, wrong);
 }
 
+TEST_CASE("all-to-alls of as many rows as random counts say") {
+  int calls = 0;
+  for (const char *text : collectives::meshes) {
+    Mesh mesh = *Mesh::parse(text);
+    for (uint64_t seed = 0; seed < 50; ++seed, ++calls) {
+      std::atomic<int> wrong{0};
+      onRanks(static_cast<int>(mesh.numRanks()), [&](Transport &transport) {
+        wrong += collectives::runRagged(transport, mesh, seed);
+      });
+      INFO(text << ", seed " << seed);
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("an exchange moves any layout to any other") {
   Mesh mesh = *Mesh::parse("a=2,b=3");
   const char *layouts[] = {"[{13}, {6}]", "[{13/18: a, b}, {6}]", "[{13/18: b}, {6: a}]",

@@ -385,3 +385,17 @@ TEST_CASE("a damaged bundle is one sentence") {
   CHECK(result.status == 1);
   CHECK_THAT(result.text, Catch::Contains("stage-0.so' is truncated"));
 }
+
+TEST_CASE("a transport of another build is refused in one sentence") {
+  Fixture fixture;
+  Folder apart;
+  std::filesystem::copy_file(PARTITA_TEST_RUN, apart / "partita-run");
+  std::filesystem::copy_file(PARTITA_TEST_OLD_MPI, apart / "libpartita_mpi.so");
+  Outcome result =
+      shell((apart / "partita-run") + " " + fixture.arguments() + " --transport mpi");
+  INFO(result.text);
+  CHECK(result.status != 0);
+  CHECK(result.text.find("libpartita_mpi.so' is of another build of Partita than this "
+                         "runtime; install both from one build") != std::string::npos);
+  CHECK(result.text.find("ignal") == std::string::npos);
+}

@@ -56,6 +56,12 @@ int main(int argc, char **argv) {
       std::fprintf(stderr, "wrong: %s\n", what.c_str());
     calls += cases.size();
     wrong += failures.size();
+    int ragged = 0;
+    for (uint64_t seed = 0; seed < 50; ++seed)
+      ragged += collectives::runRagged(**transport, mesh, seed);
+    if (ragged != 0)
+      std::fprintf(stderr, "wrong: %d all-to-alls by counts on %s\n", ragged, text);
+    wrong += static_cast<size_t>(ragged);
   }
   if ((*transport)->rank() == 0)
     std::printf("mpi collectives: %zu calls on %d ranks, %zu wrong on rank 0\n", calls,

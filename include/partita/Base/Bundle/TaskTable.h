@@ -71,13 +71,15 @@ using Wait = fb::WaitT;
 using Repeat = fb::RepeatT;
 using Skip = fb::SkipT;
 using Update = fb::UpdateT;
+using AllToAllV = fb::AllToAllVT;
+using Rows = fb::RowsT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params =
-    std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
-                 ReduceScatter, AllToAll, Permute, Broadcast, Exchange, Halo, Slice, Mask,
-                 Copy, Repad, ToPartial, Fill, Wait, Repeat, Skip, Update>;
+using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce,
+                            AllGather, ReduceScatter, AllToAll, Permute, Broadcast,
+                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill,
+                            Wait, Repeat, Skip, Update, AllToAllV, Rows>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
@@ -102,6 +104,9 @@ struct OperandNeed {
 };
 /// An error if a parameter is out of its range.
 Expected<std::vector<OperandNeed>> operandNeeds(const Params &params, const Mesh &mesh);
+/// How many elements the list has that a task of this kind takes as its first rank value;
+/// 0: it takes none. The parameters have been checked.
+int64_t listLength(const Params &params);
 
 } // namespace task
 
@@ -130,6 +135,8 @@ enum class TaskKind : uint8_t {
   Repeat,
   Skip,
   Update,
+  AllToAllV,
+  Rows,
 };
 inline TaskKind kindOf(const task::Params &params) {
   return static_cast<TaskKind>(params.index());
@@ -138,14 +145,16 @@ inline TaskKind kindOf(const task::Params &params) {
 std::string_view name(TaskKind kind);
 /// Whether the task talks to other ranks.
 inline bool isCollective(TaskKind kind) {
-  return kind >= TaskKind::AllReduce && kind <= TaskKind::Halo;
+  return (kind >= TaskKind::AllReduce && kind <= TaskKind::Halo) ||
+         kind == TaskKind::AllToAllV;
 }
 /// Whether a task of this kind may be only started: other tasks run until it is waited
 /// for.
 inline bool mayFly(TaskKind kind) { return isCollective(kind) || kind == TaskKind::Copy; }
 /// Whether it copies elements within the rank, so that its operands need no alignment.
 inline bool isLocalCopy(TaskKind kind) {
-  return (kind >= TaskKind::Slice && kind <= TaskKind::Fill) || kind == TaskKind::Update;
+  return (kind >= TaskKind::Slice && kind <= TaskKind::Fill) ||
+         kind == TaskKind::Update || kind == TaskKind::Rows;
 }
 /// Whether an engine does it.
 inline bool isEngineCall(TaskKind kind) {
@@ -185,8 +194,10 @@ struct RankValueSpec {
   int64_t size = 0, block = 0;
   AxisList axes = {};
   std::vector<int64_t> listed = {}; ///< PARTITA_RANK_LISTED only
-  /// PARTITA_RANK_READ only: element `block`, at most `size`, of a buffer of this type.
+  /// PARTITA_RANK_READ only: element `block`, at most `size`, of a buffer of this type;
+  /// or a list, from there on.
   DType type = DType::F32;
+  int64_t count = 1;
   auto operator<=>(const RankValueSpec &) const = default;
 };
 
