@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans published models on clusters of A100 and prints one table: our plan beside
-data-parallel, fully sharded and Megatron-like, priced alike; the gap to the lower bound; and
-what the search took, in seconds of one core.
+data-parallel, fully sharded, megatron and megatron-sp, priced alike; the gap to the lower
+bound; and what the search took, in seconds of one core.
 
 usage: run.py PARTITA [--models] [--depth] [--devices] [--scale]
 
@@ -92,20 +92,20 @@ def number(pattern, text, default="-"):
 
 def row(name, mesh, text, error, seconds):
     if not text:
-        return f"| {name} | {mesh} | {' '.join(error)[:120]} | | | | | | {seconds:.2f} |"
+        return f"| {name} | {mesh} | {' '.join(error)[:120]} | | | | | | | {seconds:.2f} |"
     mesh = mesh or number(r"mesh ([^ ]+) of", text)
     gap = "0" if "no plan is faster" in text else number(r"a gap of ([0-9.]+)%", text)
     known = {key: number(rf"{key} +[0-9.]+ .?s, ([0-9.]+) of ours", text) +
              ("*" if re.search(rf"{key} .*does not fit", text) else "")
-             for key in ("data-parallel", "fully sharded", "Megatron-like")}
+             for key in ("data-parallel", "fully sharded", "megatron", "megatron-sp")}
     return (f"| {name} | {mesh} | {number('step: ([0-9.]+ .?s)', text)} | {gap}% | "
             f"{known['data-parallel']} | {known['fully sharded']} | "
-            f"{known['Megatron-like']} | {number('memory per device: ([0-9.]+ .iB)', text)} "
-            f"| {seconds:.2f} |")
+            f"{known['megatron']} | {known['megatron-sp']} | "
+            f"{number('memory per device: ([0-9.]+ .iB)', text)} | {seconds:.2f} |")
 
 
-HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | Megatron-like | "
-        "memory | core s |\n|---|---|---|---|---|---|---|---|---|")
+HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | megatron | "
+        "megatron-sp | memory | core s |\n|---|---|---|---|---|---|---|---|---|---|")
 
 
 def main():

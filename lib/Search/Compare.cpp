@@ -2,94 +2,19 @@
 #include "partita/Search/Compare.h"
 
 #include "partita/Rule/Decide/Decide.h"
-#include "partita/Rule/Decide/Hints.h"
-#include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Decide/Kept.h"
+#include "partita/Rule/Decide/ReadyRules.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 using namespace partita;
 using namespace partita::search;
 
-/// Whether the value comes from a normalization, whatever renames it on the way.
-static bool isNormalized(const Timing &timing, int32_t value) {
-  const FlowGraph &graph = timing.graph;
-  for (;;) {
-    int32_t producer = graph.values[static_cast<size_t>(value)].producer;
-    const FlowOp &op = graph.ops[static_cast<size_t>(producer)];
-    if (op.kind != FlowKind::Compute)
-      return false;
-    bool whole =
-        std::any_of(op.rule.factors.begin(), op.rule.factors.end(), [](const Factor &f) {
-          return f.kind() == FactorKind::Replicate && f.size > 1;
-        });
-    if (whole)
-      return true;
-    if (op.priority != 0 || op.operands.size() != 1)
-      return false;
-    value = op.operands[0];
-  }
-}
-
-/// Seeds that split by columns the weights of products with what was normalized.
-static std::vector<Seed> columnSeeds(const Timing &timing, const AxisList &axes) {
-  const FlowGraph &graph = timing.graph;
-  std::vector<Seed> seeds;
-  for (size_t o = 0; o < graph.ops.size(); ++o) {
-    const FlowOp &op = graph.ops[o];
-    if (!isMatmul(op) || !isNormalized(timing, op.operands[0]))
-      continue;
-    int32_t weight = graph.values[static_cast<size_t>(op.operands[1])].producer;
-    if (graph.ops[static_cast<size_t>(weight)].kind != FlowKind::Source)
-      continue;
-    for (const std::vector<int32_t> &dim : op.rule.operands[1]) {
-      bool isColumn = std::find(op.rule.results[0].begin(), op.rule.results[0].end(),
-                                dim) != op.rule.results[0].end();
-      auto atoms = graph.dimAtoms(static_cast<int32_t>(o), dim);
-      auto lists = isColumn && !atoms.empty() ? distribute(graph, atoms, axes)
-                                              : Expected<std::vector<AxisList>>();
-      if (!lists || lists->empty())
-        continue;
-      for (size_t i = 0; i < atoms.size(); ++i)
-        if (!(*lists)[i].empty())
-          seeds.push_back({atoms[i], (*lists)[i], "columns", 0});
-      break;
-    }
-  }
-  return seeds;
-}
-
-/// Batches over the axes that are left: the first dim of every argument.
-static void addBatchSeeds(const FlowGraph &graph, const AxisList &axes,
-                          std::vector<Seed> &seeds) {
-  for (size_t o = 0; o < graph.ops.size(); ++o) {
-    const FlowOp &op = graph.ops[o];
-    if (op.kind != FlowKind::Argument || op.rule.results[0].empty() || axes.empty())
-      continue;
-    auto atoms = graph.dimAtoms(static_cast<int32_t>(o), op.rule.results[0][0]);
-    if (!atoms.empty() &&
-        canShard(graph, graph.atoms[static_cast<size_t>(atoms[0])], axes))
-      seeds.push_back({atoms[0], axes, "batch", 1});
-  }
-}
-
 static KnownPlan priced(Timing &timing, std::string name, const Decided &plan) {
   return {std::move(name), evaluate(timing, plan).total(),
           memoryOf(timing, plan, 0).peak()};
-}
-
-/// A layout split over all axes of the mesh, along the first dim that has as many rows.
-static std::optional<Layout> inAllParts(const Mesh &mesh, const Layout &layout) {
-  for (size_t d = 0; d < layout.dims.size(); ++d) {
-    Layout parts = layout;
-    if (parts.dims[d].factors.size() != 1 || parts.dims[d].size() % mesh.numRanks() != 0)
-      continue;
-    DimFactor &factor = parts.dims[d].factors[0];
-    factor.padded = factor.size;
-    factor.axes = canonical(mesh.all());
-    return parts.canonicalized();
-  }
-  return std::nullopt;
 }
 
 /// Of every weight with one user that reads it whole each device keeps a part; the weight
@@ -100,19 +25,65 @@ static Decided fullySharded(const FlowGraph &graph, std::vector<Strategy> strate
     if (op.kind != FlowKind::Source)
       continue;
     const FlowValue &value = graph.values[static_cast<size_t>(op.results[0])];
-    Layout whole = Layout::replicated(value.shape);
-    if (value.uses.size() != 1 || value.bytes() < ModelOptions().leastGathered)
+    if (value.bytes() < ModelOptions().leastGathered)
       continue;
-    const FlowUse &use = value.uses[0];
-    OperandForm form = operandForm(graph.ops[static_cast<size_t>(use.op)].rule,
-                                   plan.strategies[static_cast<size_t>(use.op)],
-                                   static_cast<size_t>(use.operand));
-    auto parts = inAllParts(graph.mesh, whole);
-    if (parts && !form.window && form.layout == whole)
-      plan.servings[op.results[0]] = {{*parts, -1, {}, std::nullopt},
-                                      {whole, 0, value.uses, std::nullopt}};
+    if (auto kept = keptInParts(graph, plan.strategies, op.results[0], graph.mesh.all()))
+      plan.servings[op.results[0]] = std::move(*kept);
   }
   return plan;
+}
+
+/// Hints for the columns of products with weights that are in no block, above all those
+/// of the head: the vocabulary is split too.
+static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hints) {
+  std::set<int32_t> inBlocks;
+  for (const Block &block : findBlocks(graph)) {
+    inBlocks.insert(block.row);
+    inBlocks.insert(block.columns.begin(), block.columns.end());
+  }
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const FlowOp &op = graph.ops[o];
+    if (!isMatmul(op) || inBlocks.count(static_cast<int32_t>(o)))
+      continue;
+    int32_t weight = graph.values[static_cast<size_t>(op.operands[1])].producer;
+    const TensorFactors &result = op.rule.results[0];
+    const TensorFactors &columns = op.rule.operands[1];
+    if (graph.ops[static_cast<size_t>(weight)].kind != FlowKind::Source ||
+        result.empty() ||
+        std::find(columns.begin(), columns.end(), result.back()) == columns.end())
+      continue;
+    std::vector<DimHint> dims(result.size());
+    dims.back().open = false;
+    for (const AxisRef &axis : axes)
+      dims.back().axes.push_back(graph.mesh.str(axis));
+    hints.nodes.push_back({op.name, {}, {std::move(dims)}, 1});
+  }
+}
+
+/// A ready rule, with the batch over the axes that it leaves, and the vocabulary split or
+/// not, whichever is faster; nothing where the model has no blocks of its kind, or none
+/// that divides.
+static std::optional<KnownPlan> byRule(const FlowGraph &graph, const Placement &placement,
+                                       const std::string &rule) {
+  std::optional<KnownPlan> best;
+  auto blocks = readyHints(graph, rule);
+  if (!blocks || blocks->nodes.empty())
+    return std::nullopt;
+  auto axes = readyAxis(graph.mesh, rule);
+  for (bool withHead : {false, true}) {
+    FlowGraph copy = graph; // hints may cut its dims
+    Hints hints = *blocks;
+    if (withHead && axes)
+      addColumns(copy, *axes, hints);
+    auto decision = decide(copy, ShardMode::DataParallel, hints);
+    if (!decision)
+      continue;
+    Timing timing(copy, placement);
+    KnownPlan plan = priced(timing, rule, {decision->strategies, decision->servings});
+    if (!best || plan.time < best->time)
+      best = std::move(plan);
+  }
+  return best;
 }
 
 std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &placement) {
@@ -123,19 +94,9 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
     plans.push_back(priced(timing, "fully sharded",
                            fullySharded(graph, std::move(decision->strategies))));
   }
-  AxisList all;
-  for (const AxisRef &axis : graph.mesh.all())
-    if (axis.size > 1)
-      all.push_back(axis);
-  if (all.empty())
-    return plans;
-  std::vector<Seed> seeds = columnSeeds(timing, {all.back()});
-  if (seeds.empty())
-    return plans;
-  addBatchSeeds(graph, {all.begin(), all.end() - 1}, seeds);
-  if (auto spread = propagate(graph, seeds))
-    plans.push_back(
-        priced(timing, "Megatron-like", {strategiesOf(graph, spread->axes, seeds), {}}));
+  for (const char *rule : {"megatron", "megatron-sp"})
+    if (auto plan = byRule(graph, placement, rule))
+      plans.push_back(std::move(*plan));
   return plans;
 }
 

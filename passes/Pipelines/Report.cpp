@@ -151,6 +151,11 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
   for (const PlanWork::Axis &axis : work.axes)
     out.member(axis.name, axis.unused);
   out.endObject();
+  out.key("only_padding");
+  out.beginObject();
+  for (const PlanWork::Axis &axis : work.axes)
+    out.member(axis.name, axis.onlyPadding);
+  out.endObject();
   out.endObject();
 }
 

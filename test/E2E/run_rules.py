@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Ready rules on the models of the zoo: --hints megatron finds the blocks of every family,
 as both exporters write it, and leads to two reductions a layer; what it has found and
-writes to a file leads to the same program; the result equals ONNX Runtime's.
+writes to a file leads to the same program; the result equals ONNX Runtime's. megatron-sp
+has a gather and a reduce-scatter in the place of each, and leaves the batch to another
+axis; fsdp gathers weights and nothing else.
 
 usage: run_rules.py PARTITA ZOO [--all] [--families F…] [--rule RULE] [--table FILE]
 
-Without --all each export runs on one of the meshes, tp=2 or tp=4. --table writes what was
-measured as a Markdown table.
+Without --all each export runs on one of the meshes, tp=2 or tp=4, with megatron, and one
+export of each family with megatron-sp, of every other family with fsdp. --table writes
+what was measured as a Markdown table.
 """
 import argparse
 import filecmp
@@ -26,6 +29,8 @@ EXPORTERS = ["dynamo", "script"]
 # Queries, keys and values of Phi-3 are one product whose grouped heads lie in three runs of
 # unequal length: an exchange of what it computes, per layer, beside the reductions.
 EXCHANGES = {"phi3": 2}
+# With the positions split, what T5's encoder gives is gathered once for all decoder layers.
+GATHERS = {"t5": 1}
 
 
 class Failure(Exception):
@@ -40,35 +45,49 @@ def call(arguments):
 
 
 def collectives(bundle):
-    """One pair of op and bytes for each; the file has one entry for equal ones."""
+    """Op, bytes and axes of each; the file has one entry for equal ones."""
     with open(os.path.join(bundle, "plan.json")) as file:
-        return [(entry["op"], entry["bytes"])
+        return [(entry["op"], entry["bytes"], entry["axes"])
                 for entry in json.load(file)["stages"][0]["collectives"]
                 for _ in entry["nodes"]]
 
 
-def run_case(arguments, family, exporter, mesh, work):
+def check_collectives(rule, family, made):
+    """What a rule promises of the program's collectives."""
+    count = {op: sum(o == op for o, _, _ in made) for op in {op for op, _, _ in made}}
+    expected = {"megatron": {"all_reduce": FAMILIES[family]},
+                "megatron-sp": {"reduce_scatter": FAMILIES[family],
+                                "all_gather": FAMILIES[family] + GATHERS.get(family, 0)},
+                "fsdp": {"all_gather": count.get("all_gather", 0)}}[rule]
+    if rule == "megatron": # a reduction may leave its result split
+        both = count.pop("all_reduce", 0) + count.pop("reduce_scatter", 0)
+        count["all_reduce"] = both
+    others = sum(n for op, n in count.items() if op not in expected)
+    allowed = 0 if rule == "fsdp" else EXCHANGES.get(family, 0)
+    if any(count.get(op, 0) != n for op, n in expected.items()) or others > allowed:
+        raise Failure(f"expected {expected} and at most {allowed} others, got {count}")
+    if not made or any("dp" in axes for _, _, axes in made):
+        raise Failure(f"the batch's axis communicates, or nothing does: {made}")
+
+
+def run_case(arguments, rule, family, exporter, mesh, work):
     folder = os.path.join(arguments.zoo, f"{family}-{exporter}")
     with open(os.path.join(folder, "case.json")) as file:
         case = json.load(file)
     model = os.path.join(folder, "model.onnx")
-    shapes = [text for name, shape in case["shapes"].items()
-              for text in ("--shape", name + "=" + ",".join(map(str, shape)))]
+    options = [text for name, shape in case["shapes"].items()
+               for text in ("--shape", name + "=" + ",".join(map(str, shape)))]
+    options += ["--mesh", mesh, "--mode", "data-parallel" if "dp" in mesh else "auto"]
     bundle, hints = os.path.join(work, "bundle"), os.path.join(work, "hints.json")
-    call([arguments.partita, "compile", model, "-o", bundle, *shapes, "--mesh", mesh,
-          "--hints", arguments.rule, "--write-hints", hints])
-    made = [op for op, _ in collectives(bundle)]
-    if arguments.rule == "megatron":
-        reductions = made.count("all_reduce") + made.count("reduce_scatter")
-        others = len(made) - reductions
-        if reductions != FAMILIES[family] or others > EXCHANGES.get(family, 0):
-            raise Failure(f"{reductions} reductions and {others} others, expected "
-                          f"{FAMILIES[family]} reductions: {made}")
+    call([arguments.partita, "compile", model, "-o", bundle, *options,
+          "--hints", rule, "--write-hints", hints])
+    made = collectives(bundle)
+    check_collectives(rule, family, made)
     irs = []
-    for given in (arguments.rule, hints):
+    for given in (rule, hints):
         irs.append(os.path.join(work, "ir-" + os.path.basename(given)))
         call([arguments.partita, "compile", model, "--to", "L3", "--dump-dir", irs[-1],
-              *shapes, "--mesh", mesh, "--hints", given])
+              *options, "--hints", given])
     if not filecmp.cmp(*(os.path.join(ir, "03-partitioned.mlir") for ir in irs),
                        shallow=False):
         raise Failure("the hints that it writes lead to another program")
@@ -80,9 +99,28 @@ def run_case(arguments, family, exporter, mesh, work):
                                                          f"output_{k}.pb")),
                               wide, k, f"output {k}")
                for k in range(len(case["outputs"]))]
-    received = sum(size for _, size in collectives(bundle))
-    counts = ", ".join(f"{made.count(op)} {op}" for op in sorted(set(made)))
-    return counts, received, "; ".join(figures)
+    ops = [op for op, _, _ in made]
+    counts = ", ".join(f"{ops.count(op)} {op}" for op in sorted(set(ops)))
+    return counts, sum(size for _, size, _ in made), "; ".join(figures)
+
+
+def sample():
+    """Rule, family, exporter and mesh of each case of the suite."""
+    cases = []
+    for number, family in enumerate(FAMILIES):
+        for e, exporter in enumerate(EXPORTERS):
+            cases.append(("megatron", family, exporter, f"tp={(2, 4)[(number + e) % 2]}"))
+        cases.append(("megatron-sp", family, EXPORTERS[number % 2], "dp=2,tp=2"))
+        if number % 2:
+            cases.append(("fsdp", family, EXPORTERS[number // 2 % 2], "tp=2"))
+    return cases
+
+
+def everything(rules):
+    meshes = {"megatron": ["tp=2", "tp=4"], "megatron-sp": ["tp=2", "tp=4", "dp=2,tp=2"],
+              "fsdp": ["tp=2", "tp=4"]}
+    return [(rule, family, exporter, mesh) for rule in rules for family in FAMILIES
+            for exporter in EXPORTERS for mesh in meshes[rule]]
 
 
 def main():
@@ -91,28 +129,27 @@ def main():
     parser.add_argument("zoo")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES))
-    parser.add_argument("--rule", default="megatron")
+    parser.add_argument("--rule", choices=["megatron", "megatron-sp", "fsdp"])
     parser.add_argument("--table")
     arguments = parser.parse_args()
+    rules = [arguments.rule] if arguments.rule else ["megatron", "megatron-sp", "fsdp"]
     failed, rows = 0, []
-    cases = [(family, exporter) for family in arguments.families
-             for exporter in EXPORTERS]
-    for number, (family, exporter) in enumerate(cases):
-        meshes = ["tp=2", "tp=4"]
-        for mesh in meshes if arguments.all else [meshes[(number + number // 2) % 2]]:
-            label = f"{family}-{exporter} {mesh}"
-            with tempfile.TemporaryDirectory(prefix="partita-rules-") as work:
-                try:
-                    row = run_case(arguments, family, exporter, mesh, work)
-                    rows.append((f"{family}-{exporter}", mesh, *row))
-                    print(f"ok      {label}: {row[0]}; {row[1]} B; {row[2]}", flush=True)
-                except (Failure, equality.Unequal, subprocess.TimeoutExpired) as error:
-                    failed += 1
-                    print(f"FAILED  {label}: {error}", flush=True)
+    for rule, family, exporter, mesh in everything(rules) if arguments.all else sample():
+        if rule not in rules or family not in arguments.families:
+            continue
+        label = f"{rule} {family}-{exporter} {mesh}"
+        with tempfile.TemporaryDirectory(prefix="partita-rules-") as work:
+            try:
+                row = run_case(arguments, rule, family, exporter, mesh, work)
+                rows.append((rule, f"{family}-{exporter}", mesh, *row))
+                print(f"ok      {label}: {row[0]}; {row[1]} B; {row[2]}", flush=True)
+            except (Failure, equality.Unequal, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"FAILED  {label}: {error}", flush=True)
     if arguments.table:
         with open(arguments.table, "w") as file:
-            file.write("| model | mesh | collectives | bytes per rank | against ONNX "
-                       "Runtime |\n|---|---|---|---|---|\n")
+            file.write("| rule | model | mesh | collectives | bytes per rank | against ONNX "
+                       "Runtime |\n|---|---|---|---|---|---|\n")
             for row in rows:
                 file.write("| " + " | ".join(map(str, row)) + " |\n")
     return 1 if failed else 0

@@ -20,8 +20,9 @@ struct KnownPlan {
 
 /// Data-parallel: batches over all axes. Fully sharded: the same, but every weight that
 /// one op reads is kept in as many parts as there are devices, and gathered before.
-/// Megatron-like, where weights are read behind normalizations: those weights by columns
-/// over the last axis, what follows from it, batches over the other axes.
+/// Megatron and megatron-sp: the ready rules of these names (ReadyRules.h), with batches
+/// over the axes that they leave and the head's columns split too where that is faster;
+/// missing where the model has no such blocks.
 std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement);
 
 /// A conversion of a plan.

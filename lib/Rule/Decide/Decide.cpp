@@ -86,8 +86,10 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
     const auto &shape = graph.values[op.results[0]].shape;
     if (dim.empty() || !reachesResult(graph, dim[0])) {
       if (notes)
-        notes->push_back("input '" + op.name + "' has no batch dim to split (dim 0 of " +
-                         "size " + std::to_string(shape[0]) + "); it is replicated");
+        notes->push_back("dim 0 of input '" + op.name + "', of size " +
+                         std::to_string(shape[0]) +
+                         ", is no batch: it is not the first dim of an output; the "
+                         "input is whole on every rank");
       continue;
     }
     AxisList axes = hinted ? freeAxes(graph, dim[0], all, *hinted) : all;

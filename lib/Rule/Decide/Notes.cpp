@@ -2,6 +2,7 @@
 #include "Notes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 using namespace partita;
@@ -25,7 +26,9 @@ void partita::nameReplicated(const FlowGraph &graph, Decision &decision) {
   std::string names;
   for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
     names += (i ? ", '" : "'") + whole[i].second + "'";
-  int64_t percent = total == 0 ? 0 : 100 * undivided / total;
+  auto percent = total == 0 ? 0
+                            : std::lround(100 * static_cast<double>(undivided) /
+                                          static_cast<double>(total));
   decision.notes.push_back(
       std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
       std::to_string(percent) +

@@ -153,7 +153,14 @@ private:
 };
 } // namespace
 
-static Expected<AxisList> axisOf(const Mesh &mesh, std::string_view name) {
+/// What is behind the colon.
+static std::string_view argumentOf(std::string_view text) {
+  size_t colon = text.find(':');
+  return colon == text.npos ? std::string_view() : text.substr(colon + 1);
+}
+
+Expected<AxisList> partita::readyAxis(const Mesh &mesh, std::string_view text) {
+  std::string_view name = argumentOf(text);
   if (!name.empty()) {
     auto axis = mesh.parseAxis(std::string(name));
     return axis ? Expected<AxisList>(AxisList{*axis}) : tl::unexpected(axis.error());
@@ -247,15 +254,28 @@ static std::set<int32_t> positions(const FlowGraph &graph,
   return linked(graph, std::move(start));
 }
 
-/// The op behind whose result nothing but views lies before an operand is read.
+/// Whether an op only gives its elements another shape: of what it makes, sums and maxima
+/// alike pass, as they do of what it reads.
+static bool isView(const FlowGraph &graph, const FlowOp &op) {
+  if (op.kind != FlowKind::Compute || op.operands.size() != 1 || op.results.size() != 1)
+    return false;
+  auto passes = [&](ReduceKind kind) {
+    return std::any_of(op.rule.linear.begin(), op.rule.linear.end(),
+                       [&](const LinearSet &set) { return set.kind == kind; });
+  };
+  return passes(ReduceKind::Sum) && passes(ReduceKind::Max) &&
+         elementCount(graph.values[op.operands[0]].shape) ==
+             elementCount(graph.values[op.results[0]].shape);
+}
+
+/// The op behind whose result nothing but views lies before an operand is read. There
+/// batch and positions are dims of their own, which rows of a flattened matrix are not.
 static int32_t makerOf(const FlowGraph &graph, int32_t value) {
   for (;;) {
     int32_t producer = graph.values[value].producer;
-    const FlowOp &op = graph.ops[producer];
-    if (op.kind != FlowKind::Compute || op.priority != 0 || op.operands.size() != 1 ||
-        op.flops != 0)
+    if (!isView(graph, graph.ops[producer]))
       return producer;
-    value = op.operands[0];
+    value = graph.ops[producer].operands[0];
   }
 }
 
@@ -324,7 +344,7 @@ static Expected<Hints> fullySharded(const FlowGraph &graph) {
 
 Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view text) {
   std::string_view rule = text.substr(0, text.find(':'));
-  std::string_view axis = text.substr(std::min(text.size(), rule.size() + 1));
+  std::string_view axis = argumentOf(text);
   const std::string file = "rule '" + std::string(text) + "'";
   if (rule == sharded) {
     if (!axis.empty())
@@ -335,7 +355,7 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
       hints->file = file;
     return hints;
   }
-  auto axes = axisOf(graph.mesh, axis);
+  auto axes = readyAxis(graph.mesh, text);
   if (!axes)
     return makeError(file + ": " + axes.error().message);
   Hints hints;
