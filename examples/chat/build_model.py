@@ -3,10 +3,9 @@
 
 usage: build_model.py OUT.onnx [--layers 4] [--seed 0]
 
-Tokens are characters (ASCII). Its weights are random, but for the head: it is trained by
-nobody, and answers nonsense. What it shows is the form of a decoder that Partita keeps in
-place: the caches are inputs and outputs of one shape, into which TensorScatter writes the
-rows of the new tokens.
+Tokens are characters (ASCII). The weights are random, so that it answers nonsense. It shows
+the form of a decoder whose caches Partita keeps in place: they are inputs and outputs of
+one shape, and TensorScatter writes the rows of the new tokens into them.
 
     inputs   tokens [batch, sequence] i64, position [batch] i64: where the first one goes
              past.L.key, past.L.value [batch, kv heads, most tokens, head size]

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Verify.h"
 
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"

@@ -6,6 +6,7 @@
 #include "partita/Base/Bundle/RunRecord.h"
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Files/File.h"
+#include "partita/Base/Files/StoredTensor.h"
 #include "partita/Base/Layout/SliceCopy.h"
 #include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
@@ -186,6 +187,12 @@ public:
   /// Copies this rank's slice of an input tensor or state (index in the table) to its
   /// place.
   Expected<void> setInput(size_t tensor, const std::byte *global);
+  /// Reads this rank's slice of an input from its file, for any number of requests; the
+  /// bytes that were read.
+  Expected<uint64_t> readInput(size_t tensor, const StoredTensor &source,
+                               std::vector<std::byte> &part);
+  /// Copies what was read to its place.
+  Expected<void> setPart(size_t tensor, const std::vector<std::byte> &part);
   /// Writes this rank's part of an output or state into the global tensor. Of ranks that
   /// hold the same elements only the first writes (`owns`).
   Expected<void> getOutput(size_t tensor, std::byte *global);

@@ -91,6 +91,12 @@ public:
   Expected<void> run(std::span<const std::byte *const> inputs,
                      std::span<std::byte *const> outputs);
 
+  /// From now on these inputs (by their place; nothing: as before) are what a file has:
+  /// every rank reads its part of them, once for all requests, and `run` does not look at
+  /// what it is given for them. Returns the bytes that the ranks of this process read.
+  /// All processes of an MPI job make this call.
+  Expected<uint64_t> readInputs(std::vector<std::optional<StoredTensor>> sources);
+
   // States as dense row-major global tensors, by their place in states(). All processes
   // of an MPI job make the same calls.
 

@@ -52,12 +52,6 @@ private:
   std::string_view text;
 };
 
-struct Header {
-  DType type = DType::F32;
-  bool fortran = false;
-  std::vector<int64_t> shape;
-};
-
 } // namespace
 
 static std::optional<std::vector<int64_t>> parseShape(std::string_view text) {
@@ -101,7 +95,7 @@ static Expected<DType> parseType(std::string_view text, const std::string &path)
                    " is not supported");
 }
 
-static Expected<Header> parseHeader(std::string_view text, const std::string &path) {
+static Expected<NpyHeader> parseDict(std::string_view text, const std::string &path) {
   DictReader dict(text);
   auto descr = dict.value("descr"), order = dict.value("fortran_order"),
        shape = dict.value("shape");
@@ -113,7 +107,7 @@ static Expected<Header> parseHeader(std::string_view text, const std::string &pa
   auto extents = parseShape(*shape);
   if (!extents)
     return makeError("'" + path + "': the shape in the header is malformed");
-  return Header{*type, order->substr(0, 4) == "True", std::move(*extents)};
+  return NpyHeader{*type, order->substr(0, 4) == "True", std::move(*extents)};
 }
 
 /// Copies a column-major array to row-major order.
@@ -139,13 +133,8 @@ static void transpose(const std::byte *source, HostTensor &target) {
   }
 }
 
-Expected<HostTensor> partita::readNpy(const std::string &path) {
-  auto file = MappedFile::open(path);
-  if (!file)
-    return tl::unexpected(file.error());
-  auto bytes = (*file)->bytes();
-  auto text =
-      std::string_view(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+Expected<NpyHeader> partita::parseNpyHeader(std::string_view text,
+                                            const std::string &path) {
   if (text.size() < 12 || text.substr(0, 6) != std::string_view("\x93NUMPY", 6))
     return makeError("'" + path + "' is not a .npy file");
   int major = static_cast<unsigned char>(text[6]);
@@ -157,23 +146,38 @@ Expected<HostTensor> partita::readNpy(const std::string &path) {
     length |= static_cast<size_t>(static_cast<unsigned char>(text[i])) << (8 * (i - 8));
   if (length > text.size() - prefix)
     return makeError("'" + path + "' is truncated");
-  auto header = parseHeader(text.substr(prefix, length), path);
+  auto header = parseDict(text.substr(prefix, length), path);
+  if (!header)
+    return header;
+  header->dataOffset = prefix + length;
+  header->dataBytes = byteWidth(header->type);
+  for (int64_t extent : header->shape)
+    if (__builtin_mul_overflow(header->dataBytes, static_cast<uint64_t>(extent),
+                               &header->dataBytes))
+      return makeError("'" + path + "': the shape overflows");
+  return header;
+}
+
+Expected<HostTensor> partita::readNpy(const std::string &path) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto bytes = (*file)->bytes();
+  auto text =
+      std::string_view(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+  auto header = parseNpyHeader(text, path);
   if (!header)
     return tl::unexpected(header.error());
-  uint64_t expected = byteWidth(header->type);
-  for (int64_t extent : header->shape)
-    if (__builtin_mul_overflow(expected, static_cast<uint64_t>(extent), &expected))
-      return makeError("'" + path + "': the shape overflows");
-  auto data = bytes.subspan(prefix + length);
-  if (data.size() != expected)
-    return makeError("'" + path + "': expected " + std::to_string(expected) +
+  auto data = bytes.subspan(header->dataOffset);
+  if (data.size() != header->dataBytes)
+    return makeError("'" + path + "': expected " + std::to_string(header->dataBytes) +
                      " bytes of data, got " + std::to_string(data.size()));
   HostTensor tensor{header->type, header->shape, {}};
-  tensor.bytes.resize(expected);
+  tensor.bytes.resize(header->dataBytes);
   if (header->fortran && header->shape.size() > 1)
     transpose(data.data(), tensor);
-  else if (expected != 0)
-    std::memcpy(tensor.bytes.data(), data.data(), expected);
+  else if (!data.empty())
+    std::memcpy(tensor.bytes.data(), data.data(), data.size());
   return tensor;
 }
 

@@ -146,6 +146,31 @@ Expected<void> Executor::setInput(size_t tensor, const std::byte *global) {
   return {};
 }
 
+Expected<uint64_t> Executor::readInput(size_t tensor, const StoredTensor &source,
+                                       std::vector<std::byte> &part) {
+  Slots slots(program->table(), tensor);
+  uint64_t own = localBytes(tensor), count = 0;
+  part.resize(slots.count * own);
+  for (uint32_t s = 0; s < slots.count; ++s) {
+    auto read = partita::readSlice(source, s * slots.bytes, slices[tensor],
+                                   part.data() + s * own);
+    if (!read)
+      return makeError("rank " + std::to_string(transport.rank()) + ", input '" +
+                       std::string(program->table().tensor(tensor).name) +
+                       "': " + read.error().message);
+    count += *read;
+  }
+  return count;
+}
+
+Expected<void> Executor::setPart(size_t tensor, const std::vector<std::byte> &part) {
+  uint64_t own = localBytes(tensor);
+  for (uint32_t s = 0; s * own < part.size(); ++s)
+    if (!device.copy(*work, placeOf(tensor, s), part.data() + s * own, own))
+      return tl::unexpected(deviceFailure());
+  return {};
+}
+
 Expected<void> Executor::getOutput(size_t tensor, std::byte *global) {
   Slots slots(program->table(), tensor);
   for (uint32_t s = 0; s < slots.count; ++s) {

@@ -16,6 +16,7 @@ size_t stageOf(const Stages &stages, int rank);
 struct Interface {
   struct Bound {
     size_t stage, tensor; ///< of Stages, of its table
+    auto operator<=>(const Bound &) const = default;
   };
   std::vector<TensorInfo> inputs, outputs, states;
   std::vector<std::vector<Bound>> takers; ///< by input

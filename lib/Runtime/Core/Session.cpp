@@ -8,6 +8,7 @@
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -26,6 +27,10 @@ struct LoadedEntry {
   std::unique_ptr<Outputs> outputs = {}, stateParts = {};
   std::unique_ptr<Watchdog> watchdog = {};
   std::vector<std::unique_ptr<Executor>> executors = {}; ///< of the ranks in this process
+  /// By input, where it is read from, if it is; and by rank of this process what each of
+  /// its takers has read.
+  std::vector<std::optional<StoredTensor>> sources = {};
+  std::vector<std::map<Interface::Bound, std::vector<std::byte>>> parts = {};
 };
 } // namespace
 
@@ -42,7 +47,14 @@ struct Session::State {
   RankProgress *progress = nullptr; ///< by rank of the bundle
 
   /// What ranks do for one call of the caller's.
-  enum class Job : uint8_t { Request, ReadState, WriteState, ResetStates, Profile };
+  enum class Job : uint8_t {
+    Request,
+    ReadInputs,
+    ReadState,
+    WriteState,
+    ResetStates,
+    Profile
+  };
 
   std::mutex lock;
   std::condition_variable wakeRanks, wakeCaller;
@@ -57,6 +69,7 @@ struct Session::State {
   std::byte *stateTo = nullptr;
   const std::byte *stateFrom = nullptr;
   std::vector<std::vector<RunSpan>> spans; ///< by rank, of the job Profile
+  std::atomic<uint64_t> inputBytes = 0;    ///< that ReadInputs has read
 
   bool local() const { return options.transport == TransportKind::Local; }
   LoadedEntry &entry() { return entries[current]; }
@@ -85,6 +98,7 @@ struct Session::State {
   bool loadRank(size_t index);
   void serve(size_t index);
   Expected<void> request1(size_t index);
+  Expected<void> inputJob(size_t index);
   Expected<void> stateJob(size_t index);
   Expected<void> profileJob(size_t index);
   Expected<void> give(Job what);
@@ -132,14 +146,35 @@ Expected<void> Session::State::request1(size_t index) {
   size_t stage = stageOfRank(at, index);
   for (size_t k = 0; k < at.interface.takers.size(); ++k)
     for (const Interface::Bound &taker : at.interface.takers[k])
-      if (taker.stage == stage)
-        if (auto ok = executor.setInput(taker.tensor, inputData[k]); !ok)
+      if (taker.stage == stage) {
+        auto ok = at.sources[k] ? executor.setPart(taker.tensor, at.parts[index][taker])
+                                : executor.setInput(taker.tensor, inputData[k]);
+        if (!ok)
           return ok;
+      }
   if (auto ok = executor.run(); !ok)
     return ok;
   Transport &transport = *transports[index];
   return at.outputs->deliverAll(executor, stage, transport, progress[transport.rank()],
                                 outputData);
+}
+
+Expected<void> Session::State::inputJob(size_t index) {
+  LoadedEntry &at = entry();
+  size_t stage = stageOfRank(at, index);
+  for (size_t k = 0; k < at.interface.takers.size(); ++k)
+    for (const Interface::Bound &taker : at.interface.takers[k]) {
+      if (!at.sources[k] || taker.stage != stage)
+        continue;
+      progress[transports[index]->rank()].step(RankProgress::Loading, 0);
+      auto count = at.executors[index]->readInput(taker.tensor, *at.sources[k],
+                                                  at.parts[index][taker]);
+      if (!count)
+        return tl::unexpected(count.error());
+      inputBytes += *count;
+    }
+  progress[transports[index]->rank()].state.store(RankProgress::Idle);
+  return {};
 }
 
 Expected<void> Session::State::stateJob(size_t index) {
@@ -194,9 +229,10 @@ void Session::State::serve(size_t index) {
       return;
     served = request;
     guard.unlock();
-    Expected<void> ok = job == Job::Request   ? request1(index)
-                        : job == Job::Profile ? profileJob(index)
-                                              : stateJob(index);
+    Expected<void> ok = job == Job::Request      ? request1(index)
+                        : job == Job::Profile    ? profileJob(index)
+                        : job == Job::ReadInputs ? inputJob(index)
+                                                 : stateJob(index);
     if (!ok) {
       fail(ok.error().message, entry().executors[index]->aborted());
       if (local())
@@ -301,6 +337,8 @@ Expected<void> Session::State::connect() {
     mine.push_back(transport->rank());
   for (LoadedEntry &it : entries) {
     it.executors.resize(transports.size());
+    it.sources.resize(it.interface.inputs.size());
+    it.parts.resize(transports.size());
     it.watchdog = std::make_unique<Watchdog>(it.stages, mine, progress, options.timeout);
   }
   return {};
@@ -540,6 +578,20 @@ Expected<void> Session::run(std::span<const std::byte *const> inputs,
   state->inputData = inputs;
   state->outputData = outputs;
   return state->give(State::Job::Request);
+}
+
+Expected<uint64_t> Session::readInputs(std::vector<std::optional<StoredTensor>> sources) {
+  LoadedEntry &entry = state->entry();
+  for (size_t k = 0; k < sources.size(); ++k)
+    if (const TensorInfo &info = inputs()[k];
+        sources[k] && (sources[k]->type != info.type || sources[k]->shape != info.shape))
+      return makeError("input '" + info.name + "' comes in another type or shape");
+  entry.sources = std::move(sources);
+  entry.sources.resize(inputs().size());
+  state->inputBytes = 0;
+  if (auto ok = state->give(State::Job::ReadInputs); !ok)
+    return tl::unexpected(ok.error());
+  return state->inputBytes.load();
 }
 
 Expected<void> Session::readState(size_t index, std::byte *to) {

@@ -3,6 +3,7 @@
 
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/StoredTensor.h"
 #include "partita/Base/Files/TensorProto.h"
 
 #include <algorithm>
@@ -21,18 +22,7 @@ static std::string shapeText(const std::vector<int64_t> &shape) {
   return text + "]";
 }
 
-static Expected<HostTensor> readTensor(const std::string &path) {
-  if (path.ends_with(".npy"))
-    return readNpy(path);
-  if (!path.ends_with(".pb"))
-    return makeError("'" + path + "': expected a .npy or .pb file");
-  auto named = readTensorProto(path);
-  if (!named)
-    return tl::unexpected(named.error());
-  return std::move(named->tensor);
-}
-
-static Expected<void> checkTensor(const TensorInfo &info, const HostTensor &tensor,
+static Expected<void> checkTensor(const TensorInfo &info, const StoredTensor &tensor,
                                   const std::string &path) {
   // NumPy has no bf16, so such values may come as 16-bit integers.
   bool bits = info.type == DType::BF16 && tensor.type == DType::U16;
@@ -108,15 +98,15 @@ pathsOf(const RunOptions &options, const std::vector<TensorInfo> &expected) {
   return paths;
 }
 
-static Expected<std::vector<HostTensor>>
-readTensors(const std::vector<std::string> &paths,
+static Expected<std::vector<StoredTensor>>
+openTensors(const std::vector<std::string> &paths,
             const std::vector<TensorInfo> &expected) {
-  std::vector<HostTensor> out;
+  std::vector<StoredTensor> out;
   for (size_t k = 0; k < paths.size(); ++k) {
     if (paths[k].empty())
       return makeError("input '" + expected[k].name +
                        "' is missing; give --input or --inputs-dir");
-    auto tensor = readTensor(paths[k]);
+    auto tensor = openTensor(paths[k], expected[k].name);
     if (!tensor)
       return makeError("input '" + expected[k].name + "': " + tensor.error().message);
     out.push_back(std::move(*tensor));
@@ -124,7 +114,7 @@ readTensors(const std::vector<std::string> &paths,
   return out;
 }
 
-static Shapes shapesOf(const std::vector<HostTensor> &tensors,
+static Shapes shapesOf(const std::vector<StoredTensor> &tensors,
                        const std::vector<TensorInfo> &infos) {
   Shapes shapes;
   for (size_t k = 0; k < tensors.size(); ++k)
@@ -148,7 +138,7 @@ Expected<std::string> runtime::entryFor(const RunOptions &options) {
   auto paths = pathsOf(options, infos);
   if (!paths)
     return tl::unexpected(paths.error());
-  auto tensors = readTensors(*paths, infos);
+  auto tensors = openTensors(*paths, infos);
   if (!tensors)
     return tl::unexpected(tensors.error());
   auto choice = chooseEntry(*entries, shapesOf(*tensors, infos), options.pad);
@@ -157,13 +147,25 @@ Expected<std::string> runtime::entryFor(const RunOptions &options) {
   return (*entries)[choice->entry].info.name;
 }
 
-Expected<std::vector<HostTensor>> runtime::readInputs(const RunOptions &options,
-                                                      const EntryInterface &entry,
-                                                      Extents &extents) {
+/// With zeros behind, in memory.
+static Expected<StoredTensor> paddedTo(const TensorInfo &info, StoredTensor tensor) {
+  if (tensor.shape == info.shape)
+    return tensor;
+  auto all = readAll(tensor);
+  if (!all)
+    return tl::unexpected(all.error());
+  StoredTensor result{tensor.type, info.shape, nullptr, 0, nullptr};
+  result.whole = std::make_shared<HostTensor>(padded(*all, info));
+  return result;
+}
+
+Expected<std::vector<StoredTensor>> runtime::openInputs(const RunOptions &options,
+                                                        const EntryInterface &entry,
+                                                        Extents &extents) {
   auto paths = pathsOf(options, entry.inputs);
   if (!paths)
     return tl::unexpected(paths.error());
-  auto tensors = readTensors(*paths, entry.inputs);
+  auto tensors = openTensors(*paths, entry.inputs);
   if (!tensors)
     return tensors;
   if (options.pad) {
@@ -171,12 +173,18 @@ Expected<std::vector<HostTensor>> runtime::readInputs(const RunOptions &options,
     if (!choice)
       return tl::unexpected(choice.error());
     extents = std::move(choice->extents);
-    for (size_t k = 0; k < tensors->size(); ++k)
-      (*tensors)[k] = padded((*tensors)[k], entry.inputs[k]);
   }
-  for (size_t k = 0; k < tensors->size(); ++k)
+  for (size_t k = 0; k < tensors->size(); ++k) {
+    if (!extents.empty()) {
+      auto made = paddedTo(entry.inputs[k], std::move((*tensors)[k]));
+      if (!made)
+        return tl::unexpected(made.error());
+      (*tensors)[k] = std::move(*made);
+    }
     if (auto ok = checkTensor(entry.inputs[k], (*tensors)[k], (*paths)[k]); !ok)
       return tl::unexpected(ok.error());
+    (*tensors)[k].type = entry.inputs[k].type; // 16 bits that stand for bf16
+  }
   return tensors;
 }
 

@@ -12,10 +12,10 @@ namespace partita::runtime {
 /// the entry. An error lists the entries that there are.
 Expected<std::string> entryFor(const RunOptions &options);
 
-/// Inputs from the files that the options name, in the entry's order and checked against
+/// Inputs in the files that the options name, in the entry's order and checked against
 /// it. With `pad` what is shorter is filled; `extents` are what it was.
-Expected<std::vector<HostTensor>>
-readInputs(const RunOptions &options, const EntryInterface &entry, Extents &extents);
+Expected<std::vector<StoredTensor>>
+openInputs(const RunOptions &options, const EntryInterface &entry, Extents &extents);
 /// Says before a run, which may be long, why its outputs could not be written after it.
 Expected<void> checkOutputs(const RunOptions &options);
 /// Writes output_K.pb (and .npy) into the outputs folder.

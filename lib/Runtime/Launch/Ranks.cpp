@@ -26,15 +26,14 @@ static std::string describe(const TensorInfo &info) {
 /// The seconds of each.
 static Expected<std::vector<double>> runRequests(Session &session,
                                                  const RunOptions &options,
-                                                 const std::vector<HostTensor> &inputs,
                                                  std::vector<HostTensor> &outputs,
                                                  const Print &print) {
   std::vector<double> took;
   took.reserve(static_cast<size_t>(options.repeat));
   std::vector<const std::byte *> from;
   std::vector<std::byte *> to;
-  for (const HostTensor &tensor : inputs)
-    from.push_back(tensor.bytes.data());
+  // What is read from files needs no address.
+  from.resize(session.inputs().size());
   for (HostTensor &tensor : outputs)
     to.push_back(tensor.bytes.data());
   for (int k = 0; k < options.repeat; ++k) {
@@ -91,12 +90,15 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
     return tl::unexpected(session.error());
   EntryInterface entry{(*session)->info(), (*session)->inputs(), (*session)->outputs()};
   Extents extents;
-  auto inputs = readInputs(options, entry, extents);
+  auto inputs = openInputs(options, entry, extents);
   if (!inputs)
     return tl::unexpected(inputs.error());
   if ((*session)->isRoot())
     if (auto ok = checkOutputs(options); !ok)
       return ok;
+  auto read = (*session)->readInputs({inputs->begin(), inputs->end()});
+  if (!read)
+    return tl::unexpected(read.error());
   auto states = openStateDir(options, **session);
   if (!states)
     return tl::unexpected(states.error());
@@ -107,7 +109,7 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
                                            : HostTensor{});
-  auto seconds = runRequests(**session, options, *inputs, outputs, print);
+  auto seconds = runRequests(**session, options, outputs, print);
   if (!seconds)
     return tl::unexpected(seconds.error());
   if (!states->empty())

@@ -1,0 +1,161 @@
+//===- StoredTensor.cpp - Tensors in files, read in parts -----------------===//
+#include "partita/Base/Files/StoredTensor.h"
+
+#include "Zip.h"
+#include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/SafeTensors.h"
+#include "partita/Base/Files/TensorProto.h"
+
+#include <cstring>
+
+using namespace partita;
+
+static StoredTensor inMemory(HostTensor tensor) {
+  StoredTensor stored{tensor.type, tensor.shape, nullptr, 0, nullptr};
+  stored.whole = std::make_shared<HostTensor>(std::move(tensor));
+  return stored;
+}
+
+/// An array that begins at `begin` of a file and has `bytes`.
+static Expected<StoredTensor> openArray(std::shared_ptr<const InputFile> file,
+                                        uint64_t begin, uint64_t bytes,
+                                        const std::string &path) {
+  std::string text(std::min<uint64_t>(bytes, mostNpyHeader), '\0');
+  if (auto ok = file->read(begin, std::as_writable_bytes(std::span(text))); !ok)
+    return tl::unexpected(ok.error());
+  auto header = parseNpyHeader(text, path);
+  if (!header)
+    return tl::unexpected(header.error());
+  if (bytes - header->dataOffset != header->dataBytes)
+    return makeError("'" + path + "': expected " + std::to_string(header->dataBytes) +
+                     " bytes of data, got " + std::to_string(bytes - header->dataOffset));
+  if (header->fortran && header->shape.size() > 1)
+    return makeError("'" + path +
+                     "' is column-major; save it with numpy.ascontiguousarray");
+  return StoredTensor{header->type, std::move(header->shape), std::move(file),
+                      begin + header->dataOffset, nullptr};
+}
+
+static Expected<StoredTensor> openNpy(const std::string &path) {
+  auto file = InputFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto stored = openArray(*file, 0, (*file)->size(), path);
+  if (stored)
+    return stored;
+  // Column-major: whole, and turned.
+  auto tensor = readNpy(path);
+  return tensor ? inMemory(std::move(*tensor))
+                : Expected<StoredTensor>(tl::unexpected(tensor.error()));
+}
+
+template <typename List, typename Name>
+static Error lacks(const std::string &path, const std::string &name, const List &list,
+                   Name nameOf) {
+  std::string known;
+  for (const auto &entry : list)
+    if (std::string it = nameOf(entry); !it.starts_with("__pad__"))
+      known += (known.empty() ? "" : ", ") + it;
+  return {"'" + path + "' has no tensor '" + name + "'; it has " + known};
+}
+
+static Expected<StoredTensor> openNpz(const std::string &path, const std::string &name) {
+  auto file = InputFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  auto members = readZip(**file, path);
+  if (!members)
+    return tl::unexpected(members.error());
+  for (const ZipMember &member : *members)
+    if (member.name == name + ".npy") {
+      if (member.isCompressed)
+        return makeError("'" + path + "': '" + name +
+                         "' is compressed; save it with numpy.savez");
+      return openArray(*file, member.offset, member.bytes, path + ":" + name);
+    }
+  return tl::unexpected(lacks(path, name, *members, [](const ZipMember &member) {
+    return member.name.substr(0, member.name.rfind(".npy"));
+  }));
+}
+
+static Expected<StoredTensor> openSafeTensors(const std::string &path,
+                                              const std::string &name) {
+  auto header = readSafeTensors(path);
+  if (!header)
+    return tl::unexpected(header.error());
+  const SafeTensorEntry *entry = header->find(name);
+  if (!entry)
+    return tl::unexpected(lacks(path, name, header->tensors,
+                                [](const SafeTensorEntry &it) { return it.name; }));
+  auto file = InputFile::open(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  return StoredTensor{entry->type, entry->shape, *file, entry->offset, nullptr};
+}
+
+Expected<StoredTensor> partita::openTensor(const std::string &given,
+                                           const std::string &name) {
+  if (given.ends_with(".npy"))
+    return openNpy(given);
+  if (given.ends_with(".pb")) {
+    auto proto = readTensorProto(given);
+    if (!proto)
+      return tl::unexpected(proto.error());
+    return inMemory(std::move(proto->tensor));
+  }
+  for (std::string_view ending : {".npz", ".safetensors"}) {
+    size_t colon = given.find(std::string(ending) + ":");
+    if (colon == std::string::npos && !given.ends_with(ending))
+      continue;
+    std::string path =
+        given.substr(0, colon == std::string::npos ? colon : colon + ending.size());
+    std::string member =
+        colon == std::string::npos ? name : given.substr(colon + ending.size() + 1);
+    return ending == ".npz" ? openNpz(path, member) : openSafeTensors(path, member);
+  }
+  return makeError("'" + given + "': expected a .npy, .npz, .safetensors or .pb file");
+}
+
+Expected<uint64_t> partita::readSlice(const StoredTensor &tensor, uint64_t begin,
+                                      const SliceCopy &slice, std::byte *into) {
+  if (tensor.whole) {
+    slice.toLocal(tensor.whole->bytes.data() + begin, into);
+    return slice.localBytes();
+  }
+  // Shorter runs would be a call of the system each: what lies between is read with them.
+  constexpr uint64_t shortRun = 512, windowBytes = 65536;
+  std::memset(into, 0, slice.localBytes()); // the padding
+  std::vector<std::byte> window;
+  uint64_t first = 0, end = 0, count = 0; // of what is in the window; all that was read
+  Expected<void> ok;
+  slice.forEachRun([&](uint64_t from, uint64_t to, uint64_t bytes) {
+    if (!ok)
+      return;
+    if (bytes >= shortRun) {
+      ok = tensor.file->read(tensor.offset + begin + from, {into + to, bytes});
+      count += bytes;
+      return;
+    }
+    if (from < first || from + bytes > end) {
+      window.resize(windowBytes);
+      first = from;
+      end = std::min(from + windowBytes, tensor.bytes() - begin);
+      ok = tensor.file->read(tensor.offset + begin + first, {window.data(), end - first});
+      count += end - first;
+    }
+    if (ok)
+      std::memcpy(into + to, window.data() + (from - first), bytes);
+  });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return count;
+}
+
+Expected<HostTensor> partita::readAll(const StoredTensor &tensor) {
+  if (tensor.whole)
+    return *tensor.whole;
+  HostTensor result = HostTensor::zeros(tensor.type, tensor.shape);
+  if (auto ok = tensor.file->read(tensor.offset, result.bytes); !ok)
+    return tl::unexpected(ok.error());
+  return result;
+}

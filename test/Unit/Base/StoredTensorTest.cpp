@@ -1,0 +1,108 @@
+//===- StoredTensorTest.cpp - Tensors in files, read in parts -------------===//
+#include "partita/Base/Files/StoredTensor.h"
+#include "partita/Base/Files/Npy.h"
+#include "partita/Base/Files/SafeTensors.h"
+
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <unistd.h>
+
+using namespace partita;
+
+namespace {
+struct Folder {
+  Folder() {
+    path = std::filesystem::temp_directory_path() /
+           ("partita-stored-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string file(const std::string &name) const { return path / name; }
+  std::filesystem::path path;
+};
+
+HostTensor numbers(std::vector<int64_t> shape) {
+  HostTensor tensor = HostTensor::zeros(DType::F32, std::move(shape));
+  for (size_t i = 0; i < tensor.bytes.size() / 4; ++i) {
+    auto value = static_cast<float>(i);
+    std::memcpy(tensor.bytes.data() + 4 * i, &value, 4);
+  }
+  return tensor;
+}
+} // namespace
+
+TEST_CASE("stored tensors: a rank reads its part, and nothing else") {
+  Folder folder;
+  HostTensor whole = numbers({4, 3, 8, 512});
+  REQUIRE(writeNpy(folder.file("x.npy"), whole));
+  auto stored = openTensor(folder.file("x.npy"), "");
+  REQUIRE(stored);
+  CHECK(stored->shape == whole.shape);
+  Mesh mesh = *Mesh::parse("a=2,b=2");
+  // Batch, channels (uneven), rows and columns of pictures, and two of them.
+  for (const char *text : {"[{4: a,b}, {3}, {8}, {512}]", "[{4}, {3/4: a}, {8}, {512}]",
+                           "[{4}, {3}, {8: a,b}, {512}]", "[{4}, {3}, {8}, {512: a}]",
+                           "[{4: a}, {3}, {8: b}, {512}]", "[{4}, {3}, {8}, {512}]"}) {
+    Layout layout = *Layout::parse(text, mesh);
+    uint64_t all = 0;
+    for (int64_t rank = 0; rank < mesh.numRanks(); ++rank) {
+      SliceCopy slice(mesh, layout, rank, 4);
+      std::vector<std::byte> expected(slice.localBytes()), actual(slice.localBytes());
+      slice.toLocal(whole.bytes.data(), expected.data());
+      auto count = readSlice(*stored, 0, slice, actual.data());
+      REQUIRE(count);
+      uint64_t own = 0;
+      slice.forEachRun([&](uint64_t, uint64_t, uint64_t bytes) { own += bytes; });
+      CHECK(*count == own);
+      all += own;
+      CHECK(actual == expected);
+    }
+    int64_t copies = mesh.numRanks() / product(layout.shardingAxes());
+    CHECK(all == static_cast<uint64_t>(copies) * whole.bytes.size());
+  }
+}
+
+TEST_CASE("stored tensors: short runs are read with what lies between") {
+  Folder folder;
+  HostTensor whole = numbers({64, 4});
+  REQUIRE(writeNpy(folder.file("x.npy"), whole));
+  auto stored = openTensor(folder.file("x.npy"), "");
+  Mesh mesh = *Mesh::parse("a=2");
+  SliceCopy slice(mesh, *Layout::parse("[{64}, {4: a}]", mesh), 1, 4);
+  std::vector<std::byte> expected(slice.localBytes()), actual(slice.localBytes());
+  slice.toLocal(whole.bytes.data(), expected.data());
+  auto count = readSlice(*stored, 0, slice, actual.data());
+  REQUIRE(count);
+  CHECK(*count < whole.bytes.size());
+  CHECK(actual == expected);
+}
+
+TEST_CASE("stored tensors: members of files") {
+  Folder folder;
+  HostTensor whole = numbers({4, 8});
+  SafeTensorsWriter writer;
+  writer.declare("a", DType::F32, {4, 8});
+  REQUIRE(writer.begin(folder.file("x.safetensors")));
+  REQUIRE(writer.append(whole.bytes));
+  REQUIRE(writer.finish());
+  for (const auto &[path, name] :
+       {std::pair("x.safetensors", "a"), {"x.safetensors:a", "other"}}) {
+    auto stored = openTensor(folder.file(path), name);
+    REQUIRE(stored);
+    CHECK(readAll(*stored)->bytes == whole.bytes);
+  }
+  auto absent = openTensor(folder.file("x.safetensors"), "b");
+  REQUIRE(!absent);
+  CHECK(absent.error().message ==
+        "'" + folder.file("x.safetensors") + "' has no tensor 'b'; it has a");
+  auto unknown = openTensor("x.csv", "a");
+  REQUIRE(!unknown);
+  CHECK(unknown.error().message ==
+        "'x.csv': expected a .npy, .npz, .safetensors or .pb file");
+  REQUIRE(writeNpy(folder.file("y.npz"), whole));
+  auto bad = openTensor(folder.file("y.npz"), "a");
+  REQUIRE(!bad);
+  CHECK(bad.error().message == "'" + folder.file("y.npz") + "' is no zip file");
+}
