@@ -13,6 +13,7 @@ what was measured as a Markdown table.
 """
 import argparse
 import filecmp
+import fnmatch
 import json
 import os
 import subprocess
@@ -70,6 +71,62 @@ def check_collectives(rule, family, made):
         raise Failure(f"the batch's axis communicates, or nothing does: {made}")
 
 
+def program(arguments, model, options, hints, work, label):
+    """The partitioned program by these hints, as text."""
+    path, ir = os.path.join(work, label + ".json"), os.path.join(work, "ir-" + label)
+    with open(path, "w") as file:
+        json.dump(hints, file)
+    call([arguments.partita, "compile", model, "--to", "L3", "--dump-dir", ir, *options,
+          "--hints", path])
+    with open(os.path.join(ir, "03-partitioned.mlir")) as file:
+        return file.read()
+
+
+def check_names(arguments, model, options, rule_hints, rule_ir, work):
+    """Hints by the framework's module paths lead to the program that hints by the file's
+    own names lead to: for the rule's nodes, and for the columns of all weights."""
+    shapes = options[:options.index("--mesh")]
+    listed = json.loads(call([arguments.partita, "inspect", model, *shapes, "--nodes",
+                              "--weights", "--json"]))
+    products = [node for node in listed["nodes"]
+                if node["op"] == "contract" and "module" in node]
+    by_node, modules = {}, 0
+    with open(rule_hints) as file:
+        written = json.load(file)["nodes"]
+    for glob, hint in written.items():
+        names = [n["name"] for n in products if fnmatch.fnmatchcase(n["name"], glob)]
+        if not names: # a path, then
+            names = [n["name"] for n in products
+                     if fnmatch.fnmatchcase(n["module"], glob)]
+            modules += 1
+        if not names:
+            raise Failure(f"no product of the model is meant by '{glob}'")
+        by_node.update({name: hint for name in names})
+    with open(os.path.join(rule_ir, "03-partitioned.mlir")) as file:
+        if file.read() != program(arguments, model, options, {"nodes": by_node}, work,
+                                  "nodes"):
+            raise Failure("the rule's hints by node names lead to another program")
+    # Weights by path.weight, which the exporters have renamed or not.
+    paths = {}
+    for weight in listed["weights"]:
+        for other in {weight["name"], *weight["other_names"]}:
+            if other.endswith(".weight") and len(weight["shape"]) == 2:
+                paths.setdefault(other, []).append(weight["name"])
+    paths = {path: names[0] for path, names in paths.items()
+             if len(names) == 1 and ".layer" in path or ".h." in path or ".block" in path}
+    if len(set(paths.values())) < 8:
+        raise Failure(f"only {len(paths)} weights have a path: {listed['weights'][:3]}")
+    first = {name: path for path, name in paths.items()} # one path each
+    columns = [None, "tp"]
+    programs = [program(arguments, model, options, {"tensors": dict.fromkeys(names, columns)},
+                        work, label)
+                for label, names in (("by-name", first.keys()), ("by-path", first.values()))]
+    if programs[0] != programs[1]:
+        raise Failure("weights by module path lead to another program than by name")
+    renamed = sum(name != path for name, path in first.items())
+    return f"{modules} hints by module, {renamed} weights by path"
+
+
 def run_case(arguments, rule, family, exporter, mesh, work):
     folder = os.path.join(arguments.zoo, f"{family}-{exporter}")
     with open(os.path.join(folder, "case.json")) as file:
@@ -91,6 +148,9 @@ def run_case(arguments, rule, family, exporter, mesh, work):
     if not filecmp.cmp(*(os.path.join(ir, "03-partitioned.mlir") for ir in irs),
                        shallow=False):
         raise Failure("the hints that it writes lead to another program")
+    names = ""
+    if rule == "megatron":
+        names = "; " + check_names(arguments, model, options, hints, irs[0], work)
     inputs, out = os.path.join(folder, "inputs"), os.path.join(work, "out")
     call([arguments.partita, "run", bundle, "--inputs-dir", inputs, "--outputs-dir", out])
     wide = equality.WideResults(arguments.partita, [bundle], inputs)
@@ -101,7 +161,7 @@ def run_case(arguments, rule, family, exporter, mesh, work):
                for k in range(len(case["outputs"]))]
     ops = [op for op, _, _ in made]
     counts = ", ".join(f"{ops.count(op)} {op}" for op in sorted(set(ops)))
-    return counts, sum(size for _, size, _ in made), "; ".join(figures)
+    return counts, sum(size for _, size, _ in made), "; ".join(figures) + names
 
 
 def sample():

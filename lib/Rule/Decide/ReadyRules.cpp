@@ -84,13 +84,16 @@ public:
     std::map<std::string, std::vector<size_t>> groups;
     for (size_t i = 0; i < hints.size(); ++i)
       groups[layerGlob(hints[i].glob)].push_back(i);
+    std::set<std::string> alone;
+    for (const auto &[glob, group] : groups)
+      if (group.size() > 1 && isAlone(glob, group))
+        alone.insert(glob);
     std::vector<NodeHint> result;
     for (size_t i = 0; i < hints.size(); ++i) {
       std::string glob = layerGlob(hints[i].glob);
-      const std::vector<size_t> &group = groups[glob];
-      if (group.size() < 2 || !isAlone(glob, group))
+      if (!alone.count(glob))
         result.push_back(hints[i]);
-      else if (group.front() == i) {
+      else if (groups[glob].front() == i) {
         result.push_back(hints[i]);
         result.back().glob = glob;
       }
