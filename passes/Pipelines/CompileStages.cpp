@@ -251,6 +251,11 @@ private:
     };
     if (count(known) != count(hints))
       return resolveHints(graph, hints).map([](const auto &) {});
+    for (const DatasetHint &hint : hints.dataset)
+      if (std::ranges::none_of(known.dataset,
+                               [&](auto &it) { return it.glob == hint.glob; }))
+        return makeError(hints.file + ": dataset: no input and no output is named '" +
+                         hint.glob + "'");
     auto cost = costOf(graph);
     if (!cost)
       return tl::unexpected(cost.error());

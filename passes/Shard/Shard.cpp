@@ -1,5 +1,5 @@
 //===- Shard.cpp - Give every op a strategy -------------------------------===//
-#include "passes/Shard/KeptStates.h"
+#include "passes/Shard/KeptLayouts.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -180,14 +180,18 @@ private:
     if (!hintsOutput.empty())
       if (auto ok = writeFile(hintsOutput, parsed.json()); !ok)
         return function.emitError(ok.error().message);
-    bool undecided = hints.empty() || (parsed.empty() && !parsed.stages.empty());
+    bool undecided =
+        hints.empty() ||
+        (parsed.empty() && (!parsed.stages.empty() || !parsed.dataset.empty()));
     bool searches = shardMode == ShardMode::Auto && undecided && devices.numRanks() > 1;
-    KeptStates kept = keptStates(function, **flow);
-    auto decision =
-        searches ? decideBySearch(function, **flow, cluster, memory, pinsFor(graph, kept))
-                 : decide(graph, shardMode, parsed);
+    auto kept = keptLayouts(function, **flow, parsed);
+    if (!kept)
+      return function.emitError(kept.error().message);
+    auto decision = searches ? decideBySearch(function, **flow, cluster, memory,
+                                              pinsFor(graph, *kept))
+                             : decide(graph, shardMode, parsed);
     if (decision)
-      keepStates(graph, kept, *decision);
+      keepLayouts(graph, *kept, *decision);
     else
       return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
                        decision.error().message);

@@ -139,10 +139,36 @@ static Expected<NodeHint> parseNode(const std::string &glob, const JsonValue &js
   return hint;
 }
 
+static Expected<DatasetHint> parseDataset(const std::string &glob,
+                                          const JsonValue &json) {
+  DatasetHint hint{glob};
+  if (json.isString()) {
+    std::string text = *json.asString();
+    if (text != "full_batch" && text != "data_parallel")
+      return json.error("expected \"full_batch\", \"data_parallel\" or a list of axes "
+                        "per dim, got \"" +
+                        text + "\"");
+    hint.kind = text == "full_batch" ? DatasetHint::FullBatch : DatasetHint::DataParallel;
+    return hint;
+  }
+  auto tensor = parseTensor(json);
+  if (!tensor)
+    return tl::unexpected(tensor.error());
+  for (const DimHint &dim : tensor->value_or(std::vector<DimHint>())) {
+    if (dim.count > 0 || !dim.factors.empty() || !dim.blocks.empty())
+      return json.error("expected axes for each dim, or null: where data lie is said by "
+                        "axes, not by counts");
+    hint.dims.push_back(dim.axes);
+  }
+  return hint;
+}
+
 Expected<Hints> Hints::parse(const JsonValue &json) {
   Hints hints;
   hints.file = json.where();
-  if (auto ok = json.allowOnly({"nodes", "tensors", "subgraphs", "stages", "kept"}); !ok)
+  if (auto ok =
+          json.allowOnly({"nodes", "tensors", "subgraphs", "stages", "kept", "dataset"});
+      !ok)
     return tl::unexpected(ok.error());
   if (json.has("nodes")) {
     auto members = json.at("nodes")->members();
@@ -190,6 +216,17 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
       if (!stage)
         return tl::unexpected(stage.error());
       hints.stages.push_back({glob, static_cast<int32_t>(*stage)});
+    }
+  }
+  if (json.has("dataset")) {
+    auto members = json.at("dataset")->members();
+    if (!members)
+      return tl::unexpected(members.error());
+    for (const auto &[glob, value] : *members) {
+      auto hint = parseDataset(glob, value);
+      if (!hint)
+        return tl::unexpected(hint.error());
+      hints.dataset.push_back(std::move(*hint));
     }
   }
   if (json.has("kept")) {

@@ -114,6 +114,16 @@ std::string Hints::json() const {
   });
   section("stages", stages,
           [](const StageHint &hint) { return std::to_string(hint.stage); });
+  section("dataset", dataset, [](const DatasetHint &hint) {
+    if (hint.kind != DatasetHint::Dims)
+      return quoted(hint.kind == DatasetHint::FullBatch ? "full_batch" : "data_parallel");
+    JsonWriter out(JsonWriter::Style::Compact);
+    out.beginArray();
+    for (const auto &axes : hint.dims)
+      writeAxes(out, axes);
+    out.endArray();
+    return out.take();
+  });
   section("kept", kept, [](const KeptHint &hint) {
     JsonWriter out(JsonWriter::Style::Compact);
     writeAxes(out, hint.axes);

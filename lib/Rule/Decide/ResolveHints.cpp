@@ -457,5 +457,11 @@ Hints partita::hintsFor(const FlowGraph &graph, const Hints &hints) {
   };
   std::erase_if(result.subgraphs, namesNothing);
   std::erase_if(result.kept, namesNothing);
+  std::erase_if(result.dataset, [&](const DatasetHint &it) {
+    return std::none_of(graph.ops.begin(), graph.ops.end(), [&](const FlowOp &op) {
+      return (op.kind == FlowKind::Argument || op.kind == FlowKind::Sink) &&
+             matchesGlob(it.glob, op.name);
+    });
+  });
   return result;
 }

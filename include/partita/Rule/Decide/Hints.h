@@ -64,12 +64,21 @@ struct KeptHint {
   std::vector<std::string> axes; ///< the parts are of the first dim that divides
 };
 
+/// How the data of inputs or outputs are spread where they come from, or go to.
+struct DatasetHint {
+  enum Kind : uint8_t { Dims, FullBatch, DataParallel };
+  std::string glob;
+  Kind kind = Dims;
+  std::vector<std::vector<std::string>> dims = {}; ///< of Dims: axes, major first
+};
+
 struct Hints {
   std::vector<NodeHint> nodes;
   std::vector<NamedTensorHint> tensors;
   std::vector<SubgraphHint> subgraphs;
   std::vector<StageHint> stages; ///< docs/stages.md
   std::vector<KeptHint> kept;
+  std::vector<DatasetHint> dataset;
   std::string file; ///< for messages
 
   bool empty() const {

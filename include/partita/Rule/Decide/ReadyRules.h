@@ -47,8 +47,8 @@ bool isReadyRule(std::string_view text);
 /// What --hints was given: a rule, or the path of a hints file.
 Expected<Hints> givenHints(const FlowGraph &graph, const std::string &text);
 
-/// The axis that megatron or megatron-sp splits by: the one behind the colon, else tp, else
-/// the last one of the mesh.
+/// The axis that megatron or megatron-sp splits by: the one behind the colon, else tp,
+/// else the last one of the mesh.
 Expected<AxisList> readyAxis(const Mesh &mesh, std::string_view text);
 
 /// The hints of a rule for this model and mesh.

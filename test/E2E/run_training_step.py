@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""A training step that is written by hand, on ranks, against NumPy in f64.
+
+usage: run_training_step.py PARTITA_OPT PARTITA [--steps 5] [--all]
+
+Two layers, softmax cross-entropy, stochastic gradient descent or Adam, as one function
+whose weights and moments are states (docs/state.md). Where they lie is said by hints alone:
+
+    whole    every rank has all                       one all-reduce for each gradient
+    level 1  Adam's moments split over dp             gradients scattered, weights gathered
+    level 3  weights and moments split over dp        weights gathered before they are read
+    tp       the inner dim of both layers split       as Megatron has it
+
+The module is checked in f64 on virtual ranks (--partita-check-spmd), compiled, and run step by
+step; losses, and states after the last step, are compared with NumPy's. One more step runs
+over MPI from a file of the states. With sharded states a rank has its part of them and no
+more.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+import equality
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import partita  # noqa: E402
+
+BATCH, INPUTS, HIDDEN, CLASSES = 24, 12, 48, 8
+RATE, BETA1, BETA2, EPSILON = 0.05, 0.9, 0.999, 1e-8
+SHAPES = {"w1": (INPUTS, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, CLASSES),
+          "b2": (CLASSES,)}
+
+
+class Function:
+    """The text of one function of graph ops, op by op."""
+
+    def __init__(self, kind):
+        self.kind, self.lines, self.types, self.count = kind, [], {}, 0
+
+    def type(self, shape):
+        return f"tensor<{''.join(f'{n}x' for n in shape)}{self.kind}>"
+
+    def op(self, text, operands, shape, name=None, attributes=""):
+        self.count += 1
+        result = f"%{self.count}"
+        kinds = ", ".join(self.types[o] for o in operands)
+        self.types[result] = self.type(shape)
+        location = f' loc("{name}")' if name else ""
+        self.lines.append(f"  {result} = {text} {', '.join(operands)}{attributes} : "
+                          f"({kinds}) -> {self.types[result]}{location}")
+        return result
+
+    def constant(self, value):
+        self.count += 1
+        result = f"%{self.count}"
+        self.types[result] = self.type(())
+        self.lines.append(f"  {result} = graph.constant dense<{value:.17e}> : "
+                          f"{self.type(())}")
+        return result
+
+    def contract(self, a, b, equation, shape, name):
+        return self.op("graph.contract", [a, b], shape, name,
+                       f' {{equation = #graph.equation<"{equation}">}}')
+
+    def reduce(self, a, axes, shape, name, keep=False):
+        more = ", keep_dims = true" if keep else ""
+        return self.op("graph.reduce", [a], shape, name,
+                       f" {{kind = #graph.reduce<sum>, axes = array<i64: "
+                       f"{', '.join(map(str, axes))}>{more}}}")
+
+    def each(self, op, operands, shape, name=None):
+        return self.op(f"graph.{op}", operands, shape, name)
+
+
+def module(optimizer, kind="f32"):
+    """The step, with states that begin as zeros: the test sets them."""
+    f = Function(kind)
+    arguments = [("x", (BATCH, INPUTS), None), ("labels", (BATCH, CLASSES), None)]
+    states = {name: shape for name, shape in SHAPES.items()}
+    if optimizer == "adam":
+        states.update({f"{m}.{name}": shape for name, shape in SHAPES.items()
+                       for m in ("m", "v")})
+        states["decay1"] = states["decay2"] = ()
+    arguments += [(name, shape, name) for name, shape in states.items()]
+    value = {}
+    for name, shape, _ in arguments:
+        value[name] = f"%{name.replace('.', '_')}"
+        f.types[value[name]] = f.type(shape)
+    inner, logits = (BATCH, HIDDEN), (BATCH, CLASSES)
+    z = f.contract(value["x"], value["w1"], "b i, i h -> b h", inner, "layer1")
+    z = f.each("add", [z, value["b1"]], inner, "bias1")
+    h = f.each("relu", [z], inner, "relu")
+    y = f.contract(h, value["w2"], "b h, h c -> b c", logits, "layer2")
+    y = f.each("add", [y, value["b2"]], logits, "bias2")
+    logs = f.op("graph.log_softmax", [y], logits, "logs", " {axis = 1 : i64}")
+    p = f.each("exp", [logs], logits, "probabilities")
+    picked = f.each("mul", [logs, value["labels"]], logits, "picked")
+    loss = f.reduce(picked, (0, 1), (), "loss_sum")
+    loss = f.each("mul", [loss, f.constant(-1 / BATCH)], (), "loss")
+    # Backward.
+    dy = f.each("sub", [p, value["labels"]], logits, "dy")
+    dy = f.each("mul", [dy, f.constant(1 / BATCH)], logits, "dy_mean")
+    gradient = {"w2": f.contract(h, dy, "b h, b c -> h c", SHAPES["w2"], "grad.w2"),
+                "b2": f.reduce(dy, (0,), SHAPES["b2"], "grad.b2")}
+    dh = f.contract(dy, value["w2"], "b c, h c -> b h", inner, "dh")
+    # The derivative of relu: 1 where it is positive.
+    positive = f.each("sign", [h], inner, "positive")
+    dz = f.each("mul", [dh, positive], inner, "dz")
+    gradient["w1"] = f.contract(value["x"], dz, "b i, b h -> i h", SHAPES["w1"], "grad.w1")
+    gradient["b1"] = f.reduce(dz, (0,), SHAPES["b1"], "grad.b1")
+    after = {}
+    rate = f.constant(RATE)
+    if optimizer == "sgd":
+        for name, shape in SHAPES.items():
+            change = f.each("mul", [gradient[name], rate], shape, f"change.{name}")
+            after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
+    else:
+        one, epsilon = f.constant(1), f.constant(EPSILON)
+        fix = {}
+        for number, beta in ((1, BETA1), (2, BETA2)):
+            decay = f.each("mul", [value[f"decay{number}"], f.constant(beta)], ())
+            after[f"decay{number}"] = decay
+            fix[number] = f.each("sub", [one, decay], ())
+        for name, shape in SHAPES.items():
+            g = gradient[name]
+            moments = {}
+            for letter, beta, what in (("m", BETA1, g),
+                                       ("v", BETA2, f.each("mul", [g, g], shape,
+                                                           f"square.{name}"))):
+                kept = f.each("mul", [value[f"{letter}.{name}"], f.constant(beta)], shape,
+                              f"kept.{letter}.{name}")
+                new = f.each("mul", [what, f.constant(1 - beta)], shape,
+                             f"new.{letter}.{name}")
+                moments[letter] = f.each("add", [kept, new], shape,
+                                         f"next.{letter}.{name}")
+                after[f"{letter}.{name}"] = moments[letter]
+            mean = f.each("div", [moments["m"], fix[1]], shape, f"mean.{name}")
+            spread = f.each("div", [moments["v"], fix[2]], shape, f"spread.{name}")
+            root = f.each("sqrt", [spread], shape, f"root.{name}")
+            root = f.each("add", [root, epsilon], shape, f"stable.{name}")
+            change = f.each("div", [mean, root], shape, f"step.{name}")
+            change = f.each("mul", [change, rate], shape, f"change.{name}")
+            after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
+
+    def argument(name, shape, state):
+        mark = f', dist.state = #dist.state<"{state}">' if state else ""
+        return f'{value[name]}: {f.type(shape)} {{graph.name = "{name}"{mark}}}'
+
+    results = [f'{f.type(())} {{graph.name = "loss"}}'] + [
+        f'{f.type(shape)} {{graph.name = "next.{name}", '
+        f'dist.state = #dist.state<"{name}">}}' for name, shape in states.items()]
+    text = ",\n    ".join(argument(*a) for a in arguments)
+    returned = [loss] + [after[name] for name in states]
+    lines = "\n".join(f.lines)
+    return (f"func.func @main({text})\n    -> ({', '.join(results)}) {{\n{lines}\n"
+            f"  return {', '.join(returned)} : "
+            f"{', '.join(f.types[r] for r in returned)}\n}}\n"), states
+
+
+def hints(plan, states):
+    """Where things lie; the batch is split in the ops that have one."""
+    batch = ["dp", None]
+    nodes = {name: {"in": [batch, None]} for name in ("layer1", "layer2", "dh", "grad.w1",
+                                                      "grad.w2")}
+    for name in ("grad.w1", "grad.w2"):
+        nodes[name] = {"in": [batch, batch]}
+    if plan == "tp":
+        split = {"w1": [None, "tp"], "w2": ["tp", None]}
+        return {"tensors": {name: split[name[-2:]] for name in states
+                            if name[-2:] in split}}
+    tensors = {"x": batch, "labels": batch}
+    for name, shape in states.items():
+        if not shape:
+            continue
+        is_moment = name[:2] in ("m.", "v.")
+        split = plan == "level3" or (plan == "level1" and is_moment)
+        tensors[name] = [("dp" if split else [])] + [None] * (len(shape) - 1)
+    return {"nodes": nodes, "tensors": tensors}
+
+
+class Numpy:
+    """The same in f64."""
+
+    def __init__(self, optimizer, states):
+        self.optimizer, self.states = optimizer, states
+
+    def step(self, x, labels):
+        s = self.states
+        z = x @ s["w1"] + s["b1"]
+        h = np.maximum(z, 0)
+        y = h @ s["w2"] + s["b2"]
+        logs = y - y.max(1, keepdims=True)
+        logs = logs - np.log(np.exp(logs).sum(1, keepdims=True))
+        dy = (np.exp(logs) - labels) / BATCH
+        dz = (dy @ s["w2"].T) * (h > 0)
+        gradient = {"w1": x.T @ dz, "b1": dz.sum(0), "w2": h.T @ dy, "b2": dy.sum(0)}
+        if self.optimizer == "adam":
+            s["decay1"] = s["decay1"] * BETA1
+            s["decay2"] = s["decay2"] * BETA2
+        for name, g in gradient.items():
+            if self.optimizer == "adam":
+                m = s[f"m.{name}"] = BETA1 * s[f"m.{name}"] + (1 - BETA1) * g
+                v = s[f"v.{name}"] = BETA2 * s[f"v.{name}"] + (1 - BETA2) * g * g
+                g = (m / (1 - s["decay1"])) / (np.sqrt(v / (1 - s["decay2"])) + EPSILON)
+            s[name] = s[name] - RATE * g
+        return -(logs * labels).sum() / BATCH
+
+
+def draw(states, random):
+    values = {}
+    for name, shape in states.items():
+        if name in SHAPES:
+            values[name] = random.normal(0, 0.5, shape)
+        else:
+            values[name] = np.ones(()) if name.startswith("decay") else np.zeros(shape)
+    return values
+
+
+def check(opt, partita_path, work, optimizer, plan, ranks, steps):
+    text, states = module(optimizer)
+    wide, _ = module(optimizer, "f64")
+    axis = "tp" if plan == "tp" else "dp"
+    for name, content in (("step.mlir", text), ("wide.mlir", wide),
+                          ("hints.json", json.dumps(hints(plan, states)))):
+        with open(os.path.join(work, name), "w") as file:
+            file.write(content)
+    shard = f"--partita-shard=mesh={axis}={ranks} mode=semi-auto hints={work}/hints.json"
+    passes = [shard, "--partita-insert-reshards", "--partita-verify-planned"]
+    bundle = os.path.join(work, "bundle")
+    subprocess.run(["rm", "-rf", bundle])
+    for command in (
+            [opt, f"{work}/wide.mlir", *passes,
+             "--partita-check-spmd=rtol=1e-12 atol=1e-12", "-o", f"{work}/planned.mlir"],
+            [opt, f"{work}/step.mlir", *passes,
+             f"--partita-check-bundle=keep={bundle} compare=false", "-o", "/dev/null"]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{optimizer}, {plan} on {ranks}: {done.stderr[:2000]}")
+    random = np.random.default_rng(3)
+    numpy = Numpy(optimizer, draw(states, random))
+    with partita.Session(bundle) as session:
+        for name, value in numpy.states.items():
+            session.write_state(name, np.asarray(value, np.float32))
+        for k in range(steps):
+            x = random.normal(0, 1, (BATCH, INPUTS))
+            labels = np.eye(CLASSES)[random.integers(0, CLASSES, BATCH)]
+            expected = numpy.step(x.astype(np.float32).astype(np.float64), labels)
+            actual = session.run({"x": x.astype(np.float32),
+                                  "labels": labels.astype(np.float32)})["loss"]
+            close(f"{optimizer}, {plan} on {ranks}: loss {k}", actual, expected)
+        for name, value in numpy.states.items():
+            close(f"{optimizer}, {plan} on {ranks}: {name}", session.read_state(name), value)
+        session.save_states(f"{work}/state.safetensors")
+    last_step_over_mpi(partita_path, work, bundle, numpy, x, labels)
+    return bytes_of(work, states, plan, ranks)
+
+
+def last_step_over_mpi(command, work, bundle, numpy, x, labels):
+    """From the file that is there, and back into it."""
+    arguments = [command, "run", bundle, "--transport", "mpi", "--state-dir", work,
+                 "--outputs-dir", work]
+    for name, value in (("x", x), ("labels", labels)):
+        np.save(f"{work}/{name}.npy", value.astype(np.float32))
+        arguments += ["--input", f"{name}={work}/{name}.npy"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    expected = numpy.step(x.astype(np.float32).astype(np.float64), labels)
+    close("the loss over MPI", equality.load(f"{work}/output_0.pb"), expected)
+    with partita.Session(bundle) as session:
+        session.load_states(f"{work}/state.safetensors")
+        for name, value in numpy.states.items():
+            close(f"{name} over MPI", session.read_state(name), value)
+
+
+def close(what, actual, expected):
+    worst = np.abs(actual - expected).max()
+    if worst > 1e-5 * max(1, np.abs(expected).max()):
+        raise RuntimeError(f"{what}: off by {worst:.3g}")
+
+
+def bytes_of(work, states, plan, ranks):
+    """Of the states that one rank has, by the planned module; checked."""
+    import re
+    with open(os.path.join(work, "planned.mlir")) as file:
+        head = file.read().split("->")[0]
+    found = re.findall(r"dist.layout<#mesh, (\[[^\]]*\])>, dist.state = "
+                       r"#dist.state<\"([^\"]+)\">", head)
+    if sorted(name for _, name in found) != sorted(states):
+        raise RuntimeError(f"the states are {found}")
+    total = whole = 0
+    for layout, name in found:
+        size = int(np.prod(states[name])) if states[name] else 1
+        ways = 1
+        for dim in re.findall(r"\{([^}]*)\}", layout):
+            if ":" in dim:
+                ways *= ranks
+        if plan == "level3" and states[name] and ways != ranks:
+            raise RuntimeError(f"{name} is {layout} at level 3")
+        whole += size
+        total += -(-size // ways)
+    return total / max(whole, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("opt")
+    parser.add_argument("partita")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--all", action="store_true")
+    arguments = parser.parse_args()
+    cases = [("sgd", "whole", 2), ("adam", "level1", 3), ("adam", "level3", 4),
+             ("adam", "tp", 2)]
+    if arguments.all:
+        cases = [(o, p, r) for o in ("sgd", "adam")
+                 for p in ("whole", "level1", "level3", "tp") for r in (1, 2, 3, 4, 8)]
+    with tempfile.TemporaryDirectory() as work:
+        for optimizer, plan, ranks in cases:
+            share = check(arguments.opt, arguments.partita, work, optimizer, plan, ranks,
+                          arguments.steps)
+            print(f"{optimizer}, {plan} on {ranks} ranks: {arguments.steps} steps equal; "
+                  f"a rank has {share:.3f} of the states", flush=True)
+
+
+if __name__ == "__main__":
+    main()
