@@ -32,16 +32,21 @@ static std::string memoryText(const PlanMemory &memory) {
          line("in all, every rank in one process", memory.process);
 }
 
-/// Repeated layers say the same: how many ops have a strategy, and the first node's name.
-using Groups =
-    std::map<std::pair<std::string, std::string>, std::pair<int64_t, std::string>>;
+/// Repeated layers say the same: the nodes of each op with one strategy, in the order in
+/// which the program has the first of them.
+struct Group {
+  const PlanNode *first;
+  std::vector<std::string> nodes;
+};
 
-static Groups strategiesOf(const PlanStage &stage) {
-  Groups groups;
+static std::vector<Group> strategiesOf(const PlanStage &stage) {
+  std::vector<Group> groups;
+  std::map<std::pair<std::string, std::string>, size_t> known;
   for (const PlanNode &node : stage.nodes) {
-    auto &[count, first] = groups[{node.op, node.strategy}];
-    if (count++ == 0)
-      first = node.name;
+    auto [place, added] = known.try_emplace({node.op, node.strategy}, groups.size());
+    if (added)
+      groups.push_back({&node, {}});
+    groups[place->second].nodes.push_back(node.name);
   }
   return groups;
 }
@@ -54,11 +59,12 @@ static std::string stageText(const PlanStage &stage, bool inFull) {
   for (const PlanTensor &tensor : stage.results)
     if (tensor.state.empty())
       text += "  output " + cell(tensor.name, 28) + tensor.layout + "\n";
-  text += "strategies (the axes of each loop that is split, in the order of the op's "
-          "equation; passing: partial values go through):\n";
-  for (const auto &[key, group] : strategiesOf(stage))
-    text += "  " + cell(std::to_string(group.first) + " ×", 7) + cell(key.first, 18) +
-            cell(key.second, 44) + "first '" + group.second + "'\n";
+  text += "strategies, in program order (loops that are split, by name, with their axes; "
+          "pass: partial values go through):\n";
+  for (const Group &group : strategiesOf(stage))
+    text += "  " + cell(std::to_string(group.nodes.size()) + " ×", 7) +
+            cell(group.first->op, 18) + cell(group.first->strategy, 44) + "first '" +
+            group.nodes[0] + "'\n";
   text += summaryText(stage.collectives, inFull);
   if (stage.work)
     text += workText(*stage.work);
@@ -166,12 +172,13 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   writeTensors(out, "outputs", stage.results);
   out.key("strategies");
   out.beginArray();
-  for (const auto &[key, group] : strategiesOf(stage)) {
+  for (const Group &group : strategiesOf(stage)) {
     out.beginObject();
-    out.member("op", std::string_view(key.first));
-    out.member("strategy", std::string_view(key.second));
-    out.member("count", group.first);
-    out.member("first", std::string_view(group.second));
+    out.member("op", std::string_view(group.first->op));
+    out.member("strategy", std::string_view(group.first->strategy));
+    out.member("count", static_cast<int64_t>(group.nodes.size()));
+    out.member("first", std::string_view(group.nodes[0]));
+    out.member("nodes", std::span<const std::string>(group.nodes));
     out.endObject();
   }
   out.endArray();

@@ -91,6 +91,11 @@ def prepare(work, zoo):
     for name, model in (("gpt2", "gpt2-dynamo"), ("gpt3", "gpt2-dynamo"),
                         ("bert", "bert-dynamo"), ("det", "ppocr-det")):
         shutil.copy(zoo / model / "model.onnx", work / f"{name}.onnx")
+    # As the README's first two lines take it out of the package.
+    package = work / "ocr/rapidocr_onnxruntime/models"
+    package.mkdir(parents=True)
+    shutil.copy(zoo / "ppocr-cls/model.onnx",
+                package / "ch_ppocr_mobile_v2.0_cls_infer.onnx")
     shutil.copytree(zoo / "gpt2-dynamo/inputs", work / "gpt2-data")
     shutil.copytree(zoo / "gpt2-dynamo/expected", work / "gpt2-data", dirs_exist_ok=True)
     small_model(work)

@@ -11,7 +11,8 @@ Every case has one outcome:
   refused  one sentence that says why, the same for a user's model
   wrong    a run ends with other values, or a compiled program does not run
   crash    a signal, a hang, or an error that is no sentence
-Wrong and crash are faults. --table writes the outcomes by operator. A sample takes every
+Wrong and crash are faults, and so is a case of which docs/node-tests.md says otherwise.
+--table writes the outcomes by operator. A sample takes every
 case whose number in a seeded order is below N.
 """
 import argparse
@@ -36,6 +37,9 @@ MESHES = ["", "d=2", "d=3"]
 BINDS = re.compile(r"which --const (.*?)=FILE\.npy binds")
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data/node"
 TIMEOUT = 120
+
+TYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+PAGE = pathlib.Path(__file__).parents[2] / "docs/node-tests.md"
 
 # Outputs that no other implementation computes: of a generator of random numbers.
 RANDOM = re.compile(r"^test_(bernoulli|training_dropout)")
@@ -95,6 +99,10 @@ class Case:
         self.has_dims = any(
             any(dim.dim_value >= 2 for dim in value.type.tensor_type.shape.dim)
             for value in [*graph.input, *graph.output])
+        # Those of the operator's inputs and outputs; shapes and axes are tensors too.
+        self.types = {TYPES[value.type.tensor_type.elem_type]
+                      for value in [*graph.input, *graph.output]
+                      if value.type.HasField("tensor_type")}
         self.outcome, self.reason, self.divided = "right", "", False
 
     def compile(self, partita, mesh, bundle, constants):
@@ -176,9 +184,9 @@ def write_table(path, cases, summary):
              f"tests of onnx {onnx.__version__}, each in mode `auto` on 1, 2 and 3 ranks; "
              "what counts as right is in that file.", "", summary, "",
              "*Divided*: of the right ones with a dim of at least 2, those of which 2 ranks "
-             "share some computation.", "",
-             "| operator | right | refused | divided | why refused |",
-             "|---|---|---|---|---|"]
+             "share some computation. *Types*: of inputs and outputs in the right ones.", "",
+             "| operator | types | right | refused | divided | why refused |",
+             "|---|---|---|---|---|---|"]
     for operator, group in sorted(by_operator.items()):
         right = [case for case in group if case.outcome == "right"]
         refused = [case for case in group if case.outcome == "refused"]
@@ -186,9 +194,28 @@ def write_table(path, cases, summary):
         why = "; ".join(f"{text}" + (f" ×{n}" if n > 1 else "")
                         for text, n in reasons.most_common())
         sized = [case for case in right if case.has_dims]
-        lines.append(f"| {operator} | {len(right)} | {len(refused) or ''} | "
+        types = ", ".join(sorted(set().union(*(case.types for case in right))))
+        lines.append(f"| {operator} | {types} | {len(right)} | {len(refused) or ''} | "
                      f"{sum(case.divided for case in sized)} of {len(sized)} | {why} |")
     pathlib.Path(path).write_text("\n".join(lines) + "\n")
+
+
+def outdated(cases):
+    """What the committed table says otherwise of these cases."""
+    table = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 6 and cells[2].isdigit():
+            table[cells[0]] = (set(cells[1].split(", ")), int(cells[3] or 0))
+    lines = []
+    for case in cases:
+        types, refused = table.get(case.operator, (set(), 0))
+        if case.outcome == "right" and not case.types <= types:
+            lines.append(f"{case.name} is right with {', '.join(sorted(case.types))}, which "
+                         f"'{case.operator}' in {PAGE.name} does not have")
+        if case.outcome == "refused" and refused == 0:
+            lines.append(f"{case.name} is refused, '{case.operator}' in {PAGE.name} never")
+    return lines
 
 
 def shorten(reason):
@@ -230,7 +257,10 @@ def main():
             f"{c.outcome}\t{c.operator}\t{c.name}\t{c.divided}\t{c.reason}\n" for c in cases))
     if arguments.table:
         write_table(arguments.table, cases, summary)
-    faults = counts["wrong"] + counts["crash"]
+    old = outdated(cases)
+    for line in old:
+        print("out of date: " + line)
+    faults = counts["wrong"] + counts["crash"] + len(old)
     print(("FAILED  " if faults else "ok      ") + summary)
     return 1 if faults else 0
 
