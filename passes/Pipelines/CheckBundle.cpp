@@ -88,7 +88,7 @@ private:
     Tensors inputs;
     for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
       inputs.push_back(random(type, seed + i));
-    auto actual = runCompiled(local, function, inputs);
+    auto actual = runCompiled(local, function, inputs, {});
     if (!actual)
       return makeError("the compiled program fails: " + actual.error().message);
     if (!compare)
@@ -133,7 +133,8 @@ private:
       weightTypes[op.getName()] = op.getResult().getType();
     });
     llvm::StringMap<HostTensor> given;
-    Tensors inputs, global;
+    Tensors inputs;
+    std::map<std::string, HostTensor> global;
     for (auto [i, type] : llvm::enumerate(reference.getArgumentTypes())) {
       auto index = static_cast<unsigned>(i);
       inputs.push_back(random(type, seed + i));
@@ -144,9 +145,9 @@ private:
       auto found = given.find(name);
       if (found == given.end())
         return makeError("@reference has no argument \"" + name.str() + "\"");
-      global.push_back(found->second);
+      global[name.str()] = found->second;
     }
-    auto outputs = runCompiled(module, nullptr, global);
+    auto outputs = runCompiled(module, nullptr, {}, global);
     if (!outputs)
       return makeError("the compiled programs fail: " + outputs.error().message);
     SmallVector<StringRef> names = namesOf(module, false);
@@ -172,9 +173,11 @@ private:
     return random(weightTypes.lookup(name), seed + llvm::xxh3_64bits(name) % 1000);
   }
 
-  /// A function, or, where that is null, the module's programs.
+  /// A function on its arguments, or, where that is null, the module's programs on
+  /// inputs by name.
   Expected<Tensors> runCompiled(ModuleOp local, func::FuncOp function,
-                                const Tensors &inputs) {
+                                const Tensors &arguments,
+                                const std::map<std::string, HostTensor> &inputs) {
     Folder folder(keep);
     codegen::EmitOptions options;
     options.function = function ? function.getName().str() : "";
@@ -199,7 +202,8 @@ private:
         llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
     };
     if (function)
-      return runBundleOf(function, runBundle, folder.bundle, "", inputs, repeat, timed);
+      return runBundleOf(function, runBundle, folder.bundle, "", arguments, repeat,
+                         timed);
     std::map<std::string, HostTensor> states;
     return runBundle(folder.bundle, "", inputs, states, repeat, timed);
   }

@@ -11,13 +11,15 @@ partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
                      const std::string &folder, const std::string &entry,
                      const std::vector<HostTensor> &arguments, int repeat,
                      const std::function<void(double)> &timed) {
-  std::vector<HostTensor> inputs, results;
-  std::map<std::string, HostTensor> states;
+  std::vector<HostTensor> results;
+  std::map<std::string, HostTensor> inputs, states;
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (dist::StateAttr state = dist::argumentState(function, i))
       states[state.getName().str()] = arguments[i];
-    else
-      inputs.push_back(arguments[i]);
+    else // called as FunctionBuffers calls its buffer
+      inputs[function.getArgAttr(i, "graph.name")
+                 ? function.getArgAttrOfType<StringAttr>(i, "graph.name").str()
+                 : "input_" + std::to_string(i)] = arguments[i];
   auto outputs = run(folder, entry, inputs, states, repeat, timed);
   if (!outputs)
     return tl::unexpected(outputs.error());

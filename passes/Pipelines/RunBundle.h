@@ -15,14 +15,15 @@
 namespace partita {
 
 /// Loads an entry of a bundle (empty: the first) and runs `repeat` requests on the same
-/// global inputs; gives the outputs of the last. The states that `states` names are set
-/// before each request; after the last it has all of them as they were left. `timed`
-/// receives the seconds of each request. The compiler does not link the runtime: a tool
-/// that does passes `runtime::runBundle`.
+/// global inputs, by name; gives the outputs of the last. The states that `states` names
+/// are set before each request; after the last it has all of them as they were left.
+/// `timed` receives the seconds of each request. The compiler does not link the runtime:
+/// a tool that does passes `runtime::runBundle`.
 using BundleRunner = std::function<Expected<std::vector<HostTensor>>(
     const std::string &folder, const std::string &entry,
-    const std::vector<HostTensor> &inputs, std::map<std::string, HostTensor> &states,
-    int repeat, const std::function<void(double)> &timed)>;
+    const std::map<std::string, HostTensor> &inputs,
+    std::map<std::string, HostTensor> &states, int repeat,
+    const std::function<void(double)> &timed)>;
 
 /// Runs the bundle of a function on its arguments, states among them, and gives its
 /// results, with what becomes of states.

@@ -88,22 +88,27 @@ public:
     this->compile.wide = !options.f64.empty();
   }
 
-  Expected<std::vector<std::string>> run() {
-    if (auto ok = compiler.import(); !ok)
-      return tl::unexpected(ok.error());
-    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
-    auto inputs = readInputs(original);
-    if (!inputs)
-      return tl::unexpected(inputs.error());
-    given = *inputs;
-    WeightLoader weights = [&](StringRef name) { return weight(compiler, name); };
-    auto expected = evaluate(original, *inputs, weights);
+  /// A pipeline against its model: stage by stage there is nothing to compare it with.
+  Expected<std::vector<std::string>> runPipeline() {
+    std::vector<std::string> lines;
+    auto expected = evaluateModel(lines);
     if (!expected)
       return tl::unexpected(expected.error());
     if (compile.wide)
       return write(*expected);
-    std::vector<std::string> lines =
-        options.inputs.empty() ? describeInputs(original) : std::vector<std::string>();
+    if (auto ok = runBundle(*expected, lines); !ok)
+      return tl::unexpected(ok.error());
+    return lines;
+  }
+
+  Expected<std::vector<std::string>> run() {
+    std::vector<std::string> lines;
+    auto expected = evaluateModel(lines);
+    if (!expected)
+      return tl::unexpected(expected.error());
+    if (compile.wide)
+      return write(*expected);
+    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
     if (!options.expected.empty()) {
       auto outside =
           readTensors(options.expected, "output", original.getResultTypes(),
@@ -121,25 +126,47 @@ public:
                     " by the plan, " + describe(compiler.report.emitted) +
                     " by the program");
     auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
-    auto actual = evaluatePartitioned(local, *inputs, weights);
+    auto actual = evaluatePartitioned(
+        local, given, [&](StringRef name) { return weight(compiler, name); });
     if (!actual)
       return tl::unexpected(actual.error());
     if (auto ok = compare("partitioned program", *actual, *expected, lines); !ok)
       return tl::unexpected(ok.error());
     if (options.bundle.empty())
       return lines;
-    if (!options.run)
-      return makeError("'" + options.bundle +
-                       "' cannot be run: nobody to run it was given");
-    auto real = runBundleOf(local, options.run, options.bundle, options.entry, *inputs);
-    if (!real)
-      return tl::unexpected(real.error());
-    if (auto ok = compare("bundle on its ranks", *real, *expected, lines); !ok)
+    if (auto ok = runBundle(*expected, lines); !ok)
       return tl::unexpected(ok.error());
     return lines;
   }
 
 private:
+  /// The outputs of the imported program on the inputs that are given, or drawn.
+  Expected<Tensors> evaluateModel(std::vector<std::string> &lines) {
+    if (auto ok = compiler.import(); !ok)
+      return tl::unexpected(ok.error());
+    auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
+    auto inputs = readInputs(original);
+    if (!inputs)
+      return tl::unexpected(inputs.error());
+    given = std::move(*inputs);
+    if (options.inputs.empty() && !compile.wide)
+      lines = describeInputs(original);
+    return evaluate(original, given,
+                    [&](StringRef name) { return weight(compiler, name); });
+  }
+
+  /// Of the module at hand, at whatever level: what counts are names.
+  Expected<void> runBundle(const Tensors &expected, std::vector<std::string> &lines) {
+    if (!options.run)
+      return makeError("'" + options.bundle +
+                       "' cannot be run: nobody to run it was given");
+    auto real = runBundleOf(compiler.module->lookupSymbol<func::FuncOp>("main"),
+                            options.run, options.bundle, options.entry, given);
+    if (!real)
+      return tl::unexpected(real.error());
+    return compare("bundle on its ranks", *real, expected, lines);
+  }
+
   Expected<Tensors> readInputs(func::FuncOp function) const {
     if (options.inputs.empty())
       return drawInputs(function, /*seed=*/0);
@@ -279,11 +306,6 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   auto plan = readPlan(*file);
   if (!plan)
     return tl::unexpected(plan.error());
-  if (plan->stages.size() > 1)
-    return makeError("'" + bundle + "' is a pipeline of " +
-                     std::to_string(plan->stages.size()) +
-                     " stages, which verify does not know; verify the model on the mesh "
-                     "of a stage");
   CompileOptions compile;
   compile.model = options.model.empty() ? plan->model : options.model;
   if (!std::filesystem::exists(compile.model))
@@ -292,8 +314,10 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   compile.shapes = plan->shapes;
   compile.constants = plan->constants;
   compile.states = plan->states;
+  options.bundle = bundle;
+  if (plan->stages.size() > 1)
+    return Verifier(compile, options).runPipeline();
   compile.mesh = plan->stages[0].mesh;
   compile.plan = *file;
-  options.bundle = bundle;
   return Verifier(compile, options).run();
 }

@@ -13,15 +13,14 @@
 namespace partita::runtime {
 
 /// Loads an entry of the bundle (empty: the first) and runs `repeat` requests on the same
-/// global inputs; the outputs of the last. The states that `states` names are set before
-/// each request; after the last it has all of them as they were left. `timed` receives
-/// the seconds of each request.
-Expected<std::vector<HostTensor>> runBundle(const std::string &folder,
-                                            const std::string &entry,
-                                            const std::vector<HostTensor> &inputs,
-                                            std::map<std::string, HostTensor> &states,
-                                            int repeat,
-                                            const std::function<void(double)> &timed);
+/// global inputs, by name; the outputs of the last. The states that `states` names are
+/// set before each request; after the last it has all of them as they were left. `timed`
+/// receives the seconds of each request.
+Expected<std::vector<HostTensor>>
+runBundle(const std::string &folder, const std::string &entry,
+          const std::map<std::string, HostTensor> &inputs,
+          std::map<std::string, HostTensor> &states, int repeat,
+          const std::function<void(double)> &timed);
 
 } // namespace partita::runtime
 

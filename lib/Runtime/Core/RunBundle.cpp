@@ -36,16 +36,20 @@ static Expected<void> getStates(Session &session, States &states) {
 
 Expected<std::vector<HostTensor>>
 runtime::runBundle(const std::string &folder, const std::string &entry,
-                   const std::vector<HostTensor> &inputs, States &states, int repeat,
-                   const std::function<void(double)> &timed) {
+                   const std::map<std::string, HostTensor> &inputs, States &states,
+                   int repeat, const std::function<void(double)> &timed) {
   SessionOptions options;
   options.entry = entry;
   auto session = Session::load(folder, options);
   if (!session)
     return tl::unexpected(session.error());
   std::vector<const std::byte *> from;
-  for (const HostTensor &input : inputs)
-    from.push_back(input.bytes.data());
+  for (const TensorInfo &info : (*session)->inputs()) {
+    auto given = inputs.find(info.name);
+    if (given == inputs.end())
+      return makeError("input '" + info.name + "' is not given");
+    from.push_back(given->second.bytes.data());
+  }
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back(HostTensor::zeros(info.type, info.shape));
