@@ -190,6 +190,10 @@ std::byte *Executor::placeOf(size_t tensor, uint32_t slot) const {
 }
 
 const std::byte *Executor::local(size_t tensor, uint32_t slot) {
+  // A tensor without elements may have no place: null is for failures.
+  static constexpr std::byte nothing{};
+  if (localBytes(tensor) == 0)
+    return &nothing;
   std::byte *place = placeOf(tensor, slot);
   if (device.isHost())
     return place;
