@@ -4,7 +4,7 @@
 usage: run_docs.py BIN ZOO SOURCE [--list]
 
 They are run one after the other in a folder that has the files that they name: a GPT-2, a
-BERT, text detection, a small model and a cluster.
+BERT, text detection, the model of examples/chat, a small one and a cluster.
 """
 import gzip
 import json
@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ("partita", "partita-run", "partita-solve")
 #: Half a minute of measurements, and what another test runs.
 LEFT_OUT = [r"\bpartita calibrate"]
@@ -99,6 +100,12 @@ def prepare(work, zoo):
     shutil.copytree(zoo / "gpt2-dynamo/inputs", work / "gpt2-data")
     shutil.copytree(zoo / "gpt2-dynamo/expected", work / "gpt2-data", dirs_exist_ok=True)
     small_model(work)
+    subprocess.run([sys.executable, SOURCE / "examples/chat/build_model.py", "--layers", "1",
+                    work / "chat.onnx"], check=True)
+    for name, value in (("prompt", np.zeros((1, 32), np.int64)),
+                        ("token", np.zeros((1, 1), np.int64)),
+                        ("first", np.array([0])), ("second", np.array([32]))):
+        np.save(work / f"{name}.npy", value)
     (work / "a100.json").write_text(json.dumps(CLUSTER))
     (work / "hints.json").write_text(json.dumps(HINTS))
     (work / "problem.json").write_text(json.dumps(PROBLEM))
