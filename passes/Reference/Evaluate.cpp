@@ -107,7 +107,7 @@ private:
     else if (auto index = dyn_cast<comm::LocalIndexOp>(op))
       done = localize(index);
     else if (isa<dist::ReshardOp, dist::WindowOp>(op)) // global: the same tensor
-      tensors[op.getResult(0)] = tensors[op.getOperand(0)];
+      done = copy(op);
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
       done = load(weight);
     else
@@ -124,6 +124,13 @@ private:
     if (added)
       it->second = std::distance(value.use_begin(), value.use_end());
     return it->second;
+  }
+
+  Expected<void> copy(Operation &op) {
+    // By value: adding an entry moves the others.
+    std::vector<HostTensor> same = tensors[op.getOperand(0)];
+    tensors[op.getResult(0)] = std::move(same);
+    return {};
   }
 
   Expected<void> exchange(comm::StepOpInterface op) {

@@ -29,6 +29,7 @@ MORE = [(model, stages, micro, mesh, [])
         for model, micros in ((DYNAMIC, (1, 2, 4)), ("gpt2-builder-tied", (1,)),
                               ("resnet50-random", (1,)), ("bert-script", (1,)),
                               ("vit-dynamo", (1,)), ("ppocr-rec", (1,)),
+                              ("t5-dynamo", (1,)), ("t5-script", (1,)),
                               ("squeezenet-random", (1,)))
         for micro in micros for stages in (2, 3, 4)
         for mesh in ("", "tp=2", ";".join(["tp=2", "tp=1", "dp=2", "tp=2"][:stages]))]

@@ -78,20 +78,8 @@ class Function:
         return self.op(f"graph.{op}", operands, shape, name)
 
 
-def module(optimizer, kind="f32"):
-    """The step, with states that begin as zeros: the test sets them."""
-    f = Function(kind)
-    arguments = [("x", (BATCH, INPUTS), None), ("labels", (BATCH, CLASSES), None)]
-    states = {name: shape for name, shape in SHAPES.items()}
-    if optimizer == "adam":
-        states.update({f"{m}.{name}": shape for name, shape in SHAPES.items()
-                       for m in ("m", "v")})
-        states["decay1"] = states["decay2"] = ()
-    arguments += [(name, shape, name) for name, shape in states.items()]
-    value = {}
-    for name, shape, _ in arguments:
-        value[name] = f"%{name.replace('.', '_')}"
-        f.types[value[name]] = f.type(shape)
+def gradients(f, value):
+    """The loss of a micro-batch and its gradients, op by op."""
     inner, logits = (BATCH, HIDDEN), (BATCH, CLASSES)
     z = f.contract(value["x"], value["w1"], "b i, i h -> b h", inner, "layer1")
     z = f.each("add", [z, value["b1"]], inner, "bias1")
@@ -114,51 +102,122 @@ def module(optimizer, kind="f32"):
     dz = f.each("mul", [dh, positive], inner, "dz")
     gradient["w1"] = f.contract(value["x"], dz, "b i, b h -> i h", SHAPES["w1"], "grad.w1")
     gradient["b1"] = f.reduce(dz, (0,), SHAPES["b1"], "grad.b1")
-    after = {}
-    rate = f.constant(RATE)
-    if optimizer == "sgd":
-        for name, shape in SHAPES.items():
-            change = f.each("mul", [gradient[name], rate], shape, f"change.{name}")
-            after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
-    else:
-        one, epsilon = f.constant(1), f.constant(EPSILON)
-        fix = {}
-        for number, beta in ((1, BETA1), (2, BETA2)):
-            decay = f.each("mul", [value[f"decay{number}"], f.constant(beta)], ())
-            after[f"decay{number}"] = decay
-            fix[number] = f.each("sub", [one, decay], ())
-        for name, shape in SHAPES.items():
-            g = gradient[name]
-            moments = {}
-            for letter, beta, what in (("m", BETA1, g),
-                                       ("v", BETA2, f.each("mul", [g, g], shape,
-                                                           f"square.{name}"))):
-                kept = f.each("mul", [value[f"{letter}.{name}"], f.constant(beta)], shape,
-                              f"kept.{letter}.{name}")
-                new = f.each("mul", [what, f.constant(1 - beta)], shape,
-                             f"new.{letter}.{name}")
-                moments[letter] = f.each("add", [kept, new], shape,
-                                         f"next.{letter}.{name}")
-                after[f"{letter}.{name}"] = moments[letter]
-            mean = f.each("div", [moments["m"], fix[1]], shape, f"mean.{name}")
-            spread = f.each("div", [moments["v"], fix[2]], shape, f"spread.{name}")
-            root = f.each("sqrt", [spread], shape, f"root.{name}")
-            root = f.each("add", [root, epsilon], shape, f"stable.{name}")
-            change = f.each("div", [mean, root], shape, f"step.{name}")
-            change = f.each("mul", [change, rate], shape, f"change.{name}")
-            after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
+    return loss, gradient
 
-    def argument(name, shape, state):
+
+def sgd(f, value, gradient):
+    rate, after = f.constant(RATE), {}
+    for name, shape in SHAPES.items():
+        change = f.each("mul", [gradient[name], rate], shape, f"change.{name}")
+        after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
+    return after
+
+
+def adam(f, value, gradient):
+    rate, one, epsilon = f.constant(RATE), f.constant(1), f.constant(EPSILON)
+    after, fix = {}, {}
+    for number, beta in ((1, BETA1), (2, BETA2)):
+        decay = f.each("mul", [value[f"decay{number}"], f.constant(beta)], ())
+        after[f"decay{number}"] = decay
+        fix[number] = f.each("sub", [one, decay], ())
+    for name, shape in SHAPES.items():
+        g = gradient[name]
+        squares = f.each("mul", [g, g], shape, f"square.{name}")
+        for letter, beta, what in (("m", BETA1, g), ("v", BETA2, squares)):
+            kept = f.each("mul", [value[f"{letter}.{name}"], f.constant(beta)], shape,
+                          f"kept.{letter}.{name}")
+            new = f.each("mul", [what, f.constant(1 - beta)], shape,
+                         f"new.{letter}.{name}")
+            after[f"{letter}.{name}"] = f.each("add", [kept, new], shape,
+                                               f"next.{letter}.{name}")
+        mean = f.each("div", [after[f"m.{name}"], fix[1]], shape, f"mean.{name}")
+        spread = f.each("div", [after[f"v.{name}"], fix[2]], shape, f"spread.{name}")
+        root = f.each("sqrt", [spread], shape, f"root.{name}")
+        root = f.each("add", [root, epsilon], shape, f"stable.{name}")
+        change = f.each("div", [mean, root], shape, f"step.{name}")
+        change = f.each("mul", [change, rate], shape, f"change.{name}")
+        after[name] = f.each("sub", [value[name], change], shape, f"next.{name}")
+    return after
+
+
+def header(f, value, arguments):
+    """"%x: tensor<…> {graph.name = "x"}, …", and the values by name."""
+    parts = []
+    for name, shape, state in arguments:
+        value[name] = f"%{name.replace('.', '_')}"
+        f.types[value[name]] = f.type(shape)
         mark = f', dist.state = #dist.state<"{state}">' if state else ""
-        return f'{value[name]}: {f.type(shape)} {{graph.name = "{name}"{mark}}}'
+        parts.append(f'{value[name]}: {f.type(shape)} {{graph.name = "{name}"{mark}}}')
+    return ",\n    ".join(parts)
 
+
+def micro_batch(kind):
+    """The body of the loop over micro-batches: it adds to the loss and the gradients."""
+    f, value = Function(kind), {}
+    arguments = [("carried.loss", (), None),
+                 *[(f"carried.{name}", shape, None) for name, shape in SHAPES.items()],
+                 ("x", (BATCH, INPUTS), None), ("labels", (BATCH, CLASSES), None),
+                 *[(name, shape, None) for name, shape in SHAPES.items()]]
+    text = header(f, value, arguments)
+    loss, gradient = gradients(f, value)
+    results = [f.each("add", [value["carried.loss"], loss], (), "sum.loss")]
+    results += [f.each("add", [value[f"carried.{name}"], gradient[name]], shape,
+                       f"sum.{name}") for name, shape in SHAPES.items()]
+    types = ", ".join(f.types[r] for r in results)
+    lines = "\n".join(f.lines)
+    return (f"func.func private @micro({text})\n    -> ({types}) {{\n{lines}\n"
+            f"  return {', '.join(results)} : {types}\n}}\n")
+
+
+def accumulated(f, value, trips):
+    """The means over the micro-batches."""
+    shapes = {"loss": (), **SHAPES}
+    zeros = []
+    for name, shape in shapes.items():
+        f.count += 1
+        zeros.append(f"%{f.count}")
+        f.types[zeros[-1]] = f.type(shape)
+        f.lines.append(f"  {zeros[-1]} = graph.constant dense<0.0> : {f.type(shape)}")
+    weights = [value[name] for name in SHAPES]
+    operands = [*zeros, value["x"], value["labels"], *weights]
+    f.count += 1
+    results = f"%{f.count}"
+    types = ", ".join(f.type(shape) for shape in shapes.values())
+    f.lines.append(
+        f"  {results}:{len(shapes)} = graph.repeat @micro trips {trips} "
+        f"carried({', '.join(zeros)}) scanned({value['x']}, {value['labels']}) "
+        f"with({', '.join(weights)}) : ({', '.join(f.types[o] for o in operands)}) -> "
+        f'({types}) loc("accumulate")')
+    share = f.constant(1 / trips)
+    means = {}
+    for k, (name, shape) in enumerate(shapes.items()):
+        result = f"{results}#{k}"
+        f.types[result] = f.type(shape)
+        means[name] = f.each("mul", [result, share], shape, f"mean.{name}")
+    return means.pop("loss"), means
+
+
+def module(optimizer, kind="f32", trips=1):
+    """The step, with states that begin as zeros: the test sets them."""
+    f, value = Function(kind), {}
+    rows = (trips,) if trips > 1 else ()
+    states = dict(SHAPES)
+    if optimizer == "adam":
+        states.update({f"{m}.{name}": shape for name, shape in SHAPES.items()
+                       for m in ("m", "v")})
+        states["decay1"] = states["decay2"] = ()
+    text = header(f, value, [("x", (*rows, BATCH, INPUTS), None),
+                             ("labels", (*rows, BATCH, CLASSES), None),
+                             *[(name, shape, name) for name, shape in states.items()]])
+    loss, gradient = accumulated(f, value, trips) if trips > 1 else gradients(f, value)
+    after = {"sgd": sgd, "adam": adam}[optimizer](f, value, gradient)
     results = [f'{f.type(())} {{graph.name = "loss"}}'] + [
         f'{f.type(shape)} {{graph.name = "next.{name}", '
         f'dist.state = #dist.state<"{name}">}}' for name, shape in states.items()]
-    text = ",\n    ".join(argument(*a) for a in arguments)
     returned = [loss] + [after[name] for name in states]
     lines = "\n".join(f.lines)
-    return (f"func.func @main({text})\n    -> ({', '.join(results)}) {{\n{lines}\n"
+    body = micro_batch(kind) if trips > 1 else ""
+    return (f"{body}func.func @main({text})\n    -> ({', '.join(results)}) {{\n{lines}\n"
             f"  return {', '.join(returned)} : "
             f"{', '.join(f.types[r] for r in returned)}\n}}\n"), states
 
