@@ -87,7 +87,24 @@ def small_model(work):
         onnx.numpy_helper.from_array(x, "x").SerializeToString())
 
 
-def prepare(work, zoo):
+def decoder(work, source):
+    """The model of examples/chat with room for 160 tokens, a prompt of 128 and single
+    tokens."""
+    sys.path.insert(0, str(source / "examples/chat"))
+    from build_model import Model
+    onnx.save(Model(most=160).build(), work / "llama.onnx")
+    np.save(work / "prompt.npy", np.arange(128).reshape(1, 128) % 100)
+    np.save(work / "token.npy", np.array([[65]]))
+    np.save(work / "p.npy", np.array([0]))
+    for step in (0, 1):
+        folder = work / f"step{step}"
+        folder.mkdir()
+        for k, (name, value) in enumerate((("tokens", [[65 + step]]), ("position", [step]))):
+            (folder / f"input_{k}.pb").write_bytes(onnx.numpy_helper.from_array(
+                np.array(value), name).SerializeToString())
+
+
+def prepare(work, zoo, source):
     for name, model in (("gpt2", "gpt2-dynamo"), ("gpt3", "gpt2-dynamo"),
                         ("bert", "bert-dynamo"), ("det", "ppocr-det")):
         shutil.copy(zoo / model / "model.onnx", work / f"{name}.onnx")
@@ -98,6 +115,7 @@ def prepare(work, zoo):
                 package / "ch_ppocr_mobile_v2.0_cls_infer.onnx")
     shutil.copytree(zoo / "gpt2-dynamo/inputs", work / "gpt2-data")
     shutil.copytree(zoo / "gpt2-dynamo/expected", work / "gpt2-data", dirs_exist_ok=True)
+    decoder(work, source)
     small_model(work)
     (work / "a100.json").write_text(json.dumps(CLUSTER))
     (work / "hints.json").write_text(json.dumps(HINTS))
@@ -149,7 +167,7 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="partita-docs-") as name:
         work = pathlib.Path(name)
-        prepare(work, zoo)
+        prepare(work, zoo, source)
         environment = os.environ | {
             "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(work),
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
