@@ -8,6 +8,7 @@ whose weights and moments are states (docs/state.md). Where they lie is said by 
 
     whole    every rank has all                       one all-reduce for each gradient
     level 1  Adam's moments split over dp             gradients scattered, weights gathered
+    level 2  and the gradients that a loop adds up    scattered in every micro-batch
     level 3  weights and moments split over dp        weights gathered before they are read
     tp       the inner dim of both layers split       as Megatron has it
 
@@ -222,7 +223,7 @@ def module(optimizer, kind="f32", trips=1):
             f"{', '.join(f.types[r] for r in returned)}\n}}\n"), states
 
 
-def hints(plan, states):
+def hints(plan, states, trips):
     """Where things lie; the batch is split in the ops that have one."""
     batch = ["dp", None]
     nodes = {name: {"in": [batch, None]} for name in ("layer1", "layer2", "dh", "grad.w1",
@@ -233,12 +234,17 @@ def hints(plan, states):
         split = {"w1": [None, "tp"], "w2": ["tp", None]}
         return {"tensors": {name: split[name[-2:]] for name in states
                             if name[-2:] in split}}
-    tensors = {"x": batch, "labels": batch}
+    tensors = {}
+    if trips == 1:
+        tensors = {"x": batch, "labels": batch}
+    elif plan in ("level2", "level3"):
+        tensors = {f"carried.{name}": ["dp"] + [None] * (len(shape) - 1)
+                   for name, shape in SHAPES.items()}
     for name, shape in states.items():
         if not shape:
             continue
         is_moment = name[:2] in ("m.", "v.")
-        split = plan == "level3" or (plan == "level1" and is_moment)
+        split = plan == "level3" or (plan in ("level1", "level2") and is_moment)
         tensors[name] = [("dp" if split else [])] + [None] * (len(shape) - 1)
     return {"nodes": nodes, "tensors": tensors}
 
@@ -249,7 +255,7 @@ class Numpy:
     def __init__(self, optimizer, states):
         self.optimizer, self.states = optimizer, states
 
-    def step(self, x, labels):
+    def gradients(self, x, labels):
         s = self.states
         z = x @ s["w1"] + s["b1"]
         h = np.maximum(z, 0)
@@ -258,7 +264,16 @@ class Numpy:
         logs = logs - np.log(np.exp(logs).sum(1, keepdims=True))
         dy = (np.exp(logs) - labels) / BATCH
         dz = (dy @ s["w2"].T) * (h > 0)
-        gradient = {"w1": x.T @ dz, "b1": dz.sum(0), "w2": h.T @ dy, "b2": dy.sum(0)}
+        return (-(logs * labels).sum() / BATCH,
+                {"w1": x.T @ dz, "b1": dz.sum(0), "w2": h.T @ dy, "b2": dy.sum(0)})
+
+    def step(self, x, labels):
+        s = self.states
+        parts = [self.gradients(*part) for part in
+                 (zip(x, labels) if x.ndim == 3 else [(x, labels)])]
+        loss = sum(part[0] for part in parts) / len(parts)
+        gradient = {name: sum(part[1][name] for part in parts) / len(parts)
+                    for name in SHAPES}
         if self.optimizer == "adam":
             s["decay1"] = s["decay1"] * BETA1
             s["decay2"] = s["decay2"] * BETA2
@@ -268,7 +283,7 @@ class Numpy:
                 v = s[f"v.{name}"] = BETA2 * s[f"v.{name}"] + (1 - BETA2) * g * g
                 g = (m / (1 - s["decay1"])) / (np.sqrt(v / (1 - s["decay2"])) + EPSILON)
             s[name] = s[name] - RATE * g
-        return -(logs * labels).sum() / BATCH
+        return loss
 
 
 def draw(states, random):
@@ -281,12 +296,12 @@ def draw(states, random):
     return values
 
 
-def check(opt, partita_path, work, optimizer, plan, ranks, steps):
-    text, states = module(optimizer)
-    wide, _ = module(optimizer, "f64")
+def check(opt, partita_path, work, optimizer, plan, ranks, steps, trips=1):
+    text, states = module(optimizer, "f32", trips)
+    wide, _ = module(optimizer, "f64", trips)
     axis = "tp" if plan == "tp" else "dp"
     for name, content in (("step.mlir", text), ("wide.mlir", wide),
-                          ("hints.json", json.dumps(hints(plan, states)))):
+                          ("hints.json", json.dumps(hints(plan, states, trips)))):
         with open(os.path.join(work, name), "w") as file:
             file.write(content)
     shard = f"--partita-shard=mesh={axis}={ranks} mode=semi-auto hints={work}/hints.json"
@@ -307,8 +322,9 @@ def check(opt, partita_path, work, optimizer, plan, ranks, steps):
         for name, value in numpy.states.items():
             session.write_state(name, np.asarray(value, np.float32))
         for k in range(steps):
-            x = random.normal(0, 1, (BATCH, INPUTS))
-            labels = np.eye(CLASSES)[random.integers(0, CLASSES, BATCH)]
+            rows = (trips,) if trips > 1 else ()
+            x = random.normal(0, 1, (*rows, BATCH, INPUTS))
+            labels = np.eye(CLASSES)[random.integers(0, CLASSES, (*rows, BATCH))]
             expected = numpy.step(x.astype(np.float32).astype(np.float64), labels)
             actual = session.run({"x": x.astype(np.float32),
                                   "labels": labels.astype(np.float32)})["loss"]

@@ -61,9 +61,10 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                              ->check(named);
   command.add_flag("--npy", options.npy, "Write output_K.npy too")->needs(outputs);
   command
-      .add_option("--state-dir", options.stateDir,
-                  "Begin with the states in this folder's state.safetensors, if it is "
-                  "there, and leave them there; any bundle of the same states reads it")
+      .add_option(
+          "--state-dir", options.stateDir,
+          "Read the states from this folder's state.safetensors if it is there, and "
+          "write them back at the end; any bundle with these states reads it")
       ->check(named);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();

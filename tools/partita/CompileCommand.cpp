@@ -52,10 +52,9 @@ static int compileCommand(const CompileOptions &options) {
 void partita::addBindingOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("--shape", options.shapes,
                      "NAME=1,128: shape of an input, or extent of a symbolic dim");
-  command.add_option(
-      "--const", options.constants,
-      "NAME=FILE: bind an input to the value in a .npy or .pb file; it is no "
-      "input of the program any more");
+  command.add_option("--const", options.constants,
+                     "NAME=FILE: fix an input to the value in a .npy or .pb file; the "
+                     "program then has no such input");
 }
 
 void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
@@ -70,11 +69,10 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
   command.add_option("--mode", options.mode, "How strategies are decided")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
-  command.add_option(
-      "--hints", options.hints,
-      "Hints file (docs/hints.md), or a rule that finds the model's "
-      "blocks: megatron[:axis], megatron-sp[:axis], fsdp; with it, auto is "
-      "semi-auto");
+  command.add_option("--hints", options.hints,
+                     "Hints file (docs/hints.md), or a rule that finds the model's "
+                     "blocks: megatron[:axis], megatron-sp[:axis], fsdp; mode auto then "
+                     "spreads them and does not search");
   command.add_option(
       "--cluster", options.cluster,
       "Cluster file (docs/topology.md) for mode auto; default: this host's "
@@ -107,7 +105,7 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
   command
       ->add_option("--stages", options->stages,
                    "Cut the model into this many stages of a pipeline (docs/stages.md); "
-                   "--mesh is each stage's, or one per stage: \"tp=2;tp=1\"")
+                   "--mesh holds for every stage, or lists one each: \"tp=2;tp=1\"")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
@@ -118,16 +116,16 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
   command
       ->add_option(
           "--state", options->states,
-          "INPUT=OUTPUT: the input is what the output of the request before was, "
-          "kept in place; stars stand for the same on both sides: "
-          "'past.*=present.*' (repeatable; docs/state.md)")
+          "INPUT=OUTPUT: a request's output is the input of the next one, and stays in "
+          "place; a star means the same text on both sides: 'past.*=present.*' "
+          "(repeatable; docs/state.md)")
       ->allow_extra_args(false);
   command->add_flag(
       "--force", options->force,
       "Replace a bundle of that name, in one step, when the new one is done");
   command->add_option(
       "--write-hints", options->hintsOutput,
-      "Write the hints, those that a rule has found as well, to this file");
+      "Write the hints to this file, including those that a rule has found");
   command->add_option("--explain", options->explain,
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,

@@ -24,7 +24,7 @@ void partita::addReportCommand(CLI::App &app, int &status) {
   command->add_flag("--json", *json, "Write a JSON document");
   auto entry = std::make_shared<std::string>();
   command->add_option("--entry", *entry,
-                      "Of a bundle: which entry point (default: the first)");
+                      "Which entry point of the bundle (default: the first)");
   command->callback([path, all, json, entry, &status] {
     Expected<std::string> file = entry->empty() ? *path : planFile(*path, *entry);
     Expected<std::string> text = file.and_then([&](const std::string &name) {

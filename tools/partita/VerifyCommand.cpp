@@ -31,8 +31,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   addModelOptions(*command, options->compile);
   CLI::Option *inputs =
       command->add_option("--inputs-dir", options->verify.inputs,
-                          "Folder with input_K.pb (default: random inputs; indices "
-                          "over all that they index, masks of 0 and 1)");
+                          "Folder with input_K.pb (default: random inputs: indices over "
+                          "their whole range, masks of 0 and 1)");
   command
       ->add_option("--expect-dir", options->verify.expected,
                    "Folder with output_K.pb that the model must give for these inputs")
@@ -43,9 +43,9 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                    "output_K.npy into this folder")
       ->needs(inputs);
   command->add_option("--model", options->verify.model,
-                      "Of a bundle: its model, where that has moved");
+                      "The model of the bundle, if it has moved");
   command->add_option("--entry", options->verify.entry,
-                      "Of a bundle: which entry point (default: the first)");
+                      "Which entry point of the bundle (default: the first)");
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

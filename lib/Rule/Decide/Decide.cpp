@@ -105,7 +105,8 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
                        std::to_string(product(fit)) + " ways of " +
                        std::to_string(product(axes)) + "; the rest is replicated");
     if (!fit.empty())
-      seeds.push_back({dim[0], fit, "data-parallel over " + graph.mesh.str(axes), 0});
+      seeds.push_back(
+          {dim[0], fit, "split of the batch over " + graph.mesh.str(axes), 0});
   }
   return seeds;
 }

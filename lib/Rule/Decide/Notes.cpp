@@ -40,13 +40,14 @@ void partita::noteConflicts(const FlowGraph &graph, Decision &decision) {
   constexpr size_t shown = 6;
   const auto &conflicts = decision.propagated.conflicts;
   for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
-    decision.notes.push_back(
-        "'" + graph.ops[conflicts[i].op].name + "' keeps " +
-        graph.mesh.str(conflicts[i].kept) + " (" + conflicts[i].keptOrigin + ") over " +
-        graph.mesh.str(conflicts[i].rejected) + " (" + conflicts[i].rejectedOrigin + ")");
+    decision.notes.push_back("'" + graph.ops[conflicts[i].op].name + "' follows the " +
+                             conflicts[i].keptOrigin + ", which gives it " +
+                             graph.mesh.str(conflicts[i].kept) + ", not the " +
+                             conflicts[i].rejectedOrigin + ", which would give it " +
+                             graph.mesh.str(conflicts[i].rejected));
   if (conflicts.size() > shown)
     decision.notes.push_back(std::to_string(conflicts.size() - shown) +
-                             " more such conflicts; --explain NODE tells of one");
+                             " more nodes have such conflicts; --explain NODE shows one");
 }
 
 /// Whether a layout splits dim by dim as hints ask of the source: `asked` are pairs of a

@@ -31,11 +31,11 @@
 // INPUT: remark: the batch dim of 'x' is not split: hints use every axis
 // INPUT: remark: input 'x': {b: {dp, tp}}; {dp, tp} on a dim of 8 from hint for tensor 'x'{{$}}
 // INPUT: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>
-// WHOLE: remark: 'x' keeps {} (hint for tensor 'x') over {dp, tp} (data-parallel over {dp, tp})
+// WHOLE: remark: 'x' follows the hint for tensor 'x', which gives it {}, not the split of the batch over {dp, tp}, which would give it {dp, tp}
 // WHOLE: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {}>
 
 // A hint that comes later takes what an earlier one has left, also in the same node.
-// LATER: remark: 'fc2' keeps {tp} (hint for tensor 'w') over {tp} (hint for node 'fc2')
+// LATER: remark: 'fc2' follows the hint for tensor 'w', which gives it {tp}, not the hint for node 'fc2', which would give it {tp}
 // LATER: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: tp}>
 
 // The node and the output have the same name; null leaves all inputs open.
