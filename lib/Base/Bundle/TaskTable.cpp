@@ -306,8 +306,8 @@ std::string TaskTableBuilder::finish() const {
   auto values = w.each(rankValues, [&](const RankValueSpec &v) {
     auto list = w.axes(v.axes);
     return fb::CreateRankValue(w.out, v.kind, v.size, v.block, list,
-                               w.out.CreateVector(v.listed),
-                               static_cast<uint8_t>(v.type), v.count);
+                               w.out.CreateVector(v.listed), static_cast<uint8_t>(v.type),
+                               v.count);
   });
   auto pieces = segments;
   if (pieces.empty() || pieces[0].second != 0)
