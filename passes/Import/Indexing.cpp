@@ -50,6 +50,27 @@ static Expected<Values> importScatterElements(Importer &importer, const Node &no
             scatterAttrs(c, node, axis))});
 }
 
+/// Where rows of `count` places lie in the dims that they address, as one dim. Component
+/// d is looked up in a table of d's strides: a component outside its own dim is no index
+/// of the table, and the run says so, where a sum of products could be a place again.
+static Value linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims,
+                         int64_t count) {
+  auto depth = static_cast<int64_t>(dims.size());
+  Value components = c.reshape(c.cast(indices, c.i64()), {count, depth});
+  Value place = c.broadcast(c.scalar(c.i64(), 0), {count});
+  double stride = 1;
+  for (int64_t d = depth; d-- > 0; stride *= static_cast<double>(dims[d])) {
+    std::vector<double> table;
+    for (int64_t i = 0; i < dims[d]; ++i)
+      table.push_back(static_cast<double>(i) * stride);
+    Value component = c.slice(components, 1, d, d + 1);
+    Value looked =
+        c.gather(c.tensor(c.i64(), {dims[d]}, table), c.reshape(component, {count}), 0);
+    place = d + 1 == depth ? looked : c.add(place, looked);
+  }
+  return place;
+}
+
 /// The dims that the indices address become one, in which each row of updates has one
 /// place.
 static Expected<Values> importScatterND(Importer &importer, const Node &node) {
@@ -61,18 +82,10 @@ static Expected<Values> importScatterND(Importer &importer, const Node &node) {
     return makeError("the indices do not address data of rank " +
                      std::to_string(shape.size()));
   int64_t rows = 1, row = 1, count = elementCount(at) / std::max<int64_t>(1, at.back());
-  std::vector<double> sizes, strides(depth, 1);
   for (size_t d = 0; d < shape.size(); ++d)
     (d < depth ? rows : row) *= shape[d];
-  for (size_t d = 0; d < depth; ++d)
-    sizes.push_back(static_cast<double>(shape[d]));
-  for (size_t d = depth; d-- > 1;)
-    strides[d - 1] = strides[d] * sizes[d];
-  auto perDim = static_cast<int64_t>(depth);
-  Value place = c.reshape(c.cast(indices, c.i64()), {count, perDim});
-  place =
-      c.select(c.less(place, 0), c.add(place, c.tensor(c.i64(), {perDim}, sizes)), place);
-  place = c.sum(c.mul(place, c.tensor(c.i64(), {perDim}, strides)), {1});
+  Value place = linearPlace(c, indices, ArrayRef(shape).take_front(depth), count);
+  place = c.reshape(place, {count, 1});
   Value updates = c.reshape(importer.input(node, 2), {count, row});
   Value result =
       c.op("scatter_elements",

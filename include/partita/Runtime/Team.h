@@ -41,6 +41,21 @@ inline int64_t partBegin(int64_t units, int part, int parts) {
   return units / parts * part + units % parts * part / parts;
 }
 
+/// Calls body(begin, end) for ranges that together are [0, units), on the team where that
+/// is worth it: a unit is `work` operations.
+template <typename Body>
+void runRanges(int64_t units, int64_t work, Body &&body) noexcept {
+  constexpr int64_t worth = 1 << 16; // takes longer than waking a thread
+  int64_t most = worth / (work > 0 ? work : 1) + 1, team = teamSize();
+  int64_t parts = units / most < team ? units / most : team;
+  if (parts <= 1)
+    return body(int64_t(0), units);
+  runParts(static_cast<int>(parts), [&](int part) {
+    body(partBegin(units, part, static_cast<int>(parts)),
+         partBegin(units, part + 1, static_cast<int>(parts)));
+  });
+}
+
 } // namespace partita::runtime
 
 #endif // PARTITA_RUNTIME_TEAM_H

@@ -1,11 +1,13 @@
 //===- Loops.cpp - Engine calls by plain loops ---------------------------===//
 //
-// Integers accumulate modulo 2^64 and wrap
-// to their width; f16 and bf16 accumulate in f32.
+// Integers accumulate modulo 2^64 and wrap to their width; f16 and bf16 accumulate in
+// f32. A call is a number of units (rows of a product, channels of an image), which are
+// divided among the team; what is computed does not depend on how.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Base/Scalar.h"
 #include "partita/Runtime/Plain.h"
+#include "partita/Runtime/Team.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,26 +33,29 @@ template <typename T> struct MatMulLoops {
   T *c;
   const T *bias;
 
-  void matrix(const T *a, const T *b, T *c) const {
-    for (int64_t m = 0; m < p.m; ++m)
-      for (int64_t n = 0; n < p.n; ++n) {
-        Sum<T> sum = 0;
-        for (int64_t k = 0; k < p.k; ++k)
-          sum += static_cast<Sum<T>>(load(a[m * p.a_row + k * p.a_col])) *
-                 static_cast<Sum<T>>(load(b[k * p.b_row + n * p.b_col]));
-        if (bias)
-          sum += static_cast<Sum<T>>(
-              load(bias[(p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
-                        (p.bias_mask & 1 ? n : 0)]));
-        c[m * p.c_row + n] = store<T>(static_cast<Compute<T>>(sum));
-      }
+  void row(int64_t m, const T *a, const T *b, T *c) const {
+    for (int64_t n = 0; n < p.n; ++n) {
+      Sum<T> sum = 0;
+      for (int64_t k = 0; k < p.k; ++k)
+        sum += static_cast<Sum<T>>(load(a[m * p.a_row + k * p.a_col])) *
+               static_cast<Sum<T>>(load(b[k * p.b_row + n * p.b_col]));
+      if (bias)
+        sum += static_cast<Sum<T>>(
+            load(bias[(p.bias_mask & 2 ? m * (p.bias_mask & 1 ? p.n : 1) : 0) +
+                      (p.bias_mask & 1 ? n : 0)]));
+      c[m * p.c_row + n] = store<T>(static_cast<Compute<T>>(sum));
+    }
   }
-  void batch(size_t dim, const T *a, const T *b, T *c) const {
-    if (dim == p.batch.size())
-      return matrix(a, b, c);
-    const task::BatchDim &d = p.batch[dim];
-    for (int64_t i = 0; i < d.size; ++i)
-      batch(dim + 1, a + i * d.a, b + i * d.b, c + i * d.c);
+  /// A row of a matrix of the batch, counted through.
+  void unit(int64_t number) const {
+    int64_t matrix = number / p.m, fromA = 0, fromB = 0, fromC = 0;
+    for (size_t d = p.batch.size(); d-- > 0; matrix /= p.batch[d].size) {
+      int64_t i = matrix % p.batch[d].size;
+      fromA += i * p.batch[d].a;
+      fromB += i * p.batch[d].b;
+      fromC += i * p.batch[d].c;
+    }
+    row(number % p.m, a + fromA, b + fromB, c + fromC);
   }
 };
 
@@ -63,15 +68,18 @@ public:
     return std::make_unique<Frame>();
   }
   bool run(Frame &, Operands operands, const Weight *) const noexcept override {
-    loops(operands);
+    runtime::runRanges(units, work,
+                       [&](int64_t begin, int64_t end) { loops(operands, begin, end); });
     post.run(operands);
     return true;
   }
   std::string implementation() const override { return "loops"; }
 
 protected:
-  virtual void loops(Operands operands) const = 0;
+  /// Units from `begin` to before `end`.
+  virtual void loops(Operands operands, int64_t begin, int64_t end) const = 0;
   Post post;
+  int64_t units = 1, work = 1; ///< multiplications of a unit
 };
 
 class LoopMatMul : public LoopCall {
@@ -87,16 +95,21 @@ public:
     post.target = task::MatMulC;
     post.firstOperand = task::MatMulPost;
     post.post = p.post;
+    units = p.m;
+    for (const task::BatchDim &d : p.batch)
+      units *= d.size;
+    work = p.n * p.k;
   }
 
 private:
-  void loops(Operands operands) const override {
+  void loops(Operands operands, int64_t begin, int64_t end) const override {
     visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
-      MatMulLoops<T> loops{p, nullptr, nullptr, nullptr,
+      MatMulLoops<T> loops{p, static_cast<const T *>(operands[task::MatMulA]),
+                           static_cast<const T *>(operands[task::MatMulB]),
+                           static_cast<T *>(operands[task::MatMulC]),
                            static_cast<const T *>(operands[task::MatMulBias])};
-      loops.batch(0, static_cast<const T *>(operands[task::MatMulA]),
-                  static_cast<const T *>(operands[task::MatMulB]),
-                  static_cast<T *>(operands[task::MatMulC]));
+      for (int64_t unit = begin; unit < end; ++unit)
+        loops.unit(unit);
     });
   }
 
@@ -194,24 +207,27 @@ public:
     post.firstOperand = task::ConvPost;
     post.post = p.post;
     post.order = memoryOrder(p.dst_format, post.dims.size());
+    units = p.batch * p.out_channels;
+    work = elementCount(outBox) * elementCount(kernelBox) * p.in_channels / p.groups;
   }
 
 private:
-  void loops(Operands operands) const override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { typed<T>(operands); });
+  void loops(Operands operands, int64_t begin, int64_t end) const override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
+      for (int64_t unit = begin; unit < end; ++unit)
+        typed<T>(operands, unit / p.out_channels, unit % p.out_channels);
+    });
   }
 
-  template <typename T> void typed(Operands operands) const {
+  template <typename T> void typed(Operands operands, int64_t n, int64_t oc) const {
     auto *target = static_cast<T *>(operands[task::ConvDst]);
     auto *bias = p.has_bias ? static_cast<const T *>(operands[task::ConvBias]) : nullptr;
-    for (int64_t n = 0; n < p.batch; ++n)
-      for (int64_t oc = 0; oc < p.out_channels; ++oc)
-        forBox(outBox, [&](const int64_t *out) {
-          Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
-          sum += taps<T>(operands, n, oc, out);
-          target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
-              store<T>(static_cast<Compute<T>>(sum));
-        });
+    forBox(outBox, [&](const int64_t *out) {
+      Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
+      sum += taps<T>(operands, n, oc, out);
+      target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
+          store<T>(static_cast<Compute<T>>(sum));
+    });
   }
 
   template <typename T>
@@ -255,22 +271,26 @@ public:
         dst(imageStrides(p.dst_format, p.channels,
                          extents(p.spatial, &task::SpatialDim::out))),
         outBox(extents(p.spatial, &task::SpatialDim::out)),
-        kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {}
-
-private:
-  void loops(Operands operands) const override {
-    visitType(static_cast<DType>(p.dtype), [&]<typename T>() { typed<T>(operands); });
+        kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {
+    units = p.batch * p.channels;
+    work = elementCount(outBox) * elementCount(kernelBox);
   }
 
-  template <typename T> void typed(Operands operands) const {
+private:
+  void loops(Operands operands, int64_t begin, int64_t end) const override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
+      for (int64_t unit = begin; unit < end; ++unit)
+        typed<T>(operands, unit / p.channels, unit % p.channels);
+    });
+  }
+
+  template <typename T> void typed(Operands operands, int64_t n, int64_t c) const {
     auto *source = static_cast<const T *>(operands[task::PoolSrc]);
     auto *target = static_cast<T *>(operands[task::PoolDst]);
-    for (int64_t n = 0; n < p.batch; ++n)
-      for (int64_t c = 0; c < p.channels; ++c)
-        forBox(outBox, [&](const int64_t *out) {
-          target[n * dst.batch + c * dst.channel + offset(out, dst.spatial)] =
-              window<T>(source + n * src.batch + c * src.channel, out);
-        });
+    forBox(outBox, [&](const int64_t *out) {
+      target[n * dst.batch + c * dst.channel + offset(out, dst.spatial)] =
+          window<T>(source + n * src.batch + c * src.channel, out);
+    });
   }
 
   template <typename T> T window(const T *image, const int64_t *out) const {

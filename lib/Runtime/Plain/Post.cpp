@@ -1,5 +1,6 @@
 //===- Post.cpp - Post-ops by plain loops ---------------------------===//
 #include "partita/Runtime/Plain.h"
+#include "partita/Runtime/Team.h"
 
 #include "partita/Base/Scalar.h"
 
@@ -109,11 +110,16 @@ template <typename T> struct Loops {
     }
   }
 
-  void walk(size_t dim, T *target, int64_t *index) const {
-    if (dim + 1 == chain.dims.size())
-      return row(target, index);
-    for (index[dim] = 0; index[dim] < chain.dims[dim]; ++index[dim])
-      walk(dim + 1, target + index[dim] * chain.strides[dim], index);
+  /// Rows counted through, from `begin` to before `end`.
+  void rows(T *target, int64_t begin, int64_t end) const {
+    for (int64_t number = begin; number < end; ++number) {
+      int64_t index[16] = {}, rest = number, place = 0;
+      for (size_t d = chain.dims.size() - 1; d-- > 0; rest /= chain.dims[d]) {
+        index[d] = rest % chain.dims[d];
+        place += index[d] * chain.strides[d];
+      }
+      row(target + place, index);
+    }
   }
 };
 } // namespace
@@ -121,8 +127,14 @@ template <typename T> struct Loops {
 void Post::run(std::span<void *const> operands) const {
   if (post.empty())
     return;
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < dims.size(); ++d)
+    rows *= dims[d];
   visitType(type, [&]<typename T>() {
-    int64_t index[16] = {};
-    Loops<T>{*this, operands}.walk(0, static_cast<T *>(operands[target]), index);
+    Loops<T> loops{*this, operands};
+    auto work = dims.back() * static_cast<int64_t>(post.size());
+    runtime::runRanges(rows, work, [&](int64_t begin, int64_t end) {
+      loops.rows(static_cast<T *>(operands[target]), begin, end);
+    });
   });
 }

@@ -5,6 +5,18 @@
 #include <dlfcn.h>
 #include <sched.h>
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#define PARTITA_TSAN(CALL) CALL
+#endif
+#endif
+// The OpenMP runtime was not built for the thread sanitizer, which therefore does not see
+// that a team begins behind its caller and ends before it.
+#ifndef PARTITA_TSAN
+#define PARTITA_TSAN(CALL)
+#endif
+
 using namespace partita;
 
 namespace {
@@ -59,10 +71,12 @@ int runtime::threadsPerRank(int64_t ranks) {
 
 /// A team may be smaller than asked for; every part is run all the same.
 static void runMine(void *data) {
+  PARTITA_TSAN(__tsan_acquire(data));
   const Parts &parts = *static_cast<const Parts *>(data);
   const OpenMp &openMp = OpenMp::get();
   for (int part = openMp.threadNumber(); part < parts.count; part += openMp.numThreads())
     parts.function(parts.data, part);
+  PARTITA_TSAN(__tsan_release(data));
 }
 
 void runtime::runParts(int parts, PartFunction function, void *data) noexcept {
@@ -74,5 +88,7 @@ void runtime::runParts(int parts, PartFunction function, void *data) noexcept {
   // Always the whole team: threads that a smaller region does not need would end, and
   // have to be started again for the next one.
   Parts all{parts, function, data};
+  PARTITA_TSAN(__tsan_release(&all));
   OpenMp::get().parallel(runMine, &all, 0, 0);
+  PARTITA_TSAN(__tsan_acquire(&all));
 }

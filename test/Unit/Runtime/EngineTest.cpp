@@ -1,6 +1,7 @@
 //===- EngineTest.cpp - Engine calls against naive loops ------------------===//
 #include "partita/Base/Scalar.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Plain.h"
 #include "partita/Runtime/Team.h"
 
 #include <catch2/catch.hpp>
@@ -202,7 +203,7 @@ static void checkMatMul(task::MatMul p, const std::string &what) {
   CHECK(worst <= tolerance(type));
 }
 
-static task::MatMul plain(DType type, int64_t m, int64_t n, int64_t k) {
+static task::MatMul sized(DType type, int64_t m, int64_t n, int64_t k) {
   task::MatMul p;
   p.dtype = static_cast<int64_t>(type);
   p.m = m, p.n = n, p.k = k, p.a_row = k, p.a_col = 1, p.b_row = n, p.b_col = 1,
@@ -213,9 +214,9 @@ static task::MatMul plain(DType type, int64_t m, int64_t n, int64_t k) {
 TEST_CASE("matmul: types, transposes, bias, batches, packing") {
   for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32,
                      DType::I64, DType::I16}) {
-    checkMatMul(plain(type, 5, 7, 9), "plain");
+    checkMatMul(sized(type, 5, 7, 9), "plain");
     for (int64_t packed : {0, 1}) {
-      task::MatMul p = plain(type, 33, 48, 64);
+      task::MatMul p = sized(type, 33, 48, 64);
       p.b_packed = packed;
       checkMatMul(p, "packed");
       p.b_row = 1, p.b_col = 64, p.bias_mask = 1;
@@ -225,7 +226,7 @@ TEST_CASE("matmul: types, transposes, bias, batches, packing") {
       p.bias_mask = 3;
       checkMatMul(p, "bias along both");
     }
-    task::MatMul p = plain(type, 6, 10, 8);
+    task::MatMul p = sized(type, 6, 10, 8);
     p.batch = {{2, 3 * 48, 0, 3 * 60}, {3, 48, 80, 60}};
     checkMatMul(p, "b broadcast along the outer batch");
     p.batch = {{2, 3 * 48, 0, 3 * 60}, {3, 48, 0, 60}};
@@ -235,13 +236,13 @@ TEST_CASE("matmul: types, transposes, bias, batches, packing") {
     p.batch = {{2, 0, 240, 180}, {3, 0, 80, 60}};
     checkMatMul(p, "one a for all batches");
     // Heads as a view: rows of 4 heads side by side.
-    p = plain(type, 5, 5, 8);
+    p = sized(type, 5, 5, 8);
     p.a_row = 32, p.b_row = 1, p.b_col = 32;
     p.batch = {{2, 160, 160, 100}, {4, 8, 8, 25}};
     checkMatMul(p, "heads by stride");
-    p = plain(type, 1, 20, 30);
+    p = sized(type, 1, 20, 30);
     checkMatMul(p, "one row");
-    p = plain(type, 20, 1, 30);
+    p = sized(type, 20, 1, 30);
     checkMatMul(p, "one column");
   }
 }
@@ -249,7 +250,7 @@ TEST_CASE("matmul: types, transposes, bias, batches, packing") {
 TEST_CASE("matmul: every post-op, alone and in chains") {
   for (DType type : {DType::F32, DType::F64, DType::BF16})
     for (int64_t kind = 0; kind < PARTITA_NUM_POST_OPS; ++kind) {
-      task::MatMul p = plain(type, 12, 16, 8);
+      task::MatMul p = sized(type, 12, 16, 8);
       if (kind == PARTITA_POST_SQRT)
         p.post.push_back({PARTITA_POST_SQUARE});
       task::PostOp op{kind, 0.25f, 0.75f};
@@ -265,7 +266,7 @@ TEST_CASE("matmul: every post-op, alone and in chains") {
                     "binary " + std::to_string(kind) + " mask " + std::to_string(mask));
       }
     }
-  task::MatMul p = plain(DType::F32, 12, 16, 8);
+  task::MatMul p = sized(DType::F32, 12, 16, 8);
   p.batch = {{3, 96, 0, 192}};
   p.b_packed = p.bias_mask = 1;
   p.post = {{PARTITA_POST_HARDSIGMOID, 0.2f, 0.5f},
@@ -488,4 +489,55 @@ TEST_CASE("pool: maximum and both averages, with ceiling") {
                           << ceiling << " by " << run.call->implementation());
           CHECK(worst <= tolerance(type));
         }
+}
+
+//===----------------------------------------------------------------------===//
+// Loops on a team
+//===----------------------------------------------------------------------===//
+
+/// The result of the loops for this call on a team of so many threads.
+static std::vector<std::byte> byLoops(const task::Params &params, size_t result,
+                                      int team) {
+  auto needs = task::operandNeeds(params, *Mesh::parse(""));
+  REQUIRE(needs);
+  std::vector<Buffer> buffers;
+  std::vector<void *> operands;
+  for (size_t i = 0; i < needs->size(); ++i) {
+    buffers.emplace_back(DType::F32, static_cast<int64_t>((*needs)[i].bytes / 4));
+    buffers.back().fill(static_cast<unsigned>(i) + 1);
+  }
+  for (Buffer &buffer : buffers)
+    operands.push_back(buffer.data);
+  runtime::setTeamSize(team);
+  auto call = plain::loops().create(params, nullptr);
+  REQUIRE(call);
+  auto frame = (*call)->frame();
+  REQUIRE((*call)->run(**frame, operands, nullptr));
+  runtime::setTeamSize(1);
+  auto *bytes = static_cast<const std::byte *>(operands[result]);
+  return {bytes, bytes + (*needs)[result].bytes};
+}
+
+TEST_CASE("loops on a team give the same bits") {
+  task::MatMul product = sized(DType::F32, 50, 64, 64);
+  product.batch = {{3, 3200, 4096, 3200}};
+  product.bias_mask = 1;
+  product.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 6}, {PARTITA_POST_RELU}};
+  task::Conv conv;
+  conv.batch = 2, conv.in_channels = 8, conv.out_channels = 12;
+  conv.spatial = {{16, 16, 3, 1, 1, 1, 1}, {16, 16, 3, 1, 1, 1, 1}};
+  conv.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
+  conv.post = {{PARTITA_POST_CLIP, -1, 1}, {PARTITA_POST_BINARY_MUL, 0, 0, 2}};
+  task::Pool pool;
+  pool.batch = 2, pool.channels = 5;
+  pool.spatial = {{64, 64, 3, 1, 1, 1, 1}, {64, 64, 3, 1, 1, 1, 1}};
+  for (auto [params, result] :
+       {std::pair(task::Params(product), size_t(task::MatMulC)),
+        std::pair(task::Params(conv), size_t(task::ConvDst)),
+        std::pair(task::Params(task::ConvTranspose(conv)), size_t(task::ConvDst)),
+        std::pair(task::Params(pool), size_t(task::PoolDst))}) {
+    auto one = byLoops(params, result, 1);
+    for (int team : {2, 3})
+      CHECK(byLoops(params, result, team) == one);
+  }
 }
