@@ -46,6 +46,13 @@ private:
         begin(window.getInput(), Layout::replicated(shapeOf(window.getInput())));
       return;
     }
+    if (isa<CallingOpInterface>(op))
+      for (OpResult result : op.getResults())
+        if (auto layout =
+                FlowEnd{FlowEnd::CallResult, &op, result.getResultNumber()}.layout())
+          begin(result, layout.getLayout());
+        else
+          begin(result, Layout::replicated(shapeOf(result)));
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || op.getNumOperands() == 0)
       return;
@@ -77,5 +84,14 @@ private:
 } // namespace
 
 Price dist::priceOfConversions(FunctionOpInterface function) {
-  return Pricer(function).run();
+  Price all = Pricer(function).run();
+  for (Operation &op : function.front())
+    if (auto call = dyn_cast<CallingOpInterface>(op))
+      for (Operation *callee : call.getCallees()) {
+        Price inner = priceOfConversions(cast<FunctionOpInterface>(callee));
+        all.receivedBytes += inner.receivedBytes * call.getCallTrips();
+        all.collectives += inner.collectives * call.getCallTrips();
+        all.peakBytes = std::max(all.peakBytes, inner.peakBytes);
+      }
+  return all;
 }

@@ -5,6 +5,9 @@
 #include "partita/Rule/Sharding/Families.h"
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/Ties.h"
+
+#include "mlir/IR/BuiltinOps.h"
 
 #include <numeric>
 
@@ -43,93 +46,321 @@ static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name)
   return number;
 }
 
-FailureOr<std::unique_ptr<ProgramFlow>> dist::buildFlow(FunctionOpInterface function,
-                                                        const Mesh &mesh) {
+namespace {
+/// Adds functions to a flow graph.
+class FlowBuilder {
+public:
+  FlowBuilder(ProgramFlow &flow, Callees callees) : flow(flow), callees(callees) {}
+
+  LogicalResult addFunction(FunctionOpInterface function, bool isCalled, int64_t trips);
+
+private:
+  LogicalResult addOp(Operation &op, int64_t trips);
+  LogicalResult addCall(CallingOpInterface op, int64_t trips);
+  void addArgument(FunctionOpInterface function, BlockArgument argument, bool isCalled,
+                   int64_t trips);
+  /// The number of the flow op.
+  int32_t addEnd(FlowOp entry, FlowEnd end, int64_t trips);
+  int32_t addSink(Value value, const std::string &name, FlowEnd end, int64_t trips,
+                  bool hasRows = false);
+
+  ProgramFlow &flow;
+  Callees callees;
+  DenseMap<Operation *, std::pair<int32_t, int32_t>> endsOf; ///< of callees: first, sinks
+};
+} // namespace
+
+int32_t FlowBuilder::addEnd(FlowOp entry, FlowEnd end, int64_t trips) {
+  entry.trips = trips;
+  flow.operations.push_back(nullptr);
+  flow.ends.push_back(end);
+  return flow.graph.addOp(std::move(entry));
+}
+
+/// A first dim of rows is whole on every rank: each trip is everybody's.
+static ShardingRule withWholeRows(ShardingRule rule, bool hasRows) {
+  if (hasRows)
+    for (const auto *tensors : {&rule.operands, &rule.results})
+      for (const TensorFactors &tensor : *tensors)
+        for (int32_t f : tensor[0])
+          rule.factors[static_cast<size_t>(f)].what = loop::Replicate{};
+  return rule;
+}
+
+int32_t FlowBuilder::addSink(Value value, const std::string &name, FlowEnd end,
+                             int64_t trips, bool hasRows) {
+  ShardingRule rule = withWholeRows(endRule(shapeOf(value), false), hasRows);
+  FlowOp sink{name, FlowKind::Sink, std::move(rule), 0, 0, {flow.valueOf.lookup(value)},
+              {}};
+  return addEnd(std::move(sink), end, trips);
+}
+
+static std::string nameOr(StringAttr given, const std::string &otherwise) {
+  return given ? given.getValue().str() : otherwise;
+}
+
+/// An argument of a function that an op runs is, as a state, in the layout of its tie.
+void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argument,
+                              bool isCalled, int64_t trips) {
+  unsigned number = argument.getArgNumber();
+  std::string name = nameOr(function.getArgAttrOfType<StringAttr>(number, "graph.name"),
+                            "argument " + std::to_string(number));
+  FlowOp source{name,
+                isCalled || argumentState(function, number) ? FlowKind::State
+                                                            : FlowKind::Argument,
+                endRule(shapeOf(argument), true),
+                0,
+                0,
+                {},
+                {addValue(flow, argument, name)}};
+  SmallVector<StringRef> others = otherNames(argument);
+  flow.graph.values.back().otherNames.assign(others.begin(), others.end());
+  addEnd(std::move(source), {FlowEnd::Argument, function, number}, trips);
+}
+
+LogicalResult FlowBuilder::addFunction(FunctionOpInterface function, bool isCalled,
+                                       int64_t trips) {
+  Block &body = function.front();
+  auto first = static_cast<int32_t>(flow.graph.ops.size());
+  for (BlockArgument argument : body.getArguments())
+    addArgument(function, argument, isCalled, trips);
+  for (Operation &op : body.without_terminator())
+    if (auto call = dyn_cast<CallingOpInterface>(op);
+        failed(call ? addCall(call, trips) : addOp(op, trips)))
+      return failure();
+  endsOf[function] = {first, static_cast<int32_t>(flow.graph.ops.size())};
+  for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
+    auto number = static_cast<unsigned>(i);
+    addSink(value,
+            nameOr(function.getResultAttrOfType<StringAttr>(number, "graph.name"),
+                   "result " + std::to_string(i)),
+            {FlowEnd::Result, function, number}, trips);
+  }
+  for (const StateEnds &ends : statesOf(function))
+    if (ends.argument >= 0 && ends.result >= 0)
+      flow.graph.tie(first + ends.argument, endsOf[function].second + ends.result);
+  return success();
+}
+
+/// Sinks, the functions, what comes out; and what of these has one layout.
+LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
+  flow.hasCalls = true;
+  std::string name = nodeName(op);
+  std::vector<FlowTie> operands, results(op->getNumResults());
+  for (OpOperand &operand : op->getOpOperands()) {
+    unsigned number = operand.getOperandNumber();
+    bool hasRows = op.operandHasRows(number);
+    operands.push_back({{{addSink(operand.get(), name, {FlowEnd::CallOperand, op, number},
+                                  trips, hasRows),
+                          hasRows}}});
+  }
+  if (callees == Callees::Inlined)
+    for (Operation *operation : op.getCallees()) {
+      auto callee = cast<FunctionOpInterface>(operation);
+      if (endsOf.contains(callee))
+        return op.emitOpError("runs @")
+               << callee.getName() << ", which another op runs too";
+      if (failed(addFunction(callee, true, trips * op.getCallTrips())))
+        return failure();
+      auto [first, sinks] = endsOf[callee];
+      for (unsigned i = 0; i < operands.size(); ++i)
+        if (int argument = op.getArgumentOf(i); argument >= 0)
+          operands[i].members.push_back({first + argument});
+      for (unsigned i = 0; i < results.size(); ++i)
+        results[i].members.push_back({sinks + static_cast<int32_t>(i)});
+    }
+  for (OpResult result : op->getResults()) {
+    unsigned number = result.getResultNumber();
+    bool hasRows = op.resultHasRows(number);
+    SmallVector<StringRef> names = valueNames(result);
+    FlowOp entry{name,
+                 FlowKind::State,
+                 withWholeRows(endRule(shapeOf(result), true), hasRows),
+                 0,
+                 0,
+                 {},
+                 {addValue(flow, result, names.empty() ? name : names.front().str())}};
+    if (!names.empty())
+      flow.graph.values.back().otherNames.assign(names.begin() + 1, names.end());
+    results[number].members.push_back(
+        {addEnd(std::move(entry), {FlowEnd::CallResult, op, number}, trips), hasRows});
+  }
+  if (callees == Callees::Apart)
+    return success();
+  // What is carried goes in and comes out as one variable.
+  for (size_t i = 0; i < op.getNumCarried(); ++i)
+    llvm::append_range(operands[i].members, std::exchange(results[i].members, {}));
+  for (auto *ties : {&operands, &results})
+    for (FlowTie &tie : *ties)
+      if (tie.members.size() > 1)
+        flow.graph.ties.push_back(std::move(tie));
+  return success();
+}
+
+LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
+  auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+  if (!shardable)
+    return op.emitOpError("has no sharding rule");
+  RuleRef facts = ruleOf(&op);
+  if (!facts->rule)
+    return op.emitOpError(facts->rule.error().message);
+  FlowOp entry;
+  entry.name = nodeName(&op);
+  entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
+  entry.priority = shardable.getPropagationPriority();
+  entry.flops = shardable.getFlops();
+  entry.rule = *facts->rule;
+  for (Value operand : op.getOperands())
+    entry.operands.push_back(flow.valueOf.lookup(operand));
+  if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))
+    for (Attribute order : orders) {
+      auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
+      entry.operandOrder.emplace_back(dims.begin(), dims.end());
+    }
+  if (auto transposes = op.getAttrOfType<ArrayAttr>("graph.absorbed"))
+    for (auto it : transposes.getAsRange<DictionaryAttr>()) {
+      auto dims = [&](StringRef side) {
+        auto order = it.getAs<DenseI64ArrayAttr>(side).asArrayRef();
+        return std::vector<int32_t>(order.begin(), order.end());
+      };
+      entry.absorbed.push_back(
+          {it.getAs<StringAttr>("name").str(),
+           static_cast<int32_t>(it.getAs<IntegerAttr>("operand").getInt()),
+           dims("result"), dims("input")});
+    }
+  // Tensors are called by their ONNX value name, ops by their node's.
+  for (OpResult result : op.getResults()) {
+    SmallVector<StringRef> names = valueNames(result);
+    entry.results.push_back(
+        addValue(flow, result, names.empty() ? entry.name : names.front().str()));
+    if (!names.empty())
+      flow.graph.values.back().otherNames.assign(names.begin() + 1, names.end());
+  }
+  entry.trips = trips;
+  flow.graph.addOp(std::move(entry));
+  flow.operations.push_back(&op);
+  flow.ends.emplace_back();
+  return success();
+}
+
+FailureOr<std::unique_ptr<ProgramFlow>>
+dist::buildFlow(FunctionOpInterface function, const Mesh &mesh, Callees callees) {
   auto flow = std::make_unique<ProgramFlow>(mesh);
   flow->graph.reshard = reshardOptionsOf(function);
-  Block &body = function.front();
-  for (BlockArgument argument : body.getArguments()) {
-    std::string name = "argument " + std::to_string(argument.getArgNumber());
-    if (auto given =
-            function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name"))
-      name = given.getValue().str();
-    FlowOp source{name, FlowKind::Argument, endRule(shapeOf(argument), true), 0, 0, {},
-                  {}};
-    if (argumentState(function, argument.getArgNumber()))
-      source.kind = FlowKind::State;
-    source.results = {addValue(*flow, argument, name)};
-    SmallVector<StringRef> others = otherNames(argument);
-    flow->graph.values.back().otherNames.assign(others.begin(), others.end());
-    flow->graph.addOp(std::move(source));
-    flow->operations.push_back(nullptr);
-  }
-  flow->numArguments = static_cast<int32_t>(body.getNumArguments());
-  for (Operation &op : body.without_terminator()) {
-    auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
-    if (!shardable)
-      return op.emitOpError("has no sharding rule");
-    RuleRef facts = ruleOf(&op);
-    if (!facts->rule)
-      return op.emitOpError(facts->rule.error().message);
-    FlowOp entry;
-    entry.name = nodeName(&op);
-    entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
-    entry.priority = shardable.getPropagationPriority();
-    entry.flops = shardable.getFlops();
-    entry.rule = *facts->rule;
-    for (Value operand : op.getOperands())
-      entry.operands.push_back(flow->valueOf.lookup(operand));
-    if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))
-      for (Attribute order : orders) {
-        auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
-        entry.operandOrder.emplace_back(dims.begin(), dims.end());
-      }
-    if (auto transposes = op.getAttrOfType<ArrayAttr>("graph.absorbed"))
-      for (auto it : transposes.getAsRange<DictionaryAttr>()) {
-        auto dims = [&](StringRef side) {
-          auto order = it.getAs<DenseI64ArrayAttr>(side).asArrayRef();
-          return std::vector<int32_t>(order.begin(), order.end());
-        };
-        entry.absorbed.push_back(
-            {it.getAs<StringAttr>("name").str(),
-             static_cast<int32_t>(it.getAs<IntegerAttr>("operand").getInt()),
-             dims("result"), dims("input")});
-      }
-    // Tensors are called by their ONNX value name, ops by their node's.
-    SmallVector<StringRef> names = valueNames(&op);
-    for (Value result : op.getResults())
-      entry.results.push_back(
-          addValue(*flow, result, names.empty() ? entry.name : names.front().str()));
-    if (op.getNumResults() == 1 && !names.empty())
-      flow->graph.values.back().otherNames.assign(names.begin() + 1, names.end());
-    flow->graph.addOp(std::move(entry));
-    flow->operations.push_back(&op);
-  }
+  if (failed(FlowBuilder(*flow, callees).addFunction(function, false, 1)))
+    return failure();
   Operation *module = function->getParentOp();
   if (auto paths = module ? module->getAttrOfType<DictionaryAttr>(modulePathsAttr)
                           : DictionaryAttr())
     for (NamedAttribute path : paths)
       flow->graph.modules.emplace(path.getName().str(),
                                   cast<StringAttr>(path.getValue()).str());
-  flow->firstSink = static_cast<int32_t>(flow->graph.ops.size());
-  for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
-    std::string name = "result " + std::to_string(i);
-    if (auto given = function.getResultAttrOfType<StringAttr>(static_cast<unsigned>(i),
-                                                              "graph.name"))
-      name = given.getValue().str();
-    flow->graph.addOp({name,
-                       FlowKind::Sink,
-                       endRule(shapeOf(value), false),
-                       0,
-                       0,
-                       {flow->valueOf.lookup(value)},
-                       {}});
-    flow->operations.push_back(nullptr);
-  }
-  for (const StateEnds &ends : statesOf(function))
-    if (ends.argument >= 0 && ends.result >= 0)
-      flow->graph.tie(ends.argument, flow->firstSink + ends.result);
   return flow;
+}
+
+//===----------------------------------------------------------------------===//
+// Ends
+//===----------------------------------------------------------------------===//
+
+/// The layout of all rows of what has `layout`.
+static LayoutAttr inRows(LayoutAttr layout, int64_t rows) {
+  Layout all = layout.getLayout();
+  all.dims.insert(all.dims.begin(), Layout::replicated({rows}).dims[0]);
+  return LayoutAttr::get(layout.getContext(), layout.getMesh(), all);
+}
+
+LayoutAttr FlowEnd::layout() const {
+  if (kind == Argument)
+    return argumentLayout(cast<FunctionOpInterface>(op), number);
+  if (kind == Result)
+    return dist::resultLayout(cast<FunctionOpInterface>(op), number);
+  bool isOperand = kind == CallOperand;
+  auto call = cast<CallingOpInterface>(op);
+  int at = isOperand ? call.getArgumentOf(number) : static_cast<int>(number);
+  if (at < 0)
+    return {}; // a condition: whole
+  auto callee = cast<FunctionOpInterface>(call.getCallees().front());
+  LayoutAttr layout = isOperand ? argumentLayout(callee, static_cast<unsigned>(at))
+                                : dist::resultLayout(callee, static_cast<unsigned>(at));
+  bool hasRows = isOperand ? call.operandHasRows(number) : call.resultHasRows(number);
+  if (!layout || !hasRows)
+    return layout;
+  Value value = isOperand ? op->getOperand(number) : Value(op->getResult(number));
+  return inRows(layout, shapeOf(value)[0]);
+}
+
+void FlowEnd::setLayout(LayoutAttr layout) const {
+  if (kind == Argument)
+    cast<FunctionOpInterface>(op).setArgAttr(number, layoutAttr, layout);
+  if (kind == Result)
+    cast<FunctionOpInterface>(op).setResultAttr(number, layoutAttr, layout);
+}
+
+OpOperand &FlowEnd::use() const {
+  Operation *user =
+      kind == Result ? cast<FunctionOpInterface>(op).front().getTerminator() : op;
+  return user->getOpOperand(number);
+}
+
+Operation *ProgramFlow::where(int32_t number) const {
+  const FlowEnd &end = ends[static_cast<size_t>(number)];
+  switch (end.kind) {
+  case FlowEnd::None:
+    return operations[static_cast<size_t>(number)];
+  case FlowEnd::Argument:
+    return &cast<FunctionOpInterface>(end.op).front().front();
+  case FlowEnd::Result:
+    return cast<FunctionOpInterface>(end.op).front().getTerminator();
+  case FlowEnd::CallOperand:
+  case FlowEnd::CallResult:
+    return end.op;
+  }
+}
+
+/// Null and whole are one.
+static bool areEqual(LayoutAttr a, LayoutAttr b) {
+  auto isWhole = [](LayoutAttr layout) {
+    return !layout || layout.getLayout().canonicalized() ==
+                          Layout::replicated(layout.getLayout().globalShape());
+  };
+  if (!a || !b)
+    return isWhole(a) && isWhole(b);
+  return a.getLayout().canonicalized() == b.getLayout().canonicalized();
+}
+
+LogicalResult dist::checkCallees(CallingOpInterface op) {
+  SmallVector<Operation *> callees = op.getCallees();
+  auto first = cast<FunctionOpInterface>(callees.front());
+  for (unsigned i = 0; i < op.getNumCarried(); ++i)
+    if (!areEqual(argumentLayout(first, i), dist::resultLayout(first, i)))
+      return op.emitOpError("carries value ")
+             << i << ", which goes into @" << first.getName()
+             << " in another layout than it comes out";
+  for (Operation *operation : ArrayRef(callees).drop_front()) {
+    auto other = cast<FunctionOpInterface>(operation);
+    for (unsigned i = 0; i < first.getNumArguments(); ++i)
+      if (!areEqual(argumentLayout(first, i), argumentLayout(other, i)))
+        return op.emitOpError("gives @") << first.getName() << " and @" << other.getName()
+                                         << " argument " << i << " in two layouts";
+    for (unsigned i = 0; i < first.getNumResults(); ++i)
+      if (!areEqual(dist::resultLayout(first, i), dist::resultLayout(other, i)))
+        return op.emitOpError("has result ")
+               << i << " of @" << first.getName() << " and @" << other.getName()
+               << " in two layouts";
+  }
+  return success();
+}
+
+int64_t dist::tripsOf(FunctionOpInterface function) {
+  auto module = function->getParentOfType<mlir::ModuleOp>();
+  if (!module || !function.isPrivate())
+    return 1;
+  int64_t trips = 1;
+  module.walk([&](CallingOpInterface op) {
+    if (llvm::is_contained(op.getCallees(), function.getOperation()))
+      trips = tripsOf(op->getParentOfType<FunctionOpInterface>()) * op.getCallTrips();
+  });
+  return trips;
 }
 
 FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface function,
@@ -137,7 +368,6 @@ FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface functi
   std::vector<Strategy> strategies;
   for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
     const FlowOp &entry = flow.graph.ops[i];
-    auto number = static_cast<int32_t>(i);
     if (Operation *op = flow.operations[i]) {
       auto strategy = strategyOf(op, entry.rule);
       if (!strategy)
@@ -145,15 +375,12 @@ FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface functi
       strategies.push_back(std::move(*strategy));
       continue;
     }
-    bool isArgument = number < flow.numArguments;
-    auto index = static_cast<unsigned>(isArgument ? number : number - flow.firstSink);
-    LayoutAttr layout =
-        isArgument ? argumentLayout(function, index) : resultLayout(function, index);
-    const TensorFactors &tensor =
-        isArgument ? entry.rule.results[0] : entry.rule.operands[0];
+    const FlowEnd &end = flow.ends[i];
+    LayoutAttr layout = end.layout();
+    const TensorFactors &tensor = flow.graph.endFactors(static_cast<int32_t>(i));
     if (layout && layout.getLayout().dims.size() != tensor.size())
       return function.emitOpError("has a dist.layout that does not fit ")
-             << (isArgument ? "argument " : "result ") << index;
+             << (end.kind == FlowEnd::Argument ? "argument " : "result ") << end.number;
     strategies.push_back(layout
                              ? strategyForLayout(entry.rule, tensor, layout.getLayout())
                              : Strategy::replicated(entry.rule));
@@ -169,13 +396,9 @@ void dist::writeStrategies(FunctionOpInterface function, const ProgramFlow &flow
   };
   for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
     const FlowOp &entry = flow.graph.ops[i];
-    auto number = static_cast<int32_t>(i);
-    if (number >= flow.firstSink)
-      function.setResultAttr(static_cast<unsigned>(number - flow.firstSink), layoutAttr,
-                             attribute(operandLayout(entry.rule, strategies[i], 0)));
-    else if (number < flow.numArguments)
-      function.setArgAttr(static_cast<unsigned>(number), layoutAttr,
-                          attribute(partita::resultLayout(entry.rule, strategies[i], 0)));
+    if (!flow.operations[i])
+      flow.ends[i].setLayout(
+          attribute(endLayout(flow.graph, static_cast<int32_t>(i), strategies[i])));
     else if (entry.kind != FlowKind::Source)
       setStrategy(mesh, flow.operations[i], entry.rule, strategies[i]);
   }

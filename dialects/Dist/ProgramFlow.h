@@ -19,22 +19,55 @@
 
 namespace partita::dist {
 
+/// What a flow op is that is no operation: where a tensor comes into a function or leaves
+/// it, or goes into an op that runs functions (graph.repeat, graph.if) or comes out of
+/// it.
+struct FlowEnd {
+  enum Kind { None, Argument, Result, CallOperand, CallResult } kind = None;
+  mlir::Operation *op = nullptr; ///< the function, or the CallingOpInterface op
+  unsigned number = 0;
+
+  /// The layout that attributes state: of an op that runs functions it is theirs. Null if
+  /// there is none.
+  LayoutAttr layout() const;
+  /// States it for an end of a function; of others it follows.
+  void setLayout(LayoutAttr layout) const;
+  /// The use of a value that a sink is.
+  mlir::OpOperand &use() const;
+};
+
 /// The flow graph of a single-block function of shardable ops. Flow ops are, in order:
-/// one source per argument, one per operation, one sink per returned value.
+/// one source per argument, one per operation, one sink per returned value. An op that
+/// runs functions is a sink per operand, what its functions are if these are *inlined*,
+/// and an op without operands per result.
 struct ProgramFlow {
   explicit ProgramFlow(const Mesh &mesh) : graph(mesh) {}
 
   FlowGraph graph;
-  /// Per flow op; null for arguments and sinks.
+  /// Per flow op; null for ends.
   std::vector<mlir::Operation *> operations;
+  /// Per flow op.
+  std::vector<FlowEnd> ends;
   llvm::DenseMap<mlir::Value, int32_t> valueOf;
-  int32_t numArguments = 0;
-  int32_t firstSink = 0;
+  bool hasCalls = false;
+
+  /// The op that a flow op is, or at which its end stands: a terminator for results.
+  mlir::Operation *where(int32_t op) const;
 };
+
+enum class Callees { Apart, Inlined };
 
 /// Fails with a diagnostic at an op that has no sharding rule.
 mlir::FailureOr<std::unique_ptr<ProgramFlow>>
-buildFlow(mlir::FunctionOpInterface function, const Mesh &mesh);
+buildFlow(mlir::FunctionOpInterface function, const Mesh &mesh,
+          Callees callees = Callees::Apart);
+
+/// Says of a planned op that runs functions where these do not have what is one variable
+/// in one layout: what a loop carries, and all ends of a branch.
+llvm::LogicalResult checkCallees(CallingOpInterface op);
+
+/// How often a run of the program runs the function.
+int64_t tripsOf(mlir::FunctionOpInterface function);
 
 /// The strategies that attributes state (arguments and results by dist.layout), one per
 /// flow op.
@@ -55,8 +88,8 @@ void writeServed(mlir::FunctionOpInterface function, const ProgramFlow &flow,
 std::vector<ServedEntry> servedEntriesIn(mlir::Attribute list);
 void clearServed(mlir::FunctionOpInterface function);
 
-/// What the conversions of a planned function cost one rank per run. `flops` and
-/// `weightBytes` are not filled in.
+/// What the conversions of a planned function, and of those that it runs, cost one rank
+/// per run. Of a branch both sides count. `flops` and `weightBytes` are not filled in.
 Price priceOfConversions(mlir::FunctionOpInterface function);
 
 /// The ONNX node name an op came from, or its op name with a number-free fallback.

@@ -37,32 +37,34 @@ void dist::writeServed(FunctionOpInterface function, const ProgramFlow &flow,
   Builder builder(function.getContext());
   const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
   ArrayAttr list = attributeOf(mesh, entries);
-  if (it.producer < flow.numArguments) {
-    function.setArgAttr(static_cast<unsigned>(it.producer), servedAttr,
-                        builder.getArrayAttr({list}));
+  const FlowEnd &end = flow.ends[static_cast<size_t>(it.producer)];
+  if (end.kind == FlowEnd::Argument) {
+    cast<FunctionOpInterface>(end.op).setArgAttr(end.number, servedAttr,
+                                                 builder.getArrayAttr({list}));
     return;
   }
-  Operation *op = flow.operations[static_cast<size_t>(it.producer)];
+  Operation *op = end.op ? end.op : flow.operations[static_cast<size_t>(it.producer)];
   SmallVector<Attribute> lists(op->getNumResults(), builder.getArrayAttr({}));
   if (auto now = op->getAttrOfType<ArrayAttr>(servedAttr))
     lists.assign(now.begin(), now.end());
-  lists[static_cast<size_t>(it.result)] = list;
+  lists[end.op ? end.number : static_cast<size_t>(it.result)] = list;
   op->setAttr(servedAttr, builder.getArrayAttr(lists));
 }
 
 /// The entries that stand on a value; none where nothing does.
-static std::vector<ServedEntry> servedOn(FunctionOpInterface function,
-                                         const ProgramFlow &flow, int32_t value) {
+static std::vector<ServedEntry> servedOn(const ProgramFlow &flow, int32_t value) {
   const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
-  auto lists =
-      it.producer < flow.numArguments
-          ? function.getArgAttrOfType<ArrayAttr>(static_cast<unsigned>(it.producer),
-                                                 servedAttr)
-          : flow.operations[static_cast<size_t>(it.producer)]->getAttrOfType<ArrayAttr>(
-                servedAttr);
+  const FlowEnd &end = flow.ends[static_cast<size_t>(it.producer)];
+  if (end.kind == FlowEnd::Argument) {
+    auto lists = cast<FunctionOpInterface>(end.op).getArgAttrOfType<ArrayAttr>(
+        end.number, servedAttr);
+    return lists ? servedEntriesIn(lists[0]) : std::vector<ServedEntry>{};
+  }
+  Operation *op = end.op ? end.op : flow.operations[static_cast<size_t>(it.producer)];
+  auto lists = op->getAttrOfType<ArrayAttr>(servedAttr);
   if (!lists)
     return {};
-  return servedEntriesIn(lists[static_cast<unsigned>(it.result)]);
+  return servedEntriesIn(lists[end.op ? end.number : static_cast<unsigned>(it.result)]);
 }
 
 FailureOr<Servings> dist::readServings(FunctionOpInterface function,
@@ -73,7 +75,7 @@ FailureOr<Servings> dist::readServings(FunctionOpInterface function,
     auto number = static_cast<int32_t>(v);
     if (flow.graph.values[v].producer < 0)
       continue;
-    std::vector<ServedEntry> entries = servedOn(function, flow, number);
+    std::vector<ServedEntry> entries = servedOn(flow, number);
     if (entries.empty())
       continue;
     auto served = serveBy(flow.graph, strategies, number, entries);

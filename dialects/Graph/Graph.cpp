@@ -118,18 +118,25 @@ static bool isBool(Value value) {
   return getElementTypeOrSelf(value.getType()).isInteger(1);
 }
 
+static bool hasStorageResult(Operation *op) {
+  return llvm::any_of(op->getResultTypes(),
+                      [](Type type) { return isStorage(getElementTypeOrSelf(type)); });
+}
+
+/// What passes through the op passes to all of its results.
 static bool applies(const LinearSet &set, Operation *op) {
   if (llvm::any_of(set.operands, [&](int32_t o) {
         return o >= static_cast<int32_t>(op->getNumOperands());
       }))
     return false;
-  if (isStorage(getElementTypeOrSelf(op->getResult(0).getType())))
+  if (hasStorageResult(op))
     return false;
   if (set.kind == ReduceKind::Max || set.kind == ReduceKind::Min)
     return true;
-  return !isBool(op->getResult(0)) && llvm::none_of(set.operands, [&](int32_t o) {
-    return isBool(op->getOperand(static_cast<unsigned>(o)));
-  });
+  return llvm::none_of(op->getResults(), isBool) &&
+         llvm::none_of(set.operands, [&](int32_t o) {
+           return isBool(op->getOperand(static_cast<unsigned>(o)));
+         });
 }
 
 Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule,
@@ -139,7 +146,7 @@ Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule
     return rule;
   rule->linear.insert(rule->linear.end(), sets.begin(), sets.end());
   llvm::erase_if(rule->linear, [&](const LinearSet &set) { return !applies(set, op); });
-  if (isStorage(getElementTypeOrSelf(op->getResult(0).getType())))
+  if (hasStorageResult(op))
     for (Factor &factor : rule->factors)
       if (factor.reduction())
         factor.what = loop::Replicate{};
@@ -153,10 +160,11 @@ Expected<ShardingRule> graph::detail::withLinearSets(Expected<ShardingRule> rule
 LogicalResult graph::detail::inferTypes(std::optional<Location> location,
                                         StringRef opName,
                                         const Expected<ShardingRule> &rule,
-                                        Type elementType, SmallVectorImpl<Type> &types) {
+                                        ArrayRef<Type> elementTypes,
+                                        SmallVectorImpl<Type> &types) {
   if (!rule)
     return emitOptionalError(location, "'", opName, "' op ", rule.error().message);
-  for (const TensorFactors &result : rule->results)
+  for (auto [result, elementType] : llvm::zip_equal(rule->results, elementTypes))
     types.push_back(RankedTensorType::get(rule->shape(result), elementType));
   return success();
 }
@@ -189,7 +197,7 @@ LogicalResult graph::BitcastOp::verify() {
 Expected<Operation *> graph::createInferred(OpBuilder &builder, Location location,
                                             StringRef name, ValueRange operands,
                                             ArrayRef<NamedAttribute> attrs) {
-  // The op exists first, with a type to be replaced: its attributes are then where
+  // An op exists first, with a type that it cannot have: its attributes are then where
   // inference reads them.
   OperationState state(location, name, operands,
                        TypeRange(NoneType::get(builder.getContext())), attrs);
@@ -212,9 +220,9 @@ Expected<Operation *> graph::createInferred(OpBuilder &builder, Location locatio
     op->destroy();
     return makeError(message);
   }
-  op->getResult(0).setType(types[0]);
-  builder.insert(op);
-  return op;
+  op->destroy();
+  state.types.assign(types.begin(), types.end());
+  return builder.create(state);
 }
 
 SmallVector<int64_t> graph::detail::localPads(const ShardingRule &rule,

@@ -10,6 +10,7 @@
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Dialect.h"
+#include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -42,10 +43,11 @@ bool isAdditiveCast(mlir::Operation *op);
 /// Whether a cast keeps the order, infinities included.
 bool isMonotoneCast(mlir::Operation *op);
 
-/// Result types from a rule; reports the rule's error at `location`.
+/// Result types from a rule and the element type of each result; reports the rule's error
+/// at `location`.
 llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
                                llvm::StringRef opName, const Expected<ShardingRule> &rule,
-                               mlir::Type elementType,
+                               llvm::ArrayRef<mlir::Type> elementTypes,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);

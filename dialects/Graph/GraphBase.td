@@ -58,6 +58,7 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
   /// the op adds in its rule.
   list<Linear> linear = [];
 
+  /// An op whose results come from one pass over its operands has several.
   let results = (outs Graph_Tensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 
@@ -77,7 +78,8 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
 /// `static Expected<ShardingRule> ruleFor(const std::vector<Shape> &, Adaptor)`.
 class Graph_InferredOp<string mnemonic, list<Trait> traits = []>
     : Graph_Op<mnemonic, !listconcat([InferTypeOpInterface], traits)> {
-  /// Element type of the results; `operands` and `adaptor` are in scope.
+  /// Element type of the result, or a list in braces with that of each; `operands` and
+  /// `adaptor` are in scope.
   code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
 
   code inferred = common # [{

@@ -244,8 +244,8 @@ Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange op
 
 //===-- Sort --------------------------------------------------------------===//
 
-Expected<ShardingRule> SortIndicesOp::ruleFor(const std::vector<Shape> &shapes,
-                                              Adaptor adaptor) {
+Expected<ShardingRule> SortOp::ruleFor(const std::vector<Shape> &shapes,
+                                       Adaptor adaptor) {
   auto axis = normalizeAxis(static_cast<int64_t>(adaptor.getAxis()), shapes[0].size());
   if (!axis)
     return tl::unexpected(axis.error());
@@ -253,7 +253,10 @@ Expected<ShardingRule> SortIndicesOp::ruleFor(const std::vector<Shape> &shapes,
   if (count < 0 || count > extent)
     return makeError("the first " + std::to_string(count) + " of " +
                      std::to_string(extent) + " elements");
-  return rowRule(shapes[0], {*axis});
+  auto rule = rowRule(shapes[0], {*axis});
+  if (rule)
+    rule->results.push_back(rule->results[0]);
+  return rule;
 }
 
 /// NaN above all numbers.
@@ -265,10 +268,10 @@ template <typename T> static bool isBelow(T a, T b) {
 }
 
 template <typename T>
-static HostTensor sortIndices(const HostTensor &operand, int64_t axis, int64_t count,
-                              bool descending) {
-  std::vector<T> all = reference::values<T>(operand);
-  std::vector<int64_t> result(all.size(), 0);
+static std::vector<HostTensor> sorted(const HostTensor &operand, int64_t axis,
+                                      int64_t count, bool descending) {
+  std::vector<T> all = reference::values<T>(operand), elements(all.size(), 0);
+  std::vector<int64_t> indices(all.size(), 0);
   int64_t extent = operand.shape[axis], stride = reference::strides(operand.shape)[axis];
   std::vector<int64_t> order(static_cast<size_t>(extent));
   for (int64_t start = 0, n = operand.size(); start < n; ++start) {
@@ -282,17 +285,21 @@ static HostTensor sortIndices(const HostTensor &operand, int64_t axis, int64_t c
         std::swap(x, y);
       return isBelow(x, y) || (!isBelow(y, x) && a < b);
     });
-    for (int64_t i = 0; i < count; ++i)
-      result[start + i * stride] = order[i];
+    for (int64_t i = 0; i < count; ++i) {
+      indices[start + i * stride] = order[i];
+      elements[start + i * stride] = all[start + order[i] * stride];
+    }
   }
-  return reference::tensor<int64_t>(DType::I64, operand.shape, result);
+  std::vector<HostTensor> results;
+  results.push_back(reference::tensor<T>(operand.type, operand.shape, elements));
+  results.push_back(reference::tensor<int64_t>(DType::I64, operand.shape, indices));
+  return results;
 }
 
 Expected<std::vector<HostTensor>>
-SortIndicesOp::evaluate(ArrayRef<const HostTensor *> operands) {
+SortOp::evaluate(ArrayRef<const HostTensor *> operands) {
   int64_t axis = *normalizeAxis(getAxis(), operands[0]->shape.size()), count = getCount();
-  return oneResult(
-      isFloat(operands[0]->type)
-          ? sortIndices<double>(*operands[0], axis, count, getDescending())
-          : sortIndices<int64_t>(*operands[0], axis, count, getDescending()));
+  return isFloat(operands[0]->type)
+             ? sorted<double>(*operands[0], axis, count, getDescending())
+             : sorted<int64_t>(*operands[0], axis, count, getDescending());
 }

@@ -161,9 +161,10 @@ RmsNormOp::evaluate(ArrayRef<const HostTensor *> operands) {
       })};
 }
 
-Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
-                                       Adaptor adaptor) {
-  const Shape &input = shapes[0];
+/// Of an op that reads windows of one operand; `outside` is what stands around it.
+template <typename Adaptor>
+static Expected<ShardingRule> poolRule(const Shape &input, Adaptor adaptor,
+                                       ReduceKind outside) {
   size_t spatial = adaptor.getWindow().size();
   if (input.size() != spatial + 2 || adaptor.getStrides().size() != spatial ||
       adaptor.getDilations().size() != spatial || adaptor.getPads().size() != 2 * spatial)
@@ -177,7 +178,6 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
       in.back().push_back(rule.addFactor(input[d]));
     out.push_back(in.back());
   }
-  bool isMax = adaptor.getKind() == PoolKind::Max;
   for (size_t d = 0; d < spatial; ++d) {
     int64_t extent = input[2 + d] + adaptor.getPads()[d] + adaptor.getPads()[spatial + d];
     int64_t kernel = (adaptor.getWindow()[d] - 1) * adaptor.getDilations()[d] + 1;
@@ -191,11 +191,20 @@ Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
     addSpatialDim(rule,
                   {input[2 + d], result, adaptor.getWindow()[d], adaptor.getStrides()[d],
                    adaptor.getDilations()[d], adaptor.getPads()[d]},
-                  isMax ? ReduceKind::Max : ReduceKind::Sum, in.back(), out.back());
+                  outside, in.back(), out.back());
   }
   rule.operands = {in};
   rule.results = {out};
-  rule.linear = {{isMax ? ReduceKind::Max : ReduceKind::Sum, {0}}};
+  return rule;
+}
+
+Expected<ShardingRule> PoolOp::ruleFor(const std::vector<Shape> &shapes,
+                                       Adaptor adaptor) {
+  bool isMax = adaptor.getKind() == PoolKind::Max;
+  ReduceKind kind = isMax ? ReduceKind::Max : ReduceKind::Sum;
+  auto rule = poolRule(shapes[0], adaptor, kind);
+  if (rule)
+    rule->linear = {{kind, {0}}};
   return rule;
 }
 
@@ -266,4 +275,66 @@ int64_t PoolOp::getFlops() {
   for (int64_t extent : getWindow())
     taps *= extent;
   return elementCount(shapeOf(getResult())) * taps;
+}
+
+//===-- Maximum with its place --------------------------------------------===//
+
+Expected<ShardingRule> MaxPoolOp::ruleFor(const std::vector<Shape> &shapes,
+                                          Adaptor adaptor) {
+  auto rule = poolRule(shapes[0], adaptor, ReduceKind::Max);
+  if (rule)
+    rule->results.push_back(rule->results[0]);
+  return rule;
+}
+
+Operation *MaxPoolOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                       TypeRange results, const Strategy &strategy) {
+  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
+  cast<MaxPoolOp>(local).setPads(
+      graph::detail::localPads(*inferShardingRule(), strategy, getPads()));
+  return local;
+}
+
+int64_t MaxPoolOp::getFlops() {
+  return 2 * elementCount(shapeOf(getLargest())) * elementCount(vec(getWindow()));
+}
+
+template <typename T>
+static std::vector<HostTensor> largestTaps(MaxPoolOp op, const HostTensor &input) {
+  std::vector<T> all = reference::values<T>(input), largest;
+  std::vector<int64_t> taps, strides = reference::strides(input.shape);
+  Shape out = shapeOf(op.getLargest());
+  HostTensor outside = HostTensor::zeros(input.type, {});
+  fillNeutral(outside, ReduceKind::Max);
+  const T least = reference::values<T>(outside)[0];
+  reference::forEachIndex(out, [&](const Shape &position) {
+    T best = least;
+    int64_t bestTap = 0, tap = 0;
+    reference::forEachIndex(vec(op.getWindow()), [&](const Shape &offset) {
+      int64_t at = position[0] * strides[0] + position[1] * strides[1];
+      bool isInside = true;
+      for (size_t d = 0; d < offset.size(); ++d) {
+        int64_t place = position[2 + d] * op.getStrides()[d] - op.getPads()[d] +
+                        offset[d] * op.getDilations()[d];
+        isInside &= place >= 0 && place < input.shape[2 + d];
+        at += place * strides[2 + d];
+      }
+      T element = isInside ? all[static_cast<size_t>(at)] : least;
+      if (element > best || element != element)
+        best = element, bestTap = tap;
+      ++tap;
+    });
+    largest.push_back(best);
+    taps.push_back(bestTap);
+  });
+  std::vector<HostTensor> results;
+  results.push_back(reference::tensor<T>(input.type, out, largest));
+  results.push_back(reference::tensor<int64_t>(DType::I64, out, taps));
+  return results;
+}
+
+Expected<std::vector<HostTensor>>
+MaxPoolOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  return isFloat(operands[0]->type) ? largestTaps<double>(*this, *operands[0])
+                                    : largestTaps<int64_t>(*this, *operands[0]);
 }

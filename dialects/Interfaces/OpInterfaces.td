@@ -62,6 +62,32 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
   let verify = [{ return ::partita::detail::verifyShardingRule($_op); }];
 }
 
+def CallingOpInterface : OpInterface<"CallingOpInterface"> {
+  let cppNamespace = "::partita";
+  let description = [{
+    Runs functions of the module: a loop its body several times, a branch one of two. Its
+    operands are their arguments, its results their results; a loop may take one row of an
+    operand in each trip, and give one row of a result. What is carried from trip to trip,
+    the first operands and results, goes in, around and out as one variable. The op has no
+    rule: it is as its functions' ops are.
+  }];
+  let methods = [
+    InterfaceMethod<"The functions; null where there is none of the name.",
+      "::llvm::SmallVector<::mlir::Operation *>", "getCallees">,
+    InterfaceMethod<"How often each runs; of a branch 1.", "int64_t", "getCallTrips",
+      (ins), "", [{ return 1; }]>,
+    InterfaceMethod<"The argument that an operand is, or -1: a condition.", "int",
+      "getArgumentOf", (ins "unsigned":$operand), "",
+      [{ return static_cast<int>(operand); }]>,
+    InterfaceMethod<"Operands, and results, that are carried.", "unsigned",
+      "getNumCarried", (ins), "", [{ return 0; }]>,
+    InterfaceMethod<"Whether an operand has the rows of all trips.", "bool",
+      "operandHasRows", (ins "unsigned":$operand), "", [{ return false; }]>,
+    InterfaceMethod<"Whether a result has the rows of all trips.", "bool",
+      "resultHasRows", (ins "unsigned":$result), "", [{ return false; }]>,
+  ];
+}
+
 def EvaluateOpInterface : OpInterface<"EvaluateOpInterface"> {
   let cppNamespace = "::partita";
   let description = [{

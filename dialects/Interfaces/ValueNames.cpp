@@ -8,34 +8,75 @@
 using namespace mlir;
 using namespace partita;
 
-SmallVector<StringRef> partita::valueNames(Operation *op) {
+/// The names in a location: itself and its child, or several that are one value's.
+static void addNames(Location location, SmallVector<StringRef> &names) {
+  if (auto fused = dyn_cast<FusedLoc>(location))
+    for (Location part : fused.getLocations())
+      addNames(part, names);
+  if (auto named = dyn_cast<NameLoc>(location)) {
+    names.push_back(named.getName());
+    addNames(named.getChildLoc(), names);
+  }
+}
+
+/// The child of a node's location that is about one of several results.
+static std::optional<NameLoc> partOf(NameLoc node, unsigned result, size_t numResults) {
+  auto fused = dyn_cast<FusedLoc>(node.getChildLoc());
+  if (!fused || fused.getLocations().size() != numResults)
+    return std::nullopt;
+  return dyn_cast<NameLoc>(fused.getLocations()[result]);
+}
+
+static std::string numbered(NameLoc node, unsigned result) {
+  return node.getName().str() + "#" + std::to_string(result);
+}
+
+SmallVector<StringRef> partita::valueNames(OpResult result) {
   SmallVector<StringRef> names;
-  auto add = [&](Location location) {
-    if (auto named = dyn_cast<NameLoc>(location))
-      names.push_back(named.getName());
-  };
+  Operation *op = result.getOwner();
   auto node = dyn_cast<NameLoc>(op->getLoc());
   if (!node)
     return names;
-  if (auto fused = dyn_cast<FusedLoc>(node.getChildLoc()))
-    llvm::for_each(fused.getLocations(), add);
-  else
-    add(node.getChildLoc());
+  if (op->getNumResults() == 1)
+    addNames(node.getChildLoc(), names);
+  else if (auto part = partOf(node, result.getResultNumber(), op->getNumResults()))
+    addNames(*part, names);
   return names;
 }
 
-static void setNames(Operation *op, NameLoc node, ArrayRef<StringRef> names) {
-  Builder builder(op->getContext());
+/// One location of the names, or nothing if there are none.
+static Location locationOf(MLIRContext *context, ArrayRef<StringRef> names) {
+  Builder builder(context);
   SmallVector<Location> locations;
   for (StringRef name : names)
     locations.push_back(NameLoc::get(builder.getStringAttr(name)));
-  Location child = locations.size() == 1 ? locations[0] : builder.getFusedLoc(locations);
-  op->setLoc(NameLoc::get(node.getName(), child));
+  if (locations.empty())
+    return builder.getUnknownLoc();
+  return locations.size() == 1 ? locations[0] : builder.getFusedLoc(locations);
 }
 
-void partita::setValueName(Operation *op, StringRef name) {
-  if (auto node = dyn_cast<NameLoc>(op->getLoc()); node && node.getName() != name)
-    setNames(op, node, name);
+static void setNames(OpResult result, NameLoc node, ArrayRef<StringRef> names) {
+  Operation *op = result.getOwner();
+  MLIRContext *context = op->getContext();
+  if (op->getNumResults() == 1)
+    return op->setLoc(NameLoc::get(node.getName(), locationOf(context, names)));
+  SmallVector<Location> parts;
+  for (OpResult other : op->getResults()) {
+    SmallVector<StringRef> all =
+        other == result ? SmallVector<StringRef>(names) : valueNames(other);
+    std::string own =
+        all.empty() ? numbered(node, other.getResultNumber()) : all.front().str();
+    parts.push_back(
+        NameLoc::get(StringAttr::get(context, own),
+                     locationOf(context, ArrayRef(all).drop_front(all.empty() ? 0 : 1))));
+  }
+  op->setLoc(NameLoc::get(node.getName(), FusedLoc::get(context, parts)));
+}
+
+void partita::setValueName(OpResult result, StringRef name) {
+  auto node = dyn_cast<NameLoc>(result.getOwner()->getLoc());
+  if (node && (node.getName() != name || result.getOwner()->getNumResults() != 1))
+    setNames(result, node, name);
 }
 
 static constexpr char otherNamesAttr[] = "graph.other_names";
@@ -68,17 +109,18 @@ void partita::addValueName(Value value, StringRef name) {
   auto node = dyn_cast<NameLoc>(op->getLoc());
   if (!node)
     return;
-  SmallVector<StringRef> names = valueNames(op);
-  if (names.empty())
+  auto result = cast<OpResult>(value);
+  SmallVector<StringRef> names = valueNames(result);
+  if (names.empty() && op->getNumResults() == 1)
     names.push_back(node.getName());
   if (llvm::is_contained(names, name))
     return;
   names.push_back(name);
-  setNames(op, node, names);
+  setNames(result, node, names);
 }
 
 void partita::takeValueNames(Value value, Operation *gone) {
-  SmallVector<StringRef> names = valueNames(gone);
+  SmallVector<StringRef> names = valueNames(gone->getOpResult(0));
   if (auto node = dyn_cast<NameLoc>(gone->getLoc()))
     names.push_back(node.getName());
   for (StringRef name : names)

@@ -4,8 +4,11 @@
 // result stand beside that, as the NameLoc's child: `loc("fc1"("hidden"))`, or several
 // where the file has several names for what is one value here (an Identity, a product
 // with 1), `loc("fc1"(fused["hidden", "hidden.copy"]))`. Without a child the value is
-// called as the node, as nameless nodes are called by their output. Locations survive
-// rewriting and printing, and no pass has to know of them.
+// called as the node, as nameless nodes are called by their output. Of an op with several
+// results the child has one name for each, whose other names are its child:
+// `loc("top"(fused["values", "indices"("indices.copy")]))`; one without a name of the
+// file is the node's with its number, `top#1`. Locations survive rewriting and printing,
+// and no pass has to know of them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_DIALECTS_INTERFACES_VALUENAMES_H
@@ -20,11 +23,11 @@ namespace partita {
 /// decided: only who speaks of the model's parts needs it.
 inline constexpr char modulePathsAttr[] = "graph.modules";
 
-/// The names of the op's result, its own first; empty if it has the node's alone.
-llvm::SmallVector<llvm::StringRef> valueNames(mlir::Operation *op);
+/// The names of an op's result, its own first; empty if it has the node's alone.
+llvm::SmallVector<llvm::StringRef> valueNames(mlir::OpResult result);
 
-/// Says that the result of `op`, which has a node's name, is what the file calls `name`.
-void setValueName(mlir::Operation *op, llvm::StringRef name);
+/// Says that a result of an op, which has a node's name, is what the file calls `name`.
+void setValueName(mlir::OpResult result, llvm::StringRef name);
 
 /// Gives a value another name of the file; its own stays the first. An argument of a
 /// function has its others in an attribute, `graph.other_names`.

@@ -258,7 +258,7 @@ public:
       reads.push_back(buffers.argument(builder, i));
     for (unsigned i = 0; i < function.getNumResults(); ++i)
       writes.push_back(buffers.result(builder, i));
-    builder.clone(*function);
+    cloneWithCallees(function);
     auto segment = SegmentOp::create(
         builder, loc, builder.getStringAttr("request"),
         /*once=*/UnitAttr(), FlatSymbolRefAttr::get(function.getSymNameAttr()),
@@ -271,6 +271,44 @@ public:
   }
 
 private:
+  /// A function behind those that it runs. Ops that run them become ones of tasks.
+  void cloneWithCallees(FunctionOpInterface original) {
+    original->walk([&](CallingOpInterface op) {
+      for (Operation *callee : op.getCallees())
+        cloneWithCallees(cast<FunctionOpInterface>(callee));
+    });
+    Operation *copy = builder.clone(*original.getOperation());
+    SmallVector<CallingOpInterface> calls;
+    copy->walk([&](CallingOpInterface op) { calls.push_back(op); });
+    for (CallingOpInterface op : calls)
+      replaceCall(op);
+  }
+
+  static void replaceCall(CallingOpInterface op) {
+    OpBuilder at(op);
+    auto named = [&](StringRef name) {
+      return cast<FlatSymbolRefAttr>(*op->getInherentAttr(name));
+    };
+    Operation *now;
+    if (op->getNumOperands() != 0 && op.getArgumentOf(0) < 0) {
+      now =
+          IfOp::create(at, op.getLoc(), op->getResultTypes(), op->getOperand(0),
+                       named("then"), named("otherwise"), op->getOperands().drop_front());
+    } else {
+      unsigned carried = op.getNumCarried(), scanned = 0;
+      while (carried + scanned < op->getNumOperands() &&
+             op.operandHasRows(carried + scanned))
+        ++scanned;
+      OperandRange all = op->getOperands();
+      now = RepeatOp::create(at, op.getLoc(), op->getResultTypes(), named("body"),
+                             at.getI64IntegerAttr(op.getCallTrips()), /*count=*/Value(),
+                             all.take_front(carried), all.slice(carried, scanned),
+                             all.drop_front(carried + scanned));
+    }
+    op->replaceAllUsesWith(now);
+    op->erase();
+  }
+
   func::FuncOp function;
   OpBuilder builder;
   dist::MeshAttr mesh;

@@ -35,7 +35,7 @@ using NameMap = std::unordered_map<std::string, std::string>;
 class Expander {
 public:
   Expander(onnx::ModelProto &model, const Opsets &opsets,
-           const std::set<std::string> &kept);
+           const std::set<std::string> &kept, bool keepLoops);
   Expected<ExpandedGraph> run();
 
 private:
@@ -59,6 +59,7 @@ private:
   onnx::ModelProto &model;
   std::shared_ptr<const Opsets> modelOpsets;
   const std::set<std::string> &kept;
+  bool keepLoops;
   std::map<std::array<std::string, 3>, const onnx::FunctionProto *> functions;
   std::map<std::string, bool> conditions;
   std::vector<const onnx::FunctionProto *> stack;
@@ -83,8 +84,9 @@ static std::optional<bool> condition(const onnx::TensorProto &tensor) {
 }
 
 Expander::Expander(onnx::ModelProto &model, const Opsets &opsets,
-                   const std::set<std::string> &kept)
-    : model(model), modelOpsets(std::make_shared<const Opsets>(opsets)), kept(kept) {
+                   const std::set<std::string> &kept, bool keepLoops)
+    : model(model), modelOpsets(std::make_shared<const Opsets>(opsets)), kept(kept),
+      keepLoops(keepLoops) {
   for (const auto &function : model.functions())
     functions[{plainDomain(function.domain()), function.name(), function.overload()}] =
         &function;
@@ -327,7 +329,7 @@ bool Expander::unroll(const PendingNode &node, std::vector<PendingNode> &out) {
                       return inlineFunction(call, std::move(body));
                     }};
   std::vector<PendingNode> made;
-  Unroller unroller(node, std::move(names), made);
+  Unroller unroller(node, std::move(names), made, keepLoops);
   std::optional<bool> condition = true;
   if (isLoop && proto.input_size() > 1 && !proto.input(1).empty()) {
     auto known = conditions.find(proto.input(1));
@@ -480,6 +482,9 @@ Expected<ExpandedGraph> Expander::run() {
 
 Expected<ExpandedGraph> onnx_model::expandFunctions(onnx::ModelProto &model,
                                                     const Opsets &opsets,
-                                                    const std::set<std::string> &kept) {
-  return Expander(model, opsets, kept).run();
+                                                    const std::set<std::string> &kept,
+                                                    bool keepLoops) {
+  if (keepLoops)
+    declareLoops(model);
+  return Expander(model, opsets, kept, keepLoops).run();
 }

@@ -117,7 +117,8 @@ struct ExpandedGraph {
 /// Takes the nodes out of the model's graph, inlined and expanded. Initializers of
 /// branches that were taken are added to the model's.
 Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
-                                        const std::set<std::string> &kept);
+                                        const std::set<std::string> &kept,
+                                        bool keepLoops);
 
 //===-- ModulePaths.cpp ---------------------------------------------------===//
 

@@ -73,7 +73,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
     return fail(bound.error());
   if (auto bound = bindShapes(proto, shapes); !bound)
     return fail(bound.error());
-  auto expanded = expandFunctions(proto, *opsets, options.kept);
+  auto expanded = expandFunctions(proto, *opsets, options.kept, options.keepLoops);
   if (!expanded)
     return fail(expanded.error());
   Types types = std::move(expanded->types);
@@ -103,6 +103,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   model.opsets = std::move(*opsets);
   model.inputNames = std::move(inputNames);
   model.dims = std::move(dims);
+  model.keepsLoops = options.keepLoops;
   model.graph = std::move(*graph);
   return model;
 }

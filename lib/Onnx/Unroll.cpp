@@ -1,7 +1,8 @@
 //===- Unroll.cpp - Scan and Loop of known length -------------------------===//
 //
-// The body stands in the program once per iteration. What it carries goes from one to the
-// next by name; slices of scanned inputs and the joined results are nodes of their own.
+// Unrolled, the body stands in the program once per iteration. What it carries goes from
+// one to the next by name; slices of scanned inputs and the joined results are nodes of
+// their own.
 //
 //===----------------------------------------------------------------------===//
 #include "Unroll.h"
@@ -27,8 +28,7 @@ static int64_t listed(const onnx::NodeProto &node, const char *name, int i) {
   return list && i < list->ints_size() ? list->ints(i) : 0;
 }
 
-/// The body as a function: its initializers are Constants there.
-static onnx::FunctionProto asFunction(const onnx::GraphProto &body) {
+onnx::FunctionProto onnx_model::bodyAsFunction(const onnx::GraphProto &body) {
   onnx::FunctionProto function;
   for (const auto &input : body.input())
     function.add_input(input.name());
@@ -151,10 +151,14 @@ bool Unroller::scan(const ProtoTypes &types) {
     return std::pair(axis, dims[static_cast<int>(axis)].dim_value());
   };
   auto first = scanned > 0 && states >= 0 ? axisOf(0) : std::nullopt;
-  if (!first || first->second < 1 || first->second > mostIterations ||
-      graph->g().input_size() != states + scanned)
+  if (!first || first->second < 1 || graph->g().input_size() != states + scanned)
     return false;
-  onnx::FunctionProto body = asFunction(graph->g());
+  if (keepLoops && first->second > alwaysUnrolled &&
+      keptScan(graph->g(), types, first->second))
+    return true;
+  if (first->second > mostIterations)
+    return false;
+  onnx::FunctionProto body = bodyAsFunction(graph->g());
   int outputs = body.output_size() - states;
   std::vector<std::string> carried(loop.proto.input().begin(),
                                    loop.proto.input().begin() + states);
@@ -208,10 +212,11 @@ static bool goesOn(const onnx::GraphProto &body) {
 
 bool Unroller::loopTimes(std::optional<int64_t> trips, std::optional<bool> condition) {
   const auto *graph = attributeOf(loop.proto, "body");
-  if (!graph || !trips || *trips < 1 || *trips > mostIterations || condition == false ||
-      graph->g().output_size() == 0 || !goesOn(graph->g()))
+  bool isKept = keepLoops && trips && *trips > alwaysUnrolled;
+  if (!graph || !trips || *trips < 1 || (*trips > mostIterations && !isKept) ||
+      condition == false || graph->g().output_size() == 0 || !goesOn(graph->g()))
     return false;
-  onnx::FunctionProto body = asFunction(graph->g());
+  onnx::FunctionProto body = bodyAsFunction(graph->g());
   int states = loop.proto.input_size() - 2;
   int outputs = body.output_size() - 1 - states;
   if (states < 0 || outputs < 0 || body.input_size() != states + 2)
@@ -221,6 +226,10 @@ bool Unroller::loopTimes(std::optional<int64_t> trips, std::optional<bool> condi
     goOn = names.value(loop.name + "/condition");
     std::string one = integer(1, false);
     setInt(add("Cast", {one}, goOn), "to", onnx::TensorProto::BOOL);
+  }
+  if (isKept) {
+    keptLoop(body, goOn, *trips);
+    return true;
   }
   std::vector<std::string> carried(loop.proto.input().begin() + 2,
                                    loop.proto.input().end());

@@ -16,16 +16,26 @@ struct UnrollNames {
       inlined;
 };
 
-/// Replaces a Scan or Loop by as many copies of its body as it has iterations. Each
-/// method appends them to `out`, or returns false and appends nothing of meaning: the
-/// length is not known, or the loop may end early.
+/// The body of a loop as a function: its initializers are Constants there.
+onnx::FunctionProto bodyAsFunction(const onnx::GraphProto &body);
+
+/// Lets ONNX's inference know the types of the nodes around the bodies of loops.
+void declareLoops(onnx::ModelProto &model);
+
+/// Replaces a Scan or Loop by as many copies of its body as it has iterations, or by one
+/// between two nodes (see loopDomain) if loops are kept. Each method appends them to
+/// `out`, or returns false and appends nothing of meaning: the length is not known, or
+/// the loop may end early.
 class Unroller {
 public:
   /// Longer loops would make programs that take minutes to compile.
   static constexpr int64_t mostIterations = 1024;
+  /// A loop of so many would be as long as its iterations.
+  static constexpr int64_t alwaysUnrolled = 2;
 
-  Unroller(const PendingNode &loop, UnrollNames names, std::vector<PendingNode> &out)
-      : loop(loop), names(std::move(names)), out(out) {}
+  Unroller(const PendingNode &loop, UnrollNames names, std::vector<PendingNode> &out,
+           bool keepLoops)
+      : loop(loop), names(std::move(names)), out(out), keepLoops(keepLoops) {}
 
   bool scan(const ProtoTypes &types);
   /// `trips`, `condition`: the values of the first two inputs where they are known.
@@ -41,10 +51,24 @@ private:
   std::vector<std::string> iterate(const onnx::FunctionProto &body,
                                    const std::vector<std::string> &inputs);
   void finish(const std::vector<std::string> &states);
+  /// A tensor of integers, a list of them.
+  std::string integers(const std::vector<int64_t> &values);
+  std::string turned(const std::string &rows, int64_t trips, bool isReverse);
+  std::string atFront(const std::string &value, int64_t axis, int64_t rank);
+  bool keptScan(const onnx::GraphProto &graph, const ProtoTypes &types, int64_t trips);
+  void keptLoop(const onnx::FunctionProto &body, const std::string &goOn, int64_t trips);
+  /// One iteration between its two nodes: `step` makes it from what it sees. What comes
+  /// out of the loop, what is carried first.
+  std::vector<std::string>
+  kept(int64_t trips, const std::vector<std::string> &carried,
+       const std::vector<std::string> &scanned,
+       const std::function<std::vector<std::string>(const std::vector<std::string> &)>
+           &step);
 
   const PendingNode &loop;
   UnrollNames names;
   std::vector<PendingNode> &out;
+  bool keepLoops;
 };
 
 } // namespace partita::onnx_model

@@ -40,7 +40,7 @@ private:
     const FlowOp &it = graph.ops[static_cast<size_t>(op)];
     std::string text = std::to_string(static_cast<int>(it.kind)) + " " +
                        std::to_string(it.priority) + " " + std::to_string(it.flops) +
-                       " " + it.rule.str();
+                       " " + std::to_string(it.trips) + " " + it.rule.str();
     auto add = [&](int64_t number) { text += " " + std::to_string(number); };
     for (const std::vector<int32_t> *values : {&it.operands, &it.results})
       for (int32_t value : *values) {

@@ -11,10 +11,10 @@ namespace {
 struct Clock : StepObserver {
   explicit Clock(const Timing &timing) : timing(timing) {}
   void onStep(const Step &step, int64_t elementBytes) override {
-    total += timing.step(step, elementBytes);
+    total += repeated(timing.step(step, elementBytes), trips);
   }
   void onWindow(const Halo &halo, int64_t elementBytes) override {
-    total += timing.window(halo, elementBytes);
+    total += repeated(timing.window(halo, elementBytes), trips);
   }
   const Timing &timing;
   Picos total = 0;
@@ -34,7 +34,7 @@ static Picos breakingTime(Timing &timing, const Decided &plan, int32_t number) {
   OperandForm form = operandForm(graph.ops[user].rule, plan.strategies[user],
                                  static_cast<size_t>(value.uses[0].operand));
   int32_t wanted = timing.forms.add(Form{std::move(form.layout), std::move(form.window)});
-  return timing.breaking(number, produced, wanted);
+  return repeated(timing.breaking(number, produced, wanted), graph.ops[producer].trips);
 }
 
 PlanCost search::evaluate(Timing &timing, const Decided &plan) {

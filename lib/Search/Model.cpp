@@ -29,7 +29,10 @@ public:
         addValue(static_cast<int32_t>(v));
     for (size_t op = 0; op < graph.ops.size(); ++op)
       if (graph.ops[op].kind == FlowKind::State && graph.ops[op].tied >= 0)
-        addTie(static_cast<int32_t>(op), graph.ops[op].tied);
+        addTie({static_cast<int32_t>(op)}, {graph.ops[op].tied});
+    for (const FlowTie &tie : graph.ties)
+      for (size_t i = 1; i < tie.members.size(); ++i)
+        addTie(tie.members[0], tie.members[i]);
     if (model.problem.memoryLimit)
       *model.problem.memoryLimit =
           std::max<int64_t>(0, *model.problem.memoryLimit - model.fixedBytes);
@@ -81,15 +84,28 @@ private:
       addShared(number, producer, users);
   }
 
-  /// A state goes out in the layout in which it came in.
-  void addTie(int32_t state, int32_t sink) {
-    const std::vector<int32_t> &in = choicesOf(state)->results[0];
-    const std::vector<int32_t> &out = choicesOf(sink)->operands[0];
+  /// The form of what an end's choices have, or of one row of it.
+  std::vector<int32_t> formsOf(const FlowTie::Member &end) {
+    const OpChoices &choices = *choicesOf(end.op);
+    std::vector<int32_t> forms =
+        choices.results.empty() ? choices.operands[0] : choices.results[0];
+    for (int32_t &form : forms)
+      if (end.hasRows) {
+        Layout row = timing.forms[form].layout;
+        row.dims.erase(row.dims.begin());
+        form = timing.forms.add(std::move(row));
+      }
+    return forms;
+  }
+
+  /// Two ends have one layout: a state goes out in that in which it came in.
+  void addTie(const FlowTie::Member &first, const FlowTie::Member &second) {
     std::vector<int64_t> costs;
-    for (int32_t first : in)
-      for (int32_t second : out)
-        costs.push_back(first == second ? 0 : solver::forbidden);
-    addEdge(variableOf(state), variableOf(sink), pool.add(std::move(costs)));
+    std::vector<int32_t> other = formsOf(second);
+    for (int32_t one : formsOf(first))
+      for (int32_t two : other)
+        costs.push_back(one == two ? 0 : solver::forbidden);
+    addEdge(variableOf(first.op), variableOf(second.op), pool.add(std::move(costs)));
   }
 
   void addDirect(int32_t number, const End &producer,

@@ -118,5 +118,5 @@ Picos Timing::op(int32_t number, const Strategy &strategy) const {
   if (isPadded(strategy))
     time += picosOf(
         maskSeconds(placement.topology().device, paddingBytes(graph, op, strategy)));
-  return time;
+  return repeated(time, op.trips);
 }

@@ -20,10 +20,10 @@ struct Ledger : StepObserver {
         priceWindow(timing.placement, halo, elementBytes));
   }
   void add(const std::string &kind, Picos time, const StepPrice &price) {
-    times[kind] += time;
-    total += time;
+    times[kind] += repeated(time, trips);
+    total += repeated(time, trips);
     for (size_t level = 0; level < links.size(); ++level)
-      links[level] += price.price.links[level];
+      links[level] += price.price.links[level] * static_cast<double>(trips);
   }
 
   const Timing &timing;

@@ -20,6 +20,11 @@ static const std::vector<int32_t> &producedBy(const End &producer) {
   return producer.choices->results[static_cast<size_t>(producer.places[0])];
 }
 
+int64_t Tables::tripsOf(int32_t value) const {
+  int32_t producer = timing.graph.values[static_cast<size_t>(value)].producer;
+  return producer < 0 ? 1 : timing.graph.ops[static_cast<size_t>(producer)].trips;
+}
+
 const DirectTable &Tables::direct(int32_t value, const End &producer, const End &user) {
   const FlowValue &it = timing.graph.values[static_cast<size_t>(value)];
   // What the table depends on besides the ends.
@@ -27,8 +32,8 @@ const DirectTable &Tables::direct(int32_t value, const End &producer, const End 
   if (it.producer >= 0 && it.uses.size() == 1)
     kind = timing.isInternal(value) + 2 * timing.isView(it.producer) +
            4 * timing.isView(it.uses[0].op) + 8 * timing.hasNoBytes(value);
-  auto [place, added] =
-      directs.try_emplace({producer, {user}, it.elementBytes, kind}, DirectTable{});
+  auto [place, added] = directs.try_emplace(
+      {producer, {user}, it.elementBytes, kind, tripsOf(value)}, DirectTable{});
   if (added)
     place->second = makeDirect(value, producer, user);
   return place->second;
@@ -68,8 +73,10 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
       Entry entry{solver::forbidden, 0, 0, 0};
       if (service.possible)
         entry.cost =
-            service.time +
-            (service.entries.empty() ? 0 : timing.breaking(value, produced, forms[0]));
+            repeated(service.time + (service.entries.empty()
+                                         ? 0
+                                         : timing.breaking(value, produced, forms[0])),
+                     tripsOf(value));
       entry.making = entry.converting = timing.localBytes(produced, it.elementBytes);
       entry.waiting = stays ? entry.making : 0;
       for (const Service::Entry &made : service.entries) {
@@ -168,7 +175,8 @@ private:
 const SharedTable &Tables::shared(int32_t value, const End &producer,
                                   const std::vector<End> &users) {
   int64_t bytes = timing.graph.values[static_cast<size_t>(value)].elementBytes;
-  auto [place, added] = shareds.try_emplace({producer, users, bytes}, SharedTable{});
+  auto [place, added] =
+      shareds.try_emplace({producer, users, bytes, tripsOf(value)}, SharedTable{});
   if (added)
     place->second = makeShared(value, producer, users);
   return place->second;
@@ -223,6 +231,8 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
   all.run(produced, wanted);
   SharedTable table;
   table.times = std::move(all.times);
+  for (int64_t &time : table.times)
+    time = repeated(time, tripsOf(value));
   auto states = std::make_shared<const std::vector<ValueState>>(std::move(all.states));
   std::vector<int64_t> costs;
   for (int32_t form : producedBy(producer))

@@ -61,9 +61,12 @@ private:
   Timing &timing;
   const ModelOptions &options;
   std::map<std::pair<End, int64_t>, HomeTable> homes;
-  /// With the bytes of an element, and whether the value is internal.
-  std::map<std::tuple<End, std::vector<End>, int64_t, int>, DirectTable> directs;
-  std::map<std::tuple<End, std::vector<End>, int64_t>, SharedTable> shareds;
+  /// How often a value is made, and so converted, in a run.
+  int64_t tripsOf(int32_t value) const;
+
+  /// With the bytes of an element, whether the value is internal, and its trips.
+  std::map<std::tuple<End, std::vector<End>, int64_t, int, int64_t>, DirectTable> directs;
+  std::map<std::tuple<End, std::vector<End>, int64_t, int64_t>, SharedTable> shareds;
 };
 
 /// The distinct forms that a choice of the user wants, in the order of its operands.

@@ -33,6 +33,31 @@ Value Compose::op(StringRef name, ValueRange operands, ArrayRef<NamedAttribute> 
   return take(importer.emit(("graph." + name).str(), operands, attrs));
 }
 
+Values Compose::ops(StringRef name, size_t count, ValueRange operands,
+                    ArrayRef<NamedAttribute> attrs) {
+  if (error || llvm::is_contained(operands, Value()))
+    return Values(count);
+  auto values = importer.emitAll(("graph." + name).str(), operands, attrs);
+  if (values)
+    return *values;
+  fail(values.error().message);
+  return Values(count);
+}
+
+Values Compose::repeat(int64_t trips, const Values &carried, const Values &scanned,
+                       size_t count, llvm::function_ref<Values(const Values &)> body) {
+  if (error || llvm::is_contained(carried, Value()) ||
+      llvm::is_contained(scanned, Value()))
+    return Values(count);
+  auto values = importer.repeat(trips, carried, scanned, [&](const Values &arguments) {
+    return results(body(arguments));
+  });
+  if (values)
+    return *values;
+  fail(values.error().message);
+  return Values(count);
+}
+
 Value Compose::cast(Value value, Type element) {
   if (!value || type(value) == element)
     return value;
@@ -104,6 +129,17 @@ Value Compose::slice(Value a, size_t d, int64_t from, int64_t to) {
   part[d] = to - from;
   starts[d] = from;
   return take(importer.emitShaped("graph.slice", a, part,
+                                  {importer.attr("starts", ArrayRef(starts)),
+                                   importer.attr("steps", ArrayRef(steps))}));
+}
+
+Value Compose::reversed(Value a, size_t d) {
+  if (!a)
+    return a;
+  std::vector<int64_t> starts(shape(a).size(), 0), steps(shape(a).size(), 1);
+  starts[d] = shape(a)[d] - 1;
+  steps[d] = -1;
+  return take(importer.emitShaped("graph.slice", a, shape(a),
                                   {importer.attr("starts", ArrayRef(starts)),
                                    importer.attr("steps", ArrayRef(steps))}));
 }

@@ -34,6 +34,14 @@ public:
   mlir::Value op(llvm::StringRef name, mlir::ValueRange operands,
                  llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
+  /// An op of `count` results.
+  Values ops(llvm::StringRef name, size_t count, mlir::ValueRange operands,
+             llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+
+  /// A loop of `count` results: see Importer::repeat.
+  Values repeat(int64_t trips, const Values &carried, const Values &scanned, size_t count,
+                llvm::function_ref<Values(const Values &)> body);
+
   // Elementwise; the operands have one element type and broadcast.
   mlir::Value add(mlir::Value a, mlir::Value b) { return op("add", {a, b}); }
   mlir::Value sub(mlir::Value a, mlir::Value b) { return op("sub", {a, b}); }
@@ -86,6 +94,8 @@ public:
   mlir::Value broadcast(mlir::Value a, const Shape &shape);
   /// Elements [from, to) of dim `d`.
   mlir::Value slice(mlir::Value a, size_t d, int64_t from, int64_t to);
+  /// From the last element of dim `d` to the first.
+  mlir::Value reversed(mlir::Value a, size_t d);
   mlir::Value concat(mlir::ValueRange parts, int64_t axis);
   mlir::Value gather(mlir::Value a, mlir::Value indices, int64_t axis);
   mlir::Value contract(mlir::Value a, mlir::Value b, const std::string &equation);

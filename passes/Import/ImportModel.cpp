@@ -6,6 +6,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <map>
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::import;
@@ -65,11 +67,25 @@ public:
 
   Expected<ImportedModel> run(std::vector<UnsupportedNode> &unsupported) {
     auto function = begin();
-    for (const Node &node : model.graph.nodes) {
+    importer.keepsLoops = model.keepsLoops;
+    findLoops();
+    importNodes(nodesAround(nullptr), unsupported);
+    if (!unsupported.empty())
+      return tl::unexpected(describe(model.path, unsupported));
+    return finish(function);
+  }
+
+private:
+  /// The nodes of one program: the graph's, or those of the body of a loop.
+  void importNodes(const std::vector<const Node *> &nodes,
+                   std::vector<UnsupportedNode> &unsupported) {
+    for (const Node *it : nodes) {
+      const Node &node = *it;
       // A node behind an unsupported one has no operands: that alone is no reason.
-      if (hasImport(node) && !hasOperands(node))
+      if (isEnd(node) ? !hasOperands(beginOf(node))
+                      : hasImport(node) && !hasOperands(node))
         continue;
-      auto values = importNode(node);
+      auto values = isEnd(node) ? importLoop(node, unsupported) : importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
           define(node.outputs[i], (*values)[i], node);
@@ -80,12 +96,103 @@ public:
                                  (node.name == node.origin ? "" : " (part of this node)"),
                              versionOf(node)});
     }
-    if (!unsupported.empty())
-      return tl::unexpected(describe(model.path, unsupported));
-    return finish(function);
   }
 
-private:
+  static bool isEnd(const Node &node) {
+    return node.domain == onnx_model::loopDomain && node.opType == "RepeatEnd";
+  }
+
+  /// Which nodes lie on the way from the beginning of a loop to its end: of nested loops
+  /// the innermost counts.
+  void findLoops() {
+    std::map<std::string, size_t> makers;
+    const auto &nodes = model.graph.nodes;
+    for (size_t i = 0; i < nodes.size(); ++i)
+      for (const std::string &output : nodes[i].outputs)
+        makers[output] = i;
+    for (size_t end = 0; end < nodes.size(); ++end) {
+      if (!isEnd(nodes[end]))
+        continue;
+      Loop loop{&nodes[end]};
+      const std::string &name = *nodes[end].attribute<std::string>("begin");
+      std::vector<bool> behind(nodes.size(), false), before(nodes.size(), false);
+      auto makerOf = [&](const std::string &input) {
+        auto it = makers.find(input);
+        return it == makers.end() ? nodes.size() : it->second;
+      };
+      for (size_t i = 0; i < end; ++i) {
+        if (nodes[i].name == name)
+          loop.begin = &nodes[i], behind[i] = true;
+        for (const std::string &input : nodes[i].inputs)
+          if (size_t maker = makerOf(input); maker < i && behind[maker])
+            behind[i] = true;
+      }
+      before[end] = true;
+      for (size_t i = end + 1; i-- > 0;)
+        for (const std::string &input : nodes[i].inputs)
+          if (size_t maker = makerOf(input); before[i] && maker < i)
+            before[maker] = true;
+      for (size_t i = 0; i < end; ++i)
+        if (behind[i] && before[i] && &nodes[i] != loop.begin)
+          loop.nodes.push_back(&nodes[i]);
+      // The end of an inner loop comes before that of the outer one.
+      for (const Node *node : loop.nodes)
+        loopOf.try_emplace(node, loops.size());
+      if (loop.begin)
+        loopOf.try_emplace(loop.begin, loops.size());
+      loops.push_back(std::move(loop));
+    }
+  }
+
+  /// The nodes that are in this loop and in none inside it; null: in no loop.
+  std::vector<const Node *> nodesAround(const Node *end) {
+    std::vector<const Node *> nodes;
+    for (const Node &node : model.graph.nodes) {
+      auto it = loopOf.find(&node);
+      const Node *own = it == loopOf.end() ? nullptr : loops[it->second].end;
+      if (own == end && node.opType != "RepeatBegin")
+        nodes.push_back(&node);
+    }
+    return nodes;
+  }
+
+  const Node &beginOf(const Node &end) const {
+    return *llvm::find_if(loops, [&](const Loop &loop) {
+              return loop.end == &end;
+            })->begin;
+  }
+
+  Expected<Values> importLoop(const Node &end,
+                              std::vector<UnsupportedNode> &unsupported) {
+    const Node *begin = &beginOf(end);
+    auto trips = *end.attribute<int64_t>("trips");
+    auto count = static_cast<size_t>(*end.attribute<int64_t>("carried"));
+    Values carried, scanned;
+    for (size_t i = 0; i < begin->inputs.size(); ++i)
+      (i < count ? carried : scanned).push_back(importer.lookup(begin->inputs[i]));
+    Location location = NameLoc::get(builder.getStringAttr(end.origin));
+    importer.location = location;
+    auto results = importer.repeat(
+        trips, carried, scanned, [&](const Values &arguments) -> Expected<Values> {
+          for (auto [name, value] : llvm::zip_equal(begin->outputs, arguments))
+            importer.define(name, value);
+          size_t before = unsupported.size();
+          importNodes(nodesAround(&end), unsupported);
+          if (unsupported.size() != before)
+            return makeError("its body has a node that is not supported");
+          Values given;
+          for (const std::string &input : end.inputs) {
+            given.push_back(importer.lookup(input));
+            if (!given.back())
+              return makeError("its body has a node that is not supported");
+          }
+          importer.location = location;
+          return given;
+        });
+    importer.location = location;
+    return results;
+  }
+
   /// Of an operator that nobody knows, the version of its domain that the file imports.
   int versionOf(const Node &node) const {
     auto it = model.opsets.find(node.domain);
@@ -100,11 +207,23 @@ private:
     importer.define(name, value);
     if (name.empty())
       return;
-    Operation *op = value.getDefiningOp();
-    if (op && op->getLoc() == importer.location)
-      return setValueName(op, name);
+    auto made = dyn_cast<OpResult>(value);
+    if (made && isOfThisNode(made))
+      return setValueName(made, name);
     addValueName(value, name);
     addValueName(value, node.origin);
+  }
+
+  /// Of several results of an op one may have been named before.
+  bool isOfThisNode(OpResult value) const {
+    Operation *op = value.getOwner();
+    if (op->getLoc() == importer.location)
+      return true;
+    auto node = dyn_cast<NameLoc>(op->getLoc());
+    SmallVector<StringRef> names = valueNames(value);
+    return op->getNumResults() > 1 && !names.empty() &&
+           node.getName() == cast<NameLoc>(importer.location).getName() &&
+           names.front().starts_with(node.getName().str() + "#");
   }
 
   func::FuncOp begin() {
@@ -145,7 +264,9 @@ private:
     if (!hasImport(node))
       return makeError(node.domain.empty() ? "this operator has no import"
                                            : "operators of this domain have no import");
-    importer.location = NameLoc::get(builder.getStringAttr(node.origin));
+    // In the body of a loop a node has a name of its own behind the loop's.
+    importer.location = NameLoc::get(
+        builder.getStringAttr(loopOf.count(&node) ? node.name : node.origin));
     importer.nodeName = node.name;
     auto it = handlers().find(keyOf(node));
     return it == handlers().end() ? importPayloadOp(importer, node)
@@ -191,10 +312,17 @@ private:
       result.module.get()->setAttr(modulePathsAttr, builder.getDictionaryAttr(paths));
   }
 
+  struct Loop {
+    const Node *end = nullptr, *begin = nullptr;
+    std::vector<const Node *> nodes = {};
+  };
+
   const onnx_model::Model &model;
   OpBuilder builder;
   ImportedModel result;
   Importer importer;
+  std::vector<Loop> loops;
+  std::map<const Node *, size_t> loopOf;
 };
 } // namespace
 

@@ -39,14 +39,17 @@ Expected<void> import::checkSize(RankedTensorType type) {
   return makeError("its result of shape [" + text + "] has more than 2^60 bytes");
 }
 
-Expected<Value> Importer::foldOrKeep(Operation *op) {
-  Value result = op->getResult(0);
-  if (auto ok = checkSize(cast<RankedTensorType>(result.getType())); !ok) {
-    op->erase();
-    return tl::unexpected(ok.error());
+Expected<Values> Importer::foldOrKeep(Operation *op) {
+  int64_t elements = 0;
+  for (Value result : op->getResults()) {
+    auto type = cast<RankedTensorType>(result.getType());
+    if (auto ok = checkSize(type); !ok) {
+      op->erase();
+      return tl::unexpected(ok.error());
+    }
+    elements = std::max(elements, type.getNumElements());
   }
-  auto type = cast<RankedTensorType>(result.getType());
-  int64_t elements = type.getNumElements();
+  Values kept(op->result_begin(), op->result_end());
   bool foldable = true;
   for (Value operand : op->getOperands()) {
     Operation *from = operand.getDefiningOp();
@@ -55,14 +58,14 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
         std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
   }
   if (!foldable || elements > maxFoldedElements || isTransposeOfShared(op))
-    return result;
+    return kept;
   if (llvm::any_of(op->getOperands(), [&](Value v) { return isExternal(v); }))
     return foldExternal(op);
   std::vector<HostTensor> tensors;
   for (Value operand : op->getOperands()) {
     auto value = constantValue(operand);
     if (!value)
-      return result;
+      return kept;
     tensors.push_back(std::move(*value));
   }
   std::vector<const HostTensor *> operands;
@@ -72,7 +75,10 @@ Expected<Value> Importer::foldOrKeep(Operation *op) {
   if (!folded)
     return tl::unexpected(folded.error());
   op->erase();
-  return constant((*folded)[0], nodeName + "/folded");
+  Values values;
+  for (const HostTensor &tensor : *folded)
+    values.push_back(constant(tensor, nodeName + "/folded"));
+  return values;
 }
 
 bool Importer::isExternal(Value value) const {
@@ -80,10 +86,9 @@ bool Importer::isExternal(Value value) const {
   return weight && external.contains(weight.getName());
 }
 
-/// The result is a weight, whatever its values would be: what the program is must not
+/// The results are weights, whatever their values would be: what the program is must not
 /// depend on whether they are at hand.
-Expected<Value> Importer::foldExternal(Operation *op) {
-  auto type = cast<RankedTensorType>(op->getResult(0).getType());
+Expected<Values> Importer::foldExternal(Operation *op) {
   std::vector<HostTensor> tensors;
   std::vector<const HostTensor *> operands;
   for (Value operand : op->getOperands())
@@ -91,25 +96,46 @@ Expected<Value> Importer::foldExternal(Operation *op) {
       tensors.push_back(std::move(*value));
   for (const HostTensor &tensor : tensors)
     operands.push_back(&tensor);
-  onnx_model::Tensor entry;
-  entry.type = *dtypeOf(type.getElementType());
-  entry.shape = type.getShape().vec();
+  std::vector<HostTensor> folded;
   if (operands.size() == op->getNumOperands()) {
-    auto folded = cast<EvaluateOpInterface>(op).evaluate(operands);
-    if (!folded)
-      return tl::unexpected(folded.error());
-    auto owner = std::make_shared<std::vector<std::byte>>(std::move((*folded)[0].bytes));
-    entry.bytes = *owner;
-    entry.owner = owner;
+    auto results = cast<EvaluateOpInterface>(op).evaluate(operands);
+    if (!results)
+      return tl::unexpected(results.error());
+    folded = std::move(*results);
+  }
+  Values values;
+  for (auto [i, result] : llvm::enumerate(op->getResults())) {
+    auto type = cast<RankedTensorType>(result.getType());
+    onnx_model::Tensor entry;
+    entry.type = *dtypeOf(type.getElementType());
+    entry.shape = type.getShape().vec();
+    if (!folded.empty()) {
+      auto owner = std::make_shared<std::vector<std::byte>>(std::move(folded[i].bytes));
+      entry.bytes = *owner;
+      entry.owner = owner;
+    }
+    values.push_back(addWeight(std::move(entry), nodeName + "/folded"));
+    external.insert(values.back().getDefiningOp<graph::WeightOp>().getName());
   }
   op->erase();
-  Value weight = addWeight(std::move(entry), nodeName + "/folded");
-  external.insert(weight.getDefiningOp<graph::WeightOp>().getName());
-  return weight;
+  return values;
+}
+
+/// The value of an op of one result.
+static Expected<Value> only(Expected<Values> values) {
+  if (!values)
+    return tl::unexpected(values.error());
+  assert(values->size() == 1 && "an op of several results is emitted by emitAll");
+  return values->front();
 }
 
 Expected<Value> Importer::emit(StringRef op, ValueRange operands,
                                ArrayRef<NamedAttribute> attrs) {
+  return only(emitAll(op, operands, attrs));
+}
+
+Expected<Values> Importer::emitAll(StringRef op, ValueRange operands,
+                                   ArrayRef<NamedAttribute> attrs) {
   auto created = graph::createInferred(builder, location, op, operands, attrs);
   if (!created)
     return tl::unexpected(created.error());
@@ -127,7 +153,7 @@ Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
     created->erase();
     return tl::unexpected(facts->rule.error());
   }
-  return foldOrKeep(created);
+  return only(foldOrKeep(created));
 }
 
 Expected<Value> Importer::reshape(Value value, const Shape &shape) {
@@ -208,23 +234,24 @@ static std::string boundBy(Value value) {
     bool isFloat = isa<FloatType>(getElementTypeOrSelf(argument.getType()));
     return std::pair(isFloat, argument.getArgNumber());
   };
+  auto nameOf = [](BlockArgument argument) {
+    auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+    return function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name");
+  };
   while (!work.empty()) {
     Value at = work.pop_back_val();
     if (!at || !seen.insert(at).second)
       continue;
+    // What the body of a loop sees is no input of the model.
     auto argument = dyn_cast<BlockArgument>(at);
-    if (argument && (!found || rank(argument) < rank(found)))
+    if (argument && nameOf(argument) && (!found || rank(argument) < rank(found)))
       found = argument;
     if (Operation *op = at.getDefiningOp())
       llvm::append_range(work, op->getOperands());
   }
   if (!found)
     return "";
-  auto function = cast<func::FuncOp>(found.getOwner()->getParentOp());
-  std::string name =
-      function.getArgAttrOfType<StringAttr>(found.getArgNumber(), "graph.name")
-          .getValue()
-          .str();
+  std::string name = nameOf(found).getValue().str();
   return "; it depends on the model's input '" + name + "', which --const " + name +
          "=FILE.npy binds";
 }

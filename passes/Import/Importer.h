@@ -35,6 +35,8 @@ public:
   mlir::OpBuilder &builder;
   mlir::Location location = builder.getUnknownLoc();
   std::string nodeName; ///< of the node being imported
+  /// Whether what repeats becomes a loop, or stands in the program so often.
+  bool keepsLoops = true;
 
   mlir::Value lookup(const std::string &name) const { return values.lookup(name); }
   void define(const std::string &name, mlir::Value value) { values[name] = value; }
@@ -46,11 +48,22 @@ public:
   /// not large, the op is evaluated and its constant returned instead.
   Expected<mlir::Value> emit(llvm::StringRef op, mlir::ValueRange operands,
                              llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
-  /// The same for ops whose result shape is part of the program.
+  /// The same for an op of several results.
+  Expected<Values> emitAll(llvm::StringRef op, mlir::ValueRange operands,
+                           llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+  /// As `emit`, for ops whose result shape is part of the program.
   Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::ValueRange operands,
                                    const Shape &result,
                                    llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
   Expected<mlir::Value> reshape(mlir::Value value, const Shape &shape);
+
+  /// What a loop computes: `body` is called once, with what is carried and one row of
+  /// what is scanned, to build one trip in a function of its own; it gives what is
+  /// carried on, then one row of each further result. Returns the values behind the loop.
+  /// What the trip uses from around it goes in with it; weights and constants are its
+  /// own.
+  Expected<Values> repeat(int64_t trips, const Values &carried, const Values &scanned,
+                          llvm::function_ref<Expected<Values>(const Values &)> body);
 
   /// A constant op for small or uniform tensors, a weight otherwise.
   mlir::Value constant(const HostTensor &tensor, const std::string &name);
@@ -86,8 +99,8 @@ public:
   }
 
 private:
-  Expected<mlir::Value> foldOrKeep(mlir::Operation *op);
-  Expected<mlir::Value> foldExternal(mlir::Operation *op);
+  Expected<Values> foldOrKeep(mlir::Operation *op);
+  Expected<Values> foldExternal(mlir::Operation *op);
   bool isExternal(mlir::Value value) const;
   mlir::Value addWeight(onnx_model::Tensor tensor, const std::string &name);
 

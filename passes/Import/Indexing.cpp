@@ -214,16 +214,21 @@ static Expected<Values> importHardmax(Importer &importer, const Node &node) {
   return c.results({c.cast(c.equal(places, first), c.type(x))});
 }
 
-/// Indices of the first `count` elements along an axis, the largest or least first; of
-/// equal ones the lower index.
-static Value firstPlaces(Compose &c, Value x, size_t axis, int64_t count,
-                         bool isLargest) {
+namespace {
+struct First {
+  Value values, places;
+};
+} // namespace
+
+/// The first `count` elements along an axis, the largest or least first, and where they
+/// stand; of equal ones that with the lower index.
+static First firstOf(Compose &c, Value x, size_t axis, int64_t count, bool isLargest) {
   Importer &importer = c.importer;
-  Value order = c.op(
-      "sort_indices", x,
+  Values order = c.ops(
+      "sort", 2, x,
       {importer.attr("axis", static_cast<int64_t>(axis)), importer.attr("count", count),
        importer.attr("descending", importer.builder.getBoolAttr(isLargest))});
-  return c.slice(order, axis, 0, count);
+  return {c.slice(order[0], axis, 0, count), c.slice(order[1], axis, 0, count)};
 }
 
 /// Into how many groups an axis is cut: a divisor, such that the groups' first elements
@@ -252,22 +257,21 @@ static Expected<Values> importTopK(Importer &importer, const Node &node) {
   bool isLargest = intAttr(node, "largest", 1) != 0;
   int64_t groups = groupsOf(extent, k);
   if (groups == 1) {
-    Value indices = firstPlaces(c, x, axis, k, isLargest);
-    return c.results({gatherElements(c, x, indices, axis), indices});
+    First first = firstOf(c, x, axis, k, isLargest);
+    return c.results({first.values, first.places});
   }
   Shape cut = c.shape(x), candidates = cut;
   cut[axis] = groups;
   cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, extent / groups);
   candidates[axis] = groups * k;
   Value grouped = c.reshape(x, cut);
-  Value local = firstPlaces(c, grouped, axis + 1, k, isLargest);
+  First local = firstOf(c, grouped, axis + 1, k, isLargest);
   Value begins = c.mul(c.iota(c.i64(), groups, axis, cut.size()),
                        static_cast<double>(extent / groups));
-  Value values = c.reshape(gatherElements(c, grouped, local, axis + 1), candidates);
-  Value places = c.reshape(c.add(local, begins), candidates);
-  Value first = firstPlaces(c, values, axis, k, isLargest);
-  return c.results(
-      {gatherElements(c, values, first, axis), gatherElements(c, places, first, axis)});
+  Value values = c.reshape(local.values, candidates);
+  Value places = c.reshape(c.add(local.places, begins), candidates);
+  First first = firstOf(c, values, axis, k, isLargest);
+  return c.results({first.values, gatherElements(c, places, first.places, axis)});
 }
 
 //===-- Patterns of places ------------------------------------------------===//

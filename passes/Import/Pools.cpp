@@ -91,69 +91,40 @@ static Expected<Values> averageWithCeil(Importer &importer, const Node &node,
   return c.results({y});
 }
 
-/// The place in the operand, all dims counted, of the largest element of each window: tap
-/// by tap, the elements of one tap being a slice of the padded operand. The place is that
-/// of the window plus what the tap adds. Of equal elements the first is taken, of NaNs
-/// the last.
-static Value largestPlaces(Compose &c, Value x, const WindowAttrs &window,
-                           bool isColumnMajor) {
+/// The largest element of each window, and its place in the operand, all dims counted:
+/// that of the window plus what the tap adds.
+static Values largestWithPlaces(Compose &c, Value x, const WindowAttrs &window,
+                                bool isColumnMajor) {
   Importer &importer = c.importer;
   Shape in = c.shape(x);
   size_t n = window.kernel.size();
-  Shape taps = window.kernel, out{in[0], in[1]}, low(2, 0), high(2, 0);
-  std::vector<int64_t> steps{1, 1}, weights(n, 1);
-  for (size_t d = 0; d < n; ++d) {
-    out.push_back(positions(window, in, d));
-    low.push_back(window.pads[d]);
-    high.push_back(window.pads[n + d]);
-    steps.push_back(window.strides[d]);
+  std::vector<int64_t> weights(n, 1);
+  for (size_t d = 0; d < n; ++d)
     for (size_t other = 0; other < n; ++other)
       if (isColumnMajor ? other < d : other > d)
         weights[d] *= in[2 + other];
-  }
-  bool isFloat = isa<FloatType>(c.type(x));
-  double least = isFloat ? -INFINITY
-                 : isUnsigned(*dtypeOf(c.type(x)))
-                     ? 0
-                     : std::ldexp(-1.0, bitWidth(*dtypeOf(c.type(x))) - 1);
-  auto mode =
-      graph::PadModeAttr::get(importer.builder.getContext(), graph::PadMode::Constant);
-  Value padded =
-      c.op("pad", {x, c.like(x, least)},
-           {importer.attr("low", ArrayRef(low)), importer.attr("high", ArrayRef(high)),
-            importer.attr("mode", mode)});
-  Value best, added;
-  reference::forEachIndex(taps, [&](const Shape &tap) {
-    Shape starts{0, 0};
-    double adds = 0;
-    for (size_t d = 0; d < n; ++d) {
-      starts.push_back(tap[d] * window.dilations[d]);
-      adds += static_cast<double>((starts.back() - window.pads[d]) * weights[d]);
-    }
-    Value here = c.take(importer.emitShaped("graph.slice", padded, out,
-                                            {importer.attr("starts", ArrayRef(starts)),
-                                             importer.attr("steps", ArrayRef(steps))}));
-    Value place = c.scalar(c.i64(), adds);
-    if (!best) {
-      best = here, added = place;
-      return;
-    }
-    Value isBetter = c.less(best, here);
-    if (isFloat)
-      isBetter = c.op("or", {isBetter, c.op("isnan", here)});
-    best = c.select(isBetter, here, best);
-    added = c.select(isBetter, place, added);
+  auto attrs = windowAttrs(importer, window);
+  attrs.push_back(importer.attr("window", ArrayRef(window.kernel)));
+  Values found = c.ops("max_pool", 2, x, attrs);
+  Shape out = c.shape(found[0]);
+  std::vector<double> adds;
+  reference::forEachIndex(window.kernel, [&](const Shape &tap) {
+    int64_t sum = 0;
+    for (size_t d = 0; d < n; ++d)
+      sum += (tap[d] * window.dilations[d] - window.pads[d]) * weights[d];
+    adds.push_back(static_cast<double>(sum));
   });
-  Value base = c.scalar(c.i64(), 0);
+  Value place =
+      c.gather(c.tensor(c.i64(), {static_cast<int64_t>(adds.size())}, adds), found[1], 0);
   int64_t picture = elementCount(Shape(in.begin() + 2, in.end()));
   for (size_t d = 0; d < out.size(); ++d) {
     int64_t weight = d == 0   ? in[1] * picture
                      : d == 1 ? picture
                               : window.strides[d - 2] * weights[d - 2];
-    base = c.add(
-        base, c.mul(c.iota(c.i64(), out[d], d, out.size()), static_cast<double>(weight)));
+    place = c.add(place, c.mul(c.iota(c.i64(), out[d], d, out.size()),
+                               static_cast<double>(weight)));
   }
-  return c.broadcast(c.add(base, added), out);
+  return {found[0], place};
 }
 
 static Expected<Values> importPool(Importer &importer, const Node &node) {
@@ -167,11 +138,10 @@ static Expected<Values> importPool(Importer &importer, const Node &node) {
       window->pads != windowOf(node, shapeOf(x), window->kernel).pads)
     return averageWithCeil(importer, node, *window);
   Compose c(importer);
-  Values results{c.take(pool(importer, x, *window, isMax, countPadding))};
   if (node.outputs.size() > 1)
-    results.push_back(
-        largestPlaces(c, x, *window, intAttr(node, "storage_order", 0) != 0));
-  return c.results(results);
+    return c.results(
+        largestWithPlaces(c, x, *window, intAttr(node, "storage_order", 0) != 0));
+  return c.results({c.take(pool(importer, x, *window, isMax, countPadding))});
 }
 
 /// The elements of a MaxPool back at their places, among zeros. The places count in the

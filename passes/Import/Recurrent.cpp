@@ -1,7 +1,7 @@
 //===- Recurrent.cpp - Import of RNN, GRU and LSTM ------------------------===//
 //
 // The input's part of all gates of all steps is one product; a step is a product with the
-// state and elementwise ops, and stands in the program once per step.
+// state and elementwise ops, and is the body of a loop.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Compose.h"
@@ -11,8 +11,10 @@ using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
-/// Longer sequences would make programs that take minutes to compile.
-static constexpr int64_t mostSteps = 512;
+/// So many steps stand in the program one behind the other: a loop would be as long.
+static constexpr int64_t alwaysUnrolled = 2;
+/// More would make programs that take minutes to compile.
+static constexpr int64_t mostUnrolled = 512;
 
 namespace {
 /// One direction of a recurrent op: what its steps read.
@@ -33,6 +35,9 @@ public:
 private:
   Direction direction(int64_t d);
   void step(Direction &d, Value x);
+  Value stepOf(Direction &d, Value own, Value time);
+  Value unrolled(Direction &d, bool isBackward);
+  Value repeated(Direction &d, bool isBackward);
   void rnnStep(Direction &d, Value gates);
   void gruStep(Direction &d, Value x);
   void lstmStep(Direction &d, Value gates);
@@ -54,7 +59,8 @@ private:
   bool isLstm = false, isGru = false, batchFirst = false;
   int64_t steps = 0, batch = 0, hidden = 0, gates = 1;
   double clip = 0;
-  Value x; ///< [T, B, I]
+  Value x;       ///< [T, B, I]
+  Value lengths; ///< [B, 1], of sequences that end earlier; or null
 };
 } // namespace
 
@@ -168,6 +174,55 @@ void Recurrent::step(Direction &d, Value own) {
     rnnStep(d, own);
 }
 
+/// A step at `time`, a scalar, and what it gives: behind its end a sequence keeps its
+/// state and gives zeros.
+Value Recurrent::stepOf(Direction &d, Value own, Value time) {
+  Value h = d.h, cell = d.c;
+  step(d, own);
+  if (!lengths)
+    return d.h;
+  Value isThere = c.less(c.cast(time, c.type(lengths)), lengths);
+  Value y = c.select(isThere, d.h, c.like(d.h, 0));
+  d.h = c.select(isThere, d.h, h);
+  if (isLstm)
+    d.c = c.select(isThere, d.c, cell);
+  return y;
+}
+
+/// What all steps give, [T, B, H].
+Value Recurrent::unrolled(Direction &d, bool isBackward) {
+  Values rows(static_cast<size_t>(steps));
+  for (int64_t i = 0; i < steps; ++i) {
+    int64_t t = isBackward ? steps - 1 - i : i;
+    Value own = c.reshape(c.slice(d.projected, 0, t, t + 1), {batch, gates * hidden});
+    Value y = stepOf(d, own, c.scalar(c.i64(), static_cast<double>(t)));
+    rows[static_cast<size_t>(t)] = c.reshape(y, {1, batch, hidden});
+  }
+  return c.concat(rows, 0);
+}
+
+Value Recurrent::repeated(Direction &d, bool isBackward) {
+  auto turned = [&](Value rows) { return isBackward ? c.reversed(rows, 0) : rows; };
+  Values carried{d.h}, scanned{turned(d.projected)};
+  if (isLstm)
+    carried.push_back(d.c);
+  if (lengths)
+    scanned.push_back(turned(c.iota(c.i64(), steps, 0, 1)));
+  size_t states = carried.size();
+  Values results = c.repeat(steps, carried, scanned, states + 1, [&](const Values &in) {
+    Direction trip = d;
+    trip.h = in[0];
+    if (isLstm)
+      trip.c = in[1];
+    Value y = stepOf(trip, in[states], lengths ? in[states + 1] : nullptr);
+    return isLstm ? Values{trip.h, trip.c, y} : Values{trip.h, y};
+  });
+  d.h = results[0];
+  if (isLstm)
+    d.c = results[1];
+  return turned(results[states]);
+}
+
 Expected<Values> Recurrent::run() {
   isLstm = node.opType == "LSTM", isGru = node.opType == "GRU";
   gates = isLstm ? 4 : isGru ? 3 : 1;
@@ -179,44 +234,27 @@ Expected<Values> Recurrent::run() {
   x = batchFirst ? c.transpose(input(0), {1, 0, 2}) : input(0);
   Shape shape = c.shape(x), weights = c.shape(input(2));
   steps = shape[0], batch = shape[1], hidden = weights[2];
-  if (steps > mostSteps)
+  if (steps > mostUnrolled && !c.importer.keepsLoops)
     return makeError("a sequence of " + std::to_string(steps) + " steps (at most " +
-                     std::to_string(mostSteps) + ")");
+                     std::to_string(mostUnrolled) + " where loops are unrolled)");
   std::string way = stringAttr(node, "direction", "forward");
   int64_t directions = weights[0];
-  Value lengths = input(4);
-  if (lengths)
+  if (lengths = input(4); lengths)
     lengths = c.reshape(lengths, {batch, 1});
-  std::vector<Values> outputs(static_cast<size_t>(steps));
-  Values lastH, lastC;
+  Values perDirection, lastH, lastC;
   for (int64_t number = 0; number < directions && !c.failed(); ++number) {
     Direction d = direction(number);
     bool isBackward = way == "reverse" || number == 1;
-    for (int64_t i = 0; i < steps; ++i) {
-      int64_t t = isBackward ? steps - 1 - i : i;
-      Value h = d.h, cell = d.c;
-      step(d, c.reshape(c.slice(d.projected, 0, t, t + 1), {batch, gates * hidden}));
-      Value y = d.h;
-      if (lengths) {
-        // Behind its end a sequence keeps its state and gives zeros.
-        Value isThere = c.less(c.like(lengths, static_cast<double>(t)), lengths);
-        y = c.select(isThere, d.h, c.like(d.h, 0));
-        d.h = c.select(isThere, d.h, h);
-        if (isLstm)
-          d.c = c.select(isThere, d.c, cell);
-      }
-      outputs[static_cast<size_t>(t)].push_back(c.reshape(y, {1, 1, batch, hidden}));
-    }
+    bool isLoop = steps > alwaysUnrolled && c.importer.keepsLoops;
+    Value y = isLoop ? repeated(d, isBackward) : unrolled(d, isBackward);
+    perDirection.push_back(c.reshape(y, {steps, 1, batch, hidden}));
     lastH.push_back(c.reshape(d.h, {1, batch, hidden}));
     if (isLstm)
       lastC.push_back(c.reshape(d.c, {1, batch, hidden}));
   }
   if (c.failed())
     return c.results({});
-  Values perStep;
-  for (const Values &ofStep : outputs)
-    perStep.push_back(c.concat(ofStep, 1));
-  Value y = c.concat(perStep, 0), h = c.concat(lastH, 0);
+  Value y = c.concat(perDirection, 1), h = c.concat(lastH, 0);
   if (batchFirst) {
     y = c.transpose(y, {2, 0, 1, 3});
     h = c.transpose(h, {1, 0, 2});

@@ -2,6 +2,7 @@
 #include "passes/Partition/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
@@ -76,6 +77,8 @@ private:
       return lowerReshard(builder, reshard);
     if (auto window = dyn_cast<dist::WindowOp>(op))
       return lowerWindow(builder, window);
+    if (isa<CallingOpInterface>(op))
+      return lowerCall(builder, op);
     if (!isa<ShardingRuleOpInterface>(op))
       return op.emitOpError("has no sharding rule");
     // Sources are made where they are read, in the layouts in which they are.
@@ -219,6 +222,28 @@ private:
     local->setAttr(dist::ruleAttr, dist::RuleAttr::get(op.getContext(), *rule));
     for (auto [i, result] : llvm::enumerate(op.getResults()))
       parts[result] = {local->getResult(static_cast<unsigned>(i)), layouts[i]};
+    return success();
+  }
+
+  /// An op that runs functions is the same of their parts.
+  LogicalResult lowerCall(OpBuilder &builder, Operation &op) {
+    SmallVector<Value> operands;
+    for (Value value : op.getOperands())
+      operands.push_back(part(builder, value).value);
+    SmallVector<Type> types;
+    std::vector<Layout> layouts;
+    for (OpResult result : op.getResults()) {
+      auto layout =
+          dist::FlowEnd{dist::FlowEnd::CallResult, &op, result.getResultNumber()}
+              .layout();
+      layouts.push_back(layout ? layout.getLayout().canonicalized()
+                               : Layout::replicated(shapeOf(result)));
+      types.push_back(localType(result, layouts.back()));
+    }
+    Operation *local = partita::detail::cloneWithTypes(&op, builder, operands, types);
+    for (auto [result, now, layout] :
+         llvm::zip_equal(op.getResults(), local->getResults(), layouts))
+      parts[result] = {now, layout};
     return success();
   }
 

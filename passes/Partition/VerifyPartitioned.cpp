@@ -2,6 +2,7 @@
 #include "passes/Partition/Passes.h"
 
 #include "dialects/Comm/Comm.h"
+#include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/Notes.h"
 #include "partita/Rule/Sharding/OperandForm.h"
@@ -74,6 +75,8 @@ private:
       return op.emitOpError("does not belong in a partitioned program");
     if (auto call = dyn_cast<func::CallOp>(op))
       return checkCall(call);
+    if (auto calls = dyn_cast<CallingOpInterface>(op))
+      return checkCalls(calls);
     if (!isa_and_nonnull<graph::GraphDialect>(op.getDialect()) &&
         !dist::strategyAttrOf(&op))
       return success(); // of another dialect: nothing is known of what it makes
@@ -167,6 +170,31 @@ private:
           return failure();
         states[call.getResult(i)] = State::of(layout.getLayout());
       }
+    return success();
+  }
+
+  /// Of an op that runs functions the layouts are theirs.
+  LogicalResult checkCalls(CallingOpInterface op) {
+    if (failed(dist::checkCallees(op)))
+      return failure();
+    auto layoutOf = [&](dist::FlowEnd::Kind kind, unsigned i) {
+      return dist::FlowEnd{kind, op, i}.layout();
+    };
+    for (unsigned i = 0; i < op->getNumOperands(); ++i) {
+      auto layout = layoutOf(dist::FlowEnd::CallOperand, i);
+      if (failed(expect(op, op->getOperand(i),
+                        layout ? layout.getLayout()
+                               : Layout::replicated(shapeOf(op->getOperand(i))))))
+        return failure();
+    }
+    for (unsigned i = 0; i < op->getNumResults(); ++i) {
+      auto layout = layoutOf(dist::FlowEnd::CallResult, i);
+      Layout now =
+          layout ? layout.getLayout() : Layout::replicated(shapeOf(op->getResult(i)));
+      if (failed(checkLocal(op, "result", i, now, op->getResult(i))))
+        return failure();
+      states[op->getResult(i)] = State::of(now);
+    }
     return success();
   }
 

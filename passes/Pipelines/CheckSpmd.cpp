@@ -44,9 +44,12 @@ private:
       inputs.push_back(random(type, seed + i));
     // Weights by name, so that both programs see the same.
     llvm::StringMap<Type> weightTypes;
-    global.walk([&](graph::WeightOp op) {
+    auto note = [&](graph::WeightOp op) {
       weightTypes[op.getName()] = op.getResult().getType();
-    });
+    };
+    // Of functions that it runs too; its own count where names are equal.
+    getOperation().walk(note);
+    global.walk(note);
     WeightLoader weights = [&](StringRef name) -> Expected<HostTensor> {
       return random(weightTypes.lookup(name), seed + llvm::xxh3_64bits(name) % 1000);
     };

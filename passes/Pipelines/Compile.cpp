@@ -56,6 +56,7 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
   onnx_model::LoadOptions load;
   load.weights = weights;
   load.wide = options.wide;
+  load.keepLoops = options.keepLoops;
   for (const std::string &text : options.shapes) {
     auto binding = onnx_model::parseShapeBinding(text);
     if (!binding)
@@ -77,13 +78,28 @@ Expected<void> Compiler::import() {
   auto model = readModel(options, /*weights=*/options.to == Level::L5);
   if (!model)
     return tl::unexpected(model.error());
-  auto imported = importModel(&context, *model);
-  if (!imported)
-    return tl::unexpected(imported.error());
+  auto importIt = [&] {
+    return std::make_unique<Expected<ImportedModel>>(importModel(&context, *model));
+  };
+  auto imported = importIt();
+  bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
+    return node.domain == onnx_model::loopDomain;
+  });
+  if (!*imported && hasLoops) {
+    // An iteration that needs its number known, or what is carried in one shape.
+    CompileOptions unrolled = options;
+    unrolled.keepLoops = false;
+    model = readModel(unrolled, /*weights=*/options.to == Level::L5);
+    if (!model)
+      return tl::unexpected(model.error());
+    imported = importIt();
+  }
+  if (!*imported)
+    return tl::unexpected(imported->error());
   inputNames = model->inputNames;
   dims = model->dims;
-  module = std::move(imported->module);
-  weights = std::move(imported->weights);
+  module = std::move((*imported)->module);
+  weights = std::move((*imported)->weights);
   if (auto marked = markStates(*module, options.states); !marked)
     return marked;
   auto ok = runPasses("00-imported", buildImportedPipeline);
@@ -202,7 +218,8 @@ static std::optional<PlanCertificate> certificateOf(ModuleOp module) {
 /// How the work is spread, and notes where that is not even.
 std::optional<PlanWork> Compiler::recordWork() {
   auto function = module->lookupSymbol<func::FuncOp>("main");
-  auto flow = dist::buildFlow(function, dist::findMesh(*module).getMesh());
+  auto flow = dist::buildFlow(function, dist::findMesh(*module).getMesh(),
+                              dist::Callees::Inlined);
   auto strategies = failed(flow) ? FailureOr<std::vector<Strategy>>(failure())
                                  : dist::readStrategies(function, **flow);
   if (failed(strategies))
@@ -250,14 +267,15 @@ void Compiler::recordPlan() {
     stage.results.push_back(
         tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
                dist::resultLayout(function, i), dist::resultState(function, i)));
-  for (Operation &op : function.front().without_terminator())
-    if (auto strategy = dist::strategyAttrOf(&op))
-      stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(),
+  module->walk([&](Operation *op) {
+    if (auto strategy = dist::strategyAttrOf(op))
+      stage.nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(),
                              strategy.str(),
-                             servedTexts(op.getAttr(dist::servedAttr), mesh)});
-    else if (op.hasAttr(dist::servedAttr)) // a weight that is kept in parts
-      stage.nodes.push_back({dist::nodeName(&op), op.getName().getStringRef().str(), "",
-                             servedTexts(op.getAttr(dist::servedAttr), mesh)});
+                             servedTexts(op->getAttr(dist::servedAttr), mesh)});
+    else if (op->hasAttr(dist::servedAttr)) // a weight that is kept in parts
+      stage.nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(), "",
+                             servedTexts(op->getAttr(dist::servedAttr), mesh)});
+  });
   stage.work = std::move(work);
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
@@ -300,7 +318,8 @@ Expected<void> Compiler::checkPrice() {
     auto bytes = [&](Value value) {
       return elementCount(shapeOf(value)) * elementBytesOf(value);
     };
-    emitted.receivedBytes += elements * elementBytesOf(it->getResult(0));
+    emitted.receivedBytes += elements * elementBytesOf(it->getResult(0)) *
+                             dist::tripsOf(it->getParentOfType<FunctionOpInterface>());
     emitted.peakBytes =
         std::max(emitted.peakBytes, bytes(it->getOperand(0)) + bytes(it->getResult(0)));
   });

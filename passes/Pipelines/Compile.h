@@ -58,6 +58,9 @@ struct CompileOptions {
   int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks
   Level to = Level::L5;
   bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
+  /// Whether Scan, Loop and recurrent operators become loops; else, and where the body of
+  /// one cannot be imported, their iterations stand one behind the other.
+  bool keepLoops = true;
 };
 
 /// What a rank receives in all, and the largest sum of the buffers that one step of

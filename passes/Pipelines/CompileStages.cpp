@@ -49,7 +49,9 @@ struct Interface {
 class StageCompiler : public EntryCompiler {
 public:
   StageCompiler(const CompileOptions &given, Progress progress)
-      : options(given), now(given), progress(progress), product(now, progress) {}
+      : options(given), now(given), progress(progress), product(now, progress) {
+    now.keepLoops = false; // iterations can be in several stages
+  }
 
   Compiler &compiler() override { return product; }
 
@@ -242,6 +244,9 @@ private:
     auto flow = dist::buildFlow(function, *Mesh::parse(""));
     if (failed(flow))
       return makeError("the program has an op without a rule");
+    if ((*flow)->hasCalls)
+      return makeError("a program with loops or branches (graph.repeat, graph.if) is not "
+                       "cut into stages");
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     // A name of a hint must be somewhere in the whole.

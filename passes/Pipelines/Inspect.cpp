@@ -322,7 +322,7 @@ static Expected<void> list(const InspectOptions &options, Contents &contents) {
   auto function = compiler.module->lookupSymbol<mlir::func::FuncOp>("main");
   (*compiler.module)
       ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, *mesh));
-  auto flow = dist::buildFlow(function, *mesh);
+  auto flow = dist::buildFlow(function, *mesh, dist::Callees::Inlined);
   if (failed(flow))
     return makeError("'" + options.model.model +
                      "': the program has an op without a rule");

@@ -63,7 +63,7 @@ private:
 Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   (*compiler.module)
       ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
-  auto flow = dist::buildFlow(function(), mesh);
+  auto flow = dist::buildFlow(function(), mesh, dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
   (*flow)->graph.finalize();

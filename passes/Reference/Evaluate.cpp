@@ -110,6 +110,10 @@ private:
       done = copy(op);
     else if (auto weight = dyn_cast<graph::WeightOp>(op))
       done = load(weight);
+    else if (auto repeat = dyn_cast<graph::RepeatOp>(op))
+      done = runRepeat(repeat);
+    else if (auto branch = dyn_cast<graph::IfOp>(op))
+      done = runBranch(branch);
     else
       done = compute(op);
     // A value whose last user has run is dropped, so that whole models fit.
@@ -200,6 +204,80 @@ private:
       slot.push_back(!layout ? *global
                              : extract(mesh, layout.getLayout(), static_cast<int64_t>(r),
                                        *global, poison));
+    return {};
+  }
+
+  /// Row `index` of what every rank has.
+  static HostTensor rowOf(const HostTensor &all, int64_t index) {
+    HostTensor row{all.type, Shape(all.shape.begin() + 1, all.shape.end()), {}};
+    size_t bytes = all.bytes.size() / static_cast<size_t>(all.shape[0]);
+    auto begin = all.bytes.begin() + index * static_cast<int64_t>(bytes);
+    row.bytes.assign(begin, begin + static_cast<int64_t>(bytes));
+    return row;
+  }
+
+  Expected<RankTensors> runFunction(Operation *callee, const RankTensors &inputs) {
+    return Machine(mesh, weights, poison).run(cast<func::FuncOp>(callee), inputs);
+  }
+
+  Expected<void> runRepeat(graph::RepeatOp op) {
+    Operation *callee = op.getCallees().front();
+    size_t carried = op.getNumCarried();
+    RankTensors state(ranks);
+    std::vector<RankTensors> rows; // per trip
+    for (size_t r = 0; r < ranks; ++r)
+      for (Value value : op.getCarried())
+        state[r].push_back(tensors[value][r]);
+    for (int64_t t = 0; t < op.getCallTrips(); ++t) {
+      RankTensors inputs = std::move(state);
+      for (size_t r = 0; r < ranks; ++r) {
+        for (Value value : op.getScanned())
+          inputs[r].push_back(rowOf(tensors[value][r], t));
+        for (Value value : op.getShared())
+          inputs[r].push_back(tensors[value][r]);
+      }
+      auto results = runFunction(callee, inputs);
+      if (!results)
+        return tl::unexpected(results.error());
+      state.assign(ranks, {});
+      rows.emplace_back(ranks);
+      for (size_t r = 0; r < ranks; ++r)
+        for (auto [i, tensor] : llvm::enumerate((*results)[r]))
+          (i < carried ? state[r] : rows.back()[r]).push_back(std::move(tensor));
+    }
+    for (OpResult result : op->getResults())
+      for (size_t r = 0; r < ranks; ++r) {
+        size_t i = result.getResultNumber();
+        if (i < carried) {
+          tensors[result].push_back(std::move(state[r][i]));
+          continue;
+        }
+        HostTensor all{rows[0][r][i - carried].type, shapeOf(result), {}};
+        for (RankTensors &trip : rows)
+          all.bytes.insert(all.bytes.end(), trip[r][i - carried].bytes.begin(),
+                           trip[r][i - carried].bytes.end());
+        tensors[result].push_back(std::move(all));
+      }
+    return {};
+  }
+
+  /// The ranks must agree on which function they run.
+  Expected<void> runBranch(graph::IfOp op) {
+    const auto &conditions = tensors[op.getCondition()];
+    bool isThen = conditions[0].bytes[0] != std::byte{0};
+    for (const HostTensor &condition : conditions)
+      if ((condition.bytes[0] != std::byte{0}) != isThen)
+        return makeError("its condition differs between ranks");
+    RankTensors inputs(ranks);
+    for (size_t r = 0; r < ranks; ++r)
+      for (Value value : op.getInputs())
+        inputs[r].push_back(tensors[value][r]);
+    auto results = runFunction(op.getCallees()[isThen ? 0 : 1], inputs);
+    if (!results)
+      return tl::unexpected(results.error());
+    for (OpResult result : op->getResults())
+      for (size_t r = 0; r < ranks; ++r)
+        tensors[result].push_back(std::move((*results)[r][result.getResultNumber()]));
     return {};
   }
 

@@ -8,6 +8,7 @@
 #include "partita/Rule/Sharding/Flow.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/ServeUses.h"
+#include "partita/Rule/Sharding/Ties.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -110,10 +111,7 @@ private:
         setOperand(use, now);
   }
 
-  Operation *userOf(const FlowUse &use) {
-    return use.op >= flow.firstSink ? function.front().getTerminator()
-                                    : flow.operations[static_cast<size_t>(use.op)];
-  }
+  Operation *userOf(const FlowUse &use) { return flow.where(use.op); }
 
   /// The first op that uses an entry, or one that comes from it: what is gathered is
   /// gathered late, so that it is in memory for a short time.
@@ -173,9 +171,10 @@ private:
   }
 
   void setOperand(const FlowUse &use, Value now) {
-    bool isSink = use.op >= flow.firstSink;
-    userOf(use)->setOperand(
-        static_cast<unsigned>(isSink ? use.op - flow.firstSink : use.operand), now);
+    if (Operation *op = flow.operations[static_cast<size_t>(use.op)])
+      op->setOperand(static_cast<unsigned>(use.operand), now);
+    else
+      flow.ends[static_cast<size_t>(use.op)].use().set(now);
   }
 
   func::FuncOp function;
@@ -187,26 +186,19 @@ private:
 };
 
 /// What nothing is said of, an op, argument or result, is whole on every rank.
-void writeWhole(func::FuncOp function, dist::MeshAttr mesh, const dist::ProgramFlow &flow,
+void writeWhole(dist::MeshAttr mesh, const dist::ProgramFlow &flow,
                 const std::vector<Strategy> &strategies) {
   auto attribute = [&](const Layout &layout) {
-    return dist::LayoutAttr::get(function.getContext(), mesh, layout.canonicalized());
+    return dist::LayoutAttr::get(mesh.getContext(), mesh, layout.canonicalized());
   };
   for (size_t i = 0; i < flow.graph.ops.size(); ++i)
     if (Operation *op = flow.operations[i];
         op && op->getNumOperands() != 0 && !dist::strategyAttrOf(op))
       dist::setStrategy(mesh, op, flow.graph.ops[i].rule, strategies[i]);
-  for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    if (!dist::argumentLayout(function, i))
-      function.setArgAttr(
-          i, dist::layoutAttr,
-          attribute(resultLayout(flow.graph.ops[i].rule, strategies[i], 0)));
-  for (unsigned i = 0; i < function.getNumResults(); ++i)
-    if (size_t sink = static_cast<size_t>(flow.firstSink) + i;
-        !dist::resultLayout(function, i))
-      function.setResultAttr(
-          i, dist::layoutAttr,
-          attribute(operandLayout(flow.graph.ops[sink].rule, strategies[sink], 0)));
+  for (size_t i = 0; i < flow.graph.ops.size(); ++i)
+    if (!flow.operations[i] && !flow.ends[i].layout())
+      flow.ends[i].setLayout(
+          attribute(endLayout(flow.graph, static_cast<int32_t>(i), strategies[i])));
 }
 
 struct InsertReshardsPass : partita::impl::InsertReshardsPassBase<InsertReshardsPass> {
@@ -238,7 +230,7 @@ private:
     if (failed(servings))
       return failure();
     dist::clearServed(function);
-    writeWhole(function, mesh, **flow, *strategies);
+    writeWhole(mesh, **flow, *strategies);
     numConversions += static_cast<unsigned>(
         Inserter(function, mesh, **flow, *strategies, *servings).run());
     explainValues(function, **flow, *strategies);

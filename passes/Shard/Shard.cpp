@@ -12,6 +12,7 @@
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Served.h"
+#include "partita/Rule/Sharding/Ties.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -154,13 +155,24 @@ private:
     if (!devices)
       return module.emitError(devices.error().message);
     for (auto function : module.getOps<func::FuncOp>())
-      if (!function.isExternal() && failed(shard(function, *devices, *shardMode)))
+      if (!function.isExternal() && !isRun(module, function) &&
+          failed(shard(function, *devices, *shardMode)))
         return failure();
     return success();
   }
 
+  /// Whether an op of the module runs the function: it is decided with that op's.
+  static bool isRun(ModuleOp module, func::FuncOp function) {
+    WalkResult found = module.walk([&](CallingOpInterface op) {
+      return llvm::is_contained(op.getCallees(), function.getOperation())
+                 ? WalkResult::interrupt()
+                 : WalkResult::advance();
+    });
+    return found.wasInterrupted();
+  }
+
   LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode) {
-    auto flow = dist::buildFlow(function, devices);
+    auto flow = dist::buildFlow(function, devices, dist::Callees::Inlined);
     if (failed(flow))
       return failure();
     if (!plan.empty())
@@ -203,7 +215,7 @@ private:
       dist::writeServed(function, **flow, value,
                         servedEntries(graph, decision->strategies, value, served));
     // Only hints speak of dims as the model has them.
-    function.walk([](Operation *op) {
+    getOperation().walk([](Operation *op) {
       op->removeAttr("graph.operand_order");
       op->removeAttr("graph.absorbed");
     });
@@ -236,7 +248,7 @@ private:
   }
 
   /// The strategies of a plan, which must be for this program and mesh.
-  LogicalResult applyPlan(func::FuncOp function, const dist::ProgramFlow &flow) {
+  LogicalResult applyPlan(func::FuncOp function, dist::ProgramFlow &flow) {
     auto read = readPlan(plan);
     if (!read)
       return emitError(function.getLoc(), read.error().message);
@@ -301,6 +313,22 @@ private:
         return mismatch("output '" + tensor.name + "': " + layout.error().message);
       function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
     }
+    return flow.hasCalls ? settleCalls(function, flow) : success();
+  }
+
+  /// A plan has the strategies of all ops: where what loops carry lies follows.
+  static LogicalResult settleCalls(func::FuncOp function, dist::ProgramFlow &flow) {
+    auto strategies = dist::readStrategies(function, flow);
+    if (failed(strategies))
+      return failure();
+    settleEnds(flow.graph, *strategies);
+    dist::MeshAttr mesh = dist::findMesh(function);
+    for (size_t i = 0; i < flow.graph.ops.size(); ++i)
+      if (const dist::FlowEnd &end = flow.ends[i]; end.op && end.op != function) {
+        Layout layout = endLayout(flow.graph, static_cast<int32_t>(i), (*strategies)[i]);
+        end.setLayout(
+            dist::LayoutAttr::get(function.getContext(), mesh, layout.canonicalized()));
+      }
     return success();
   }
 

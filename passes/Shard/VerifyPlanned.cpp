@@ -1,7 +1,7 @@
 //===- VerifyPlanned.cpp - Gate of level L2 -------------------------------===//
 #include "passes/Shard/Passes.h"
 
-#include "dialects/Dist/Dist.h"
+#include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/Notes.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
@@ -59,6 +59,8 @@ private:
       return checkReshard(reshard);
     if (auto window = dyn_cast<dist::WindowOp>(op))
       return checkWindow(window);
+    if (isa<CallingOpInterface>(op))
+      return checkCall(op);
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable)
       return op.emitOpError("has no sharding rule, so that it cannot be planned");
@@ -79,6 +81,30 @@ private:
         return failure();
     for (unsigned i = 0; i < op.getNumResults(); ++i)
       held[op.getResult(i)] = {resultLayout(*rule, *strategy, i).canonicalized(), {}};
+    return success();
+  }
+
+  static Layout layoutOf(const dist::FlowEnd &end, Value value) {
+    dist::LayoutAttr layout = end.layout();
+    return layout ? layout.getLayout().canonicalized()
+                  : Layout::replicated(shapeOf(value));
+  }
+
+  /// An op that runs functions takes and gives tensors in their layouts.
+  LogicalResult checkCall(Operation &op) {
+    if (failed(dist::checkCallees(cast<CallingOpInterface>(op))))
+      return failure();
+    for (OpOperand &operand : op.getOpOperands()) {
+      OperandForm form;
+      form.layout = layoutOf(
+          {dist::FlowEnd::CallOperand, &op, operand.getOperandNumber()}, operand.get());
+      if (failed(checkOperand(op, operand.getOperandNumber(), form)))
+        return failure();
+    }
+    for (OpResult result : op.getResults())
+      held[result] = {
+          layoutOf({dist::FlowEnd::CallResult, &op, result.getResultNumber()}, result),
+          {}};
     return success();
   }
 

@@ -68,7 +68,7 @@ static void noteTranspose(ContractOp op, unsigned operand, TransposeOp transpose
       absorbed.push_back(entry.getAs<IntegerAttr>("operand").getInt() == operand
                              ? composed(entry, permutation)
                              : entry);
-  SmallVector<StringRef> names = valueNames(transpose);
+  SmallVector<StringRef> names = valueNames(transpose->getOpResult(0));
   if (StringAttr node = nodeOf(transpose))
     names.push_back(node);
   for (StringRef name : names)

@@ -55,7 +55,7 @@ private:
             to.insert(it->second);
         if (to.empty())
           continue;
-        SmallVector<StringRef> own = valueNames(&op);
+        SmallVector<StringRef> own = valueNames(result);
         std::string base =
             outputName(result).value_or(own.empty() ? dist::nodeName(&op) : own[0].str());
         std::string name = base;

@@ -217,6 +217,18 @@ static std::vector<OpCase> windows() {
   pool("1x1x11xf32", "max", {3}, {1}, {2}, {2, 2}, false);
   pool("1x1x7x4xf32", "average", {3, 3}, {2, 1}, {1, 1}, {1, 1, 1, 1}, true);
   pool("1x2x6xf16", "average", {3}, {1}, {1}, {1, 1}, false);
+  auto maxPool = [&](const std::string &operand, const List &window, const List &strides,
+                     const List &dilations, const List &pads) {
+    cases.push_back({"graph.max_pool",
+                     {operand},
+                     "window = " + ints(window) + ", strides = " + ints(strides) +
+                         ", dilations = " + ints(dilations) + ", pads = " + ints(pads),
+                     "",
+                     {{Data::Few}}});
+  };
+  maxPool("1x2x13xf32", {3}, {2}, {1}, {1, 1});
+  maxPool("1x1x5x6xf32", {3, 2}, {1, 2}, {1, 1}, {1, 1, 0, 1});
+  maxPool("2x1x11xi32", {3}, {1}, {2}, {2, 2});
   return cases;
 }
 
@@ -347,8 +359,8 @@ static std::vector<OpCase> movements() {
   scatter("4x5xi32", "4x6xi64", "4x6xi32", 5, "axis = 1, kind = #graph.reduce<prod>");
   scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<max>");
   scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<min>");
-  inferred("graph.sort_indices", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
-  inferred("graph.sort_indices", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
+  inferred("graph.sort", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
+  inferred("graph.sort", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
            {{Data::Few}});
   inferred("graph.cumprod", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");
@@ -376,7 +388,9 @@ Expected<std::vector<OpCase>> spmd::allCases(MLIRContext &context) {
   for (auto list : {contractions(), windows(), reductions(), movements()})
     written.insert(written.end(), list.begin(), list.end());
   // Sources have no operands: they appear as operands of the others.
-  std::set<std::string> sources{"graph.constant", "graph.weight"};
+  // What runs functions is tested with programs: RegionTest.
+  std::set<std::string> sources{"graph.constant", "graph.weight", "graph.repeat",
+                                "graph.if"};
   std::string missing;
   for (RegisteredOperationName name : context.getRegisteredOperationsByDialect("graph")) {
     std::string op = name.getStringRef().str();

@@ -43,7 +43,7 @@ Expected<Runner> Runner::create(MLIRContext &context, const OpCase &opCase,
   auto result = evaluate(runner.program.function, runner.inputs, noWeights());
   if (!result)
     return makeError(opCase.name() + ": " + result.error().message);
-  runner.expected = std::move((*result)[0]);
+  runner.expected = std::move(*result);
   return runner;
 }
 
@@ -118,8 +118,9 @@ Runner::partition(const Mesh &mesh, const std::vector<Strategy> &strategies, Fee
       for (unsigned i = 0; i < function.getNumArguments(); ++i)
         function.setArgAttr(i, dist::layoutAttr,
                             layoutAttr(operandLayout(program.rule, strategies[s], i)));
-      function.setResultAttr(0, dist::layoutAttr,
-                             layoutAttr(resultLayout(program.rule, strategies[s], 0)));
+      for (unsigned i = 0; i < function.getNumResults(); ++i)
+        function.setResultAttr(i, dist::layoutAttr,
+                               layoutAttr(resultLayout(program.rule, strategies[s], i)));
     }
     if (feed == Feed::Weights) {
       builder.setInsertionPointToStart(&function.front());
@@ -258,9 +259,11 @@ Expected<void> Runner::check(ModuleOp module, const Mesh &mesh, const Strategy &
   }
   if (!result)
     return fail(result.error().message);
-  if (auto ok =
-          compareResults((*result)[0], expected, coarsestType(program.op), magnification);
-      !ok)
-    return fail(ok.error().message);
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (auto ok = compareResults((*result)[i], expected[i], coarsestType(program.op),
+                                 magnification);
+        !ok)
+      return fail((i == 0 ? "" : "result " + std::to_string(i) + ": ") +
+                  ok.error().message);
   return {};
 }

@@ -53,7 +53,7 @@ private:
   OpCase opCase;
   Program program;
   std::vector<HostTensor> inputs;
-  HostTensor expected;
+  std::vector<HostTensor> expected;
   uint64_t seed = 0;
 };
 

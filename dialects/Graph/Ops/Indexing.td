@@ -51,19 +51,26 @@ def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
                        UnitAttr:$masked);
 }
 
-def Graph_SortIndicesOp : Graph_InferredOp<"sort_indices"> {
-  let summary = "Indices of the first `count` elements in order, along `axis`; then zeros";
+def Graph_SortOp : Graph_InferredOp<"sort"> {
+  let summary = "The first `count` elements in order, along `axis`, and where they stood";
   let description = [{
     Of equal elements the one with the lower index comes first; a NaN is larger than every
-    number. Result: i64, of the operand's shape.
+    number. Both results have the operand's shape, with zeros behind the first `count`;
+    `indices` are i64.
 
+    ```mlir
+    %values, %indices = graph.sort %x {axis = 1, count = 3, descending = true}
+        : (tensor<4x6xf32>) -> (tensor<4x6xf32>, tensor<4x6xi64>)
+    ```
     The axis stays whole: where an element stands follows from all others. A split with
     local sorts and a merge of the `count` first of each block is another program, of ops
     that are there.
   }];
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis, I64Attr:$count,
                        BoolAttr:$descending);
-  let elementType = [{ ::mlir::IntegerType::get(context, 64) }];
+  let results = (outs Graph_Tensor:$sorted, Graph_Tensor:$indices);
+  let elementType = [{ {::mlir::getElementTypeOrSelf(operands[0].getType()),
+                        ::mlir::IntegerType::get(context, 64)} }];
 }
 
 #endif // PARTITA_DIALECTS_GRAPH_OPS_INDEXING

@@ -79,4 +79,29 @@ def Graph_PoolOp : Graph_InferredOp<"pool"> {
   }];
 }
 
+def Graph_MaxPoolOp : Graph_InferredOp<"max_pool"> {
+  let summary = "The largest element of each window, and which of the window it is";
+  let description = [{
+    `taps` counts the elements of a window row by row, those outside of the image too,
+    which are the least number of the type. Of equal elements the first is taken, of NaNs
+    the last. `pads` as in conv. Where the element stands in the operand follows from the
+    window's place and the tap, so that the op does not know where its rank is.
+
+    Windows whose taps are not wanted are those of `graph.pool`.
+  }];
+  let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$window,
+                       DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
+                       DenseI64ArrayAttr:$pads);
+  let results = (outs Graph_Tensor:$largest, Graph_Tensor:$taps);
+  let elementType = [{ {::mlir::getElementTypeOrSelf(operands[0].getType()),
+                        ::mlir::IntegerType::get(context, 64)} }];
+  let extraClassDeclaration = inferred # [{
+    int64_t getFlops();
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+  }];
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_REDUCTION

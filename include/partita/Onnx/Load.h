@@ -42,6 +42,10 @@ struct LoadOptions {
   std::set<std::string> kept = defaultKeptOps();
   /// False: a missing external data file is no error; its tensors have no bytes.
   bool weights = true;
+  /// How Scan and Loop of known length come: as bodies between the nodes RepeatBegin and
+  /// RepeatEnd of loopDomain, but for those of two iterations at most; or false:
+  /// unrolled.
+  bool keepLoops = true;
   /// True: every float type becomes f64, so that what is computed from the model shows
   /// what rounding did to other computations of it.
   bool wide = false;

@@ -21,6 +21,14 @@
 
 namespace partita::onnx_model {
 
+/// The domain of the two nodes around the body of a loop. RepeatBegin has what is carried
+/// and then what is scanned (all rows, along the first dim) as inputs, and as outputs
+/// what one iteration sees of them. RepeatEnd has as inputs what an iteration gives, what
+/// is carried on first, and as outputs what comes out of the loop: the last of what is
+/// carried, and the rows of the rest. Both have `trips` and `carried`; RepeatEnd has the
+/// name of its RepeatBegin as `begin`. The body is what lies on the way between them.
+inline constexpr std::string_view loopDomain = "partita";
+
 /// A constant tensor: an initializer, a Constant node's value or a tensor attribute.
 ///
 /// `bytes` are row-major, little-endian and exactly as many as type and shape say. They
@@ -120,6 +128,7 @@ struct Model {
   /// By input and output the names of its symbolic dims, "" for dims that have none, as
   /// the file has them before shapes are bound.
   std::map<std::string, std::vector<std::string>> dims;
+  bool keepsLoops = true; ///< see LoadOptions::keepLoops
   Graph graph;
 };
 

@@ -27,6 +27,13 @@ using Picos = int64_t;
 /// Rounded to the nearest; at most 10^17, about a day.
 Picos picosOf(double seconds);
 
+/// So many times; at most 10^17.
+inline Picos repeated(Picos time, int64_t trips) {
+  Picos all = 0;
+  constexpr Picos most = 100'000'000'000'000'000;
+  return __builtin_mul_overflow(time, trips, &all) || all > most ? most : all;
+}
+
 /// What a user finds of a value: a layout, or the buffer of a halo whose `before` is not
 /// looked at. Canonical.
 struct Form {
@@ -64,7 +71,8 @@ public:
   const Placement &placement;
   FormTable forms;
 
-  /// One op under a strategy: kernels, and masks of the padding of its operands.
+  /// One op under a strategy, in all its trips: kernels, and masks of the padding of its
+  /// operands.
   Picos op(int32_t op, const Strategy &strategy) const;
 
   Picos step(const Step &step, int64_t elementBytes) const;

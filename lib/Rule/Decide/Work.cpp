@@ -27,7 +27,7 @@ Work partita::workOf(const FlowGraph &graph, const std::vector<Strategy> &strate
   const auto ranks = static_cast<double>(graph.mesh.numRanks());
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const FlowOp &op = graph.ops[i];
-    auto flops = static_cast<double>(op.flops);
+    double flops = static_cast<double>(op.flops) * static_cast<double>(op.trips);
     if (op.kind != FlowKind::Compute || flops == 0)
       continue;
     work.total += flops;

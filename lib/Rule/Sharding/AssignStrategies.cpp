@@ -2,6 +2,7 @@
 #include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/ServeUses.h"
+#include "partita/Rule/Sharding/Ties.h"
 
 #include <algorithm>
 #include <map>
@@ -306,5 +307,6 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
   Deferrer(graph, result).run();
   settleArguments(graph, result);
   settleStates(graph, result);
+  settleTies(graph, result);
   return result;
 }

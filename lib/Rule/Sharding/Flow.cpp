@@ -275,6 +275,8 @@ void FlowGraph::finalize(const std::vector<DetachedLoop> &detached) {
   for (size_t v = 0; v < values.size(); ++v)
     for (size_t d = 0; d < values[v].shape.size(); ++d)
       linkDim(static_cast<int32_t>(v), d);
+  for (const FlowTie &tie : ties)
+    linkTie(tie);
   // Both are properties of the whole class of linked atoms.
   spread([](const Atom &a) { return !a.canPad; }, [](Atom &a) { a.canPad = false; });
   spread([](const Atom &a) { return a.refused; }, [](Atom &a) { a.refused = true; });
@@ -306,6 +308,31 @@ void FlowGraph::linkDim(int32_t value, size_t dim) {
           atoms[p.atom].links.push_back({q.atom, value, common});
         }
     }
+}
+
+/// All members with the first.
+void FlowGraph::linkTie(const FlowTie &tie) {
+  auto ends = [&](const FlowTie::Member &member, size_t dim) {
+    return place(*this, {member.op, &endFactors(member.op)[dim + member.hasRows],
+                         ops[member.op].results.empty()});
+  };
+  const FlowTie::Member &first = tie.members[0];
+  size_t rank = endFactors(first.op).size() - first.hasRows;
+  auto link = [&](int32_t from, int32_t to, int64_t common) {
+    atoms[from].links.push_back({to, endValue(atoms[to].op), common});
+  };
+  for (const FlowTie::Member &member : tie.members)
+    for (size_t d = 0; member.op != first.op && d < rank; ++d)
+      for (const Placed &p : ends(first, d))
+        for (const Placed &q : ends(member, d)) {
+          int64_t common = std::gcd(p.size, q.size);
+          if (p.low == q.low && p.size == q.size)
+            common = 0;
+          else if (!p.major || !q.major || common == 1)
+            continue;
+          link(p.atom, q.atom, common);
+          link(q.atom, p.atom, common);
+        }
 }
 
 template <typename Holds, typename Set> void FlowGraph::spread(Holds holds, Set set) {

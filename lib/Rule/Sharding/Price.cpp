@@ -82,18 +82,35 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
   }
 }
 
+Price partita::priceOfValue(const FlowGraph &graph,
+                            const std::vector<Strategy> &strategies, int32_t value) {
+  Price price;
+  priceValue(graph, strategies, {}, value, price, nullptr);
+  return price;
+}
+
 Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
                      const Servings &servings, StepObserver *observer) {
   Price price;
-  for (size_t v = 0; v < graph.values.size(); ++v)
-    if (graph.values[v].producer >= 0)
-      priceValue(graph, strategies, servings, static_cast<int32_t>(v), price, observer);
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].producer < 0)
+      continue;
+    Price once;
+    int64_t trips = graph.ops[static_cast<size_t>(graph.values[v].producer)].trips;
+    if (observer)
+      observer->trips = trips;
+    priceValue(graph, strategies, servings, static_cast<int32_t>(v), once, observer);
+    price.receivedBytes += once.receivedBytes * trips;
+    price.collectives += once.collectives * trips;
+    price.peakBytes = std::max(price.peakBytes, once.peakBytes);
+    price.weightBytes += once.weightBytes;
+  }
   for (size_t op = 0; op < graph.ops.size(); ++op) {
     int64_t shards = 1;
     for (const DimLayout &factor : strategies[op].factors)
       for (const DimFactor &sub : factor.factors)
         shards *= sub.shards();
-    price.flops += graph.ops[op].flops / shards;
+    price.flops += graph.ops[op].flops / shards * graph.ops[op].trips;
   }
   return price;
 }

@@ -104,6 +104,8 @@ void Fusion::findChains(func::FuncOp function) {
 }
 
 bool Fusion::join(Operation *op, Group &group) const {
+  if (op->getNumResults() != 1)
+    return false;
   Shape shape = shapeOf(op->getResult(0));
   auto row = dyn_cast<RowOpInterface>(op);
   if (!row) {

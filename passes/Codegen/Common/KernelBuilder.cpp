@@ -57,6 +57,11 @@ int KernelBuilder::nodeOf(Value value) {
   } else if (!op ||
              !(members.contains(op) || (group && former.plan().isIn(op, *group)))) {
     node = load(former.tensorOf(value), dtypeOf(value));
+  } else if (auto result = cast<OpResult>(value); result.getResultNumber() != 0) {
+    KernelNode other{KernelNode::Result, op, dtypeOf(value), -1, {}, {}};
+    other.args = {nodeOf(op->getResult(0))};
+    other.result = static_cast<int>(result.getResultNumber());
+    node = addNode(std::move(other));
   } else {
     KernelNode made{KernelNode::Payload, op, dtypeOf(value), -1, {}, {}};
     if (auto indexed = dyn_cast<IndexedOpInterface>(op)) {

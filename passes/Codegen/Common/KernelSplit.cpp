@@ -20,6 +20,7 @@ int64_t KernelSpec::work() const {
   for (const KernelNode &node : nodes) {
     switch (node.kind) {
     case KernelNode::Constant:
+    case KernelNode::Result:
       break;
     case KernelNode::Load:
       steps += 1;

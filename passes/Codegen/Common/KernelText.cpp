@@ -62,6 +62,9 @@ static void printNode(raw_ostream &os, const KernelNode &node) {
   case KernelNode::Indexed:
     printOp(os, node.op);
     break;
+  case KernelNode::Result:
+    os << "result " << node.result << " of";
+    break;
   }
   for (int arg : node.args)
     os << " %" << arg;

@@ -32,7 +32,8 @@ static bool haveEqualAttributes(Operation *a, Operation *b) {
 
 bool KernelNode::operator==(const KernelNode &other) const {
   if (kind != other.kind || type != other.type || operand != other.operand ||
-      args != other.args || reads != other.reads || scalar != other.scalar)
+      args != other.args || reads != other.reads || scalar != other.scalar ||
+      result != other.result)
     return false;
   if (op == other.op || kind == Load)
     return true;
@@ -40,8 +41,7 @@ bool KernelNode::operator==(const KernelNode &other) const {
     return uniformElement(op) == uniformElement(other.op);
   // An Indexed op computes with the shape of its result.
   return haveEqualAttributes(op, other.op) &&
-         (kind != Indexed ||
-          op->getResult(0).getType() == other.op->getResult(0).getType());
+         (kind != Indexed || op->getResultTypes() == other.op->getResultTypes());
 }
 
 size_t KernelSpec::hash() const {

@@ -32,6 +32,7 @@ struct KernelNode {
     Payload,  ///< the scalar payload of `op` on `args`
     Row,      ///< `op` mixes or reduces the points of a row; args as its operands
     Indexed,  ///< `op` computes where to read; `reads` are its operands
+    Result,   ///< another result of node args[0], a Row or Indexed one of the same `op`
   };
   Kind kind = Load;
   mlir::Operation *op = nullptr;
@@ -42,6 +43,7 @@ struct KernelNode {
   /// Indexed op all.
   std::vector<int> reads;
   int scalar = 0; ///< Indexed: the first of its scalars
+  int result = 0; ///< Result: its number
 
   /// Whether both compute the same: ops count by what they are, not by which.
   bool operator==(const KernelNode &other) const;

@@ -293,7 +293,8 @@ LogicalResult TaskFormer::reduceNothing(Operation *op) {
   auto result = cast<EvaluateOpInterface>(op).evaluate(operands);
   if (!result)
     return op->emitError("reduces an empty tensor: ") << result.error().message;
-  setTensor(op->getResult(0), filled(op->getResult(0), (*result)[0]));
+  for (auto [value, contents] : llvm::zip_equal(op->getResults(), *result))
+    setTensor(value, filled(value, contents));
   return success();
 }
 
@@ -399,26 +400,36 @@ std::string TaskFormer::constantName(Operation *op) {
 
 LogicalResult TaskFormer::formKernel(Operation *op) {
   const Group &group = *fusion.groupAt(op);
-  Value result = op->getResult(0);
-  if (elementCount(shapeOf(result)) == 0) {
-    setTensor(result, allocate(result));
+  // What nobody reads is not written.
+  SmallVector<Value> results(
+      llvm::make_filter_range(op->getResults(), [](Value v) { return !v.use_empty(); }));
+  if (results.empty())
+    results.push_back(op->getResult(0));
+  if (llvm::all_of(results, [](Value v) { return elementCount(shapeOf(v)) == 0; })) {
+    for (Value result : results)
+      setTensor(result, allocate(result));
     return success();
   }
   if (elementCount(group.domain) == 0)
     return reduceNothing(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(group);
-  int node = builder.nodeOf(result);
-  Tensor tensor = allocateLike(result, builder.model(shapeOf(result)));
-  View view = tensor.view;
+  SmallVector<int> nodes;
+  for (Value result : results)
+    nodes.push_back(builder.nodeOf(result));
   auto row = dyn_cast<RowOpInterface>(op);
-  if (row && row.reducesRow() && !row.keepsDims())
-    for (int64_t d : group.rowDims)
-      view.dims.insert(view.dims.begin() + d, Parts());
-  bool perRow = !group.rowDims.empty() && view.shape() != group.domain;
-  builder.addOutput(node, tensor, view.broadcast(group.domain), dtypeOf(result), perRow);
+  for (auto [result, node] : llvm::zip_equal(results, nodes)) {
+    Tensor tensor = allocateLike(result, builder.model(shapeOf(result)));
+    View view = tensor.view;
+    if (row && row.reducesRow() && !row.keepsDims())
+      for (int64_t d : group.rowDims)
+        view.dims.insert(view.dims.begin() + d, Parts());
+    bool perRow = !group.rowDims.empty() && view.shape() != group.domain;
+    builder.addOutput(node, tensor, view.broadcast(group.domain), dtypeOf(result),
+                      perRow);
+    setTensor(result, tensor);
+  }
   builder.finish(sourceName(op));
-  setTensor(result, tensor);
   return success();
 }
 

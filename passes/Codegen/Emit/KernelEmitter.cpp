@@ -214,11 +214,25 @@ Value KernelEmitter::evaluate(int number) {
   case KernelNode::Payload:
     return roundedTo(n.type, emitPayload(*this, n));
   case KernelNode::Row:
-    return rowValues[number]();
+    return rowValues[{number, 0}]();
   case KernelNode::Indexed:
     return evaluateIndexed(number);
+  case KernelNode::Result:
+    if (node(n.args[0]).kind == KernelNode::Row)
+      return rowValues[{n.args[0], n.result}]();
+    value(n.args[0]); // sets this one
+    for (auto &scope : llvm::reverse(scopes))
+      if (auto found = scope.find(number); found != scope.end())
+        return found->second;
+    break;
   }
   return nullptr;
+}
+
+void KernelEmitter::setElement(int number, int result, Value element) {
+  for (auto [i, n] : llvm::enumerate(spec.nodes))
+    if (n.kind == KernelNode::Result && n.args[0] == number && n.result == result)
+      scopes.back()[static_cast<int>(i)] = element;
 }
 
 Value KernelEmitter::constantOf(const KernelNode &n) {
@@ -264,8 +278,8 @@ Value KernelEmitter::evaluateIndexed(int number) {
 // Rows
 //===----------------------------------------------------------------------===//
 
-void KernelEmitter::define(int number, std::function<Value()> atPoint) {
-  rowValues[number] = std::move(atPoint);
+void KernelEmitter::define(int number, std::function<Value()> atPoint, int result) {
+  rowValues[{number, result}] = std::move(atPoint);
 }
 
 Value KernelEmitter::rowPosition() {

@@ -95,8 +95,11 @@ public:
   /// the row's loops, those of the row's dims are null.
   Values indexOf(int number);
 
-  /// What a Row node is at each point, from now on.
-  void define(int number, std::function<mlir::Value()> atPoint);
+  /// What a result of a Row node is at each point, from now on.
+  void define(int number, std::function<mlir::Value()> atPoint, int result = 0);
+  /// What a further result of an Indexed node is at the current point; said where the
+  /// first is made.
+  void setElement(int number, int result, mlir::Value element);
 
   /// An element of an Indexed node's operand.
   mlir::Value loadAt(int operand, llvm::ArrayRef<mlir::Value> index);
@@ -162,7 +165,8 @@ private:
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);
   void leaveWord(int number, mlir::Value index, mlir::Value size);
 
-  llvm::DenseMap<int, std::function<mlir::Value()>> rowValues;
+  /// By node and result.
+  llvm::DenseMap<std::pair<int, int>, std::function<mlir::Value()>> rowValues;
 };
 
 /// Emits the payload of `op` on operands of the given types; see Payload.h.

@@ -322,6 +322,87 @@ private:
     return toInteger(e, ceil(make<arith::SubFOp>(e, x, half)));
   }
 };
+/// A loop over the taps of a window, which keeps the largest element so far and its tap.
+struct MaxPoolModel : IndexedOpInterface::ExternalModel<MaxPoolModel, graph::MaxPoolOp> {
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto pool = cast<graph::MaxPoolOp>(op);
+    OpBuilder &b = e.builder;
+    Type type = e.computeType(e.node(number).type);
+    Value least = lowest(e, type, e.node(number).type);
+    auto loop = scf::ForOp::create(b, e.location, e.integer(0),
+                                   e.integer(elementCount(graph::vec(pool.getWindow()))),
+                                   e.integer(1), ValueRange{least, e.integer(0)});
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(loop.getBody());
+      Value tap = loop.getInductionVar();
+      Value best = loop.getRegionIterArgs()[0], bestTap = loop.getRegionIterArgs()[1];
+      Value element = elementAt(pool, e, number, index, tap, least);
+      Value isBetter = isAbove(e, element, best, e.node(number).type);
+      scf::YieldOp::create(
+          b, e.location,
+          ValueRange{
+              arith::SelectOp::create(b, e.location, isBetter, element, best).getResult(),
+              arith::SelectOp::create(b, e.location, isBetter, tap, bestTap)
+                  .getResult()});
+    }
+    e.setElement(number, 1, loop.getResult(1));
+    return loop.getResult(0);
+  }
+
+private:
+  static Value lowest(KernelEmitter &e, Type type, DType dtype) {
+    if (isa<FloatType>(type))
+      return e.constant(type, -INFINITY);
+    unsigned width = type.getIntOrFloatBitWidth();
+    APInt bits =
+        isUnsigned(dtype) ? APInt::getZero(width) : APInt::getSignedMinValue(width);
+    return arith::ConstantOp::create(e.builder, e.location, IntegerAttr::get(type, bits));
+  }
+
+  /// Of floats also a NaN.
+  static Value isAbove(KernelEmitter &e, Value a, Value c, DType dtype) {
+    if (isa<FloatType>(a.getType())) {
+      Value above =
+          arith::CmpFOp::create(e.builder, e.location, arith::CmpFPredicate::OGT, a, c);
+      Value isNaN =
+          arith::CmpFOp::create(e.builder, e.location, arith::CmpFPredicate::UNO, a, a);
+      return arith::OrIOp::create(e.builder, e.location, above, isNaN);
+    }
+    return arith::CmpIOp::create(
+        e.builder, e.location,
+        isUnsigned(dtype) ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, a, c);
+  }
+
+  static Value elementAt(graph::MaxPoolOp pool, KernelEmitter &e, int number,
+                         ArrayRef<Value> index, Value tap, Value least) {
+    OpBuilder &b = e.builder;
+    Location at = e.location;
+    Shape in = shapeOf(pool.getInput());
+    SmallVector<Value> place(index);
+    Value rest = tap, isInside;
+    for (size_t d = pool.getWindow().size(); d-- > 0;) {
+      Value taps = e.integer(pool.getWindow()[d]);
+      Value digit = arith::RemUIOp::create(b, at, rest, taps);
+      rest = arith::DivUIOp::create(b, at, rest, taps);
+      Value begin =
+          arith::MulIOp::create(b, at, index[2 + d], e.integer(pool.getStrides()[d]));
+      begin = arith::SubIOp::create(b, at, begin, e.integer(pool.getPads()[d]));
+      Value step = arith::MulIOp::create(b, at, digit, e.integer(pool.getDilations()[d]));
+      Value where = arith::AddIOp::create(b, at, begin, step);
+      Value inside = arith::CmpIOp::create(b, at, arith::CmpIPredicate::ult, where,
+                                           e.integer(in[2 + d]));
+      isInside =
+          isInside ? arith::AndIOp::create(b, at, isInside, inside).getResult() : inside;
+      // What is outside is not used, but must be somewhere.
+      where = arith::MaxSIOp::create(b, at, where, e.integer(0));
+      place[2 + d] = arith::MinSIOp::create(b, at, where, e.integer(in[2 + d] - 1));
+    }
+    Value element = e.loadAt(e.node(number).reads[0], place);
+    return arith::SelectOp::create(b, at, isInside, element, least);
+  }
+};
 } // namespace
 
 void codegen::attachIndexedModels(MLIRContext &context) {
@@ -329,6 +410,7 @@ void codegen::attachIndexedModels(MLIRContext &context) {
   graph::GatherElementsOp::attachInterface<GatherElementsModel>(context);
   graph::GatherNDOp::attachInterface<GatherNDModel>(context);
   graph::ResizeOp::attachInterface<ResizeModel>(context);
+  graph::MaxPoolOp::attachInterface<MaxPoolModel>(context);
   comm::LocalIndexOp::attachInterface<LocalIndexModel>(context);
 }
 

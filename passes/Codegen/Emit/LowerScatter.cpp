@@ -110,10 +110,10 @@ struct ScatterModel
 /// A merge sort from the bottom up, in which runs keep their first `count` only: the runs
 /// of a pass begin every 2·width, of which `count` at most are of interest. Scratch: the
 /// keys, the places in order, the places in the order to be.
-struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortIndicesOp> {
+struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
   SmallVector<int64_t> getRowDims(Operation *op) const {
-    return codegen::axisOf(static_cast<int64_t>(cast<graph::SortIndicesOp>(op).getAxis()),
-                           op, false);
+    return codegen::axisOf(static_cast<int64_t>(cast<graph::SortOp>(op).getAxis()), op,
+                           false);
   }
   int64_t numScratchRows(Operation *) const { return 3; }
 
@@ -129,19 +129,26 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortIndicesOp
       e.storeRow(number, 0, x);
       e.storeRow(number, 1, place);
     });
-    auto sort = cast<graph::SortIndicesOp>(op);
+    auto sort = cast<graph::SortOp>(op);
     int64_t extent = e.rowElements(), count = sort.getCount(), slot = 1;
     for (int64_t width = 1; width < extent; width *= 2, slot = 3 - slot) {
       Merge merge{p, sort.getDescending(), key, keyType, slot, width, count, extent};
       e.forEach(e.integer(0), e.integer(extent), e.integer(2 * width),
                 [&](Value begin) { merge.run(begin); });
     }
-    e.define(number, [=, &e]() -> Value {
-      Value place = e.loadRow(number, slot, i64);
+    auto orZero = [=, &e](Value element) -> Value {
       Value isFirst =
           compare(e, arith::CmpIPredicate::ult, e.rowPosition(), e.integer(count));
-      return arith::SelectOp::create(e.builder, e.location, isFirst, place, e.integer(0));
+      return arith::SelectOp::create(e.builder, e.location, isFirst, element,
+                                     e.constant(element.getType(), 0));
+    };
+    e.define(number, [=, &e]() -> Value {
+      Value place = e.loadRow(number, slot, i64);
+      Value element = orZero(e.loadRowAt(number, 0, place, keyType));
+      return key == DType::Bool ? e.convert(element, DType::I8, DType::Bool) : element;
     });
+    e.define(
+        number, [=, &e]() -> Value { return orZero(e.loadRow(number, slot, i64)); }, 1);
   }
 
   /// Two runs of a pass, from scratch row `slot` into the other of rows 1 and 2.
@@ -221,5 +228,5 @@ struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortIndicesOp
 
 void codegen::attachIndexedRowModels(MLIRContext &context) {
   graph::ScatterElementsOp::attachInterface<ScatterModel>(context);
-  graph::SortIndicesOp::attachInterface<SortModel>(context);
+  graph::SortOp::attachInterface<SortModel>(context);
 }

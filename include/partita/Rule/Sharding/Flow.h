@@ -22,6 +22,11 @@
 // out of the refinement: it is whole, or in pieces of its own, and linked to nothing. Its
 // neighbours keep their layouts, and there is a reshard on every edge where they differ.
 //
+// Ties. The body of a loop is in the graph once. What goes into it and comes out of it
+// are ops of one tensor: an end that gives it (no operands) or takes it (a sink). Ends
+// that are one variable (what is carried from trip to trip: initial value, argument, what
+// the body gives, result) are tied: their atoms are linked, and they have one layout.
+//
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_SHARDING_FLOW_H
 #define PARTITA_RULE_SHARDING_FLOW_H
@@ -60,6 +65,7 @@ struct FlowOp {
   /// The other end of a state: of a State its sink, of a sink the State; −1: there is
   /// none.
   int32_t tied = -1;
+  int64_t trips = 1; ///< how often a run of the program runs it
 
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
@@ -110,6 +116,16 @@ struct Atom {
   std::vector<Link> links;
 };
 
+/// Ends that have one layout: ops of one tensor, without operands or without results.
+struct FlowTie {
+  struct Member {
+    int32_t op;
+    /// It has all rows of what the others have one of: a whole dim before theirs.
+    bool hasRows = false;
+  };
+  std::vector<Member> members;
+};
+
 /// A loop that is taken out of the refinement.
 struct DetachedLoop {
   int32_t op, factor;
@@ -136,6 +152,7 @@ public:
   ReshardOptions reshard = {};
   std::vector<FlowOp> ops;
   std::vector<FlowValue> values;
+  std::vector<FlowTie> ties;
   /// By the name of a node, the path of the module of the framework's model that it comes
   /// from, where it is known: "model.layers.0.self_attn.q_proj".
   std::map<std::string, std::string> modules;
@@ -148,6 +165,14 @@ public:
   }
   /// Atom numbers of one dim of an operand (or result) of an op, major to minor.
   std::vector<int32_t> dimAtoms(int32_t op, const std::vector<int32_t> &factors) const;
+  /// The tensor of an end: of a tie's member.
+  const TensorFactors &endFactors(int32_t op) const {
+    const ShardingRule &rule = ops[op].rule;
+    return rule.results.empty() ? rule.operands[0] : rule.results[0];
+  }
+  int32_t endValue(int32_t op) const {
+    return ops[op].results.empty() ? ops[op].operands[0] : ops[op].results[0];
+  }
   /// Every atom of an op.
   std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
     return {firstAtom[op], firstAtom[op + 1]};
@@ -164,6 +189,7 @@ public:
 private:
   /// Links the atoms of all ends of one dim of a value.
   void linkDim(int32_t value, size_t dim);
+  void linkTie(const FlowTie &tie);
   /// `set`s every atom that is the same piece as one that `holds`, however far.
   template <typename Holds, typename Set> void spread(Holds holds, Set set);
 

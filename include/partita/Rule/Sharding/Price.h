@@ -31,6 +31,8 @@ public:
   virtual ~StepObserver() = default;
   virtual void onStep(const Step &step, int64_t elementBytes) = 0;
   virtual void onWindow(const Halo &halo, int64_t elementBytes) = 0;
+  /// How often a run of the program does what is told from now on.
+  int64_t trips = 1;
 };
 
 /// The steps that turn one value into the forms in which its users want it. A step that
@@ -68,6 +70,10 @@ private:
   std::vector<Node> nodes; ///< nodes 1, 2, …
   std::vector<std::pair<size_t, Halo>> windows;
 };
+
+/// Prices the conversions of one value, each once.
+Price priceOfValue(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                   int32_t value);
 
 /// Prices the conversions that `servings` and serveUses name, and the work of the ops.
 Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,

@@ -1,0 +1,106 @@
+//===- Repeat.cpp - Loops as functions ------------------------------------===//
+#include "passes/Import/Importer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::import;
+
+/// The functions of a module are called loop_0, loop_1, …
+static std::string freeName(ModuleOp module) {
+  for (int number = 0;; ++number)
+    if (std::string name = "loop_" + std::to_string(number); !module.lookupSymbol(name))
+      return name;
+}
+
+/// The type of one row, or of all of them.
+static RankedTensorType rowType(Value all) {
+  auto type = cast<RankedTensorType>(all.getType());
+  return RankedTensorType::get(type.getShape().drop_front(), type.getElementType());
+}
+
+static RankedTensorType rowsType(Value row, int64_t trips) {
+  auto type = cast<RankedTensorType>(row.getType());
+  SmallVector<int64_t> shape{trips};
+  llvm::append_range(shape, type.getShape());
+  return RankedTensorType::get(shape, type.getElementType());
+}
+
+/// What the function's ops use of what is not in it: sources are copied into it, other
+/// values become arguments of it and are returned.
+static Values capture(func::FuncOp function) {
+  Block &block = function.front();
+  llvm::SetVector<Value> outside;
+  for (Operation &op : block)
+    for (Value operand : op.getOperands())
+      if (operand.getParentBlock() != &block)
+        outside.insert(operand);
+  Values shared;
+  for (Value value : outside) {
+    Value inside;
+    if (Operation *source = value.getDefiningOp();
+        source && isa<graph::ConstantOp, graph::WeightOp>(source)) {
+      inside = OpBuilder::atBlockBegin(&block).clone(*source)->getResult(0);
+    } else {
+      unsigned number = function.getNumArguments();
+      if (failed(function.insertArgument(number, value.getType(), {}, value.getLoc())))
+        llvm_unreachable("an argument can be added to a function");
+      inside = function.getArgument(number);
+      shared.push_back(value);
+    }
+    value.replaceUsesWithIf(
+        inside, [&](OpOperand &use) { return use.getOwner()->getBlock() == &block; });
+  }
+  return shared;
+}
+
+Expected<Values>
+Importer::repeat(int64_t trips, const Values &carried, const Values &scanned,
+                 llvm::function_ref<Expected<Values>(const Values &)> body) {
+  Block *around = builder.getInsertionBlock();
+  auto module = around->getParentOp()->getParentOfType<ModuleOp>();
+  SmallVector<Type> seen;
+  for (Value value : carried)
+    seen.push_back(value.getType());
+  for (Value value : scanned)
+    seen.push_back(rowType(value));
+  auto function =
+      func::FuncOp::create(location, freeName(module), builder.getFunctionType(seen, {}));
+  function.setPrivate();
+  module.getBody()->push_back(function);
+  Block *block = function.addEntryBlock();
+  SmallVector<Type> types;
+  auto build = [&]() -> Expected<void> {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToEnd(block);
+    auto results = body(Values(block->args_begin(), block->args_end()));
+    if (!results)
+      return tl::unexpected(results.error());
+    func::ReturnOp::create(builder, location, *results);
+    for (auto [i, result] : llvm::enumerate(*results)) {
+      bool isCarried = i < carried.size();
+      if (isCarried && result.getType() != carried[i].getType())
+        return makeError("what is carried from trip to trip changes its type or shape");
+      types.push_back(isCarried ? result.getType() : rowsType(result, trips));
+    }
+    return {};
+  };
+  if (auto ok = build(); !ok) {
+    function.erase();
+    return tl::unexpected(ok.error());
+  }
+  Values shared = capture(function);
+  function.setType(builder.getFunctionType(block->getArgumentTypes(),
+                                           block->getTerminator()->getOperandTypes()));
+  auto loop = graph::RepeatOp::create(
+      builder, location, types, FlatSymbolRefAttr::get(function.getSymNameAttr()),
+      builder.getI64IntegerAttr(trips), carried, scanned, shared);
+  for (Value result : loop.getResults())
+    if (auto ok = checkSize(cast<RankedTensorType>(result.getType())); !ok)
+      return tl::unexpected(ok.error());
+  return Values(loop->result_begin(), loop->result_end());
+}
