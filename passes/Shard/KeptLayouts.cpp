@@ -85,7 +85,7 @@ Expected<KeptLayouts> partita::keptLayouts(FunctionOpInterface function,
                                            const Hints &hints) {
   const FlowGraph &graph = flow.graph;
   KeptLayouts kept;
-  for (int32_t i = 0; i < flow.numArguments; ++i)
+  for (int32_t i = 0; i < static_cast<int32_t>(function.getNumArguments()); ++i)
     if (graph.ops[static_cast<size_t>(i)].kind == FlowKind::State)
       if (dist::LayoutAttr layout =
               dist::argumentLayout(function, static_cast<unsigned>(i)))
