@@ -52,6 +52,8 @@ inline std::optional<int> parse(CLI::App &app, int argc, char **argv) {
     bool wantsCommand = !app.get_subcommands({}).empty();
     if (wantsCommand && app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
       what = "there is no command '" + std::string(argv[1]) + "'";
+    else if (wantsCommand && app.get_subcommands().empty() && argc > 1)
+      what = "there is no option '" + std::string(argv[1]) + "' without a command";
     else if (wantsCommand && argc == 1)
       what = "a command is missing";
     return "error: " + what + "; see " + program + " --help\n";
