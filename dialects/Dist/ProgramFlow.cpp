@@ -29,12 +29,16 @@ std::string dist::nodeName(Operation *op) {
   return name.empty() ? op->getName().getStringRef().str() : name;
 }
 
-/// The rule of something that only produces or only consumes a tensor.
+/// The rule of something that only produces or only consumes a tensor. What a loop carries
+/// may be a sum that is still to be made.
 static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
   std::vector<int64_t> identity(shape.size());
   std::iota(identity.begin(), identity.end(), 0);
   ShardingRule rule = *transposeRule(shape, identity);
   (isSource ? rule.operands : rule.results).clear();
+  rule.linear = {{ReduceKind::Sum, {}}};
+  if (!isSource)
+    rule.linear[0].operands = {0};
   return rule;
 }
 

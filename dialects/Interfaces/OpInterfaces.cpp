@@ -139,3 +139,11 @@ LogicalResult partita::detail::verifyShardingRule(Operation *op) {
     return noteOperands(op->emitOpError(facts->misfit), op);
   return success();
 }
+
+bool partita::isRun(Operation *module, Operation *function) {
+  WalkResult found = module->walk([&](CallingOpInterface op) {
+    return llvm::is_contained(op.getCallees(), function) ? WalkResult::interrupt()
+                                                         : WalkResult::advance();
+  });
+  return found.wasInterrupted();
+}

@@ -36,4 +36,11 @@ llvm::LogicalResult verifyShardingRule(mlir::Operation *op);
 
 #include "dialects/Interfaces/OpInterfaces.h.inc"
 
+namespace partita {
+
+/// Whether an op in `module` runs `function`, as a loop its body.
+bool isRun(mlir::Operation *module, mlir::Operation *function);
+
+} // namespace partita
+
 #endif // PARTITA_DIALECTS_INTERFACES_OPINTERFACES_H

@@ -155,20 +155,11 @@ private:
     if (!devices)
       return module.emitError(devices.error().message);
     for (auto function : module.getOps<func::FuncOp>())
+      // One that an op runs is decided with that op.
       if (!function.isExternal() && !isRun(module, function) &&
           failed(shard(function, *devices, *shardMode)))
         return failure();
     return success();
-  }
-
-  /// Whether an op of the module runs the function: it is decided with that op's.
-  static bool isRun(ModuleOp module, func::FuncOp function) {
-    WalkResult found = module.walk([&](CallingOpInterface op) {
-      return llvm::is_contained(op.getCallees(), function.getOperation())
-                 ? WalkResult::interrupt()
-                 : WalkResult::advance();
-    });
-    return found.wasInterrupted();
   }
 
   LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode) {

@@ -333,7 +333,23 @@ def check(opt, partita_path, work, optimizer, plan, ranks, steps, trips=1):
             close(f"{optimizer}, {plan} on {ranks}: {name}", session.read_state(name), value)
         session.save_states(f"{work}/state.safetensors")
     last_step_over_mpi(partita_path, work, bundle, numpy, x, labels)
+    if trips > 1:
+        check_reductions(opt, work, plan, ranks)
     return bytes_of(work, states, plan, ranks)
+
+
+def check_reductions(opt, work, plan, ranks):
+    """Gradients are reduced once behind the loop; at level 2 scattered in each trip."""
+    done = subprocess.run([opt, f"{work}/planned.mlir", "--partita-partition"],
+                          capture_output=True, text=True, check=True)
+    body, main = done.stdout.split("func.func @main(")
+    counts = [sum(part.count(f"= comm.{op} ") for op in ("all_reduce", "reduce_scatter"))
+              for part in (body, main)]
+    reduced = len(SHAPES) + 1  # each gradient, and the loss
+    expected = {"tp": None, "level2": [len(SHAPES), 1]}.get(plan, [0, reduced])
+    if ranks > 1 and expected and counts != expected:
+        raise RuntimeError(f"{plan} on {ranks}: {counts[0]} reductions in a trip and "
+                           f"{counts[1]} behind the loop, not {expected}")
 
 
 def last_step_over_mpi(command, work, bundle, numpy, x, labels):
@@ -364,7 +380,7 @@ def bytes_of(work, states, plan, ranks):
     """Of the states that one rank has, by the planned module; checked."""
     import re
     with open(os.path.join(work, "planned.mlir")) as file:
-        head = file.read().split("->")[0]
+        head = file.read().split("@main(")[1].split("->")[0]
     found = re.findall(r"dist.layout<#mesh, (\[[^\]]*\])>, dist.state = "
                        r"#dist.state<\"([^\"]+)\">", head)
     if sorted(name for _, name in found) != sorted(states):
@@ -390,17 +406,20 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--all", action="store_true")
     arguments = parser.parse_args()
-    cases = [("sgd", "whole", 2), ("adam", "level1", 3), ("adam", "level3", 4),
-             ("adam", "tp", 2)]
+    cases = [("sgd", "whole", 2, 1), ("adam", "level1", 3, 1), ("adam", "level3", 4, 1),
+             ("adam", "tp", 2, 1), ("sgd", "whole", 2, 4), ("adam", "level2", 4, 3)]
     if arguments.all:
-        cases = [(o, p, r) for o in ("sgd", "adam")
-                 for p in ("whole", "level1", "level3", "tp") for r in (1, 2, 3, 4, 8)]
+        cases = [(o, p, r, t) for o in ("sgd", "adam")
+                 for p in ("whole", "level1", "level2", "level3", "tp")
+                 for r in (1, 2, 3, 4, 8)
+                 for t in (1, 4) if t > 1 or p != "level2"]
     with tempfile.TemporaryDirectory() as work:
-        for optimizer, plan, ranks in cases:
+        for optimizer, plan, ranks, trips in cases:
             share = check(arguments.opt, arguments.partita, work, optimizer, plan, ranks,
-                          arguments.steps)
-            print(f"{optimizer}, {plan} on {ranks} ranks: {arguments.steps} steps equal; "
-                  f"a rank has {share:.3f} of the states", flush=True)
+                          arguments.steps, trips)
+            print(f"{optimizer}, {plan} on {ranks} ranks, {trips} micro-batches: "
+                  f"{arguments.steps} steps equal; a rank has {share:.3f} of the states",
+                  flush=True)
 
 
 if __name__ == "__main__":

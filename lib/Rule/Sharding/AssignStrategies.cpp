@@ -1,5 +1,6 @@
 //===- AssignStrategies.cpp - Padded extents and deferred reductions ------===//
 #include "partita/Rule/Sharding/AssignStrategies.h"
+#include "partita/Rule/Sharding/CarrySums.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 #include "partita/Rule/Sharding/Ties.h"
@@ -308,5 +309,6 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
   settleArguments(graph, result);
   settleStates(graph, result);
   settleTies(graph, result);
+  carrySums(graph, seeds, result);
   return result;
 }

@@ -176,5 +176,11 @@ Strategy partita::strategyForLayout(const ShardingRule &rule, const TensorFactor
   for (size_t d = 0; d < tensor.size(); ++d)
     for (int32_t f : tensor[d])
       strategy.factors[static_cast<size_t>(f)] = layout.dims[d];
+  // The one tensor of an end, which may be a sum that is still to be made.
+  if (rule.operands.size() + rule.results.size() == 1)
+    for (const PartialAxes &partial : layout.partial)
+      for (size_t s = 0; s < rule.linear.size(); ++s)
+        if (rule.linear[s].kind == partial.kind)
+          strategy.passing.push_back({static_cast<int32_t>(s), partial.axes});
   return strategy;
 }
