@@ -29,8 +29,8 @@ std::string dist::nodeName(Operation *op) {
   return name.empty() ? op->getName().getStringRef().str() : name;
 }
 
-/// The rule of something that only produces or only consumes a tensor. What a loop carries
-/// may be a sum that is still to be made.
+/// The rule of something that only produces or only consumes a tensor. What a loop
+/// carries may be a sum that is still to be made.
 static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
   std::vector<int64_t> identity(shape.size());
   std::iota(identity.begin(), identity.end(), 0);
