@@ -29,17 +29,20 @@ std::string dist::nodeName(Operation *op) {
   return name.empty() ? op->getName().getStringRef().str() : name;
 }
 
-/// The rule of something that only produces or only consumes a tensor. What a loop
-/// carries may be a sum that is still to be made.
+/// The rule of something that only produces or only consumes a tensor.
 static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
   std::vector<int64_t> identity(shape.size());
   std::iota(identity.begin(), identity.end(), 0);
   ShardingRule rule = *transposeRule(shape, identity);
   (isSource ? rule.operands : rule.results).clear();
-  rule.linear = {{ReduceKind::Sum, {}}};
-  if (!isSource)
-    rule.linear[0].operands = {0};
   return rule;
+}
+
+/// The tensor of the end may be a sum that is still to be made.
+static void allowPartialSum(ShardingRule &end) {
+  end.linear = {{ReduceKind::Sum, {}}};
+  if (end.results.empty())
+    end.linear[0].operands = {0};
 }
 
 static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
@@ -76,6 +79,9 @@ private:
 
 int32_t FlowBuilder::addEnd(FlowOp entry, FlowEnd end, int64_t trips) {
   entry.trips = trips;
+  // A function by itself does not know whose body it is.
+  if (callees == Callees::Apart)
+    allowPartialSum(entry.rule);
   flow.operations.push_back(nullptr);
   flow.ends.push_back(end);
   return flow.graph.addOp(std::move(entry));
@@ -192,8 +198,13 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   if (callees == Callees::Apart)
     return success();
   // What is carried goes in and comes out as one variable.
-  for (size_t i = 0; i < op.getNumCarried(); ++i)
+  for (size_t i = 0; i < op.getNumCarried(); ++i) {
     llvm::append_range(operands[i].members, std::exchange(results[i].members, {}));
+    if (getElementTypeOrSelf(op->getResult(i).getType()).isInteger(1))
+      continue; // a truth value is no sum
+    for (const FlowTie::Member &member : operands[i].members)
+      allowPartialSum(flow.graph.ops[static_cast<size_t>(member.op)].rule);
+  }
   for (auto *ties : {&operands, &results})
     for (FlowTie &tie : *ties)
       if (tie.members.size() > 1)

@@ -92,6 +92,10 @@ private:
     // Of functions that it runs too; its own count where names are equal.
     getOperation().walk(note);
     function.walk(note);
+    for (const dist::StateEnds &ends : dist::statesOf(function))
+      if (ends.state && ends.state.getInit())
+        weightTypes[ends.state.getInit()] =
+            function.getArgumentTypes()[static_cast<size_t>(ends.argument)];
     Tensors inputs;
     for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
       inputs.push_back(random(type, seed + i));

@@ -75,8 +75,11 @@ static int threadsOf(const RunOptions &o, const Bundle &bundle) {
 static bool isAlive(pid_t pid) {
   if (::kill(pid, 0) != 0)
     return false;
+  // Reading fails where the process goes meanwhile: without a line it is gone.
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string stat((std::istreambuf_iterator<char>(file)), {});
+  std::string stat;
+  if (!std::getline(file, stat))
+    return false;
   size_t name = stat.rfind(") ");
   return name == std::string::npos || (stat[name + 2] != 'Z' && stat[name + 2] != 'X');
 }
