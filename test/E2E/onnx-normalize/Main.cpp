@@ -21,6 +21,7 @@ static Expected<void> normalize(const std::vector<std::string> &arguments) {
   if (arguments.size() < 2)
     return makeError("expected IN.onnx OUT.onnx [NAME=1,128]...");
   LoadOptions options;
+  options.keepLoops = false; // ONNX has no node for the ends of a kept body
   for (size_t i = 2; i < arguments.size(); ++i) {
     if (arguments[i] == "--expand") {
       options.kept = {"Range"}; // the body is a Loop
