@@ -11,8 +11,8 @@
 using namespace partita;
 
 namespace {
-/// The addition in a body: `carried` is its operand that the tie carries, `added` the
-/// other one of a set that passes partial sums.
+/// The addition in a body: one operand of a set that passes partial sums is what the tie
+/// carries, the other one is `added`.
 struct Addition {
   int32_t op = -1, set = -1, added = -1; ///< op, its linear set, a value
 };
@@ -77,8 +77,12 @@ private:
           continue;
         int32_t a = maker.operands[static_cast<size_t>(set.operands[0])];
         int32_t b = maker.operands[static_cast<size_t>(set.operands[1])];
-        if (given.count(a) != given.count(b))
-          return {op, static_cast<int32_t>(s), given.count(a) ? b : a};
+        int32_t added = given.count(a) ? b : a;
+        // A smaller one, which is broadcast, has another layout than the sum.
+        if (given.count(a) != given.count(b) &&
+            graph.values[static_cast<size_t>(added)].shape ==
+                graph.values[static_cast<size_t>(end.operands[0])].shape)
+          return {op, static_cast<int32_t>(s), added};
       }
     }
     return {};

@@ -10,6 +10,10 @@
 // RUN: partita-opt %t/read.mlir --partita-shard="mesh=dp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd -o %t/read-planned.mlir
 // RUN: FileCheck %s --check-prefix=READ --input-file %t/read-planned.mlir
 
+// What is added may be broadcast: it is reduced before.
+// RUN: partita-opt %t/broadcast.mlir --partita-shard="mesh=dp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd -o %t/broadcast-planned.mlir
+// RUN: FileCheck %s --check-prefix=BROADCAST --input-file %t/broadcast-planned.mlir
+
 // CHECK: @micro(%{{.*}}: tensor<4x6xf32> {dist.layout = {{.*}} partial sum {dp}>}
 // CHECK: graph.add {{.*}}pass sum(0, 1) {dp}
 // CHECK: @main
@@ -27,6 +31,11 @@
 // READ: @micro(%{{.*}}: tensor<4x6xf32> {dist.layout = {{.*}}[{4}, {6}]>}
 // READ: %[[GRADIENT:.*]] = dist.reshard {{.*}} to <#mesh, [{4}, {6}]>
 // READ-NEXT: graph.add %{{.*}}, %[[GRADIENT]]
+
+// BROADCAST: @micro(%{{.*}}: tensor<4x6xf32> {dist.layout = {{.*}}[{4}, {6}]>}
+// BROADCAST: graph.reduce
+// BROADCAST-NEXT: dist.reshard
+// BROADCAST-NEXT: graph.add
 
 //--- hints.json
 {"tensors": {"x": [null, "dp", null]}}
@@ -58,5 +67,16 @@ func.func private @micro(%g: tensor<4x6xf32>, %x: tensor<8x4xf32>) -> tensor<4x6
 }
 func.func @main(%x: tensor<2x8x4xf32> {graph.name = "x"}, %w: tensor<4x6xf32> {graph.name = "w"}) -> tensor<4x6xf32> {
   %g = graph.repeat @micro trips 2 carried(%w) scanned(%x) : (tensor<4x6xf32>, tensor<2x8x4xf32>) -> tensor<4x6xf32> loc("loop")
+  return %g : tensor<4x6xf32>
+}
+
+//--- broadcast.mlir
+func.func private @micro(%g: tensor<4x6xf32>, %x: tensor<8x6xf32>) -> tensor<4x6xf32> {
+  %d = graph.reduce %x {kind = #graph.reduce<sum>, axes = array<i64: 0>} : (tensor<8x6xf32>) -> tensor<6xf32> loc("gradient")
+  %s = graph.add %g, %d : (tensor<4x6xf32>, tensor<6xf32>) -> tensor<4x6xf32> loc("sum")
+  return %s : tensor<4x6xf32>
+}
+func.func @main(%x: tensor<2x8x6xf32> {graph.name = "x"}, %w: tensor<4x6xf32> {graph.name = "w"}) -> tensor<4x6xf32> {
+  %g = graph.repeat @micro trips 2 carried(%w) scanned(%x) : (tensor<4x6xf32>, tensor<2x8x6xf32>) -> tensor<4x6xf32> loc("loop")
   return %g : tensor<4x6xf32>
 }
