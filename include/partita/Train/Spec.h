@@ -1,0 +1,110 @@
+//===- Spec.h - What `--train` asks for -------------------------*- C++ -*-===//
+//
+// A training step is a model, a loss, an optimizer and how its parts are laid out. The
+// file is JSON; docs/training.md lists every key. Names are those of the model's file,
+// patterns those of hints.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_TRAIN_SPEC_H
+#define PARTITA_TRAIN_SPEC_H
+
+#include "partita/Base/Error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace partita::train {
+
+enum class LossKind : uint8_t { SoftmaxCrossEntropy, Nll, Mse, L1, BceWithLogits, Output };
+
+struct Loss {
+  LossKind kind = LossKind::SoftmaxCrossEntropy;
+  /// The output that the loss is of; of kind Output the scalar that is the loss.
+  std::string of;
+  /// The new input that holds labels (classes) or targets (numbers).
+  std::string labels;
+  /// Of classes: the dim of `of` that holds them, from the end where negative. Needed
+  /// where `of` has more than two dims.
+  std::optional<int64_t> axis;
+  std::optional<int64_t> ignoreIndex; ///< labels that do not count
+  double labelSmoothing = 0;          ///< in [0, 1)
+  bool mean = true;                   ///< over what counts; else the sum
+};
+
+enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW, Lamb, Adagrad };
+
+/// Defaults are PyTorch's; those of a kind are filled in by the reader.
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::Sgd;
+  double rate = 1e-3;
+  double momentum = 0, dampening = 0; ///< of sgd
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999; ///< of adam, adamw, lamb
+  double epsilon = 1e-8;
+  double rateDecay = 0; ///< of adagrad
+  double weightDecay = 0;
+  std::vector<std::string> noDecay; ///< globs of parameters without decay
+};
+
+enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, Step };
+
+/// What the rate is multiplied by at step t = 1, 2, …: t / warmup up to the end of the
+/// warm-up; behind it 1, or from 1 to `final` at `total` along a line or half a cosine,
+/// or gamma to the number of whole `every` steps since.
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::Constant;
+  int64_t warmup = 0, total = 0, every = 0;
+  double final = 0, gamma = 0.1;
+};
+
+/// Where the states, gradients and weights of replicated parameters lie (docs/training.md).
+struct OptimizerParallel {
+  bool enable = false;
+  int level = 1; ///< 1: states; 2: and gradients; 3: and weights
+  bool accumulationShard = false;
+  int64_t thresholdBytes = 64 * 1024; ///< smaller parameters stay whole
+  int64_t shardSize = -1;             ///< ranks that share; -1: all that replicate
+};
+
+struct Recompute {
+  std::string nodes; ///< glob
+  bool modelParallelCommunication = true;
+  bool optimizerParallelCommunication = false;
+};
+
+struct LossScale {
+  double initial = 1;
+  bool dynamic = false;
+  int64_t growEvery = 2000;
+};
+
+enum class Compute : uint8_t { F32, BF16, F16 };
+
+struct Spec {
+  Loss loss;
+  /// Globs of what trains and, of that, what does not. Without the first every float
+  /// initializer of at least one dim trains, but for running moments.
+  std::vector<std::string> parameters, freeze;
+  Optimizer optimizer;
+  Schedule schedule;
+  std::optional<double> clipNorm;
+  int64_t accumulation = 1;
+  bool sumGradients = false; ///< over accumulated micro-batches; else their mean
+  Compute compute = Compute::F32;
+  std::optional<LossScale> lossScale;
+  uint64_t seed = 0;
+  bool batchStatistics = true; ///< of BatchNormalization; else the running ones
+  OptimizerParallel optimizerParallel;
+  std::vector<Recompute> recompute;
+};
+
+/// An error names the file, the place in it, and what was expected there.
+Expected<Spec> readSpec(const std::string &path);
+/// The same of a text that is called `path`.
+Expected<Spec> parseSpec(const std::string &text, const std::string &path);
+
+} // namespace partita::train
+
+#endif // PARTITA_TRAIN_SPEC_H
