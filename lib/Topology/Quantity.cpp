@@ -50,32 +50,6 @@ Expected<int64_t> cluster::readBytes(const JsonValue &value) {
   return bytes ? bytes : value.error(bytes.error().message);
 }
 
-static Expected<double> readAtLeast(const JsonValue &value, bool zero, double most,
-                                    const char *what) {
-  auto number = value.asNumber();
-  if (!number)
-    return number;
-  if (!std::isfinite(*number) || *number > most || (zero ? *number < 0 : *number <= 0)) {
-    char text[32];
-    auto [end, error] = std::to_chars(text, text + sizeof(text), *number);
-    return value.error("expected " + std::string(what) + ", got " +
-                       std::string(text, end));
-  }
-  return number;
-}
-
-Expected<double> cluster::readPositive(const JsonValue &value) {
-  return readAtLeast(value, false, HUGE_VAL, "a number above 0");
-}
-
-Expected<double> cluster::readNonNegative(const JsonValue &value) {
-  return readAtLeast(value, true, HUGE_VAL, "a number of at least 0");
-}
-
-Expected<double> cluster::readFraction(const JsonValue &value) {
-  return readAtLeast(value, false, 1, "a fraction above 0 and at most 1");
-}
-
 std::string cluster::listed(const std::vector<std::string> &names) {
   std::string text;
   for (const std::string &name : names)

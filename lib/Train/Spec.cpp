@@ -1,0 +1,245 @@
+//===- Spec.cpp - Reading what `--train` asks for -------------------------===//
+#include "Read.h"
+
+using namespace partita;
+using namespace partita::train;
+
+Expected<std::string> train::readText(const JsonValue &value) {
+  auto text = value.asString();
+  if (text && text->empty())
+    return value.error("expected a name, got an empty string");
+  return text;
+}
+
+Expected<std::vector<std::string>> train::readGlobs(const JsonValue &value) {
+  auto elements = value.elements();
+  if (!elements)
+    return tl::unexpected(elements.error());
+  if (elements->empty())
+    return value.error("expected at least one glob, got an empty list");
+  std::vector<std::string> globs;
+  for (const JsonValue &element : *elements) {
+    auto glob = readText(element);
+    if (!glob)
+      return tl::unexpected(glob.error());
+    globs.push_back(std::move(*glob));
+  }
+  return globs;
+}
+
+Expected<int64_t> train::readCount(const JsonValue &value) {
+  return value.asInteger(1, int64_t(1) << 53);
+}
+
+Expected<bool> train::readFlag(const JsonValue &value) { return value.asBool(); }
+
+Expected<void> train::allowOfKind(const JsonValue &object,
+                                  std::span<const std::string_view> names, size_t kind,
+                                  std::span<const KindMember> members) {
+  for (const KindMember &member : members) {
+    if (!object.has(member.key) || (member.kinds >> kind) & 1)
+      continue;
+    std::vector<std::string> owners;
+    for (size_t i = 0; i < names.size(); ++i)
+      if ((member.kinds >> i) & 1)
+        owners.emplace_back(names[i]);
+    std::string list;
+    for (size_t i = 0; i < owners.size(); ++i)
+      list += (i == 0 ? "" : i + 1 < owners.size() ? ", " : " and ") + owners[i];
+    return object.error("\"" + std::string(member.key) + "\" is of " + list +
+                        ", the kind is " + std::string(names[kind]));
+  }
+  return {};
+}
+
+static Expected<void> readParameters(const JsonValue &value, Spec &spec) {
+  return value.allowOnly({"train", "freeze"})
+      .and_then([&] { return readMember(value, "train", spec.parameters, readGlobs); })
+      .and_then([&] { return readMember(value, "freeze", spec.freeze, readGlobs); });
+}
+
+static Expected<Compute> readCompute(const JsonValue &value) {
+  static constexpr std::string_view names[] = {"f32", "bf16", "f16"};
+  return readName(value, names).map([](size_t i) { return static_cast<Compute>(i); });
+}
+
+/// A number, "dynamic", or an object. A dynamic scale begins where PyTorch's GradScaler
+/// does.
+static Expected<LossScale> readLossScale(const JsonValue &value) {
+  constexpr double begin = 65536;
+  if (value.isNumber())
+    return readPositive(value).map([](double scale) { return LossScale{scale}; });
+  if (value.isString()) {
+    static constexpr std::string_view names[] = {"dynamic"};
+    return readName(value, names).map([](size_t) { return LossScale{begin, true}; });
+  }
+  if (!value.isObject())
+    return value.error("expected a number, \"dynamic\" or an object");
+  LossScale read;
+  auto ok =
+      value.allowOnly({"initial", "dynamic", "grow_every"})
+          .and_then([&] { return readMember(value, "dynamic", read.dynamic, readFlag); })
+          .and_then([&] {
+            read.initial = read.dynamic ? begin : 1;
+            return readMember(value, "initial", read.initial, readPositive);
+          })
+          .and_then(
+              [&] { return readMember(value, "grow_every", read.growEvery, readCount); });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  if (value.has("grow_every") && !read.dynamic)
+    return value.error("\"grow_every\" is of a scale that is \"dynamic\"");
+  if (!value.has("initial") && !read.dynamic)
+    return value.error("expected \"initial\" or \"dynamic\": true");
+  return read;
+}
+
+static Expected<OptimizerParallel> readParallel(const JsonValue &value) {
+  OptimizerParallel read;
+  if (auto ok = value.allowOnly({"enable", "gradient_accumulation_shard", "threshold_kb",
+                                 "shard_size", "level"});
+      !ok)
+    return tl::unexpected(ok.error());
+  if (auto enable = value.at("enable"); !enable)
+    return tl::unexpected(enable.error());
+  auto bytes = [](const JsonValue &v) {
+    return v.asInteger(0, int64_t(1) << 43).map([](int64_t kb) { return kb * 1024; });
+  };
+  auto ranks = [](const JsonValue &v) -> Expected<int64_t> {
+    auto count = v.asInteger();
+    if (count && *count != -1 && (*count < 1 || *count > int64_t(1) << 31))
+      return v.error("expected a number of ranks, or -1 for all, got " +
+                     std::to_string(*count));
+    return count;
+  };
+  auto level = [](const JsonValue &v) {
+    return v.asInteger(1, 3).map([](int64_t n) { return static_cast<int>(n); });
+  };
+  auto ok = readMember(value, "enable", read.enable, readFlag)
+                .and_then([&] {
+                  return readMember(value, "gradient_accumulation_shard",
+                                    read.accumulationShard, readFlag);
+                })
+                .and_then([&] {
+                  return readMember(value, "threshold_kb", read.thresholdBytes, bytes);
+                })
+                .and_then([&] {
+                  return readMember(value, "shard_size", read.shardSize, ranks);
+                })
+                .and_then([&] { return readMember(value, "level", read.level, level); });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return read;
+}
+
+static Expected<Recompute> readRecompute(const JsonValue &value) {
+  Recompute read;
+  if (auto ok = value.allowOnly(
+          {"nodes", "mp_comm_recompute", "parallel_optimizer_comm_recompute"});
+      !ok)
+    return tl::unexpected(ok.error());
+  if (auto nodes = value.at("nodes"); !nodes)
+    return tl::unexpected(nodes.error());
+  auto ok = readMember(value, "nodes", read.nodes, readText)
+                .and_then([&] {
+                  return readMember(value, "mp_comm_recompute",
+                                    read.modelParallelCommunication, readFlag);
+                })
+                .and_then([&] {
+                  return readMember(value, "parallel_optimizer_comm_recompute",
+                                    read.optimizerParallelCommunication, readFlag);
+                });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return read;
+}
+
+static Expected<std::vector<Recompute>> readRecomputes(const JsonValue &value) {
+  auto elements = value.elements();
+  if (!elements)
+    return tl::unexpected(elements.error());
+  std::vector<Recompute> result;
+  for (const JsonValue &element : *elements) {
+    auto read = readRecompute(element);
+    if (!read)
+      return tl::unexpected(read.error());
+    result.push_back(std::move(*read));
+  }
+  return result;
+}
+
+/// One of two words: whether it is the second.
+static auto isSecondOf(std::string_view first, std::string_view second) {
+  return [first, second](const JsonValue &value) {
+    std::string_view names[] = {first, second};
+    return readName(value, names).map([](size_t i) { return i == 1; });
+  };
+}
+
+/// Members that are numbers or words.
+static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
+  auto seed = [](const JsonValue &v) {
+    return v.asInteger(0, INT64_MAX).map([](int64_t n) {
+      return static_cast<uint64_t>(n);
+    });
+  };
+  return readMember(value, "clip_norm", spec.clipNorm, readPositive)
+      .and_then(
+          [&] { return readMember(value, "accumulation", spec.accumulation, readCount); })
+      .and_then([&] {
+        return readMember(value, "gradients", spec.sumGradients,
+                          isSecondOf("mean", "sum"));
+      })
+      .and_then([&] { return readMember(value, "compute", spec.compute, readCompute); })
+      .and_then(
+          [&] { return readMember(value, "loss_scale", spec.lossScale, readLossScale); })
+      .and_then([&] { return readMember(value, "seed", spec.seed, seed); })
+      .and_then([&] {
+        return readMember(value, "batch_norm", spec.batchStatistics,
+                          isSecondOf("running", "batch"));
+      });
+}
+
+static Expected<Spec> readRoot(const JsonValue &root) {
+  Spec spec;
+  if (auto ok =
+          root.allowOnly({"loss", "parameters", "optimizer", "schedule", "clip_norm",
+                          "accumulation", "gradients", "compute", "loss_scale", "seed",
+                          "batch_norm", "optimizer_parallel", "recompute"});
+      !ok)
+    return tl::unexpected(ok.error());
+  for (const char *key : {"loss", "optimizer"})
+    if (auto member = root.at(key); !member)
+      return tl::unexpected(member.error());
+  auto ok = readMember(root, "loss", spec.loss, readLoss)
+                .and_then([&]() -> Expected<void> {
+                  if (!root.has("parameters"))
+                    return {};
+                  return readParameters(*root.at("parameters"), spec);
+                })
+                .and_then([&] {
+                  return readMember(root, "optimizer", spec.optimizer, readOptimizer);
+                })
+                .and_then([&] {
+                  return readMember(root, "schedule", spec.schedule, readSchedule);
+                })
+                .and_then([&] { return readScalars(root, spec); })
+                .and_then([&] {
+                  return readMember(root, "optimizer_parallel", spec.optimizerParallel,
+                                    readParallel);
+                })
+                .and_then([&] {
+                  return readMember(root, "recompute", spec.recompute, readRecomputes);
+                });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return spec;
+}
+
+Expected<Spec> train::parseSpec(const std::string &text, const std::string &path) {
+  return parseJson(text, path).and_then(readRoot);
+}
+
+Expected<Spec> train::readSpec(const std::string &path) {
+  return readJsonFile(path).and_then(readRoot);
+}
