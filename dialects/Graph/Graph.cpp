@@ -19,6 +19,9 @@ namespace partita {
 static llvm::hash_code hash_value(const Equation &equation) {
   return llvm::hash_value(equation.str());
 }
+static llvm::hash_code hash_value(const Payload &payload) {
+  return llvm::hash_value(payload.str());
+}
 } // namespace partita
 
 #define GET_ATTRDEF_CLASSES
@@ -54,6 +57,24 @@ Attribute EquationAttr::parse(AsmParser &parser, Type) {
 }
 
 void EquationAttr::print(AsmPrinter &printer) const {
+  printer << "<\"" << getValue().str() << "\">";
+}
+
+Attribute PayloadAttr::parse(AsmParser &parser, Type) {
+  std::string text;
+  if (parser.parseLess())
+    return {};
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseString(&text) || parser.parseGreater())
+    return {};
+  if (auto payload = Payload::parse(text))
+    return get(parser.getContext(), *payload);
+  else
+    parser.emitError(location, payload.error().message);
+  return {};
+}
+
+void PayloadAttr::print(AsmPrinter &printer) const {
   printer << "<\"" << getValue().str() << "\">";
 }
 
@@ -186,6 +207,27 @@ graph::detail::evaluatePayload(Operation *op, ArrayRef<const HostTensor *> opera
                              {operands.begin(), operands.end()}, type)};
 }
 
+std::vector<LinearSet> graph::detail::linearSetsOf(const Payload &payload) {
+  std::vector<LinearSet> sets;
+  for (int32_t operand : payload.operandsRead())
+    if (payload.isLinearIn(operand))
+      sets.push_back({ReduceKind::Sum, {operand}});
+  return sets;
+}
+
+LogicalResult graph::MapOp::verify() {
+  int32_t count = getPayload().numOperands();
+  if (count > static_cast<int32_t>(getNumOperands()))
+    return emitOpError("has ") << getNumOperands() << " operands, its payload reads "
+                               << count;
+  if (auto names = getPayload().attributeNames(); !names.empty())
+    return emitOpError("has no attribute '") << names.front() << "'";
+  for (const ScalarNode &node : getPayload().nodes())
+    if (node.op == ScalarOp::Bits)
+      return emitOpError("cannot read bits: graph.bitcast does");
+  return success();
+}
+
 LogicalResult graph::BitcastOp::verify() {
   auto [from, to] = castTypes(*this);
   if (bitWidth(*dtypeOf(from)) == bitWidth(*dtypeOf(to)))
@@ -223,6 +265,21 @@ Expected<Operation *> graph::createInferred(OpBuilder &builder, Location locatio
   op->destroy();
   state.types.assign(types.begin(), types.end());
   return builder.create(state);
+}
+
+Expected<Operation *> graph::createShaped(OpBuilder &builder, Location location,
+                                          StringRef name, ValueRange operands,
+                                          const Shape &shape,
+                                          ArrayRef<NamedAttribute> attrs) {
+  Type element = getElementTypeOrSelf(operands[0].getType());
+  OperationState state(location, name, operands, RankedTensorType::get(shape, element),
+                       attrs);
+  Operation *created = builder.create(state);
+  RuleRef facts = ruleOf(created);
+  if (facts->rule)
+    return created;
+  created->erase();
+  return tl::unexpected(facts->rule.error());
 }
 
 SmallVector<int64_t> graph::detail::localPads(const ShardingRule &rule,

@@ -55,6 +55,16 @@ std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payloa
 Expected<std::vector<HostTensor>>
 evaluatePayload(mlir::Operation *op, llvm::ArrayRef<const HostTensor *> operands);
 
+/// Sums pass through operands in which the form of the payload shows that it is linear.
+std::vector<LinearSet> linearSetsOf(const Payload &payload);
+
+/// DifferentiableOpInterface of an elementwise op: by `text`, of the cotangent x, the
+/// operand y and the result z of an op of one operand, or, where that is empty, by the
+/// payload's derivatives.
+Expected<std::vector<mlir::Value>>
+payloadGradients(mlir::Operation *op, llvm::StringRef text, mlir::OpBuilder &builder,
+                 llvm::ArrayRef<mlir::Value> cotangents, const std::vector<bool> &wanted);
+
 /// The pads of the op that one rank runs on operand 0: none where it reads a window
 /// buffer, which has the pads in it.
 llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &strategy,
@@ -76,12 +86,23 @@ llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &s
 
 namespace partita::graph {
 
+/// On an op of a training step, a PhaseAttr; none: forward. It stays on the op at every
+/// level.
+inline constexpr char phaseAttr[] = "graph.phase";
+
 /// Creates the op `name` with inferred result types, or an error (the op's own words,
 /// without the op name).
 Expected<mlir::Operation *>
 createInferred(mlir::OpBuilder &builder, mlir::Location location, llvm::StringRef name,
                mlir::ValueRange operands,
                llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
+
+/// Creates an op of one result whose shape is part of the program, of operand 0's element
+/// type, or an error (that of its rule).
+Expected<mlir::Operation *> createShaped(mlir::OpBuilder &builder,
+                                         mlir::Location location, llvm::StringRef name,
+                                         mlir::ValueRange operands, const Shape &result,
+                                         llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
 /// Between dense attributes and host tensors (a splat expands).
 HostTensor toHostTensor(mlir::ElementsAttr attr);

@@ -28,6 +28,19 @@ def Graph_EquationAttr : AttrDef<Graph_Dialect, "Equation"> {
   let convertFromStorage = "$_self.getValue()";
 }
 
+def Graph_PayloadAttr : AttrDef<Graph_Dialect, "Payload"> {
+  let mnemonic = "payload";
+  let summary = "A scalar expression of the operands' elements";
+  let description = [{
+    `#graph.payload<"x * (1 - y * y)">`: see partita/Rule/Scalar/Payload.h.
+  }];
+  let parameters = (ins AttrParameter<"::partita::Payload", "",
+                                      "const ::partita::Payload &">:$value);
+  let hasCustomAssemblyFormat = 1;
+  let returnType = "const ::partita::Payload &";
+  let convertFromStorage = "$_self.getValue()";
+}
+
 class Graph_Enum<string name, string what, list<I32EnumCase> cases>
     : I32Enum<name, what, cases> {
   let cppNamespace = "::partita::graph";
@@ -69,5 +82,12 @@ def Graph_Rounding
                   I32EnumCase<"PreferCeil", 1, "round_prefer_ceil">,
                   I32EnumCase<"Floor", 2, "floor">, I32EnumCase<"Ceil", 3, "ceil">]>;
 def Graph_RoundingAttr : Graph_EnumAttr<Graph_Rounding, "rounding">;
+
+def Graph_Phase
+    : Graph_Enum<"Phase", "The part of a training step that an op belongs to",
+                 [I32EnumCase<"Forward", 0, "forward">,
+                  I32EnumCase<"Backward", 1, "backward">,
+                  I32EnumCase<"Weight", 2, "weight">, I32EnumCase<"Update", 3, "update">]>;
+def Graph_PhaseAttr : Graph_EnumAttr<Graph_Phase, "phase">;
 
 #endif // PARTITA_DIALECTS_GRAPH_GRAPHATTRS

@@ -121,8 +121,14 @@ class Graph_ShapedOp<string mnemonic, list<Trait> traits = []>
 }
 
 /// One result element per loop point, by a scalar payload (partita/Rule/Scalar/Payload.h).
+///
+/// The gradient follows from the payload's derivatives. Of an op of one operand it may be
+/// said by `gradient` instead, a payload of the cotangent x, the operand y and the result
+/// z: what the op has computed is not computed again, and nothing overflows on the way.
 class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Linear> sets>
-    : Graph_Op<mnemonic, [InferTypeOpInterface, PayloadOpInterface]> {
+    : Graph_Op<mnemonic,
+               [InferTypeOpInterface, PayloadOpInterface, DifferentiableOpInterface]> {
+  string gradient = "";
   let onnx = onnxName;
   let linear = sets;
   code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];
@@ -135,6 +141,12 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
           linearSets(), *this);
     }
     int getPropagationPriority() { return 0; }
+    ::partita::Expected<std::vector<::mlir::Value>>
+    gradients(::mlir::OpBuilder &builder, ::llvm::ArrayRef<::mlir::Value> cotangents,
+              const std::vector<bool> &wanted) {
+      return ::partita::graph::detail::payloadGradients(*this, "}] # gradient # [{",
+                                                        builder, cotangents, wanted);
+    }
     int64_t getFlops() {
       return ::partita::detail::defaultFlops(*this, getPayload().flops());
     }

@@ -103,4 +103,22 @@ def EvaluateOpInterface : OpInterface<"EvaluateOpInterface"> {
   ];
 }
 
+def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
+  let cppNamespace = "::partita";
+  let description = [{
+    States its gradient in ops: the step of reverse mode that goes backward through the
+    op. A cotangent of a value is ∂loss/∂value, of the value's type.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Builds, behind what the op reads and gives, the cotangent of each operand whose
+      `wanted` is set, from those of the results. Null is zero, of a result and of an
+      operand. An error says what has no gradient.
+    }], "::partita::Expected<std::vector<::mlir::Value>>", "gradients",
+      (ins "::mlir::OpBuilder &":$builder,
+           "::llvm::ArrayRef<::mlir::Value>":$cotangents,
+           "const std::vector<bool> &":$wanted)>,
+  ];
+}
+
 #endif // PARTITA_DIALECTS_INTERFACES_OPINTERFACES

@@ -8,6 +8,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,16 +30,31 @@ struct UnsupportedNode {
   int version = 0;
 };
 
+/// What import does otherwise for a model that is to train (docs/training.md).
+struct TrainingImport {
+  /// Whether an initializer trains: it becomes a state, which nothing folds.
+  std::function<bool(const onnx_model::Tensor &)> trains;
+  /// BatchNormalization takes the moments of the batch; the running ones, initializers,
+  /// become states.
+  bool batchStatistics = true;
+  /// Part of what random operators draw, beside their own seeds.
+  uint64_t seed = 0;
+};
+
 /// Builds `func @main` of graph ops (level L0). Arguments and results carry their ONNX
 /// names as `graph.name`, every op its node's name as a NameLoc, with the names of values
 /// beside it (dialects/Interfaces/ValueNames.h). Shape arithmetic and
 /// everything else that depends on constants only is folded away.
 ///
+/// For training, states follow the inputs: parameters, which are only read, running
+/// moments, and the number of steps done, "step".
+///
 /// If any node has no import, all of them are reported in `unsupported` and the error
 /// lists them; nothing is built.
 Expected<ImportedModel> importModel(mlir::MLIRContext *context,
                                     const onnx_model::Model &model,
-                                    std::vector<UnsupportedNode> *unsupported = nullptr);
+                                    std::vector<UnsupportedNode> *unsupported = nullptr,
+                                    const TrainingImport *training = nullptr);
 
 } // namespace partita
 

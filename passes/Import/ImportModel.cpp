@@ -1,6 +1,7 @@
 //===- ImportModel.cpp - From an ONNX model to the graph dialect ----------===//
 #include "passes/Import/Import.h"
 
+#include "dialects/Dist/Dist.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "passes/Import/Importer.h"
 
@@ -62,8 +63,11 @@ static Error describe(const std::string &path,
 namespace {
 class ModelImporter {
 public:
-  ModelImporter(MLIRContext *context, const onnx_model::Model &model)
-      : model(model), builder(context), importer(builder, result.weights) {}
+  ModelImporter(MLIRContext *context, const onnx_model::Model &model,
+                const TrainingImport *training)
+      : model(model), builder(context), importer(builder, result.weights) {
+    importer.training = training;
+  }
 
   Expected<ImportedModel> run(std::vector<UnsupportedNode> &unsupported) {
     auto function = begin();
@@ -246,12 +250,54 @@ private:
       body->getArgument(index).setLoc(name(input.name));
       importer.define(input.name, body->getArgument(index));
     }
+    llvm::StringSet<> moments = runningMoments();
     for (const onnx_model::Tensor &tensor : model.graph.initializers) {
       importer.location = name(tensor.name);
+      if (importer.training &&
+          (moments.contains(tensor.name) || importer.training->trains(tensor))) {
+        importer.keepWeight(tensor);
+        Value state =
+            addState(function, tensor.name,
+                     tensorType(builder.getContext(), tensor.type, tensor.shape),
+                     builder.getStringAttr(tensor.name));
+        importer.define(tensor.name, state);
+        if (moments.contains(tensor.name))
+          importer.nextStates.emplace_back(state, state);
+        continue;
+      }
       bool isExternal = !tensor.file.empty() && tensor.file != model.path;
       importer.define(tensor.name, importer.initializer(tensor, isExternal));
     }
+    if (importer.training)
+      importer.step =
+          addState(function, "step", RankedTensorType::get({}, builder.getI64Type()), {});
     return function;
+  }
+
+  /// An argument that is what the step before has left.
+  Value addState(func::FuncOp function, const std::string &state, Type type,
+                 StringAttr init) {
+    MLIRContext *context = builder.getContext();
+    auto attr = dist::StateAttr::get(context, builder.getStringAttr(state), init);
+    auto attrs = builder.getDictionaryAttr(builder.getNamedAttr(dist::stateAttr, attr));
+    unsigned place = function.getNumArguments();
+    if (failed(function.insertArgument(place, type, attrs,
+                                       NameLoc::get(builder.getStringAttr(state)))))
+      llvm_unreachable("an argument can be added to a function");
+    return function.getArgument(place);
+  }
+
+  /// Initializers that are the running moments of a normalization by the batch's own.
+  llvm::StringSet<> runningMoments() const {
+    llvm::StringSet<> names;
+    if (!importer.training || !importer.training->batchStatistics)
+      return names;
+    for (const Node &node : model.graph.nodes)
+      if (node.domain.empty() && node.opType == "BatchNormalization")
+        for (size_t i : {3, 4})
+          if (node.hasInput(i))
+            names.insert(node.inputs[i]);
+    return names;
   }
 
   bool hasOperands(const Node &node) const {
@@ -285,6 +331,8 @@ private:
                          std::string(partita::name(computed)));
       results.push_back(value);
     }
+    for (auto [before, next] : importer.nextStates)
+      results.push_back(next);
     for (const auto &[name, source] : model.graph.aliases)
       if (Value value = importer.lookup(source))
         addValueName(value, name);
@@ -296,6 +344,14 @@ private:
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))
       function.setResultAttr(static_cast<unsigned>(i), "graph.name",
                              builder.getStringAttr(output));
+    auto first = static_cast<unsigned>(model.graph.outputs.size());
+    for (auto [i, state] : llvm::enumerate(importer.nextStates)) {
+      auto argument = cast<BlockArgument>(state.first).getArgNumber();
+      StringAttr name = dist::argumentState(function, argument).getName();
+      function.setResultAttr(
+          first + static_cast<unsigned>(i), dist::stateAttr,
+          dist::StateAttr::get(builder.getContext(), name, StringAttr()));
+    }
     return std::move(result);
   }
 
@@ -328,8 +384,9 @@ private:
 
 Expected<ImportedModel> partita::importModel(MLIRContext *context,
                                              const onnx_model::Model &model,
-                                             std::vector<UnsupportedNode> *unsupported) {
-  context->loadDialect<graph::GraphDialect, func::FuncDialect>();
+                                             std::vector<UnsupportedNode> *unsupported,
+                                             const TrainingImport *training) {
+  context->loadDialect<graph::GraphDialect, dist::DistDialect, func::FuncDialect>();
   std::vector<UnsupportedNode> local;
-  return ModelImporter(context, model).run(unsupported ? *unsupported : local);
+  return ModelImporter(context, model, training).run(unsupported ? *unsupported : local);
 }

@@ -144,16 +144,10 @@ Expected<Values> Importer::emitAll(StringRef op, ValueRange operands,
 
 Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
                                      const Shape &shape, ArrayRef<NamedAttribute> attrs) {
-  Type element = getElementTypeOrSelf(operands[0].getType());
-  OperationState state(location, op, operands, RankedTensorType::get(shape, element),
-                       attrs);
-  Operation *created = builder.create(state);
-  RuleRef facts = ruleOf(created);
-  if (!facts->rule) {
-    created->erase();
-    return tl::unexpected(facts->rule.error());
-  }
-  return only(foldOrKeep(created));
+  auto created = graph::createShaped(builder, location, op, operands, shape, attrs);
+  if (!created)
+    return tl::unexpected(created.error());
+  return only(foldOrKeep(*created));
 }
 
 Expected<Value> Importer::reshape(Value value, const Shape &shape) {
@@ -193,6 +187,10 @@ Value Importer::initializer(const onnx_model::Tensor &tensor, bool isExternal) {
   if (isExternal)
     external.insert(tensor.name);
   return addWeight(tensor, tensor.name);
+}
+
+void Importer::keepWeight(const onnx_model::Tensor &tensor) {
+  weights.emplace(tensor.name, tensor);
 }
 
 Value Importer::scalar(Type elementType, double value) {

@@ -10,7 +10,7 @@
 #ifndef PARTITA_PASSES_IMPORT_IMPORTER_H
 #define PARTITA_PASSES_IMPORT_IMPORTER_H
 
-#include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Formula.h"
 #include "passes/Import/Import.h"
 
 #include "mlir/IR/Builders.h"
@@ -22,7 +22,7 @@
 
 namespace partita::import {
 
-using Values = std::vector<mlir::Value>;
+using graph::Values;
 
 /// Larger constants that differ by element go to the weights.
 inline constexpr int64_t maxConstantElements = 64;
@@ -35,6 +35,12 @@ public:
   mlir::OpBuilder &builder;
   mlir::Location location = builder.getUnknownLoc();
   std::string nodeName; ///< of the node being imported
+  /// Of a model that trains, else null.
+  const TrainingImport *training = nullptr;
+  /// The number of steps done, an argument; null where nothing trains.
+  mlir::Value step;
+  /// What becomes of arguments that are states.
+  llvm::SmallVector<std::pair<mlir::Value, mlir::Value>> nextStates;
   /// Whether what repeats becomes a loop, or stands in the program so often.
   bool keepsLoops = true;
 
@@ -74,6 +80,8 @@ public:
   /// whatever is folded of it: the program is the same with and without the values.
   mlir::Value initializer(const onnx_model::Tensor &tensor, bool isExternal);
   mlir::Value scalar(mlir::Type elementType, double value);
+  /// A tensor of the file as a weight that no op reads: what a state begins as.
+  void keepWeight(const onnx_model::Tensor &tensor);
   /// A tensor without elements.
   mlir::Value empty(mlir::RankedTensorType type);
 

@@ -89,7 +89,11 @@ static Expected<Values> importBatchNormTraining(Importer &importer, const Node &
   auto running = [&](size_t input, Value now) {
     Value before = importer.input(node, input);
     now = c.cast(c.reshape(now, c.shape(before)), c.type(before));
-    return c.add(c.mul(before, momentum), c.mul(now, 1 - momentum));
+    Value next = c.add(c.mul(before, momentum), c.mul(now, 1 - momentum));
+    for (auto &[state, becomes] : importer.nextStates)
+      if (state == before)
+        becomes = next;
+    return next;
   };
   return c.results({y, running(3, m.mean), running(4, m.variance)});
 }
@@ -97,9 +101,10 @@ static Expected<Values> importBatchNormTraining(Importer &importer, const Node &
 /// y = x · s + b with s = scale / sqrt(var + epsilon), b = bias - mean · s, both folded
 /// when the parameters are constants.
 static Expected<Values> importBatchNorm(Importer &importer, const Node &node) {
-  if (intAttr(node, "training_mode", 0) != 0)
+  bool byBatch = importer.training && importer.training->batchStatistics;
+  if (byBatch || (intAttr(node, "training_mode", 0) != 0 && !importer.training))
     return importBatchNormTraining(importer, node);
-  if (node.outputs.size() > 1)
+  if (node.outputs.size() > 1 && !importer.training)
     return makeError("BatchNormalization with running moments, but not in training mode");
   Compose c(importer);
   Value x = importer.input(node, 0), scale = importer.input(node, 1);

@@ -51,11 +51,17 @@ static Value randomBits(Compose &c, const Shape &shape, uint64_t seed, uint32_t 
       auto stride = static_cast<double>(static_cast<uint32_t>(strides[d]));
       place = c.add(place, c.mul(c.iota(u32, shape[d], d, shape.size()), stride));
     }
+  if (c.importer.training)
+    seed ^= c.importer.training->seed * 0x9e3779b97f4a7c15;
   std::seed_seq words{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
                       stream};
   uint32_t keys[2];
   words.generate(std::begin(keys), std::end(keys));
   Value x = mixed(c, c.add(place, static_cast<double>(keys[0])));
+  // A step of training draws its own numbers: its number is a third key.
+  if (Value step = c.importer.step)
+    x = mixed(c,
+              c.add(x, mixed(c, c.add(c.cast(step, u32), static_cast<double>(stream)))));
   x = mixed(c, c.add(x, static_cast<double>(keys[1])));
   return c.broadcast(x, shape);
 }

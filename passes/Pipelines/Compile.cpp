@@ -16,6 +16,7 @@
 #include "passes/Pipelines/Entries.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Pipelines/Training.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -78,8 +79,16 @@ Expected<void> Compiler::import() {
   auto model = readModel(options, /*weights=*/options.to == Level::L5);
   if (!model)
     return tl::unexpected(model.error());
+  std::optional<TrainingImport> training;
+  if (!options.train.empty()) {
+    auto asked = trainingImport(options.train, *model);
+    if (!asked)
+      return tl::unexpected(asked.error());
+    training = std::move(*asked);
+  }
   auto importIt = [&] {
-    return std::make_unique<Expected<ImportedModel>>(importModel(&context, *model));
+    return std::make_unique<Expected<ImportedModel>>(
+        importModel(&context, *model, nullptr, training ? &*training : nullptr));
   };
   auto imported = importIt();
   bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
@@ -103,6 +112,10 @@ Expected<void> Compiler::import() {
   if (auto marked = markStates(*module, options.states); !marked)
     return marked;
   auto ok = runPasses("00-imported", buildImportedPipeline);
+  if (ok && training)
+    ok = runPasses("01-trained", [&](OpPassManager &manager) {
+      buildTrainedPipeline(manager, options.train);
+    });
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
   });

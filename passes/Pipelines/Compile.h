@@ -18,7 +18,8 @@
 
 namespace partita {
 
-/// L0 imported, L2 annotated, L3 partitioned, L4 scheduled, L5 device code in a bundle.
+/// L0 imported (L1: and trained), L2 annotated, L3 partitioned, L4 scheduled, L5 device
+/// code in a bundle.
 enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 
 struct CompileOptions {
@@ -47,6 +48,7 @@ struct CompileOptions {
   std::map<std::string, std::string> stateLayouts;
   /// By node its stage, where another entry of the bundle is cut already.
   std::map<std::string, int32_t> stageOfNode;
+  std::string train;   ///< path of a specification (docs/training.md); empty: inference
   std::string explain; ///< node name or glob
   std::string dumpDir; ///< receives 00-imported.mlir, …; empty: none
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run

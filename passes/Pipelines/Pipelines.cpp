@@ -7,6 +7,7 @@
 #include "passes/Pipelines/Passes.h"
 #include "passes/Simplify/Passes.h"
 #include "passes/Stage/Passes.h"
+#include "passes/Train/Passes.h"
 
 #include "mlir/Pass/PassOptions.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -21,6 +22,14 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
   manager.addPass(createSimplifyPass());
   manager.addPass(createCSEPass());
   manager.addPass(createVerifyImportedPass());
+}
+
+void partita::buildTrainedPipeline(OpPassManager &manager, const std::string &spec) {
+  TrainPassOptions options;
+  options.spec = spec;
+  manager.addPass(createTrainPass(options));
+  buildImportedPipeline(manager);
+  manager.addPass(createVerifyTrainedPass());
 }
 
 void partita::buildConversionsPipeline(OpPassManager &manager,

@@ -19,6 +19,8 @@ namespace partita {
 
 /// Cleans up an imported program, and its gate.
 void buildImportedPipeline(mlir::OpPassManager &manager);
+/// A training step of an imported program by a specification, and the gate of L1.
+void buildTrainedPipeline(mlir::OpPassManager &manager, const std::string &spec);
 /// Conversions of a program with strategies, and the gate of L2.
 void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});

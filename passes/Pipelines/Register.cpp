@@ -12,6 +12,7 @@
 #include "passes/Shard/Passes.h"
 #include "passes/Simplify/Passes.h"
 #include "passes/Stage/Passes.h"
+#include "passes/Train/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -23,6 +24,7 @@ void partita::registerPartitaDialects(mlir::DialectRegistry &registry) {
 
 void partita::registerPartitaPasses(BundleRunner run) {
   registerSimplifyPasses();
+  registerTrainPasses();
   registerShardPasses();
   registerPartitionPasses();
   registerStagePasses();

@@ -4,7 +4,7 @@
 
 include "dialects/Graph/GraphBase.td"
 
-def Graph_ContractOp : Graph_InferredOp<"contract"> {
+def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Sum of products by an einsum-like equation";
   let description = [{
     Matrix multiplication in every form that exporters write it, transposed, batched or
@@ -22,7 +22,7 @@ def Graph_ContractOp : Graph_InferredOp<"contract"> {
   }];
 }
 
-def Graph_ConvOp : Graph_InferredOp<"conv"> {
+def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be
@@ -41,7 +41,7 @@ def Graph_ConvOp : Graph_InferredOp<"conv"> {
   }];
 }
 
-def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose"> {
+def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Transposed convolution of [N, C, spatial…] by [C, O/group, kernel…]";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$filter,
                        Optional<Graph_Tensor>:$bias,

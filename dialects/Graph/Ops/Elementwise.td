@@ -31,27 +31,43 @@ class Graph_CompareOp<string mnemonic, string onnx, string text, list<Linear> se
 }
 
 // Functions of one operand.
-def Graph_ReluOp : Graph_UnaryOp<"relu", "Relu", "max(x, 0)">;
-def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))">;
-def Graph_TanhOp : Graph_UnaryOp<"tanh", "Tanh", "tanh(x)">;
+def Graph_ReluOp : Graph_UnaryOp<"relu", "Relu", "max(x, 0)"> {
+  let gradient = "select(z > 0, x, 0)";
+}
+def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))"> {
+  let gradient = "x * z * (1 - z)";
+}
+def Graph_TanhOp : Graph_UnaryOp<"tanh", "Tanh", "tanh(x)"> {
+  let gradient = "x * (1 - z * z)";
+}
 def Graph_ErfOp : Graph_UnaryOp<"erf", "Erf", "erf(x)">;
-def Graph_ExpOp : Graph_UnaryOp<"exp", "Exp", "exp(x)">;
+def Graph_ExpOp : Graph_UnaryOp<"exp", "Exp", "exp(x)"> {
+  let gradient = "x * z";
+}
 def Graph_LogOp : Graph_UnaryOp<"log", "Log", "log(x)", [LinearMin<[0]>]>;
-def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", [LinearMin<[0]>]>;
+def Graph_SqrtOp : Graph_UnaryOp<"sqrt", "Sqrt", "sqrt(x)", [LinearMin<[0]>]> {
+  let gradient = "x / (2 * z)";
+}
 def Graph_FloorOp : Graph_UnaryOp<"floor", "Floor", "floor(x)">;
 def Graph_CeilOp : Graph_UnaryOp<"ceil", "Ceil", "ceil(x)">;
 def Graph_RoundOp : Graph_UnaryOp<"round", "Round", "round(x)">;
 def Graph_SoftplusOp
-    : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))">;
+    : Graph_UnaryOp<"softplus", "Softplus", "max(x, 0) + log(1 + exp(-abs(x)))"> {
+  let gradient = "x / (1 + exp(-y))";
+}
 def Graph_NegOp : Graph_UnaryOp<"neg", "Neg", "-x", [LinearSum<[0]>]>;
 def Graph_AbsOp : Graph_UnaryOp<"abs", "Abs", "abs(x)", [LinearProd<[0], [IfFloat]>]>;
 def Graph_SignOp : Graph_UnaryOp<"sign", "Sign", "sign(x)",
                                 !listconcat(monotone, [LinearProd<[0], [IfFloat]>])>;
 def Graph_ReciprocalOp : Graph_UnaryOp<"reciprocal", "Reciprocal", "1 / x",
-                                      [LinearProd<[0], [IfFloat]>]>;
+                                      [LinearProd<[0], [IfFloat]>]> {
+  let gradient = "-x * z * z";
+}
 def Graph_SinOp : Graph_UnaryOp<"sin", "Sin", "sin(x)", []>;
 def Graph_CosOp : Graph_UnaryOp<"cos", "Cos", "cos(x)", []>;
-def Graph_TanOp : Graph_UnaryOp<"tan", "Tan", "sin(x) / cos(x)", []>;
+def Graph_TanOp : Graph_UnaryOp<"tan", "Tan", "sin(x) / cos(x)", []> {
+  let gradient = "x * (1 + z * z)";
+}
 def Graph_AtanOp : Graph_UnaryOp<"atan", "Atan", "atan(x)">;
 def Graph_AsinOp : Graph_UnaryOp<
     "asin", "Asin", "2 * atan(x / (1 + sqrt((1 - x) * (1 + x))))", []>;
@@ -225,6 +241,61 @@ def Graph_CastOp : Graph_ElementwiseOp<
   }];
   let arguments = (ins Graph_Tensor:$input, TypeAttr:$to);
   let elementType = [{ Adaptor(operands, attributes, properties, regions).getTo() }];
+}
+
+def Graph_MapOp
+    : Graph_Op<"map",
+               [InferTypeOpInterface, PayloadOpInterface, DifferentiableOpInterface]> {
+  let summary = "An elementwise op whose payload is its attribute";
+  let description = [{
+    Operands are x, y, z, w, x4, x5, … of the payload and broadcast; the result has the
+    element type of the first. Gradients and optimizers are made of it: their formulas are
+    not those of named ops.
+
+    ```mlir
+    %dx = graph.map %dy, %y {payload = #graph.payload<"x * (1 - y * y)">}
+          : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    ```
+    Sums pass through an operand in which the form of the payload shows that it is linear.
+  }];
+  let arguments = (ins Variadic<Graph_Tensor>:$inputs, Graph_PayloadAttr:$payload);
+  let hasVerifier = 1;
+  let extraClassDeclaration = common # [{
+    static constexpr ::llvm::StringLiteral payloadText() { return ""; }
+    ::partita::Expected<::partita::ShardingRule> inferShardingRule() {
+      return ::partita::graph::detail::withLinearSets(
+          ::partita::broadcastRule(::partita::shapesOf((*this)->getOperands())),
+          ::partita::graph::detail::linearSetsOf(getPayload()), *this);
+    }
+    int getPropagationPriority() { return 0; }
+    int64_t getFlops() {
+      return ::partita::detail::defaultFlops(*this, getPayload().flops());
+    }
+    ::partita::Expected<std::vector<::mlir::Value>>
+    gradients(::mlir::OpBuilder &builder, ::llvm::ArrayRef<::mlir::Value> cotangents,
+              const std::vector<bool> &wanted) {
+      return ::partita::graph::detail::payloadGradients(*this, "", builder, cotangents,
+                                                        wanted);
+    }
+    static ::llvm::LogicalResult inferReturnTypes(
+        ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr attributes,
+        ::mlir::OpaqueProperties properties, ::mlir::RegionRange regions,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      if (operands.empty())
+        return ::mlir::emitOptionalError(location, "'graph.map' op has no operands");
+      return ::partita::graph::detail::inferTypes(
+          location, getOperationName(),
+          ::partita::broadcastRule(::partita::shapesOf(operands)),
+          ::mlir::getElementTypeOrSelf(operands[0].getType()), types);
+    }
+  }];
+  let extraClassDefinition = [{
+    ::partita::Expected<std::vector<::partita::HostTensor>>
+    $cppClass::evaluate(::llvm::ArrayRef<const ::partita::HostTensor *> operands) {
+      return ::partita::graph::detail::evaluatePayload(*this, operands);
+    }
+  }];
 }
 
 def Graph_BitcastOp : Graph_ElementwiseOp<"bitcast", "", "bits(x)", []> {

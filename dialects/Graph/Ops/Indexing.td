@@ -5,7 +5,8 @@
 include "dialects/Graph/GraphBase.td"
 
 /// Operand 1 holds indices: garbage among them would name elements that are not there.
-class Graph_IndexedOp<string mnemonic> : Graph_InferredOp<mnemonic> {
+class Graph_IndexedOp<string mnemonic>
+    : Graph_InferredOp<mnemonic, [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   code indexed = inferred # [{
     int64_t getFlops() { return 0; }
     ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
@@ -51,7 +52,7 @@ def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
                        UnitAttr:$masked);
 }
 
-def Graph_SortOp : Graph_InferredOp<"sort"> {
+def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "The first `count` elements in order, along `axis`, and where they stood";
   let description = [{
     Of equal elements the one with the lower index comes first; a NaN is larger than every

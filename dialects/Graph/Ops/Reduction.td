@@ -4,7 +4,7 @@
 
 include "dialects/Graph/GraphBase.td"
 
-def Graph_ReduceOp : Graph_InferredOp<"reduce"> {
+def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Reduces `axes` by sum, max, min or prod";
   let description = [{
     A mean is a sum followed by a division by the (global) count, so that a shard of the
@@ -15,7 +15,7 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce"> {
                        DefaultValuedAttr<BoolAttr, "false">:$keep_dims);
 }
 
-def Graph_SoftmaxOp : Graph_InferredOp<"softmax"> {
+def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
   let onnx = "Softmax";
@@ -24,7 +24,7 @@ def Graph_SoftmaxOp : Graph_InferredOp<"softmax"> {
   }];
 }
 
-def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax"> {
+def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "x - max - log(sum(exp(x - max))) along an axis";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
   let onnx = "LogSoftmax";
@@ -33,7 +33,7 @@ def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax"> {
   }];
 }
 
-def Graph_LayerNormOp : Graph_InferredOp<"layer_norm"> {
+def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dims";
   let description = [{
     Mean and variance are taken over dims [axis, rank); scale and bias broadcast to
@@ -47,7 +47,7 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm"> {
   }];
 }
 
-def Graph_RmsNormOp : Graph_InferredOp<"rms_norm"> {
+def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, I64Attr:$axis,
                        F64Attr:$epsilon);
@@ -57,7 +57,7 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm"> {
   }];
 }
 
-def Graph_PoolOp : Graph_InferredOp<"pool"> {
+def Graph_PoolOp : Graph_InferredOp<"pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Maximum or average over windows of the spatial dims";
   let description = [{
     `kind` is max or average; for average, `count_padding` says whether padding counts
@@ -79,7 +79,7 @@ def Graph_PoolOp : Graph_InferredOp<"pool"> {
   }];
 }
 
-def Graph_MaxPoolOp : Graph_InferredOp<"max_pool"> {
+def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "The largest element of each window, and which of the window it is";
   let description = [{
     `taps` counts the elements of a window row by row, those outside of the image too,

@@ -7,14 +7,14 @@ include "dialects/Graph/GraphBase.td"
 // Reductions of every kind commute with moving whole elements.
 defvar anyKind = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
 
-def Graph_ReshapeOp : Graph_ShapedOp<"reshape"> {
+def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "The same elements in row-major order, another shape";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
   let hasFolder = 1;
 }
 
-def Graph_TransposeOp : Graph_InferredOp<"transpose"> {
+def Graph_TransposeOp : Graph_InferredOp<"transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Result dim i is operand dim permutation[i]";
   let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$permutation);
   let linear = anyKind;
@@ -22,13 +22,13 @@ def Graph_TransposeOp : Graph_InferredOp<"transpose"> {
   let hasFolder = 1;
 }
 
-def Graph_BroadcastOp : Graph_ShapedOp<"broadcast"> {
+def Graph_BroadcastOp : Graph_ShapedOp<"broadcast", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Stretches dims of size 1 and adds leading dims, as numpy does";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
 }
 
-def Graph_SliceOp : Graph_ShapedOp<"slice"> {
+def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Elements starts[d] + i * steps[d] of every dim d";
   let description = [{
     Steps may be negative; every element named must exist. A dim that is one of k equal
@@ -46,13 +46,13 @@ def Graph_SliceOp : Graph_ShapedOp<"slice"> {
   }];
 }
 
-def Graph_ConcatOp : Graph_InferredOp<"concat"> {
+def Graph_ConcatOp : Graph_InferredOp<"concat", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Joins the operands along an axis";
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, I64Attr:$axis);
   let extraClassDeclaration = inferred # "int getPropagationPriority() { return 0; }";
 }
 
-def Graph_PadOp : Graph_InferredOp<"pad"> {
+def Graph_PadOp : Graph_InferredOp<"pad", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Adds `low` and `high` elements around every dim";
   let description = [{
     Mode `constant` fills with the scalar operand `value`; `edge` repeats the border,
@@ -64,7 +64,7 @@ def Graph_PadOp : Graph_InferredOp<"pad"> {
                                          "::partita::graph::PadMode::Constant">:$mode);
 }
 
-def Graph_GatherOp : Graph_InferredOp<"gather"> {
+def Graph_GatherOp : Graph_InferredOp<"gather", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Takes the slices of `data` along `axis` that `indices` names";
   let description = [{
     Result shape: data[:axis] + indices + data[axis+1:]. Negative indices count from the
@@ -91,7 +91,7 @@ def Graph_GatherOp : Graph_InferredOp<"gather"> {
   }];
 }
 
-def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
+def Graph_GatherNDOp : Graph_InferredOp<"gather_nd", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Takes the slices of `data` that the last dim of `indices` addresses";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices,
                        DefaultValuedAttr<I64Attr, "0">:$batch_dims);
@@ -105,12 +105,14 @@ def Graph_GatherNDOp : Graph_InferredOp<"gather_nd"> {
   }];
 }
 
-class Graph_CumulativeOp<string mnemonic> : Graph_InferredOp<mnemonic> {
+class Graph_CumulativeOp<string mnemonic, list<Trait> traits = []>
+    : Graph_InferredOp<mnemonic, traits> {
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
                        DefaultValuedAttr<BoolAttr, "false">:$exclusive,
                        DefaultValuedAttr<BoolAttr, "false">:$reverse);
 }
-def Graph_CumSumOp : Graph_CumulativeOp<"cumsum"> {
+def Graph_CumSumOp
+    : Graph_CumulativeOp<"cumsum", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Running sum along an axis";
   let linear = [LinearSum<[0]>];
 }
@@ -119,7 +121,7 @@ def Graph_CumProdOp : Graph_CumulativeOp<"cumprod"> {
   let linear = [LinearProd<[0]>];
 }
 
-def Graph_ResizeOp : Graph_ShapedOp<"resize"> {
+def Graph_ResizeOp : Graph_ShapedOp<"resize", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Resamples spatial dims";
   let description = [{
     `mode` is nearest or linear; `coordinates` is ONNX's coordinate transformation

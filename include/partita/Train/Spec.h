@@ -17,7 +17,14 @@
 
 namespace partita::train {
 
-enum class LossKind : uint8_t { SoftmaxCrossEntropy, Nll, Mse, L1, BceWithLogits, Output };
+enum class LossKind : uint8_t {
+  SoftmaxCrossEntropy,
+  Nll,
+  Mse,
+  L1,
+  BceWithLogits,
+  Output
+};
 
 struct Loss {
   LossKind kind = LossKind::SoftmaxCrossEntropy;
@@ -59,7 +66,8 @@ struct Schedule {
   double final = 0, gamma = 0.1;
 };
 
-/// Where the states, gradients and weights of replicated parameters lie (docs/training.md).
+/// Where the states, gradients and weights of replicated parameters lie
+/// (docs/training.md).
 struct OptimizerParallel {
   bool enable = false;
   int level = 1; ///< 1: states; 2: and gradients; 3: and weights

@@ -1,37 +1,14 @@
 //===- Payload.cpp - Parsing and evaluating scalar payloads ---------------===//
-#include "partita/Rule/Scalar/Payload.h"
+#include "Words.h"
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
 
 using namespace partita;
-
-namespace {
-struct FunctionInfo {
-  std::string_view name;
-  ScalarOp op;
-  size_t arity;
-};
-} // namespace
-
-static constexpr FunctionInfo functions[] = {
-    {"exp", ScalarOp::Exp, 1},        {"log", ScalarOp::Log, 1},
-    {"sqrt", ScalarOp::Sqrt, 1},      {"erf", ScalarOp::Erf, 1},
-    {"tanh", ScalarOp::Tanh, 1},      {"sin", ScalarOp::Sin, 1},
-    {"cos", ScalarOp::Cos, 1},        {"abs", ScalarOp::Abs, 1},
-    {"floor", ScalarOp::Floor, 1},    {"ceil", ScalarOp::Ceil, 1},
-    {"round", ScalarOp::Round, 1},    {"sign", ScalarOp::Sign, 1},
-    {"isnan", ScalarOp::IsNaN, 1},    {"pow", ScalarOp::Pow, 2},
-    {"min", ScalarOp::Min, 2},        {"max", ScalarOp::Max, 2},
-    {"mod", ScalarOp::Mod, 2},        {"select", ScalarOp::Select, 3},
-    {"log1p", ScalarOp::Log1p, 1},    {"atan", ScalarOp::Atan, 1},
-    {"bitand", ScalarOp::BitAnd, 2},  {"bitor", ScalarOp::BitOr, 2},
-    {"bitxor", ScalarOp::BitXor, 2},  {"shl", ScalarOp::ShiftLeft, 2},
-    {"shr", ScalarOp::ShiftRight, 2}, {"bits", ScalarOp::Bits, 1},
-};
 
 namespace partita {
 /// Recursive descent over the usual precedence levels.
@@ -53,21 +30,6 @@ public:
   }
 
 private:
-  struct BinaryInfo {
-    std::string_view token;
-    ScalarOp op;
-    int level;
-  };
-  static constexpr BinaryInfo binaries[] = {
-      {"||", ScalarOp::Or, 0},        {"&&", ScalarOp::And, 1},
-      {"==", ScalarOp::Equal, 2},     {"!=", ScalarOp::NotEqual, 2},
-      {"<=", ScalarOp::LessEqual, 3}, {">=", ScalarOp::GreaterEqual, 3},
-      {"<", ScalarOp::Less, 3},       {">", ScalarOp::Greater, 3},
-      {"+", ScalarOp::Add, 4},        {"-", ScalarOp::Sub, 4},
-      {"*", ScalarOp::Mul, 5},        {"/", ScalarOp::Div, 5},
-  };
-  static constexpr int unaryLevel = 6;
-
   void skip() {
     while (at < text.size() && text[at] == ' ')
       ++at;
@@ -84,9 +46,12 @@ private:
       problem = std::move(message);
     return std::nullopt;
   }
+  /// What is written twice is one node.
   int32_t add(ScalarNode node) {
-    payload.list.push_back(std::move(node));
-    return static_cast<int32_t>(payload.list.size()) - 1;
+    auto known = std::find(payload.list.begin(), payload.list.end(), node);
+    if (known == payload.list.end())
+      payload.list.push_back(std::move(node)), known = payload.list.end() - 1;
+    return static_cast<int32_t>(known - payload.list.begin());
   }
 
   std::optional<int32_t> binary(int level) {
@@ -94,8 +59,8 @@ private:
       return unary();
     std::optional<int32_t> left = binary(level + 1);
     while (left) {
-      const BinaryInfo *match = nullptr;
-      for (const BinaryInfo &info : binaries)
+      const BinaryWord *match = nullptr;
+      for (const BinaryWord &info : binaryWords)
         if (info.level == level && accept(info.token)) {
           match = &info;
           break;
@@ -151,10 +116,22 @@ private:
     std::string_view word = text.substr(begin, at - begin);
     if (accept("("))
       return call(word);
-    static constexpr std::string_view operandNames = "xyzw";
-    if (size_t i = operandNames.find(word); word.size() == 1 && i != word.npos)
-      return add({ScalarOp::Operand, {}, static_cast<int32_t>(i), 0, {}});
+    if (auto i = operandNumber(word))
+      return add({ScalarOp::Operand, {}, *i, 0, {}});
     return add({ScalarOp::Attribute, {}, attributeIndex(word), 0, std::string(word)});
+  }
+
+  /// x, y, z, w, x4, x5, …
+  static std::optional<int32_t> operandNumber(std::string_view word) {
+    constexpr std::string_view letters = "xyzw";
+    if (size_t i = letters.find(word); word.size() == 1 && i != word.npos)
+      return static_cast<int32_t>(i);
+    int32_t number = 0;
+    const char *end = word.data() + word.size();
+    if (word.size() < 2 || word.size() > 4 || word[0] != 'x' ||
+        std::from_chars(word.data() + 1, end, number).ptr != end || number < 4)
+      return std::nullopt;
+    return number;
   }
 
   /// Position of the attribute among the distinct ones, in order of appearance.
@@ -165,7 +142,7 @@ private:
   }
 
   std::optional<int32_t> call(std::string_view word) {
-    for (const FunctionInfo &info : functions) {
+    for (const FunctionWord &info : functionWords) {
       if (info.name != word)
         continue;
       std::vector<int32_t> args;

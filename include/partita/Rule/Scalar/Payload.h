@@ -9,7 +9,8 @@
 // and everything else is derived from the parsed form: the reference evaluator runs it,
 // code generation emits it as arith and math ops, differentiation is symbolic.
 //
-// Operands are x, y, z, w; other identifiers are float attributes of the op. Functions:
+// Operands are x, y, z, w, then x4, x5, …; other identifiers are float attributes of the
+// op. Functions:
 // exp log log1p sqrt erf tanh atan sin cos abs floor ceil round sign pow min max mod
 // isnan select(c, a, b), and of integers bitand bitor bitxor shl shr. Comparisons and &&
 // || ! give 0 or 1. Integer division truncates toward zero; shifts are of unsigned
@@ -27,6 +28,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace partita {
@@ -85,6 +87,7 @@ struct ScalarNode {
   int32_t operand = 0; ///< Operand: its index; Attribute: its place in attributeNames()
   double value = 0;
   std::string attribute;
+  bool operator==(const ScalarNode &) const = default;
 };
 
 /// A parsed payload: nodes in evaluation order, the last is the result.
@@ -114,9 +117,30 @@ public:
   /// infinite.
   Payload derivative(int32_t operand) const;
 
+  /// A text that is parsed to a payload of the same value.
+  std::string str() const;
+
+  /// What an operand or attribute is replaced by.
+  using Leaf = std::variant<int32_t, double>; ///< an operand, or a number
+  /// The payload with other leaves, simplified: operations on numbers are done, and those
+  /// that change nothing (x * 1, x + 0, pow(x, 1), select(1, x, y)) are gone. A product
+  /// with 0 is 0, as that of what does not depend is.
+  Payload withLeaves(const std::vector<Leaf> &operands,
+                     const std::vector<Leaf> &attributes = {}) const;
+  /// x times this payload, whose operand i becomes operand i + 1.
+  Payload timesCotangent() const;
+  /// Operands that occur, ascending.
+  std::vector<int32_t> operandsRead() const;
+  /// Whether the form shows that the value is a factor times this operand, where the
+  /// factor depends on the other operands alone.
+  bool isLinearIn(int32_t operand) const;
+
+  bool operator==(const Payload &other) const { return str() == other.str(); }
+
 private:
   friend class PayloadParser;
   friend class Differentiator;
+  friend class PayloadRewriter;
   std::vector<ScalarNode> list;
 };
 

@@ -1,0 +1,260 @@
+//===- ContractionGradients.cpp - Gradients of sums of products -----------===//
+#include "dialects/Graph/Formula.h"
+
+#include <set>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+static std::set<std::string> loopsOf(const Equation::Tensor &tensor) {
+  std::set<std::string> loops;
+  for (const auto &dim : tensor)
+    loops.insert(dim.begin(), dim.end());
+  return loops;
+}
+
+/// The cotangent of one operand is the product of the result's and the other operand. A
+/// loop that no other tensor has is summed by itself: along it the cotangent is the same
+/// everywhere, and it is made with one element, then stretched.
+static Value contractCotangent(Formula &f, ContractOp op, unsigned operand,
+                               Value cotangent) {
+  const Equation &equation = op.getEquation();
+  std::set<std::string> known = loopsOf(equation.results[0]);
+  known.merge(loopsOf(equation.operands[1 - operand]));
+  Equation::Tensor target = equation.operands[operand];
+  Shape shape = shapeOf(op->getOperand(operand)), made = shape;
+  for (auto [d, dim] : llvm::enumerate(target)) {
+    size_t missing = static_cast<size_t>(
+        llvm::count_if(dim, [&](const std::string &loop) { return !known.count(loop); }));
+    if (missing == 0)
+      continue;
+    if (missing != dim.size())
+      return f.fail(
+          "a dim of which one of two loops is summed by itself has no gradient");
+    dim.clear();
+    made[d] = 1;
+  }
+  Equation product{{equation.results[0], equation.operands[1 - operand]}, {target}};
+  return f.broadcast(f.contract(cotangent, op->getOperand(1 - operand), product), shape);
+}
+
+Expected<std::vector<Value>> ContractOp::gradients(OpBuilder &builder,
+                                                   ArrayRef<Value> cotangents,
+                                                   const std::vector<bool> &wanted) {
+  Formula f(builder, getLoc());
+  Values results(2);
+  for (unsigned i = 0; i < 2; ++i)
+    if (wanted[i])
+      results[i] = contractCotangent(f, *this, i, cotangents[0]);
+  return f.results(results);
+}
+
+//===----------------------------------------------------------------------===//
+// Convolutions
+//===----------------------------------------------------------------------===//
+
+template <typename Op> static SmallVector<NamedAttribute> windowAttrs(Formula &f, Op op) {
+  return {f.attr("strides", op.getStrides()), f.attr("dilations", op.getDilations()),
+          f.attr("pads", op.getPads()),
+          f.attr("group", static_cast<int64_t>(op.getGroup()))};
+}
+
+/// Elements behind those that the windows of `positions` cover.
+static SmallVector<int64_t> uncovered(const Shape &input, const Shape &positions,
+                                      ArrayRef<int64_t> kernel, ArrayRef<int64_t> strides,
+                                      ArrayRef<int64_t> dilations,
+                                      ArrayRef<int64_t> pads) {
+  SmallVector<int64_t> more;
+  for (size_t d = 0, n = kernel.size(); d < n; ++d) {
+    int64_t covered =
+        (positions[2 + d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d];
+    more.push_back(input[2 + d] + pads[d] + pads[n + d] - covered - 1);
+  }
+  return more;
+}
+
+/// [N, G·C, …] as [C, G·N, …]: what is summed over becomes the channels.
+static Value batchAsChannels(Formula &f, Value x, int64_t group) {
+  Shape shape = f.shape(x), split{shape[0], group, shape[1] / group};
+  split.insert(split.end(), shape.begin() + 2, shape.end());
+  std::vector<int64_t> order{2, 1, 0};
+  for (size_t d = 3; d < split.size(); ++d)
+    order.push_back(static_cast<int64_t>(d));
+  Shape joined{shape[1] / group, group * shape[0]};
+  joined.insert(joined.end(), shape.begin() + 2, shape.end());
+  return f.reshape(f.transpose(f.reshape(x, split), order), joined);
+}
+
+/// [N, G·O, …] as the filters [G·O, N, …].
+static Value cotangentAsFilters(Formula &f, Value g) {
+  std::vector<int64_t> order{1, 0};
+  for (size_t d = 2; d < f.shape(g).size(); ++d)
+    order.push_back(static_cast<int64_t>(d));
+  return f.transpose(g, order);
+}
+
+/// The cotangent of a filter [O, C/group, kernel…] is a convolution too, of the input by
+/// the cotangent of the result: channels and batch change places, strides and dilations
+/// as well. Elements that no window covers make positions behind the kernel's last.
+template <typename Op>
+static Value filterCotangent(Formula &f, Op op, Value input, Value cotangent) {
+  auto group = static_cast<int64_t>(op.getGroup());
+  Shape filter = shapeOf(op.getFilter());
+  Value made =
+      f.op("conv", {batchAsChannels(f, input, group), cotangentAsFilters(f, cotangent)},
+           {f.attr("strides", op.getDilations()), f.attr("dilations", op.getStrides()),
+            f.attr("pads", op.getPads()), f.attr("group", group)});
+  for (size_t d = 2; d < filter.size(); ++d)
+    made = f.slice(made, d, 0, filter[d]);
+  std::vector<int64_t> order{1, 0};
+  for (size_t d = 2; d < filter.size(); ++d)
+    order.push_back(static_cast<int64_t>(d));
+  return made ? f.transpose(made, order) : made;
+}
+
+static Value biasCotangent(Formula &f, Value cotangent) {
+  std::vector<int64_t> axes = f.dimsFrom(2, cotangent);
+  axes.insert(axes.begin(), 0);
+  return f.sum(cotangent, axes, /*keep=*/false);
+}
+
+Expected<std::vector<Value>> ConvOp::gradients(OpBuilder &builder,
+                                               ArrayRef<Value> cotangents,
+                                               const std::vector<bool> &wanted) {
+  Formula f(builder, getLoc());
+  Values results(getNumOperands());
+  Value g = cotangents[0];
+  if (wanted[0]) {
+    SmallVector<NamedAttribute> attrs = windowAttrs(f, *this);
+    Shape kernel = shapeOf(getFilter());
+    kernel.erase(kernel.begin(), kernel.begin() + 2);
+    attrs.push_back(f.attr("output_padding",
+                           ArrayRef(uncovered(f.shape(getInput()), f.shape(g), kernel,
+                                              getStrides(), getDilations(), getPads()))));
+    results[0] = f.op("conv_transpose", {g, getFilter()}, attrs);
+  }
+  if (wanted[1])
+    results[1] = filterCotangent(f, *this, getInput(), g);
+  if (getBias() && wanted[2])
+    results[2] = biasCotangent(f, g);
+  return f.results(results);
+}
+
+/// Its filter is [C, O/group, kernel…]: that of the convolution from the result to the
+/// operand, whose input is the cotangent.
+Expected<std::vector<Value>> ConvTransposeOp::gradients(OpBuilder &builder,
+                                                        ArrayRef<Value> cotangents,
+                                                        const std::vector<bool> &wanted) {
+  Formula f(builder, getLoc());
+  Values results(getNumOperands());
+  Value g = cotangents[0];
+  if (wanted[0]) {
+    results[0] = f.op("conv", {g, getFilter()}, windowAttrs(f, *this));
+    // What `output_padding` adds may be a position more.
+    for (size_t d = 2; d < f.shape(getInput()).size() && results[0]; ++d)
+      results[0] = f.slice(results[0], d, 0, f.shape(getInput())[d]);
+  }
+  if (wanted[1])
+    results[1] = filterCotangent(f, *this, g, getInput());
+  if (getBias() && wanted[2])
+    results[2] = biasCotangent(f, g);
+  return f.results(results);
+}
+
+//===----------------------------------------------------------------------===//
+// Pools
+//===----------------------------------------------------------------------===//
+
+/// Of how many elements each position is the average: [1, 1, positions…], or a number.
+static Value averageCount(Formula &f, PoolOp op) {
+  double all = 1;
+  for (int64_t extent : op.getWindow())
+    all *= static_cast<double>(extent);
+  Value x = op.getInput();
+  bool isPadded = llvm::any_of(op.getPads(), [](int64_t pad) { return pad != 0; });
+  if (op.getCountPadding() || !isPadded)
+    return f.like(x, all);
+  Shape one = f.shape(x);
+  one[0] = one[1] = 1;
+  Value ones = f.broadcast(f.like(x, 1), one);
+  auto *context = op.getContext();
+  Value share =
+      f.op("pool", ones,
+           {f.attr("kind", PoolKindAttr::get(context, PoolKind::Average)),
+            f.attr("window", op.getWindow()), f.attr("strides", op.getStrides()),
+            f.attr("dilations", op.getDilations()), f.attr("pads", op.getPads()),
+            f.attr("count_padding", f.builder.getBoolAttr(true))});
+  return f.mul(share, all);
+}
+
+static Value averageCotangent(Formula &f, PoolOp op, Value cotangent) {
+  Value x = op.getInput();
+  int64_t channels = f.shape(x)[1];
+  Shape filter{channels, 1};
+  filter.insert(filter.end(), op.getWindow().begin(), op.getWindow().end());
+  Value ones = f.broadcast(f.like(x, 1), filter);
+  auto more = uncovered(f.shape(x), f.shape(cotangent), op.getWindow(), op.getStrides(),
+                        op.getDilations(), op.getPads());
+  return f.op("conv_transpose", {f.div(cotangent, averageCount(f, op)), ones},
+              {f.attr("strides", op.getStrides()), f.attr("dilations", op.getDilations()),
+               f.attr("pads", op.getPads()), f.attr("group", channels),
+               f.attr("output_padding", ArrayRef(more))});
+}
+
+/// Each position gives its cotangent to the element that was the largest of its window.
+static Value maximumCotangent(Formula &f, Value x, Value taps, ArrayRef<int64_t> window,
+                              ArrayRef<int64_t> strides, ArrayRef<int64_t> dilations,
+                              ArrayRef<int64_t> pads, Value cotangent) {
+  Shape input = f.shape(x), positions = f.shape(cotangent);
+  Value place = nullptr, rest = taps;
+  int64_t step = 1, inputSize = 1, outputSize = 1;
+  for (size_t d = window.size(); d-- > 0;) {
+    Value tap = d == 0 ? rest : f.op("mod", {rest, f.like(taps, double(window[d]))});
+    rest = f.div(rest, static_cast<double>(window[d]));
+    Value first = f.sub(f.mul(f.iota(f.i64(), positions[2 + d], 2 + d, input.size()),
+                              static_cast<double>(strides[d])),
+                        static_cast<double>(pads[d]));
+    Value at = f.add(f.mul(tap, static_cast<double>(dilations[d])), first);
+    at = f.mul(at, static_cast<double>(step));
+    place = place ? f.add(place, at) : at;
+    step *= input[2 + d];
+    inputSize *= input[2 + d];
+    outputSize *= positions[2 + d];
+  }
+  Shape flatPositions{positions[0], positions[1], outputSize};
+  Value zeros = f.zeros(f.type(x), {input[0], input[1], inputSize});
+  Value made = f.op(
+      "scatter_elements",
+      {zeros, f.reshape(place, flatPositions), f.reshape(cotangent, flatPositions)},
+      {f.attr("axis", int64_t(2)),
+       f.attr("kind", ReduceKindAttr::get(f.builder.getContext(), ReduceKind::Sum))});
+  return f.reshape(made, input);
+}
+
+Expected<std::vector<Value>> PoolOp::gradients(OpBuilder &builder,
+                                               ArrayRef<Value> cotangents,
+                                               const std::vector<bool> &) {
+  Formula f(builder, getLoc());
+  if (getKind() == PoolKind::Average)
+    return f.results({averageCotangent(f, *this, cotangents[0])});
+  Values both = f.ops("max_pool", 2, getInput(),
+                      {f.attr("window", getWindow()), f.attr("strides", getStrides()),
+                       f.attr("dilations", getDilations()), f.attr("pads", getPads())});
+  return f.results({maximumCotangent(f, getInput(), both[1], getWindow(), getStrides(),
+                                     getDilations(), getPads(), cotangents[0])});
+}
+
+Expected<std::vector<Value>> MaxPoolOp::gradients(OpBuilder &builder,
+                                                  ArrayRef<Value> cotangents,
+                                                  const std::vector<bool> &) {
+  Formula f(builder, getLoc());
+  if (!cotangents[0])
+    return std::vector<Value>(1);
+  return f.results({maximumCotangent(f, getInput(), getTaps(), getWindow(), getStrides(),
+                                     getDilations(), getPads(), cotangents[0])});
+}

@@ -1,0 +1,66 @@
+//===- Training.cpp - How a model is imported to train --------------------===//
+#include "passes/Pipelines/Training.h"
+
+#include "partita/Rule/Decide/ModuleNames.h"
+#include "partita/Train/Spec.h"
+
+#include <algorithm>
+#include <set>
+
+using namespace partita;
+
+static bool isFloatTensor(const onnx_model::Tensor &tensor) {
+  return tensor.type == DType::F32 || tensor.type == DType::F64 ||
+         tensor.type == DType::F16 || tensor.type == DType::BF16;
+}
+
+static bool anyMatches(const std::vector<std::string> &globs, const std::string &name) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string &glob) { return matchesGlob(glob, name); });
+}
+
+/// A pattern that matches nothing is a mistake.
+static Expected<void> checkPatterns(const char *key,
+                                    const std::vector<std::string> &globs,
+                                    const onnx_model::Model &model) {
+  for (const std::string &glob : globs) {
+    const auto &all = model.graph.initializers;
+    if (std::none_of(all.begin(), all.end(), [&](const onnx_model::Tensor &tensor) {
+          return isFloatTensor(tensor) && matchesGlob(glob, tensor.name);
+        }))
+      return makeError("parameters: \"" + std::string(key) +
+                       "\": no float initializer is "
+                       "named '" +
+                       glob + "' (partita inspect --weights lists them)");
+  }
+  return {};
+}
+
+Expected<TrainingImport> partita::trainingImport(const std::string &specification,
+                                                 const onnx_model::Model &model) {
+  auto spec = train::readSpec(specification);
+  if (!spec)
+    return tl::unexpected(spec.error());
+  for (auto [key, globs] :
+       {std::pair{"train", &spec->parameters}, std::pair{"freeze", &spec->freeze}})
+    if (auto ok = checkPatterns(key, *globs, model); !ok)
+      return tl::unexpected(ok.error());
+  // Running moments are made, not learned, whether they run or stand still.
+  std::set<std::string> moments;
+  for (const onnx_model::Node &node : model.graph.nodes)
+    if (node.domain.empty() && node.opType == "BatchNormalization")
+      for (size_t i : {3, 4})
+        if (node.hasInput(i))
+          moments.insert(node.inputs[i]);
+  TrainingImport result;
+  result.batchStatistics = spec->batchStatistics;
+  result.seed = spec->seed;
+  result.trains = [spec = *spec, moments](const onnx_model::Tensor &tensor) {
+    if (!isFloatTensor(tensor) || moments.count(tensor.name) ||
+        anyMatches(spec.freeze, tensor.name))
+      return false;
+    return spec.parameters.empty() ? !tensor.shape.empty()
+                                   : anyMatches(spec.parameters, tensor.name);
+  };
+  return result;
+}

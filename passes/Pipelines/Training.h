@@ -1,0 +1,16 @@
+//===- Training.h - How a model is imported to train ------------*- C++ -*-===//
+#ifndef PARTITA_PASSES_PIPELINES_TRAINING_H
+#define PARTITA_PASSES_PIPELINES_TRAINING_H
+
+#include "passes/Import/Import.h"
+
+namespace partita {
+
+/// What the specification in a file says of a model's initializers. An error names a
+/// pattern that matches none of them.
+Expected<TrainingImport> trainingImport(const std::string &specification,
+                                        const onnx_model::Model &model);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_TRAINING_H

@@ -1,0 +1,55 @@
+//===- Passes.td - Backward pass and optimizer --------------*- tablegen -*-===//
+#ifndef PARTITA_PASSES_TRAIN_PASSES
+#define PARTITA_PASSES_TRAIN_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def TrainPass : Pass<"partita-train", "::mlir::ModuleOp"> {
+  let summary = "Makes a training step of an imported model";
+  let description = [{
+    States of `@main` that are only read are its parameters. The pass adds the loss that
+    the specification names, the cotangents of the parameters by reverse mode
+    (DifferentiableOpInterface), accumulation over micro-batches, and the update: the
+    result is one function from states and a batch to states and metrics. See
+    docs/training.md.
+
+    Before:
+    ```mlir
+    func.func @main(%x: tensor<4x3xf32> {graph.name = "x"},
+                    %w: tensor<3x2xf32> {dist.state = #dist.state<"w" from "w">})
+        -> (tensor<4x2xf32> {graph.name = "y"}) {
+      %y = graph.contract %x, %w {equation = #graph.equation<"b i, i o -> b o">} : …
+      return %y
+    }
+    ```
+    After, with mean squared error and SGD (names of nodes left out):
+    ```mlir
+    func.func @main(%x, %target, %w, %step)
+        -> (tensor<f32> {graph.name = "loss"}, …,
+            tensor<3x2xf32> {dist.state = #dist.state<"w">}, …) {
+      %y = graph.contract %x, %w {equation = #graph.equation<"b i, i o -> b o">} : …
+      …
+      %g = graph.contract %dy, %x {equation = #graph.equation<"b o, b i -> i o">,
+                                   graph.phase = #graph.phase<weight>} : …
+      %next = graph.map %w, %rate, %g {payload = #graph.payload<"x - y * z">, …} : …
+      return %loss, %rate, %next, %t : …
+    }
+    ```
+  }];
+  let options = [Option<"spec", "spec", "std::string", "\"\"",
+                        "Specification (JSON, docs/training.md)">];
+  let dependentDialects = ["::partita::graph::GraphDialect",
+                           "::partita::dist::DistDialect"];
+}
+
+def VerifyTrainedPass : Pass<"partita-verify-trained", "::mlir::ModuleOp"> {
+  let summary = "Gate of level L1: one function from states and a batch to states";
+  let description = [{
+    Every state that `@main` takes it also gives, but for those that are only read; every
+    trained one is updated; results that are no states come before those that are. The
+    phases of ops are in order: nothing forward depends on something backward, nothing
+    backward on an update.
+  }];
+}
+
+#endif // PARTITA_PASSES_TRAIN_PASSES

@@ -1,0 +1,380 @@
+//===- Train.cpp - A model becomes a training step ------------------------===//
+#include "passes/Train/Passes.h"
+
+#include "dialects/Dist/Dist.h"
+#include "partita/Rule/Decide/ModuleNames.h"
+#include "passes/Train/Differentiate.h"
+#include "passes/Train/Loss.h"
+#include "passes/Train/Update.h"
+
+#include "mlir/IR/IRMapping.h"
+
+namespace partita {
+#define GEN_PASS_DEF_TRAINPASS
+#include "passes/Train/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+using namespace partita::train;
+
+/// The state that counts the steps that are done.
+static constexpr char stepState[] = "step";
+
+/// A cotangent and a weight gradient may need the same (a normalized activation): it is
+/// computed in the phase that comes first.
+static void mergeAcrossPhases(Block &block) {
+  auto isEqual = [](Operation *a, Operation *b) {
+    auto attrs = [](Operation *op) {
+      NamedAttrList list(op->getAttrDictionary());
+      list.erase(phaseAttr);
+      return list.getDictionary(op->getContext());
+    };
+    return a->getName() == b->getName() && a->getResultTypes() == b->getResultTypes() &&
+           a->getOperands() == b->getOperands() && attrs(a) == attrs(b);
+  };
+  llvm::DenseMap<Value, SmallVector<Operation *>> readers; // by first operand
+  for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
+    if (!op.hasAttr(phaseAttr) || op.getNumOperands() == 0 || isa<CallingOpInterface>(op))
+      continue;
+    auto &known = readers[op.getOperand(0)];
+    auto same =
+        llvm::find_if(known, [&](Operation *other) { return isEqual(other, &op); });
+    if (same == known.end()) {
+      known.push_back(&op);
+      continue;
+    }
+    op.replaceAllUsesWith(*same);
+    op.erase();
+  }
+}
+
+namespace {
+/// A result of the step: a metric, or what becomes of a state.
+struct Result {
+  std::string name;
+  Value value;
+  bool isState = false;
+};
+
+class StepBuilder {
+public:
+  StepBuilder(func::FuncOp main, const Spec &spec)
+      : main(main), spec(spec), context(main.getContext()) {}
+
+  Expected<void> run() {
+    auto loss = buildLoss(main, spec.loss);
+    if (!loss)
+      return tl::unexpected(loss.error());
+    findStates();
+    if (parameters.empty())
+      return makeError("no parameter trains: the model has no float initializer that "
+                       "\"parameters\" names");
+    if (auto ok = differentiateLoss(*loss); !ok)
+      return ok;
+    if (spec.accumulation > 1)
+      accumulate();
+    return update();
+  }
+
+private:
+  /// States that are only read are parameters; those that have a result already, running
+  /// moments, are what the batch makes of them.
+  void findStates() {
+    Operation *end = main.front().getTerminator();
+    for (unsigned i = 0; i < main.getNumResults(); ++i)
+      if (auto state = dist::resultState(main, i))
+        running.push_back({state.getName().str(), end->getOperand(i), true});
+    for (unsigned i = 0; i < main.getNumArguments(); ++i) {
+      auto state = dist::argumentState(main, i);
+      if (!state)
+        continue;
+      std::string name = state.getName().str();
+      Value argument = main.getArgument(i);
+      if (name == stepState)
+        step = argument;
+      else if (llvm::none_of(running, [&](const Result &r) { return r.name == name; }) &&
+               isReal(argument))
+        parameters.push_back({name, argument, Value(), decays(name)});
+    }
+  }
+
+  bool decays(const std::string &name) const {
+    return llvm::none_of(spec.optimizer.noDecay, [&](const std::string &glob) {
+      return matchesGlob(glob, name);
+    });
+  }
+
+  /// The terminator then gives the loss, the gradients, and what runs along.
+  Expected<void> differentiateLoss(Value loss) {
+    Operation *end = main.front().getTerminator();
+    OpBuilder builder(end);
+    Formula f(builder, NameLoc::get(builder.getStringAttr("loss/backward")));
+    Values wanted;
+    for (const Parameter &p : parameters)
+      wanted.push_back(p.value);
+    Value one = f.like(loss, 1);
+    auto gradients = differentiate(main.front(), Seed{loss, one}, wanted);
+    if (!gradients)
+      return tl::unexpected(gradients.error());
+    for (auto [p, gradient] : llvm::zip_equal(parameters, *gradients))
+      p.gradient = gradient;
+    // A parameter that the loss does not see stays as it is.
+    for (const Parameter &p : parameters)
+      if (!p.gradient)
+        unused.push_back(p.name);
+    llvm::erase_if(parameters, [](const Parameter &p) { return !p.gradient; });
+    if (parameters.empty())
+      return makeError("the loss depends on no parameter");
+    this->loss = f.type(loss).isF64() ? loss : f.cast(loss, f.f32());
+    merge();
+    return {};
+  }
+
+  /// What is returned survives merging.
+  void merge() {
+    Operation *end = main.front().getTerminator();
+    Values live{loss};
+    for (const Parameter &p : parameters)
+      live.push_back(p.gradient);
+    for (const Result &r : running)
+      live.push_back(r.value);
+    end->setOperands(live);
+    mergeAcrossPhases(main.front());
+    auto next = end->operand_begin();
+    loss = *next++;
+    for (Parameter &p : parameters)
+      p.gradient = *next++;
+    for (Result &r : running)
+      r.value = *next++;
+  }
+
+  void accumulate();
+  Expected<void> update();
+  void finish(const std::vector<Result> &results);
+  Value addState(const std::string &name, RankedTensorType type);
+
+  func::FuncOp main;
+  const Spec &spec;
+  MLIRContext *context;
+  Value step, loss;
+  std::vector<Parameter> parameters;
+  std::vector<Result> running;
+
+public:
+  std::vector<std::string> unused;
+};
+} // namespace
+
+Value StepBuilder::addState(const std::string &name, RankedTensorType type) {
+  auto state =
+      dist::StateAttr::get(context, StringAttr::get(context, name), StringAttr());
+  auto attrs = DictionaryAttr::get(
+      context, NamedAttribute(StringAttr::get(context, dist::stateAttr), state));
+  unsigned place = main.getNumArguments();
+  if (failed(main.insertArgument(place, type, attrs,
+                                 NameLoc::get(StringAttr::get(context, name)))))
+    llvm_unreachable("an argument can be added to a function");
+  return main.getArgument(place);
+}
+
+Expected<void> StepBuilder::update() {
+  Operation *end = main.front().getTerminator();
+  OpBuilder builder(end);
+  builder.setInsertionPoint(end);
+  Formula f(builder, NameLoc::get(builder.getStringAttr("step")));
+  if (!step)
+    step = addState(stepState, RankedTensorType::get({}, builder.getI64Type()));
+  Value count = f.add(step, 1);
+  count.getDefiningOp()->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
+  auto updated = buildUpdate(main.front(), spec, count, parameters,
+                             [&](const std::string &name, RankedTensorType type) {
+                               return addState(name, type);
+                             });
+  if (!updated)
+    return tl::unexpected(updated.error());
+  std::vector<Result> results{{"loss", loss}, {"learning_rate", updated->rate}};
+  if (updated->norm)
+    results.push_back({"gradient_norm", updated->norm});
+  for (auto [p, value] : llvm::zip_equal(parameters, updated->parameters))
+    results.push_back({p.name, value, true});
+  for (auto &[name, value] : updated->states)
+    results.push_back({name, value, true});
+  llvm::append_range(results, running);
+  results.push_back({stepState, count, true});
+  finish(results);
+  return {};
+}
+
+/// Replaces what the function gives, names and states with it.
+void StepBuilder::finish(const std::vector<Result> &results) {
+  Operation *end = main.front().getTerminator();
+  SmallVector<Value> values;
+  SmallVector<Attribute> attrs;
+  for (const Result &result : results) {
+    values.push_back(result.value);
+    auto name = StringAttr::get(context, result.name);
+    NamedAttribute attr(StringAttr::get(context, "graph.name"), name);
+    if (result.isState)
+      attr = NamedAttribute(StringAttr::get(context, dist::stateAttr),
+                            dist::StateAttr::get(context, name, StringAttr()));
+    attrs.push_back(DictionaryAttr::get(context, attr));
+  }
+  end->setOperands(values);
+  main.setType(
+      FunctionType::get(context, main.getArgumentTypes(), ValueRange(values).getTypes()));
+  main.setResAttrsAttr(ArrayAttr::get(context, attrs));
+}
+
+//===----------------------------------------------------------------------===//
+// Accumulation
+//===----------------------------------------------------------------------===//
+
+/// Moves what `main` computes so far into a function of one micro-batch, which a loop
+/// runs: it carries the sums of loss and gradients, running moments and the number of the
+/// micro-batch; inputs are its rows; parameters are shared.
+void StepBuilder::accumulate() {
+  int64_t trips = spec.accumulation;
+  Block &block = main.front();
+  OpBuilder builder(context);
+  Values carriedIn; // values of main's block that a trip takes as carried, or null: a sum
+  Values carriedOut; // what it makes of them
+  carriedIn.push_back(Value()), carriedOut.push_back(loss);
+  for (const Parameter &p : parameters)
+    carriedIn.push_back(Value()), carriedOut.push_back(p.gradient);
+  auto argumentOf = [&](const std::string &name) -> Value {
+    for (unsigned i = 0; i < main.getNumArguments(); ++i)
+      if (auto state = dist::argumentState(main, i); state && state.getName() == name)
+        return main.getArgument(i);
+    return nullptr;
+  };
+  for (const Result &r : running)
+    carriedIn.push_back(argumentOf(r.name)), carriedOut.push_back(r.value);
+  if (step)
+    carriedIn.push_back(step), carriedOut.push_back(Value());
+
+  Values scanned, shared;
+  for (unsigned i = 0; i < main.getNumArguments(); ++i) {
+    Value argument = main.getArgument(i);
+    bool isInput = !dist::argumentState(main, i);
+    if (isInput && !shapeOf(argument).empty())
+      scanned.push_back(argument);
+    else if (!llvm::is_contained(carriedIn, argument))
+      shared.push_back(argument);
+  }
+
+  SmallVector<Type> types;
+  for (auto [in, out] : llvm::zip_equal(carriedIn, carriedOut))
+    types.push_back(in ? in.getType() : out.getType());
+  for (const Values *list : {&scanned, &shared})
+    for (Value value : *list)
+      types.push_back(value.getType());
+  auto module = main->getParentOfType<ModuleOp>();
+  builder.setInsertionPoint(main);
+  auto name = NameLoc::get(builder.getStringAttr("accumulate"));
+  auto micro = func::FuncOp::create(builder, name, "micro_batch",
+                                    builder.getFunctionType(types, {}));
+  SymbolTable(module).insert(micro);
+  micro.setPrivate();
+  Block *body = micro.addEntryBlock();
+  IRMapping mapping;
+  unsigned next = 0;
+  for (Value value : carriedIn) {
+    if (value)
+      mapping.map(value, body->getArgument(next));
+    ++next;
+  }
+  for (const Values *list : {&scanned, &shared})
+    for (Value value : *list)
+      mapping.map(value, body->getArgument(next++));
+  builder.setInsertionPointToEnd(body);
+  for (Operation &op : block.without_terminator())
+    builder.clone(op, mapping);
+  Formula g(builder, name);
+  Values results;
+  for (auto [i, out] : llvm::enumerate(carriedOut)) {
+    Value before = body->getArgument(static_cast<unsigned>(i));
+    if (!out)
+      results.push_back(g.add(before, 1));
+    else if (carriedIn[i])
+      results.push_back(mapping.lookupOrDefault(out));
+    else
+      results.push_back(g.add(before, mapping.lookupOrDefault(out)));
+    if (i > 0 && out && !carriedIn[i])
+      results.back().getDefiningOp()->setAttr(phaseAttr,
+                                              PhaseAttr::get(context, Phase::Weight));
+  }
+  func::ReturnOp::create(builder, name, results);
+  micro.setType(
+      builder.getFunctionType(body->getArgumentTypes(), ValueRange(results).getTypes()));
+
+  // In main only the loop remains. Inputs have the rows of all micro-batches.
+  Operation *end = block.getTerminator();
+  end->setOperands({});
+  for (Operation &op :
+       llvm::make_early_inc_range(llvm::reverse(block.without_terminator())))
+    op.erase();
+  builder.setInsertionPoint(end);
+  Formula f(builder, name);
+  Values carried, rows;
+  for (auto [in, type] : llvm::zip(carriedIn, types)) {
+    if (!in) {
+      auto tensor = cast<RankedTensorType>(type);
+      carried.push_back(f.zeros(tensor.getElementType(), tensor.getShape().vec()));
+    } else if (in == step) {
+      carried.push_back(f.mul(step, static_cast<double>(trips)));
+    } else {
+      carried.push_back(in);
+    }
+  }
+  for (Value value : scanned) {
+    auto argument = cast<BlockArgument>(value);
+    Shape one = shapeOf(argument), all = one, split = one;
+    all[0] *= trips;
+    split.insert(split.begin(), trips);
+    argument.setType(
+        RankedTensorType::get(all, getElementTypeOrSelf(argument.getType())));
+    rows.push_back(f.reshape(argument, split));
+  }
+  SmallVector<Type> made(types.begin(),
+                         types.begin() + static_cast<int64_t>(carried.size()));
+  auto loop = RepeatOp::create(builder, name, made,
+                               FlatSymbolRefAttr::get(micro.getSymNameAttr()),
+                               builder.getI64IntegerAttr(trips), carried, rows, shared);
+  double share = 1.0 / static_cast<double>(trips);
+  unsigned result = 0;
+  loss = f.mul(loop->getResult(result++), share);
+  for (Parameter &p : parameters) {
+    p.gradient = loop->getResult(result++);
+    if (!spec.sumGradients)
+      p.gradient = f.mul(p.gradient, share);
+  }
+  for (Result &r : running)
+    r.value = loop->getResult(result++);
+}
+
+namespace {
+struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
+  using TrainPassBase::TrainPassBase;
+
+  void runOnOperation() override {
+    auto main = getOperation().lookupSymbol<func::FuncOp>("main");
+    auto read = readSpec(spec);
+    auto fail = [&](const std::string &message) {
+      (main ? main.getOperation() : getOperation().getOperation())->emitError(message);
+      signalPassFailure();
+    };
+    if (!main)
+      return fail("the module has no function 'main'");
+    if (!read)
+      return fail(read.error().message);
+    StepBuilder step(main, *read);
+    if (auto ok = step.run(); !ok)
+      return fail(ok.error().message);
+    for (const std::string &name : step.unused)
+      main->emitRemark("parameter '")
+          << name << "' does not train: the loss does not depend on it";
+  }
+};
+} // namespace

@@ -1,0 +1,83 @@
+//===- VerifyTrained.cpp - Gate of level L1 -------------------------------===//
+#include "passes/Train/Passes.h"
+
+#include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Graph.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace partita {
+#define GEN_PASS_DEF_VERIFYTRAINEDPASS
+#include "passes/Train/Passes.h.inc"
+} // namespace partita
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+
+static Phase phaseOf(Operation *op) {
+  auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
+  return phase ? phase.getValue() : Phase::Forward;
+}
+
+/// Weight gradients and cotangents lead to each other in no order; an update is last.
+static int rank(Phase phase) {
+  return phase == Phase::Forward ? 0 : phase == Phase::Update ? 2 : 1;
+}
+
+static LogicalResult checkPhases(func::FuncOp function) {
+  for (Operation &op : function.front().without_terminator())
+    for (Value operand : op.getOperands())
+      if (Operation *from = operand.getDefiningOp();
+          from && rank(phaseOf(from)) > rank(phaseOf(&op)))
+        return op.emitOpError("is in phase ")
+               << stringifyPhase(phaseOf(&op)) << " and reads '"
+               << from->getName().getStringRef() << "' of phase "
+               << stringifyPhase(phaseOf(from));
+  return success();
+}
+
+static LogicalResult checkStates(func::FuncOp main) {
+  bool sawState = false, updates = false;
+  for (unsigned i = 0; i < main.getNumResults(); ++i) {
+    auto state = dist::resultState(main, i);
+    if (sawState && !state)
+      return main.emitError("result ") << i << " is no state and stands behind one";
+    sawState |= static_cast<bool>(state);
+    if (!state)
+      continue;
+    Value value = main.front().getTerminator()->getOperand(i);
+    Operation *from = value.getDefiningOp();
+    updates |= from && phaseOf(from) == Phase::Update;
+    bool isTaken = false;
+    for (unsigned a = 0; a < main.getNumArguments(); ++a) {
+      auto known = dist::argumentState(main, a);
+      isTaken |= known && known.getName() == state.getName();
+    }
+    if (!isTaken)
+      return main.emitError("state '")
+             << state.getName().getValue() << "' is given by the step and not taken";
+  }
+  if (!updates)
+    return main.emitError("no state is updated: the program does not train");
+  return success();
+}
+
+namespace {
+struct VerifyTrainedPass : partita::impl::VerifyTrainedPassBase<VerifyTrainedPass> {
+  void runOnOperation() override {
+    markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
+    auto main = getOperation().lookupSymbol<func::FuncOp>("main");
+    if (!main) {
+      getOperation().emitError("the module has no function 'main'");
+      return signalPassFailure();
+    }
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (failed(checkPhases(function)))
+        return signalPassFailure();
+    if (failed(checkStates(main)))
+      signalPassFailure();
+  }
+};
+} // namespace
