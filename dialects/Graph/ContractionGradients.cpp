@@ -1,8 +1,6 @@
 //===- ContractionGradients.cpp - Gradients of sums of products -----------===//
 #include "dialects/Graph/Formula.h"
 
-#include <set>
-
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
@@ -11,46 +9,63 @@ using namespace partita::graph;
 // Products
 //===----------------------------------------------------------------------===//
 
-static std::set<std::string> loopsOf(const Equation::Tensor &tensor) {
-  std::set<std::string> loops;
-  for (const auto &dim : tensor)
-    loops.insert(dim.begin(), dim.end());
-  return loops;
+namespace {
+/// A tensor of a product whose dims are one loop each, or none.
+struct LoopDims {
+  Value value; ///< null for one that is to be made
+  Equation::Tensor dims;
+  Shape shape;
+};
+} // namespace
+
+/// A dim of two loops becomes two: their sizes need not follow from the other tensors.
+static LoopDims split(Formula &f, const ShardingRule &rule, const TensorFactors &factors,
+                      Value value, const Shape &shape) {
+  LoopDims result{value, {}, {}};
+  for (auto [d, dim] : llvm::enumerate(factors)) {
+    if (dim.empty()) {
+      result.dims.emplace_back();
+      result.shape.push_back(shape[d]);
+    }
+    for (int32_t factor : dim) {
+      result.dims.push_back({rule.loopName(static_cast<size_t>(factor))});
+      result.shape.push_back(rule.factors[static_cast<size_t>(factor)].size);
+    }
+  }
+  if (value)
+    result.value = f.reshape(value, result.shape);
+  return result;
 }
 
 /// The cotangent of one operand is the product of the result's and the other operand. A
 /// loop that no other tensor has is summed by itself: along it the cotangent is the same
 /// everywhere, and it is made with one element, then stretched.
-static Value contractCotangent(Formula &f, ContractOp op, unsigned operand,
-                               Value cotangent) {
-  const Equation &equation = op.getEquation();
-  std::set<std::string> known = loopsOf(equation.results[0]);
-  known.merge(loopsOf(equation.operands[1 - operand]));
-  Equation::Tensor target = equation.operands[operand];
-  Shape shape = shapeOf(op->getOperand(operand)), made = shape;
-  for (auto [d, dim] : llvm::enumerate(target)) {
-    size_t missing = static_cast<size_t>(
-        llvm::count_if(dim, [&](const std::string &loop) { return !known.count(loop); }));
-    if (missing == 0)
-      continue;
-    if (missing != dim.size())
-      return f.fail(
-          "a dim of which one of two loops is summed by itself has no gradient");
-    dim.clear();
-    made[d] = 1;
-  }
-  Equation product{{equation.results[0], equation.operands[1 - operand]}, {target}};
-  return f.broadcast(f.contract(cotangent, op->getOperand(1 - operand), product), shape);
+static Value contractCotangent(Formula &f, ContractOp op, const ShardingRule &rule,
+                               unsigned operand, Value cotangent) {
+  Value self = op->getOperand(operand), other = op->getOperand(1 - operand);
+  LoopDims g = split(f, rule, rule.results[0], cotangent, f.shape(cotangent));
+  LoopDims b = split(f, rule, rule.operands[1 - operand], other, f.shape(other));
+  LoopDims target = split(f, rule, rule.operands[operand], nullptr, f.shape(self));
+  Equation::Tensor made = target.dims;
+  for (auto &dim : made)
+    if (!dim.empty() && !llvm::is_contained(g.dims, dim) &&
+        !llvm::is_contained(b.dims, dim))
+      dim.clear();
+  Value product = f.contract(g.value, b.value, Equation{{g.dims, b.dims}, {made}});
+  return f.reshape(f.broadcast(product, target.shape), f.shape(self));
 }
 
 Expected<std::vector<Value>> ContractOp::gradients(OpBuilder &builder,
                                                    ArrayRef<Value> cotangents,
                                                    const std::vector<bool> &wanted) {
   Formula f(builder, getLoc());
+  auto rule = inferShardingRule();
+  if (!rule)
+    return tl::unexpected(rule.error());
   Values results(2);
   for (unsigned i = 0; i < 2; ++i)
     if (wanted[i])
-      results[i] = contractCotangent(f, *this, i, cotangents[0]);
+      results[i] = contractCotangent(f, *this, *rule, i, cotangents[0]);
   return f.results(results);
 }
 

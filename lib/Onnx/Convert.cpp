@@ -151,6 +151,7 @@ Expected<Graph> onnx_model::convertGraph(const ModelFile &file, ExpandedGraph &&
         reader.read(initializer, "initializer '" + initializer.name() + "'", payload);
     if (!tensor)
       return tl::unexpected(tensor.error());
+    tensor->isInitializer = true;
     graph.initializers.push_back(std::move(*tensor));
   }
   if (proto.sparse_initializer_size() > 0)

@@ -9,7 +9,10 @@
 
 using namespace partita;
 
+/// A tensor of the file that may train.
 static bool isFloatTensor(const onnx_model::Tensor &tensor) {
+  if (!tensor.isInitializer)
+    return false;
   return tensor.type == DType::F32 || tensor.type == DType::F64 ||
          tensor.type == DType::F16 || tensor.type == DType::BF16;
 }

@@ -36,9 +36,11 @@ Expected<graph::Values> callGradients(mlir::Operation *op, mlir::OpBuilder &buil
                                       llvm::ArrayRef<mlir::Value> cotangents,
                                       const std::vector<bool> &wanted);
 
-/// Whether a value can have a cotangent.
+/// Whether a value can have a cotangent: integers have none, nor have floats of a byte,
+/// which are storage.
 inline bool isReal(mlir::Value value) {
-  return llvm::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(value.getType()));
+  mlir::Type element = mlir::getElementTypeOrSelf(value.getType());
+  return element.isF64() || element.isF32() || element.isF16() || element.isBF16();
 }
 
 } // namespace partita::train

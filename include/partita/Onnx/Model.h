@@ -46,6 +46,9 @@ struct Tensor {
   /// external file is missing.
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
+  /// Of the file's list of initializers, where exporters put parameters and buffers;
+  /// values of Constant nodes and of the loader are not.
+  bool isInitializer = false;
 };
 
 /// An attribute that has no plain form: `kind` is "a graph", "a sparse tensor", ….

@@ -51,13 +51,17 @@ bool isWhole(TaskFormer &former, const Tensor &tensor) {
          storage.elements == tensor.view.elements();
 }
 
-/// The value of `results[i]` comes to be in `to`: it is made there, or copied.
-void deliver(TaskFormer &former, TaskFormer &body, std::vector<Tensor> &results, size_t i,
-             const Tensor &to, size_t first, DType type, const std::string &source) {
+/// The value of `results[i]` comes to be in `to`: it is made there, or copied. What the
+/// body was given, an argument, is there before it and is always copied.
+void deliver(TaskFormer &former, TaskFormer &body, ArrayRef<Tensor> arguments,
+             std::vector<Tensor> &results, size_t i, const Tensor &to, size_t first,
+             DType type, const std::string &source) {
   Tensor from = results[i];
   if (from.storage == to.storage)
     return;
-  if (!isWhole(former, from) || !body.makeIn(from.storage, to.storage, first))
+  bool isGiven = llvm::any_of(
+      arguments, [&](const Tensor &given) { return given.storage == from.storage; });
+  if (isGiven || !isWhole(former, from) || !body.makeIn(from.storage, to.storage, first))
     return former.copy(from, to, type, source);
   for (Tensor &other : results)
     if (other.storage == from.storage)
@@ -147,7 +151,7 @@ private:
       size_t r = carried.size() + i;
       Tensor row = window(rows[i], typeOf(r));
       if (isAligned(typeOf(r)))
-        deliver(former, inner, results, r, row, first, dtypeOf(r), source);
+        deliver(former, inner, arguments, results, r, row, first, dtypeOf(r), source);
       else
         former.copy(results[r], row, dtypeOf(r), source);
     }
@@ -157,7 +161,8 @@ private:
         if (k != i && results[i].storage == carried[k].storage)
           results[i] = former.copied(results[i], dtypeOf(i), source);
     for (size_t i = 0; i < carried.size(); ++i)
-      deliver(former, inner, results, i, carried[i], first, dtypeOf(i), source);
+      deliver(former, inner, arguments, results, i, carried[i], first, dtypeOf(i),
+              source);
     return success();
   }
 
@@ -216,7 +221,7 @@ struct IfModel : TaskOpInterface::ExternalModel<IfModel, IfOp> {
     if (failed(made))
       return failure();
     for (auto [i, to] : llvm::enumerate(results))
-      deliver(former, inner, *made, i, to, first,
+      deliver(former, inner, arguments, *made, i, to, first,
               codegen::dtypeOf(op->getResult(static_cast<unsigned>(i))), source);
     return success();
   }
