@@ -21,7 +21,8 @@ public:
 
   void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
     MLIRContext *context = op->getContext();
-    op->setAttr(phaseAttr, PhaseAttr::get(context, phase));
+    if (!isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
+      op->setAttr(phaseAttr, PhaseAttr::get(context, phase));
     StringRef suffix = phase == Phase::Weight ? "/weight" : "/backward";
     op->setLoc(NameLoc::get(StringAttr::get(context, node + suffix)));
   }

@@ -312,9 +312,8 @@ void StepBuilder::accumulate() {
   // In main only the loop remains. Inputs have the rows of all micro-batches.
   Operation *end = block.getTerminator();
   end->setOperands({});
-  for (Operation &op :
-       llvm::make_early_inc_range(llvm::reverse(block.without_terminator())))
-    op.erase();
+  while (end->getPrevNode())
+    end->getPrevNode()->erase();
   builder.setInsertionPoint(end);
   Formula f(builder, name);
   Values carried, rows;
@@ -337,6 +336,7 @@ void StepBuilder::accumulate() {
         RankedTensorType::get(all, getElementTypeOrSelf(argument.getType())));
     rows.push_back(f.reshape(argument, split));
   }
+  main.setType(builder.getFunctionType(block.getArgumentTypes(), main.getResultTypes()));
   SmallVector<Type> made(types.begin(),
                          types.begin() + static_cast<int64_t>(carried.size()));
   auto loop = RepeatOp::create(builder, name, made,

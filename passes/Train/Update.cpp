@@ -67,7 +67,8 @@ public:
 
   void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
     MLIRContext *context = op->getContext();
-    op->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
+    if (!isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
+      op->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
     op->setLoc(NameLoc::get(StringAttr::get(context, name)));
   }
 };
