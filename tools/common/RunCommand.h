@@ -16,6 +16,7 @@
 
 #include <climits>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <unistd.h>
 
@@ -27,6 +28,53 @@ struct RunCommandLine {
   std::string trace; ///< a file; empty: none
 };
 
+/// Those of `run` on a data file (docs/data.md).
+inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
+  CLI::Option *file =
+      command
+          .add_option(
+              "--data", data.file,
+              "Run on rows of this .npz or .safetensors file, a tensor per input, "
+              "shuffled in each epoch (docs/data.md)")
+          ->check([](const std::string &name) {
+            return name.empty() ? std::string("the file has no name") : std::string();
+          });
+  CLI::Range positive(int64_t(1), int64_t(1) << 53, "POSITIVE");
+  command.add_option("--steps", data.steps, "Steps on the data (default: one epoch)")
+      ->check(positive)
+      ->needs(file);
+  command
+      .add_option("--epochs", data.epochs, "Epochs of the data, if --steps are not fewer")
+      ->check(positive)
+      ->needs(file);
+  command
+      .add_option("--batch", data.batch, "Rows of a step: those of the entry it is for")
+      ->check(positive)
+      ->needs(file);
+  command.add_option("--seed", data.seed, "Of the order of rows")
+      ->capture_default_str()
+      ->needs(file);
+  std::map<std::string, runtime::LastBatch> lasts = {{"drop", runtime::LastBatch::Drop},
+                                                     {"pad", runtime::LastBatch::Pad}};
+  command
+      .add_option("--last", data.last,
+                  "Rows of an epoch that are less than a batch: drop (default), or pad "
+                  "with the epoch's first rows")
+      ->transform(CLI::CheckedTransformer(lasts).description("drop|pad"))
+      ->needs(file);
+  command
+      .add_option("--log", data.log,
+                  "Write a line of JSON per step: step, epoch, scalar outputs, seconds")
+      ->type_name("FILE.jsonl")
+      ->needs(file);
+  command
+      .add_option("--save-every", data.saveEvery,
+                  "Write the states after every so many steps too")
+      ->check(positive)
+      ->needs(file)
+      ->needs("--state-dir");
+}
+
 /// Adds the options of `run` to a command that users start as `program`.
 inline void addRunOptions(CLI::App &command, const std::string &program,
                           RunCommandLine &line) {
@@ -35,7 +83,8 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
       "Examples:\n  " + program + " bundle --input x=x.npy --outputs-dir out\n  " +
       program + " bundle --inputs-dir test_data_set_0 --repeat 10 --profile\n  " +
       program + " bundle --inputs-dir test_data_set_0 --trace trace.json\n  " + program +
-      " bundle --inputs-dir test_data_set_0 --transport mpi\n"
+      " bundle --inputs-dir test_data_set_0 --transport mpi\n  " + program +
+      " bundle --data train.npz --steps 100 --log metrics.jsonl\n"
       "  mpirun -n 4 partita-run bundle --inputs-dir test_data_set_0");
   // A script's unset variable must not be taken for an option that was not given.
   auto named = [](const std::string &folder) {
@@ -66,6 +115,7 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
           "Read the states from this folder's state.safetensors if it is there, and "
           "write them back at the end; any bundle with these states reads it")
       ->check(named);
+  addDataOptions(command, options.data);
   command.add_option("--repeat", options.repeat, "Run this many requests, timing each")
       ->capture_default_str();
   command.add_flag("--profile", line.profile,

@@ -11,6 +11,7 @@
 
 #include "partita/Base/Bundle/RunRecord.h"
 #include "partita/Base/Error.h"
+#include "partita/Runtime/DataOrder.h"
 
 #include <functional>
 #include <optional>
@@ -20,6 +21,18 @@
 #include <vector>
 
 namespace partita::runtime {
+
+/// Requests on the rows of a file, see docs/data.md.
+struct DataOptions {
+  std::string file; ///< as openTensor takes it, a tensor per input; empty: none
+  /// The run ends with whichever comes first; without both after one epoch.
+  std::optional<int64_t> steps, epochs;
+  std::optional<int64_t> batch; ///< what the entry must take
+  uint64_t seed = 0;
+  LastBatch last = LastBatch::Drop;
+  std::string log;       ///< a line of JSON per step; empty: none
+  int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
+};
 
 struct RunOptions {
   std::string bundle;
@@ -31,6 +44,7 @@ struct RunOptions {
   std::string outputsDir;          ///< output_K.pb; made if it does not exist
   bool npy = false;                ///< also write output_K.npy
   std::string stateDir;            ///< state.safetensors, read if there, and written
+  DataOptions data;
   int repeat = 1;
   bool profile = false;            ///< record what ranks do
   double timeout = 60;             ///< seconds
@@ -47,8 +61,8 @@ struct RunOptions {
 /// Receives lines for the user, without a newline. May be called from a child process.
 using Print = std::function<void(std::string_view)>;
 
-/// An error is one sentence. Prints a line per request with its seconds, and the outputs'
-/// names and shapes.
+/// An error is one sentence. Prints a line per request with its seconds, or of steps on
+/// data at most one a second with their scalars, and the outputs' names and shapes.
 Expected<void> runBundle(const RunOptions &options, const Print &print);
 
 } // namespace partita::runtime

@@ -16,12 +16,16 @@ namespace partita::runtime {
 
 /// Writes all states as the last request left them, aside and then renamed, so that
 /// `path` is never half of one. All processes of an MPI job make the call; rank 0 writes.
-/// An error names the file.
-Expected<void> saveStates(Session &session, const std::string &path);
+/// An error names the file. `steps` on data are behind the states; it is kept beside
+/// them.
+Expected<void> saveStates(Session &session, const std::string &path, int64_t steps = 0);
 
 /// Sets all states for the next request. An error, before anything is set, if a state is
 /// missing, of another type or shape, or the file has one that the session has not.
 Expected<void> loadStates(Session &session, const std::string &path);
+
+/// The steps that `saveStates` has put down, 0 if the file has none.
+Expected<int64_t> savedSteps(const std::string &path);
 
 } // namespace partita::runtime
 

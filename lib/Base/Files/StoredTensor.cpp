@@ -6,6 +6,7 @@
 #include "partita/Base/Files/SafeTensors.h"
 #include "partita/Base/Files/TensorProto.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace partita;
@@ -116,46 +117,97 @@ Expected<StoredTensor> partita::openTensor(const std::string &given,
   return makeError("'" + given + "': expected a .npy, .npz, .safetensors or .pb file");
 }
 
-Expected<uint64_t> partita::readSlice(const StoredTensor &tensor, uint64_t begin,
-                                      const SliceCopy &slice, std::byte *into) {
-  if (tensor.whole) {
-    slice.toLocal(tensor.whole->bytes.data() + begin, into);
-    return slice.localBytes();
+StoredTensor partita::takeRows(const StoredTensor &tensor,
+                               std::shared_ptr<const std::vector<int64_t>> rows) {
+  StoredTensor taken = tensor;
+  taken.shape.at(0) = static_cast<int64_t>(rows->size());
+  taken.rows = std::move(rows);
+  return taken;
+}
+
+namespace {
+
+/// Reads pieces of what is stored.
+class PieceReader {
+public:
+  explicit PieceReader(const StoredTensor &tensor) : tensor(tensor) {
+    if (tensor.rows && !tensor.rows->empty())
+      rowBytes = tensor.bytes() / tensor.rows->size();
   }
+
+  /// Bytes of the tensor, whose rows may lie anywhere.
+  void read(uint64_t from, uint64_t bytes, std::byte *into) {
+    if (!tensor.rows)
+      return readStored(from, bytes, tensor.bytes(), into);
+    while (bytes > 0) {
+      uint64_t inRow = from % rowBytes, count = std::min(bytes, rowBytes - inRow);
+      uint64_t row = static_cast<uint64_t>((*tensor.rows)[from / rowBytes]) * rowBytes;
+      readStored(row + inRow, count, row + rowBytes, into);
+      from += count, into += count, bytes -= count;
+    }
+  }
+  Expected<uint64_t> result() const {
+    if (!ok)
+      return tl::unexpected(ok.error());
+    return count;
+  }
+
+private:
   // Shorter runs would be a call of the system each: what lies between is read with them.
-  constexpr uint64_t shortRun = 512, windowBytes = 65536;
-  std::memset(into, 0, slice.localBytes()); // the padding
-  std::vector<std::byte> window;
-  uint64_t first = 0, end = 0, count = 0; // of what is in the window; all that was read
-  Expected<void> ok;
-  slice.forEachRun([&](uint64_t from, uint64_t to, uint64_t bytes) {
+  static constexpr uint64_t shortRun = 512, windowBytes = 65536;
+
+  /// `limit`: up to where it may be worth to read on.
+  void readStored(uint64_t from, uint64_t bytes, uint64_t limit, std::byte *into) {
     if (!ok)
       return;
+    if (tensor.whole) {
+      std::memcpy(into, tensor.whole->bytes.data() + from, bytes);
+      count += bytes;
+      return;
+    }
     if (bytes >= shortRun) {
-      ok = tensor.file->read(tensor.offset + begin + from, {into + to, bytes});
+      ok = tensor.file->read(tensor.offset + from, {into, bytes});
       count += bytes;
       return;
     }
     if (from < first || from + bytes > end) {
       window.resize(windowBytes);
       first = from;
-      end = std::min(from + windowBytes, tensor.bytes() - begin);
-      ok = tensor.file->read(tensor.offset + begin + first, {window.data(), end - first});
+      end = std::min(from + windowBytes, limit);
+      ok = tensor.file->read(tensor.offset + first, {window.data(), end - first});
       count += end - first;
     }
     if (ok)
-      std::memcpy(into + to, window.data() + (from - first), bytes);
+      std::memcpy(into, window.data() + (from - first), bytes);
+  }
+
+  const StoredTensor &tensor;
+  uint64_t rowBytes = 0;
+  std::vector<std::byte> window;
+  uint64_t first = 0, end = 0; ///< of what is in the window
+  uint64_t count = 0;          ///< that was read
+  Expected<void> ok;
+};
+
+} // namespace
+
+Expected<uint64_t> partita::readSlice(const StoredTensor &tensor, uint64_t begin,
+                                      const SliceCopy &slice, std::byte *into) {
+  std::memset(into, 0, slice.localBytes()); // the padding
+  PieceReader reader(tensor);
+  slice.forEachRun([&](uint64_t from, uint64_t to, uint64_t bytes) {
+    reader.read(begin + from, bytes, into + to);
   });
-  if (!ok)
-    return tl::unexpected(ok.error());
-  return count;
+  return reader.result();
 }
 
 Expected<HostTensor> partita::readAll(const StoredTensor &tensor) {
-  if (tensor.whole)
+  if (tensor.whole && !tensor.rows)
     return *tensor.whole;
   HostTensor result = HostTensor::zeros(tensor.type, tensor.shape);
-  if (auto ok = tensor.file->read(tensor.offset, result.bytes); !ok)
+  PieceReader reader(tensor);
+  reader.read(0, result.bytes.size(), result.bytes.data());
+  if (auto ok = reader.result(); !ok)
     return tl::unexpected(ok.error());
   return result;
 }

@@ -4,6 +4,7 @@
 #include "partita/Base/Files/SafeTensors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@ using namespace partita::runtime;
 
 /// Tensors that SafeTensorsWriter fills gaps with.
 static constexpr std::string_view padName = "__pad__";
+static constexpr const char *stepsName = "steps";
 
 static std::string typeText(DType type, const std::vector<int64_t> &shape) {
   std::string text = std::string(name(type)) + "[";
@@ -22,15 +24,17 @@ static std::string typeText(DType type, const std::vector<int64_t> &shape) {
 
 /// Everything but the last rename. Of an MPI job only the root has a writer, but all
 /// take part in reading each state.
-static Expected<void> writeAll(Session &session, const std::string &path) {
+static Expected<void> writeAll(Session &session, const std::string &path, int64_t steps) {
   SafeTensorsWriter writer;
-  SafeTensorsWriter::Metadata layouts;
+  SafeTensorsWriter::Metadata metadata;
+  if (steps > 0)
+    metadata.emplace_back(stepsName, std::to_string(steps));
   for (const TensorInfo &info : session.states()) {
     writer.declare(info.name, info.type, info.shape);
-    layouts.emplace_back("layout of " + info.name, info.layout);
+    metadata.emplace_back("layout of " + info.name, info.layout);
   }
   if (session.isRoot())
-    if (auto begun = writer.begin(path, layouts); !begun)
+    if (auto begun = writer.begin(path, metadata); !begun)
       return tl::unexpected(begun.error());
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < session.states().size(); ++i) {
@@ -44,9 +48,10 @@ static Expected<void> writeAll(Session &session, const std::string &path) {
   return session.isRoot() ? writer.finish() : Expected<void>();
 }
 
-Expected<void> runtime::saveStates(Session &session, const std::string &path) {
+Expected<void> runtime::saveStates(Session &session, const std::string &path,
+                                   int64_t steps) {
   std::string aside = path + ".tmp-" + std::to_string(::getpid());
-  auto ok = writeAll(session, aside);
+  auto ok = writeAll(session, aside, steps);
   if (ok && session.isRoot() && std::rename(aside.c_str(), path.c_str()) != 0)
     ok = makeError("cannot rename '" + aside + "' to '" + path + "'");
   if (!ok && session.isRoot())
@@ -86,4 +91,22 @@ Expected<void> runtime::loadStates(Session &session, const std::string &path) {
         !ok)
       return ok;
   return {};
+}
+
+Expected<int64_t> runtime::savedSteps(const std::string &path) {
+  auto file = readSafeTensors(path);
+  if (!file)
+    return tl::unexpected(file.error());
+  for (const auto &[key, text] : file->metadata) {
+    if (key != stepsName)
+      continue;
+    int64_t steps = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+    if (error != std::errc() || end != text.data() + text.size() || steps < 0)
+      return makeError("'" + path +
+                       "': expected a number of steps in its metadata, got '" + text +
+                       "'");
+    return steps;
+  }
+  return 0;
 }

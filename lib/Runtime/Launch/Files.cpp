@@ -15,24 +15,25 @@
 using namespace partita;
 using namespace partita::runtime;
 
-static std::string shapeText(const std::vector<int64_t> &shape) {
+std::string runtime::shapeText(const std::vector<int64_t> &shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i)
     text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
 
-static Expected<void> checkTensor(const TensorInfo &info, const StoredTensor &tensor,
-                                  const std::string &path) {
+Expected<void> runtime::checkTensor(const TensorInfo &info, const StoredTensor &tensor,
+                                    const std::vector<int64_t> &shape,
+                                    const std::string &path) {
   // NumPy has no bf16, so such values may come as 16-bit integers.
   bool bits = info.type == DType::BF16 && tensor.type == DType::U16;
   if (tensor.type != info.type && !bits)
     return makeError("input '" + info.name + "': '" + path + "' has element type " +
                      std::string(name(tensor.type)) + ", expected " +
                      std::string(name(info.type)));
-  if (tensor.shape != info.shape)
+  if (tensor.shape != shape)
     return makeError("input '" + info.name + "': '" + path + "' has shape " +
-                     shapeText(tensor.shape) + ", expected " + shapeText(info.shape));
+                     shapeText(tensor.shape) + ", expected " + shapeText(shape));
   return {};
 }
 
@@ -87,14 +88,16 @@ static Expected<void> readNumbered(const RunOptions &options,
   return {};
 }
 
-/// The files of the inputs; empty where there is none.
-static Expected<std::vector<std::string>>
-pathsOf(const RunOptions &options, const std::vector<TensorInfo> &expected) {
+Expected<std::vector<std::string>>
+runtime::pathsOf(const RunOptions &options, const std::vector<TensorInfo> &expected) {
   std::vector<std::string> paths(expected.size());
   if (auto ok = readNumbered(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = readNamed(options, expected, paths); !ok)
     return tl::unexpected(ok.error());
+  for (std::string &path : paths)
+    if (path.empty())
+      path = options.data.file;
   return paths;
 }
 
@@ -105,7 +108,7 @@ openTensors(const std::vector<std::string> &paths,
   for (size_t k = 0; k < paths.size(); ++k) {
     if (paths[k].empty())
       return makeError("input '" + expected[k].name +
-                       "' is missing; give --input or --inputs-dir");
+                       "' is missing; give --input, --inputs-dir or --data");
     auto tensor = openTensor(paths[k], expected[k].name);
     if (!tensor)
       return makeError("input '" + expected[k].name + "': " + tensor.error().message);
@@ -181,7 +184,9 @@ Expected<std::vector<StoredTensor>> runtime::openInputs(const RunOptions &option
         return tl::unexpected(made.error());
       (*tensors)[k] = std::move(*made);
     }
-    if (auto ok = checkTensor(entry.inputs[k], (*tensors)[k], (*paths)[k]); !ok)
+    if (auto ok = checkTensor(entry.inputs[k], (*tensors)[k], entry.inputs[k].shape,
+                              (*paths)[k]);
+        !ok)
       return tl::unexpected(ok.error());
     (*tensors)[k].type = entry.inputs[k].type; // 16 bits that stand for bf16
   }

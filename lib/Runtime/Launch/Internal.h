@@ -16,6 +16,16 @@ Expected<std::string> entryFor(const RunOptions &options);
 /// it. With `pad` what is shorter is filled; `extents` are what it was.
 Expected<std::vector<StoredTensor>>
 openInputs(const RunOptions &options, const EntryInterface &entry, Extents &extents);
+/// The files of an entry's inputs: those that the options name, else the one of the data,
+/// else "".
+Expected<std::vector<std::string>> pathsOf(const RunOptions &options,
+                                           const std::vector<TensorInfo> &expected);
+/// An error if a file's tensor is not of the input's type, or of this shape.
+Expected<void> checkTensor(const TensorInfo &info, const StoredTensor &tensor,
+                           const std::vector<int64_t> &shape, const std::string &path);
+/// "[2, 3]".
+std::string shapeText(const std::vector<int64_t> &shape);
+
 /// Says before a run, which may be long, why its outputs could not be written after it.
 Expected<void> checkOutputs(const RunOptions &options);
 /// Writes output_K.pb (and .npy) into the outputs folder.
@@ -26,6 +36,18 @@ Expected<void> writeOutputs(const RunOptions &options,
 /// The file of the states; empty: none is asked for. Makes its folder on the root. An
 /// error if the bundle has no states.
 Expected<std::string> openStateDir(const RunOptions &options, const Session &session);
+
+/// What requests of a session are made with.
+struct RunParts {
+  Session &session;
+  const RunOptions &options;
+  std::string states;               ///< a file; empty: none
+  std::vector<HostTensor> &outputs; ///< of the last request, on the root
+};
+/// The steps of the options on their data, each on its own rows. `steps` are behind the
+/// states already; it counts on. The seconds of each.
+Expected<std::vector<double>> runOnData(RunParts &parts, int64_t &steps,
+                                        const Print &print);
 
 /// Everything one process does: load, read, run, write. `progress` may be null.
 Expected<void> runRanks(const RunOptions &options, TransportKind transport,

@@ -52,6 +52,17 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--inputs-dir", o.inputsDir});
   if (!o.outputsDir.empty())
     out.insert(out.end(), {"--outputs-dir", o.outputsDir});
+  if (!o.data.file.empty())
+    for (const auto &[option, value] :
+         {std::pair("--data", o.data.file),
+          {"--steps", std::to_string(o.data.steps.value_or(0))},
+          {"--seed", std::to_string(o.data.seed)},
+          {"--last", o.data.last == LastBatch::Pad ? "pad" : "drop"}})
+      out.insert(out.end(), {option, value});
+  if (!o.data.log.empty())
+    out.insert(out.end(), {"--log", o.data.log});
+  if (o.data.saveEvery > 0)
+    out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
   if (o.pad)
     out.push_back("--pad");
   if (!o.stateDir.empty())

@@ -1,5 +1,5 @@
 //===- Ranks.cpp - What one process of a run does -------------------------===//
-#include "Internal.h"
+#include "DataFeed.h"
 
 #include "partita/Runtime/StateFile.h"
 
@@ -24,17 +24,16 @@ static std::string describe(const TensorInfo &info) {
 }
 
 /// The seconds of each.
-static Expected<std::vector<double>> runRequests(Session &session,
-                                                 const RunOptions &options,
-                                                 std::vector<HostTensor> &outputs,
-                                                 const Print &print) {
+static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &print) {
+  Session &session = parts.session;
+  const RunOptions &options = parts.options;
   std::vector<double> took;
   took.reserve(static_cast<size_t>(options.repeat));
   std::vector<const std::byte *> from;
   std::vector<std::byte *> to;
   // What is read from files needs no address.
   from.resize(session.inputs().size());
-  for (HostTensor &tensor : outputs)
+  for (HostTensor &tensor : parts.outputs)
     to.push_back(tensor.bytes.data());
   for (int k = 0; k < options.repeat; ++k) {
     auto start = std::chrono::steady_clock::now();
@@ -76,6 +75,27 @@ static void trimOutputs(const EntryInterface &entry, const Extents &extents,
       outputs[k] = trimmed(outputs[k], dims->second, extents);
 }
 
+/// The inputs that all requests have.
+static Expected<void> readFixed(Session &session, const RunOptions &options,
+                                const EntryInterface &entry, Extents &extents) {
+  auto inputs = openInputs(options, entry, extents);
+  if (!inputs)
+    return tl::unexpected(inputs.error());
+  auto read = session.readInputs({inputs->begin(), inputs->end()});
+  return read ? Expected<void>() : tl::unexpected(read.error());
+}
+
+static Expected<void> loadIfThere(Session &session, const std::string &file,
+                                  int64_t &steps) {
+  if (::access(file.c_str(), F_OK) != 0)
+    return {};
+  if (auto ok = loadStates(session, file); !ok)
+    return ok;
+  auto saved = savedSteps(file);
+  steps = saved.value_or(0);
+  return saved ? Expected<void>() : tl::unexpected(saved.error());
+}
+
 Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transport,
                                  RankProgress *progress, const Print &print) {
   SessionOptions s;
@@ -83,37 +103,36 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   s.entry = options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
-  s.profile = options.profile ? options.repeat : 0;
+  s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
   s.progress = progress;
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
   EntryInterface entry{(*session)->info(), (*session)->inputs(), (*session)->outputs()};
   Extents extents;
-  auto inputs = openInputs(options, entry, extents);
-  if (!inputs)
-    return tl::unexpected(inputs.error());
+  if (options.data.file.empty())
+    if (auto ok = readFixed(**session, options, entry, extents); !ok)
+      return ok;
   if ((*session)->isRoot())
     if (auto ok = checkOutputs(options); !ok)
       return ok;
-  auto read = (*session)->readInputs({inputs->begin(), inputs->end()});
-  if (!read)
-    return tl::unexpected(read.error());
   auto states = openStateDir(options, **session);
   if (!states)
     return tl::unexpected(states.error());
-  if (::access(states->c_str(), F_OK) == 0)
-    if (auto ok = loadStates(**session, *states); !ok)
-      return ok;
+  int64_t steps = 0;
+  if (auto ok = loadIfThere(**session, *states, steps); !ok)
+    return ok;
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
                                            : HostTensor{});
-  auto seconds = runRequests(**session, options, outputs, print);
+  RunParts parts{**session, options, *states, outputs};
+  auto seconds = options.data.file.empty() ? runRequests(parts, print)
+                                           : runOnData(parts, steps, print);
   if (!seconds)
     return tl::unexpected(seconds.error());
   if (!states->empty())
-    if (auto ok = saveStates(**session, *states); !ok)
+    if (auto ok = saveStates(**session, *states, steps); !ok)
       return ok;
   auto record = recordOf(**session, options, std::move(*seconds));
   if (!record)
@@ -131,16 +150,31 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   return options.finished ? options.finished(*record) : Expected<void>();
 }
 
+/// Sets what the files say: the entry, and how many steps there are on data.
+static Expected<void> chooseEntryOf(RunOptions &options) {
+  if (!options.data.file.empty()) {
+    for (auto [option, isGiven] : {std::pair("--inputs-dir", !options.inputsDir.empty()),
+                                   {"--pad", options.pad},
+                                   {"--repeat", options.repeat != 1}})
+      if (isGiven)
+        return makeError("--data takes no " + std::string(option));
+    return chooseForData(options);
+  }
+  auto entry = entryFor(options);
+  if (!entry)
+    return tl::unexpected(entry.error());
+  options.entry = *entry;
+  return {};
+}
+
 Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
   RunOptions options = given;
   if (options.repeat < 1)
     return makeError("--repeat must be at least 1");
   if (!(options.timeout > 0))
     return makeError("--timeout must be positive");
-  auto entry = entryFor(options);
-  if (!entry)
-    return tl::unexpected(entry.error());
-  options.entry = *entry;
+  if (auto ok = chooseEntryOf(options); !ok)
+    return ok;
   std::string transport = options.transport;
   if (transport == "auto")
     transport = mpiRank() ? "mpi" : "local";

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <unistd.h>
@@ -105,4 +106,46 @@ TEST_CASE("stored tensors: members of files") {
   auto bad = openTensor(folder.file("y.npz"), "a");
   REQUIRE(!bad);
   CHECK(bad.error().message == "'" + folder.file("y.npz") + "' is no zip file");
+}
+
+TEST_CASE("stored tensors: rows in another order") {
+  Folder folder;
+  // Rows of 600 floats are read by themselves, rows of two by windows of one row.
+  for (int64_t length : {int64_t(600), int64_t(2)}) {
+    HostTensor whole = numbers({9, length});
+    REQUIRE(writeNpy(folder.file("x.npy"), whole));
+    auto order =
+        std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{8, 0, 3, 3, 7, 1});
+    HostTensor expected = HostTensor::zeros(DType::F32, {6, length});
+    size_t row = 4 * static_cast<size_t>(length);
+    for (size_t i = 0; i < order->size(); ++i)
+      std::memcpy(expected.bytes.data() + i * row,
+                  whole.bytes.data() + static_cast<size_t>((*order)[i]) * row, row);
+    StoredTensor inMemory{DType::F32, whole.shape, nullptr, 0,
+                          std::make_shared<HostTensor>(whole)};
+    Mesh mesh = *Mesh::parse("a=2");
+    for (const StoredTensor &from : {*openTensor(folder.file("x.npy"), ""), inMemory}) {
+      StoredTensor taken = takeRows(from, order);
+      CHECK(taken.shape == expected.shape);
+      CHECK(readAll(taken)->bytes == expected.bytes);
+      std::string columns = std::to_string(length);
+      for (const std::string &text :
+           {"[{6: a}, {" + columns + "}]", "[{6/8: a}, {" + columns + "}]",
+            "[{6}, {" + columns + ": a}]"})
+        for (int64_t rank = 0; rank < 2; ++rank) {
+          SliceCopy slice(mesh, *Layout::parse(text, mesh), rank, 4);
+          std::vector<std::byte> own(slice.localBytes()), actual(slice.localBytes());
+          slice.toLocal(expected.bytes.data(), own.data());
+          auto count = readSlice(taken, 0, slice, actual.data());
+          REQUIRE(count);
+          CHECK(*count <= expected.bytes.size());
+          CHECK(actual == own);
+        }
+      // The second half of the rows, as a slot of an input has it.
+      SliceCopy half(mesh, *Layout::parse("[{3}, {" + columns + "}]", mesh), 0, 4);
+      std::vector<std::byte> actual(half.localBytes());
+      REQUIRE(readSlice(taken, 3 * row, half, actual.data()));
+      CHECK(std::equal(actual.begin(), actual.end(), expected.bytes.begin() + 3 * row));
+    }
+  }
 }

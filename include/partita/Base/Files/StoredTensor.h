@@ -24,6 +24,8 @@ struct StoredTensor {
   std::shared_ptr<const InputFile> file; ///< null: in `whole`
   uint64_t offset = 0;                   ///< of the first element in the file
   std::shared_ptr<const HostTensor> whole;
+  /// Dim 0 has these rows of what is stored, in this order; null: all of them.
+  std::shared_ptr<const std::vector<int64_t>> rows = {};
 
   uint64_t bytes() const {
     return static_cast<uint64_t>(elementCount(shape)) * byteWidth(type);
@@ -35,6 +37,11 @@ struct StoredTensor {
 /// An error names the file and says what is wrong: no such tensor (and which there are),
 /// a compressed member, a truncated file.
 Expected<StoredTensor> openTensor(const std::string &path, const std::string &name);
+
+/// Of a tensor that has all its rows: some of them, in this order. One may come twice.
+/// Nothing is read.
+StoredTensor takeRows(const StoredTensor &tensor,
+                      std::shared_ptr<const std::vector<int64_t>> rows);
 
 /// Reads the part of a tensor that `slice` takes to `into`, as SliceCopy::toLocal does
 /// from memory; `begin` is the place in the tensor's bytes at which the slice's tensor

@@ -1,0 +1,137 @@
+//===- DataFeed.cpp - Rows of a data file as inputs -----------------------===//
+#include "DataFeed.h"
+
+#include <algorithm>
+
+using namespace partita;
+using namespace partita::runtime;
+
+static tl::unexpected<Error> inputError(const std::string &input,
+                                        const std::string &message) {
+  return makeError("input '" + input + "': " + message);
+}
+
+/// A tensor of rows: any number of what the input has behind dim 0.
+static Expected<void> checkRowShape(const TensorInfo &info, const StoredTensor &tensor,
+                                    const std::string &path) {
+  if (info.shape.empty())
+    return inputError(info.name, "a scalar has no rows; give it by --input");
+  if (auto ok = checkTensor(info, tensor, tensor.shape, path); !ok)
+    return ok;
+  std::vector<int64_t> row(info.shape.begin() + 1, info.shape.end());
+  if (tensor.shape.empty() ||
+      !std::equal(tensor.shape.begin() + 1, tensor.shape.end(), row.begin(), row.end()))
+    return inputError(info.name, "'" + path + "' has shape " + shapeText(tensor.shape) +
+                                     ", expected rows of " + shapeText(row));
+  return {};
+}
+
+Expected<void> DataFeed::add(const TensorInfo &info, const std::string &path,
+                             bool isFixed) {
+  auto tensor = openTensor(path, info.name);
+  if (!tensor)
+    return inputError(info.name, tensor.error().message);
+  auto ok = isFixed ? checkTensor(info, *tensor, info.shape, path)
+                    : checkRowShape(info, *tensor, path);
+  if (!ok)
+    return ok;
+  tensor->type = info.type; // 16 bits that stand for bf16
+  if (!isFixed && first.empty())
+    first = info.name, rows = tensor->shape[0], rowsOfBatch = info.shape[0];
+  if (!isFixed && tensor->shape[0] != rows)
+    return makeError("'" + path + "' has " + std::to_string(rows) + " rows of '" + first +
+                     "' and " + std::to_string(tensor->shape[0]) + " of '" + info.name +
+                     "'");
+  if (!isFixed && info.shape[0] != rowsOfBatch)
+    return makeError("a request takes " + std::to_string(rowsOfBatch) + " rows of '" +
+                     first + "' and " + std::to_string(info.shape[0]) + " of '" +
+                     info.name + "'; give one of them by --input");
+  sources.push_back({std::move(*tensor), isFixed});
+  return {};
+}
+
+Expected<void> DataFeed::checkRows(const DataOptions &options) const {
+  if (first.empty())
+    return makeError("--data " + options.file +
+                     ": there is no input that it could be for");
+  if (options.batch && *options.batch != rowsOfBatch)
+    return makeError("--batch " + std::to_string(*options.batch) +
+                     ": the bundle takes batches of " + std::to_string(rowsOfBatch));
+  if (rows == 0 || rowsOfBatch == 0)
+    return makeError("'" + options.file + "' has no rows");
+  if (rows < rowsOfBatch && options.last == LastBatch::Drop)
+    return makeError("'" + options.file + "' has " + std::to_string(rows) +
+                     " rows, fewer than a batch of " + std::to_string(rowsOfBatch) +
+                     "; --last pad repeats rows");
+  return {};
+}
+
+Expected<DataFeed> DataFeed::open(const RunOptions &options,
+                                  const EntryInterface &entry) {
+  auto paths = pathsOf(options, entry.inputs);
+  if (!paths)
+    return tl::unexpected(paths.error());
+  DataFeed feed;
+  for (size_t k = 0; k < entry.inputs.size(); ++k) {
+    const std::string &path = (*paths)[k], &name = entry.inputs[k].name;
+    bool isFixed = std::ranges::any_of(
+        options.inputs, [&](const auto &item) { return item.starts_with(name + "="); });
+    if (auto ok = feed.add(entry.inputs[k], path, isFixed); !ok)
+      return tl::unexpected(ok.error());
+  }
+  if (auto ok = feed.checkRows(options.data); !ok)
+    return tl::unexpected(ok.error());
+  return feed;
+}
+
+std::vector<std::optional<StoredTensor>>
+DataFeed::inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const {
+  std::vector<std::optional<StoredTensor>> result;
+  for (const Source &source : sources)
+    result.push_back(source.isFixed ? source.tensor : takeRows(source.tensor, taken));
+  return result;
+}
+
+/// The entries that options allow, and what they take.
+static Expected<std::vector<EntryInterface>> allowed(const RunOptions &options) {
+  auto entries = entryInterfaces(options.bundle);
+  if (!entries || options.entry.empty())
+    return entries;
+  std::erase_if(*entries,
+                [&](const auto &entry) { return entry.info.name != options.entry; });
+  if (entries->empty())
+    return makeError("the bundle has no entry '" + options.entry + "'");
+  return entries;
+}
+
+Expected<void> runtime::chooseForData(RunOptions &options) {
+  auto entries = allowed(options);
+  if (!entries)
+    return tl::unexpected(entries.error());
+  std::optional<DataFeed> chosen;
+  std::string sizes;
+  Expected<void> failure;
+  for (const EntryInterface &entry : *entries) {
+    auto feed = DataFeed::open(options, entry);
+    if (!feed) {
+      if (failure)
+        failure = tl::unexpected(feed.error());
+      continue;
+    }
+    sizes += (sizes.empty() ? "" : ", ") + std::to_string(feed->batch());
+    if (chosen)
+      return makeError("several entries take rows of '" + options.data.file +
+                       "', in batches of " + sizes + "; say which by --batch or --entry");
+    chosen = std::move(*feed);
+    options.entry = entry.info.name;
+  }
+  if (!chosen)
+    return failure;
+  DataOptions &data = options.data;
+  int64_t perEpoch = chosen->order(data).stepsPerEpoch();
+  int64_t most = INT64_MAX / perEpoch;
+  int64_t ofEpochs = std::min(data.epochs.value_or(data.steps ? most : 1), most);
+  data.steps = std::min(data.steps.value_or(INT64_MAX), ofEpochs * perEpoch);
+  data.epochs.reset();
+  return {};
+}

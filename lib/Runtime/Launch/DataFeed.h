@@ -1,0 +1,43 @@
+//===- DataFeed.h - Rows of a data file as inputs ---------------*- C++ -*-===//
+#ifndef PARTITA_LIB_RUNTIME_LAUNCH_DATAFEED_H
+#define PARTITA_LIB_RUNTIME_LAUNCH_DATAFEED_H
+
+#include "Internal.h"
+
+namespace partita::runtime {
+
+/// The tensors of an entry's inputs. Those that the options name by --input are the same
+/// in every request; of the others a request takes rows.
+class DataFeed {
+public:
+  /// An error if the file does not have what the entry takes.
+  static Expected<DataFeed> open(const RunOptions &options, const EntryInterface &entry);
+
+  int64_t batch() const { return rowsOfBatch; }
+  DataOrder order(const DataOptions &options) const {
+    return {rows, rowsOfBatch, options.seed, options.last};
+  }
+  /// For Session::readInputs.
+  std::vector<std::optional<StoredTensor>>
+  inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const;
+
+private:
+  struct Source {
+    StoredTensor tensor;
+    bool isFixed = false;
+  };
+  Expected<void> add(const TensorInfo &info, const std::string &path, bool isFixed);
+  Expected<void> checkRows(const DataOptions &options) const;
+
+  std::vector<Source> sources; ///< by input
+  std::string first;           ///< the first input that takes rows
+  int64_t rows = 0, rowsOfBatch = 0;
+};
+
+/// Sets the entry and the number of steps; with several entries the one that takes rows
+/// of this file and batches of this size.
+Expected<void> chooseForData(RunOptions &options);
+
+} // namespace partita::runtime
+
+#endif // PARTITA_LIB_RUNTIME_LAUNCH_DATAFEED_H

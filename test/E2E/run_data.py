@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""`partita run --data`: steps on the rows of a file, against a loop of NumPy's.
+
+usage: run_data.py PARTITA_OPT PARTITA
+
+The step is the one of run_training_step.py. Its losses over three epochs are those of a loop
+over the same order of rows, on 1, 2 and 4 ranks, threads and MPI; a run that stops and goes on
+is one run; what is wrong is told.
+"""
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import run_training_step as step
+
+ROWS, SEED = 100, 11
+
+
+def documented_order():
+    """`order` as docs/data.md has it."""
+    with open(os.path.join(step.ROOT, "docs/data.md")) as file:
+        code = re.search(r"```python\n(.*?)```", file.read(), re.DOTALL).group(1)
+    names = {}
+    exec(code, names)
+    return names["order"]
+
+
+def write_states(path, values):
+    header, data = {}, b""
+    for name, value in values.items():
+        bytes_ = np.asarray(value, np.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(np.shape(value)),
+                        "data_offsets": [len(data), len(data) + len(bytes_)]}
+        data += bytes_
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_states(path):
+    with open(path, "rb") as file:
+        text = file.read(struct.unpack("<Q", file.read(8))[0])
+        data = file.read()
+    header = json.loads(text)
+    steps = header.pop("__metadata__", {}).get("steps")
+    return {name: np.frombuffer(data[slice(*it["data_offsets"])], np.float32)
+            for name, it in header.items() if not name.startswith("__pad__")}, steps
+
+
+class Bundle:
+    def __init__(self, opt, partita, work, plan, ranks):
+        self.command, self.work = partita, work
+        self.path = f"{work}/bundle-{plan}-{ranks}"
+        text, states = step.module("adam")
+        for name, content in (("step.mlir", text),
+                              ("hints.json", json.dumps(step.hints(plan, states, 1)))):
+            with open(f"{work}/{name}", "w") as file:
+                file.write(content)
+        subprocess.run(
+            [opt, f"{work}/step.mlir",
+             f"--partita-shard=mesh=dp={ranks} mode=semi-auto hints={work}/hints.json",
+             "--partita-insert-reshards", "--partita-verify-planned",
+             f"--partita-check-bundle=keep={self.path} compare=false", "-o", "/dev/null"],
+            check=True, capture_output=True)
+
+    def start(self, *words, states="states"):
+        """With states that begin as `draw` has them, unless they are there."""
+        folder = f"{self.work}/{states}"
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+            write_states(f"{folder}/state.safetensors",
+                         step.draw(step.module("adam")[1], np.random.default_rng(3)))
+        usual = {"--data": f"{self.work}/train.npz", "--seed": str(SEED),
+                 "--state-dir": folder, "--log": f"{folder}/log.jsonl"}
+        more = [word for option, value in usual.items() if option not in words
+                for word in (option, value)]
+        return subprocess.Popen([self.command, "run", self.path, *more, *words],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *words, states="states"):
+        """The losses, the states at the end, and what was printed."""
+        process = self.start(*words, states=states)
+        out, err = process.communicate()
+        if process.returncode:
+            raise RuntimeError(err)
+        with open(f"{self.work}/{states}/log.jsonl") as file:
+            log = [json.loads(line) for line in file]
+        if [it["step"] for it in log] != list(range(1, len(log) + 1)):
+            raise RuntimeError(f"steps of the log are {[it['step'] for it in log]}")
+        if set(log[0]) != {"step", "epoch", "loss", "seconds"}:
+            raise RuntimeError(f"a line of the log is {log[0]}")
+        return ([it["loss"] for it in log],
+                read_states(f"{self.work}/{states}/state.safetensors")[0], out)
+
+
+def expected_losses(data, steps, order, pad=False):
+    numpy = step.Numpy("adam", step.draw(step.module("adam")[1],
+                                         np.random.default_rng(3)))
+    per_epoch = -(-ROWS // step.BATCH) if pad else ROWS // step.BATCH
+    losses = []
+    for k in range(steps):
+        rows, at = order(ROWS, SEED, k // per_epoch), k % per_epoch * step.BATCH
+        rows = [rows[i % ROWS] for i in range(at, at + step.BATCH)]
+        losses.append(numpy.step(*(data[name][rows].astype(np.float64)
+                                   for name in ("x", "labels"))))
+    return losses
+
+
+def check_order(order):
+    for rows in (1, 2, 24, 100):
+        if sorted(order(rows, SEED, 3)) != list(range(rows)):
+            raise RuntimeError(f"the order of {rows} rows is no order")
+    if order(100, 1, 0) == order(100, 1, 1) or order(100, 1, 0) == order(100, 2, 0):
+        raise RuntimeError("the order does not depend on seed or epoch")
+
+
+def check_stopped(bundle, losses):
+    """A run that is killed has left the states of a step at which they were due."""
+    process = bundle.start("--steps", "1000000", "--save-every", "5", states="stopped")
+    log = f"{bundle.work}/stopped/log.jsonl"
+    end = time.time() + 60
+    while time.time() < end and process.poll() is None:
+        if os.path.exists(log) and len(open(log).readlines()) > 30:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    _, steps = read_states(f"{bundle.work}/stopped/state.safetensors")
+    if steps is None or int(steps) < 25 or int(steps) % 5:
+        raise RuntimeError(f"{steps} steps are behind the states of a run that was killed")
+
+
+def check_errors(bundle, data):
+    def failure(*words, status=1):
+        process = bundle.start(*words, states="wrong")
+        out, err = process.communicate()
+        if process.returncode != status:
+            raise RuntimeError(f"{words} ended with {process.returncode}: {out}{err}")
+        return err.strip().split("error: ")[-1]
+
+    def says(expected, actual):
+        if not re.search(expected, actual):
+            raise RuntimeError(f"expected {expected!r}, got {actual!r}")
+
+    def of(**arrays):
+        np.savez(f"{bundle.work}/bad.npz", **arrays)
+        return failure("--data", f"{bundle.work}/bad.npz")
+
+    x, labels = data["x"], data["labels"]
+    says(r"^input 'labels': '.*bad.npz' has no tensor 'labels'; it has x$", of(x=x))
+    says(r"^'.*bad.npz' has 100 rows of 'x' and 99 of 'labels'$",
+         of(x=x, labels=labels[1:]))
+    says(r"^'.*bad.npz' has 20 rows, fewer than a batch of 24; --last pad repeats rows$",
+         of(x=x[:20], labels=labels[:20]))
+    says(r"^'.*bad.npz' has no rows$", of(x=x[:0], labels=labels[:0]))
+    says(r"^input 'x': '.*bad.npz' has shape \[100, 11\], expected rows of \[12\]$",
+         of(x=x[:, 1:], labels=labels))
+    says(r"^input 'x': '.*bad.npz' has element type f64, expected f32$",
+         of(x=x.astype(np.float64), labels=labels))
+    np.savez_compressed(f"{bundle.work}/bad.npz", x=x, labels=labels)
+    says(r"^input 'x': '.*bad.npz': 'x' is compressed; save it with numpy.savez$",
+         failure("--data", f"{bundle.work}/bad.npz"))
+    np.save(f"{bundle.work}/one.npy", x[:24])
+    np.save(f"{bundle.work}/two.npy", labels[:24])
+    says("^--batch 25: the bundle takes batches of 24$", failure("--batch", "25"))
+    says("^--data takes no --repeat$", failure("--repeat", "2"))
+    says("^--data takes no --inputs-dir$", failure("--inputs-dir", bundle.work))
+    says("^cannot write '/nowhere/log.jsonl': No such file",
+         failure("--log", "/nowhere/log.jsonl"))
+    says("there is no input that it could be for$",
+         failure(*(word for name, file in (("x", "one"), ("labels", "two"))
+                   for word in ("--input", f"{name}={bundle.work}/{file}.npy"))))
+    says("steps", failure("--steps", "0", status=2))
+    if sorted(os.listdir(f"{bundle.work}/wrong")) != ["state.safetensors"]:
+        raise RuntimeError(f"a run that failed left {os.listdir(bundle.work + '/wrong')}")
+
+
+def main():
+    opt, partita = sys.argv[1:3]
+    order = documented_order()
+    check_order(order)
+    random = np.random.default_rng(5)
+    data = {"x": random.normal(0, 1, (ROWS, step.INPUTS)).astype(np.float32),
+            "labels": np.eye(step.CLASSES, dtype=np.float32)[
+                random.integers(0, step.CLASSES, ROWS)]}
+    with tempfile.TemporaryDirectory() as work:
+        np.savez(f"{work}/train.npz", unused=np.zeros(3), **data)
+        expected = expected_losses(data, 12, order)
+        padded = expected_losses(data, 12, order, pad=True)
+        for plan, ranks in (("whole", 1), ("level1", 2), ("level3", 4)):
+            bundle = Bundle(opt, partita, work, plan, ranks)
+            losses, states, out = bundle.run("--epochs", "3", states=f"local-{ranks}")
+            step.close(f"losses on {ranks}", np.array(losses), np.array(expected))
+            if not re.search(r"^step 1, epoch 1: loss [\d.]+, [\d.]+ samples/s$", out,
+                             re.M) or not re.search(r"^step 12, epoch 3: ", out, re.M):
+                raise RuntimeError(f"the lines are\n{out}")
+            over_mpi, states_mpi, _ = bundle.run("--steps", "12", "--epochs", "9",
+                                                 "--transport", "mpi", "--batch", "24",
+                                                 states=f"mpi-{ranks}")
+            for name in states:
+                if losses != over_mpi or (states[name] != states_mpi[name]).any():
+                    raise RuntimeError(f"{ranks} ranks over MPI are not those of threads")
+            print(f"{plan} on {ranks} ranks: 12 steps equal", flush=True)
+        bundle.run("--steps", "5", states="parts")
+        losses_parts, states_parts, _ = bundle.run("--steps", "7", "--save-every", "2",
+                                                   states="parts")
+        if losses_parts != losses or any((states[name] != states_parts[name]).any()
+                                         for name in states):
+            raise RuntimeError("5 steps and 7 more are not 12 steps")
+        losses, _, _ = bundle.run("--steps", "12", "--last", "pad", states="pad")
+        step.close("losses with --last pad", np.array(losses), np.array(padded))
+        # One input is the same in every step.
+        np.save(f"{work}/one.npy", data["x"][:24])
+        bundle.run("--steps", "2", "--input", f"x={work}/one.npy", states="fixed")
+        check_stopped(bundle, losses)
+        check_errors(bundle, data)
+        print("in parts, padded, stopped, wrong: as they should be")
+
+
+if __name__ == "__main__":
+    main()
