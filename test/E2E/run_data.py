@@ -5,7 +5,8 @@ usage: run_data.py PARTITA_OPT PARTITA
 
 The step is the one of run_training_step.py. Its losses over three epochs are those of a loop
 over the same order of rows, on 1, 2 and 4 ranks, threads and MPI; a run that stops and goes on
-is one run; what is wrong is told.
+is one run; what it exports is a model that ONNX Runtime runs with the trained weights; what is
+wrong is told.
 """
 import json
 import os
@@ -18,6 +19,9 @@ import tempfile
 import time
 
 import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 
 import run_training_step as step
 
@@ -80,9 +84,12 @@ class Bundle:
                          step.draw(step.module("adam")[1], np.random.default_rng(3)))
         usual = {"--data": f"{self.work}/train.npz", "--seed": str(SEED),
                  "--state-dir": folder, "--log": f"{folder}/log.jsonl"}
-        more = [word for option, value in usual.items() if option not in words
-                for word in (option, value)]
-        return subprocess.Popen([self.command, "run", self.path, *more, *words],
+        words = [word for option, value in usual.items() if option not in words
+                 for word in (option, value)] + list(words)
+        if "--state-dir" in words and not words[words.index("--state-dir") + 1]:
+            at = words.index("--state-dir")
+            words[at:at + 2] = []
+        return subprocess.Popen([self.command, "run", self.path, *words],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self, *words, states="states"):
@@ -138,6 +145,54 @@ def check_stopped(bundle, losses):
         raise RuntimeError(f"{steps} steps are behind the states of a run that was killed")
 
 
+def forward_model(path, external):
+    """The network of the step without its loss, untrained."""
+    nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["z"]),
+             helper.make_node("Relu", ["z"], ["h"]),
+             helper.make_node("Gemm", ["h", "w2", "b2"], ["y"]),
+             helper.make_node("Mul", ["y", "scale"], ["scaled"])]
+    values = {name: np.zeros(shape, np.float32) for name, shape in step.SHAPES.items()}
+    values["scale"] = np.full(step.CLASSES, 3, np.float32)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT,
+                                                   ["n", step.INPUTS])],
+        [helper.make_tensor_value_info("scaled", TensorProto.FLOAT, ["n", step.CLASSES])],
+        [numpy_helper.from_array(value, name) for name, value in values.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)],
+                                ir_version=8), path,
+              save_as_external_data=external, size_threshold=0,
+              location=os.path.basename(path) + ".weights")
+
+
+def check_export(bundle, data):
+    """With the states of a folder; and with those of the run alone, which begin as zeros."""
+    zeros = {name: np.zeros(shape) for name, shape in step.module("adam")[1].items()}
+    os.mkdir(f"{bundle.work}/zeros")
+    write_states(f"{bundle.work}/zeros/state.safetensors", zeros)
+    for start, external in (("exported", False), ("zeros", True)):
+        model, out = (f"{bundle.work}/{name}-{start}.onnx" for name in ("forward", "trained"))
+        forward_model(model, external)
+        export = ["--steps", "3", "--model", model, "--export", out]
+        _, states, text = bundle.run(*(["--steps", "3"] if external else export),
+                                     states=start)
+        if external:
+            command = bundle.start(*export, "--transport", "mpi", "--state-dir", "")
+            text, err = command.communicate()
+            if command.returncode:
+                raise RuntimeError(err)
+        if f"4 trained tensors in {out}" not in text:
+            raise RuntimeError(text)
+        onnx.checker.check_model(out, full_check=True)
+        actual = onnxruntime.InferenceSession(out).run(None, {"x": data["x"]})[0]
+        w = {name: states[name].reshape(shape).astype(np.float64)
+             for name, shape in step.SHAPES.items()}
+        y = np.maximum(data["x"] @ w["w1"] + w["b1"], 0) @ w["w2"] + w["b2"]
+        step.close("the exported model", actual, 3 * y)
+    found = sorted(name for name in os.listdir(bundle.work) if name.startswith("trained"))
+    if found != ["trained-exported.onnx", "trained-zeros.onnx", "trained-zeros.onnx.data"]:
+        raise RuntimeError(f"exporting left {found}")
+
+
 def check_errors(bundle, data):
     def failure(*words, status=1):
         process = bundle.start(*words, states="wrong")
@@ -179,8 +234,42 @@ def check_errors(bundle, data):
          failure(*(word for name, file in (("x", "one"), ("labels", "two"))
                    for word in ("--input", f"{name}={bundle.work}/{file}.npy"))))
     says("steps", failure("--steps", "0", status=2))
+    forward_model(f"{bundle.work}/small.onnx", False)
+    small = onnx.load(f"{bundle.work}/small.onnx")
+    del small.graph.initializer[0].dims[:]
+    small.graph.initializer[0].dims.extend([step.HIDDEN, step.INPUTS])
+    onnx.save(small, f"{bundle.work}/small.onnx")
+    out, at = ["--export", f"{bundle.work}/out.onnx"], f"{bundle.work}/small.onnx"
+    says("^'.*small.onnx' is a file of the model itself; export under another name$",
+         failure("--export", at, "--model", at))
+    says("^cannot write '/proc/x/out.onnx'", failure("--export", "/proc/x/out.onnx"))
+    says(r"^initializer 'w1' of '.*small.onnx' is f32\[48, 12\], but the state of this name "
+         r"is f32\[12, 48\]; the states are in '.*/after'$",
+         failure(*out, "--model", at, "--state-dir", f"{bundle.work}/after"))
+    if os.path.exists(out[1]) or not os.path.exists(f"{bundle.work}/after/state.safetensors"):
+        raise RuntimeError("an export that failed left a file, or no states")
+    os.remove(f"{bundle.work}/wrong/log.jsonl")
     if sorted(os.listdir(f"{bundle.work}/wrong")) != ["state.safetensors"]:
         raise RuntimeError(f"a run that failed left {os.listdir(bundle.work + '/wrong')}")
+
+
+def check_model_lost(partita, work):
+    """The model is the one that the plan names; a bundle without states trains nothing."""
+    forward_model(f"{work}/lost.onnx", False)
+    subprocess.run([partita, "compile", f"{work}/lost.onnx", "-o", f"{work}/lost", "--mesh",
+                    "dp=1", "--shape", "n=24"], check=True, capture_output=True)
+    command = [partita, "run", f"{work}/lost", "--data", f"{work}/train.npz", "--export",
+               f"{work}/found.onnx"]
+    for expected in ("the bundle has no states for '.*'; compile it with --state or --train",
+                     f"the bundle's model '{work}/lost.onnx' is not there; --model says "
+                     "where it is now"):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 1 or not re.fullmatch(f"error: {expected}\n", done.stderr):
+            raise RuntimeError(f"expected {expected}, got {done.stdout}{done.stderr}")
+        if any(name.startswith("found") for name in os.listdir(work)):
+            raise RuntimeError(f"exporting left something in {os.listdir(work)}")
+        if os.path.exists(f"{work}/lost.onnx"):
+            os.remove(f"{work}/lost.onnx")
 
 
 def main():
@@ -221,8 +310,10 @@ def main():
         np.save(f"{work}/one.npy", data["x"][:24])
         bundle.run("--steps", "2", "--input", f"x={work}/one.npy", states="fixed")
         check_stopped(bundle, losses)
+        check_export(bundle, data)
         check_errors(bundle, data)
-        print("in parts, padded, stopped, wrong: as they should be")
+        check_model_lost(partita, work)
+        print("in parts, padded, stopped, exported, wrong: as they should be")
 
 
 if __name__ == "__main__":

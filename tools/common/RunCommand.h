@@ -16,6 +16,7 @@
 
 #include <climits>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <string>
 #include <unistd.h>
@@ -26,6 +27,8 @@ struct RunCommandLine {
   runtime::RunOptions run;
   bool profile = false, json = false;
   std::string trace; ///< a file; empty: none
+  /// What else is done when all is written, in the process that has the outputs.
+  std::function<Expected<void>()> then = {};
 };
 
 /// Those of `run` on a data file (docs/data.md).
@@ -182,7 +185,10 @@ inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {})
       return fail(ok.error().message);
   }
   options.profile = line.profile || !line.trace.empty();
-  options.finished = [&](const RunRecord &record) { return reportRun(line, record); };
+  options.finished = [&](const RunRecord &record) {
+    auto ok = line.then ? line.then() : Expected<void>();
+    return ok ? reportRun(line, record) : ok;
+  };
   auto print = [&](std::string_view text) {
     if (line.json)
       return;

@@ -20,6 +20,7 @@ void addCalibrateCommand(CLI::App &app, int &status);
 void addCompileCommand(CLI::App &app, int &status);
 void addPlanCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
+void addRunCommand(CLI::App &app, int &status);
 void addVerifyCommand(CLI::App &app, int &status);
 void addReportCommand(CLI::App &app, int &status);
 void addCompletionCommand(CLI::App &app, int &status);

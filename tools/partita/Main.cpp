@@ -2,7 +2,6 @@
 #include "Commands.h"
 
 #include "common/CommandLine.h"
-#include "common/RunCommand.h"
 
 #include <algorithm>
 #include <vector>
@@ -39,10 +38,7 @@ int main(int argc, char **argv) {
   partita::addReportCommand(app, status);
   partita::addCalibrateCommand(app, status);
   partita::addCompletionCommand(app, status);
-  partita::RunCommandLine run;
-  CLI::App *runApp = app.add_subcommand("run", "Run a bundle on its ranks");
-  partita::addRunOptions(*runApp, "partita run", run);
-  runApp->callback([&] { status = partita::runCommand(run, {"run"}); });
+  partita::addRunCommand(app, status);
   auto commands = app.get_subcommands({});
   if (argc > 2 && std::string_view(argv[1]) == "help" &&
       std::none_of(commands.begin(), commands.end(),

@@ -58,6 +58,9 @@ struct RunOptions {
   std::function<Expected<void>(const RunRecord &)> finished = {};
 };
 
+/// Whether mpirun started this process; then its rank.
+std::optional<int> mpiRank();
+
 /// Receives lines for the user, without a newline. May be called from a child process.
 using Print = std::function<void(std::string_view)>;
 

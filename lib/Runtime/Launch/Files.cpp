@@ -211,8 +211,8 @@ Expected<std::string> runtime::openStateDir(const RunOptions &options,
   if (options.stateDir.empty())
     return std::string();
   if (session.states().empty())
-    return makeError("--state-dir " + options.stateDir +
-                     ": the bundle has no states; compile it with --state");
+    return makeError("the bundle has no states for '" + options.stateDir +
+                     "'; compile it with --state or --train");
   bool made = false;
   if (session.isRoot())
     if (auto ok = makeFolder(options.stateDir, made); !ok)

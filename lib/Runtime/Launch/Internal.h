@@ -57,9 +57,6 @@ Expected<void> runRanks(const RunOptions &options, TransportKind transport,
 Expected<void> runWatched(const RunOptions &options, const Print &print);
 Expected<void> runMpi(const RunOptions &options, const Print &print);
 
-/// Whether mpirun started this process; then its rank.
-std::optional<int> mpiRank();
-
 } // namespace partita::runtime
 
 #endif // PARTITA_LIB_RUNTIME_LAUNCH_INTERNAL_H

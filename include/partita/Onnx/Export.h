@@ -1,0 +1,30 @@
+//===- Export.h - A trained model as an ONNX file ---------------*- C++ -*-===//
+#ifndef PARTITA_ONNX_EXPORT_H
+#define PARTITA_ONNX_EXPORT_H
+
+#include "partita/Base/Error.h"
+
+#include <cstddef>
+#include <string>
+
+namespace partita::onnx_model {
+
+/// Writes the model file `from` to `to`. Each initializer of its graph whose name a
+/// tensor of the safetensors file `states` has gets the values of that; floats of another
+/// width are rounded to the initializer's. All else stays as the file has it: nodes,
+/// names, opsets, metadata. Returns how many initializers were replaced.
+///
+/// Tensors that the model has as external data, trained or not, go to "TO.data" beside
+/// `to`, so that the copy needs nothing of the original.
+///
+/// An error, and nothing is written, if a state has another shape than its initializer,
+/// if no state is one, or if `to` or its data would replace a file of the model.
+Expected<size_t> exportModel(const std::string &from, const std::string &states,
+                             const std::string &to);
+
+/// Says before a long run why exportModel would fail for lack of a model or of a place.
+Expected<void> checkExport(const std::string &from, const std::string &to);
+
+} // namespace partita::onnx_model
+
+#endif // PARTITA_ONNX_EXPORT_H
