@@ -21,10 +21,7 @@ using namespace partita;
 
 static Expected<Hints> readHints(const std::string &path) {
   // A rule looks for the blocks of each stage by itself.
-  if (path.empty() || isReadyRule(path))
-    return Hints();
-  auto json = readJsonFile(path);
-  return json ? Hints::parse(*json) : tl::unexpected(json.error());
+  return path.empty() || isReadyRule(path) ? Hints() : readHintsFile(path);
 }
 
 Expected<bool> partita::wantsStages(const CompileOptions &options) {

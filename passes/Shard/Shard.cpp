@@ -59,8 +59,9 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
     if (!overlap(axes, decision.propagated.axes[a]))
       continue;
     told = true;
-    text += "; " + graph.mesh.str(decision.propagated.axes[a]) + " on a dim of " +
-            std::to_string(graph.atoms[a].size) + " from " +
+    text += "; " + it.rule.loopName(static_cast<size_t>(graph.atoms[a].factor)) +
+            " (of " + std::to_string(graph.atoms[a].size) +
+            "): " + graph.mesh.str(decision.propagated.axes[a]) + " from the " +
             decision.propagated.origins[a].text;
     if (int32_t via = decision.propagated.origins[a].via; via >= 0)
       text += " by way of '" + graph.ops[via].name + "'";
@@ -74,9 +75,7 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
     text += "; as its users read it";
   for (const Conflict &conflict : decision.propagated.conflicts)
     if (conflict.op == op)
-      text += "; keeps " + graph.mesh.str(conflict.kept) + " (" + conflict.keptOrigin +
-              ") over " + graph.mesh.str(conflict.rejected) + " (" +
-              conflict.rejectedOrigin + ")";
+      text += "; " + toString(graph, conflict);
   return text;
 }
 

@@ -183,7 +183,7 @@ Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints
   if (auto ok = keepWeights(graph, hints, *decision); !ok)
     return tl::unexpected(ok.error());
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
-  noteConflicts(graph, *decision);
+  noteConflicts(graph, hints.areFound, *decision);
   nameReplicated(graph, *decision);
   return decision;
 }

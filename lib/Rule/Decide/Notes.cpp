@@ -36,17 +36,22 @@ void partita::nameReplicated(const FlowGraph &graph, Decision &decision) {
       " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
 }
 
-void partita::noteConflicts(const FlowGraph &graph, Decision &decision) {
+void partita::noteConflicts(const FlowGraph &graph, bool hintsAreFound,
+                            Decision &decision) {
   constexpr size_t shown = 6;
-  const auto &conflicts = decision.propagated.conflicts;
-  for (size_t i = 0; i < std::min(conflicts.size(), shown); ++i)
-    decision.notes.push_back("'" + graph.ops[conflicts[i].op].name + "' follows the " +
-                             conflicts[i].keptOrigin + ", which gives it " +
-                             graph.mesh.str(conflicts[i].kept) + ", not the " +
-                             conflicts[i].rejectedOrigin + ", which would give it " +
-                             graph.mesh.str(conflicts[i].rejected));
-  if (conflicts.size() > shown)
-    decision.notes.push_back(std::to_string(conflicts.size() - shown) +
+  size_t count = 0;
+  auto isHint = [](const Conflict::Side &side) {
+    return side.origin.starts_with("hint for ");
+  };
+  for (const Conflict &conflict : decision.propagated.conflicts) {
+    if (hintsAreFound && isHint(conflict.kept) && isHint(conflict.rejected))
+      continue;
+    if (++count <= shown)
+      decision.notes.push_back("at '" + graph.ops[conflict.op].name + "' " +
+                               toString(graph, conflict));
+  }
+  if (count > shown)
+    decision.notes.push_back(std::to_string(count - shown) +
                              " more nodes have such conflicts; --explain NODE shows one");
 }
 

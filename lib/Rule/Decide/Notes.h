@@ -9,8 +9,10 @@ namespace partita {
 /// Ops that stay unsplit although the mesh has ranks to share: named, most work first.
 void nameReplicated(const FlowGraph &graph, Decision &decision);
 
-/// The first conflicts in full, the rest counted: one wrong hint meets many ops.
-void noteConflicts(const FlowGraph &graph, Decision &decision);
+/// The first conflicts in full, the rest counted: one wrong hint meets many ops. Hints
+/// that a ready rule has found meet each other as the rule intends: where
+/// `hintsAreFound`, conflicts among them are not told.
+void noteConflicts(const FlowGraph &graph, bool hintsAreFound, Decision &decision);
 
 /// Inputs that do not get the layout of their hint, and weights that no op reads in that
 /// of theirs: what reads them decides.

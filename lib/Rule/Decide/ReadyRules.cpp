@@ -5,6 +5,7 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include <algorithm>
+#include <filesystem>
 
 using namespace partita;
 
@@ -349,13 +350,17 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
   std::string_view rule = text.substr(0, text.find(':'));
   std::string_view axis = argumentOf(text);
   const std::string file = "rule '" + std::string(text) + "'";
+  if (text.ends_with(':'))
+    return makeError(file + ": an axis is missing behind the colon");
   if (rule == sharded) {
     if (!axis.empty())
       return makeError(file + ": the batch is split over all axes; leave ':" +
                        std::string(axis) + "' out");
     auto hints = fullySharded(graph);
-    if (hints)
+    if (hints) {
       hints->file = file;
+      hints->areFound = true;
+    }
     return hints;
   }
   auto axes = readyAxis(graph.mesh, text);
@@ -363,6 +368,7 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
     return makeError(file + ": " + axes.error().message);
   Hints hints;
   hints.file = file;
+  hints.areFound = true;
   std::vector<Block> blocks = findBlocks(graph);
   if (blocks.empty())
     return makeError(file + ": the model has no attention block (product, softmax, "
@@ -380,9 +386,16 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
   return hints;
 }
 
-Expected<Hints> partita::givenHints(const FlowGraph &graph, const std::string &text) {
-  if (isReadyRule(text))
-    return readyHints(graph, text);
-  auto json = readJsonFile(text);
+Expected<Hints> partita::readHintsFile(const std::string &path) {
+  std::error_code failure;
+  if (path != "-" && !std::filesystem::exists(path, failure))
+    return makeError("there is no hints file '" + path +
+                     "' and no rule of that name; the rules are megatron[:AXIS], "
+                     "megatron-sp[:AXIS] and fsdp");
+  auto json = readJsonFile(path);
   return json ? Hints::parse(*json) : tl::unexpected(json.error());
+}
+
+Expected<Hints> partita::givenHints(const FlowGraph &graph, const std::string &text) {
+  return isReadyRule(text) ? readyHints(graph, text) : readHintsFile(text);
 }

@@ -79,6 +79,16 @@ Expected<std::vector<AxisList>> partita::distribute(const FlowGraph &graph,
   return result;
 }
 
+std::string partita::toString(const FlowGraph &graph, const Conflict &conflict) {
+  auto text = [&](const Conflict::Side &side) {
+    const Atom &atom = graph.atoms[side.atom];
+    return "the " + side.origin + " (" +
+           graph.ops[atom.op].rule.loopName(static_cast<size_t>(atom.factor)) + ": " +
+           (side.axes.empty() ? "whole" : graph.mesh.str(side.axes)) + ")";
+  };
+  return text(conflict.kept) + " wins over " + text(conflict.rejected);
+}
+
 namespace {
 /// One proposal to an op: axes for one of its atoms.
 struct Proposal {
@@ -110,8 +120,7 @@ public:
       int32_t rival = rivalOf(seed);
       // A later priority never overrides what an earlier one has asked or spread here.
       if (rival >= 0 && (!fixed[rival] || fixedAt[rival] < priority)) {
-        add({atom.op, state.axes[rival], seed.axes, state.origins[rival].text,
-             seed.origin});
+        add({atom.op, here(rival), {seed.atom, seed.axes, seed.origin}});
         continue;
       }
       if (rival == seed.atom)
@@ -135,12 +144,18 @@ public:
   /// Within a level results follow operands before operands follow results: what a weight
   /// was split for reaches the next contraction before that one's own users do. Which of
   /// two waves gets there first must not depend on how many ops lie between.
+  ///
+  /// Of a value that a hinted reader takes whole (below), the other readers hear last:
+  /// their own neighbours go before it.
   void spread() {
+    findGathered();
     for (int level = 0; level <= 2; ++level) {
       if (level > 0)
         settle(level, /*forwardOnly=*/true);
       settle(level, /*forwardOnly=*/false);
     }
+    gathered.assign(graph.values.size(), {});
+    settle(2, /*forwardOnly=*/false);
   }
 
   Propagated take() { return std::move(state); }
@@ -156,6 +171,31 @@ private:
       if (a != seed.atom && overlap(state.axes[a], seed.axes))
         return a;
     return -1;
+  }
+
+  /// Per value, the atoms with axes of readers that hints have fixed. Where such an atom
+  /// is another dim's, its reader takes the value without these axes: it is gathered, and
+  /// then whole for everybody. To be split like it saves the other readers nothing. (The
+  /// positions between the layers of a transformer, of whose next three products the
+  /// first alone is hinted by its columns.)
+  void findGathered() {
+    gathered.assign(graph.values.size(), {});
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      for (int32_t a : graph.allAtoms(static_cast<int32_t>(op)))
+        if (fixed[a] && !state.axes[a].empty())
+          for (int32_t value : graph.ops[op].operands)
+            gathered[value].push_back(a);
+  }
+  bool isGathered(const Atom::Link &link, int32_t reader) const {
+    return std::any_of(
+        gathered[link.value].begin(), gathered[link.value].end(), [&](int32_t a) {
+          const Atom &atom = graph.atoms[a];
+          return atom.op != reader && overlap(state.axes[a], state.axes[link.atom]) &&
+                 std::none_of(atom.links.begin(), atom.links.end(),
+                              [&](const Atom::Link &own) {
+                                return own.atom == link.atom && own.value == link.value;
+                              });
+        });
   }
 
   /// Rounds over ops of priority ≤ level until nothing changes. After the first, only ops
@@ -196,6 +236,8 @@ private:
           continue;
         if (axes.empty() || !link.carries(axes) || (isSource && !fixed[link.atom]) ||
             !canShard(graph, atom, axes))
+          continue;
+        if (graph.values[link.value].producer == from.op && isGathered(link, op))
           continue;
         Proposal &p = merged[{a, axes}];
         p.atom = a;
@@ -254,19 +296,25 @@ private:
   void report(int32_t op, const Proposal &kept, const Proposal &rejected) {
     if (kept.atom == rejected.atom && kept.axes == rejected.axes)
       return;
-    add({op, kept.axes, rejected.axes, kept.origin, rejected.origin});
+    add({op,
+         {kept.atom, kept.axes, kept.origin},
+         {rejected.atom, rejected.axes, rejected.origin}});
   }
   void reportUsed(int32_t op, const Proposal &rejected) {
     for (int32_t a : graph.allAtoms(op))
       if (overlap(state.axes[a], rejected.axes))
-        add({op, state.axes[a], rejected.axes, state.origins[a].text, rejected.origin});
+        add({op, here(a), {rejected.atom, rejected.axes, rejected.origin}});
+  }
+  Conflict::Side here(int32_t atom) const {
+    return {atom, state.axes[atom], state.origins[atom].text};
   }
   /// Each pair once per op, however many rounds see it; a hint does not conflict with
   /// what spread from itself.
   void add(Conflict conflict) {
-    if (conflict.keptOrigin == conflict.rejectedOrigin)
+    const std::string &kept = conflict.kept.origin, &other = conflict.rejected.origin;
+    if (kept == other)
       return;
-    auto key = std::tuple(conflict.op, conflict.keptOrigin, conflict.rejectedOrigin);
+    auto key = std::tuple(conflict.op, kept, other);
     if (seen.insert(key).second)
       state.conflicts.push_back(std::move(conflict));
   }
@@ -275,6 +323,7 @@ private:
   Propagated state;
   std::vector<bool> fixed;
   std::vector<int> fixedAt; ///< the priority of the seed that fixed an atom
+  std::vector<std::vector<int32_t>> gathered; ///< see findGathered
   std::set<std::tuple<int32_t, std::string, std::string>> seen;
 };
 } // namespace

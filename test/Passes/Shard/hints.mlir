@@ -21,7 +21,7 @@
 // SUB: graph.slice {{.*}}dist.strategy = #dist.strategy<#mesh, {c: tp}>
 // SUB: graph.tanh {{.*}}dist.strategy = #dist.strategy<#mesh, {a: tp}>
 
-// CONFLICT: remark: 'act' follows the hint for node '{{(qkv|out)}}', which gives it {tp}, not the hint for node '{{(qkv|out)}}', which would give it {tp}
+// CONFLICT: remark: at 'act' the hint for node '{{(qkv|out)' [(][ab]}}: {tp}) wins over the hint for node '{{(qkv|out)' [(][ab]}}: {tp})
 
 //--- fused.mlir
 #mesh = #dist.mesh<tp=2>

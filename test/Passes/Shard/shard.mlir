@@ -24,18 +24,18 @@
 
 // EXPLAIN: remark: input 'x': {}; whole on every rank
 // EXPLAIN: remark: weight 'w2': {a: tp}; as its users read it
-// EXPLAIN: remark: 'fc2': {k: tp}; {tp} on a dim of 12 from hint for tensor 'w' by way of 'act'
+// EXPLAIN: remark: 'fc2': {k: tp}; k (of 12): {tp} from the hint for tensor 'w' by way of 'act'
 // EXPLAIN: remark: 'fc2_bias': {} pass sum(0, 1) {tp}; partial values over {tp} pass through it unreduced
 
 // A hint for the input, or for it to stay whole, wins over the split of the batch.
 // INPUT: remark: the batch dim of 'x' is not split: hints use every axis
-// INPUT: remark: input 'x': {b: {dp, tp}}; {dp, tp} on a dim of 8 from hint for tensor 'x'{{$}}
+// INPUT: remark: input 'x': {b: {dp, tp}}; b (of 8): {dp, tp} from the hint for tensor 'x'{{$}}
 // INPUT: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: {dp, tp}}>
-// WHOLE: remark: 'x' follows the hint for tensor 'x', which gives it {}, not the split of the batch over {dp, tp}, which would give it {dp, tp}
+// WHOLE: remark: at 'x' the hint for tensor 'x' (a: whole) wins over the split of the batch over {dp, tp} (a: {dp, tp})
 // WHOLE: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {}>
 
 // A hint that comes later takes what an earlier one has left, also in the same node.
-// LATER: remark: 'fc2' follows the hint for tensor 'w', which gives it {tp}, not the hint for node 'fc2', which would give it {tp}
+// LATER: remark: at 'fc2' the hint for tensor 'w' (k: {tp}) wins over the hint for node 'fc2' (m: {tp})
 // LATER: graph.contract {{.*}}dist.strategy = #dist.strategy<#mesh, {k: tp}>
 
 // The node and the output have the same name; null leaves all inputs open.

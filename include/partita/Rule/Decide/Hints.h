@@ -79,7 +79,8 @@ struct Hints {
   std::vector<StageHint> stages; ///< docs/stages.md
   std::vector<KeptHint> kept;
   std::vector<DatasetHint> dataset;
-  std::string file; ///< for messages
+  std::string file;      ///< for messages
+  bool areFound = false; ///< by a ready rule: the user has not written them
 
   bool empty() const {
     return nodes.empty() && tensors.empty() && subgraphs.empty() && kept.empty();

@@ -44,6 +44,9 @@ std::vector<Block> findBlocks(const FlowGraph &graph);
 /// fsdp, with an axis behind a colon.
 bool isReadyRule(std::string_view text);
 
+/// A hints file. The error for a name that is no file lists the rules.
+Expected<Hints> readHintsFile(const std::string &path);
+
 /// What --hints was given: a rule, or the path of a hints file.
 Expected<Hints> givenHints(const FlowGraph &graph, const std::string &text);
 
@@ -54,8 +57,8 @@ Expected<AxisList> readyAxis(const Mesh &mesh, std::string_view text);
 /// The hints of a rule for this model and mesh.
 ///   megatron     every block over the axis (default: tp, else the last axis)
 ///   megatron-sp  the same, and between blocks the positions of the sequence over it
-///   fsdp         the batch over all axes, or the one that is given; every weight kept
-///                in as many parts, gathered before it is read
+///   fsdp         the batch over all axes; every weight kept in as many parts, gathered
+///                before it is read
 /// Errors say what the model lacks: no block, fewer heads than ranks, no batch dim.
 Expected<Hints> readyHints(const FlowGraph &graph, std::string_view text);
 

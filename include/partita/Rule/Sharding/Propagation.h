@@ -42,11 +42,20 @@ struct Origin {
   int32_t via = -1; ///< the op it arrived from, -1 for a seed
 };
 
+/// Two proposals to one op that cannot both hold.
 struct Conflict {
+  struct Side {
+    int32_t atom; ///< of the op
+    AxisList axes;
+    std::string origin;
+  };
   int32_t op;
-  AxisList kept, rejected;
-  std::string keptOrigin, rejectedOrigin;
+  Side kept, rejected;
 };
+
+/// "the hint for tensor 'w' (k: {tp}) wins over the hint for node 'fc2' (n: {tp})": with
+/// the loops of the op.
+std::string toString(const FlowGraph &graph, const Conflict &conflict);
 
 struct Propagated {
   std::vector<AxisList> axes;  ///< per atom
