@@ -642,7 +642,8 @@ std::string partita::summaryText(const std::vector<PlanCollective> &collectives,
     text += line + c.node + "\n";
   }
   return "communication per rank: " + std::to_string(collectives.size()) +
-         " collectives, " + std::to_string(total) + " B received\n" + text;
+         (collectives.size() == 1 ? " collective, " : " collectives, ") +
+         std::to_string(total) + " B received\n" + text;
 }
 
 /// "1.23 G" for 1,230,000,000.

@@ -101,7 +101,8 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
       ->capture_default_str();
   command
       .add_option("--input", options.inputs,
-                  "NAME=FILE: an input from a .npy or .pb file (repeatable)")
+                  "NAME=FILE: an input from FILE.npy, FILE.npz:NAME, "
+                  "FILE.safetensors:NAME or FILE.pb (repeatable)")
       ->allow_extra_args(false);
   command
       .add_option("--inputs-dir", options.inputsDir,

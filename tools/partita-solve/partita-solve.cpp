@@ -36,11 +36,11 @@ static void showProgress(const Progress &progress) {
 
 int main(int argc, char **argv) {
   CLI::App app("Solves a pairwise choice problem under a memory limit: prints the best "
-               "answer found and a lower bound on every answer.\n\n"
-               "  partita-solve problem.json.gz\n"
-               "  partita-solve problem.json --time-limit 5 --threads 2\n"
-               "  partita-solve problem.json --work 100000     the same on any machine",
+               "answer found and a lower bound on every answer (docs/solver.md).",
                "partita-solve");
+  app.footer("Examples:\n  partita-solve problem.json.gz\n"
+             "  partita-solve problem.json --time-limit 5 --threads 2\n"
+             "  partita-solve problem.json --work 100000     the same on any machine");
   std::string file;
   SolveOptions options;
   options.threads = 2;

@@ -32,7 +32,8 @@ static int compileCommand(const CompileOptions &options) {
   if (options.to >= Level::L3 && report->work && !options.mesh.empty())
     std::printf("%s", workText(*report->work).c_str());
   if (options.to == Level::L5)
-    std::printf("memory per rank: %lld B of weights, %lld B repacked, %lld B of arena\n",
+    std::printf("memory per rank: %lld B of weights as the model stores them, %lld B as "
+                "repacked for engines, %lld B of arena\n",
                 static_cast<long long>(report->weightBytesPerRank),
                 static_cast<long long>(report->packedBytes),
                 static_cast<long long>(report->arenaBytes));
@@ -50,8 +51,10 @@ static int compileCommand(const CompileOptions &options) {
 }
 
 void partita::addBindingOptions(CLI::App &command, CompileOptions &options) {
-  command.add_option("--shape", options.shapes,
-                     "NAME=1,128: shape of an input, or extent of a symbolic dim");
+  command.add_option(
+      "--shape", options.shapes,
+      "NAME=1,128: shape of an input, or extent of a symbolic dim; several "
+      "times for one name: an entry for each (docs/entries.md)");
   command.add_option("--const", options.constants,
                      "NAME=FILE: fix an input to the value in a .npy or .pb file; the "
                      "program then has no such input");
@@ -66,7 +69,11 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
         bool isBlank = mesh.find_first_not_of(" \t\n") == std::string::npos;
         return isBlank ? "the mesh is empty; leave --mesh out for one rank" : "";
       });
-  command.add_option("--mode", options.mode, "How strategies are decided")
+  command
+      .add_option(
+          "--mode", options.mode,
+          "auto: search the fastest plan, or with hints spread them; data-parallel: "
+          "split the batch; semi-auto: split what hints ask for, and no more")
       ->check(CLI::IsMember({"auto", "data-parallel", "semi-auto"}))
       ->capture_default_str();
   command.add_option("--hints", options.hints,
@@ -83,8 +90,9 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       "of the cluster file's device)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
-  command.add_flag("--no-all-to-all{false}", options.allToAll,
-                   "Reshard by slices, gathers and reductions only");
+  command.add_flag_callback(
+      "--no-all-to-all", [&options] { options.allToAll = false; },
+      "Reshard by slices, gathers and reductions only");
   addBindingOptions(command, options);
 }
 
@@ -162,7 +170,7 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       ->add_option_function<std::string>(
           "--to", [options](const std::string &level) { options->to = levels.at(level); },
           "Stop at this level: L0 imported, L2 with strategies, L3 one rank's program, "
-          "L4 scheduled, L5 bundle")
+          "L4 scheduled, L5 bundle (docs/architecture.md)")
       ->check(CLI::IsMember({"L0", "L2", "L3", "L4", "L5"}))
       ->default_str("L5");
   command->callback([options, &status] {
@@ -194,8 +202,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       return;
     }
     if (options->output.empty() && options->to == Level::L5) {
-      status = fail("compile needs --output (or --to L3 to stop before code generation)",
-                    usageStatus);
+      status =
+          fail("--output is required (or --to L3, which stops before code generation)",
+               usageStatus);
       return;
     }
     status = compileCommand(*options);

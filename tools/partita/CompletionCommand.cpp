@@ -149,7 +149,7 @@ void partita::addCompletionCommand(CLI::App &app, int &status) {
       "partita\n"
       "  partita completion zsh > _partita\n"
       "  partita completion fish > partita.fish");
-  command->add_option("shell", *shell, "Of which shell")
+  command->add_option("shell", *shell, "The shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->callback([shell, &app, &status] {

@@ -57,8 +57,9 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   command->add_option("--threads", options->threads, "Threads of the solver")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  command->add_flag("--no-all-to-all{false}", model.allToAll,
-                    "Reshard by slices, gathers and reductions only");
+  command->add_flag_callback(
+      "--no-all-to-all", [&model] { model.allToAll = false; },
+      "Reshard by slices, gathers and reductions only");
   addBindingOptions(*command, model);
   command->callback([options, cluster, mesh, &status] {
     if (cluster->empty() && mesh->empty()) {

@@ -13,8 +13,9 @@
 void partita::addReportCommand(CLI::App &app, int &status) {
   auto path = std::make_shared<std::string>();
   auto all = std::make_shared<bool>(false);
-  CLI::App *command =
-      app.add_subcommand("report", "Say in text what a bundle or plan.json decided");
+  CLI::App *command = app.add_subcommand(
+      "report",
+      "Print the plan of a bundle: layouts, strategies, communication, work, memory");
   command->footer("Examples:\n  partita report gpt2.bundle\n"
                   "  partita report gpt2.bundle/plan.json");
   command->add_option("plan", *path, "A bundle, or a plan.json")->required();

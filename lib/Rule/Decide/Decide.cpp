@@ -88,8 +88,8 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
       if (notes)
         notes->push_back("dim 0 of input '" + op.name + "', of size " +
                          std::to_string(shape[0]) +
-                         ", is no batch: it is not the first dim of an output; the "
-                         "input is whole on every rank");
+                         ", is no batch: it does not become the first dim of an "
+                         "output; the input is whole on every rank");
       continue;
     }
     AxisList axes = hinted ? freeAxes(graph, dim[0], all, *hinted) : all;
