@@ -9,10 +9,10 @@
 // Multiplication Background User's Guide, chapters 2 and 3). It is cut into tiles of
 // tm × tn, one unit computes one tile at a time:
 //
-//     tiles   = batch · ⌈m/tm⌉ · ⌈n/tn⌉        whole tiles are computed (tile
-//     quantisation) rounds  = ⌈tiles / units⌉                 the last may be part empty
-//     (wave quantisation) seconds = rounds · 2 · tm · tn · (k + fill) / (peak/units ·
-//     efficiency · reuse) reuse   = r / (r + halfTile),  r = tm·tn/(tm + tn)
+//     tiles   = batch · ⌈m/tm⌉ · ⌈n/tn⌉   whole tiles are computed
+//     rounds  = ⌈tiles / units⌉           the last may be part empty
+//     seconds = rounds · 2 · tm · tn · (k + fill) / (peak/units · efficiency · reuse)
+//     reuse   = r / (r + halfTile),  r = tm·tn/(tm + tn)
 //
 // A tile loads tm + tn elements per 2·tm·tn operations, so small ones wait for loads
 // (reuse); filling and draining its pipeline costs as much as `fill` steps of k. The tile
