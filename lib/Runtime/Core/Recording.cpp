@@ -103,21 +103,3 @@ RunProgram runtime::programOf(const TaskTable &table) {
     program.segments.emplace_back(segment.name);
   return program;
 }
-
-bool runtime::exchangeSpans(Transport &transport, const std::vector<RunSpan> &mine,
-                            std::vector<std::vector<RunSpan>> &all) {
-  uint64_t count = mine.size();
-  auto bytes = [&] { return static_cast<int64_t>(count * sizeof(RunSpan)); };
-  if (transport.rank() != 0)
-    return transport.sendToRoot(&count, sizeof count) &&
-           (count == 0 || transport.sendToRoot(mine.data(), bytes()));
-  for (int r = 1; r < transport.size(); ++r) {
-    if (!transport.receiveFrom(r, &count, sizeof count))
-      return false;
-    auto &spans = all[static_cast<size_t>(r)];
-    spans.resize(count);
-    if (count != 0 && !transport.receiveFrom(r, spans.data(), bytes()))
-      return false;
-  }
-  return true;
-}

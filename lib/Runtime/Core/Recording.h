@@ -11,11 +11,6 @@ namespace partita::runtime {
 /// What the spans of this table's ranks stand for.
 RunProgram programOf(const TaskTable &table);
 
-/// Between processes: rank 0 gets everyone's spans, by rank; the others send theirs.
-/// False if the transport failed.
-bool exchangeSpans(Transport &transport, const std::vector<RunSpan> &mine,
-                   std::vector<std::vector<RunSpan>> &all);
-
 } // namespace partita::runtime
 
 #endif // PARTITA_LIB_RUNTIME_CORE_RECORDING_H

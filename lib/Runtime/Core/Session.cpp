@@ -1,10 +1,12 @@
 //===- Session.cpp - A loaded bundle, ready for requests ------------------===//
 #include "partita/Runtime/Session.h"
 
+#include "ExecutorOp.h"
 #include "Failure.h"
 #include "Outputs.h"
 #include "Recording.h"
 #include "Watchdog.h"
+#include "partita/Runtime/Clocks.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -213,7 +215,7 @@ Expected<void> Session::State::profileJob(size_t index) {
   if (local())
     return {};
   progress[rank].step(RankProgress::Waiting, UINT32_MAX);
-  bool ok = exchangeSpans(transport, mine, spans) && transport.barrier();
+  bool ok = exchangeSpans(transport, mine, spans, now) && transport.barrier();
   progress[rank].step(RankProgress::Idle, UINT32_MAX);
   if (!ok)
     return makeError("rank " + std::to_string(rank) + ": sending the profile failed");

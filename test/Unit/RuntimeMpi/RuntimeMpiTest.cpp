@@ -6,7 +6,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Runtime/CollectiveCases.h"
+#include "partita/Runtime/Clocks.h"
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 
 using namespace partita;
@@ -36,6 +39,48 @@ static int runSchedules(runtime::Transport &transport, uint64_t count) {
   return wrong != 0;
 }
 
+/// A clock per rank, as far apart as those of machines that were started on other days.
+static int thisRank;
+static double otherDay(int rank) { return 90000.25 * rank; }
+static double ownClock() {
+  using Seconds = std::chrono::duration<double>;
+  return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count() +
+         otherDay(thisRank);
+}
+static double sameClock() { return ownClock() - otherDay(thisRank); }
+
+/// The ranks of this job share one clock. Clocks that differ are found to within what a
+/// meeting takes; clocks that do not are left alone.
+static size_t compareClocks(runtime::Transport &transport) {
+  thisRank = transport.rank();
+  std::vector<double> leads, none;
+  double begin = sameClock();
+  bool ok = runtime::compareClocks(transport, ownClock, leads);
+  double took = sameClock() - begin;
+  ok &= runtime::compareClocks(transport, sameClock, none);
+  // What ranks have recorded comes to rank 0 by its clock.
+  transport.barrier();
+  RunSpan span{RunSpan::Request, 0, 0, 0, ownClock(), ownClock(), 0, 0};
+  std::vector<std::vector<RunSpan>> spans(static_cast<size_t>(transport.size()));
+  begin = sameClock();
+  ok &= runtime::exchangeSpans(transport, {span}, spans, ownClock);
+  double longest = took + sameClock() - begin + 1;
+  size_t wrong = !ok;
+  for (size_t r = 1; r < leads.size(); ++r)
+    if (spans[r].size() != 1 || std::abs(spans[r][0].begin - span.begin) > longest) {
+      std::fprintf(stderr, "wrong: the record of rank %zu is of another time\n", r);
+      ++wrong;
+    }
+  for (size_t r = 0; r < leads.size(); ++r) {
+    bool isNear = std::abs(leads[r] - otherDay(static_cast<int>(r))) <= took / 2;
+    if (!isNear || none[r] != 0)
+      std::fprintf(stderr, "wrong: clock of rank %zu is ahead by %.9f and by %.9f\n", r,
+                   leads[r], none[r]);
+    wrong += !isNear || none[r] != 0;
+  }
+  return wrong;
+}
+
 int main(int argc, char **argv) {
   auto transport = runtime::connectMpi();
   if (!transport) {
@@ -44,7 +89,7 @@ int main(int argc, char **argv) {
   }
   if (argc > 1)
     return runSchedules(**transport, std::strtoull(argv[1], nullptr, 10));
-  size_t calls = 0, wrong = 0;
+  size_t calls = 0, wrong = compareClocks(**transport);
   for (const char *text : collectives::meshes) {
     Mesh mesh = *Mesh::parse(text);
     if (mesh.numRanks() != (*transport)->size())
