@@ -167,8 +167,9 @@ void task_ir::setSchedules(ModuleOp module, const schedule::Pipeline &pipeline) 
 // Buffers of arguments and results
 //===----------------------------------------------------------------------===//
 
-FunctionBuffers::FunctionBuffers(func::FuncOp function, dist::MeshAttr mesh)
-    : function(function), mesh(mesh) {
+FunctionBuffers::FunctionBuffers(func::FuncOp function, dist::MeshAttr mesh,
+                                 std::string prefix)
+    : function(function), mesh(mesh), prefix(std::move(prefix)) {
   for (auto [number, ends] : llvm::enumerate(dist::statesOf(function)))
     states[ends.state.getName()] = {static_cast<int64_t>(number), ends.state, {}};
 }
@@ -185,7 +186,7 @@ FlatSymbolRefAttr FunctionBuffers::state(OpBuilder &builder, dist::StateAttr end
   State &known = states[end.getName()];
   if (known.symbol)
     return known.symbol;
-  auto symbol = builder.getStringAttr("state_" + Twine(known.number));
+  auto symbol = builder.getStringAttr(prefix + "state_" + Twine(known.number));
   BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(1),
                    /*input=*/StringAttr(), /*output=*/StringAttr(), end.getName(),
                    known.attribute.getInit(), RegionAttr(), layoutOr(layout, type),
@@ -199,7 +200,7 @@ FlatSymbolRefAttr FunctionBuffers::argument(OpBuilder &builder, unsigned i, int6
   Type type = function.getArgumentTypes()[i];
   if (dist::StateAttr end = dist::argumentState(function, i))
     return state(builder, end, layout, type);
-  auto symbol = builder.getStringAttr("input_" + Twine(i));
+  auto symbol = builder.getStringAttr(prefix + "input_" + Twine(i));
   auto given = function.getArgAttrOfType<StringAttr>(i, "graph.name");
   BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
                    !isBound ? StringAttr()
@@ -215,7 +216,7 @@ FlatSymbolRefAttr FunctionBuffers::result(OpBuilder &builder, unsigned i, int64_
   Type type = function.getResultTypes()[i];
   if (dist::StateAttr end = dist::resultState(function, i))
     return state(builder, end, layout, type);
-  auto symbol = builder.getStringAttr("output_" + Twine(i));
+  auto symbol = builder.getStringAttr(prefix + "output_" + Twine(i));
   auto given = function.getResultAttrOfType<StringAttr>(i, "graph.name");
   BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
                    StringAttr(),

@@ -48,7 +48,9 @@ void setSchedules(mlir::ModuleOp module, const schedule::Pipeline &pipeline);
 /// that the file has there, `graph.name`, or else as their symbol.
 class FunctionBuffers {
 public:
-  FunctionBuffers(mlir::func::FuncOp function, dist::MeshAttr mesh);
+  /// Symbols begin with `prefix`: of a program with several functions.
+  FunctionBuffers(mlir::func::FuncOp function, dist::MeshAttr mesh,
+                  std::string prefix = "");
   /// `isBound`: it is a tensor of the request. A state is neither that nor has slots.
   mlir::FlatSymbolRefAttr argument(mlir::OpBuilder &builder, unsigned i,
                                    int64_t slots = 1, bool isBound = true);
@@ -67,6 +69,7 @@ private:
 
   mlir::func::FuncOp function;
   dist::MeshAttr mesh;
+  std::string prefix;
   llvm::DenseMap<mlir::StringAttr, State> states;
 };
 

@@ -26,11 +26,15 @@ struct CompileOptions {
   std::string model;  ///< path of the ONNX file
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   bool force = false; ///< a bundle of that name is replaced, in one step
-  /// "dp=2,tp=2"; empty: one rank. Of a pipeline one per stage, "tp=2;tp=1", or one for
-  /// all.
+  /// "dp=2,tp=2"; empty: one rank. Of a pipeline one per group of ranks, "tp=2;tp=1", or
+  /// one for all.
   std::string mesh;
   int stages = 1;       ///< of a pipeline (docs/stages.md), more by hints
+  int groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one per stage
   int microBatches = 1; ///< slices of the batch that go through the stages
+  /// In which order a group of several stages runs them: "interleaved" or "gpipe", see
+  /// StageOrder; empty: interleaved.
+  std::string schedule;
   std::string mode = "auto";
   std::string hints;       ///< path, or a rule (megatron, …); empty: none
   std::string hintsOutput; ///< receives the hints, those of a rule too; empty: none

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 using namespace mlir;
 using namespace partita;
@@ -27,13 +28,13 @@ static Expected<Hints> readHints(const std::string &path) {
 Expected<bool> partita::wantsStages(const CompileOptions &options) {
   if (options.from > Level::L0)
     return false;
-  if (options.stages > 1 || options.microBatches > 1 ||
+  if (options.stages > 1 || options.groups > 0 || options.microBatches > 1 ||
       options.mesh.find(';') != std::string::npos)
     return true;
   auto hints = readHints(options.hints);
   if (!hints)
     return tl::unexpected(hints.error());
-  return !hints->stages.empty();
+  return !hints->stages.empty() || !hints->groups.empty();
 }
 
 namespace {
@@ -74,6 +75,7 @@ private:
       if (!given->empty())
         return makeError(std::string(name) + " and stages of a pipeline do not go "
                                              "together yet");
+    order.microBatches = options.microBatches;
     if (!options.states.empty() && options.microBatches > 1)
       return makeError(
           "--state and --micro-batches do not go together: each slice of the "
@@ -96,12 +98,43 @@ private:
         break;
       rest = rest.substr(end + 1);
     }
-    if (options.stages > 1 && meshes.size() > 1 &&
-        meshes.size() != static_cast<size_t>(options.stages))
+    // Hints may make more stages, and place them.
+    return options.stages > 1 && hints.stages.empty() ? placeStages(options.stages)
+                                                      : Expected<void>();
+  }
+
+  /// The group of ranks of every stage, and the mesh of every group.
+  Expected<void> placeStages(int64_t stages) {
+    order.groupOf = hints.groups;
+    if (!hints.groups.empty() && static_cast<int64_t>(hints.groups.size()) != stages)
+      return makeError(hints.file + ": groups: expected one number for each of the " +
+                       std::to_string(stages) + " stages, got " +
+                       std::to_string(hints.groups.size()));
+    for (int64_t s = 0; hints.groups.empty() && s < stages; ++s)
+      order.groupOf.push_back(options.groups > 0 ? s % options.groups : s);
+    int64_t groups = order.numGroups();
+    if (options.groups > 0 && options.groups != groups)
+      return makeError("--groups is " + std::to_string(options.groups) +
+                       (hints.groups.empty()
+                            ? ", there are " + std::to_string(stages) + " stages"
+                            : ", the hints make " + std::to_string(groups)));
+    if (meshes.size() > 1 && meshes.size() != static_cast<size_t>(groups))
       return makeError("--mesh has " + std::to_string(meshes.size()) +
-                       " meshes, there are " + std::to_string(options.stages) +
-                       " stages");
+                       " meshes, there are " + std::to_string(groups) +
+                       (groups == stages ? " stages" : " groups of ranks"));
+    if (groups == stages && !options.schedule.empty())
+      return makeError("--schedule " + options.schedule +
+                       " is for groups of ranks with several stages (--groups), of which "
+                       "there are none: it would have no effect");
+    // One stage in each: the order is that of the micro-batches.
+    order.round = groups == stages              ? 1
+                  : options.schedule == "gpipe" ? options.microBatches
+                                                : groups;
     return {};
+  }
+
+  const Mesh &meshOf(size_t stage) const {
+    return meshes[static_cast<size_t>(order.groupOf[stage])];
   }
 
   Expected<void> timed(const char *name, Expected<void> (Compiler::*step)()) {
@@ -265,7 +298,8 @@ private:
     for (const StageHint &hint : hints.stages)
       globs.emplace_back(hint.glob, hint.stage);
     int32_t wanted =
-        std::max<int32_t>(options.stages, static_cast<int32_t>(meshes.size()));
+        std::max<int32_t>({options.stages, static_cast<int32_t>(meshes.size()),
+                           static_cast<int32_t>(hints.groups.size())});
     auto stages = !options.stageOfNode.empty()
                       ? search::stagesByName(graph, options.stageOfNode, "stages")
                   : globs.empty() ? search::cutIntoStages(graph, *cost, wanted)
@@ -273,13 +307,12 @@ private:
     if (!stages)
       return tl::unexpected(stages.error());
     auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
-    if (meshes.size() != 1 && meshes.size() != made)
-      return makeError("--mesh has " + std::to_string(meshes.size()) +
-                       " meshes, there are " + std::to_string(made) + " stages");
     if (options.stages > 1 && static_cast<size_t>(options.stages) != made)
       return makeError("--stages is " + std::to_string(options.stages) +
                        ", the hints make " + std::to_string(made));
-    meshes.resize(made, meshes[0]);
+    if (auto ok = placeStages(static_cast<int64_t>(made)); !ok)
+      return ok;
+    meshes.resize(static_cast<size_t>(order.numGroups()), meshes[0]);
     for (size_t i = 0; i < graph.ops.size(); ++i)
       if ((*stages)[i] >= 0)
         product.stageOfNode.emplace(graph.ops[i].name, (*stages)[i]);
@@ -326,7 +359,43 @@ private:
               static_cast<int>(100 * seconds[s] / std::max(all, 1e-30) + 0.5)) +
           "% of the work" +
           (sent[s] ? ", sends " + bytesText(sent[s]) + " per micro-batch" : "") +
-          (meshes[s].axes().empty() ? "" : ", on " + meshes[s].str()));
+          (meshOf(s).axes().empty() ? "" : ", on " + meshOf(s).str()) +
+          (order.numGroups() < static_cast<int64_t>(count)
+               ? ", in group " + std::to_string(order.groupOf[s])
+               : ""));
+  }
+
+  /// What an earlier stage of the group has in memory lies as it does there.
+  void keepShared(ModuleOp module, size_t stage) {
+    auto function = module.lookupSymbol<func::FuncOp>("main");
+    const auto &known = layouts[order.groupOf[stage]];
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (auto name = function.getArgAttrOfType<StringAttr>(i, "graph.name"))
+        if (auto found = known.find(name.str()); found != known.end())
+          function.setArgAttr(i, dist::layoutAttr, found->second);
+  }
+
+  void recordShared(ModuleOp module, size_t stage) {
+    auto function = module.lookupSymbol<func::FuncOp>("main");
+    auto &known = layouts[order.groupOf[stage]];
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (!dist::argumentState(function, i))
+        known.emplace(cast<StringAttr>(function.getArgAttr(i, "graph.name")).str(),
+                      dist::argumentLayout(function, i));
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (!dist::resultState(function, i))
+        known.emplace(cast<StringAttr>(function.getResultAttr(i, "graph.name")).str(),
+                      dist::resultLayout(function, i));
+  }
+
+  std::vector<int64_t> ranksOf(int64_t group) const {
+    int64_t first = 0;
+    for (int64_t g = 0; g < group; ++g)
+      first += meshes[static_cast<size_t>(g)].numRanks();
+    std::vector<int64_t> ranks(
+        static_cast<size_t>(meshes[static_cast<size_t>(group)].numRanks()));
+    std::iota(ranks.begin(), ranks.end(), first);
+    return ranks;
   }
 
   /// Strategies and one rank's program of every stage.
@@ -335,11 +404,12 @@ private:
     std::vector<std::string> stageNotes;
     for (size_t s = 0; s < program.stages.size(); ++s) {
       std::string prefix = "stage " + std::to_string(s) + ": ";
-      now.mesh = meshes[s].str();
+      now.mesh = meshOf(s).str();
       now.isStage = true;
       if (!options.dumpDir.empty())
         now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
       product.module = std::move(program.stages[s]);
+      keepShared(*product.module, s);
       product.report.notes.clear();
       product.report.collectives.clear();
       auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
@@ -350,6 +420,10 @@ private:
         ok = product.dumpPlan();
       if (!ok)
         return makeError(prefix + ok.error().message);
+      if (options.to >= Level::L2) {
+        recordShared(*product.module, s);
+        product.plan.stages[0].ranks = ranksOf(order.groupOf[s]);
+      }
       for (const std::string &text : product.report.notes)
         stageNotes.push_back(prefix + text);
       collectives.insert(collectives.end(), product.report.collectives.begin(),
@@ -365,13 +439,14 @@ private:
     product.report.collectives = std::move(collectives);
     product.plan.shapes = options.shapes;
     product.plan.microBatches = options.microBatches;
+    product.plan.round = order.round;
     now.dumpDir = options.dumpDir;
     return options.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }
 
   Expected<void> assemble() {
     product.context.loadDialect<task_ir::TaskDialect>(); // made before any pass
-    product.module = assembleStages(program, options.microBatches, sliced, outputs);
+    product.module = assembleStages(program, {order, sliced, outputs});
     return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
   }
 
@@ -380,8 +455,11 @@ private:
   Progress progress;
   Compiler product;
   Hints hints;
-  std::vector<Mesh> meshes; ///< by stage
-  Interface full;           ///< with the whole batch
+  std::vector<Mesh> meshes; ///< one for all groups of ranks, or by group
+  StageOrder order;
+  /// By group and name the layout of what its stages read or make.
+  std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;
+  Interface full; ///< with the whole batch
   std::set<std::string> sliced;
   std::vector<std::string> outputs; ///< in the model's order
   SplitProgram program;

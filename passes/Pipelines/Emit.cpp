@@ -7,6 +7,8 @@
 #include "passes/Codegen/CPU/EmitBundle.h"
 
 #include <filesystem>
+#include <map>
+#include <set>
 
 using namespace mlir;
 using namespace partita;
@@ -64,8 +66,17 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
   entry.plan = [&compiler](const std::vector<PlanMemory> &memory) {
     Plan &plan = compiler.plan;
     plan.stages.resize(std::max(plan.stages.size(), memory.size()));
-    for (size_t i = 0; i < memory.size(); ++i)
-      plan.stages[i].memory = memory[i];
+    // A program is a group of ranks; the first of its stages tells of all of them.
+    std::set<std::vector<int64_t>> told;
+    std::map<int64_t, PlanStage *> programs; // by first rank
+    for (PlanStage &stage : plan.stages)
+      if (stage.ranks.empty() || told.insert(stage.ranks).second)
+        programs[stage.ranks.empty() ? static_cast<int64_t>(programs.size())
+                                     : stage.ranks[0]] = &stage;
+    size_t next = 0;
+    for (auto &[rank, stage] : programs)
+      if (next < memory.size())
+        stage->memory = memory[next++];
     // What the program takes, not what was expected of it.
     if (plan.certificate && memory.size() == 1)
       plan.certificate->memoryPerDevice =

@@ -3,10 +3,12 @@
 
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Bundle/StageOrder.h"
 #include "partita/Base/Files/JsonWriter.h"
+#include "partita/Base/Units.h"
 #include "passes/Pipelines/Compile.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -51,8 +53,19 @@ static std::vector<Group> strategiesOf(const PlanStage &stage) {
   return groups;
 }
 
+/// ", ranks 2 to 3", of a stage of a pipeline.
+static std::string ranksText(const PlanStage &stage) {
+  if (stage.ranks.empty())
+    return "";
+  std::string first = std::to_string(stage.ranks.front());
+  return stage.ranks.size() == 1
+             ? ", rank " + first
+             : ", ranks " + first + " to " + std::to_string(stage.ranks.back());
+}
+
 static std::string stageText(const PlanStage &stage, bool inFull) {
-  std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) + "\n";
+  std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) +
+                     ranksText(stage) + "\n";
   for (const PlanTensor &tensor : stage.arguments)
     text += (tensor.state.empty() ? "  input  " : "  state  ") + cell(tensor.name, 28) +
             tensor.layout + "\n";
@@ -71,24 +84,68 @@ static std::string stageText(const PlanStage &stage, bool inFull) {
   return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
-/// When each stage runs which micro-batch, if all take as long: the first stage runs
-/// while the last one waits for the first micro-batch, and at the end the last one while
-/// the first is idle.
+/// The order of a pipeline's stages: those of the same ranks are a group, and groups are
+/// numbered by their ranks. In plans of older versions each stage has its own.
+static StageOrder orderOf(const Plan &plan) {
+  std::map<std::vector<int64_t>, int64_t> groups;
+  auto keyOf = [&](size_t s) {
+    auto number = static_cast<int64_t>(s);
+    return plan.stages[s].ranks.empty() ? std::vector<int64_t>{number}
+                                        : plan.stages[s].ranks;
+  };
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    groups[keyOf(s)] = 0;
+  int64_t count = 0;
+  for (auto &[key, number] : groups)
+    number = count++;
+  StageOrder order{{}, plan.microBatches, plan.round};
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    order.groupOf.push_back(groups[keyOf(s)]);
+  return order;
+}
+
+/// "stage 0", or "group 1 (stages 1, 3)".
+static std::string groupName(const StageOrder &order, int64_t group) {
+  std::string stages;
+  for (size_t s = 0; s < order.groupOf.size(); ++s)
+    if (order.groupOf[s] == group)
+      stages += (stages.empty() ? "" : ", ") + std::to_string(s);
+  return stages.find(',') == std::string::npos
+             ? "stage " + stages
+             : "group " + std::to_string(group) + " (stages " + stages + ")";
+}
+
+/// When each group of ranks runs which micro-batch, if all stages take as long: a text
+/// Gantt with a line per group. Where a group has several stages, a cell is
+/// stage:micro-batch.
 static std::string pipelineText(const Plan &plan) {
+  StageOrder order = orderOf(plan);
+  auto begins = beginsOf(order);
   auto stages = static_cast<int64_t>(plan.stages.size());
-  int64_t slots = stages + plan.microBatches - 1;
-  char share[32];
-  std::snprintf(share, sizeof share, "%.0f%%",
-                100.0 * static_cast<double>(stages - 1) / static_cast<double>(slots));
-  std::string text = "pipeline of " + std::to_string(stages) + " stages, " +
-                     std::to_string(plan.microBatches) +
-                     (plan.microBatches == 1 ? " micro-batch" : " micro-batches") +
-                     "; idle: " + share + " if all stages take as long\n";
+  int64_t groups = order.numGroups(), length = 0;
+  for (const auto &ofStage : begins)
+    length = std::max(length, ofStage.back() + 1);
+  const double all = static_cast<double>(groups * length);
+  std::string text =
+      "pipeline of " + std::to_string(stages) + " stages" +
+      (groups < stages ? " on " + std::to_string(groups) +
+                             (groups == 1 ? " group" : " groups") + " of ranks"
+                       : "") +
+      ", " + std::to_string(plan.microBatches) +
+      (plan.microBatches == 1 ? " micro-batch" : " micro-batches") +
+      formatted("; idle: %.0f%% if all stages take as long\n",
+                100 * (1 - static_cast<double>(stages * plan.microBatches) / all));
   constexpr int64_t widest = 24;
-  for (int64_t s = 0; s < stages && slots <= widest; ++s) {
-    text += "  " + cell("stage " + std::to_string(s), 10);
-    for (int64_t t = 0; t < slots; ++t)
-      text += cell(t < s || t - s >= plan.microBatches ? "." : std::to_string(t - s), 3);
+  for (int64_t g = 0; g < groups && length <= widest; ++g) {
+    std::vector<std::string> cells(static_cast<size_t>(length), ".");
+    for (StageTurn turn : turnsOf(order, g)) {
+      auto s = static_cast<size_t>(turn.stage), m = static_cast<size_t>(turn.microBatch);
+      cells[static_cast<size_t>(begins[s][m])] =
+          (groups < stages ? std::to_string(s) + ":" : "") + std::to_string(m);
+    }
+    text += "  " + cell(groupName(order, g), groups < stages ? 24 : 10);
+    for (const std::string &it : cells)
+      text += cell(it, groups < stages ? 6 : 3);
     text += "\n";
   }
   return text;
@@ -168,6 +225,8 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
+  if (!stage.ranks.empty())
+    out.member("ranks", std::span(stage.ranks));
   writeTensors(out, "inputs", stage.arguments);
   writeTensors(out, "outputs", stage.results);
   out.key("strategies");

@@ -86,10 +86,9 @@ Expected<KeptLayouts> partita::keptLayouts(FunctionOpInterface function,
   const FlowGraph &graph = flow.graph;
   KeptLayouts kept;
   for (int32_t i = 0; i < static_cast<int32_t>(function.getNumArguments()); ++i)
-    if (graph.ops[static_cast<size_t>(i)].kind == FlowKind::State)
-      if (dist::LayoutAttr layout =
-              dist::argumentLayout(function, static_cast<unsigned>(i)))
-        kept.emplace(i, layout.getLayout());
+    if (dist::LayoutAttr layout =
+            dist::argumentLayout(function, static_cast<unsigned>(i)))
+      kept.emplace(i, layout.getLayout());
   for (const DatasetHint &hint : hints.dataset) {
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -98,6 +97,9 @@ Expected<KeptLayouts> partita::keptLayouts(FunctionOpInterface function,
           !matchesGlob(hint.glob, op.name))
         continue;
       found = true;
+      if (function.getNumArguments() > i &&
+          dist::argumentLayout(function, static_cast<unsigned>(i)))
+        continue; // declared to the stage that gave it this layout
       auto layout = declared(graph.mesh,
                              graph.values[static_cast<size_t>(valueOf(op))].shape, hint);
       if (!layout)

@@ -1,9 +1,9 @@
 //===- KeptLayouts.h - Ends of a program that are decided already *- C++ -*-===//
 //
 // Some arguments and results have their layout before strategies are decided: a state
-// that another entry of the bundle has too, and inputs and outputs that a user declares,
-// because their data are spread so where they come from or go to (`dataset` in a hints
-// file).
+// that another entry of the bundle has too, what an earlier stage on the same ranks has
+// in memory, and inputs and outputs that a user declares, because their data are spread
+// so where they come from or go to (`dataset` in a hints file).
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_SHARD_KEPTLAYOUTS_H
@@ -18,7 +18,7 @@ namespace partita {
 /// By op of the flow graph (Argument, State, Sink) the layout that it keeps.
 using KeptLayouts = std::map<int32_t, Layout>;
 
-/// Of states with a dist.layout, and of what the hints declare. An error names a
+/// Of arguments with a dist.layout, and of what the hints declare. An error names a
 /// declaration that fits no input or output, or not its shape or the mesh.
 Expected<KeptLayouts> keptLayouts(mlir::FunctionOpInterface function,
                                   const dist::ProgramFlow &flow, const Hints &hints);

@@ -174,7 +174,7 @@ private:
       auto given = givenHints(graph, hints);
       if (!given)
         return function.emitError(given.error().message);
-      if (!stage && !given->stages.empty())
+      if (!stage && !(given->stages.empty() && given->groups.empty()))
         return function.emitError(hints +
                                   ": stages are made by partita compile of a model");
       parsed = stage ? hintsFor(graph, *given) : std::move(*given);
@@ -184,7 +184,8 @@ private:
         return function.emitError(ok.error().message);
     bool undecided =
         hints.empty() ||
-        (parsed.empty() && (!parsed.stages.empty() || !parsed.dataset.empty()));
+        (parsed.empty() &&
+         (!parsed.stages.empty() || !parsed.groups.empty() || !parsed.dataset.empty()));
     bool searches = shardMode == ShardMode::Auto && undecided && devices.numRanks() > 1;
     auto kept = keptLayouts(function, **flow, parsed);
     if (!kept)

@@ -8,7 +8,7 @@
 #ifndef PARTITA_PASSES_STAGE_STAGES_H
 #define PARTITA_PASSES_STAGE_STAGES_H
 
-#include "partita/Base/Error.h"
+#include "partita/Base/Bundle/StageOrder.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -39,15 +39,21 @@ struct SplitProgram {
 SplitProgram splitStages(mlir::func::FuncOp function,
                          const std::vector<int32_t> &stageOf);
 
+/// How the stages of a program run.
+struct PipelineShape {
+  StageOrder order;
+  /// Inputs and outputs that have a slot per micro-batch.
+  std::set<std::string> sliced;
+  std::vector<std::string> outputs; ///< names of the model's, in its order
+};
+
 /// What runs a pipeline of partitioned stages (level L3, each with its mesh on the
-/// module): one program per stage, the ranks in order of stages. Inputs and outputs in
-/// `sliced` have a slot per micro-batch, what crosses has two; `outputs` are the names of
-/// the model's, in its order. Schedules say in which order segments run;
-/// partita-complete-schedules adds the rest.
+/// module): one program per group of ranks, in their order, and in it a segment per
+/// stage. Stages of one group have one mesh, and what they read in common has one layout
+/// and one buffer; so has what one of them computes and another reads. Schedules say in
+/// which order segments run; partita-complete-schedules adds the rest.
 mlir::OwningOpRef<mlir::ModuleOp> assembleStages(const SplitProgram &program,
-                                                 int64_t microBatches,
-                                                 const std::set<std::string> &sliced,
-                                                 const std::vector<std::string> &outputs);
+                                                 const PipelineShape &shape);
 
 } // namespace partita
 

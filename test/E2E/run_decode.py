@@ -78,7 +78,9 @@ def equal(what, actual, expected):
 
 #: With entries for 32 tokens and for one.
 ENTRY_PLANS = [("prompt2", ["--mesh", "tp=2"]),
-               ("prompt2x2", ["--mesh", "tp=2", "--stages", "2"])]
+               ("prompt2x2", ["--mesh", "tp=2", "--stages", "2"]),
+               ("promptgroups", ["--mesh", "tp=2;tp=1", "--stages", "4", "--groups",
+                                 "2"])]
 
 
 def check_entries(name, bundle, model, steps):

@@ -24,6 +24,8 @@ CASES = [
     ("llama-dynamo", 4, 1, "", []),
     ("resnet50-random", 3, 1, "tp=1;h=2;tp=2", []),
     ("bert-dynamo", 2, 1, "dp=2", ["--mode", "data-parallel"]),
+    (DYNAMIC, 4, 4, "tp=2;tp=1", ["--groups", "2"]),
+    ("t5-dynamo", 5, 1, "tp=2", ["--groups", "2"]),
 ]
 MORE = [(model, stages, micro, mesh, [])
         for model, micros in ((DYNAMIC, (1, 2, 4)), ("gpt2-builder-tied", (1,)),
@@ -33,6 +35,13 @@ MORE = [(model, stages, micro, mesh, [])
                               ("squeezenet-random", (1,)))
         for micro in micros for stages in (2, 3, 4)
         for mesh in ("", "tp=2", ";".join(["tp=2", "tp=1", "dp=2", "tp=2"][:stages]))]
+# Stages on fewer groups of ranks.
+MORE += [(model, stages, micro, mesh, ["--groups", str(groups), "--schedule", schedule])
+         for model, micros in ((DYNAMIC, (1, 2, 4)), ("gpt2-builder-tied", (1,)),
+                               ("resnet50-random", (1,)), ("t5-script", (1,)))
+         for micro in micros for stages, groups in ((3, 1), (3, 2), (4, 2), (5, 3))
+         for mesh in ("", "tp=2", ";".join(["tp=2", "tp=1", "dp=2"][:groups]))
+         for schedule in (("interleaved", "gpipe") if micro > 1 else ("interleaved",))]
 
 
 def call(arguments, timeout=300):

@@ -117,6 +117,17 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
+      ->add_option("--groups", options->groups,
+                   "Deal the stages in turn to this many groups of ranks, each with a "
+                   "mesh of --mesh (default: a group for each stage)")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--schedule", options->schedule,
+                   "What ranks with several stages do first. interleaved: the next stage "
+                   "for a few micro-batches; gpipe: all micro-batches of a stage")
+      ->check(CLI::IsMember({"interleaved", "gpipe"}))
+      ->default_str("interleaved");
+  command
       ->add_option("--micro-batches", options->microBatches,
                    "Slices of the batch that go through the stages one after the other")
       ->check(CLI::Range(1, 65536))

@@ -137,6 +137,8 @@ void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
+  if (!stage.ranks.empty())
+    out.member("ranks", std::span(stage.ranks));
   writeTensors(out, "arguments", stage.arguments);
   writeTensors(out, "results", stage.results);
   writeNodes(out, stage.nodes);
@@ -179,6 +181,8 @@ std::string Plan::json() const {
   out.member("notes", std::span(notes));
   if (microBatches != 1)
     out.member("micro_batches", microBatches);
+  if (round != 1)
+    out.member("round", round);
   out.key("stages");
   out.beginArray();
   for (const PlanStage &stage : stages)
@@ -296,6 +300,8 @@ public:
   PlanStage stage(const JsonValue &value) {
     PlanStage result;
     result.mesh = text(value, "mesh");
+    if (value.has("ranks"))
+      result.ranks = member<std::vector<int64_t>>(value, "ranks", &JsonValue::asIntegers);
     result.arguments = tensors(value, "arguments");
     result.results = tensors(value, "results");
     result.nodes = nodes(value);
@@ -356,6 +362,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.notes = reader.texts(*root, "notes");
   if (root->has("micro_batches"))
     plan.microBatches = reader.integer(*root, "micro_batches");
+  if (root->has("round"))
+    plan.round = reader.integer(*root, "round");
   for (const JsonValue &stage : reader.list(*root, "stages"))
     plan.stages.push_back(reader.stage(stage));
   if (auto certificate = root->at("certificate"))

@@ -1,6 +1,8 @@
 //===- HintsFile.cpp - Reading the hints file -----------------------------===//
 #include "partita/Rule/Decide/Hints.h"
 
+#include <algorithm>
+
 using namespace partita;
 
 static constexpr std::string_view modeNames[] = {"auto", "data-parallel", "semi-auto"};
@@ -163,11 +165,31 @@ static Expected<DatasetHint> parseDataset(const std::string &glob,
   return hint;
 }
 
+/// By stage its group of ranks; every number up to the largest is there.
+static Expected<std::vector<int64_t>> parseGroups(const JsonValue &json) {
+  auto elements = json.elements();
+  if (!elements)
+    return tl::unexpected(elements.error());
+  std::vector<int64_t> groups;
+  for (const JsonValue &element : *elements) {
+    auto group = element.asInteger(0, 1023);
+    if (!group)
+      return tl::unexpected(group.error());
+    groups.push_back(*group);
+  }
+  int64_t most = groups.empty() ? -1 : *std::ranges::max_element(groups);
+  for (int64_t group = 0; group < most; ++group)
+    if (std::ranges::find(groups, group) == groups.end())
+      return json.error("no stage is in group " + std::to_string(group) +
+                        ", and one is in group " + std::to_string(most));
+  return groups;
+}
+
 Expected<Hints> Hints::parse(const JsonValue &json) {
   Hints hints;
   hints.file = json.where();
-  if (auto ok =
-          json.allowOnly({"nodes", "tensors", "subgraphs", "stages", "kept", "dataset"});
+  if (auto ok = json.allowOnly(
+          {"nodes", "tensors", "subgraphs", "stages", "groups", "kept", "dataset"});
       !ok)
     return tl::unexpected(ok.error());
   if (json.has("nodes")) {
@@ -217,6 +239,12 @@ Expected<Hints> Hints::parse(const JsonValue &json) {
         return tl::unexpected(stage.error());
       hints.stages.push_back({glob, static_cast<int32_t>(*stage)});
     }
+  }
+  if (json.has("groups")) {
+    auto groups = parseGroups(*json.at("groups"));
+    if (!groups)
+      return tl::unexpected(groups.error());
+    hints.groups = std::move(*groups);
   }
   if (json.has("dataset")) {
     auto members = json.at("dataset")->members();

@@ -114,6 +114,11 @@ std::string Hints::json() const {
   });
   section("stages", stages,
           [](const StageHint &hint) { return std::to_string(hint.stage); });
+  for (size_t s = 0; s < groups.size(); ++s)
+    text += (s > 0          ? ", "
+             : text.empty() ? "{\"groups\": ["
+                            : ",\n \"groups\": [") +
+            std::to_string(groups[s]) + (s + 1 == groups.size() ? "]" : "");
   section("dataset", dataset, [](const DatasetHint &hint) {
     if (hint.kind != DatasetHint::Dims)
       return quoted(hint.kind == DatasetHint::FullBatch ? "full_batch" : "data_parallel");

@@ -95,6 +95,8 @@ struct PlanWork {
 
 struct PlanStage {
   std::string mesh; ///< Mesh::str
+  /// Of a pipeline the ranks of the run that it is on; several stages may share theirs.
+  std::vector<int64_t> ranks = {};
   /// In program order, or, as read from a file, those of one name and op in it.
   std::vector<PlanNode> nodes;
   std::vector<PlanTensor> arguments, results;
@@ -113,6 +115,7 @@ struct Plan {
   std::vector<std::string> notes; ///< what the user was told
   std::vector<PlanStage> stages;
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
+  int64_t round = 1;        ///< of them, see StageOrder
   std::optional<PlanCertificate> certificate; ///< of a plan that was searched
 
   std::string json() const;

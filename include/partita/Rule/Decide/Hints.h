@@ -77,6 +77,7 @@ struct Hints {
   std::vector<NamedTensorHint> tensors;
   std::vector<SubgraphHint> subgraphs;
   std::vector<StageHint> stages; ///< docs/stages.md
+  std::vector<int64_t> groups;   ///< by stage the group of ranks that it is on
   std::vector<KeptHint> kept;
   std::vector<DatasetHint> dataset;
   std::string file;      ///< for messages
