@@ -182,12 +182,13 @@ dist::LayoutAttr FunctionBuffers::layoutOr(dist::LayoutAttr layout, Type type) c
 }
 
 FlatSymbolRefAttr FunctionBuffers::state(OpBuilder &builder, dist::StateAttr end,
-                                         dist::LayoutAttr layout, Type type) {
+                                         dist::LayoutAttr layout, Type type,
+                                         int64_t slots) {
   State &known = states[end.getName()];
   if (known.symbol)
     return known.symbol;
   auto symbol = builder.getStringAttr(prefix + "state_" + Twine(known.number));
-  BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(1),
+  BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
                    /*input=*/StringAttr(), /*output=*/StringAttr(), end.getName(),
                    known.attribute.getInit(), RegionAttr(), layoutOr(layout, type),
                    TypeAttr::get(type));
@@ -199,7 +200,7 @@ FlatSymbolRefAttr FunctionBuffers::argument(OpBuilder &builder, unsigned i, int6
   dist::LayoutAttr layout = dist::argumentLayout(function, i);
   Type type = function.getArgumentTypes()[i];
   if (dist::StateAttr end = dist::argumentState(function, i))
-    return state(builder, end, layout, type);
+    return state(builder, end, layout, type, slots);
   auto symbol = builder.getStringAttr(prefix + "input_" + Twine(i));
   auto given = function.getArgAttrOfType<StringAttr>(i, "graph.name");
   BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),
@@ -215,7 +216,7 @@ FlatSymbolRefAttr FunctionBuffers::result(OpBuilder &builder, unsigned i, int64_
   dist::LayoutAttr layout = dist::resultLayout(function, i);
   Type type = function.getResultTypes()[i];
   if (dist::StateAttr end = dist::resultState(function, i))
-    return state(builder, end, layout, type);
+    return state(builder, end, layout, type, slots);
   auto symbol = builder.getStringAttr(prefix + "output_" + Twine(i));
   auto given = function.getResultAttrOfType<StringAttr>(i, "graph.name");
   BufferOp::create(builder, function.getLoc(), symbol, builder.getI64IntegerAttr(slots),

@@ -51,7 +51,7 @@ public:
   /// Symbols begin with `prefix`: of a program with several functions.
   FunctionBuffers(mlir::func::FuncOp function, dist::MeshAttr mesh,
                   std::string prefix = "");
-  /// `isBound`: it is a tensor of the request. A state is neither that nor has slots.
+  /// `isBound`: it is a tensor of the request. A state is not.
   mlir::FlatSymbolRefAttr argument(mlir::OpBuilder &builder, unsigned i,
                                    int64_t slots = 1, bool isBound = true);
   mlir::FlatSymbolRefAttr result(mlir::OpBuilder &builder, unsigned i, int64_t slots = 1,
@@ -64,7 +64,7 @@ private:
     mlir::FlatSymbolRefAttr symbol;
   };
   mlir::FlatSymbolRefAttr state(mlir::OpBuilder &builder, dist::StateAttr end,
-                                dist::LayoutAttr layout, mlir::Type type);
+                                dist::LayoutAttr layout, mlir::Type type, int64_t slots);
   dist::LayoutAttr layoutOr(dist::LayoutAttr layout, mlir::Type type) const;
 
   mlir::func::FuncOp function;

@@ -42,6 +42,7 @@ namespace {
 struct Interface {
   using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
   Shapes inputs, outputs;
+  Shapes states; ///< by what they come in
 };
 
 class StageCompiler : public EntryCompiler {
@@ -76,10 +77,6 @@ private:
         return makeError(std::string(name) + " and stages of a pipeline do not go "
                                              "together yet");
     order.microBatches = options.microBatches;
-    if (!options.states.empty() && options.microBatches > 1)
-      return makeError(
-          "--state and --micro-batches do not go together: each slice of the "
-          "batch would need states of its own");
     auto read = readHints(options.hints);
     if (!read)
       return tl::unexpected(read.error());
@@ -157,9 +154,8 @@ private:
                         cast<RankedTensorType>(type).getShape().vec());
     };
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
-      if (!dist::argumentState(function, i))
-        add(out.inputs, function.getArgAttr(i, "graph.name"),
-            function.getArgumentTypes()[i]);
+      add(dist::argumentState(function, i) ? out.states : out.inputs,
+          function.getArgAttr(i, "graph.name"), function.getArgumentTypes()[i]);
     for (unsigned i = 0; i < function.getNumResults(); ++i)
       if (!dist::resultState(function, i))
         add(out.outputs, function.getResultAttr(i, "graph.name"),
@@ -205,7 +201,9 @@ private:
     if (auto ok = checkBatch(batch); !ok)
       return ok;
     now.shapes.clear();
-    for (const auto &[name, shape] : full.inputs) {
+    Interface::Shapes all = full.inputs;
+    all.insert(all.end(), full.states.begin(), full.states.end());
+    for (const auto &[name, shape] : all) {
       std::vector<int64_t> sizes = shape;
       if (!sizes.empty() && sizes[0] == batch)
         sizes[0] /= options.microBatches;
@@ -237,6 +235,14 @@ private:
     for (size_t i = 0; i < part.inputs.size(); ++i)
       if (part.inputs[i].second != full.inputs[i].second)
         sliced.insert(part.inputs[i].first);
+    // Each micro-batch has its rows of a state.
+    for (size_t i = 0; i < part.states.size(); ++i) {
+      if (part.states[i].second == full.states[i].second)
+        return makeError("--micro-batches: state '" + part.states[i].first +
+                         "' does not have the batch as its first dim, so that every "
+                         "micro-batch would change it");
+      sliced.insert(part.states[i].first);
+    }
     for (size_t i = 0; i < part.outputs.size(); ++i) {
       std::vector<int64_t> shape = part.outputs[i].second;
       if (!shape.empty())

@@ -85,6 +85,11 @@ private:
         isInput ? !crosses : !crosses || llvm::is_contained(shape.outputs, given);
     if (auto known = shared.find(given); known != shared.end() && isInput && !isState)
       return known->second;
+    if (isState)
+      given =
+          (isInput ? dist::argumentState(function, i) : dist::resultState(function, i))
+              .getName()
+              .str();
     int64_t slots = !isBound                    ? shape.order.slots()
                     : shape.sliced.count(given) ? shape.order.microBatches
                                                 : 1;

@@ -42,7 +42,7 @@ SplitProgram splitStages(mlir::func::FuncOp function,
 /// How the stages of a program run.
 struct PipelineShape {
   StageOrder order;
-  /// Inputs and outputs that have a slot per micro-batch.
+  /// Inputs, outputs and states that have a slot per micro-batch.
   std::set<std::string> sliced;
   std::vector<std::string> outputs; ///< names of the model's, in its order
 };

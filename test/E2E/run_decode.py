@@ -10,6 +10,7 @@ in f64. What a request writes into a cache are the new rows, in place:
 test/Passes/Codegen/in-place-scatter.mlir.
 
 Entries for a prompt and for one token share the caches: a prompt of 32, then steps.
+A batch in micro-batches has its caches in as many slices.
 
 Then states are files: what one bundle saves, others of other plans, numbers of ranks and
 transports load, bit by bit, and go on from there.
@@ -51,12 +52,12 @@ def call(arguments):
 class Reference:
     """ONNX Runtime, whose caches are passed on by hand."""
 
-    def __init__(self, path):
+    def __init__(self, path, batch=1):
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # it warns of every cache that it copies
         self.session = onnxruntime.InferenceSession(path, options)
         self.names = [output.name for output in self.session.get_outputs()]
-        self.caches = {i.name: np.zeros([1, *i.shape[1:]], np.float32)
+        self.caches = {i.name: np.zeros([batch, *i.shape[1:]], np.float32)
                        for i in self.session.get_inputs() if i.name.startswith("past.")}
 
     def step(self, tokens, position):
@@ -106,6 +107,47 @@ def check_entries(name, bundle, model, steps):
         except partita.PartitaError as error:
             if "'sequence=32' takes" not in str(error):
                 raise
+
+
+#: A batch of four in micro-batches, each with its rows of the caches.
+BATCH = 4
+SLICED_PLANS = [("slices", ["--micro-batches", "2"]),
+                ("slices2x2", ["--micro-batches", "4", "--mesh", "tp=2;tp=1", "--stages",
+                               "2"])]
+
+
+def check_slices(command, model, work):
+    """Prompts and tokens, then a state of one plan in the other."""
+    reference = Reference(model, BATCH)
+    random = np.random.default_rng(7)
+    saved, at, inputs = os.path.join(work, "slices", "state.safetensors"), 0, []
+    for count in (8, 1, 8, 1):
+        inputs.append({"tokens": random.integers(0, 128, (BATCH, count)),
+                       "position": np.full(BATCH, at)})
+        at += count
+    expected = [reference.step(**i) for i in inputs]
+    for name, more in SLICED_PLANS:
+        bundle = os.path.join(work, f"{name}.bundle")
+        call([command, "compile", model, "-o", bundle, "--shape", f"batch={BATCH}",
+              "--shape", "sequence=8", "--shape", "sequence=1", "--state",
+              "past.*=present.*", *more])
+        with partita.Session(bundle) as session:
+            for step, (given, logits) in enumerate(zip(inputs, expected)):
+                equal(f"{name}, step {step}", session.run(given)["logits"], logits)
+            for state, value in reference.caches.items():
+                equal(f"{name}, {state}", session.read_state(state), value)
+            if not os.path.exists(saved):
+                os.makedirs(os.path.dirname(saved))
+                session.save_states(saved)
+    given = {"tokens": random.integers(0, 128, (BATCH, 1)),
+             "position": np.full(BATCH, at)}
+    for key, value in given.items():
+        np.save(os.path.join(work, f"{key}.npy"), value)
+    call([command, "run", bundle, "--transport", "mpi", "--state-dir",
+          os.path.dirname(saved), "--outputs-dir", work,
+          *[text for key in given for text in ("--input", f"{key}={work}/{key}.npy")]])
+    equal("slices, from a file by mpi", equality.load(os.path.join(work, "output_0.pb")),
+          reference.step(**given))
 
 
 def check_padding(command, bundle, model, work):
@@ -280,6 +322,8 @@ def main():
             check_padding(arguments.partita, bundle, model,
                           tempfile.mkdtemp(dir=work))
             print(f"{name}: a prompt and steps equal", flush=True)
+        check_slices(arguments.partita, model, work)
+        print("micro-batches with their rows of the caches equal", flush=True)
         check_files(arguments.partita, bundles, work)
         print(f"{len(bundles)} bundles load what one has saved, bit by bit")
 

@@ -81,7 +81,7 @@ static Expected<void> joinFirstDims(std::vector<TensorInfo> &tensors,
 Expected<void> Interface::arrange(const BundleEntry &entry) {
   for (const std::string &name : entry.sliced) {
     bool found = false;
-    for (auto *list : {&inputs, &outputs})
+    for (auto *list : {&inputs, &outputs, &states})
       if (auto ok = joinFirstDims(*list, name, found); !ok)
         return ok;
     if (!found)

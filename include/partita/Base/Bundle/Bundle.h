@@ -51,8 +51,8 @@ struct BundleStage {
 struct BundleEntry {
   std::string name = "main";
   std::vector<BundleStage> stages;
-  /// Inputs and outputs of which each micro-batch is a slice of the first dim. Others
-  /// that have micro-batches have them as a dim before the others.
+  /// Inputs, outputs and states of which each micro-batch is a slice of the first dim.
+  /// Others that have micro-batches have them as a dim before the others.
   std::vector<std::string> sliced = {};
   /// The outputs in the model's order; empty: that of the programs.
   std::vector<std::string> outputs = {};
