@@ -134,13 +134,13 @@ struct Best {
   double cost = never;
   size_t from = 0;
 };
+/// The cost of stages that cost `before` and one more, stage k, from place i to j.
+using Extend = std::function<double(double before, size_t i, size_t j, size_t k)>;
 } // namespace
 
-/// By number of stages and place. `extend` is the cost of stages that cost `before` and
-/// one more from place i to j.
-static std::vector<std::vector<Best>>
-bestCut(size_t places, size_t stages,
-        const std::function<double(double before, size_t i, size_t j)> &extend) {
+/// By number of stages and place.
+static std::vector<std::vector<Best>> bestCut(size_t places, size_t stages,
+                                              const Extend &extend) {
   std::vector<std::vector<Best>> best(stages + 1, std::vector<Best>(places));
   best[0][0].cost = 0;
   for (size_t k = 1; k <= stages; ++k)
@@ -148,7 +148,7 @@ bestCut(size_t places, size_t stages,
       for (size_t i = k - 1; i < j; ++i) {
         if (best[k - 1][i].cost == never)
           continue;
-        double now = extend(best[k - 1][i].cost, i, j);
+        double now = extend(best[k - 1][i].cost, i, j, k - 1);
         if (now < best[k][j].cost)
           best[k][j] = {now, i};
       }
@@ -172,22 +172,24 @@ search::cutIntoStages(const FlowGraph &graph, const StageCost &cost, int32_t sta
   std::vector<Cut> cuts = worthLookingAt(betweenNodes(graph, ops, all), stages);
   if (cuts.size() <= static_cast<size_t>(stages))
     cuts = all;
-  auto seconds = [&](size_t i, size_t j) {
-    return cuts[j].before - cuts[i].before +
+  auto seconds = [&](size_t i, size_t j, size_t stage) {
+    return (cuts[j].before - cuts[i].before) /
+               (cost.ranks.empty() ? 1 : cost.ranks[stage]) +
            (cuts[i].bytes + cuts[j].bytes) / cost.bytesPerSecond;
   };
   // First how fast the slowest stage can be, then the fewest bytes with stages that are
   // no slower.
   auto k = static_cast<size_t>(stages);
   double slowest = bestCut(cuts.size(), k,
-                           [&](double before, size_t i, size_t j) {
-                             return std::max(before, seconds(i, j));
+                           [&](double before, size_t i, size_t j, size_t stage) {
+                             return std::max(before, seconds(i, j, stage));
                            })[k]
                        .back()
                        .cost;
-  auto best = bestCut(cuts.size(), k, [&](double before, size_t i, size_t j) {
-    return seconds(i, j) > slowest ? never : before + cuts[j].bytes;
-  });
+  auto best =
+      bestCut(cuts.size(), k, [&](double before, size_t i, size_t j, size_t stage) {
+        return seconds(i, j, stage) > slowest ? never : before + cuts[j].bytes;
+      });
   std::vector<int32_t> result(graph.ops.size(), -1);
   size_t end = cuts.size() - 1;
   for (; k > 0; --k) {

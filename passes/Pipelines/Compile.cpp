@@ -145,12 +145,13 @@ Expected<void> Compiler::annotate() {
   ShardPassOptions shard;
   shard.mode = options.mode;
   shard.hints = options.hints;
-  shard.stage = options.isStage;
+  shard.stage = options.stage;
   shard.hintsOutput = options.hintsOutput;
   shard.plan = options.plan;
   shard.explain = options.explain;
   shard.allToAll = options.allToAll;
   shard.cluster = options.cluster;
+  shard.firstDevice = options.firstDevice;
   shard.memory = options.memory;
   auto ok = runPasses(
       "", [&](OpPassManager &manager) { manager.addPass(createShardPass(shard)); });

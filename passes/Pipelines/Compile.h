@@ -38,9 +38,11 @@ struct CompileOptions {
   std::string mode = "auto";
   std::string hints;       ///< path, or a rule (megatron, …); empty: none
   std::string hintsOutput; ///< receives the hints, those of a rule too; empty: none
-  /// The module is a stage: hints that name nothing of it are for others.
-  bool isStage = false;
-  std::string cluster; ///< path of a cluster file, for mode auto; empty: this host
+  /// The module is this stage of a pipeline: hints that name nothing of it are for
+  /// others, and a plan has a part for each.
+  int stage = -1;
+  std::string cluster;      ///< path of a cluster file, for mode auto; empty: this host
+  int64_t firstDevice = -1; ///< of the part of the cluster that a stage is on
   std::string
       memory; ///< bytes that a device may use, e.g. "16GiB"; empty: see docs/search.md
   std::string plan; ///< path of a plan.json that replaces deciding; empty: none

@@ -9,12 +9,15 @@
 #include "partita/Search/Stages.h"
 #include "partita/Search/Timing.h"
 #include "partita/Topology/HostFile.h"
+#include "partita/Topology/Part.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Stages.h"
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 using namespace mlir;
@@ -31,6 +34,13 @@ Expected<bool> partita::wantsStages(const CompileOptions &options) {
   if (options.stages > 1 || options.groups > 0 || options.microBatches > 1 ||
       options.mesh.find(';') != std::string::npos)
     return true;
+  if (!options.plan.empty()) {
+    auto plan = readPlan(options.plan);
+    if (!plan)
+      return tl::unexpected(plan.error());
+    if (plan->stages.size() > 1 || plan->microBatches > 1)
+      return true;
+  }
   auto hints = readHints(options.hints);
   if (!hints)
     return tl::unexpected(hints.error());
@@ -69,10 +79,8 @@ public:
 private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
-    for (auto [given, name] : {std::pair(&options.cluster, "--cluster"),
-                               {&options.hintsOutput, "--write-hints"},
-                               {&options.memory, "--memory"},
-                               {&options.plan, "--plan"}})
+    for (auto [given, name] : {std::pair(&options.hintsOutput, "--write-hints"),
+                               {&options.memory, "--memory"}})
       if (!given->empty())
         return makeError(std::string(name) + " and stages of a pipeline do not go "
                                              "together yet");
@@ -95,9 +103,61 @@ private:
         break;
       rest = rest.substr(end + 1);
     }
+    if (!options.plan.empty())
+      return followPlan();
     // Hints may make more stages, and place them.
     return options.stages > 1 && hints.stages.empty() ? placeStages(options.stages)
                                                       : Expected<void>();
+  }
+
+  /// Stages, groups of ranks, meshes and order of a plan. What else is said of them must
+  /// be the same.
+  Expected<void> followPlan() {
+    auto plan = readPlan(options.plan);
+    if (!plan)
+      return tl::unexpected(plan.error());
+    auto differs = [&](const std::string &has, const std::string &given) {
+      return makeError("'" + options.plan + "' is a plan with " + has + ", not " + given);
+    };
+    auto count = [](int64_t number, const char *what) {
+      return std::to_string(number) + " " + what +
+             (number == 1                             ? ""
+              : std::string_view(what).ends_with("h") ? "es"
+                                                      : "s");
+    };
+    auto stages = static_cast<int64_t>(plan->stages.size());
+    order = orderOf(*plan);
+    if (options.microBatches > 1 && plan->microBatches != options.microBatches)
+      return differs(count(plan->microBatches, "micro-batch"),
+                     count(options.microBatches, "micro-batch"));
+    options.microBatches = static_cast<int>(plan->microBatches);
+    if (options.stages > 1 && options.stages != stages)
+      return differs(count(stages, "stage"), count(options.stages, "stage"));
+    if (options.groups > 0 && options.groups != order.numGroups())
+      return differs(count(order.numGroups(), "group"), count(options.groups, "group"));
+    std::vector<Mesh> own(static_cast<size_t>(order.numGroups()));
+    for (size_t s = 0; s < plan->stages.size(); ++s) {
+      auto mesh = Mesh::parse(plan->stages[s].mesh);
+      if (!mesh)
+        return tl::unexpected(mesh.error());
+      own[static_cast<size_t>(order.groupOf[s])] = std::move(*mesh);
+      for (const PlanNode &node : plan->stages[s].nodes)
+        if (!node.strategy.empty()) // a source is wherever it is read
+          plannedStages.emplace(node.name, static_cast<int32_t>(s));
+    }
+    if (!options.mesh.empty() && meshes != own &&
+        !(meshes.size() == 1 &&
+          std::ranges::all_of(own, [&](const Mesh &mesh) { return mesh == meshes[0]; })))
+      return makeError("'" + options.plan +
+                       "' is a plan for other meshes than --mesh \"" + options.mesh +
+                       "\"");
+    meshes = std::move(own);
+    for (size_t s = 0; s < plan->stages.size(); ++s)
+      if (const auto &ranks = plan->stages[s].ranks;
+          !ranks.empty() && ranks != ranksOf(order.groupOf[s]))
+        return makeError("'" + options.plan + "': stage " + std::to_string(s) +
+                         " is on ranks that its mesh does not have there");
+    return {};
   }
 
   /// The group of ranks of every stage, and the mesh of every group.
@@ -130,8 +190,8 @@ private:
     return {};
   }
 
-  const Mesh &meshOf(size_t stage) const {
-    return meshes[static_cast<size_t>(order.groupOf[stage])];
+  const Mesh &meshOf(int64_t group) const {
+    return meshes.size() == 1 ? meshes[0] : meshes[static_cast<size_t>(group)];
   }
 
   Expected<void> timed(const char *name, Expected<void> (Compiler::*step)()) {
@@ -255,13 +315,36 @@ private:
     return {};
   }
 
-  /// Seconds of every op on one device of this host.
-  static Expected<search::StageCost> costOf(const FlowGraph &graph) {
+  /// The slowest link between neighbours among the groups of ranks, which are as many as
+  /// the cluster has devices.
+  Expected<double> slowestLink(const Topology &all) const {
+    double slowest = std::numeric_limits<double>::infinity();
+    int64_t ranks = 0;
+    for (int64_t g = 0; g < order.numGroups(); ++g) {
+      if (ranks > 0 && ranks < all.numDevices())
+        slowest = std::min(slowest,
+                           all.levels[levelBetween(all, ranks - 1, ranks)].effective());
+      ranks += meshOf(g).numRanks();
+    }
+    if (ranks != all.numDevices())
+      return makeError("the stages are on " + std::to_string(ranks) +
+                       " ranks, the cluster '" + options.cluster + "' has " +
+                       std::to_string(all.numDevices()) + " devices");
+    return slowest;
+  }
+
+  /// Seconds of every op on one device of the cluster or of this host.
+  Expected<search::StageCost> costOf(const FlowGraph &graph) const {
+    auto target = planTarget(Mesh(), {options.cluster, "", -1});
     auto host = hostDevice();
-    if (!host)
-      return tl::unexpected(host.error());
-    Topology topology = topologyOfMesh(graph.mesh, host->device, host->level, host->host);
-    auto placement = Placement::create(graph.mesh, topology);
+    if (!target || !host)
+      return tl::unexpected(target ? host.error() : target.error());
+    auto link =
+        options.cluster.empty() ? host->level.effective() : slowestLink(target->topology);
+    if (!link)
+      return tl::unexpected(link.error());
+    Topology one{target->topology.device, {}, target->topology.host};
+    auto placement = Placement::create(graph.mesh, one);
     if (!placement)
       return tl::unexpected(placement.error());
     search::Timing timing(graph, *placement);
@@ -270,8 +353,59 @@ private:
       cost.seconds.push_back(
           1e-12 * static_cast<double>(timing.op(
                       static_cast<int32_t>(i), Strategy::replicated(graph.ops[i].rule))));
-    cost.bytesPerSecond = host->level.effective();
+    cost.bytesPerSecond = *link;
+    for (int64_t group : order.groupOf)
+      cost.ranks.push_back(static_cast<double>(meshOf(group).numRanks()));
     return cost;
+  }
+
+  /// A name of a hint must be somewhere in the whole.
+  Expected<void> checkHintNames(FlowGraph &graph) const {
+    auto known = hintsFor(graph, hints);
+    auto count = [](const Hints &it) {
+      return it.nodes.size() + it.tensors.size() + it.subgraphs.size() + it.kept.size();
+    };
+    if (count(known) != count(hints))
+      return resolveHints(graph, hints).map([](const auto &) {});
+    for (const DatasetHint &hint : hints.dataset)
+      if (std::ranges::none_of(known.dataset,
+                               [&](auto &it) { return it.glob == hint.glob; }))
+        return makeError(hints.file + ": dataset: no input and no output is named '" +
+                         hint.glob + "'");
+    return {};
+  }
+
+  /// The stage of every op: that of another entry, of a plan, of hints, or by work.
+  Expected<std::vector<int32_t>> assignStages(const FlowGraph &graph) {
+    if (!options.stageOfNode.empty())
+      return search::stagesByName(graph, options.stageOfNode, "stages");
+    if (!plannedStages.empty())
+      return search::stagesByName(graph, plannedStages, options.plan);
+    std::vector<std::pair<std::string, int32_t>> globs;
+    for (const StageHint &hint : hints.stages)
+      globs.emplace_back(hint.glob, hint.stage);
+    if (!globs.empty())
+      return search::stagesByGlob(graph, globs, hints.file);
+    int32_t wanted =
+        std::max<int32_t>({options.stages, static_cast<int32_t>(meshes.size()),
+                           static_cast<int32_t>(hints.groups.size())});
+    // The cut depends on the ranks of each stage.
+    return placeStages(wanted)
+        .and_then([&] { return costOf(graph); })
+        .and_then([&](const search::StageCost &cost) {
+          return search::cutIntoStages(graph, cost, wanted);
+        });
+  }
+
+  Expected<void> checkCount(int64_t made) {
+    if (!options.plan.empty() && static_cast<int64_t>(order.groupOf.size()) != made)
+      return makeError("'" + options.plan + "' is not a plan for this model: it has " +
+                       std::to_string(order.groupOf.size()) +
+                       " stages, its nodes are in " + std::to_string(made));
+    if (options.stages > 1 && options.stages != made)
+      return makeError("--stages is " + std::to_string(options.stages) +
+                       ", the hints make " + std::to_string(made));
+    return options.plan.empty() ? placeStages(made) : Expected<void>();
   }
 
   /// Which stage every op is in, and a module for each.
@@ -285,40 +419,17 @@ private:
                        "cut into stages");
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
-    // A name of a hint must be somewhere in the whole.
-    auto known = hintsFor(graph, hints);
-    auto count = [](const Hints &it) {
-      return it.nodes.size() + it.tensors.size() + it.subgraphs.size() + it.kept.size();
-    };
-    if (count(known) != count(hints))
-      return resolveHints(graph, hints).map([](const auto &) {});
-    for (const DatasetHint &hint : hints.dataset)
-      if (std::ranges::none_of(known.dataset,
-                               [&](auto &it) { return it.glob == hint.glob; }))
-        return makeError(hints.file + ": dataset: no input and no output is named '" +
-                         hint.glob + "'");
-    auto cost = costOf(graph);
-    if (!cost)
-      return tl::unexpected(cost.error());
-    std::vector<std::pair<std::string, int32_t>> globs;
-    for (const StageHint &hint : hints.stages)
-      globs.emplace_back(hint.glob, hint.stage);
-    int32_t wanted =
-        std::max<int32_t>({options.stages, static_cast<int32_t>(meshes.size()),
-                           static_cast<int32_t>(hints.groups.size())});
-    auto stages = !options.stageOfNode.empty()
-                      ? search::stagesByName(graph, options.stageOfNode, "stages")
-                  : globs.empty() ? search::cutIntoStages(graph, *cost, wanted)
-                                  : search::stagesByGlob(graph, globs, hints.file);
+    if (auto ok = checkHintNames(graph); !ok)
+      return ok;
+    auto stages = assignStages(graph);
     if (!stages)
       return tl::unexpected(stages.error());
     auto made = static_cast<size_t>(1 + *std::ranges::max_element(*stages));
-    if (options.stages > 1 && static_cast<size_t>(options.stages) != made)
-      return makeError("--stages is " + std::to_string(options.stages) +
-                       ", the hints make " + std::to_string(made));
-    if (auto ok = placeStages(static_cast<int64_t>(made)); !ok)
+    if (auto ok = checkCount(static_cast<int64_t>(made)); !ok)
       return ok;
-    meshes.resize(static_cast<size_t>(order.numGroups()), meshes[0]);
+    auto cost = costOf(graph);
+    if (!cost)
+      return tl::unexpected(cost.error());
     for (size_t i = 0; i < graph.ops.size(); ++i)
       if ((*stages)[i] >= 0)
         product.stageOfNode.emplace(graph.ops[i].name, (*stages)[i]);
@@ -365,7 +476,9 @@ private:
               static_cast<int>(100 * seconds[s] / std::max(all, 1e-30) + 0.5)) +
           "% of the work" +
           (sent[s] ? ", sends " + bytesText(sent[s]) + " per micro-batch" : "") +
-          (meshOf(s).axes().empty() ? "" : ", on " + meshOf(s).str()) +
+          (meshOf(order.groupOf[s]).axes().empty()
+               ? ""
+               : ", on " + meshOf(order.groupOf[s]).str()) +
           (order.numGroups() < static_cast<int64_t>(count)
                ? ", in group " + std::to_string(order.groupOf[s])
                : ""));
@@ -397,9 +510,8 @@ private:
   std::vector<int64_t> ranksOf(int64_t group) const {
     int64_t first = 0;
     for (int64_t g = 0; g < group; ++g)
-      first += meshes[static_cast<size_t>(g)].numRanks();
-    std::vector<int64_t> ranks(
-        static_cast<size_t>(meshes[static_cast<size_t>(group)].numRanks()));
+      first += meshOf(g).numRanks();
+    std::vector<int64_t> ranks(static_cast<size_t>(meshOf(group).numRanks()));
     std::iota(ranks.begin(), ranks.end(), first);
     return ranks;
   }
@@ -410,8 +522,10 @@ private:
     std::vector<std::string> stageNotes;
     for (size_t s = 0; s < program.stages.size(); ++s) {
       std::string prefix = "stage " + std::to_string(s) + ": ";
-      now.mesh = meshOf(s).str();
-      now.isStage = true;
+      now.mesh = meshOf(order.groupOf[s]).str();
+      if (!options.cluster.empty())
+        now.firstDevice = ranksOf(order.groupOf[s]).front();
+      now.stage = static_cast<int>(s);
       if (!options.dumpDir.empty())
         now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
       product.module = std::move(program.stages[s]);
@@ -456,13 +570,14 @@ private:
     return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
   }
 
-  const CompileOptions options;
-  CompileOptions now; ///< of the stage at hand
+  CompileOptions options; ///< as given, or as a plan has them
+  CompileOptions now;     ///< of the stage at hand
   Progress progress;
   Compiler product;
   Hints hints;
   std::vector<Mesh> meshes; ///< one for all groups of ranks, or by group
   StageOrder order;
+  std::map<std::string, int32_t> plannedStages; ///< by node, of a plan that is given
   /// By group and name the layout of what its stages read or make.
   std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;
   Interface full; ///< with the whole batch

@@ -246,7 +246,7 @@ Expected<std::string> Planner::run() {
   auto wanted = Mesh::parse(options.model.mesh);
   if (!wanted)
     return tl::unexpected(wanted.error());
-  auto read = planTarget(*wanted, options.model.cluster, options.model.memory);
+  auto read = planTarget(*wanted, {options.model.cluster, options.model.memory});
   if (!read)
     return tl::unexpected(read.error());
   target = std::move(*read);

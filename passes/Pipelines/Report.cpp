@@ -84,26 +84,6 @@ static std::string stageText(const PlanStage &stage, bool inFull) {
   return stage.memory ? text + memoryText(*stage.memory) : text;
 }
 
-/// The order of a pipeline's stages: those of the same ranks are a group, and groups are
-/// numbered by their ranks. In plans of older versions each stage has its own.
-static StageOrder orderOf(const Plan &plan) {
-  std::map<std::vector<int64_t>, int64_t> groups;
-  auto keyOf = [&](size_t s) {
-    auto number = static_cast<int64_t>(s);
-    return plan.stages[s].ranks.empty() ? std::vector<int64_t>{number}
-                                        : plan.stages[s].ranks;
-  };
-  for (size_t s = 0; s < plan.stages.size(); ++s)
-    groups[keyOf(s)] = 0;
-  int64_t count = 0;
-  for (auto &[key, number] : groups)
-    number = count++;
-  StageOrder order{{}, plan.microBatches, plan.round};
-  for (size_t s = 0; s < plan.stages.size(); ++s)
-    order.groupOf.push_back(groups[keyOf(s)]);
-  return order;
-}
-
 /// "stage 0", or "group 1 (stages 1, 3)".
 static std::string groupName(const StageOrder &order, int64_t group) {
   std::string stages;

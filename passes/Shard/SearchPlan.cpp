@@ -3,6 +3,7 @@
 
 #include "partita/Base/Units.h"
 #include "partita/Topology/HostFile.h"
+#include "partita/Topology/Part.h"
 #include "partita/Topology/Quantity.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -56,10 +57,9 @@ static std::string noteOf(const search::Found &found, const PlanTarget &target) 
               : "");
 }
 
-Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const std::string &clusterFile,
-                                         const std::string &memory) {
+Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const TargetOptions &options) {
   PlanTarget target;
-  if (clusterFile.empty()) {
+  if (options.cluster.empty()) {
     auto host = hostDevice();
     if (!host)
       return tl::unexpected(host.error());
@@ -67,14 +67,16 @@ Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const std::string &cl
     target.isHost = true;
     target.isCalibrated = host->calibrated;
   } else {
-    auto read = readTopologyFile(clusterFile);
+    auto read = readTopologyFile(options.cluster);
     if (!read)
       return tl::unexpected(read.error());
-    target.topology = std::move(*read);
+    target.topology = options.firstDevice < 0
+                          ? std::move(*read)
+                          : partOf(*read, options.firstDevice, mesh.numRanks());
     target.memoryLimit = target.topology.device.memory;
   }
-  if (!memory.empty()) {
-    auto bytes = cluster::parseBytes(memory);
+  if (!options.memory.empty()) {
+    auto bytes = cluster::parseBytes(options.memory);
     if (!bytes)
       return makeError("memory: " + bytes.error().message);
     target.memoryLimit = *bytes;
@@ -104,11 +106,10 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
 
 Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
                                            const dist::ProgramFlow &flow,
-                                           const std::string &clusterFile,
-                                           const std::string &memory,
+                                           const TargetOptions &given,
                                            const search::Pins &pins) {
   const FlowGraph &graph = flow.graph;
-  auto target = planTarget(graph.mesh, clusterFile, memory);
+  auto target = planTarget(graph.mesh, given);
   if (!target)
     return tl::unexpected(target.error());
   auto placement = Placement::create(graph.mesh, target->topology);

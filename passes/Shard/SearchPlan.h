@@ -18,10 +18,18 @@ struct PlanTarget {
   std::optional<int64_t> memoryLimit;
 };
 
-/// The cluster of a file, or this host. `memory` as in cluster files ("16GiB"); empty:
-/// with a file its device's, else no limit.
-Expected<PlanTarget> planTarget(const Mesh &mesh, const std::string &clusterFile,
-                                const std::string &memory);
+/// What a plan is for, as it is given.
+struct TargetOptions {
+  std::string cluster; ///< a file; empty: this host
+  /// As in cluster files ("16GiB"); empty: with a file its device's, else no limit.
+  std::string memory;
+  /// Of the part of the cluster that is meant, as many devices as the mesh has ranks; −1:
+  /// all of it.
+  int64_t firstDevice = -1;
+};
+
+/// An error names what is wrong with the file.
+Expected<PlanTarget> planTarget(const Mesh &mesh, const TargetOptions &options);
 
 /// Writes strategies, layouts, services and the certificate of what was found, for
 /// conversions to be inserted. The module has the flow's mesh.
@@ -32,8 +40,7 @@ void writeFound(mlir::FunctionOpInterface function, const dist::ProgramFlow &flo
 /// split came from.
 Expected<Decision> decideBySearch(mlir::FunctionOpInterface function,
                                   const dist::ProgramFlow &flow,
-                                  const std::string &clusterFile,
-                                  const std::string &memory, const search::Pins &pins);
+                                  const TargetOptions &target, const search::Pins &pins);
 
 } // namespace partita
 

@@ -174,10 +174,10 @@ private:
       auto given = givenHints(graph, hints);
       if (!given)
         return function.emitError(given.error().message);
-      if (!stage && !(given->stages.empty() && given->groups.empty()))
+      if (stage < 0 && !(given->stages.empty() && given->groups.empty()))
         return function.emitError(hints +
                                   ": stages are made by partita compile of a model");
-      parsed = stage ? hintsFor(graph, *given) : std::move(*given);
+      parsed = stage >= 0 ? hintsFor(graph, *given) : std::move(*given);
     }
     if (!hintsOutput.empty())
       if (auto ok = writeFile(hintsOutput, parsed.json()); !ok)
@@ -190,9 +190,10 @@ private:
     auto kept = keptLayouts(function, **flow, parsed);
     if (!kept)
       return function.emitError(kept.error().message);
-    auto decision = searches ? decideBySearch(function, **flow, cluster, memory,
-                                              pinsFor(graph, *kept))
-                             : decide(graph, shardMode, parsed);
+    auto decision = searches
+                        ? decideBySearch(function, **flow, {cluster, memory, firstDevice},
+                                         pinsFor(graph, *kept))
+                        : decide(graph, shardMode, parsed);
     if (decision)
       keepLayouts(graph, *kept, *decision);
     else
@@ -243,25 +244,28 @@ private:
     auto read = readPlan(plan);
     if (!read)
       return emitError(function.getLoc(), read.error().message);
-    const PlanStage &stage = read->stages[0];
     auto mismatch = [&](const Twine &what) {
       return emitError(function.getLoc(), "'" + plan + "' is not a plan for this model: ")
              << what;
     };
-    if (stage.mesh != flow.graph.mesh.str())
-      return mismatch("its mesh is \"" + stage.mesh + "\", not \"" +
-                      flow.graph.mesh.str() + "\"");
+    auto number = static_cast<size_t>(std::max<int>(0, stage));
+    if (number >= read->stages.size())
+      return mismatch("it has no stage " + Twine(number));
+    const PlanStage &own = read->stages[number];
+    if (own.mesh != flow.graph.mesh.str())
+      return mismatch("its mesh is \"" + own.mesh + "\", not \"" + flow.graph.mesh.str() +
+                      "\"");
     auto differs = [&](size_t there, size_t here, const char *what) -> LogicalResult {
       if (there == here)
         return success();
       return mismatch("it has " + Twine(there) + " " + what + ", the model " +
                       Twine(here));
     };
-    if (failed(differs(stage.arguments.size(), function.getNumArguments(), "inputs")) ||
-        failed(differs(stage.results.size(), function.getNumResults(), "outputs")))
+    if (failed(differs(own.arguments.size(), function.getNumArguments(), "inputs")) ||
+        failed(differs(own.results.size(), function.getNumResults(), "outputs")))
       return failure();
     // By name, so that a plan outlives a change in the order of ops.
-    PlanIndex index(stage);
+    PlanIndex index(own);
     for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
       Operation *op = flow.operations[i];
       if (!op)
@@ -286,7 +290,7 @@ private:
     }
     if (const PlanNode *left = index.unknown())
       return mismatch("the model has no " + left->op + " named '" + left->name + "'");
-    for (auto [i, tensor] : llvm::enumerate(stage.arguments)) {
+    for (auto [i, tensor] : llvm::enumerate(own.arguments)) {
       auto argument = function.getArgument(static_cast<unsigned>(i));
       auto layout = readLayout(function, tensor, shapeOf(argument));
       if (!layout)
@@ -298,7 +302,7 @@ private:
         return mismatch("input '" + tensor.name + "': " + ok.error().message);
     }
     auto results = function.front().getTerminator()->getOperands();
-    for (auto [i, tensor] : llvm::enumerate(stage.results)) {
+    for (auto [i, tensor] : llvm::enumerate(own.results)) {
       auto layout = readLayout(function, tensor, shapeOf(results[i]));
       if (!layout)
         return mismatch("output '" + tensor.name + "': " + layout.error().message);

@@ -5,7 +5,7 @@
 // order in which they can run, is K − 1 places in that order. A stage's time is that of
 // its ops, and of what it receives and sends through the link between stages:
 //
-//     t(i, j) = Σ seconds of ops i … j−1 + (bytes that cross i + bytes that cross j) / β
+//     t(i, j) = Σ seconds of ops i … j−1 / ranks + (bytes that cross i, and j) / β
 //
 // The cut has the least max t (the objective of Alpa's and nnScaler's outer search, for
 // given sizes of stages), and of those with equally slow stages the least bytes. It is
@@ -26,6 +26,8 @@ namespace partita::search {
 struct StageCost {
   std::vector<double> seconds; ///< by op of the graph; of others than Compute unused
   double bytesPerSecond = 1;   ///< β
+  /// By stage the devices that its work is taken to be spread over; empty: one each.
+  std::vector<double> ranks = {};
 };
 
 /// The stage of every op, 0 … stages − 1, ascending along the program; −1 for ops that

@@ -1,7 +1,10 @@
 //===- StageOrder.cpp - In which order ranks run their stages -------------===//
 #include "partita/Base/Bundle/StageOrder.h"
 
+#include "partita/Base/Bundle/Plan.h"
+
 #include <algorithm>
+#include <map>
 
 using namespace partita;
 
@@ -11,6 +14,24 @@ int64_t StageOrder::numGroups() const {
 
 int64_t StageOrder::slots() const {
   return std::min(microBatches, std::max<int64_t>(2, round));
+}
+
+StageOrder partita::orderOf(const Plan &plan) {
+  std::map<std::vector<int64_t>, int64_t> groups;
+  auto keyOf = [&](size_t s) {
+    auto number = static_cast<int64_t>(s);
+    return plan.stages[s].ranks.empty() ? std::vector<int64_t>{number}
+                                        : plan.stages[s].ranks;
+  };
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    groups[keyOf(s)] = 0;
+  int64_t count = 0;
+  for (auto &[key, number] : groups)
+    number = count++;
+  StageOrder order{{}, plan.microBatches, plan.round};
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    order.groupOf.push_back(groups[keyOf(s)]);
+  return order;
 }
 
 /// Calls `visit` for every turn of all groups, each behind those that it waits for.

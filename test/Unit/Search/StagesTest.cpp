@@ -36,8 +36,9 @@ std::pair<double, double> costOf(const FlowGraph &graph, const StageCost &cost,
   }
   double slowest = 0;
   for (size_t s = 0; s < time.size(); ++s)
-    slowest = std::max(slowest,
-                       time[s] + (crossing[s] + crossing[s + 1]) / cost.bytesPerSecond);
+    slowest =
+        std::max(slowest, time[s] / (cost.ranks.empty() ? 1 : cost.ranks[s]) +
+                              (crossing[s] + crossing[s + 1]) / cost.bytesPerSecond);
   return {slowest, all};
 }
 
@@ -90,6 +91,10 @@ TEST_CASE("stages: no cut is better") {
         ops.push_back(i);
     }
     for (int32_t stages : {1, 2, 3, 4}) {
+      // Half of them with stages of different sizes.
+      cost.ranks.clear();
+      for (int32_t s = 0; round % 4 > 1 && s < stages; ++s)
+        cost.ranks.push_back(1 + random() % 4);
       auto found = cutIntoStages(graph, cost, stages);
       REQUIRE(found);
       auto best = bestOf(graph, cost, ops, stages),

@@ -37,6 +37,11 @@ struct StageOrder {
   int64_t slots() const;
 };
 
+struct Plan;
+/// Of a plan: stages of the same ranks are a group, and groups are numbered by their
+/// ranks. In plans of older versions each stage has its own.
+StageOrder orderOf(const Plan &plan);
+
 /// A stage for a micro-batch.
 struct StageTurn {
   int64_t stage = 0, microBatch = 0;
