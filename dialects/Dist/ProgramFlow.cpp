@@ -123,6 +123,7 @@ void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argume
                 0,
                 {},
                 {addValue(flow, argument, name)}};
+  source.isBatch = function.getArgAttr(number, batchAttr) != nullptr;
   SmallVector<StringRef> others = otherNames(argument);
   flow.graph.values.back().otherNames.assign(others.begin(), others.end());
   addEnd(std::move(source), {FlowEnd::Argument, function, number}, trips);

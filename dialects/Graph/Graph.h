@@ -90,6 +90,13 @@ namespace partita::graph {
 /// level.
 inline constexpr char phaseAttr[] = "graph.phase";
 
+/// On arguments of a training step: the parameter that a state, or a sum of gradients of
+/// micro-batches, belongs to, by name.
+inline constexpr char parameterAttr[] = "graph.parameter";
+/// On the function of a training step: how parameters are kept, a dictionary of level,
+/// threshold (bytes) and shard_size.
+inline constexpr char optimizerParallelAttr[] = "graph.optimizer_parallel";
+
 /// Creates the op `name` with inferred result types, or an error (the op's own words,
 /// without the op name).
 Expected<mlir::Operation *>

@@ -23,6 +23,9 @@ namespace partita {
 /// decided: only who speaks of the model's parts needs it.
 inline constexpr char modulePathsAttr[] = "graph.modules";
 
+/// On inputs of a training step: their first dim is the batch.
+inline constexpr char batchAttr[] = "graph.batch";
+
 /// The names of an op's result, its own first; empty if it has the node's alone.
 llvm::SmallVector<llvm::StringRef> valueNames(mlir::OpResult result);
 

@@ -279,7 +279,9 @@ private:
                  StringAttr init) {
     MLIRContext *context = builder.getContext();
     auto attr = dist::StateAttr::get(context, builder.getStringAttr(state), init);
-    auto attrs = builder.getDictionaryAttr(builder.getNamedAttr(dist::stateAttr, attr));
+    auto attrs = builder.getDictionaryAttr(
+        {builder.getNamedAttr("graph.name", builder.getStringAttr(state)),
+         builder.getNamedAttr(dist::stateAttr, attr)});
     unsigned place = function.getNumArguments();
     if (failed(function.insertArgument(place, type, attrs,
                                        NameLoc::get(builder.getStringAttr(state)))))

@@ -1,5 +1,6 @@
 //===- Shard.cpp - Give every op a strategy -------------------------------===//
 #include "passes/Shard/KeptLayouts.h"
+#include "passes/Shard/OptimizerStates.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/SearchPlan.h"
 
@@ -195,6 +196,8 @@ private:
                                          pinsFor(graph, *kept))
                         : decide(graph, shardMode, parsed);
     if (decision)
+      decision = withOptimizer(function, **flow, *kept, searches, std::move(*decision));
+    if (decision)
       keepLayouts(graph, *kept, *decision);
     else
       return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
@@ -214,6 +217,32 @@ private:
     for (const std::string &note : decision->notes)
       emitRemark(function.getLoc(), note);
     return explainOps(function, graph, *decision);
+  }
+
+  /// Parts of moments, gradients and weights for ranks that hold the same, as the
+  /// training step asks. A search is done again with them: updates and all else follow.
+  Expected<Decision> withOptimizer(func::FuncOp function, const dist::ProgramFlow &flow,
+                                   const KeptLayouts &kept, bool searches,
+                                   Decision decision) {
+    OptimizerParallel knobs = optimizerParallelOf(function);
+    if (knobs.level == 0 || flow.graph.mesh.numRanks() == 1)
+      return decision;
+    auto parameters = parametersOf(function, flow);
+    std::vector<std::string> notes;
+    KeptLayouts homes = optimizerHomes(flow.graph, decision, knobs, parameters, notes);
+    for (const auto &[end, layout] : kept)
+      homes.insert_or_assign(end, layout);
+    if (searches) {
+      auto again = decideBySearch(function, flow, {cluster, memory, firstDevice},
+                                  pinsFor(flow.graph, homes));
+      if (!again)
+        return again;
+      decision = std::move(*again);
+    } else {
+      placeOptimizer(flow.graph, homes, parameters, decision);
+    }
+    llvm::append_range(decision.notes, notes);
+    return decision;
   }
 
   /// The layout of a plan for a tensor of this shape.

@@ -2,6 +2,7 @@
 #include "passes/Train/Passes.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Train/Differentiate.h"
 #include "passes/Train/Loss.h"
@@ -73,6 +74,7 @@ public:
                        "\"parameters\" names");
     if (auto ok = differentiateLoss(*loss); !ok)
       return ok;
+    markArguments();
     if (spec.accumulation > 1)
       accumulate();
     return update();
@@ -98,6 +100,28 @@ private:
                isReal(argument))
         parameters.push_back({name, argument, Value(), decays(name)});
     }
+  }
+
+  /// What those who decide layouts ask of the step.
+  void markArguments() {
+    for (unsigned i = 0; i < main.getNumArguments(); ++i)
+      if (!dist::argumentState(main, i) && !shapeOf(main.getArgument(i)).empty())
+        main.setArgAttr(i, batchAttr, UnitAttr::get(context));
+    for (const Parameter &p : parameters)
+      main.setArgAttr(cast<BlockArgument>(p.value).getArgNumber(), parameterAttr,
+                      StringAttr::get(context, p.name));
+    const OptimizerParallel &knobs = spec.optimizerParallel;
+    if (!knobs.enable)
+      return;
+    Builder builder(context);
+    auto number = [&](const char *name, int64_t value) {
+      return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
+    };
+    int level = knobs.accumulationShard ? std::max(knobs.level, 2) : knobs.level;
+    main->setAttr(optimizerParallelAttr,
+                  builder.getDictionaryAttr({number("level", level),
+                                             number("threshold", knobs.thresholdBytes),
+                                             number("shard_size", knobs.shardSize)}));
   }
 
   bool decays(const std::string &name) const {
@@ -153,7 +177,8 @@ private:
   void accumulate();
   Expected<void> update();
   void finish(const std::vector<Result> &results);
-  Value addState(const std::string &name, RankedTensorType type);
+  Value addState(const std::string &name, RankedTensorType type,
+                 StringRef parameter = {});
 
   func::FuncOp main;
   const Spec &spec;
@@ -167,14 +192,18 @@ public:
 };
 } // namespace
 
-Value StepBuilder::addState(const std::string &name, RankedTensorType type) {
-  auto state =
-      dist::StateAttr::get(context, StringAttr::get(context, name), StringAttr());
-  auto attrs = DictionaryAttr::get(
-      context, NamedAttribute(StringAttr::get(context, dist::stateAttr), state));
+Value StepBuilder::addState(const std::string &name, RankedTensorType type,
+                            StringRef parameter) {
+  Builder builder(context);
+  StringAttr text = builder.getStringAttr(name);
+  NamedAttrList attrs;
+  attrs.set("graph.name", text);
+  attrs.set(dist::stateAttr, dist::StateAttr::get(context, text, StringAttr()));
+  if (!parameter.empty())
+    attrs.set(parameterAttr, builder.getStringAttr(parameter));
   unsigned place = main.getNumArguments();
-  if (failed(main.insertArgument(place, type, attrs,
-                                 NameLoc::get(StringAttr::get(context, name)))))
+  if (failed(main.insertArgument(place, type, attrs.getDictionary(context),
+                                 NameLoc::get(text))))
     llvm_unreachable("an argument can be added to a function");
   return main.getArgument(place);
 }
@@ -188,10 +217,12 @@ Expected<void> StepBuilder::update() {
     step = addState(stepState, RankedTensorType::get({}, builder.getI64Type()));
   Value count = f.add(step, 1);
   count.getDefiningOp()->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
-  auto updated = buildUpdate(main.front(), spec, count, parameters,
-                             [&](const std::string &name, RankedTensorType type) {
-                               return addState(name, type);
-                             });
+  auto updated =
+      buildUpdate(main.front(), spec, count, parameters,
+                  [&](const Parameter &p, const std::string &state) {
+                    return addState(p.name + "." + state,
+                                    cast<RankedTensorType>(p.value.getType()), p.name);
+                  });
   if (!updated)
     return tl::unexpected(updated.error());
   std::vector<Result> results{{"loss", loss}, {"learning_rate", updated->rate}};
@@ -288,6 +319,9 @@ void StepBuilder::accumulate() {
   for (const Values *list : {&scanned, &shared})
     for (Value value : *list)
       mapping.map(value, body->getArgument(next++));
+  for (auto [i, p] : llvm::enumerate(parameters))
+    micro.setArgAttr(static_cast<unsigned>(i) + 1, parameterAttr,
+                     builder.getStringAttr(p.name));
   builder.setInsertionPointToEnd(body);
   for (Operation &op : block.without_terminator())
     builder.clone(op, mapping);

@@ -99,12 +99,11 @@ static void updateOne(Formula &f, Names names, const UpdateRule &rule,
                       const Optimizer &optimizer, const Parameter &p,
                       const NewState &newState, Updated &updated) {
   Type element = f.type(p.value);
-  auto type = cast<RankedTensorType>(p.value.getType());
   names.set("p", p.value);
   names.set("g", p.gradient);
   names.set("decay", p.decays ? optimizer.weightDecay : 0);
   for (const std::string &state : rule.states)
-    names.set(state, newState(p.name + "." + state, type));
+    names.set(state, newState(p, state));
   for (const Line &line : rule.lines) {
     Value value = names.evaluate(line.formula, element);
     names.set(line.name, line.isNorm ? f.sqrt(squares(f, value)) : value);

@@ -16,9 +16,9 @@ struct Parameter {
   bool decays = true;
 };
 
-/// Gives the value before the step of a new state, which begins as zeros.
+/// Gives the value before the step of a new state of a parameter, which begins as zeros.
 using NewState =
-    std::function<mlir::Value(const std::string &name, mlir::RankedTensorType type)>;
+    std::function<mlir::Value(const Parameter &parameter, const std::string &state)>;
 
 struct Updated {
   mlir::Value rate; ///< f32 scalar

@@ -84,7 +84,9 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
       continue;
     auto dim = graph.dimAtoms(static_cast<int32_t>(i), op.rule.results[0][0]);
     const auto &shape = graph.values[op.results[0]].shape;
-    if (dim.empty() || !reachesResult(graph, dim[0])) {
+    if (op.isBatch && !dim.empty())
+      dim.front() = dim.back();
+    if (dim.empty() || !(op.isBatch || reachesResult(graph, dim[0]))) {
       if (notes)
         notes->push_back("dim 0 of input '" + op.name + "', of size " +
                          std::to_string(shape[0]) +

@@ -8,8 +8,7 @@
 
 using namespace partita;
 
-/// `layout` split further over `axes`, along the first dim whose blocks divide.
-static std::optional<Layout> inParts(const Layout &layout, const AxisList &axes) {
+std::optional<Layout> partita::inParts(const Layout &layout, const AxisList &axes) {
   for (size_t d = 0; d < layout.dims.size(); ++d) {
     Layout parts = layout;
     if (parts.dims[d].factors.size() != 1)

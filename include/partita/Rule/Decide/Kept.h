@@ -14,6 +14,9 @@ std::optional<std::vector<ServedLayout>>
 keptInParts(const FlowGraph &graph, const std::vector<Strategy> &strategies,
             int32_t value, const AxisList &axes);
 
+/// `layout` split further over `axes`, along the first dim whose blocks divide.
+std::optional<Layout> inParts(const Layout &layout, const AxisList &axes);
+
 /// Does what `hints.kept` asks: fills `decision.servings`, and says in a note how many
 /// weights it could not be done for. An error names a pattern that matches no weight.
 Expected<void> keepWeights(const FlowGraph &graph, const Hints &hints,

@@ -66,6 +66,9 @@ struct FlowOp {
   /// none.
   int32_t tied = -1;
   int64_t trips = 1; ///< how often a run of the program runs it
+  /// An argument whose first dim is the batch of a training step, whose results are not
+  /// made batch by batch; its micro-batches are the major piece of the dim.
+  bool isBatch = false;
 
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }

@@ -1,0 +1,79 @@
+//===- OptimizerStates.cpp - The parameters of a training step ------------===//
+#include "passes/Shard/OptimizerStates.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include <map>
+
+using namespace mlir;
+using namespace partita;
+
+OptimizerParallel partita::optimizerParallelOf(FunctionOpInterface function) {
+  OptimizerParallel knobs;
+  auto asked = function->getAttrOfType<DictionaryAttr>(graph::optimizerParallelAttr);
+  if (!asked)
+    return knobs;
+  auto number = [&](StringRef name) { return asked.getAs<IntegerAttr>(name).getInt(); };
+  knobs.level = static_cast<int>(number("level"));
+  knobs.thresholdBytes = number("threshold");
+  knobs.shardSize = number("shard_size");
+  return knobs;
+}
+
+/// The parameter that an argument of a function belongs to; null: to none.
+static StringAttr parameterOf(FunctionOpInterface function, unsigned argument) {
+  return function.getArgAttrOfType<StringAttr>(argument, graph::parameterAttr);
+}
+
+static bool isUpdate(Operation *op) {
+  auto phase = op ? op->getAttrOfType<graph::PhaseAttr>(graph::phaseAttr) : nullptr;
+  return phase && phase.getValue() == graph::Phase::Update;
+}
+
+std::vector<ParameterOps> partita::parametersOf(FunctionOpInterface function,
+                                                const dist::ProgramFlow &flow) {
+  std::map<std::string, ParameterOps> byName;
+  const FlowGraph &graph = flow.graph;
+  std::map<int32_t, std::string> accumulated; // end -> parameter
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const dist::FlowEnd &end = flow.ends[i];
+    auto number = static_cast<int32_t>(i);
+    if (end.kind == dist::FlowEnd::Argument) {
+      auto of = cast<FunctionOpInterface>(end.op);
+      StringAttr parameter = parameterOf(of, end.number);
+      if (!parameter)
+        continue;
+      ParameterOps &ops = byName[parameter.getValue().str()];
+      dist::StateAttr state = dist::argumentState(of, end.number);
+      if (!state)
+        accumulated[number] = parameter.getValue().str();
+      else if (state.getName() == parameter)
+        ops.weight = number;
+      else
+        ops.moments.push_back(number);
+    } else if (isUpdate(flow.operations[i])) {
+      StringRef name = graph.ops[i].name;
+      if (name.consume_back("/update"))
+        byName[name.str()].updates.push_back(number);
+    }
+  }
+  // What a loop carries is one variable: where it goes in, in the body, and behind it.
+  for (const FlowTie &tie : graph.ties)
+    for (const FlowTie::Member &member : tie.members)
+      if (auto it = accumulated.find(member.op); it != accumulated.end()) {
+        ParameterOps &ops = byName[it->second];
+        for (const FlowTie::Member &other : tie.members) {
+          ops.gradients.push_back(other.op);
+          const FlowOp &end = graph.ops[static_cast<size_t>(other.op)];
+          if (flow.ends[static_cast<size_t>(other.op)].kind == dist::FlowEnd::Result)
+            ops.adders.push_back(
+                graph.values[static_cast<size_t>(end.operands[0])].producer);
+        }
+        break;
+      }
+  std::vector<ParameterOps> parameters;
+  for (auto &[name, ops] : byName)
+    if (ops.weight >= 0)
+      parameters.push_back(std::move(ops));
+  return parameters;
+}

@@ -1,0 +1,122 @@
+"""Small models to train, written with onnx's helper: no framework is needed."""
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Writer:
+    """A model, node by node; weights are drawn from `random`."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.weights, self.inputs = [], [], []
+
+    def weight(self, name, *shape, scale=None, value=None):
+        if value is None:
+            scale = scale or 1 / np.sqrt(np.prod(shape[1:]) if len(shape) > 2 else shape[0])
+            value = self.random.normal(0, scale, shape)
+        self.weights.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        return name
+
+    def ints(self, name, values):
+        self.weights.append(numpy_helper.from_array(np.asarray(values, np.int64), name))
+        return name
+
+    def op(self, kind, inputs, name, outputs=1, **attributes):
+        names = [name] if outputs == 1 else [f"{name}.{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, names, name=name, **attributes))
+        return name if outputs == 1 else names
+
+    def input(self, name, shape, kind=TensorProto.FLOAT):
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def save(self, path, output, shape):
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
+        graph = helper.make_graph(self.nodes, "model", self.inputs, [result], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 9
+        onnx.checker.check_model(model)
+        onnx.save(model, path)
+
+
+def mlp(path, batch=24):
+    w = Writer(1)
+    x = w.input("x", [batch, 12])
+    x = w.op("Gemm", [x, w.weight("fc1.weight", 12, 48), w.weight("fc1.bias", 48)], "fc1")
+    x = w.op("Relu", [x], "act")
+    x = w.op("Gemm", [x, w.weight("fc2.weight", 48, 8), w.weight("fc2.bias", 8)], "fc2")
+    w.save(path, x, [batch, 8])
+    return {"x": lambda r: r.normal(0, 1, (batch, 12)).astype(np.float32)}, (batch,), 8
+
+
+def convolutional(path, batch=8):
+    """Convolutions, a normalization by the batch, both kinds of pool."""
+    w = Writer(2)
+    x = w.input("x", [batch, 3, 16, 16])
+
+    def normalized(x, name, channels):
+        ones, zeros = np.ones(channels), np.zeros(channels)
+        return w.op("BatchNormalization",
+                    [x, w.weight(f"{name}.weight", channels, value=ones),
+                     w.weight(f"{name}.bias", channels, value=zeros),
+                     w.weight(f"{name}.mean", channels, value=zeros),
+                     w.weight(f"{name}.var", channels, value=ones)], name)
+
+    x = w.op("Conv", [x, w.weight("conv1.weight", 8, 3, 3, 3)], "conv1", pads=[1] * 4)
+    x = w.op("Relu", [normalized(x, "bn1", 8)], "relu1")
+    x = w.op("MaxPool", [x], "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    x = w.op("Conv", [x, w.weight("conv2.weight", 12, 8, 3, 3), w.weight("conv2.bias", 12)],
+             "conv2", strides=[2, 2], pads=[1] * 4)
+    x = w.op("Relu", [normalized(x, "bn2", 12)], "relu2")
+    x = w.op("AveragePool", [x], "mean", kernel_shape=[4, 4])
+    x = w.op("Flatten", [x], "flat")
+    x = w.op("Gemm", [x, w.weight("fc.weight", 12, 8), w.weight("fc.bias", 8)], "fc")
+    w.save(path, x, [batch, 8])
+    return {"x": lambda r: r.normal(0, 1, (batch, 3, 16, 16)).astype(np.float32)}, (batch,), 8
+
+
+def transformer(path, batch=8, length=8, width=32, heads=4, words=40):
+    """A table of words, one block of attention, one MLP, a head over words."""
+    w = Writer(3)
+    size = width // heads
+    tokens = w.input("tokens", [batch, length], TensorProto.INT64)
+    x = w.op("Gather", [w.weight("wte", words, width, scale=0.3), tokens], "embed")
+    x = w.op("Add", [x, w.weight("wpe", length, width, scale=0.3)], "place")
+
+    def norm(x, name):
+        return w.op("LayerNormalization", [x, w.weight(f"{name}.weight", width,
+                                                       value=np.ones(width)),
+                                           w.weight(f"{name}.bias", width,
+                                                    value=np.zeros(width))], name)
+
+    def linear(x, name, a, b):
+        x = w.op("MatMul", [x, w.weight(f"{name}.weight", a, b)], name)
+        if name == "k":  # its gradient would be zero but for rounding: softmax shifts
+            return x
+        return w.op("Add", [x, w.weight(f"{name}.bias", b, value=np.zeros(b))], f"{name}.add")
+
+    heads_shape = w.ints("heads", [batch, length, heads, size])
+    rows_shape = w.ints("rows", [batch, length, width])
+    h, parts = norm(x, "ln_1"), []
+    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        y = w.op("Reshape", [linear(h, name, width, width), heads_shape], f"{name}.split")
+        parts.append(w.op("Transpose", [y], f"{name}.heads", perm=order))
+    y = w.op("MatMul", parts[:2], "scores")
+    y = w.op("Mul", [y, w.weight("scale", value=1 / np.sqrt(size))], "scaled")
+    y = w.op("Add", [y, w.op("Constant", [], "mask", value=numpy_helper.from_array(
+        np.triu(np.full((length, length), -1e4, np.float32), 1)))], "masked")
+    y = w.op("MatMul", [w.op("Softmax", [y], "shares"), parts[2]], "attend")
+    y = w.op("Reshape", [w.op("Transpose", [y], "merge", perm=[0, 2, 1, 3]), rows_shape],
+             "join")
+    x = w.op("Add", [x, linear(y, "o", width, width)], "residual1")
+    h = linear(norm(x, "ln_2"), "up", width, 4 * width)
+    h = w.op("Mul", [h, w.op("Sigmoid", [h], "gate")], "silu")
+    x = w.op("Add", [x, linear(h, "down", 4 * width, width)], "residual2")
+    x = w.op("MatMul", [norm(x, "ln_f"), w.weight("head.weight", width, words)], "head")
+    w.save(path, x, [batch, length, words])
+    return ({"tokens": lambda r: r.integers(0, words, (batch, length))}, (batch, length),
+            words)
+
+
+MODELS = {"mlp": mlp, "conv": convolutional, "transformer": transformer}
