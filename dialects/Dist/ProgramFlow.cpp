@@ -124,6 +124,10 @@ void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argume
                 {},
                 {addValue(flow, argument, name)}};
   source.isBatch = function.getArgAttr(number, batchAttr) != nullptr;
+  auto parameter = function.getArgAttrOfType<StringAttr>(number, parameterAttr);
+  StateAttr state = argumentState(function, number);
+  source.isRegathered = function.getArgAttr(number, regatherAttr) != nullptr;
+  source.isParameter = parameter && state && state.getName() == parameter;
   SmallVector<StringRef> others = otherNames(argument);
   flow.graph.values.back().otherNames.assign(others.begin(), others.end());
   addEnd(std::move(source), {FlowEnd::Argument, function, number}, trips);
@@ -225,6 +229,7 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
   entry.priority = shardable.getPropagationPriority();
   entry.flops = shardable.getFlops();
+  entry.isBackward = op.hasAttr(phaseAttr);
   entry.rule = *facts->rule;
   for (Value operand : op.getOperands())
     entry.operands.push_back(flow.valueOf.lookup(operand));

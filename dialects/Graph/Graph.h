@@ -86,13 +86,7 @@ llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &s
 
 namespace partita::graph {
 
-/// On an op of a training step, a PhaseAttr; none: forward. It stays on the op at every
-/// level.
-inline constexpr char phaseAttr[] = "graph.phase";
 
-/// On arguments of a training step: the parameter that a state, or a sum of gradients of
-/// micro-batches, belongs to, by name.
-inline constexpr char parameterAttr[] = "graph.parameter";
 /// On the function of a training step: how parameters are kept, a dictionary of level,
 /// threshold (bytes) and shard_size.
 inline constexpr char optimizerParallelAttr[] = "graph.optimizer_parallel";

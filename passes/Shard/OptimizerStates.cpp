@@ -2,6 +2,7 @@
 #include "passes/Shard/OptimizerStates.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include <map>
 
@@ -22,11 +23,11 @@ OptimizerParallel partita::optimizerParallelOf(FunctionOpInterface function) {
 
 /// The parameter that an argument of a function belongs to; null: to none.
 static StringAttr parameterOf(FunctionOpInterface function, unsigned argument) {
-  return function.getArgAttrOfType<StringAttr>(argument, graph::parameterAttr);
+  return function.getArgAttrOfType<StringAttr>(argument, parameterAttr);
 }
 
 static bool isUpdate(Operation *op) {
-  auto phase = op ? op->getAttrOfType<graph::PhaseAttr>(graph::phaseAttr) : nullptr;
+  auto phase = op ? op->getAttrOfType<graph::PhaseAttr>(phaseAttr) : nullptr;
   return phase && phase.getValue() == graph::Phase::Update;
 }
 

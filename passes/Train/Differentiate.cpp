@@ -2,6 +2,7 @@
 #include "passes/Train/Differentiate.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include "llvm/ADT/DenseSet.h"
 

@@ -17,6 +17,8 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Train/Differentiate.h"
 
+#include "dialects/Interfaces/ValueNames.h"
+
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;

@@ -6,6 +6,7 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Train/Differentiate.h"
 #include "passes/Train/Loss.h"
+#include "passes/Train/Recompute.h"
 #include "passes/Train/Update.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -68,6 +69,8 @@ public:
     auto loss = buildLoss(main, spec.loss);
     if (!loss)
       return tl::unexpected(loss.error());
+    if (auto ok = checkSupported(); !ok)
+      return ok;
     findStates();
     if (parameters.empty())
       return makeError("no parameter trains: the model has no float initializer that "
@@ -102,6 +105,19 @@ private:
     }
   }
 
+  /// What the specification can say and nothing does yet.
+  Expected<void> checkSupported() const {
+    if (spec.compute != Compute::F32)
+      return makeError("\"compute\" of another type than f32 is not there yet");
+    if (spec.lossScale)
+      return makeError("\"loss_scale\" is not there yet");
+    for (const Recompute &asked : spec.recompute)
+      if (!asked.modelParallelCommunication)
+        return makeError("recompute of '" + asked.nodes +
+                         "': \"mp_comm_recompute\": false is not there yet");
+    return {};
+  }
+
   /// What those who decide layouts ask of the step.
   void markArguments() {
     for (unsigned i = 0; i < main.getNumArguments(); ++i)
@@ -117,6 +133,10 @@ private:
     auto number = [&](const char *name, int64_t value) {
       return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
     };
+    if (knobs.level >= 3)
+      for (const Parameter &p : parameters)
+        main.setArgAttr(cast<BlockArgument>(p.value).getArgNumber(), regatherAttr,
+                        builder.getUnitAttr());
     int level = knobs.accumulationShard ? std::max(knobs.level, 2) : knobs.level;
     main->setAttr(optimizerParallelAttr,
                   builder.getDictionaryAttr({number("level", level),
@@ -153,7 +173,7 @@ private:
       return makeError("the loss depends on no parameter");
     this->loss = f.type(loss).isF64() ? loss : f.cast(loss, f.f32());
     merge();
-    return {};
+    return repeatForward(main, spec.recompute);
   }
 
   /// What is returned survives merging.

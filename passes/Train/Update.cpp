@@ -1,6 +1,7 @@
 //===- Update.cpp - From gradients to the next parameters -----------------===//
 #include "passes/Train/Update.h"
 
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Train/Optimizer.h"
 
 using namespace mlir;
@@ -17,7 +18,6 @@ public:
   void set(const std::string &name, double value) { known[name] = value; }
   void set(const std::string &name, Value value) { known[name] = value; }
   Value value(const std::string &name) const { return std::get<Value>(known.at(name)); }
-
   /// The value of a formula, in the element type of `like`.
   Value evaluate(const std::string &formula, Type element) {
     auto payload = Payload::parse(formula);

@@ -139,9 +139,10 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
           "place; a star means the same text on both sides: 'past.*=present.*' "
           "(repeatable; docs/state.md)")
       ->allow_extra_args(false);
-  command->add_option("--train", options->train,
-                      "Make a training step of the model: loss, optimizer and what trains, "
-                      "in this file (JSON, docs/training.md)");
+  command->add_option(
+      "--train", options->train,
+      "Make a training step of the model: loss, optimizer and what trains, "
+      "in this file (JSON, docs/training.md)");
   command->add_flag(
       "--force", options->force,
       "Replace a bundle of that name, in one step, when the new one is done");

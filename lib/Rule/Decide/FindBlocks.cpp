@@ -14,7 +14,8 @@ static bool has(const TensorFactors &tensor, int32_t factor) {
 /// A sum of products of two operands, over a loop of both. Of a convolution the taps are
 /// no loop; its channels are as good as the columns of a matrix.
 static bool isProduct(const FlowOp &op) {
-  if (op.kind != FlowKind::Compute || op.operands.size() < 2 || op.results.size() != 1)
+  if (op.kind != FlowKind::Compute || op.isBackward || op.operands.size() < 2 ||
+      op.results.size() != 1)
     return false;
   for (size_t f = 0; f < op.rule.factors.size(); ++f) {
     const loop::Reduction *sum = op.rule.factors[f].reduction();
@@ -32,7 +33,7 @@ public:
   explicit BlockFinder(const FlowGraph &graph) : graph(graph) {
     constant.resize(graph.values.size());
     for (const FlowOp &op : graph.ops) {
-      bool isConstant = op.kind == FlowKind::Source ||
+      bool isConstant = op.kind == FlowKind::Source || op.isParameter ||
                         (op.kind == FlowKind::Compute &&
                          std::all_of(op.operands.begin(), op.operands.end(),
                                      [&](int32_t v) { return constant[v]; }));
@@ -140,7 +141,7 @@ private:
   void toProducer(Trace &trace, int32_t value, int32_t atom) const {
     int32_t producer = graph.values[value].producer;
     const FlowOp &op = graph.ops[producer];
-    if (op.kind == FlowKind::Argument || op.kind == FlowKind::State)
+    if (op.kind == FlowKind::Argument || (op.kind == FlowKind::State && !op.isParameter))
       trace.meetsInput = true;
     if (op.kind != FlowKind::Compute)
       return;

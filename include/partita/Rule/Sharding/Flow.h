@@ -69,6 +69,12 @@ struct FlowOp {
   /// An argument whose first dim is the batch of a training step, whose results are not
   /// made batch by batch; its micro-batches are the major piece of the dim.
   bool isBatch = false;
+  /// A State that a training step learns: to the forward pass it is a weight.
+  bool isParameter = false;
+  /// A State whose readers in the backward pass have conversions of their own.
+  bool isRegathered = false;
+  /// An op that a training step has behind its forward pass.
+  bool isBackward = false;
 
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }

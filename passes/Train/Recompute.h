@@ -1,0 +1,29 @@
+//===- Recompute.h - Forward ops repeated in the backward pass --*- C++ -*-===//
+//
+// Each node, or module, that a pattern names is a segment of its own. What the rest of
+// the forward pass reads of a segment is kept; whatever else of it the backward pass
+// reads is computed again there, from what is kept, before its first reader. So a layer
+// keeps its result, and its activations live twice, each time shortly:
+//
+//     %h = f(%x)   %y = g(%h)   …   %dh = dg(%h, %dy)
+//     %h = f(%x)   %y = g(%h)   …   %h2 = f(%x)   %dh = dg(%h2, %dy)
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_TRAIN_RECOMPUTE_H
+#define PARTITA_PASSES_TRAIN_RECOMPUTE_H
+
+#include "partita/Base/Error.h"
+#include "partita/Train/Spec.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace partita::train {
+
+/// Repeats the ops that `asked` names. The block has forward ops, then backward ones. An
+/// error names a pattern that matches no node and no module.
+Expected<void> repeatForward(mlir::func::FuncOp function,
+                             const std::vector<Recompute> &asked);
+
+} // namespace partita::train
+
+#endif // PARTITA_PASSES_TRAIN_RECOMPUTE_H
