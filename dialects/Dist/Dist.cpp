@@ -50,7 +50,7 @@ InFlightDiagnostic dist::noteMesh(InFlightDiagnostic diagnostic, Operation *op) 
   for (Operation *at = op; at; at = at->getParentOp())
     if (auto mesh = at->getAttrOfType<MeshAttr>(meshAttr)) {
       diagnostic.attachNote(at->getLoc())
-          << "the program's mesh \"" << mesh.getMesh().str() << "\" stands here";
+          << "the program's mesh \"" << mesh.getMesh().str() << "\" is given here";
       break;
     }
   return diagnostic;
@@ -131,7 +131,7 @@ static LogicalResult verifySourceLayout(Operation *op, LayoutAttr layout) {
   if (failed(verifyMesh(op, layoutAttr, layout.getMesh())))
     return failure();
   if (op->getNumResults() != 1 || op->getNumOperands() != 0)
-    return op->emitOpError("has a dist.layout, but is no source of one tensor");
+    return op->emitOpError("has a dist.layout, but is not a source of one tensor");
   if (layout.getLayout().localShape() != shapeOf(op->getResult(0)))
     return op->emitOpError("has a dist.layout of local shape [")
            << ArrayRef(layout.getLayout().localShape()) << "], but a result of type "

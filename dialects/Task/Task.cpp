@@ -127,7 +127,7 @@ LogicalResult BufferOp::verify() {
   if (getInput().has_value() + getOutput().has_value() + getState().has_value() > 1)
     return emitOpError("is more than one of input, output and state");
   if (getInit() && (!getState() || getSlots() != 1))
-    return emitOpError("has an init and is no state of one slot");
+    return emitOpError("has an init and is not a state of one slot");
   if (getState() && getSpace())
     return emitOpError("is a state and has a space");
   if ((getInput() || getOutput()) && getSpace() == Region::Host)
@@ -206,7 +206,8 @@ LogicalResult SegmentOp::verifySymbolUses(SymbolTableCollection &tables) {
     if (!condition)
       return noteProgram(emitOpError("has no buffer ") << name, *this);
     if (!isReplicatedBool(condition))
-      return emitOpError("runs if ") << name << ", which is no bool that all ranks have";
+      return emitOpError("runs if ")
+             << name << ", which is not a bool that is equal on all ranks";
     if (seen.contains(name))
       return emitOpError("runs if ") << name << " and writes it";
   }

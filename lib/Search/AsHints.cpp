@@ -54,7 +54,7 @@ public:
     entries = all();
     best = decided(entries);
     if (!best)
-      return makeError("the plan cannot be said in hints: " + lastError);
+      return makeError("the plan cannot be written as hints: " + lastError);
     least = differing(*best);
     // All tensors of one glob first, then ever smaller parts of what is left.
     for (size_t at = 0; at < entries.size();) {

@@ -310,8 +310,9 @@ private:
 
   Expected<Values> importNode(const Node &node) {
     if (!hasImport(node))
-      return makeError(node.domain.empty() ? "this operator has no import"
-                                           : "operators of this domain have no import");
+      return makeError(node.domain.empty()
+                           ? "this operator is not implemented"
+                           : "operators of this domain are not implemented");
     // In the body of a loop a node has a name of its own behind the loop's.
     importer.location = NameLoc::get(
         builder.getStringAttr(loopOf.count(&node) ? node.name : node.origin));

@@ -159,7 +159,7 @@ private:
   Expected<void> runBundle(const Tensors &expected, std::vector<std::string> &lines) {
     if (!options.run)
       return makeError("'" + options.bundle +
-                       "' cannot be run: nobody to run it was given");
+                       "' cannot be run: this program was built without the runtime");
     auto real = runBundleOf(compiler.module->lookupSymbol<func::FuncOp>("main"),
                             options.run, options.bundle, options.entry, given);
     if (!real)

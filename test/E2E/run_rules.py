@@ -124,7 +124,28 @@ def check_names(arguments, model, options, rule_hints, rule_ir, work):
     if programs[0] != programs[1]:
         raise Failure("weights by module path lead to another program than by name")
     renamed = sum(name != path for name, path in first.items())
-    return f"{modules} hints by module, {renamed} weights by path"
+    # The same for nodes: the columns of each product whose module has no other.
+    alone = {}
+    for weight in listed["weights"]:
+        readers = [n for n in products if weight["read_by"] == [n["name"]]]
+        if len(weight["shape"]) != 2 or len(readers) != 1:
+            continue
+        node, module = readers[0]["name"], readers[0]["module"]
+        inside = [n for n in products
+                  if (n["module"] + ".").startswith(module + ".")]
+        if len(inside) == 1 and module != node:
+            alone[node] = module
+    if len(alone) < 8:
+        raise Failure(f"only {len(alone)} products have a module of their own")
+    hint = {"in": [None, columns]}
+    programs = [program(arguments, model, options, {"nodes": dict.fromkeys(names, hint)},
+                        work, label)
+                for label, names in (("by-node", alone.keys()),
+                                     ("by-module", alone.values()))]
+    if programs[0] != programs[1]:
+        raise Failure("products by module path lead to another program than by node name")
+    return (f"{modules} hints by module, {renamed} weights by path, "
+            f"{len(alone)} products by module")
 
 
 def run_case(arguments, rule, family, exporter, mesh, work):

@@ -38,7 +38,7 @@ Expected<void> InFlight::next(const TaskView &task) {
   if (task.handle == 0)
     return {};
   if (!mayFly(task.kind()))
-    return makeError("it has a handle, but is no collective or copy");
+    return makeError("it has a handle, but is neither a collective nor a copy");
   if (task.handle > numTasks)
     return makeError(numbered(task.handle) + " is more than there are tasks");
   for (const auto &[handle, operands] : flying)

@@ -41,7 +41,7 @@ Expected<void> Nesting::checkMove(const TaskView &task, const task::Move &move,
                                   const std::vector<int64_t> &loops) const {
   std::string which = "the move of operand " + std::to_string(move.operand);
   if (move.operand >= task.operands.size() || task.operands[move.operand] < 0)
-    return makeError(which + " is of none that it has");
+    return makeError(which + " is of an operand that it does not have");
   if (move.loop >= loops.size())
     return makeError(which + " is by loop " + std::to_string(move.loop) + " of " +
                      std::to_string(loops.size()) + " around the task");
@@ -53,7 +53,7 @@ Expected<void> Nesting::checkMove(const TaskView &task, const task::Move &move,
     return makeError(which + " is not aligned");
   for (const task::Move &other : task.moves)
     if (&other != &move && other.operand == move.operand && other.loop == move.loop)
-      return makeError(which + " stands twice");
+      return makeError(which + " is there twice");
   return {};
 }
 

@@ -66,7 +66,8 @@ private:
     Ends &ends = transfers[view.number];
     const TransferView *&mine = view.sends ? ends.from : ends.to;
     if (mine)
-      return makeError("transfer " + std::string(view.name) + " has two ends of a kind");
+      return makeError("transfer " + std::string(view.name) +
+                       " has two sources or two targets");
     mine = &view;
     (view.sends ? ends.fromProgram : ends.toProgram) = i;
     return {};

@@ -104,7 +104,7 @@ private:
       for (int64_t rank : schedule.ranks) {
         if (!has(seen, rank) || seen[static_cast<size_t>(rank)])
           return makeError("rank " + std::to_string(rank) +
-                           " is none of its own, or has two schedules");
+                           " is not one of its ranks, or has two schedules");
         seen[static_cast<size_t>(rank)] = true;
         ++count;
       }

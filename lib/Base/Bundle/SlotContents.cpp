@@ -92,11 +92,11 @@ Expected<void> SlotContents::touch(int64_t buffer, const Entry &entry, bool writ
   int64_t later = writes ? std::max(slot.readBy, slot.writtenBy) : slot.writtenBy;
   std::string what = "state " + nameOf(buffer) + " is " + (writes ? "written" : "read");
   if (later > entry.segment)
-    return makeError(what + " behind " +
+    return makeError(what + " after " +
                      program.segments[static_cast<size_t>(later)].name +
                      ", which the program lists later");
   if (slot.writtenBy == entry.segment && slot.writtenFor > entry.microBatch)
-    return makeError(what + " behind micro-batch " + std::to_string(slot.writtenFor));
+    return makeError(what + " after micro-batch " + std::to_string(slot.writtenFor));
   if (writes)
     slot.writtenBy = entry.segment, slot.writtenFor = entry.microBatch;
   else

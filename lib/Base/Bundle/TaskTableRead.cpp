@@ -137,7 +137,7 @@ private:
         continue;
       std::string where = "state '" + std::string(t.name.substr(0, 256)) + "'";
       if (!names.insert(t.name).second)
-        return damaged(where + " stands twice");
+        return damaged(where + " is there twice");
       // One that is empty takes no place.
       if (of(t).bytes != 0 && !byOffset.emplace(of(t).offset, &t).second)
         return damaged(where + " overlaps another one");

@@ -73,7 +73,7 @@ static Expected<Directory> findDirectory(const InputFile &file) {
       return makeError("has a damaged 64-bit directory");
     return Directory{record->number(48, 8), record->number(40, 8), record->number(32, 8)};
   }
-  return makeError("is no zip file");
+  return makeError("is not a zip file");
 }
 
 /// Sizes and offset of an entry that has them in its extra field.

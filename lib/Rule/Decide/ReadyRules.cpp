@@ -351,7 +351,7 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
   std::string_view axis = argumentOf(text);
   const std::string file = "rule '" + std::string(text) + "'";
   if (text.ends_with(':'))
-    return makeError(file + ": an axis is missing behind the colon");
+    return makeError(file + ": an axis is missing after the colon");
   if (rule == sharded) {
     if (!axis.empty())
       return makeError(file + ": the batch is split over all axes; leave ':" +

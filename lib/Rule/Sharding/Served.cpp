@@ -75,7 +75,7 @@ partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies
     if (entry.from < -1 || entry.from >= static_cast<int32_t>(i) ||
         (entry.from >= 0 && served[static_cast<size_t>(entry.from)].halo))
       return makeError(where + "comes from conversion " + std::to_string(entry.from) +
-                       ", which is no earlier one to a layout");
+                       ", which is not an earlier one to a layout");
     const Layout &at =
         entry.from < 0 ? produced : served[static_cast<size_t>(entry.from)].layout;
     ServedLayout next{{}, entry.from, {}, std::nullopt};
@@ -149,7 +149,7 @@ Expected<std::vector<ServedEntry>> partita::parseServed(std::string_view text,
     ServedEntry entry;
     auto bad = [&] {
       return makeError("\"" + std::string(part) +
-                       "\" is no conversion: expected a layout "
+                       "\" is not a conversion: expected a layout "
                        "or \"window 0\", then \" from 0\"");
     };
     if (size_t from = part.find(" from "); from != std::string_view::npos) {

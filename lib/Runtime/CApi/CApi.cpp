@@ -88,7 +88,7 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
     }
     std::string transport = options->transport ? options->transport : "local";
     if (transport != "local" && transport != "mpi") {
-      loadError = "transport '" + transport + "' is unknown; there are local and mpi";
+      loadError = "transport '" + transport + "' is unknown; expected local or mpi";
       return nullptr;
     }
     o.transport = transport == "mpi" ? TransportKind::Mpi : TransportKind::Local;

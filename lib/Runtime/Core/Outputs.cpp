@@ -112,6 +112,6 @@ Expected<void> Outputs::deliverAll(Executor &executor, size_t stage, Transport &
   step(progress, stage, RankProgress::Idle, -1);
   if (!ok)
     return makeError("rank " + std::to_string(transport.rank()) +
-                     ": meeting the other ranks failed");
+                     ": the barrier with the other ranks failed");
   return {};
 }

@@ -200,7 +200,7 @@ Expected<void> Session::State::stateJob(size_t index) {
   // The next messages to rank 0 are for another call of its.
   if (ok && !local() && !transport.barrier())
     return makeError("rank " + std::to_string(transport.rank()) +
-                     ": meeting the other ranks failed");
+                     ": the barrier with the other ranks failed");
   progress[transport.rank()].state.store(RankProgress::Idle);
   return ok;
 }
@@ -500,7 +500,8 @@ Expected<uint64_t> Session::readInputs(std::vector<std::optional<StoredTensor>> 
   for (size_t k = 0; k < sources.size(); ++k)
     if (const TensorInfo &info = inputs()[k];
         sources[k] && (sources[k]->type != info.type || sources[k]->shape != info.shape))
-      return makeError("input '" + info.name + "' comes in another type or shape");
+      return makeError("input '" + info.name +
+                       "' has another type or shape than the bundle's");
   entry.sources = std::move(sources);
   entry.sources.resize(inputs().size());
   state->inputBytes = 0;

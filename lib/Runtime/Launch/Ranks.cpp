@@ -182,5 +182,5 @@ Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
     return runWatched(options, print);
   if (transport == "mpi")
     return runMpi(options, print);
-  return makeError("transport '" + transport + "' is unknown; there are local and mpi");
+  return makeError("transport '" + transport + "' is unknown; expected local or mpi");
 }

@@ -371,7 +371,7 @@ struct OneDnn final : engine::Engine {
     if (!call)
       return tl::unexpected(call.error());
     if (form && (*call)->form() != *form)
-      return makeError("the engine has nothing fast for a weight of this form");
+      return makeError("the engine has no fast implementation for a weight in this form");
     return std::shared_ptr<const Call>(std::move(*call));
   }
 };

@@ -13,5 +13,5 @@ Expected<Target> codegen::targetNamed(std::string_view name) {
     if (target.name == name)
       return target;
   return makeError("target '" + std::string(name) +
-                   "' is unknown; there are cpu and plain");
+                   "' is unknown; expected cpu or plain");
 }

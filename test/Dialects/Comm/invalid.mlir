@@ -25,7 +25,7 @@ module attributes {dist.mesh = #mesh} {
 
 #here = #dist.mesh<tp=4>
 #there = #dist.mesh<dp=4>
-// expected-note@+1 {{the program's mesh "tp=4" stands here}}
+// expected-note@+1 {{the program's mesh "tp=4" is given here}}
 module attributes {dist.mesh = #here} {
   func.func @mesh_0(%x: tensor<8xf32>) {
     // expected-error@+1 {{is for mesh "dp=4", the program is for "tp=4"}}

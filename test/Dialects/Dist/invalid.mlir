@@ -54,7 +54,7 @@ module attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 #other = #dist.mesh<dp=2>
-// expected-note@+1 {{the program's mesh "tp=2" stands here}}
+// expected-note@+1 {{the program's mesh "tp=2" is given here}}
 module attributes {dist.mesh = #mesh} {
   func.func @mesh(%x: tensor<4x6xf32>) {
     // expected-error@+1 {{has a dist.strategy for mesh "dp=2", the program is for "tp=2"}}

@@ -65,7 +65,7 @@ task.program @a ranks [0, 1] attributes {dist.mesh = #mesh} {
 
 #mesh = #dist.mesh<tp=2>
 task.program @a ranks [0, 1] attributes {dist.mesh = #mesh} {
-  // expected-error @+1 {{has an init and is no state of one slot}}
+  // expected-error @+1 {{has an init and is not a state of one slot}}
   task.buffer @x init "w" in <#mesh, [{4}]> : tensor<4xf32>
 }
 
@@ -85,7 +85,7 @@ task.program @a ranks [0, 1] attributes {dist.mesh = #mesh} {
   func.func @f() {
     return
   }
-  // expected-error @+1 {{runs if @c, which is no bool that all ranks have}}
+  // expected-error @+1 {{runs if @c, which is not a bool that is equal on all ranks}}
   task.segment @s if @c calls @f from [] to []
 }
 

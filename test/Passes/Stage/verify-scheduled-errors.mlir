@@ -221,7 +221,7 @@ module {
 
 #mesh = #dist.mesh<>
 #l = #dist.layout<#mesh, [{4}]>
-// expected-error @+1 {{program a, entry 1 (use): state w is read behind update, which the program lists later}}
+// expected-error @+1 {{program a, entry 1 (use): state w is read after update, which the program lists later}}
 module {
   task.program @a ranks [0] attributes {dist.mesh = #mesh} {
     task.buffer @w state "w" in #l : tensor<4xf32>

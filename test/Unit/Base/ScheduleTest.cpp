@@ -373,20 +373,19 @@ TEST_CASE("a state is touched in the order of the program") {
   CHECK(stateCheck(withState(1, 1, true), Order{{0, 0}, {1, 0}, {2, 0}}) == "none");
   CHECK(stateCheck(withState(1, 1, true), Order{{1, 0}, {0, 0}, {2, 0}}) ==
         "program p, entry 0 (update): buffer a is read and holds nothing");
-  CHECK(
-      stateCheck(withState(1, 1, true), Order{{0, 0}, {2, 0}, {1, 0}}) ==
-      "program p, entry 2 (update): state s is written behind behind, which the program "
-      "lists later");
+  CHECK(stateCheck(withState(1, 1, true), Order{{0, 0}, {2, 0}, {1, 0}}) ==
+        "program p, entry 2 (update): state s is written after behind, which the program "
+        "lists later");
   // One for all micro-batches: each of them reads the same.
   Pipeline shared = withState(2, 1, false);
   shared.programs[0].buffers[1].slots = shared.programs[0].buffers[2].slots = 2;
   CHECK(stateCheck(shared, Order{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}}) ==
         "none");
   CHECK(stateCheck(shared, Order{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {2, 0}, {2, 1}}) ==
-        "program p, entry 2 (before of micro-batch 1): state s is read behind update, "
+        "program p, entry 2 (before of micro-batch 1): state s is read after update, "
         "which the program lists later");
   CHECK(stateCheck(shared, Order{{0, 0}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {2, 1}}) ==
-        "program p, entry 3 (update of micro-batch 0): state s is read behind "
+        "program p, entry 3 (update of micro-batch 0): state s is read after "
         "micro-batch 1");
   // One for each.
   CHECK(stateCheck(withState(2, 2, false),

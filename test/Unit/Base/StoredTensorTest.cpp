@@ -105,7 +105,7 @@ TEST_CASE("stored tensors: members of files") {
   REQUIRE(writeNpy(folder.file("y.npz"), whole));
   auto bad = openTensor(folder.file("y.npz"), "a");
   REQUIRE(!bad);
-  CHECK(bad.error().message == "'" + folder.file("y.npz") + "' is no zip file");
+  CHECK(bad.error().message == "'" + folder.file("y.npz") + "' is not a zip file");
 }
 
 TEST_CASE("stored tensors: rows in another order") {

@@ -260,7 +260,8 @@ TEST_CASE("handles that do not go from start to wait are refused") {
           task::Fill fill;
           fill.count = 4;
           s.builder.addTask({.operands = {s.x}, .params = fill, .handle = 1});
-        }) == at + "task 9 (, fill): it has a handle, but is no collective or copy");
+        }) ==
+        at + "task 9 (, fill): it has a handle, but is neither a collective nor a copy");
   // Into what another one still sends.
   CHECK(reason([](Sample &s) {
           s.start(1);
@@ -403,7 +404,8 @@ TEST_CASE("loops, skipped parts, states and values that cannot be are refused") 
   CHECK(moving({1, 0, 64, -64}) == l + "operand 1 moves out of its buffer");
   CHECK(moving({1, 0, 0, 1 << 30}, int64_t(1) << 31) ==
         l + "operand 1 moves out of its buffer");
-  CHECK(moving({2, 0, 0, 0}) == l + "the move of operand 2 is of none that it has");
+  CHECK(moving({2, 0, 0, 0}) ==
+        l + "the move of operand 2 is of an operand that it does not have");
   CHECK(moving({0, 1, 0, 0}) ==
         l + "the move of operand 0 is by loop 1 of 1 around the task");
   CHECK(moving({0, 0, 0, INT64_MIN}) == l + "the move of operand 0 is too far");
@@ -527,7 +529,7 @@ TEST_CASE("loops, skipped parts, states and values that cannot be are refused") 
   CHECK(state(4032, 64, "s", Space::State, 64) == "none");
   CHECK(state(4032, 64, "s", Space::State, 60) ==
         at + "tensor 6 (s): 60 bytes in the file, 64 by its shape");
-  CHECK(state(4032, 64, "cache", Space::State, 0) == at + "state 'cache' stands twice");
+  CHECK(state(4032, 64, "cache", Space::State, 0) == at + "state 'cache' is there twice");
   CHECK(state(1984, 64, "s", Space::State, 0) == at + "state 's' overlaps another one");
   CHECK(state(0, 64, "s", Space::State, 0) == at + "state 's' overlaps another one");
   CHECK(state(0, 64, "s", Space::Arena, 0) ==

@@ -12,6 +12,9 @@
 //    axis lists for one atom), the op keeps the one that saves most: bytes of the values
 //    around it that then need no resharding. Ties go by the axes themselves. Every
 //    rejected proposal is reported with both origins.
+//  - Gathered values. A hint may make one reader of a value take it whole along an axis
+//    by which its maker splits it. It is then gathered for all readers, so that the split
+//    reaches the others last, after everything else.
 //
 // Sources (arguments, weights, constants) never relay: each user may read its own slices.
 //
