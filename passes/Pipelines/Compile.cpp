@@ -54,6 +54,11 @@ Compiler::Compiler(const CompileOptions &options, Progress progress)
 
 Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
                                                bool weights) {
+  std::error_code failure;
+  if (std::filesystem::is_directory(options.model, failure))
+    return makeError("'" + options.model +
+                     "' is a folder; expected an ONNX file (`partita report` shows "
+                     "bundles)");
   onnx_model::LoadOptions load;
   load.weights = weights;
   load.wide = options.wide;
