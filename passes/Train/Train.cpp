@@ -6,6 +6,7 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Train/Differentiate.h"
 #include "passes/Train/Loss.h"
+#include "passes/Train/Precision.h"
 #include "passes/Train/Recompute.h"
 #include "passes/Train/Update.h"
 
@@ -23,6 +24,9 @@ using namespace partita::train;
 
 /// The state that counts the steps that are done.
 static constexpr char stepState[] = "step";
+/// Those of a dynamic scale of the loss: its power of two, and the steps since it
+/// changed.
+static constexpr char scaleState[] = "loss_scale", scaleAgeState[] = "loss_scale.age";
 
 /// A cotangent and a weight gradient may need the same (a normalized activation): it is
 /// computed in the phase that comes first.
@@ -52,6 +56,47 @@ static void mergeAcrossPhases(Block &block) {
   }
 }
 
+/// Moves each op of the update to where it can run first: behind its operands and, for a
+/// state is written in place, behind those who read what the state was. So a gradient
+/// lives until its update, not until the end.
+static void updateEarly(Block &block) {
+  DenseMap<Operation *, size_t> place;
+  std::vector<Operation *> ops;
+  for (Operation &op : block.without_terminator()) {
+    place[&op] = ops.size();
+    ops.push_back(&op);
+  }
+  auto isUpdate = [](Operation *op) {
+    auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
+    return phase && phase.getValue() == Phase::Update;
+  };
+  // Behind ops[i], in order; those of -1 at the beginning.
+  std::vector<std::vector<Operation *>> behind(ops.size() + 1);
+  DenseMap<Operation *, size_t> anchors; // one more than the place
+  for (Operation *op : ops) {
+    if (!isUpdate(op))
+      continue;
+    size_t anchor = 0;
+    for (Value operand : op->getOperands()) {
+      Operation *from = operand.getDefiningOp();
+      if (from)
+        anchor = std::max(anchor, anchors.count(from) ? anchors[from] : place[from] + 1);
+      else
+        for (Operation *reader : operand.getUsers())
+          if (reader->getBlock() == &block && place.count(reader) && !isUpdate(reader))
+            anchor = std::max(anchor, place[reader] + 1);
+    }
+    anchors[op] = anchor;
+    behind[anchor].push_back(op);
+  }
+  for (size_t i = behind.size(); i-- > 0;)
+    for (Operation *op : llvm::reverse(behind[i]))
+      if (i == 0)
+        op->moveBefore(&block, block.begin());
+      else
+        op->moveAfter(ops[i - 1]);
+}
+
 namespace {
 /// A result of the step: a metric, or what becomes of a state.
 struct Result {
@@ -66,6 +111,13 @@ public:
       : main(main), spec(spec), context(main.getContext()) {}
 
   Expected<void> run() {
+    if (spec.compute != Compute::F32) {
+      Builder builder(context);
+      Type narrow = spec.compute == Compute::F16 ? Type(builder.getF16Type())
+                                                 : Type(builder.getBF16Type());
+      if (auto ok = computeIn(main, narrow); !ok)
+        return ok;
+    }
     auto loss = buildLoss(main, spec.loss);
     if (!loss)
       return tl::unexpected(loss.error());
@@ -98,7 +150,7 @@ private:
       std::string name = state.getName().str();
       Value argument = main.getArgument(i);
       if (name == stepState)
-        step = argument;
+        step = argument; // import has made it
       else if (llvm::none_of(running, [&](const Result &r) { return r.name == name; }) &&
                isReal(argument))
         parameters.push_back({name, argument, Value(), decays(name)});
@@ -107,10 +159,6 @@ private:
 
   /// What the specification can say and nothing does yet.
   Expected<void> checkSupported() const {
-    if (spec.compute != Compute::F32)
-      return makeError("\"compute\" of another type than f32 is not there yet");
-    if (spec.lossScale)
-      return makeError("\"loss_scale\" is not there yet");
     for (const Recompute &asked : spec.recompute)
       if (!asked.modelParallelCommunication)
         return makeError("recompute of '" + asked.nodes +
@@ -158,8 +206,7 @@ private:
     Values wanted;
     for (const Parameter &p : parameters)
       wanted.push_back(p.value);
-    Value one = f.like(loss, 1);
-    auto gradients = differentiate(main.front(), Seed{loss, one}, wanted);
+    auto gradients = differentiate(main.front(), Seed{loss, scaleOf(f, loss)}, wanted);
     if (!gradients)
       return tl::unexpected(gradients.error());
     for (auto [p, gradient] : llvm::zip_equal(parameters, *gradients))
@@ -174,6 +221,18 @@ private:
     this->loss = f.type(loss).isF64() ? loss : f.cast(loss, f.f32());
     merge();
     return repeatForward(main, spec.recompute);
+  }
+
+  /// What the loss is multiplied by, so that small gradients are no zeros in a narrow
+  /// type: a number, or 2 to the power of a state, which begins as 0.
+  Value scaleOf(Formula &f, Value loss) {
+    if (!spec.lossScale)
+      return f.like(loss, 1);
+    if (!spec.lossScale->dynamic)
+      return f.like(loss, spec.lossScale->initial);
+    power = addState(scaleState, RankedTensorType::get({}, f.f32()));
+    Value scale = f.map(std::to_string(spec.lossScale->initial) + " * pow(2, x)", power);
+    return f.cast(scale, f.type(loss));
   }
 
   /// What is returned survives merging.
@@ -196,6 +255,14 @@ private:
 
   void accumulate();
   Expected<void> update();
+  Value unscale(Formula &f);
+  void keepUnlessFinite(Formula &f, Value isFinite, std::vector<Result> &results);
+  Value inUpdate(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (op && !isa<ConstantOp>(op))
+      op->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
+    return value;
+  }
   void finish(const std::vector<Result> &results);
   Value addState(const std::string &name, RankedTensorType type,
                  StringRef parameter = {});
@@ -204,6 +271,7 @@ private:
   const Spec &spec;
   MLIRContext *context;
   Value step, loss;
+  Value power; ///< of a dynamic scale of the loss
   std::vector<Parameter> parameters;
   std::vector<Result> running;
 
@@ -235,8 +303,8 @@ Expected<void> StepBuilder::update() {
   Formula f(builder, NameLoc::get(builder.getStringAttr("step")));
   if (!step)
     step = addState(stepState, RankedTensorType::get({}, builder.getI64Type()));
-  Value count = f.add(step, 1);
-  count.getDefiningOp()->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
+  Value count = inUpdate(f.add(step, 1));
+  Value isFinite = unscale(f);
   auto updated =
       buildUpdate(main.front(), spec, count, parameters,
                   [&](const Parameter &p, const std::string &state) {
@@ -254,8 +322,59 @@ Expected<void> StepBuilder::update() {
     results.push_back({name, value, true});
   llvm::append_range(results, running);
   results.push_back({stepState, count, true});
+  if (isFinite)
+    keepUnlessFinite(f, isFinite, results);
   finish(results);
+  updateEarly(main.front());
   return {};
+}
+
+/// Takes the scale of the loss out of the gradients. With a dynamic one: whether all of
+/// them are finite; x · 0 is NaN where x is not.
+Value StepBuilder::unscale(Formula &f) {
+  if (!spec.lossScale)
+    return nullptr;
+  double initial = spec.lossScale->initial;
+  Value inverse =
+      power ? inUpdate(f.map("pow(2, -x) / " + std::to_string(initial), power)) : Value();
+  Value sum = nullptr;
+  for (Parameter &p : parameters) {
+    p.gradient = inUpdate(
+        inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
+                : f.mul(p.gradient, 1 / initial));
+    if (!power)
+      continue;
+    Value zeros = inUpdate(f.map("x * 0", p.gradient));
+    Value part = inUpdate(f.sum(zeros, f.dimsFrom(0, zeros), /*keep=*/false));
+    sum = sum ? inUpdate(f.add(sum, part)) : part;
+  }
+  return power ? inUpdate(f.equal(sum, 0)) : nullptr;
+}
+
+/// A step with a gradient that is not finite changes nothing but the scale, which it
+/// halves; after `growEvery` others the scale doubles.
+void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
+                                   std::vector<Result> &results) {
+  auto argumentOf = [&](const std::string &name) -> Value {
+    for (unsigned i = 0; i < main.getNumArguments(); ++i)
+      if (auto state = dist::argumentState(main, i); state && state.getName() == name)
+        return main.getArgument(i);
+    return nullptr;
+  };
+  for (Result &result : results)
+    if (result.isState)
+      result.value = inUpdate(f.select(isFinite, result.value, argumentOf(result.name)));
+  Value age = addState(scaleAgeState, RankedTensorType::get({}, f.f32()));
+  std::string every = std::to_string(spec.lossScale->growEvery);
+  Value flag = inUpdate(f.cast(isFinite, f.f32()));
+  std::string grows = "(x + 1 >= " + every + ")";
+  Value nextAge =
+      inUpdate(f.map("select(y > 0 && !" + grows + ", x + 1, 0)", {age, flag}));
+  Value next =
+      inUpdate(f.map("select(z > 0, select(y + 1 >= " + every + ", x + 1, x), x - 1)",
+                     {power, age, flag}));
+  results.push_back({scaleState, next, true});
+  results.push_back({scaleAgeState, nextAge, true});
 }
 
 /// Replaces what the function gives, names and states with it.
