@@ -1,9 +1,10 @@
 //===- Precision.h - A forward pass in a narrower type ----------*- C++ -*-===//
 //
-// Weights and inputs stay f32 and are cast where they are read; products, convolutions and
-// what is elementwise compute in the narrow type. Norms, softmax and reductions compute
-// in f32, as sums of many narrow numbers lose digits; what is made of their results and
-// of running moments alone does too. Outputs are cast back, so that the loss is f32:
+// Weights and inputs stay f32 and are cast where they are read; products, convolutions
+// and what is elementwise compute in the narrow type. Norms, softmax and reductions
+// compute in f32, as sums of many narrow numbers lose digits; what is made of their
+// results and of running moments alone does too. Outputs are cast back, so that the loss
+// is f32:
 //
 //     %y = graph.contract %x, %w : (f32, f32) -> f32
 //
@@ -20,8 +21,8 @@
 
 namespace partita::train {
 
-/// Makes the f32 ops of `main` compute in `narrow`, f16 or bf16. An error names an op that
-/// runs functions: their bodies are not looked into.
+/// Makes the f32 ops of `main` compute in `narrow`, f16 or bf16. An error names an op
+/// that runs functions: their bodies are not looked into.
 Expected<void> computeIn(mlir::func::FuncOp main, mlir::Type narrow);
 
 } // namespace partita::train

@@ -1,0 +1,64 @@
+//===- LossScale.cpp - A loss that is multiplied, for narrow types --------===//
+#include "passes/Train/Step.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+using namespace partita::train;
+
+/// The states of a dynamic scale: its power of two, and the steps since it changed.
+static constexpr char scaleState[] = "loss_scale", scaleAgeState[] = "loss_scale.age";
+
+/// What the loss is multiplied by, so that small gradients are no zeros in a narrow
+/// type: a number, or 2 to the power of a state, which begins as 0.
+Value StepBuilder::scaleOf(Formula &f, Value output) {
+  if (!spec.lossScale)
+    return f.like(output, 1);
+  if (!spec.lossScale->dynamic)
+    return f.like(output, spec.lossScale->initial);
+  power = addState(scaleState, RankedTensorType::get({}, f.f32()));
+  Value scale = f.map(std::to_string(spec.lossScale->initial) + " * pow(2, x)", power);
+  return f.cast(scale, f.type(output));
+}
+
+/// Takes the scale of the loss out of the gradients. With a dynamic one: whether all of
+/// them are finite; x · 0 is NaN where x is not.
+Value StepBuilder::unscale(Formula &f) {
+  if (!spec.lossScale)
+    return nullptr;
+  double initial = spec.lossScale->initial;
+  Value inverse =
+      power ? inUpdate(f.map("pow(2, -x) / " + std::to_string(initial), power)) : Value();
+  Value sum = nullptr;
+  for (Parameter &p : parameters) {
+    p.gradient = inUpdate(
+        inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
+                : f.mul(p.gradient, 1 / initial));
+    if (!power)
+      continue;
+    Value zeros = inUpdate(f.map("x * 0", p.gradient));
+    Value part = inUpdate(f.sum(zeros, f.dimsFrom(0, zeros), /*keep=*/false));
+    sum = sum ? inUpdate(f.add(sum, part)) : part;
+  }
+  return power ? inUpdate(f.equal(sum, 0)) : nullptr;
+}
+
+/// A step with a gradient that is not finite changes nothing but the scale, which it
+/// halves; after `growEvery` others the scale doubles.
+void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
+                                   std::vector<Result> &results) {
+  for (Result &result : results)
+    if (result.isState)
+      result.value = inUpdate(f.select(isFinite, result.value, stateNamed(result.name)));
+  Value age = addState(scaleAgeState, RankedTensorType::get({}, f.f32()));
+  std::string every = std::to_string(spec.lossScale->growEvery);
+  Value flag = inUpdate(f.cast(isFinite, f.f32()));
+  std::string grows = "(x + 1 >= " + every + ")";
+  Value nextAge =
+      inUpdate(f.map("select(y > 0 && !" + grows + ", x + 1, 0)", {age, flag}));
+  Value next =
+      inUpdate(f.map("select(z > 0, select(y + 1 >= " + every + ", x + 1, x), x - 1)",
+                     {power, age, flag}));
+  results.push_back({scaleState, next, true});
+  results.push_back({scaleAgeState, nextAge, true});
+}

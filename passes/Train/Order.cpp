@@ -1,0 +1,74 @@
+//===- Order.cpp - Which op of a training step runs when ------------------===//
+#include "passes/Train/Order.h"
+
+#include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::graph;
+using namespace partita::train;
+
+void train::mergeAcrossPhases(Block &block) {
+  auto isEqual = [](Operation *a, Operation *b) {
+    auto attrs = [](Operation *op) {
+      NamedAttrList list(op->getAttrDictionary());
+      list.erase(phaseAttr);
+      return list.getDictionary(op->getContext());
+    };
+    return a->getName() == b->getName() && a->getResultTypes() == b->getResultTypes() &&
+           a->getOperands() == b->getOperands() && attrs(a) == attrs(b);
+  };
+  llvm::DenseMap<Value, SmallVector<Operation *>> readers; // by first operand
+  for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
+    if (!op.hasAttr(phaseAttr) || op.getNumOperands() == 0 || isa<CallingOpInterface>(op))
+      continue;
+    auto &known = readers[op.getOperand(0)];
+    auto same =
+        llvm::find_if(known, [&](Operation *other) { return isEqual(other, &op); });
+    if (same == known.end()) {
+      known.push_back(&op);
+      continue;
+    }
+    op.replaceAllUsesWith(*same);
+    op.erase();
+  }
+}
+
+void train::updateEarly(Block &block) {
+  DenseMap<Operation *, size_t> place;
+  std::vector<Operation *> ops;
+  for (Operation &op : block.without_terminator()) {
+    place[&op] = ops.size();
+    ops.push_back(&op);
+  }
+  auto isUpdate = [](Operation *op) {
+    auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
+    return phase && phase.getValue() == Phase::Update;
+  };
+  // Behind ops[i], in order; those of -1 at the beginning.
+  std::vector<std::vector<Operation *>> behind(ops.size() + 1);
+  DenseMap<Operation *, size_t> anchors; // one more than the place
+  for (Operation *op : ops) {
+    if (!isUpdate(op))
+      continue;
+    size_t anchor = 0;
+    for (Value operand : op->getOperands()) {
+      Operation *from = operand.getDefiningOp();
+      if (from)
+        anchor = std::max(anchor, anchors.count(from) ? anchors[from] : place[from] + 1);
+      else
+        for (Operation *reader : operand.getUsers())
+          if (reader->getBlock() == &block && place.count(reader) && !isUpdate(reader))
+            anchor = std::max(anchor, place[reader] + 1);
+    }
+    anchors[op] = anchor;
+    behind[anchor].push_back(op);
+  }
+  for (size_t i = behind.size(); i-- > 0;)
+    for (Operation *op : llvm::reverse(behind[i]))
+      if (i == 0)
+        op->moveBefore(&block, block.begin());
+      else
+        op->moveAfter(ops[i - 1]);
+}

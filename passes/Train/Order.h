@@ -1,0 +1,20 @@
+//===- Order.h - Which op of a training step runs when ----------*- C++ -*-===//
+#ifndef PARTITA_PASSES_TRAIN_ORDER_H
+#define PARTITA_PASSES_TRAIN_ORDER_H
+
+#include "mlir/IR/Block.h"
+
+namespace partita::train {
+
+/// A cotangent and a weight gradient may need the same (a normalized activation): it is
+/// computed once, in the phase that comes first.
+void mergeAcrossPhases(mlir::Block &block);
+
+/// Moves each op of the update to where it can run first: behind its operands, and, as a
+/// state is written in place, behind those who read what the state was. So a gradient
+/// lives until its update, not until the end.
+void updateEarly(mlir::Block &block);
+
+} // namespace partita::train
+
+#endif // PARTITA_PASSES_TRAIN_ORDER_H
