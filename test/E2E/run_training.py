@@ -204,6 +204,41 @@ def ranks_against_one(command, work, name, optimizer, plans, steps, **more):
             raise RuntimeError("not what one rank gives")
 
 
+def variants(command, work):
+    """Recompute changes no loss; a narrower type changes them little; a step whose
+    gradients are infinite changes nothing but the scale."""
+    plain = Step(command, work, "transformer", {"optimizer": OPTIMIZERS["adam"]})
+    losses, _, _ = plain.run(6)
+    again = Step(command, work, "transformer",
+                 {"optimizer": OPTIMIZERS["adam"],
+                  "recompute": [{"nodes": name} for name in ("up.add", "gate", "silu")]})
+    actual, _, _ = again.run(6)
+    if actual != losses:
+        raise RuntimeError(f"recompute: losses {actual}, without {losses}")
+    for kind in ("bf16", "f16"):
+        narrow = Step(command, work, "transformer",
+                      {"optimizer": OPTIMIZERS["adam"], "compute": kind})
+        actual, _, _ = narrow.run(6)
+        worst = max(abs(a - e) / e for a, e in zip(actual, losses))
+        if not 0 < worst < 0.01:
+            raise RuntimeError(f"{kind}: losses {actual}, in f32 {losses}")
+    scaled = Step(command, work, "mlp", {"optimizer": OPTIMIZERS["adamw"], "compute": "f16",
+                                         "loss_scale": "dynamic"})
+    with partita.Session(scaled.bundle) as session:
+        for k, feed in enumerate(scaled.feeds(4)):
+            before = session.read_state("fc1.weight")
+            if k == 2:
+                feed["x"] = feed["x"] * np.float32(1e30)
+            session.run(feed)
+            changed = (session.read_state("fc1.weight") != before).any()
+            if changed == (k == 2):
+                raise RuntimeError(f"dynamic scale: step {k} changed weights: {changed}")
+        power, step = session.read_state("loss_scale"), session.read_state("step")
+    if power != -1 or step != 3:
+        raise RuntimeError(f"dynamic scale: 2^{power} after {step} steps")
+    print("recompute: losses unchanged; bf16 and f16 within 1%; an infinite step is left out")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
@@ -220,6 +255,7 @@ def main():
             against_numpy(command, work, optimizer, arguments.steps)
         against_numpy(command, work, "adamw", arguments.steps, clip_norm=0.5)
         schedules(command, work)
+        variants(command, work)
         data = "data-parallel"
         short = [(mesh("dp=2", data), 0), (mesh("dp=4", data), 1), (mesh("dp=4", data), 3),
                  (mesh("dp=2,tp=2"), 0)]
