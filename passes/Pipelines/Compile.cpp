@@ -262,6 +262,8 @@ void Compiler::recordPlan() {
         std::filesystem::absolute(text.substr(file)).lexically_normal().string());
   }
   plan.states = options.states;
+  if (!options.train.empty())
+    plan.train = std::filesystem::absolute(options.train).lexically_normal().string();
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.hints = options.hints;
   std::optional<PlanWork> work = recordWork();

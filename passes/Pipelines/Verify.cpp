@@ -314,6 +314,10 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
   compile.shapes = plan->shapes;
   compile.constants = plan->constants;
   compile.states = plan->states;
+  compile.train = plan->train;
+  if (!plan->train.empty() && !std::filesystem::exists(plan->train))
+    return makeError("the specification '" + plan->train +
+                     "' of the bundle's training step is not there");
   options.bundle = bundle;
   if (plan->stages.size() > 1)
     return Verifier(compile, options).runPipeline();

@@ -2,10 +2,12 @@
 #include "passes/Reference/Inputs.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Reference/Kernels.h"
 
 #include "llvm/ADT/DenseSet.h"
 
+#include <cmath>
 #include <random>
 
 using namespace mlir;
@@ -102,6 +104,20 @@ InputRange partita::inputRange(BlockArgument argument) {
   return {0, isMask && !isPlain ? 2 : 4, false};
 }
 
+/// A state that a parameter has beside itself: an optimizer takes roots of some.
+static bool isMoment(func::FuncOp function, unsigned argument) {
+  auto parameter = function.getArgAttrOfType<StringAttr>(argument, parameterAttr);
+  return parameter &&
+         parameter != function.getArgAttrOfType<StringAttr>(argument, "graph.name");
+}
+
+static HostTensor magnitudes(const HostTensor &tensor) {
+  std::vector<double> values = reference::values<double>(tensor);
+  for (double &value : values)
+    value = std::abs(value);
+  return reference::tensor<double>(tensor.type, tensor.shape, values);
+}
+
 Tensors partita::drawInputs(func::FuncOp function, uint64_t seed) {
   Tensors inputs;
   for (BlockArgument argument : function.getArguments()) {
@@ -110,6 +126,8 @@ Tensors partita::drawInputs(func::FuncOp function, uint64_t seed) {
     uint64_t own = seed + inputs.size();
     if (isFloat(type) || type == DType::Bool) {
       inputs.push_back(randomTensor(type, tensor.getShape().vec(), own));
+      if (isMoment(function, argument.getArgNumber()))
+        inputs.back() = magnitudes(inputs.back());
       continue;
     }
     InputRange range = inputRange(argument);

@@ -90,6 +90,9 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       "of the cluster file's device)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
+  command.add_option("--train", options.train,
+                     "The training step of the model that this file describes: loss, "
+                     "optimizer, what trains (JSON, docs/training.md)");
   command.add_flag_callback(
       "--no-all-to-all", [&options] { options.allToAll = false; },
       "Reshard by slices, gathers and reductions only");
@@ -139,10 +142,6 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
           "place; a star means the same text on both sides: 'past.*=present.*' "
           "(repeatable; docs/state.md)")
       ->allow_extra_args(false);
-  command->add_option(
-      "--train", options->train,
-      "Make a training step of the model: loss, optimizer and what trains, "
-      "in this file (JSON, docs/training.md)");
   command->add_flag(
       "--force", options->force,
       "Replace a bundle of that name, in one step, when the new one is done");

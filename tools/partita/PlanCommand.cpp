@@ -43,6 +43,10 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
                       "Bytes that a device may use, e.g. 16GiB (default: the cluster's)");
   command->add_option("--hints", model.hints,
                       "Hints file (docs/hints.md): what it asks for is kept");
+  command->add_option(
+      "--train", model.train,
+      "Plan the training step of the model that this file describes (JSON, "
+      "docs/training.md)");
   command->add_option("-o,--output", options->output, "Write the plan to this file");
   command->add_option("--as-hints", options->hintsOutput,
                       "Write the shortest hints that lead to the plan to this file");

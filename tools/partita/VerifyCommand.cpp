@@ -61,7 +61,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       return;
     }
     for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
-                               "--shape", "--const"})
+                               "--shape", "--const", "--train"})
       if (isBundle && command->count(option) != 0) {
         status = fail(std::string(option) + " is for a model; '" +
                           options->compile.model + "' is a bundle, which has its own",

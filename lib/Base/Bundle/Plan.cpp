@@ -175,6 +175,8 @@ std::string Plan::json() const {
   out.member("constants", std::span(constants));
   if (!states.empty())
     out.member("states", std::span(states));
+  if (!train.empty())
+    out.member("train", std::string_view(train));
   out.member("mode", std::string_view(mode));
   if (!hints.empty())
     out.member("hints", std::string_view(hints));
@@ -356,6 +358,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
   plan.constants = reader.texts(*root, "constants");
   if (root->has("states"))
     plan.states = reader.texts(*root, "states");
+  if (root->has("train"))
+    plan.train = reader.text(*root, "train");
   plan.mode = reader.text(*root, "mode");
   if (root->has("hints"))
     plan.hints = reader.text(*root, "hints");

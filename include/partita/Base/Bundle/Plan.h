@@ -110,6 +110,7 @@ struct Plan {
   std::vector<std::string> shapes;    ///< NAME=1,128 as given
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::vector<std::string> states;    ///< INPUT=OUTPUT as given, see `--state`
+  std::string train; ///< absolute path of the specification; empty: inference
   std::string mode;
   std::string hints;              ///< file or rule, as given; empty: none
   std::vector<std::string> notes; ///< what the user was told
