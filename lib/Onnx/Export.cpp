@@ -221,6 +221,7 @@ public:
       return makeError("no state has the name of an initializer of '" + file.path + "'");
     if (auto ok = visitTensors(file.proto, [&](auto &t) { return moveExternal(t); }); !ok)
       return tl::unexpected(ok.error());
+    toInference(*file.proto.mutable_graph());
     std::string bytes;
     if (!file.proto.SerializeToString(&bytes))
       return makeError("'" + to +

@@ -172,6 +172,12 @@ Expected<void> normalizeGraph(Graph &graph, Types types);
 Expected<void> writeTensor(const Tensor &tensor, onnx::TensorProto &proto);
 Expected<void> writeNode(const Node &node, onnx::NodeProto &proto);
 
+//===-- Inference.cpp -----------------------------------------------------===//
+
+/// Sets BatchNormalization and Dropout to inference, unless somebody reads what only
+/// training gives. What they do not need any more stays in the graph.
+void toInference(onnx::GraphProto &graph);
+
 //===-- Widen.cpp ---------------------------------------------------------===//
 
 /// Makes every narrower float type f64: inputs, constants, casts and outputs. The values

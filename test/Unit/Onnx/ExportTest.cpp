@@ -126,6 +126,30 @@ TEST_CASE("export: floats of another width are rounded") {
         std::string(reinterpret_cast<const char *>(bits), 4));
 }
 
+TEST_CASE("export: what was in training mode infers") {
+  SmallModel it;
+  it.proto = parse(R"(g (float[2, 2] x, bool train, float ratio) =>
+      (float[2, 2] y, float[2] kept, bool[2, 2] mask) {
+    [a] h, m, v = BatchNormalization <training_mode = 1> (x, w, w, w, w)
+    [b] i, kept, u = BatchNormalization <training_mode = 1> (h, w, w, w, w)
+    [c] j, mask = Dropout (i, ratio, train)
+    [d] y = Dropout <seed = 3> (j)
+  })");
+  addFloats(it.proto, "w", {1, 2});
+  it.writeStates<float>("w", DType::F32, {10, 20});
+  CHECK(it.run() == 1);
+  onnx::ModelProto written = it.written();
+  auto &nodes = written.graph().node();
+  CHECK(nodes[0].output_size() == 1);
+  CHECK(nodes[0].attribute(0).i() == 0);
+  // Somebody wants what only training gives.
+  CHECK(nodes[1].output_size() == 3);
+  CHECK(nodes[1].attribute(0).i() == 1);
+  CHECK(nodes[2].input_size() == 2);
+  CHECK(nodes[2].output_size() == 2);
+  CHECK(nodes[3].SerializeAsString() == it.proto.graph().node(3).SerializeAsString());
+}
+
 TEST_CASE("export: external data, trained or not, goes beside the copy") {
   SmallModel it;
   std::vector<float> stored{-1, 1, 2, 3, 4};
