@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unistd.h>
 #include <zlib.h>
 
 using namespace partita;
@@ -251,11 +252,14 @@ Expected<Problem> solver::parseProblem(std::string_view text, const std::string 
 }
 
 Expected<Problem> solver::readProblem(const std::string &path) {
+  bool isStandardInput = path == "-";
   // Opens the file as the rest of the project does, for its checks and its messages.
-  if (auto file = MappedFile::open(path); !file)
-    return tl::unexpected(file.error());
+  if (!isStandardInput)
+    if (auto file = MappedFile::open(path); !file)
+      return tl::unexpected(file.error());
   // zlib reads a file without the gzip header as it stands.
-  gzFile file = gzopen(path.c_str(), "rbe");
+  gzFile file =
+      isStandardInput ? gzdopen(::dup(STDIN_FILENO), "rb") : gzopen(path.c_str(), "rbe");
   if (!file)
     return makeError("cannot open '" + path + "'");
   gzbuffer(file, 1 << 18);

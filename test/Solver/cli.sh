@@ -35,6 +35,10 @@ problem() {
 
 problem "[0, 1, 1, 0]" 8
 expect "an answer" 0 '^\{"solution": \[0, 1\], "cost": 6, "lower_bound": 6, "proved": true, "seconds": [0-9.]+, "work": [0-9]+\}$'
+for form in cat "gzip -c"; do
+  $form "$folder/p.json" | "$solve" - | grep -q '"cost": 6' ||
+    { echo "FAILED standard input by $form"; failed=1; }
+done
 expect "an answer by work" 0 '"cost": 6' --work 10 --threads 1
 problem "[0, 1, 1, 0]" 2
 expect "too little memory" 1 'infeasible: at time step 1 every answer needs at least 3 bytes, the limit is 2'

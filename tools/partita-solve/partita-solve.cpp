@@ -45,7 +45,9 @@ int main(int argc, char **argv) {
   SolveOptions options;
   options.threads = 2;
   int64_t work = 0;
-  app.add_option("FILE", file, "Problem in IOPDDL JSON, plain or gzip")->required();
+  app.add_option("FILE", file,
+                 "Problem in IOPDDL JSON, plain or gzip; - is standard input")
+      ->required();
   auto *limit =
       app.add_option("--time-limit", options.timeLimit,
                      "Seconds, reading included, until the best answer so far is printed")

@@ -14,8 +14,8 @@ namespace partita::solver {
 /// and, beyond that format, the optional member
 ///     "classes": [{"copies": [[node, …], …], "runs": 1}, …]
 /// of "problem"; "runs" may be left out.
-/// The result passes `check`. Every error is one sentence that names the file and the
-/// place in it.
+/// "-" is standard input. The result passes `check`. Every error is one sentence that
+/// names the file and the place in it.
 Expected<Problem> readProblem(const std::string &path);
 
 /// The same from a text in memory; `file` is only used in messages.
