@@ -4,7 +4,7 @@
 usage: run_docs.py BIN ZOO SOURCE [--list]
 
 They are run one after the other in a folder that has the files that they name: a GPT-2, a
-BERT, text detection, the model of examples/chat, a small one and a cluster.
+BERT, text detection, the model of examples/chat, a small one, a cluster and a program.
 """
 import gzip
 import json
@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto, helper
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-TOOLS = ("partita", "partita-run", "partita-solve")
+TOOLS = ("partita", "partita-run", "partita-solve", "partita-opt", "mlir-opt-22")
 #: Half a minute of measurements, and what another test runs.
 LEFT_OUT = [r"\bpartita calibrate"]
 CLUSTER = {
@@ -30,6 +30,13 @@ CLUSTER = {
                {"name": "rack", "size": 16, "bandwidth": 25e9, "latency": 6e-6},
                {"name": "spine", "size": 8, "bandwidth": 25e9, "latency": 8e-6}]}
 HINTS = {"tensors": {"*.c_attn.weight": [None, "tp"], "*.c_fc.weight": [None, "tp"]}}
+PROGRAM = """
+func.func @main(%x: tensor<8x4xf32>, %w: tensor<4x6xf32>) -> tensor<8x6xf32> {
+  %y = graph.contract %x, %w {equation = #graph.equation<"m k, k n -> m n">}
+       : (tensor<8x4xf32>, tensor<4x6xf32>) -> tensor<8x6xf32>
+  return %y : tensor<8x6xf32>
+}
+"""
 PROBLEM = {"problem": {
     "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 5], [2, 4]],
               "usages": [[6, 1], [6, 2]]},
@@ -37,8 +44,8 @@ PROBLEM = {"problem": {
 
 
 def lines_of(text):
-    """Command lines, without what explains them behind two spaces or a #."""
-    for line in text.splitlines():
+    """Command lines, without what explains them after three spaces or a #."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
         line = line.strip().removeprefix("$ ")
         words = line.split()
         known = words and (words[0] in TOOLS or words[:1] == ["mpirun"]) and len(words) > 1
@@ -89,7 +96,7 @@ def small_model(work):
         onnx.numpy_helper.from_array(x, "x").SerializeToString())
 
 
-def prepare(work, zoo):
+def prepare(work, zoo, folder):
     for name, model in (("gpt2", "gpt2-dynamo"), ("gpt3", "gpt2-dynamo"),
                         ("bert", "bert-dynamo"), ("det", "ppocr-det")):
         shutil.copy(zoo / model / "model.onnx", work / f"{name}.onnx")
@@ -109,6 +116,10 @@ def prepare(work, zoo):
         np.save(work / f"{name}.npy", value)
     (work / "a100.json").write_text(json.dumps(CLUSTER))
     (work / "hints.json").write_text(json.dumps(HINTS))
+    (work / "program.mlir").write_text(PROGRAM)
+    # As seen from the folder in which the README's reader builds.
+    (work / "build").mkdir()
+    (work / "build/dev").symlink_to(folder.parent)
     (work / "problem.json").write_text(json.dumps(PROBLEM))
     with gzip.open(work / "problem.json.gz", "wt") as file:
         file.write(json.dumps(PROBLEM))
@@ -157,7 +168,7 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="partita-docs-") as name:
         work = pathlib.Path(name)
-        prepare(work, zoo)
+        prepare(work, zoo, folder)
         environment = os.environ | {
             "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(work),
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
