@@ -43,26 +43,29 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
             return name.empty() ? std::string("the file has no name") : std::string();
           });
   CLI::Range positive(int64_t(1), int64_t(1) << 53, "POSITIVE");
-  command.add_option("--steps", data.steps, "Steps on the data (default: one epoch)")
+  command.add_option("--steps", data.steps, "Steps to run (default: one epoch)")
       ->check(positive)
       ->needs(file);
   command
-      .add_option("--epochs", data.epochs, "Epochs of the data, if --steps are not fewer")
+      .add_option("--epochs", data.epochs,
+                  "Epochs to run, or fewer if --steps ends the run before")
       ->check(positive)
       ->needs(file);
   command
-      .add_option("--batch", data.batch, "Rows of a step: those of the entry it is for")
+      .add_option("--batch", data.batch,
+                  "Rows per step; takes the entry of the bundle with this batch")
       ->check(positive)
       ->needs(file);
-  command.add_option("--seed", data.seed, "Of the order of rows")
+  command.add_option("--seed", data.seed, "Seed of the order of rows")
       ->capture_default_str()
       ->needs(file);
   std::map<std::string, runtime::LastBatch> lasts = {{"drop", runtime::LastBatch::Drop},
                                                      {"pad", runtime::LastBatch::Pad}};
   command
-      .add_option("--last", data.last,
-                  "Rows of an epoch that are less than a batch: drop (default), or pad "
-                  "with the epoch's first rows")
+      .add_option(
+          "--last", data.last,
+          "Last rows of an epoch, if they are less than a batch: drop (default), or pad "
+          "with the epoch's first rows")
       ->transform(CLI::CheckedTransformer(lasts).description("drop|pad"))
       ->needs(file);
   command

@@ -126,7 +126,7 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--schedule", options->schedule,
-                   "What ranks with several stages do first. interleaved: the next stage "
+                   "Order in which ranks run several stages. interleaved: the next stage "
                    "for a few micro-batches; gpipe: all micro-batches of a stage")
       ->check(CLI::IsMember({"interleaved", "gpipe"}))
       ->default_str("interleaved");
