@@ -548,17 +548,16 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
   auto staged = wantsStages(options);
   if (!staged)
     return tl::unexpected(staged.error());
-  if (*staged)
-    return compileStages(options, progress);
+  auto compile = *staged ? compileStages : compileOnce;
   constexpr int mostTries = 4;
   CompileOptions now = options;
   std::vector<std::string> notes;
-  Expected<CompileReport> report = compileOnce(now, progress);
+  Expected<CompileReport> report = compile(now, progress);
   if (!report || !report->memoryLimit || options.to < Level::L5)
     return report;
   const int64_t limit = *report->memoryLimit;
   for (int tries = 1;; ++tries) {
-    int64_t needed = report->weightBytesPerRank + report->arenaBytes + report->stateBytes;
+    int64_t needed = report->neededBytes;
     if (needed <= limit)
       break;
     std::string what = "the program needs " + std::to_string(needed) + " bytes, " +
@@ -571,7 +570,7 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
       return makeError(what);
     int64_t room = std::max<int64_t>(1, limit - (needed - report->plannedMemory));
     now.memory = std::to_string(room);
-    report = compileOnce(now, progress);
+    report = compile(now, progress);
     if (!report)
       return makeError(what +
                        "; no plan leaves room for that: " + report.error().message);

@@ -88,6 +88,7 @@ struct CompileReport {
   /// Per rank: weights as stored, weights as repacked for engines, and everything else.
   int64_t weightBytesPerRank = 0, packedBytes = 0, arenaBytes = 0;
   int64_t stateBytes = 0;       ///< per rank
+  int64_t neededBytes = 0;      ///< of these, on the rank that has most of them together
   std::optional<PlanWork> work; ///< from L2 on
   /// Of a searched plan: the bytes that a device may use, and those that were expected.
   std::optional<int64_t> memoryLimit;

@@ -79,11 +79,9 @@ public:
 private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
-    for (auto [given, name] : {std::pair(&options.hintsOutput, "--write-hints"),
-                               {&options.memory, "--memory"}})
-      if (!given->empty())
-        return makeError(std::string(name) + " and stages of a pipeline do not go "
-                                             "together yet");
+    if (!options.hintsOutput.empty())
+      return makeError("--write-hints and stages of a pipeline do not go together: each "
+                       "stage has hints of its own");
     order.microBatches = options.microBatches;
     auto read = readHints(options.hints);
     if (!read)
@@ -518,6 +516,12 @@ private:
 
   /// Strategies and one rank's program of every stage.
   Expected<void> planStages() {
+    // A group's stages share what its ranks may use.
+    auto target = planTarget(Mesh(), {options.cluster, options.memory, -1});
+    if (!target)
+      return tl::unexpected(target.error());
+    const std::optional<int64_t> limit = target->memoryLimit;
+    std::map<int64_t, int64_t> planned; // by group
     std::vector<PlanStage> plans;
     std::vector<std::string> stageNotes;
     for (size_t s = 0; s < program.stages.size(); ++s) {
@@ -526,6 +530,9 @@ private:
       if (!options.cluster.empty())
         now.firstDevice = ranksOf(order.groupOf[s]).front();
       now.stage = static_cast<int>(s);
+      if (limit)
+        now.memory = std::to_string(std::max<int64_t>(
+            1, *limit / std::ranges::count(order.groupOf, order.groupOf[s])));
       if (!options.dumpDir.empty())
         now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
       product.module = std::move(program.stages[s]);
@@ -543,6 +550,8 @@ private:
       if (options.to >= Level::L2) {
         recordShared(*product.module, s);
         product.plan.stages[0].ranks = ranksOf(order.groupOf[s]);
+        if (const auto &certificate = product.plan.certificate)
+          planned[order.groupOf[s]] += certificate->memoryPerDevice;
       }
       for (const std::string &text : product.report.notes)
         stageNotes.push_back(prefix + text);
@@ -554,6 +563,9 @@ private:
     }
     product.plan.stages = std::move(plans);
     product.plan.certificate.reset();
+    product.report.memoryLimit = limit;
+    for (const auto &[group, bytes] : planned)
+      product.report.plannedMemory = std::max(product.report.plannedMemory, bytes);
     notes.insert(notes.end(), stageNotes.begin(), stageNotes.end());
     product.report.notes = product.plan.notes = notes;
     product.report.collectives = std::move(collectives);

@@ -110,6 +110,7 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   report.weightBytesPerRank = static_cast<int64_t>(made->weightBytes);
   report.packedBytes = static_cast<int64_t>(made->packedBytes);
   report.stateBytes = static_cast<int64_t>(made->stateBytes);
+  report.neededBytes = static_cast<int64_t>(made->neededBytes);
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
   return {};

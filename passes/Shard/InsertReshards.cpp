@@ -1,6 +1,7 @@
 //===- InsertReshards.cpp - Make every conversion of a plan an op ---------===//
 #include "passes/Shard/ExplainValue.h"
 #include "passes/Shard/Passes.h"
+#include "passes/Shard/Regather.h"
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Interfaces/ValueNames.h"
@@ -77,7 +78,8 @@ public:
   }
 
 private:
-  using Cache = DenseMap<std::pair<Value, Attribute>, Value>;
+  /// By what is converted, layout or windows, and epoch.
+  using Cache = DenseMap<std::tuple<Value, Attribute, int64_t>, Value>;
 
   void serve(Value value, int32_t number) {
     const FlowValue &entry = flow.graph.values[static_cast<size_t>(number)];
@@ -88,6 +90,7 @@ private:
     OpBuilder builder(function.getContext());
     builder.setInsertionPointAfterValue(value);
     bool isSource = producer.kind == FlowKind::Source;
+    bool isLate = isReadLate(function, producer);
     Layout produced =
         isSource
             ? Layout::replicated(entry.shape)
@@ -100,7 +103,7 @@ private:
       Value from = wanted.from < 0 ? value : values[static_cast<size_t>(wanted.from)];
       const Layout &at =
           wanted.from < 0 ? produced : served[static_cast<size_t>(wanted.from)].layout;
-      if (isSource && wanted.from >= 0)
+      if (isSource ? wanted.from >= 0 : isLate)
         builder.setInsertionPoint(firstUser(served, values.size()));
       values.push_back(isSource && wanted.from < 0
                            ? readSource(builder, made, value, wanted)
@@ -150,7 +153,7 @@ private:
   Value reshard(OpBuilder &builder, Cache &made, Value from, const Layout &to,
                 int64_t epoch = 0) {
     auto layout = dist::LayoutAttr::get(builder.getContext(), mesh, to);
-    Value &slot = made[{from, layout}];
+    Value &slot = made[{from, layout, epoch}];
     if (!slot) {
       ++count;
       slot = dist::ReshardOp::create(builder, from.getLoc(), from.getType(), from, layout,
@@ -161,7 +164,7 @@ private:
 
   Value window(OpBuilder &builder, Cache &made, Value from, const Halo &halo) {
     auto windows = dist::WindowsAttr::of(mesh, halo);
-    Value &slot = made[{from, windows}];
+    Value &slot = made[{from, windows, 0}];
     if (!slot) {
       ++count;
       slot =
@@ -230,6 +233,7 @@ private:
     if (failed(servings))
       return failure();
     dist::clearServed(function);
+    regather(function, **flow, *strategies, *servings);
     writeWhole(mesh, **flow, *strategies);
     numConversions += static_cast<unsigned>(
         Inserter(function, mesh, **flow, *strategies, *servings).run());

@@ -37,6 +37,11 @@ class _TensorInfo(ctypes.Structure):
                 ("bytes", ctypes.c_size_t)]
 
 
+class _Shape(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("rank", ctypes.c_size_t),
+                ("shape", ctypes.POINTER(ctypes.c_int64))]
+
+
 class _LoadOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("entry", ctypes.c_char_p),
                 ("transport", ctypes.c_char_p), ("timeout", ctypes.c_double),
@@ -75,6 +80,9 @@ def _open():
             ("num_entries", size, [session]),
             ("entry_name", text, [session, size]),
             ("use_entry", ctypes.c_int, [session, text]),
+            ("fit_entry", ctypes.c_int, [session, ctypes.POINTER(_Shape), size,
+                                         ctypes.c_int]),
+            ("entry_in_use", size, [session]),
             ("num_inputs", size, [session]),
             ("num_outputs", size, [session]),
             ("input_info", ctypes.c_int, [session, size, info]),
@@ -114,7 +122,8 @@ class Session:
 
     A bundle of several entry points loads them all, unless `entry` names one: `entries`
     maps their names to their inputs. `run` uses the one that takes arrays of these shapes,
-    and `entry`, `inputs` and `outputs` are those of the last.
+    and `entry`, `inputs` and `outputs` are those of the last. `run(…, pad=True)` takes
+    shorter ones too.
 
     Threads may share a session: their requests run one after the other. A process made by
     fork() has to load the bundle itself."""
@@ -133,6 +142,7 @@ class Session:
         self.entries = {}
         names = [_lib().partita_entry_name(self._handle, index).decode()
                  for index in range(_lib().partita_num_entries(self._handle))]
+        self._names = names
         for name in reversed(names):
             self._use(name)
             self.entries[name] = self.inputs
@@ -141,29 +151,30 @@ class Session:
     def _use(self, name):
         self._check(_lib().partita_use_entry(self._handle, name.encode()))
         self.entry = name
+        self._padded = False
+        self._look()
+
+    def _look(self):
         self.inputs = self._infos(_lib().partita_num_inputs, _lib().partita_input_info)
         self.outputs = self._infos(_lib().partita_num_outputs, _lib().partita_output_info)
 
-    def _choose(self, inputs):
+    def _choose(self, inputs, pad):
         """Uses the entry that takes these shapes; a single one says itself what is wrong."""
         shapes = {name: numpy.shape(value) for name, value in inputs.items()}
-        if len(self.entries) == 1:
+        known = all(shapes.get(name, shape) == shape
+                    for name, (_, shape) in self.inputs.items())
+        if known and (pad or not self._padded):
             return
-
-        def takes(entry):
-            return all(name not in shapes or shapes[name] == shape
-                       for name, (_, shape) in self.entries[entry].items())
-        if takes(self.entry):
-            return
-        for name in self.entries:
-            if takes(name):
-                return self._use(name)
-        there = "; ".join(
-            f"{name!r} takes " + ", ".join(f"{n} {list(s)}" for n, (_, s) in known.items())
-            for name, known in reversed(self.entries.items()))
-        raise PartitaError("no entry takes "
-                           + ", ".join(f"{n} {list(s)}" for n, s in shapes.items())
-                           + ": " + there)
+        if len(self.entries) == 1 and not pad:
+            return self._use(self.entry)
+        extents = [(ctypes.c_int64 * len(shape))(*shape) for shape in shapes.values()]
+        given = (_Shape * len(shapes))(
+            *[_Shape(name.encode(), len(values), values)
+              for name, values in zip(shapes, extents)])
+        self._check(_lib().partita_fit_entry(self._handle, given, len(shapes), pad))
+        self.entry = self._names[_lib().partita_entry_in_use(self._handle)]
+        self._look()
+        self._padded = self.inputs != self.entries[self.entry]
 
     def _infos(self, count, get):
         result = {}
@@ -223,22 +234,27 @@ class Session:
             raise PartitaError("the session is closed")
         self._check(_lib().partita_load_states(self._handle, os.fsencode(path)))
 
-    def run(self, inputs):
-        """Runs one request; returns {name: array} of new arrays."""
+    def run(self, inputs, pad=False):
+        """Runs one request; returns {name: array} of new arrays.
+
+        With `pad` inputs may be shorter than those of the bundle along the model's symbolic
+        dims: the smallest entry into which they fit runs with zeros behind them, and outputs
+        are cut to the same extents. That is right for a causal decoder, say, and wrong for a
+        mean over such a dim."""
         if os.getpid() != self._process:  # its lock may be held for ever here
             raise PartitaError(f"the session belongs to process {self._process}; load the "
                                "bundle in this one")
         with self._lock:
-            return self._run(inputs)
+            return self._run(inputs, pad)
 
-    def _run(self, inputs):
+    def _run(self, inputs, pad):
         if self._handle is None:
             raise PartitaError("the session is closed")
         unknown = set(inputs) - set(self.inputs)
         if unknown:
             raise PartitaError(f"there is no input {sorted(unknown)[0]!r}; the inputs are "
                                + ", ".join(self.inputs))
-        self._choose(inputs)
+        self._choose(inputs, pad)
         keep = []
         for name, (dtype, shape) in self.inputs.items():
             if name not in inputs:

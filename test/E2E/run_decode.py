@@ -101,11 +101,36 @@ def check_entries(name, bundle, model, steps):
             for state, expected in reference.caches.items():
                 equal(f"{name}, {state}", session.read_state(state), expected)
             session.reset_states()
+        check_short(name, session, model)
+
+
+def check_short(name, session, model):
+    """Five tokens and one more where there are entries for 32 and for one."""
+    reference = Reference(model)
+    tokens, at = np.random.default_rng(8).integers(0, 128, (1, 11)), 0
+    for count in (5, 1, 5):
+        given = {"tokens": tokens[:, at:at + count], "position": np.array([at])}
+        if count == 5:
+            try:
+                session.run(given)
+                raise RuntimeError(f"{name}: five tokens are taken")
+            except partita.PartitaError as error:
+                if ("'sequence=32' takes" not in str(error)
+                        or "pad=True" not in str(error)):
+                    raise
+        logits = session.run(given, pad=True)["logits"]
+        equal(f"{name}, {count} tokens padded", logits, reference.step(**given))
+        if session.entry != ("sequence=32" if count == 5 else "sequence=1"):
+            raise RuntimeError(f"{name}: {count} tokens ran in {session.entry}")
+        at += count
+    for given, said in (({"tokens": np.zeros((1, 33), np.int64)}, "no entry takes"),
+                        ({"tokens": np.zeros((2, 5), np.int64)}, "no entry takes"),
+                        ({"tokens": np.zeros((1, 5), np.int64)}, "'position' is missing")):
         try:
-            session.run({"tokens": np.zeros((1, 5), np.int64), "position": position})
-            raise RuntimeError(f"{name}: five tokens are taken")
+            session.run(given, pad=True)
+            raise RuntimeError(f"{name}: {given} is taken")
         except partita.PartitaError as error:
-            if "'sequence=32' takes" not in str(error):
+            if said not in str(error):
                 raise
 
 
@@ -163,7 +188,7 @@ def check_padding(command, bundle, model, work):
                      f"position={work}/position.npy"]
         if part.shape[1] == 5:
             done = subprocess.run(arguments, capture_output=True, text=True)
-            if done.returncode != 1 or "--pad fills" not in done.stderr:
+            if done.returncode != 1 or "--pad, in Python" not in done.stderr:
                 raise RuntimeError(f"five tokens without --pad: {done.stderr}")
         call([*arguments, "--pad"])
         equal(f"padded, at {position}",

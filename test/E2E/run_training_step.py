@@ -353,6 +353,86 @@ def check_reductions(opt, work, plan, ranks):
                            f"{counts[1]} behind the loop, not {expected}")
 
 
+def deep_module(sizes):
+    """Layers without biases, squared error, gradient descent; the hints of level 3."""
+    f, value, layers = Function("f64"), {}, range(len(sizes) - 1)
+    shapes = {f"w{k}": (sizes[k], sizes[k + 1]) for k in layers}
+    text = header(f, value, [("x", (BATCH, sizes[0]), None),
+                             ("wanted", (BATCH, sizes[-1]), None),
+                             *[(name, shape, name) for name, shape in shapes.items()]])
+    active = [value["x"]]
+    for k in layers:
+        z = f.contract(active[-1], value[f"w{k}"], "b i, i h -> b h",
+                       (BATCH, sizes[k + 1]), f"layer{k}")
+        active.append(f.each("tanh", [z], (BATCH, sizes[k + 1]), f"tanh{k}"))
+    d = f.each("sub", [active[-1], value["wanted"]], (BATCH, sizes[-1]), "error")
+    rate, one, after = f.constant(RATE), f.constant(1), {}
+    for k in reversed(layers):
+        shape = (BATCH, sizes[k + 1])
+        slope = f.each("sub", [one, f.each("mul", [active[k + 1]] * 2, shape)], shape)
+        d = f.each("mul", [d, slope], shape, f"d{k}")
+        g = f.contract(active[k], d, "b i, b h -> i h", shapes[f"w{k}"], f"grad.w{k}")
+        change = f.each("mul", [g, rate], shapes[f"w{k}"], f"change.w{k}")
+        after[f"w{k}"] = f.each("sub", [value[f"w{k}"], change], shapes[f"w{k}"])
+        if k:
+            d = f.contract(d, value[f"w{k}"], "b h, i h -> b i", (BATCH, sizes[k]),
+                           f"dx{k}")
+    results = ", ".join(f'{f.type(shape)} {{graph.name = "next.{name}", '
+                        f'dist.state = #dist.state<"{name}">}}'
+                        for name, shape in shapes.items())
+    returned = [after[name] for name in shapes]
+    types = ", ".join(f.types[r] for r in returned)
+    lines = "\n".join(f.lines)
+    batch = ["dp", None]
+    nodes = {f"{op}{k}": {"in": [batch, None]} for op in ("layer", "dx") for k in layers
+             if f"dx{k}" != "dx0"}
+    nodes.update({f"grad.w{k}": {"in": [batch, batch]} for k in layers})
+    return (f"func.func @main({text})\n    -> ({results}) {{\n{lines}\n"
+            f"  return {', '.join(returned)} : {types}\n}}\n",
+            {"nodes": nodes, "tensors": {"x": batch, "wanted": batch,
+                                         **{name: batch for name in shapes}}}, shapes)
+
+
+def gathered_at_once(text):
+    """The most bytes of gathered weights in memory at one op of @main, and the gathers."""
+    import re
+    ops = [line.strip() for line in text.split("func.func @main(")[1].split("\n")[1:]]
+    ops = [line for line in ops if re.match(r"%\S+ = |return ", line)]
+    lives = []
+    for k, line in enumerate(ops):
+        made = re.match(r"(%\w+) = comm.all_gather %arg.*-> tensor<([\dx]+)xf64>", line)
+        if made:
+            last = max(i for i, other in enumerate(ops)
+                       if re.search(rf"{made[1]}\b", other.split(" = ", 1)[-1]))
+            lives.append((k, last, 8 * int(np.prod([int(n) for n in
+                                                    made[2].split("x")]))))
+    return max(sum(size for first, last, size in lives if first <= k <= last)
+               for k in range(len(ops))), len(lives)
+
+
+def check_deep(opt, work, ranks=4):
+    """Eight layers at level 3: right, and no more than two of them are gathered."""
+    text, asked, shapes = deep_module([12, *[48] * 7, 8])
+    for name, content in (("deep.mlir", text), ("hints.json", json.dumps(asked))):
+        with open(os.path.join(work, name), "w") as file:
+            file.write(content)
+    done = subprocess.run(
+        [opt, f"{work}/deep.mlir",
+         f"--partita-shard=mesh=dp={ranks} mode=semi-auto hints={work}/hints.json",
+         "--partita-insert-reshards", "--partita-verify-planned",
+         "--partita-check-spmd=rtol=1e-12 atol=1e-12", "--partita-partition",
+         "--partita-verify-partitioned"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"eight layers: {done.stderr[:2000]}")
+    alive, gathers = gathered_at_once(done.stdout)
+    largest = sum(sorted(8 * a * b for a, b in shapes.values())[-2:])
+    if alive > largest:
+        raise RuntimeError(f"eight layers: {gathers} gathers, {alive} bytes at once, the two "
+                           f"largest weights have {largest}")
+    print(f"eight layers at level 3: {gathers} gathers, at most {alive} bytes at once, "
+          f"{largest} in the two largest weights", flush=True)
+
+
 def last_step_over_mpi(command, work, bundle, numpy, x, labels):
     """From the file that is there, and back into it."""
     arguments = [command, "run", bundle, "--transport", "mpi", "--state-dir", work,
@@ -415,6 +495,7 @@ def main():
                  for r in (1, 2, 3, 4, 8)
                  for t in (1, 4) if t > 1 or "2" not in p]
     with tempfile.TemporaryDirectory() as work:
+        check_deep(arguments.opt, work)
         for optimizer, plan, ranks, trips in cases:
             share = check(arguments.opt, arguments.partita, work, optimizer, plan, ranks,
                           arguments.steps, trips)

@@ -45,6 +45,16 @@ struct Choice {
 Expected<Choice> chooseEntry(const std::vector<EntryInterface> &entries,
                              const Shapes &given, bool pad);
 
+/// Copies what two tensors have in common, whose shapes differ in extents alone; elements
+/// of `width` bytes.
+void copyCommon(const std::byte *from, const std::vector<int64_t> &fromShape,
+                std::byte *to, const std::vector<int64_t> &toShape, size_t width);
+
+/// The shape cut to the extents of a request. `dims`: names of its dims, "" for others.
+std::vector<int64_t> cutShape(const std::vector<int64_t> &shape,
+                              const std::vector<std::string> &dims,
+                              const Extents &extents);
+
 /// The tensor with zeros behind, in the input's shape.
 HostTensor padded(const HostTensor &tensor, const TensorInfo &info);
 /// The tensor cut to the extents of a request. `dims`: names of its dims, "" for others.

@@ -77,6 +77,24 @@ PARTITA_API const char *partita_entry_name(const partita_session *session, size_
 /* 0, or 1 if there is no entry of this name. */
 PARTITA_API int partita_use_entry(partita_session *session, const char *name);
 
+typedef struct partita_shape {
+  const char *name; /* of an input */
+  size_t rank;
+  const int64_t *shape;
+} partita_shape;
+
+/* Uses the entry whose inputs have these shapes (inputs that are not named may have any).
+ * If there is none and `pad` is not 0, the smallest one into which they fit: shorter
+ * along the model's symbolic dims alone. Then inputs and outputs, their infos and what is
+ * bound have the extents of the request until another entry is used; requests fill inputs
+ * with zeros behind, and cut outputs. Whether the model computes the same then is the
+ * caller's to know: a causal decoder does, a mean over a padded dim does not. 0, or 1 if
+ * no entry takes the shapes. */
+PARTITA_API int partita_fit_entry(partita_session *session, const partita_shape *inputs,
+                                  size_t count, int pad);
+/* The index of the entry in use. */
+PARTITA_API size_t partita_entry_in_use(const partita_session *session);
+
 /* 0, or 1 if the name is unknown, `bytes` is not the tensor's size or `data` is NULL. */
 PARTITA_API int partita_bind_input(partita_session *session, const char *name,
                                    const void *data, size_t bytes);

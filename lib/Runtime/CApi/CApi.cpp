@@ -1,5 +1,6 @@
 //===- CApi.cpp - The runtime for C callers -------------------------------===//
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Runtime/Fit.h"
 #include "partita/Runtime/Session.h"
 #include "partita/Runtime/StateFile.h"
 #include "partita/Runtime/partita_runtime.h"
@@ -18,12 +19,52 @@ struct partita_session {
   std::string error;
   /// The ranks are threads of this process: a child that fork() makes has none.
   std::vector<std::string> entries;
+  std::vector<EntryInterface> interfaces; ///< of these
   const pid_t process = ::getpid();
 
-  /// Nothing is bound to the entry in use.
-  void unbind() {
+  /// What the caller sees of the entry in use: its tensors, or shorter ones.
+  std::vector<TensorInfo> givenInputs, givenOutputs;
+  /// Whole tensors of the entry where the caller's are shorter; else empty.
+  std::vector<std::vector<std::byte>> wholeInputs, wholeOutputs;
+  /// What the session is given: what is bound, or whole tensors.
+  std::vector<const std::byte *> sources;
+  std::vector<std::byte *> targets;
+
+  /// Nothing is bound to the entry, which requests with these extents are for.
+  void use(size_t entry, const Extents &extents) {
+    session->select(entry);
     inputs.assign(session->inputs().size(), nullptr);
     outputs.assign(session->outputs().size(), nullptr);
+    sources = inputs, targets = outputs;
+    shorten(session->inputs(), extents, givenInputs, wholeInputs);
+    shorten(session->outputs(), extents, givenOutputs, wholeOutputs);
+  }
+  void shorten(const std::vector<TensorInfo> &own, const Extents &extents,
+               std::vector<TensorInfo> &given,
+               std::vector<std::vector<std::byte>> &whole) const {
+    given = own;
+    whole.assign(own.size(), {});
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto &all = session->info().dims;
+      auto dims = all.find(own[i].name);
+      if (dims != all.end())
+        given[i].shape = cutShape(own[i].shape, dims->second, extents);
+      if (given[i].shape != own[i].shape)
+        whole[i].assign(own[i].bytes(), std::byte{0});
+    }
+  }
+  /// One request, by way of whole tensors where the caller's are shorter.
+  Expected<void> runWhole() {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (const TensorInfo &own = session->inputs()[i]; !wholeInputs[i].empty())
+        copyCommon(inputs[i], givenInputs[i].shape, wholeInputs[i].data(), own.shape,
+                   byteWidth(own.type));
+    auto ok = session->run(sources, targets);
+    for (size_t i = 0; ok && session->isRoot() && i < outputs.size(); ++i)
+      if (const TensorInfo &own = session->outputs()[i]; !wholeOutputs[i].empty())
+        copyCommon(targets[i], own.shape, outputs[i], givenOutputs[i].shape,
+                   byteWidth(own.type));
+    return ok;
   }
   std::atomic<bool> isBusy = false;
 
@@ -118,7 +159,12 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
   auto *out = new partita_session;
   out->session = std::move(*session);
   out->entries = out->session->entries();
-  out->unbind();
+  for (size_t i = 0; i < out->entries.size(); ++i) {
+    out->session->select(i);
+    out->interfaces.push_back(
+        {out->session->info(), out->session->inputs(), out->session->outputs()});
+  }
+  out->use(0, {});
   return out;
 }
 
@@ -158,14 +204,36 @@ int partita_use_entry(partita_session *session, const char *name) {
   std::string known;
   for (size_t i = 0; i < session->entries.size(); ++i) {
     if (name && session->entries[i] == name) {
-      session->session->select(i);
-      session->unbind();
+      session->use(i, {});
       return 0;
     }
     known += (known.empty() ? "'" : ", '") + session->entries[i] + "'";
   }
   return session->fail("there is no entry '" + std::string(name ? name : "") +
                        "'; there are " + known);
+}
+
+int partita_fit_entry(partita_session *session, const partita_shape *inputs, size_t count,
+                      int pad) {
+  Call call(session);
+  if (!call)
+    return 1;
+  Shapes shapes;
+  for (size_t i = 0; i < count; ++i) {
+    const partita_shape &it = inputs[i];
+    if (!it.name || (!it.shape && it.rank != 0))
+      return session->fail("shape " + std::to_string(i) + " has no name or no extents");
+    shapes[it.name].assign(it.shape, it.shape + it.rank);
+  }
+  auto choice = chooseEntry(session->interfaces, shapes, pad != 0);
+  if (!choice)
+    return session->fail(choice.error().message);
+  session->use(choice->entry, choice->extents);
+  return 0;
+}
+
+size_t partita_entry_in_use(const partita_session *session) {
+  return session->session->entry();
 }
 
 static int describe(const std::vector<TensorInfo> &list, size_t index,
@@ -181,11 +249,11 @@ static int describe(const std::vector<TensorInfo> &list, size_t index,
 
 int partita_input_info(const partita_session *session, size_t index,
                        partita_tensor_info *info) {
-  return describe(session->session->inputs(), index, info);
+  return describe(session->givenInputs, index, info);
 }
 int partita_output_info(const partita_session *session, size_t index,
                         partita_tensor_info *info) {
-  return describe(session->session->outputs(), index, info);
+  return describe(session->givenOutputs, index, info);
 }
 
 /// The place of the tensor in `list`, or -1 with the session's error set.
@@ -223,10 +291,14 @@ int partita_bind_input(partita_session *session, const char *name, const void *d
   Call call(session);
   if (!call)
     return 1;
-  ptrdiff_t i = find(session, session->session->inputs(), "input", name, data, bytes);
+  ptrdiff_t i = find(session, session->givenInputs, "input", name, data, bytes);
   if (i < 0)
     return 1;
-  session->inputs[static_cast<size_t>(i)] = static_cast<const std::byte *>(data);
+  auto at = static_cast<size_t>(i);
+  session->inputs[at] = static_cast<const std::byte *>(data);
+  session->sources[at] = session->wholeInputs[at].empty()
+                             ? session->inputs[at]
+                             : session->wholeInputs[at].data();
   return 0;
 }
 
@@ -235,10 +307,14 @@ int partita_bind_output(partita_session *session, const char *name, void *data,
   Call call(session);
   if (!call)
     return 1;
-  ptrdiff_t i = find(session, session->session->outputs(), "output", name, data, bytes);
+  ptrdiff_t i = find(session, session->givenOutputs, "output", name, data, bytes);
   if (i < 0)
     return 1;
-  session->outputs[static_cast<size_t>(i)] = static_cast<std::byte *>(data);
+  auto at = static_cast<size_t>(i);
+  session->outputs[at] = static_cast<std::byte *>(data);
+  session->targets[at] = session->wholeOutputs[at].empty()
+                             ? session->outputs[at]
+                             : session->wholeOutputs[at].data();
   return 0;
 }
 
@@ -309,11 +385,11 @@ int partita_run(partita_session *session) {
     return 1;
   const Session &s = *session->session;
   for (size_t i = 0; i < session->inputs.size(); ++i)
-    if (!session->inputs[i] && s.inputs()[i].bytes() != 0)
+    if (!session->inputs[i] && session->givenInputs[i].bytes() != 0)
       return session->fail("input '" + s.inputs()[i].name + "' is not bound");
   for (size_t i = 0; i < session->outputs.size(); ++i)
-    if (s.isRoot() && !session->outputs[i] && s.outputs()[i].bytes() != 0)
+    if (s.isRoot() && !session->outputs[i] && session->givenOutputs[i].bytes() != 0)
       return session->fail("output '" + s.outputs()[i].name + "' is not bound");
-  auto ok = session->session->run(session->inputs, session->outputs);
+  auto ok = session->runWhole();
   return ok ? 0 : session->fail(ok.error().message);
 }

@@ -3,6 +3,7 @@
 
 #include "Interface.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace partita;
@@ -112,53 +113,68 @@ Expected<Choice> runtime::chooseEntry(const std::vector<EntryInterface> &entries
       }
   }
   return makeError("no entry takes " + asked + ": " + there +
-                   (isNear && !pad ? "; --pad fills with zeros what is shorter" : ""));
+                   (isNear && !pad
+                        ? "; --pad, in Python pad=True, fills with zeros what is "
+                          "shorter"
+                        : ""));
 }
 
-/// Copies what two tensors have in common, whose shapes differ in extents alone.
-static void copyCommon(const HostTensor &from, HostTensor &to) {
-  if (elementCount(from.shape) == 0 || elementCount(to.shape) == 0)
+void runtime::copyCommon(const std::byte *from, const std::vector<int64_t> &fromShape,
+                         std::byte *to, const std::vector<int64_t> &toShape,
+                         size_t width) {
+  if (elementCount(fromShape) == 0 || elementCount(toShape) == 0)
     return;
-  size_t rank = from.shape.size(), width = byteWidth(from.type);
-  std::vector<int64_t> common(rank), at(rank, 0);
-  for (size_t d = 0; d < rank; ++d)
-    common[d] = std::min(from.shape[d], to.shape[d]);
-  int64_t run = rank == 0 ? 1 : common[rank - 1];
-  auto offset = [&](const std::vector<int64_t> &shape) {
-    int64_t sum = 0;
-    for (size_t d = 0; d < rank; ++d)
-      sum = sum * shape[d] + at[d];
-    return static_cast<size_t>(sum) * width;
-  };
-  for (;;) {
-    std::memcpy(to.bytes.data() + offset(to.shape),
-                from.bytes.data() + offset(from.shape), static_cast<size_t>(run) * width);
-    size_t d = rank == 0 ? 0 : rank - 1;
-    while (d-- > 0 && ++at[d] == common[d])
-      at[d] = 0;
-    if (d == SIZE_MAX || rank == 0)
-      return;
+  size_t rank = fromShape.size();
+  // A row of the last dim after the other.
+  int64_t run = rank == 0 ? 1 : std::min(fromShape[rank - 1], toShape[rank - 1]);
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < rank; ++d)
+    rows *= std::min(fromShape[d], toShape[d]);
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t left = row, source = 0, target = 0, sourceStride = 1, targetStride = 1;
+    for (size_t d = rank; d-- > 0;) {
+      int64_t common = std::min(fromShape[d], toShape[d]);
+      if (d + 1 < rank) {
+        source += left % common * sourceStride;
+        target += left % common * targetStride;
+        left /= common;
+      }
+      sourceStride *= fromShape[d];
+      targetStride *= toShape[d];
+    }
+    std::memcpy(to + static_cast<size_t>(target) * width,
+                from + static_cast<size_t>(source) * width,
+                static_cast<size_t>(run) * width);
   }
+}
+
+std::vector<int64_t> runtime::cutShape(const std::vector<int64_t> &shape,
+                                       const std::vector<std::string> &dims,
+                                       const Extents &extents) {
+  std::vector<int64_t> result = shape;
+  for (size_t d = 0; d < shape.size() && d < dims.size(); ++d)
+    if (auto extent = extents.find(dims[d]); extent != extents.end())
+      result[d] = std::min(shape[d], extent->second);
+  return result;
 }
 
 HostTensor runtime::padded(const HostTensor &tensor, const TensorInfo &info) {
   if (tensor.shape == info.shape)
     return tensor;
   HostTensor result = HostTensor::zeros(tensor.type, info.shape);
-  copyCommon(tensor, result);
+  copyCommon(tensor.bytes.data(), tensor.shape, result.bytes.data(), result.shape,
+             byteWidth(tensor.type));
   return result;
 }
 
 HostTensor runtime::trimmed(const HostTensor &tensor,
                             const std::vector<std::string> &dims,
                             const Extents &extents) {
-  std::vector<int64_t> shape = tensor.shape;
-  for (size_t d = 0; d < shape.size() && d < dims.size(); ++d)
-    if (auto extent = extents.find(dims[d]); extent != extents.end())
-      shape[d] = std::min(shape[d], extent->second);
+  std::vector<int64_t> shape = cutShape(tensor.shape, dims, extents);
   if (shape == tensor.shape)
     return tensor;
   HostTensor result = HostTensor::zeros(tensor.type, shape);
-  copyCommon(tensor, result);
+  copyCommon(tensor.bytes.data(), tensor.shape, result.bytes.data(), result.shape,
+             byteWidth(tensor.type));
   return result;
 }

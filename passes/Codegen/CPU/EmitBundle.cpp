@@ -209,6 +209,8 @@ static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget 
   report.weightBytes = std::max(report.weightBytes, memory.weightBytes);
   report.stateBytes = std::max(report.stateBytes, memory.stateBytes);
   report.packedBytes = std::max(report.packedBytes, program.packedBytes());
+  report.neededBytes = std::max(
+      report.neededBytes, memory.arenaBytes + memory.weightBytes + memory.stateBytes);
   report.numTasks += program.tasks.size();
   report.numKernels += program.kernels.size();
   return residentMemory(program, memory);

@@ -61,6 +61,8 @@ struct EmitOptions {
 struct EmitReport {
   uint64_t arenaBytes = 0, arenaLowerBound = 0, weightBytes = 0, packedBytes = 0,
            stateBytes = 0;
+  /// Arena, weights and states of the rank that has most of them together.
+  uint64_t neededBytes = 0;
   size_t numTasks = 0, numKernels = 0;
 };
 

@@ -1,0 +1,124 @@
+//===- Regather.cpp - How long what is gathered stays in memory -----------===//
+#include "passes/Shard/Regather.h"
+
+#include "partita/Rule/Sharding/OperandForm.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <algorithm>
+#include <tuple>
+
+using namespace mlir;
+using namespace partita;
+
+bool partita::isReadLate(func::FuncOp function, const FlowOp &producer) {
+  return producer.kind == FlowKind::State ||
+         (producer.kind == FlowKind::Argument &&
+          isRun(function->getParentOfType<ModuleOp>(), function));
+}
+
+namespace {
+/// Where a state is read, gathered.
+struct Reading {
+  int32_t value = 0;
+  size_t entry = 0; ///< of how the value is served
+  int64_t bytes = 0;
+  std::vector<std::pair<int64_t, FlowUse>> uses; ///< by place in the program
+};
+
+class Regatherer {
+public:
+  Regatherer(func::FuncOp function, const dist::ProgramFlow &flow,
+             const std::vector<Strategy> &strategies, Servings &servings)
+      : flow(flow), strategies(strategies), servings(servings) {
+    for (Operation &op : function.front())
+      places[&op] = static_cast<int64_t>(places.size());
+    for (size_t v = 0; v < flow.graph.values.size(); ++v)
+      if (isReadLate(function, producerOf(static_cast<int32_t>(v))))
+        addReadings(static_cast<int32_t>(v));
+  }
+
+  void run() {
+    for (const Reading &reading : readings)
+      split(reading);
+  }
+
+private:
+  const FlowOp &producerOf(int32_t value) const {
+    const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
+    return flow.graph.ops[static_cast<size_t>(it.producer)];
+  }
+
+  void addReadings(int32_t value) {
+    if (servings.count(value))
+      return;
+    const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
+    const FlowOp &producer = producerOf(value);
+    auto served = serveUses(flow.graph, strategies, value);
+    auto elements = [](const Layout &layout) {
+      return elementCount(layout.localShape());
+    };
+    const int64_t own =
+        elements(resultLayout(producer.rule, strategies[static_cast<size_t>(it.producer)],
+                              static_cast<size_t>(it.result)));
+    for (size_t i = 0; i < served.size(); ++i) {
+      // What others are made of stays as it is.
+      bool isFinal = served[i].from < 0 && !served[i].halo &&
+                     std::ranges::none_of(
+                         served,
+                         [&](const ServedLayout &other) {
+                           return other.from == static_cast<int32_t>(i);
+                         });
+      if (!isFinal || elements(served[i].layout) <= own)
+        continue;
+      Reading reading{value, i, elements(served[i].layout) * it.elementBytes, {}};
+      for (const FlowUse &use : served[i].uses)
+        reading.uses.emplace_back(places.lookup(flow.where(use.op)), use);
+      std::ranges::sort(reading.uses, {}, [](const auto &use) {
+        return std::tuple(use.first, use.second.op, use.second.operand);
+      });
+      readings.push_back(std::move(reading));
+    }
+    servings.emplace(value, std::move(served));
+  }
+
+  /// Bytes of the other readings with a user between two places.
+  int64_t bytesBetween(const Reading &reading, int64_t first, int64_t last) const {
+    int64_t bytes = 0;
+    for (const Reading &other : readings)
+      if (&other != &reading && std::ranges::any_of(other.uses, [&](const auto &use) {
+            return use.first > first && use.first < last;
+          }))
+        bytes += other.bytes;
+    return bytes;
+  }
+
+  void split(const Reading &reading) {
+    std::vector<ServedLayout> &served = servings.at(reading.value);
+    const ServedLayout whole = served[reading.entry];
+    size_t now = reading.entry;
+    served[now].uses.clear();
+    for (size_t i = 0; i < reading.uses.size(); ++i) {
+      if (i > 0 && bytesBetween(reading, reading.uses[i - 1].first,
+                                reading.uses[i].first) > reading.bytes) {
+        served.push_back(whole);
+        served.back().uses.clear();
+        served.back().epoch = served[now].epoch + 1;
+        now = served.size() - 1;
+      }
+      served[now].uses.push_back(reading.uses[i].second);
+    }
+  }
+
+  const dist::ProgramFlow &flow;
+  const std::vector<Strategy> &strategies;
+  Servings &servings;
+  DenseMap<Operation *, int64_t> places;
+  std::vector<Reading> readings;
+};
+} // namespace
+
+void partita::regather(func::FuncOp function, const dist::ProgramFlow &flow,
+                       const std::vector<Strategy> &strategies, Servings &servings) {
+  Regatherer(function, flow, strategies, servings).run();
+}
