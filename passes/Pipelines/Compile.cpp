@@ -560,13 +560,16 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
     int64_t needed = report->neededBytes;
     if (needed <= limit)
       break;
-    std::string what = "the program needs " + std::to_string(needed) + " bytes, " +
-                       std::to_string(report->plannedMemory) +
-                       " were expected, the limit is " + std::to_string(limit);
+    // Where there is one rank, nothing was searched, and nothing else can be found.
+    const bool isSearched = report->plannedMemory > 0;
+    std::string what =
+        "the program needs " + std::to_string(needed) + " bytes, " +
+        (isSearched ? std::to_string(report->plannedMemory) + " were expected, " : "") +
+        "the limit is " + std::to_string(limit);
     // It was made by this compile: nothing was there before.
     std::error_code ignored;
     std::filesystem::remove_all(options.output, ignored);
-    if (tries == mostTries)
+    if (tries == mostTries || !isSearched)
       return makeError(what);
     int64_t room = std::max<int64_t>(1, limit - (needed - report->plannedMemory));
     now.memory = std::to_string(room);
