@@ -126,7 +126,6 @@ void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argume
   source.isBatch = function.getArgAttr(number, batchAttr) != nullptr;
   auto parameter = function.getArgAttrOfType<StringAttr>(number, parameterAttr);
   StateAttr state = argumentState(function, number);
-  source.isRegathered = function.getArgAttr(number, regatherAttr) != nullptr;
   source.isParameter = parameter && state && state.getName() == parameter;
   SmallVector<StringRef> others = otherNames(argument);
   flow.graph.values.back().otherNames.assign(others.begin(), others.end());

@@ -29,9 +29,6 @@ inline constexpr char phaseAttr[] = "graph.phase";
 /// On arguments of a training step: the parameter that a state, or a sum of gradients of
 /// micro-batches, belongs to, by name.
 inline constexpr char parameterAttr[] = "graph.parameter";
-/// On a parameter that is kept in parts: the backward pass gathers it again, so that it is
-/// not kept whole from the forward pass to there.
-inline constexpr char regatherAttr[] = "graph.regather";
 /// On inputs of a training step: their first dim is the batch.
 inline constexpr char batchAttr[] = "graph.batch";
 

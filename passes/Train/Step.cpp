@@ -141,10 +141,6 @@ void StepBuilder::markArguments() {
   auto number = [&](const char *name, int64_t value) {
     return builder.getNamedAttr(name, builder.getI64IntegerAttr(value));
   };
-  if (knobs.level >= 3)
-    for (const Parameter &p : parameters)
-      main.setArgAttr(cast<BlockArgument>(p.value).getArgNumber(), regatherAttr,
-                      builder.getUnitAttr());
   int level = knobs.accumulationShard ? std::max(knobs.level, 2) : knobs.level;
   main->setAttr(optimizerParallelAttr,
                 builder.getDictionaryAttr({number("level", level),

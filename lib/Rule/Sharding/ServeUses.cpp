@@ -124,7 +124,6 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
   const FlowValue &v = graph.values[value];
   std::vector<ServedLayout> served, halos;
   served.reserve(v.uses.size());
-  bool isApart = v.producer >= 0 && graph.ops[v.producer].isRegathered;
   for (const FlowUse &use : v.uses) {
     const ShardingRule &rule = graph.ops[use.op].rule;
     OperandForm form =
@@ -132,9 +131,7 @@ std::vector<ServedLayout> partita::serveUses(const FlowGraph &graph,
     ServedLayout wanted{std::move(form.layout), -1, {}, std::move(form.window)};
     std::vector<ServedLayout> &list = wanted.halo ? halos : served;
     auto same = std::find_if(list.begin(), list.end(), [&](const ServedLayout &s) {
-      return s.layout == wanted.layout && s.halo == wanted.halo &&
-             (!isApart ||
-              graph.ops[s.uses[0].op].isBackward == graph.ops[use.op].isBackward);
+      return s.layout == wanted.layout && s.halo == wanted.halo;
     });
     if (same == list.end())
       same = list.insert(list.end(), std::move(wanted));

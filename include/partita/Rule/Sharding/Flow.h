@@ -71,8 +71,6 @@ struct FlowOp {
   bool isBatch = false;
   /// A State that a training step learns: to the forward pass it is a weight.
   bool isParameter = false;
-  /// A State whose readers in the backward pass have conversions of their own.
-  bool isRegathered = false;
   /// An op that a training step has behind its forward pass.
   bool isBackward = false;
 
