@@ -134,7 +134,7 @@ def Comm_RepadOp : Comm_StepOp<"repad", "Repad"> {
 }
 
 def Comm_HaloOp : Comm_Op<"halo", [CommOpInterface]> {
-  let summary = "The elements that a rank's windows cover, from whoever holds them";
+  let summary = "The elements that a rank's windows cover, from the ranks that hold them";
   let description = [{
     `from` is where the operand's elements live, `to` which buffers the ranks get; see
     `#dist.windows`. The rows of a convolution 3×3 with pads of 1, 8 rows on 2 ranks: each

@@ -10,11 +10,11 @@ def Dist_Dialect : Dialect {
   let cppNamespace = "::partita::dist";
   let summary = "What a plan says about a program: mesh, strategies, layouts, conversions";
   let description = [{
-    Attributes are written at stable points only; analyses keep the same facts in C++
-    structures. Each is parsed once, into the structs of partita/Base and partita/Rule,
-    and verified when it is made.
+    Passes read and write these attributes; within a pass the same facts are C++
+    structures. Each attribute is parsed once, into the structs of partita/Base and
+    partita/Rule, and verified when it is made.
 
-    | attribute | stands on | value |
+    | attribute | is on | value |
     |---|---|---|
     | `dist.mesh` | module | `#dist.mesh<dp=2, tp=4>` |
     | `dist.strategy` | an op with a sharding rule | `#dist.strategy<#mesh, {m: dp}>` |
@@ -23,8 +23,8 @@ def Dist_Dialect : Dialect {
     | `dist.state` | function argument or result | `#dist.state<"cache">` |
     | `dist.no_all_to_all` | module | unit: conversions by slices, gathers and reductions |
 
-    A layout or strategy has its mesh in it, so that it is complete by itself; files name
-    the mesh once, as an alias. Conversions are ops: `dist.reshard` and `dist.window`.
+    A layout or strategy contains its mesh; files name the mesh once, as an alias.
+    Conversions are ops: `dist.reshard` and `dist.window`.
     They have no memory effect and are not speculatable: equal ones (operand, layout and
     epoch) merge, unused ones go, nothing moves out of a region. docs/plan-ir.md has the
     levels and their gates.
@@ -145,8 +145,8 @@ def Dist_WindowsAttr : Dist_Attr<"Windows", "windows"> {
     through windows count windows. Then each such dim: windows begin `stride` elements
     apart and cover `kernel_extent` elements, the first begins `low` elements before the dim. A
     rank with B positions has (B − 1) · stride + kernel_extent elements, from those of its first
-    position on; where there are none (pads, padding) stands the neutral element of
-    `fill`. See partita/Base/Layout/Halo.h.
+    position on. Elements that the tensor does not have (pads, padding) are the neutral
+    element of `fill`. See partita/Base/Layout/Halo.h.
 
         #dist.windows<#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,
                       dim 2 stride 1 kernel_extent 3 low 1, fill sum>

@@ -18,7 +18,7 @@ class Dist_ConversionOp<string mnemonic>
 def Dist_ReshardOp : Dist_ConversionOp<"reshard"> {
   let summary = "The same tensor in another layout";
   let description = [{
-    Each conversion of a plan stands where it happens, and serves whoever uses its result.
+    Each conversion of a plan is an op at its place, and serves all users of its result.
     Of a weight or constant it means that the tensor is read so, each rank its slices,
     without communication; with partial axes, that one rank along them keeps what it reads
     and the others have the neutral element. Two conversions of one value
@@ -38,11 +38,11 @@ def Dist_ReshardOp : Dist_ConversionOp<"reshard"> {
 }
 
 def Dist_WindowOp : Dist_ConversionOp<"window"> {
-  let summary = "The elements that each rank's windows cover, from whoever holds them";
+  let summary = "The elements that each rank's windows cover, from the ranks that hold them";
   let description = [{
     The operand of a convolution or pooling whose windows are split. The result is no
     layout of the tensor, as buffers overlap; it may be used only by an op whose strategy
-    asks for just this buffer.
+    asks for exactly this buffer.
 
     ```mlir
     %1 = dist.window %0 to <#dist.layout<#mesh, [{1}, {4}, {8: sp}, {8} ]>,

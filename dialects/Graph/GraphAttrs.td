@@ -57,7 +57,7 @@ def Graph_PoolKind
 def Graph_PoolKindAttr : Graph_EnumAttr<Graph_PoolKind, "pool">;
 
 def Graph_PadMode
-    : Graph_Enum<"PadMode", "What stands around a padded tensor",
+    : Graph_Enum<"PadMode", "The elements around a padded tensor",
                  [I32EnumCase<"Constant", 0, "constant">, I32EnumCase<"Edge", 1, "edge">,
                   I32EnumCase<"Reflect", 2, "reflect">]>;
 def Graph_PadModeAttr : Graph_EnumAttr<Graph_PadMode, "pad">;

@@ -272,7 +272,7 @@ def Task_UpdateOp : Task_Op<"update", [Pure, AllTypesMatch<["target", "result"]>
 }
 
 def Task_KeepOp : Task_Op<"keep", [Pure, AllTypesMatch<["input", "result"]>]> {
-  let summary = "The first rows of a tensor, as many as an integer says; zeros behind";
+  let summary = "The first rows of a tensor, as many as an integer says; zeros after them";
   let description = [{
     Along a dim that is whole on every rank. `count` is an integer from 0 to the dim's
     size, which another one ends the run.

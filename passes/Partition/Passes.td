@@ -39,7 +39,7 @@ def PartitionPass : Pass<"partita-partition", "::mlir::ModuleOp"> {
 def VerifyPartitionedPass : Pass<"partita-verify-partitioned", "::mlir::ModuleOp"> {
   let summary = "Gate of level L3: every value's layout, followed through the program";
   let description = [{
-    Follows what is known of every value: its layout, which neutral element stands in its
+    Follows what is known of every value: its layout, which neutral element is in its
     padding, whether it is a window buffer, whether its elements are places in a block.
     Arguments and sources say it by `dist.layout`, comm ops by what they lead to, other ops
     by their strategy and rule. Fails where an op does not find its operands as its

@@ -62,7 +62,7 @@ def VerifyScheduledPass : Pass<"partita-verify-scheduled", "::mlir::ModuleOp"> {
     Shows, without running, that every segment runs for every micro-batch and every
     transfer happens, once each; that a reading finds its micro-batch in its slot and
     nothing is touched that is in flight; that all ranks of a program come to their
-    collectives in one order; that no rank waits for ever
+    collectives in one order; that no rank waits forever
     (partita/Base/Bundle/Schedule.h). Then the functions, with communications where they
     start, pass the gate of L3. An error names program, entry, segment and micro-batch.
   }];

@@ -40,7 +40,7 @@ def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
   let summary = "Make every conversion of a plan an op";
   let description = [{
     Ops have strategies; where a user wants a value in another layout than it has, a
-    `dist.reshard` is inserted behind the value, once per wanted layout, and a
+    `dist.reshard` is inserted after the value, once per wanted layout, and a
     `dist.window` for operands that are read through split windows. Partial values are
     reduced once, to the layout from which the other users are cheapest to serve. Where a
     value has `dist.served`, that says how its users are served. The result is level L2.

@@ -5,7 +5,7 @@
 include "mlir/Pass/PassBase.td"
 
 def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
-  let summary = "Remove work that exporters write and nobody needs";
+  let summary = "Remove work that exporters write and no result needs";
   let description = [{
     - A transpose of a contraction's operand is absorbed by its equation.
     - A reshape of a reshape of the same node is one reshape; a reshape, transpose,

@@ -35,7 +35,7 @@ def CompleteSchedulesPass : Pass<"partita-complete-schedules", "::mlir::ModuleOp
   let description = [{
     A schedule may say only which segment runs for which micro-batch when. This adds, for
     every transfer that it does not name, where each end starts it and waits for it: a
-    sender behind the segment that fills the buffer, a receiver as soon as its slot is
+    sender after the segment that fills the buffer, a receiver as soon as its slot is
     free. The gate of L4 says whether the order allows it.
 
     Before:

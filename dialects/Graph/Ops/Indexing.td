@@ -56,14 +56,14 @@ def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<Different
   let summary = "The first `count` elements in order, along `axis`, and where they stood";
   let description = [{
     Of equal elements the one with the lower index comes first; a NaN is larger than every
-    number. Both results have the operand's shape, with zeros behind the first `count`;
+    number. Both results have the operand's shape, with zeros after the first `count`;
     `indices` are i64.
 
     ```mlir
     %values, %indices = graph.sort %x {axis = 1, count = 3, descending = true}
         : (tensor<4x6xf32>) -> (tensor<4x6xf32>, tensor<4x6xi64>)
     ```
-    The axis stays whole: where an element stands follows from all others. A split with
+    The axis stays whole: the place of an element depends on all others. A split with
     local sorts and a merge of the `count` first of each block is another program, of ops
     that are there.
   }];

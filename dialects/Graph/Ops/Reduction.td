@@ -84,7 +84,7 @@ def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<Di
   let description = [{
     `taps` counts the elements of a window row by row, those outside of the image too,
     which are the least number of the type. Of equal elements the first is taken, of NaNs
-    the last. `pads` as in conv. Where the element stands in the operand follows from the
+    the last. `pads` as in conv. The place of the element in the operand follows from the
     window's place and the tap, so that the op does not know where its rank is.
 
     Windows whose taps are not wanted are those of `graph.pool`.
