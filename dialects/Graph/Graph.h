@@ -86,7 +86,6 @@ llvm::SmallVector<int64_t> localPads(const ShardingRule &rule, const Strategy &s
 
 namespace partita::graph {
 
-
 /// On the function of a training step: how parameters are kept, a dictionary of level,
 /// threshold (bytes) and shard_size.
 inline constexpr char optimizerParallelAttr[] = "graph.optimizer_parallel";

@@ -9,7 +9,9 @@ Gradients: of one batch, against a run of PyTorch in double, ‖g − g64‖ ≤
 for each parameter; the floor is 1e-3 of the largest gradient per element, times the root of
 the number of elements. Parameters whose g64 is below it are named: their gradient is zero in
 exact arithmetic (the bias of a key, a bias before a norm).
-Losses: of each step, same weights, data and optimizer, within 1e-3 relative.
+Losses: of each step, same weights, data and optimizer, within 1e-3 relative of PyTorch's. A
+step amplifies rounding (ResNet at a rate of 1e-3 and batch 8 does), so where that is missed the
+judge is PyTorch in double: no further from it than three times PyTorch in f32 is.
 """
 import argparse
 import copy
@@ -124,25 +126,32 @@ def make_optimizer(spec, parameters):
 
 def steps(case, command, count, optimizer, arguments=(), **more):
     module = copy.deepcopy(case.module)
-    torch_optimizer = make_optimizer(optimizer, module.parameters())
-    worst, losses = 0, []
+    double = copy.deepcopy(case.module).double()
+    optimizers = [make_optimizer(optimizer, m.parameters()) for m in (module, double)]
+    worst, losses, ours, theirs = 0, [], 0, 0
     with case.compile(command, case.spec(optimizer, **more), arguments) as session:
         for inputs, labels in case.batches(count):
-            torch_optimizer.zero_grad()
-            expected = case.loss(module, inputs, labels)
-            expected.backward()
-            if "clip_norm" in more:
-                torch.nn.utils.clip_grad_norm_(module.parameters(), more["clip_norm"])
-            torch_optimizer.step()
+            found = []
+            for m, torch_optimizer in zip((module, double), optimizers):
+                torch_optimizer.zero_grad()
+                loss = case.loss(m, inputs, labels)
+                loss.backward()
+                if "clip_norm" in more:
+                    torch.nn.utils.clip_grad_norm_(m.parameters(), more["clip_norm"])
+                torch_optimizer.step()
+                found.append(loss.item())
+            expected, exact = found
             actual = float(session.run({**inputs, "labels": labels})["loss"])
             losses.append(actual)
-            worst = max(worst, abs(actual - expected.item()) / abs(expected.item()))
+            worst = max(worst, abs(actual - expected) / abs(expected))
+            ours = max(ours, abs(actual - exact) / abs(exact))
+            theirs = max(theirs, abs(expected - exact) / abs(exact))
         far = max(float(np.abs(session.read_state(n) - p.detach().numpy()).max())
                   for n, p in module.named_parameters() if p.grad is not None)
     print(f"{case.name}, {optimizer['kind']} {' '.join(arguments)}: {count} steps, loss "
-          f"{losses[0]:.4f} to {losses[-1]:.4f}, worst {worst:.1e} from PyTorch's; weights "
-          f"within {far:.1e}", flush=True)
-    return worst <= 1e-3
+          f"{losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of "
+          f"PyTorch's; from PyTorch in double {ours:.1e}, PyTorch in f32 {theirs:.1e}; weights within {far:.1e}", flush=True)
+    return worst <= 1e-3 or ours <= 3 * theirs
 
 
 def main():
