@@ -50,7 +50,7 @@ private:
   }
 
   void addReadings(int32_t value) {
-    if (servings.count(value))
+    if (servings.count(value) || producerOf(value).isParameter)
       return;
     const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
     const FlowOp &producer = producerOf(value);
@@ -103,8 +103,10 @@ private:
                                 reading.uses[i].first) > reading.bytes) {
         served.push_back(whole);
         served.back().uses.clear();
-        served.back().epoch = served[now].epoch + 1;
         now = served.size() - 1;
+        for (size_t other = 0; other < now; ++other)
+          if (served[other].layout == whole.layout)
+            served[now].epoch = std::max(served[now].epoch, served[other].epoch + 1);
       }
       served[now].uses.push_back(reading.uses[i].second);
     }
