@@ -7,7 +7,8 @@ The model is that of examples/chat. Each step gives a token to Partita, which ke
 caches, and to ONNX Runtime, which is given the caches that it returned. The logits of all
 steps and the caches of the last one are equal by the rule of equality.py, without a judge
 in f64. What a request writes into a cache are the new rows, in place:
-test/Passes/Codegen/in-place-scatter.mlir.
+test/Passes/Codegen/in-place-scatter.mlir. Caches that are windows, by Concat, move on as a
+whole.
 
 Entries for a prompt and for one token share the caches: a prompt of 32, then steps.
 A batch in micro-batches has its caches in as many slices.
@@ -31,10 +32,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "examples", "chat")]
 import build_model  # noqa: E402
 import partita  # noqa: E402
+import window_model  # noqa: E402
 
 #: Name, arguments of compile.
 PLANS = [("one", []),
          ("tp2", ["--mesh", "tp=2", "--hints", "megatron"]),
+         ("stages2x2", ["--mesh", "tp=2", "--stages", "2"]),
          ("auto4", ["--mesh", "a=2,b=2"])]
 MORE = [("tp4", ["--mesh", "tp=4", "--hints", "megatron"]),
         ("auto2", ["--mesh", "tp=2"]),
@@ -218,6 +221,20 @@ def check_steps(name, bundle, model, steps):
             equal(f"{name}, {state}", session.read_state(state), expected)
 
 
+def check_windows(command, work, steps):
+    """Caches that are windows of 12 rows, long enough to be full and move on."""
+    for form in ("shift", "slice", "both"):
+        model = os.path.join(work, f"{form}.onnx")
+        onnx.save(window_model.WindowModel(form, 12, layers=2).build(), model)
+        plans = [("one", []), ("stages2", ["--stages", "2"]),
+                 ("tp2", ["--mesh", "tp=2", "--hints", "megatron"])]
+        for name, more in plans if form == "shift" else plans[:1]:
+            bundle = os.path.join(work, f"{form}-{name}")
+            call([command, "compile", model, "-o", bundle, "--shape", "batch=1", "--shape",
+                  "sequence=1", "--state", "past.*=present.*", *more])
+            check_steps(f"window by {form}, {name}", bundle, model, max(16, steps))
+
+
 def save_inputs(folder, step):
     for name, value in zip(("tokens", "position"), inputs_of(step)):
         np.save(os.path.join(folder, f"{name}.npy"), value)
@@ -347,6 +364,8 @@ def main():
             check_padding(arguments.partita, bundle, model,
                           tempfile.mkdtemp(dir=work))
             print(f"{name}: a prompt and steps equal", flush=True)
+        check_windows(arguments.partita, work, arguments.steps)
+        print("caches that are windows equal", flush=True)
         check_slices(arguments.partita, model, work)
         print("micro-batches with their rows of the caches equal", flush=True)
         check_files(arguments.partita, bundles, work)
