@@ -50,7 +50,7 @@ private:
   }
 
   void addReadings(int32_t value) {
-    if (servings.count(value) || producerOf(value).isParameter)
+    if (servings.count(value))
       return;
     const FlowValue &it = flow.graph.values[static_cast<size_t>(value)];
     const FlowOp &producer = producerOf(value);

@@ -7,8 +7,6 @@
 // states that are gathered between the two take more bytes than it does. So a weight and
 // its small neighbours, or the last layer's weight at the turn from forward to backward,
 // are gathered once, and at any place no more is gathered than twice the largest state.
-// Of the parameters of a step that was made by training its specification says whether
-// they are gathered again (FlowOp::isRegathered).
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_SHARD_REGATHER_H
