@@ -5,6 +5,7 @@
 #include "partita/Train/Spec.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 using namespace partita;
@@ -39,6 +40,32 @@ static Expected<void> checkPatterns(const char *key,
   return {};
 }
 
+/// Running moments are made, not learned, whether they run or stand still. One that runs
+/// must be nothing else: exporters that look for equal tensors make one initializer of
+/// the zeros of a mean and of a bias.
+static Expected<std::set<std::string>> runningMoments(const train::Spec &spec,
+                                                      const onnx_model::Model &model) {
+  std::set<std::string> moments;
+  std::map<std::string, std::pair<int, std::string>> uses; // how many, one of them
+  for (const onnx_model::Node &node : model.graph.nodes)
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      auto &[count, where] = uses[node.inputs[i]];
+      ++count;
+      where = "input " + std::to_string(i) + " of '" + node.origin + "'";
+      if (node.domain.empty() && node.opType == "BatchNormalization" && i >= 3 &&
+          node.hasInput(i))
+        moments.insert(node.inputs[i]);
+    }
+  for (const std::string &name : moments)
+    if (spec.batchStatistics && uses[name].first > 1)
+      return makeError("initializer '" + name + "' is a running moment of a " +
+                       "BatchNormalization and " + uses[name].second +
+                       " too: an exporter has merged equal tensors; export the model "
+                       "for training (torch.onnx.TrainingMode.TRAINING), or say "
+                       "\"batch_norm\": \"running\"");
+  return moments;
+}
+
 Expected<TrainingImport> partita::trainingImport(const std::string &specification,
                                                  const onnx_model::Model &model) {
   auto spec = train::readSpec(specification);
@@ -48,17 +75,13 @@ Expected<TrainingImport> partita::trainingImport(const std::string &specificatio
        {std::pair{"train", &spec->parameters}, std::pair{"freeze", &spec->freeze}})
     if (auto ok = checkPatterns(key, *globs, model); !ok)
       return tl::unexpected(ok.error());
-  // Running moments are made, not learned, whether they run or stand still.
-  std::set<std::string> moments;
-  for (const onnx_model::Node &node : model.graph.nodes)
-    if (node.domain.empty() && node.opType == "BatchNormalization")
-      for (size_t i : {3, 4})
-        if (node.hasInput(i))
-          moments.insert(node.inputs[i]);
+  auto moments = runningMoments(*spec, model);
+  if (!moments)
+    return tl::unexpected(moments.error());
   TrainingImport result;
   result.batchStatistics = spec->batchStatistics;
   result.seed = spec->seed;
-  result.trains = [spec = *spec, moments](const onnx_model::Tensor &tensor) {
+  result.trains = [spec = *spec, moments = *moments](const onnx_model::Tensor &tensor) {
     if (!isFloatTensor(tensor) || moments.count(tensor.name) ||
         anyMatches(spec.freeze, tensor.name))
       return false;
