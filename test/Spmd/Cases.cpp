@@ -115,7 +115,7 @@ static void addPayloadCases(std::vector<OpCase> &cases, StringRef op,
     };
     map({"4x3xf32", "4x3xf32"}, "x * (1 - y * y)");
     map({"5x4xf32", "4xf32", "1x4xf32"}, "x * y - exp(y) * z * x");
-    map({"6x4xf64", "6x1xf64", "4xf64", "6x4xf64"}, "(x - y * z) * w");
+    map({"6x4xf64", "6x1xf64", "4xf64", "6x4xf64"}, "x * cos(y - z * w)");
     return;
   }
   if (op == "graph.bitcast") {
