@@ -42,18 +42,23 @@ void GraphDialect::initialize() {
   addInterfaces<RuleCache>();
 }
 
-Attribute EquationAttr::parse(AsmParser &parser, Type) {
+/// `<"text">`, where `Value::parse` reads the text.
+template <typename Attr, typename Value> static Attribute parseQuoted(AsmParser &parser) {
   std::string text;
   if (parser.parseLess())
     return {};
   SMLoc location = parser.getCurrentLocation();
   if (parser.parseString(&text) || parser.parseGreater())
     return {};
-  if (auto equation = Equation::parse(text))
-    return get(parser.getContext(), *equation);
+  if (auto value = Value::parse(text))
+    return Attr::get(parser.getContext(), *value);
   else
-    parser.emitError(location, equation.error().message);
+    parser.emitError(location, value.error().message);
   return {};
+}
+
+Attribute EquationAttr::parse(AsmParser &parser, Type) {
+  return parseQuoted<EquationAttr, Equation>(parser);
 }
 
 void EquationAttr::print(AsmPrinter &printer) const {
@@ -61,17 +66,7 @@ void EquationAttr::print(AsmPrinter &printer) const {
 }
 
 Attribute PayloadAttr::parse(AsmParser &parser, Type) {
-  std::string text;
-  if (parser.parseLess())
-    return {};
-  SMLoc location = parser.getCurrentLocation();
-  if (parser.parseString(&text) || parser.parseGreater())
-    return {};
-  if (auto payload = Payload::parse(text))
-    return get(parser.getContext(), *payload);
-  else
-    parser.emitError(location, payload.error().message);
-  return {};
+  return parseQuoted<PayloadAttr, Payload>(parser);
 }
 
 void PayloadAttr::print(AsmPrinter &printer) const {

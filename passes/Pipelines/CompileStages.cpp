@@ -28,7 +28,7 @@ static Expected<Hints> readHints(const std::string &path) {
   return path.empty() || isReadyRule(path) ? Hints() : readHintsFile(path);
 }
 
-Expected<bool> partita::wantsStages(const CompileOptions &options) {
+static Expected<bool> asksForStages(const CompileOptions &options) {
   if (options.from > Level::L0)
     return false;
   if (options.stages > 1 || options.groups > 0 || options.microBatches > 1 ||
@@ -45,6 +45,14 @@ Expected<bool> partita::wantsStages(const CompileOptions &options) {
   if (!hints)
     return tl::unexpected(hints.error());
   return !hints->stages.empty() || !hints->groups.empty();
+}
+
+Expected<bool> partita::wantsStages(const CompileOptions &options) {
+  auto asked = asksForStages(options);
+  if (asked && *asked && !options.train.empty())
+    return makeError("--train: a training step is not cut into stages yet; micro-batches "
+                     "are \"accumulation\" in the specification (docs/training.md)");
+  return asked;
 }
 
 namespace {

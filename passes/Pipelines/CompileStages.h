@@ -6,7 +6,8 @@
 
 namespace partita {
 
-/// Whether options or hints ask for stages; an error where the hints cannot be read.
+/// Whether options or hints ask for stages; an error where the hints cannot be read, or a
+/// training step is to be cut.
 Expected<bool> wantsStages(const CompileOptions &options);
 
 /// compileModel for a pipeline, see docs/stages.md.

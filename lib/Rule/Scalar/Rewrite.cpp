@@ -100,6 +100,10 @@ public:
       return *same;
     return make({op, std::move(args), 0, 0, {}});
   }
+  /// The copy of each node, with other leaves.
+  std::vector<int32_t> copy(const std::vector<ScalarNode> &nodes,
+                            const std::vector<Payload::Leaf> &operands,
+                            const std::vector<Payload::Leaf> &attributes);
   Payload done(int32_t root);
 
 private:
@@ -202,26 +206,32 @@ Payload PayloadRewriter::done(int32_t root) {
   return result;
 }
 
-Payload Payload::withLeaves(const std::vector<Leaf> &operands,
-                            const std::vector<Leaf> &attributes) const {
-  PayloadRewriter rewriter;
-  std::vector<int32_t> made;
-  for (const ScalarNode &n : list) {
+std::vector<int32_t> PayloadRewriter::copy(const std::vector<ScalarNode> &nodes,
+                                           const std::vector<Payload::Leaf> &operands,
+                                           const std::vector<Payload::Leaf> &attributes) {
+  std::vector<int32_t> copies;
+  for (const ScalarNode &n : nodes) {
     auto place = static_cast<size_t>(n.operand);
     if (n.op == ScalarOp::Operand)
-      made.push_back(rewriter.leaf(operands[place]));
+      copies.push_back(leaf(operands[place]));
     else if (n.op == ScalarOp::Attribute)
-      made.push_back(rewriter.leaf(attributes[place]));
+      copies.push_back(leaf(attributes[place]));
     else if (n.op == ScalarOp::Constant)
-      made.push_back(rewriter.number(n.value));
+      copies.push_back(number(n.value));
     else {
       std::vector<int32_t> args;
       for (int32_t arg : n.args)
-        args.push_back(made[static_cast<size_t>(arg)]);
-      made.push_back(rewriter.add(n.op, std::move(args)));
+        args.push_back(copies[static_cast<size_t>(arg)]);
+      copies.push_back(add(n.op, std::move(args)));
     }
   }
-  return rewriter.done(made.back());
+  return copies;
+}
+
+Payload Payload::withLeaves(const std::vector<Leaf> &operands,
+                            const std::vector<Leaf> &attributes) const {
+  PayloadRewriter rewriter;
+  return rewriter.done(rewriter.copy(list, operands, attributes).back());
 }
 
 /// A choice between a number and 0 becomes the choice between x times it and 0: where the
@@ -229,28 +239,17 @@ Payload Payload::withLeaves(const std::vector<Leaf> &operands,
 Payload Payload::timesCotangent() const {
   PayloadRewriter rewriter;
   int32_t x = rewriter.leaf(0);
-  std::vector<int32_t> made;
-  for (const ScalarNode &n : list) {
-    if (n.op == ScalarOp::Operand)
-      made.push_back(rewriter.leaf(n.operand + 1));
-    else if (n.op == ScalarOp::Constant)
-      made.push_back(rewriter.number(n.value));
-    else {
-      std::vector<int32_t> args;
-      for (int32_t arg : n.args)
-        args.push_back(made[static_cast<size_t>(arg)]);
-      made.push_back(rewriter.add(n.op, std::move(args)));
-    }
-  }
-  if (list.back().op != ScalarOp::Select)
-    return rewriter.done(rewriter.add(ScalarOp::Mul, {x, made.back()}));
-  auto branch = [&](size_t i) {
-    int32_t value = made[static_cast<size_t>(list.back().args[i])];
-    return rewriter.add(ScalarOp::Mul, {x, value});
-  };
-  int32_t yes = branch(1), no = branch(2);
-  int32_t condition = made[static_cast<size_t>(list.back().args[0])];
-  return rewriter.done(rewriter.add(ScalarOp::Select, {condition, yes, no}));
+  std::vector<Leaf> operands;
+  for (int32_t i = 0; i < numOperands(); ++i)
+    operands.emplace_back(i + 1);
+  std::vector<int32_t> made = rewriter.copy(list, operands, {});
+  const ScalarNode &root = list.back();
+  auto times = [&](int32_t factor) { return rewriter.add(ScalarOp::Mul, {x, factor}); };
+  if (root.op != ScalarOp::Select)
+    return rewriter.done(times(made.back()));
+  auto arg = [&](size_t i) { return made[static_cast<size_t>(root.args[i])]; };
+  int32_t yes = times(arg(1)), no = times(arg(2));
+  return rewriter.done(rewriter.add(ScalarOp::Select, {arg(0), yes, no}));
 }
 
 std::vector<int32_t> Payload::operandsRead() const {
