@@ -68,6 +68,28 @@ static LogicalResult verifyEnds(CallingOpInterface op) {
   return success();
 }
 
+LogicalResult GradientOp::verifySymbolUses(SymbolTableCollection &) {
+  auto callee = dyn_cast_if_present<FunctionOpInterface>(functionOf(*this, getOfAttr()));
+  if (!callee)
+    return emitOpError("differentiates a function that is not there");
+  if (callee.getNumResults() != 1)
+    return emitOpError("differentiates one result, @")
+           << callee.getName() << " has " << callee.getNumResults();
+  if (TypeRange(callee.getArgumentTypes()) != TypeRange(getOperandTypes()))
+    return emitOpError("has operands of types ")
+           << getOperandTypes() << ", @" << callee.getName() << " takes "
+           << callee.getArgumentTypes();
+  if (getNumResults() == 0 || getNumResults() > getNumOperands())
+    return emitOpError("has ") << getNumResults() << " results and " << getNumOperands()
+                               << " operands";
+  for (auto [i, type] : llvm::enumerate(getResultTypes()))
+    if (type != getOperandTypes()[i])
+      return emitOpError("result ")
+             << i << " is " << type << ", expected the type of operand " << i << ", "
+             << getOperandTypes()[i];
+  return success();
+}
+
 LogicalResult RepeatOp::verifySymbolUses(SymbolTableCollection &) {
   auto trips = static_cast<int64_t>(getTrips());
   if (trips < 1 || trips > (int64_t(1) << 31))

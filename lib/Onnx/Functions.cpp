@@ -30,8 +30,6 @@ std::string UniqueNames::take(const std::string &base) {
 }
 
 namespace {
-using NameMap = std::unordered_map<std::string, std::string>;
-
 class Expander {
 public:
   Expander(onnx::ModelProto &model, const Opsets &opsets,
@@ -131,8 +129,7 @@ void Expander::nameNodes() {
   nodes.Clear();
 }
 
-/// Replaces the names of values, also where a subgraph refers to them.
-static void rename(onnx::NodeProto &node, const NameMap &names) {
+void onnx_model::renameValues(onnx::NodeProto &node, const NameMap &names) {
   auto replace = [&](std::string &name) {
     if (auto it = names.find(name); it != names.end())
       name = it->second;
@@ -143,7 +140,7 @@ static void rename(onnx::NodeProto &node, const NameMap &names) {
     replace(output);
   auto renameGraph = [&](onnx::GraphProto &graph) {
     for (auto &inner : *graph.mutable_node())
-      rename(inner, names);
+      renameValues(inner, names);
     for (auto &output : *graph.mutable_output())
       replace(*output.mutable_name());
   };
@@ -160,7 +157,7 @@ void Expander::finishNodes(const PendingNode &call, const NameMap &names,
                            google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
                            std::vector<PendingNode> &out) {
   for (auto &node : nodes) {
-    rename(node, names);
+    renameValues(node, names);
     const std::string &own = node.name().empty() ? node.op_type() : node.name();
     out.push_back(
         {std::move(node), nodeNames.take(call.name + "/" + own), call.origin, opsets});
@@ -484,7 +481,8 @@ Expected<ExpandedGraph> onnx_model::expandFunctions(onnx::ModelProto &model,
                                                     const Opsets &opsets,
                                                     const std::set<std::string> &kept,
                                                     bool keepLoops) {
-  if (keepLoops)
-    declareLoops(model);
+  declareOwnOperators(model);
+  if (auto placed = placeGradients(*model.mutable_graph()); !placed)
+    return tl::unexpected(placed.error());
   return Expander(model, opsets, kept, keepLoops).run();
 }

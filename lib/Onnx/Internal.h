@@ -76,6 +76,23 @@ Tensor memoryTensor(std::string name, HostTensor values);
 Expected<void> bindConstants(ModelFile &file, const std::vector<ConstBinding> &bindings,
                              std::vector<ShapeBinding> &shapes);
 
+//===-- TrainingInfo.cpp --------------------------------------------------===//
+
+using Updates = std::vector<std::pair<std::string, std::string>>;
+
+/// Joins the graph of a training step of the file to the model's; gives what becomes of
+/// initializers. An error if the file has no step of this number, or its bindings name
+/// what is not there.
+Expected<Updates> joinTrainingStep(onnx::ModelProto &model, size_t number);
+
+/// The program of a training step that makes initializers, as a model of its own without
+/// inputs, and which initializers its outputs are.
+struct Initialization {
+  std::unique_ptr<ModelFile> file;
+  std::vector<std::string> initializers;
+};
+Expected<Initialization> initializationOf(const ModelFile &file, size_t number);
+
 //===-- Shapes.cpp --------------------------------------------------------===//
 
 /// The dim's symbol, "" if it has none. Some exporters write a placeholder as symbol,
@@ -119,6 +136,22 @@ struct ExpandedGraph {
 Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &opsets,
                                         const std::set<std::string> &kept,
                                         bool keepLoops);
+
+/// Replaces the names of values, also where a subgraph refers to them.
+using NameMap = std::unordered_map<std::string, std::string>;
+void renameValues(onnx::NodeProto &node, const NameMap &names);
+
+//===-- KeepLoops.cpp, Gradients.cpp --------------------------------------===//
+
+/// Lets ONNX's inference know the types of the nodes of ownDomain.
+void declareOwnOperators(onnx::ModelProto &model);
+/// The part of it for Gradients; the domain is known already.
+void declareGradients();
+
+/// Replaces each Gradient node of the graph by the program that it differentiates,
+/// between two nodes of ownDomain. One in a function, a branch or a loop stays as it is.
+/// An error names a node whose ends are none.
+Expected<void> placeGradients(onnx::GraphProto &graph);
 
 //===-- ModulePaths.cpp ---------------------------------------------------===//
 

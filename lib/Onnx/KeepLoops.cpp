@@ -1,7 +1,7 @@
 //===- KeepLoops.cpp - Loops whose body stands once -----------------------===//
 //
 // The body of a Scan or Loop is inlined once, between a node that says what an iteration
-// sees and one that says what comes out (loopDomain). All else of the loader works on it
+// sees and one that says what comes out (ownDomain). All else of the loader works on it
 // as on any node.
 //
 //===----------------------------------------------------------------------===//
@@ -44,11 +44,12 @@ static void inferEnds(onnx::InferenceContext &context, bool isBegin) {
   }
 }
 
-void onnx_model::declareLoops(onnx::ModelProto &model) {
-  const std::string domain(loopDomain);
+void onnx_model::declareOwnOperators(onnx::ModelProto &model) {
+  const std::string domain(ownDomain);
   static const bool declared = [&] {
     onnx::OpSchemaRegistry::DomainToVersionRange::Instance().AddDomainToVersion(domain, 1,
                                                                                 1);
+    declareGradients();
     for (bool isBegin : {true, false}) {
       onnx::OpSchema schema;
       schema.SetName(isBegin ? "RepeatBegin" : "RepeatEnd")
@@ -135,7 +136,7 @@ std::vector<std::string> Unroller::kept(
                     std::vector<std::string> &outputs) -> PendingNode & {
     PendingNode node{{}, names.node(loop.name + "/" + op), loop.origin, loop.opsets};
     node.proto.set_op_type(op);
-    node.proto.set_domain(std::string(loopDomain));
+    node.proto.set_domain(std::string(ownDomain));
     for (const std::string &input : inputs) {
       node.proto.add_input(input);
       outputs.push_back(names.value(loop.name + "/value"));

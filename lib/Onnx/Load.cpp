@@ -53,6 +53,49 @@ symbolicDims(const onnx::GraphProto &graph) {
   return dims;
 }
 
+/// From a graph of the file to plain structs.
+static Expected<Graph> readGraph(ModelFile &file, const Opsets &opsets,
+                                 const LoadOptions &options, const Updates &updates) {
+  auto expanded = expandFunctions(file.proto, opsets, options.kept, options.keepLoops);
+  if (!expanded)
+    return tl::unexpected(expanded.error());
+  Types types = std::move(expanded->types);
+  ModulePaths modules = std::move(expanded->modules);
+  TensorReader reader(file, options.weights);
+  auto graph = convertGraph(file, std::move(*expanded), reader);
+  if (!graph)
+    return graph;
+  graph->updates = updates;
+  if (auto sorted = sortGraph(*graph); !sorted)
+    return tl::unexpected(sorted.error());
+  graph->modules = std::move(modules);
+  nameParameters(*graph);
+  if (auto normal = normalizeGraph(*graph, std::move(types)); !normal)
+    return tl::unexpected(normal.error());
+  // The normaliser leaves constants behind that nothing uses any more.
+  if (auto sorted = sortGraph(*graph); !sorted)
+    return tl::unexpected(sorted.error());
+  if (options.wide)
+    widenFloats(*graph);
+  return graph;
+}
+
+/// Of a training step the program that makes what it begins with.
+static Expected<void> readInitialization(const ModelFile &file, const Opsets &opsets,
+                                         const LoadOptions &options, Model &model) {
+  auto made = initializationOf(file, *options.trainingInfo);
+  if (!made)
+    return tl::unexpected(made.error());
+  auto graph = readGraph(*made->file, opsets, options, {});
+  if (!graph)
+    return makeError("the initialization of training step " +
+                     std::to_string(*options.trainingInfo) + ": " +
+                     graph.error().message);
+  model.initialization = std::move(*graph);
+  model.initialized = std::move(made->initializers);
+  return {};
+}
+
 static Expected<Model> load(const std::string &path, const LoadOptions &options) {
   auto file = readModelFile(path);
   if (!file)
@@ -66,43 +109,32 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
     return makeError(saysFile ? error.message : "'" + path + "': " + error.message);
   };
   onnx::ModelProto &proto = (*file)->proto;
-  std::vector<std::string> inputNames = namesOfInputs(proto.graph());
-  auto dims = symbolicDims(proto.graph());
+  Model model;
+  Updates updates;
+  if (options.trainingInfo) {
+    if (auto ok = readInitialization(**file, *opsets, options, model); !ok)
+      return fail(ok.error());
+    auto joined = joinTrainingStep(proto, *options.trainingInfo);
+    if (!joined)
+      return fail(joined.error());
+    updates = std::move(*joined);
+  }
+  model.inputNames = namesOfInputs(proto.graph());
+  model.dims = symbolicDims(proto.graph());
   std::vector<ShapeBinding> shapes = options.shapes;
   if (auto bound = bindConstants(**file, options.constants, shapes); !bound)
     return fail(bound.error());
   if (auto bound = bindShapes(proto, shapes); !bound)
     return fail(bound.error());
-  auto expanded = expandFunctions(proto, *opsets, options.kept, options.keepLoops);
-  if (!expanded)
-    return fail(expanded.error());
-  Types types = std::move(expanded->types);
-  ModulePaths modules = std::move(expanded->modules);
-  TensorReader reader(**file, options.weights);
-  auto graph = convertGraph(**file, std::move(*expanded), reader);
+  auto graph = readGraph(**file, *opsets, options, updates);
   if (!graph)
     return fail(graph.error());
-  if (auto sorted = sortGraph(*graph); !sorted)
-    return fail(sorted.error());
-  graph->modules = std::move(modules);
-  nameParameters(*graph);
-  if (auto normal = normalizeGraph(*graph, std::move(types)); !normal)
-    return fail(normal.error());
-  // The normaliser leaves constants behind that nothing uses any more.
-  if (auto sorted = sortGraph(*graph); !sorted)
-    return fail(sorted.error());
-  if (options.wide)
-    widenFloats(*graph);
-
-  Model model;
   model.path = path;
   model.producer = proto.producer_name();
   if (!proto.producer_version().empty())
     model.producer += " " + proto.producer_version();
   model.irVersion = proto.ir_version();
   model.opsets = std::move(*opsets);
-  model.inputNames = std::move(inputNames);
-  model.dims = std::move(dims);
   model.keepsLoops = options.keepLoops;
   model.graph = std::move(*graph);
   return model;

@@ -64,6 +64,8 @@ Normalizer::Normalizer(Graph &graph, Types types)
   for (const ValueInfo &input : graph.inputs)
     valueNames.reserve(input.name);
   used.insert(graph.outputs.begin(), graph.outputs.end());
+  for (const auto &[initializer, value] : graph.updates)
+    used.insert(value);
   for (const Node &node : graph.nodes) {
     nodeNames.reserve(node.name);
     for (const std::string &output : node.outputs)
@@ -97,6 +99,8 @@ Expected<void> Normalizer::run() {
 /// the name must.
 void Normalizer::removeIdentities() {
   std::unordered_set<std::string> outputs(graph.outputs.begin(), graph.outputs.end());
+  for (const auto &[initializer, value] : graph.updates)
+    outputs.insert(value);
   std::unordered_map<std::string, std::string> source;
   std::erase_if(out, [&](Node &node) {
     for (std::string &input : node.inputs)

@@ -64,6 +64,12 @@ static Expected<std::vector<bool>> findNeeded(const Graph &graph,
       return makeError("nothing defines the output '" + output + "'");
     need(output);
   }
+  for (const auto &[initializer, value] : graph.updates) {
+    if (!producers.contains(value))
+      return makeError("nothing defines '" + value + "', which initializer '" +
+                       initializer + "' becomes");
+    need(value);
+  }
   while (!work.empty()) {
     int index = work.back();
     work.pop_back();
@@ -143,6 +149,8 @@ Expected<void> onnx_model::sortGraph(Graph &graph) {
   graph.nodes = std::move(sorted);
 
   std::unordered_set<std::string> used(graph.outputs.begin(), graph.outputs.end());
+  for (const auto &[initializer, value] : graph.updates)
+    used.insert({initializer, value});
   for (const Node &node : graph.nodes)
     used.insert(node.inputs.begin(), node.inputs.end());
   std::erase_if(graph.initializers,

@@ -19,11 +19,8 @@ struct UnrollNames {
 /// The body of a loop as a function: its initializers are Constants there.
 onnx::FunctionProto bodyAsFunction(const onnx::GraphProto &body);
 
-/// Lets ONNX's inference know the types of the nodes around the bodies of loops.
-void declareLoops(onnx::ModelProto &model);
-
 /// Replaces a Scan or Loop by as many copies of its body as it has iterations, or by one
-/// between two nodes (see loopDomain) if loops are kept. Each method appends them to
+/// between two nodes (see ownDomain) if loops are kept. Each method appends them to
 /// `out`, or returns false and appends nothing of meaning: the length is not known, or
 /// the loop may end early.
 class Unroller {

@@ -200,8 +200,18 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
       });
 }
 
+static Expected<int64_t> readNumber(const JsonValue &value) {
+  return value.asInteger(0, INT32_MAX);
+}
+
 static Expected<Spec> readRoot(const JsonValue &root) {
   Spec spec;
+  if (root.has("training_info")) {
+    auto ok = root.allowOnly({"training_info"}).and_then([&] {
+      return readMember(root, "training_info", spec.trainingInfo, readNumber);
+    });
+    return ok ? Expected<Spec>(spec) : tl::unexpected(ok.error());
+  }
   if (auto ok =
           root.allowOnly({"loss", "parameters", "optimizer", "schedule", "clip_norm",
                           "accumulation", "gradients", "compute", "loss_scale", "seed",

@@ -89,7 +89,7 @@ private:
       if (isEnd(node) ? !hasOperands(beginOf(node))
                       : hasImport(node) && !hasOperands(node))
         continue;
-      auto values = isEnd(node) ? importLoop(node, unsupported) : importNode(node);
+      auto values = isEnd(node) ? importBody(node, unsupported) : importNode(node);
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
           define(node.outputs[i], (*values)[i], node);
@@ -103,11 +103,14 @@ private:
   }
 
   static bool isEnd(const Node &node) {
-    return node.domain == onnx_model::loopDomain && node.opType == "RepeatEnd";
+    return node.domain == onnx_model::ownDomain && node.opType.ends_with("End");
+  }
+  static bool isBegin(const Node &node) {
+    return node.domain == onnx_model::ownDomain && node.opType.ends_with("Begin");
   }
 
-  /// Which nodes lie on the way from the beginning of a loop to its end: of nested loops
-  /// the innermost counts.
+  /// Which nodes lie on the way from the beginning of a loop, or of what is
+  /// differentiated, to its end: of nested ones the innermost counts.
   void findLoops() {
     std::map<std::string, size_t> makers;
     const auto &nodes = model.graph.nodes;
@@ -154,7 +157,7 @@ private:
     for (const Node &node : model.graph.nodes) {
       auto it = loopOf.find(&node);
       const Node *own = it == loopOf.end() ? nullptr : loops[it->second].end;
-      if (own == end && node.opType != "RepeatBegin")
+      if (own == end && !isBegin(node))
         nodes.push_back(&node);
     }
     return nodes;
@@ -166,35 +169,54 @@ private:
             })->begin;
   }
 
-  Expected<Values> importLoop(const Node &end,
+  /// What the nodes between two give, built in a function of its own.
+  Expected<Values> importBody(const Node &end,
                               std::vector<UnsupportedNode> &unsupported) {
-    const Node *begin = &beginOf(end);
+    const Node &begin = beginOf(end);
+    Location location = NameLoc::get(builder.getStringAttr(end.origin));
+    auto build = [&](const Values &arguments) -> Expected<Values> {
+      for (auto [name, value] : llvm::zip_equal(begin.outputs, arguments))
+        importer.define(name, value);
+      size_t before = unsupported.size();
+      importNodes(nodesAround(&end), unsupported);
+      importer.location = location;
+      Values given;
+      for (const std::string &input : end.inputs)
+        given.push_back(importer.lookup(input));
+      if (unsupported.size() != before || llvm::is_contained(given, Value()))
+        return makeError("its body has a node that is not supported");
+      return given;
+    };
+    importer.location = location;
+    auto results = end.opType == "RepeatEnd" ? importLoop(end, begin, build)
+                                             : importGradient(end, begin, build);
+    importer.location = location;
+    return results;
+  }
+
+  using Build = llvm::function_ref<Expected<Values>(const Values &)>;
+
+  Expected<Values> importGradient(const Node &end, const Node &begin, Build build) {
+    Values inputs;
+    for (const std::string &input : begin.inputs)
+      inputs.push_back(importer.lookup(input));
+    auto wanted = static_cast<size_t>(*end.attribute<int64_t>("wanted"));
+    return importer.gradient(inputs, wanted,
+                             [&](const Values &arguments) -> Expected<Value> {
+                               auto given = build(arguments);
+                               if (!given)
+                                 return tl::unexpected(given.error());
+                               return given->front();
+                             });
+  }
+
+  Expected<Values> importLoop(const Node &end, const Node &begin, Build build) {
     auto trips = *end.attribute<int64_t>("trips");
     auto count = static_cast<size_t>(*end.attribute<int64_t>("carried"));
     Values carried, scanned;
-    for (size_t i = 0; i < begin->inputs.size(); ++i)
-      (i < count ? carried : scanned).push_back(importer.lookup(begin->inputs[i]));
-    Location location = NameLoc::get(builder.getStringAttr(end.origin));
-    importer.location = location;
-    auto results = importer.repeat(
-        trips, carried, scanned, [&](const Values &arguments) -> Expected<Values> {
-          for (auto [name, value] : llvm::zip_equal(begin->outputs, arguments))
-            importer.define(name, value);
-          size_t before = unsupported.size();
-          importNodes(nodesAround(&end), unsupported);
-          if (unsupported.size() != before)
-            return makeError("its body has a node that is not supported");
-          Values given;
-          for (const std::string &input : end.inputs) {
-            given.push_back(importer.lookup(input));
-            if (!given.back())
-              return makeError("its body has a node that is not supported");
-          }
-          importer.location = location;
-          return given;
-        });
-    importer.location = location;
-    return results;
+    for (size_t i = 0; i < begin.inputs.size(); ++i)
+      (i < count ? carried : scanned).push_back(importer.lookup(begin.inputs[i]));
+    return importer.repeat(trips, carried, scanned, build);
   }
 
   /// Of an operator that nobody knows, the version of its domain that the file imports.
@@ -255,23 +277,31 @@ private:
       importer.location = name(tensor.name);
       if (importer.training &&
           (moments.contains(tensor.name) || importer.training->trains(tensor))) {
-        importer.keepWeight(tensor);
-        Value state =
-            addState(function, tensor.name,
-                     tensorType(builder.getContext(), tensor.type, tensor.shape),
-                     builder.getStringAttr(tensor.name));
+        Value state = stateFrom(function, tensor);
         importer.define(tensor.name, state);
         if (moments.contains(tensor.name))
           importer.nextStates.emplace_back(state, state);
         continue;
       }
       bool isExternal = !tensor.file.empty() && tensor.file != model.path;
-      importer.define(tensor.name, importer.initializer(tensor, isExternal));
+      bool isUpdated = llvm::any_of(model.graph.updates, [&](const auto &update) {
+        return update.first == tensor.name;
+      });
+      importer.define(tensor.name, isUpdated ? stateFrom(function, tensor)
+                                             : importer.initializer(tensor, isExternal));
     }
     if (importer.training)
       importer.step =
           addState(function, "step", RankedTensorType::get({}, builder.getI64Type()), {});
     return function;
+  }
+
+  /// A state that begins as an initializer.
+  Value stateFrom(func::FuncOp function, const onnx_model::Tensor &tensor) {
+    importer.keepWeight(tensor);
+    return addState(function, tensor.name,
+                    tensorType(builder.getContext(), tensor.type, tensor.shape),
+                    builder.getStringAttr(tensor.name));
   }
 
   /// An argument that is what the step before has left.
@@ -333,6 +363,13 @@ private:
                          std::string(partita::name(declared)) + ", but computed as " +
                          std::string(partita::name(computed)));
       results.push_back(value);
+    }
+    for (const auto &[initializer, value] : model.graph.updates) {
+      Value before = importer.lookup(initializer), next = importer.lookup(value);
+      if (before.getType() != next.getType())
+        return makeError("'" + model.path + "': initializer '" + initializer +
+                         "' becomes '" + value + "', which is of another type or shape");
+      importer.nextStates.emplace_back(before, next);
     }
     for (auto [before, next] : importer.nextStates)
       results.push_back(next);

@@ -13,6 +13,7 @@
 #include "dialects/Graph/Formula.h"
 #include "passes/Import/Import.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
@@ -71,6 +72,12 @@ public:
   Expected<Values> repeat(int64_t trips, const Values &carried, const Values &scanned,
                           llvm::function_ref<Expected<Values>(const Values &)> body);
 
+  /// The derivatives, in the first `wanted` of `inputs`, of the sum of what `body` builds
+  /// in a function of its own, as above.
+  Expected<Values>
+  gradient(const Values &inputs, size_t wanted,
+           llvm::function_ref<Expected<mlir::Value>(const Values &)> body);
+
   /// A constant op for small or uniform tensors, a weight otherwise.
   mlir::Value constant(const HostTensor &tensor, const std::string &name);
   /// A new weight; a number is added to a name that is taken.
@@ -107,6 +114,15 @@ public:
   }
 
 private:
+  /// A function of the module, and what it uses from around it: its last arguments.
+  struct Body {
+    mlir::func::FuncOp function;
+    Values shared;
+  };
+  /// The function is called `name`_0, _1, …; its first arguments are of types `seen`.
+  /// After an error of `body` there is none.
+  Expected<Body> bodyOf(llvm::StringRef name, const llvm::SmallVector<mlir::Type> &seen,
+                        llvm::function_ref<Expected<Values>(const Values &)> body);
   Expected<Values> foldOrKeep(mlir::Operation *op);
   Expected<Values> foldExternal(mlir::Operation *op);
   bool isExternal(mlir::Value value) const;

@@ -1,4 +1,4 @@
-//===- Repeat.cpp - Loops as functions ------------------------------------===//
+//===- Repeat.cpp - Loops, and what is differentiated, as functions -------===//
 #include "passes/Import/Importer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -11,9 +11,10 @@ using namespace partita;
 using namespace partita::import;
 
 /// The functions of a module are called loop_0, loop_1, …
-static std::string freeName(ModuleOp module) {
+static std::string freeName(ModuleOp module, StringRef base) {
   for (int number = 0;; ++number)
-    if (std::string name = "loop_" + std::to_string(number); !module.lookupSymbol(name))
+    if (std::string name = base.str() + "_" + std::to_string(number);
+        !module.lookupSymbol(name))
       return name;
 }
 
@@ -58,49 +59,77 @@ static Values capture(func::FuncOp function) {
   return shared;
 }
 
+Expected<Importer::Body>
+Importer::bodyOf(StringRef name, const SmallVector<Type> &seen,
+                 llvm::function_ref<Expected<Values>(const Values &)> body) {
+  auto module = builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto function = func::FuncOp::create(location, freeName(module, name),
+                                       builder.getFunctionType(seen, {}));
+  function.setPrivate();
+  module.getBody()->push_back(function);
+  Block *block = function.addEntryBlock();
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToEnd(block);
+    auto results = body(Values(block->args_begin(), block->args_end()));
+    if (!results) {
+      function.erase();
+      return tl::unexpected(results.error());
+    }
+    func::ReturnOp::create(builder, location, *results);
+  }
+  Values shared = capture(function);
+  function.setType(builder.getFunctionType(block->getArgumentTypes(),
+                                           block->getTerminator()->getOperandTypes()));
+  return Body{function, std::move(shared)};
+}
+
 Expected<Values>
 Importer::repeat(int64_t trips, const Values &carried, const Values &scanned,
                  llvm::function_ref<Expected<Values>(const Values &)> body) {
-  Block *around = builder.getInsertionBlock();
-  auto module = around->getParentOp()->getParentOfType<ModuleOp>();
   SmallVector<Type> seen;
   for (Value value : carried)
     seen.push_back(value.getType());
   for (Value value : scanned)
     seen.push_back(rowType(value));
-  auto function =
-      func::FuncOp::create(location, freeName(module), builder.getFunctionType(seen, {}));
-  function.setPrivate();
-  module.getBody()->push_back(function);
-  Block *block = function.addEntryBlock();
   SmallVector<Type> types;
-  auto build = [&]() -> Expected<void> {
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToEnd(block);
-    auto results = body(Values(block->args_begin(), block->args_end()));
+  auto made = bodyOf("loop", seen, [&](const Values &arguments) -> Expected<Values> {
+    auto results = body(arguments);
     if (!results)
-      return tl::unexpected(results.error());
-    func::ReturnOp::create(builder, location, *results);
+      return results;
     for (auto [i, result] : llvm::enumerate(*results)) {
       bool isCarried = i < carried.size();
       if (isCarried && result.getType() != carried[i].getType())
         return makeError("what is carried from trip to trip changes its type or shape");
       types.push_back(isCarried ? result.getType() : rowsType(result, trips));
     }
-    return {};
-  };
-  if (auto ok = build(); !ok) {
-    function.erase();
-    return tl::unexpected(ok.error());
-  }
-  Values shared = capture(function);
-  function.setType(builder.getFunctionType(block->getArgumentTypes(),
-                                           block->getTerminator()->getOperandTypes()));
+    return results;
+  });
+  if (!made)
+    return tl::unexpected(made.error());
   auto loop = graph::RepeatOp::create(
-      builder, location, types, FlatSymbolRefAttr::get(function.getSymNameAttr()),
-      builder.getI64IntegerAttr(trips), carried, scanned, shared);
+      builder, location, types, FlatSymbolRefAttr::get(made->function.getSymNameAttr()),
+      builder.getI64IntegerAttr(trips), carried, scanned, made->shared);
   for (Value result : loop.getResults())
     if (auto ok = checkSize(cast<RankedTensorType>(result.getType())); !ok)
       return tl::unexpected(ok.error());
   return Values(loop->result_begin(), loop->result_end());
+}
+
+Expected<Values>
+Importer::gradient(const Values &inputs, size_t wanted,
+                   llvm::function_ref<Expected<Value>(const Values &)> body) {
+  SmallVector<Type> seen;
+  for (Value value : inputs)
+    seen.push_back(value.getType());
+  auto made = bodyOf("gradient", seen,
+                     [&](const Values &arguments) { return single(body(arguments)); });
+  if (!made)
+    return tl::unexpected(made.error());
+  Values operands = inputs;
+  llvm::append_range(operands, made->shared);
+  auto op = graph::GradientOp::create(
+      builder, location, TypeRange(seen).take_front(wanted),
+      FlatSymbolRefAttr::get(made->function.getSymNameAttr()), operands);
+  return Values(op->result_begin(), op->result_end());
 }

@@ -9,6 +9,7 @@
 #include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
 #include "partita/Rule/Decide/Work.h"
+#include "partita/Train/Spec.h"
 #include "passes/Import/Import.h"
 #include "passes/Import/MarkStates.h"
 #include "passes/Partition/Passes.h"
@@ -63,6 +64,13 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
   load.weights = weights;
   load.wide = options.wide;
   load.keepLoops = options.keepLoops;
+  if (!options.train.empty()) {
+    auto spec = train::readSpec(options.train);
+    if (!spec)
+      return tl::unexpected(spec.error());
+    if (spec->trainingInfo)
+      load.trainingInfo = static_cast<size_t>(*spec->trainingInfo);
+  }
   for (const std::string &text : options.shapes) {
     auto binding = onnx_model::parseShapeBinding(text);
     if (!binding)
@@ -85,7 +93,10 @@ Expected<void> Compiler::import() {
   if (!model)
     return tl::unexpected(model.error());
   std::optional<TrainingImport> training;
-  if (!options.train.empty()) {
+  bool isOfFile = !model->graph.updates.empty(); // the file has the step
+  if (auto ok = initialize(&context, *model); !ok)
+    return ok;
+  if (!options.train.empty() && !isOfFile) {
     auto asked = trainingImport(options.train, *model);
     if (!asked)
       return tl::unexpected(asked.error());
@@ -97,7 +108,7 @@ Expected<void> Compiler::import() {
   };
   auto imported = importIt();
   bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
-    return node.domain == onnx_model::loopDomain;
+    return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
   });
   if (!*imported && hasLoops) {
     // An iteration that needs its number known, or what is carried in one shape.
@@ -106,6 +117,8 @@ Expected<void> Compiler::import() {
     model = readModel(unrolled, /*weights=*/options.to == Level::L5);
     if (!model)
       return tl::unexpected(model.error());
+    if (auto ok = initialize(&context, *model); !ok)
+      return ok;
     imported = importIt();
   }
   if (!*imported)

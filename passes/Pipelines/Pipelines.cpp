@@ -17,6 +17,7 @@ using namespace mlir;
 using namespace partita;
 
 void partita::buildImportedPipeline(OpPassManager &manager) {
+  manager.addPass(createExpandGradientsPass());
   // Before and after: equal weights make equal ops, and simplifying makes more of them.
   manager.addPass(createCSEPass());
   manager.addPass(createSimplifyPass());

@@ -3,6 +3,9 @@
 
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Train/Spec.h"
+#include "passes/Reference/Evaluate.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <algorithm>
 #include <map>
@@ -89,4 +92,43 @@ Expected<TrainingImport> partita::trainingImport(const std::string &specificatio
                                    : anyMatches(spec.parameters, tensor.name);
   };
   return result;
+}
+
+Expected<void> partita::initialize(mlir::MLIRContext *context, onnx_model::Model &model) {
+  if (model.initialized.empty())
+    return {};
+  onnx_model::Model program;
+  program.path = model.path;
+  program.opsets = model.opsets;
+  program.keepsLoops = model.keepsLoops;
+  program.graph = std::move(model.initialization);
+  auto imported = importModel(context, program);
+  if (!imported)
+    return tl::unexpected(imported.error());
+  auto weights = [&](llvm::StringRef name) -> Expected<HostTensor> {
+    const onnx_model::Tensor &tensor = imported->weights.find(name)->second;
+    return HostTensor{tensor.type, tensor.shape,
+                      std::vector<std::byte>(tensor.bytes.begin(), tensor.bytes.end())};
+  };
+  auto made =
+      evaluate(imported->module->lookupSymbol<mlir::func::FuncOp>("main"), {}, weights);
+  if (!made)
+    return makeError("'" + model.path + "': its initialization: " + made.error().message);
+  for (size_t i = 0; i < made->size(); ++i) {
+    auto tensor =
+        std::find_if(model.graph.initializers.begin(), model.graph.initializers.end(),
+                     [&](const auto &t) { return t.name == model.initialized[i]; });
+    if (tensor == model.graph.initializers.end())
+      continue; // nothing reads it
+    HostTensor &value = (*made)[i];
+    if (tensor->type != value.type || tensor->shape != value.shape)
+      return makeError("'" + model.path + "': initializer '" + tensor->name +
+                       "' begins as a value of another type or shape");
+    auto owner = std::make_shared<std::vector<std::byte>>(std::move(value.bytes));
+    tensor->file.clear();
+    tensor->offset = 0;
+    tensor->bytes = *owner;
+    tensor->owner = owner;
+  }
+  return {};
 }

@@ -11,6 +11,10 @@ namespace partita {
 Expected<TrainingImport> trainingImport(const std::string &specification,
                                         const onnx_model::Model &model);
 
+/// Gives initializers of a training step of the file the values that its initialization
+/// makes, by the reference evaluator.
+Expected<void> initialize(mlir::MLIRContext *context, onnx_model::Model &model);
+
 } // namespace partita
 
 #endif // PARTITA_PASSES_PIPELINES_TRAINING_H

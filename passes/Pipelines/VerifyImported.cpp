@@ -32,6 +32,8 @@ struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImported
         if (attr.getName().getValue().starts_with("dist."))
           return op->emitOpError("carries ")
                  << attr.getName() << " in an imported program";
+      if (isa<graph::GradientOp>(op))
+        return op->emitOpError("runs nothing: --partita-expand-gradients replaces it");
       if (isa<ModuleOp, func::FuncOp, func::ReturnOp>(op) ||
           isa_and_nonnull<graph::GraphDialect>(op->getDialect()))
         return success();

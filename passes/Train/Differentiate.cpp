@@ -96,18 +96,18 @@ private:
       given.push_back(cotangents.lookup(result));
     if (llvm::none_of(given, [](Value value) { return value != nullptr; }))
       return {};
+    // A loop is taken apart once, for all of its operands, and is gone then.
+    if (isa<CallingOpInterface>(op)) {
+      std::vector<bool> asked;
+      for (Value operand : op->getOperands())
+        asked.push_back(reason.contains(operand));
+      return differentiateOp(op, Phase::Backward, given, asked);
+    }
     for (Phase phase : {Phase::Backward, Phase::Weight}) {
       std::vector<bool> asked;
       for (Value operand : op->getOperands())
         asked.push_back(reason.contains(operand) &&
                         ofData.contains(operand) == (phase == Phase::Backward));
-      // A loop is taken apart once, for all of its operands.
-      if (isa<CallingOpInterface>(op)) {
-        if (phase == Phase::Weight)
-          break;
-        for (auto [i, operand] : llvm::enumerate(op->getOperands()))
-          asked[i] = reason.contains(operand);
-      }
       if (llvm::is_contained(asked, true))
         if (auto ok = differentiateOp(op, phase, given, asked); !ok)
           return ok;

@@ -42,6 +42,30 @@ def TrainPass : Pass<"partita-train", "::mlir::ModuleOp"> {
                            "::partita::dist::DistDialect"];
 }
 
+def ExpandGradientsPass : Pass<"partita-expand-gradients", "::mlir::ModuleOp"> {
+  let summary = "Replaces graph.gradient by the ops that compute it";
+  let description = [{
+    The function that is differentiated is inlined, and its derivatives behind it. What the
+    program computes of it already is computed once after CSE.
+
+    Before:
+    ```mlir
+    func.func private @f(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %y = graph.mul %x, %x : …
+      return %y
+    }
+    …
+    %dx = graph.gradient @f(%x) : (tensor<2xf32>) -> tensor<2xf32>
+    ```
+    After:
+    ```mlir
+    %one = graph.constant dense<1.0> : tensor<2xf32>
+    %dx = graph.map %one, %x {payload = #graph.payload<"x * y + x * y">} : …
+    ```
+  }];
+  let dependentDialects = ["::partita::graph::GraphDialect"];
+}
+
 def VerifyTrainedPass : Pass<"partita-verify-trained", "::mlir::ModuleOp"> {
   let summary = "Gate of level L1: one function from states and a batch to states";
   let description = [{

@@ -28,6 +28,9 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
       return fail("the module has no function 'main'");
     if (!read)
       return fail(read.error().message);
+    if (read->trainingInfo)
+      return fail("\"training_info\" names a step that the model's file has: there is "
+                  "nothing to derive");
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);

@@ -24,6 +24,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import run_training_step as step
+from states import read_states
 
 ROWS, SEED = 100, 11
 
@@ -47,16 +48,6 @@ def write_states(path, values):
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_states(path):
-    with open(path, "rb") as file:
-        text = file.read(struct.unpack("<Q", file.read(8))[0])
-        data = file.read()
-    header = json.loads(text)
-    steps = header.pop("__metadata__", {}).get("steps")
-    return {name: np.frombuffer(data[slice(*it["data_offsets"])], np.float32)
-            for name, it in header.items() if not name.startswith("__pad__")}, steps
 
 
 class Bundle:
@@ -140,7 +131,7 @@ def check_stopped(bundle, losses):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    _, steps = read_states(f"{bundle.work}/stopped/state.safetensors")
+    steps = read_states(f"{bundle.work}/stopped/state.safetensors")[1].get("steps")
     if steps is None or int(steps) < 25 or int(steps) % 5:
         raise RuntimeError(f"{steps} steps are behind the states of a run that was killed")
 

@@ -57,4 +57,23 @@ def Graph_IfOp : Graph_CallOp<"if", [
                        "attr-dict `:` functional-type(operands, results)";
 }
 
+def Graph_GradientOp : Op<Graph_Dialect, "gradient",
+    [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "Derivatives of what a function gives";
+  let description = [{
+    Runs nothing: `--partita-expand-gradients` replaces it by the function's ops and their
+    derivatives. The function is private and has one result; of its sum there is one
+    derivative in each of the first operands, as many as there are results.
+
+    ```mlir
+    func.func private @f(%x: tensor<2x3xf32>, %z: tensor<3xf32>) -> tensor<2x3xf32> { … }
+    %dx = graph.gradient @f(%x, %z)
+        : (tensor<2x3xf32>, tensor<3xf32>) -> tensor<2x3xf32>
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$of, Variadic<Graph_Tensor>:$inputs);
+  let results = (outs Variadic<Graph_Tensor>:$results);
+  let assemblyFormat = "$of `(` $inputs `)` attr-dict `:` functional-type(operands, results)";
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_CONTROL

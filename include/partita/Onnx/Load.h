@@ -5,6 +5,7 @@
 #include "partita/Base/Error.h"
 #include "partita/Onnx/Model.h"
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -43,9 +44,12 @@ struct LoadOptions {
   /// False: a missing external data file is no error; its tensors have no bytes.
   bool weights = true;
   /// How Scan and Loop of known length come: as bodies between the nodes RepeatBegin and
-  /// RepeatEnd of loopDomain, but for those of two iterations at most; or false:
+  /// RepeatEnd of ownDomain, but for those of two iterations at most; or false:
   /// unrolled.
   bool keepLoops = true;
+  /// The training step of this number that the file has (TrainingInfoProto): its nodes
+  /// join the model's, and Graph::updates says what becomes of initializers.
+  std::optional<size_t> trainingInfo;
   /// True: every float type becomes f64, so that what is computed from the model shows
   /// what rounding did to other computations of it.
   bool wide = false;

@@ -21,13 +21,20 @@
 
 namespace partita::onnx_model {
 
-/// The domain of the two nodes around the body of a loop. RepeatBegin has what is carried
+/// The domain of nodes that stand around a part of the graph.
+///
+/// Two are around the body of a loop. RepeatBegin has what is carried
 /// and then what is scanned (all rows, along the first dim) as inputs, and as outputs
 /// what one iteration sees of them. RepeatEnd has as inputs what an iteration gives, what
 /// is carried on first, and as outputs what comes out of the loop: the last of what is
 /// carried, and the rows of the rest. Both have `trips` and `carried`; RepeatEnd has the
 /// name of its RepeatBegin as `begin`. The body is what lies on the way between them.
-inline constexpr std::string_view loopDomain = "partita";
+///
+/// Two are around a program that is differentiated. GradientBegin has what the program
+/// depends on as inputs and, as outputs, what it sees of them. GradientEnd has as inputs
+/// the program's value and the first `wanted` of what it sees, and as outputs the
+/// derivatives of the value's sum in these; `begin` as above.
+inline constexpr std::string_view ownDomain = "partita";
 
 /// A constant tensor: an initializer, a Constant node's value or a tensor attribute.
 ///
@@ -111,6 +118,9 @@ struct Graph {
   /// Without those that have a default value: the default is a constant here.
   std::vector<ValueInfo> inputs;
   std::vector<std::string> outputs;
+  /// Initializers that change from run to run, and the value that each becomes: a
+  /// training step of the file (LoadOptions::trainingInfo).
+  std::vector<std::pair<std::string, std::string>> updates;
   /// Names that stand for a value of another name, as an Identity makes them, and as the
   /// framework's model has for its parameters: the name, and that of the value.
   std::vector<std::pair<std::string, std::string>> aliases;
@@ -133,6 +143,10 @@ struct Model {
   std::map<std::string, std::vector<std::string>> dims;
   bool keepsLoops = true; ///< see LoadOptions::keepLoops
   Graph graph;
+  /// Of a training step of the file: a program without inputs, and the initializers that
+  /// begin as its outputs, in their order.
+  Graph initialization;
+  std::vector<std::string> initialized;
 };
 
 } // namespace partita::onnx_model

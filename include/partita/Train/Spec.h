@@ -91,6 +91,9 @@ struct LossScale {
 enum class Compute : uint8_t { F32, BF16, F16 };
 
 struct Spec {
+  /// The training step of this number that the model's file has, which is then all that
+  /// there is to say.
+  std::optional<int64_t> trainingInfo;
   Loss loss;
   /// Globs of what trains and, of that, what does not. Without the first every float
   /// initializer of at least one dim trains, but for running moments.

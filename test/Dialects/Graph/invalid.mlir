@@ -78,3 +78,25 @@ func.func @concat(%x: tensor<2x3xf32>, %y: tensor<3x3xf32>) {
   %0 = graph.concat %x, %y {axis = 1 : i64} : (tensor<2x3xf32>, tensor<3x3xf32>) -> tensor<2x6xf32>
   return
 }
+
+// -----
+
+func.func private @two(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  return %x, %x : tensor<4xf32>, tensor<4xf32>
+}
+func.func @gradient_of_two(%x: tensor<4xf32>) {
+  // expected-error@+1 {{differentiates one result, @two has 2}}
+  %0 = graph.gradient @two(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func private @one(%x: tensor<4xf32>, %y: tensor<3xf32>) -> tensor<4xf32> {
+  return %x : tensor<4xf32>
+}
+func.func @gradient_type(%x: tensor<4xf32>, %y: tensor<3xf32>) {
+  // expected-error@+1 {{result 1 is 'tensor<4xf32>', expected the type of operand 1, 'tensor<3xf32>'}}
+  %0:2 = graph.gradient @one(%x, %y) : (tensor<4xf32>, tensor<3xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+  return
+}

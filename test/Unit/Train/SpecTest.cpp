@@ -360,6 +360,15 @@ TEST_CASE("train: what remains") {
   CHECK(read(with(R"("loss_scale": {"initial": 8})")).lossScale->initial == 8);
 }
 
+TEST_CASE("train: a step that the file has") {
+  CHECK(read(R"({"training_info": 1})").trainingInfo == 1);
+  CHECK(!read("{" + loss + ", " + optimizer + "}").trainingInfo);
+  CHECK(failure(R"({"training_info": -1})") ==
+        "s.json: training_info: expected an integer from 0 to 2147483647, got -1");
+  CHECK(failure(R"({"training_info": 0, "seed": 1})") ==
+        "s.json: unknown member \"seed\"; known are training_info");
+}
+
 TEST_CASE("train: what remains, wrong") {
   CHECK(failure("[]") == "s.json: expected an object, got an array");
   CHECK(failure("{").starts_with("s.json: not valid JSON: "));
