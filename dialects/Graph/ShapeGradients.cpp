@@ -202,6 +202,40 @@ Expected<std::vector<Value>> CumSumOp::gradients(OpBuilder &builder,
                           f.attr("reverse", builder.getBoolAttr(!getReverse()))})});
 }
 
+/// The values `by` places further along dim `d`, zeros behind the end; the other way
+/// round if `reverse`.
+static Value further(Formula &f, Value v, size_t d, int64_t by, bool reverse) {
+  Shape low(f.shape(v).size()), high = low;
+  (reverse ? low : high)[d] = by;
+  (reverse ? high : low)[d] = -by;
+  return f.pad(v, low, high);
+}
+
+/// With y[j] = Π x[k] over k ≤ j (over k < j if exclusive), the cotangent of x[i] is the
+/// product before it times
+///     s[i] = Σ g[j] · Π x[k], j ≥ i, i < k ≤ j,  so  s[i] = g[i] + x[i + 1] · s[i + 1]:
+/// no division, so that zeros do no harm. The recurrence is solved in log₂(n) steps, each
+/// of which reaches twice as far as the one before.
+Expected<std::vector<Value>> CumProdOp::gradients(OpBuilder &builder,
+                                                  ArrayRef<Value> cotangents,
+                                                  const std::vector<bool> &) {
+  Formula f(builder, getLoc());
+  Value x = getInput(), g = cotangents[0];
+  size_t d = f.axis(getAxis(), x);
+  auto next = [&](Value v, int64_t by) { return further(f, v, d, by, getReverse()); };
+  Value sum = getExclusive() ? next(g, 1) : g, factor = next(x, 1);
+  for (int64_t by = 1, extent = f.shape(x)[d]; by < extent; by *= 2) {
+    sum = f.add(sum, f.mul(factor, next(sum, by)));
+    if (by * 2 < extent)
+      factor = f.mul(factor, next(factor, by));
+  }
+  Value before = f.op("cumprod", x,
+                      {f.attr("axis", static_cast<int64_t>(d)),
+                       f.attr("exclusive", builder.getBoolAttr(true)),
+                       f.attr("reverse", builder.getBoolAttr(getReverse()))});
+  return f.results({f.mul(before, sum)});
+}
+
 /// Resampling is linear, dim by dim: [extent, new extent], what each element gives to
 /// each of the result.
 static Expected<HostTensor> resamplingMatrix(ResizeOp op, size_t d) {
@@ -276,6 +310,50 @@ static Value lastWritten(Formula &f, ScatterElementsOp op, NamedAttribute axis) 
   return f.equal(f.op("gather_elements", {written, indices}, axis), own);
 }
 
+namespace {
+/// Cotangents of the data and the updates of a scatter that combines them.
+struct ScatterCotangents {
+  Formula &f;
+  ScatterElementsOp op;
+  Value g;
+
+  NamedAttribute axis() { return f.attr("axis", static_cast<int64_t>(op.getAxis())); }
+  Value at(Value data) {
+    return f.op("gather_elements", {data, op.getIndices()}, axis());
+  }
+  Value combined(Value data, Value updates, ReduceKind kind) {
+    return f.op("scatter_elements", {data, op.getIndices(), updates},
+                {axis(), f.attr("kind", ReduceKindAttr::get(op.getContext(), kind))});
+  }
+  Value asNumber(Value condition) { return f.cast(condition, f.type(g)); }
+
+  /// Those that are equally large share the cotangent, as in a maximum over a dim.
+  std::pair<Value, Value> ofExtreme() {
+    Value ofData = asNumber(f.equal(op.getData(), op.getResult()));
+    Value ofUpdates = asNumber(f.equal(op.getUpdates(), at(op.getResult())));
+    Value share = f.div(g, combined(ofData, ofUpdates, ReduceKind::Sum));
+    return {f.mul(ofData, share), f.mul(ofUpdates, at(share))};
+  }
+
+  /// The product of the others: of two zeros or more it is 0; a single one has that of
+  /// all that are not 0, which have 0.
+  std::pair<Value, Value> ofProduct() {
+    auto isZero = [&](Value v) { return f.equal(v, 0); };
+    auto orOne = [&](Value v) { return f.select(isZero(v), f.like(v, 1), v); };
+    Value zeros = combined(asNumber(isZero(op.getData())),
+                           asNumber(isZero(op.getUpdates())), ReduceKind::Sum);
+    Value rest =
+        f.mul(g, combined(orOne(op.getData()), orOne(op.getUpdates()), ReduceKind::Prod));
+    auto cotangent = [&](Value v, Value zerosThere, Value restThere) {
+      Value others = f.sub(zerosThere, asNumber(isZero(v)));
+      return f.select(f.equal(others, 0), f.div(restThere, orOne(v)), f.like(g, 0));
+    };
+    return {cotangent(op.getData(), zeros, rest),
+            cotangent(op.getUpdates(), at(zeros), at(rest))};
+  }
+};
+} // namespace
+
 /// Where updates replace elements, these have no part in the result.
 Expected<std::vector<Value>>
 ScatterElementsOp::gradients(OpBuilder &builder, ArrayRef<Value> cotangents,
@@ -283,9 +361,13 @@ ScatterElementsOp::gradients(OpBuilder &builder, ArrayRef<Value> cotangents,
   Formula f(builder, getLoc());
   Value g = cotangents[0];
   NamedAttribute axis = f.attr("axis", static_cast<int64_t>(getAxis()));
-  if (getKind() && *getKind() != ReduceKind::Sum)
-    return makeError("a scatter by " + std::string(name(*getKind())) +
-                     " has no gradient");
+  if (getKind() && *getKind() != ReduceKind::Sum) {
+    ScatterCotangents made{f, *this, g};
+    auto [data, updates] =
+        *getKind() == ReduceKind::Prod ? made.ofProduct() : made.ofExtreme();
+    return f.results(
+        {wanted[0] ? data : Value(), Value(), wanted[2] ? updates : Value()});
+  }
   Values results(3);
   if (wanted[0])
     results[0] = getKind() ? g

@@ -28,9 +28,9 @@ static Expected<void> giveDerivatives(func::FuncOp function, size_t count) {
   Values wanted(body.args_begin(), body.args_begin() + static_cast<ptrdiff_t>(count));
   for (Value value : wanted)
     if (!isReal(value))
-      return makeError("differentiates in a tensor of integers");
+      return makeError("it differentiates in a tensor of integers");
   if (!isReal(given))
-    return makeError("differentiates a tensor of integers");
+    return makeError("it differentiates a tensor of integers");
   Value one = f.broadcast(f.like(given, 1), shapeOf(given));
   Values results;
   auto made = differentiate(body, Seed{given, one}, wanted);

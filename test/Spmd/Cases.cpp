@@ -370,12 +370,14 @@ static std::vector<OpCase> movements() {
   scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<sum>");
   scatter("5x6xf32", "3x4xi64", "3x4xf32", 6, "axis = 1, kind = #graph.reduce<sum>");
   scatter("4x5xi32", "4x6xi64", "4x6xi32", 5, "axis = 1, kind = #graph.reduce<prod>");
+  scatter("4x5xf32", "4x6xi64", "4x6xf32", 5, "axis = 1, kind = #graph.reduce<prod>");
   scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<max>");
   scatter("6x4xf32", "8x4xi64", "8x4xf32", 6, "axis = 0, kind = #graph.reduce<min>");
   inferred("graph.sort", {"4x6xf32"}, "axis = 1, count = 3, descending = true");
   inferred("graph.sort", {"6x4xi32"}, "axis = 0, count = 6, descending = false",
            {{Data::Few}});
   inferred("graph.cumprod", {"4x5xf32"}, "axis = 1");
+  inferred("graph.cumprod", {"6x3xf32"}, "axis = 0, exclusive = true, reverse = true");
   inferred("graph.cumsum", {"4x5xf32"}, "axis = 1");
   inferred("graph.cumsum", {"4x5xi32"}, "axis = 0, exclusive = true, reverse = true");
   auto resize = [&](const std::string &from, const std::string &to,
@@ -403,7 +405,7 @@ Expected<std::vector<OpCase>> spmd::allCases(MLIRContext &context) {
   // Sources have no operands: they appear as operands of the others.
   // What runs functions is tested with programs: RegionTest.
   std::set<std::string> sources{"graph.constant", "graph.weight", "graph.repeat",
-                                "graph.if"};
+                                "graph.if", "graph.gradient"};
   std::string missing;
   for (RegisteredOperationName name : context.getRegisteredOperationsByDialect("graph")) {
     std::string op = name.getStringRef().str();

@@ -116,7 +116,8 @@ def Graph_CumSumOp
   let summary = "Running sum along an axis";
   let linear = [LinearSum<[0]>];
 }
-def Graph_CumProdOp : Graph_CumulativeOp<"cumprod"> {
+def Graph_CumProdOp
+    : Graph_CumulativeOp<"cumprod", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Running product along an axis";
   let linear = [LinearProd<[0]>];
 }

@@ -15,7 +15,7 @@
 // AXIS: error: loss: output 'y' is [2, 3, 4]: "axis" must say which dim has the classes (-1: the last)
 // RECOMPUTE: error: recompute: no node and no module is named 'fc7'
 // NONE: error: {{.*}}none.json
-// GRADIENT: error: node 'products' (graph.cumprod) has no gradient, and the loss depends on parameter 'w' through it
+// GRADIENT: error: node 'inner' (graph.gradient) has no gradient, and the loss depends on parameter 'w' through it
 // WEIGHTLESS: error: no parameter trains
 // PHASE: 'graph.exp' op is in phase forward and reads 'graph.sin' of phase update
 // STILL: error: no state is updated: the program does not train
@@ -40,11 +40,15 @@ func.func @main(%x: tensor<2x3x4xf32> {graph.name = "x"},
 }
 
 //--- gradient.mlir
+func.func private @f(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %y = graph.mul %x, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %y : tensor<4xf32>
+}
 func.func @main(%x: tensor<4xf32> {graph.name = "x"},
                 %w: tensor<4xf32> {dist.state = #dist.state<"w" from "w">})
     -> (tensor<4xf32> {graph.name = "y"}) {
   %y = graph.mul %x, %w : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32> loc("fc")
-  %z = graph.cumprod %y {axis = 0 : i64} : (tensor<4xf32>) -> tensor<4xf32> loc("products")
+  %z = graph.gradient @f(%y) : (tensor<4xf32>) -> tensor<4xf32> loc("inner")
   return %z : tensor<4xf32>
 }
 
