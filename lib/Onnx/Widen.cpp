@@ -29,7 +29,9 @@ static void widenTensor(Tensor &tensor) {
       wide.data<double>()[i] = static_cast<double>(partita::load(element));
     }
   });
+  bool isInitializer = tensor.isInitializer;
   tensor = memoryTensor(name, std::move(wide));
+  tensor.isInitializer = isInitializer;
 }
 
 /// ONNX's numbers of element types.

@@ -1,6 +1,7 @@
 //===- Verify.cpp - Checking a model's partitioning -----------------------===//
 #include "passes/Pipelines/Verify.h"
 
+#include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 using namespace mlir;
 using namespace partita;
@@ -85,7 +87,7 @@ public:
   Verifier(const CompileOptions &compile, const VerifyOptions &options)
       : compile(compile), options(options),
         compiler(this->compile, [](const std::string &) {}) {
-    this->compile.wide = !options.f64.empty();
+    this->compile.wide = options.wide || !options.f64.empty();
   }
 
   /// A pipeline against its model: stage by stage there is nothing to compare it with.
@@ -94,7 +96,7 @@ public:
     auto expected = evaluateModel(lines);
     if (!expected)
       return tl::unexpected(expected.error());
-    if (compile.wide)
+    if (!options.f64.empty())
       return write(*expected);
     if (auto ok = runBundle(*expected, lines); !ok)
       return tl::unexpected(ok.error());
@@ -106,7 +108,7 @@ public:
     auto expected = evaluateModel(lines);
     if (!expected)
       return tl::unexpected(expected.error());
-    if (compile.wide)
+    if (!options.f64.empty())
       return write(*expected);
     auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
     if (!options.expected.empty()) {
@@ -125,12 +127,7 @@ public:
     lines.push_back("communication per rank: " + describe(compiler.report.priced) +
                     " by the plan, " + describe(compiler.report.emitted) +
                     " by the program");
-    auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
-    auto actual = evaluatePartitioned(
-        local, given, [&](StringRef name) { return weight(compiler, name); });
-    if (!actual)
-      return tl::unexpected(actual.error());
-    if (auto ok = compare("partitioned program", *actual, *expected, lines); !ok)
+    if (auto ok = comparePartitioned(lines); !ok)
       return tl::unexpected(ok.error());
     if (options.bundle.empty())
       return lines;
@@ -149,10 +146,83 @@ private:
     if (!inputs)
       return tl::unexpected(inputs.error());
     given = std::move(*inputs);
-    if (options.inputs.empty() && !compile.wide)
+    if (options.inputs.empty() && options.f64.empty())
       lines = describeInputs(original);
-    return evaluate(original, given,
-                    [&](StringRef name) { return weight(compiler, name); });
+    if (options.steps > 1)
+      if (auto ok = beginStates(original); !ok)
+        return tl::unexpected(ok.error());
+    for (int64_t step = 0; step < options.steps; ++step) {
+      // Of what is drawn, other inputs in each step.
+      if (step > 0 && options.inputs.empty())
+        drawn = drawInputs(original, static_cast<uint64_t>(step) << 32);
+      asked.push_back(inputsOf(original, step, step == 0 ? given : drawn, wanted));
+      auto outputs = evaluate(original, asked.back(), weights());
+      if (!outputs)
+        return tl::unexpected(outputs.error());
+      wanted.push_back(std::move(*outputs));
+    }
+    return wanted.front();
+  }
+
+  std::function<Expected<HostTensor>(StringRef)> weights() const {
+    return [this](StringRef name) { return weight(compiler, name); };
+  }
+
+  /// As a bundle's states do: with a weight of the model, or with zeros.
+  Expected<void> beginStates(func::FuncOp function) {
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      dist::StateAttr state = dist::argumentState(function, i);
+      if (!state)
+        continue;
+      given[i] = HostTensor::zeros(given[i].type, given[i].shape);
+      if (!state.getInit())
+        continue;
+      auto value = weight(compiler, state.getInit().getValue());
+      if (!value)
+        return tl::unexpected(value.error());
+      given[i] = std::move(*value);
+    }
+    return {};
+  }
+
+  /// The inputs of a step: `fresh` ones, and the states that the step before left.
+  static Tensors inputsOf(func::FuncOp function, int64_t step, Tensors fresh,
+                          const std::vector<Tensors> &results) {
+    if (step == 0)
+      return fresh;
+    std::map<StringRef, const HostTensor *> left;
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (dist::StateAttr state = dist::resultState(function, i))
+        left[state.getName().getValue()] = &results.back()[i];
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (dist::StateAttr state = dist::argumentState(function, i))
+        if (auto it = left.find(state.getName().getValue()); it != left.end())
+          fresh[i] = *it->second;
+    return fresh;
+  }
+
+  /// All steps on virtual ranks: each from what the partitioned program itself has left.
+  Expected<void> comparePartitioned(std::vector<std::string> &lines) {
+    auto local = compiler.module->lookupSymbol<func::FuncOp>("main");
+    std::vector<Tensors> actual;
+    for (int64_t step = 0; step < options.steps; ++step) {
+      auto at = static_cast<size_t>(step);
+      auto outputs =
+          evaluatePartitioned(local, inputsOf(local, step, asked[at], actual), weights());
+      if (!outputs)
+        return tl::unexpected(outputs.error());
+      actual.push_back(std::move(*outputs));
+    }
+    for (size_t step = 0; step + 1 < actual.size(); ++step) {
+      std::vector<std::string> unused;
+      auto ok = compare("partitioned program, step " + std::to_string(step), actual[step],
+                        wanted[step], unused);
+      if (!ok)
+        return ok;
+    }
+    std::string last =
+        options.steps > 1 ? ", step " + std::to_string(options.steps - 1) : std::string();
+    return compare("partitioned program" + last, actual.back(), wanted.back(), lines);
   }
 
   /// Of the module at hand, at whatever level: what counts are names.
@@ -233,7 +303,8 @@ private:
     for (size_t i = 0; i < expected.size(); ++i) {
       std::string where = what + ", output " + std::to_string(i);
       auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
-      if (!ok && expected[i].type != DType::F32)
+      // What several steps make of rounding has no bound.
+      if (!ok && (expected[i].type != DType::F32 || options.steps > 1))
         return makeError(where + ": " + ok.error().message);
       lines.push_back(where + ": " + distance(actual[i], expected[i]).str());
       if (ok)
@@ -288,8 +359,9 @@ private:
   CompileOptions compile;
   const VerifyOptions &options;
   Compiler compiler;
-  Tensors given; ///< the inputs
-  Tensors truth; ///< the outputs in f64, once they are asked for
+  Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
+  std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
+  Tensors truth;                      ///< the outputs in f64, once they are asked for
 };
 } // namespace
 

@@ -20,6 +20,12 @@ struct VerifyOptions {
   /// Folder for output_K.npy of the original with every float type as f64: what it gives
   /// but for rounding. If it is not empty, nothing else is done.
   std::string f64;
+  /// Every float type of the model as f64, in both programs: what they differ by then is
+  /// no rounding of narrower types.
+  bool wide = false;
+  /// Runs behind one another, each on other inputs and on the states that the one before
+  /// left. More than one begin as a bundle does: with the model's weights, and zeros.
+  int64_t steps = 1;
   double rtol = 1e-4, atol = 1e-5;
   /// Of a bundle, where its model is now; empty: where it was compiled from.
   std::string model;
@@ -29,6 +35,8 @@ struct VerifyOptions {
 /// with garbage in all padding, on the reference evaluator, and compares them with each
 /// other and with the expected outputs. Returns lines with the differences per output; an
 /// error names the output and element.
+///
+/// With several steps every one is compared; the lines are those of the last.
 ///
 /// An f32 output of which an element misses rtol and atol is right all the same if its
 /// root mean square and largest error against the model in f64 are at most 3 times those

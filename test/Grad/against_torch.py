@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps against PyTorch: gradients of whole models, losses of 50 steps, optimizers.
 
-usage: against_torch.py PARTITA [--models NAME,…] [--steps 50] [--plans SPEC;…]
+usage: against_torch.py PARTITA [--models NAME,…] [--steps 50] [--export FOLDER]
 
 Run by hand, with a Python that has torch 2.13: continuous integration has none.
 
@@ -154,13 +154,25 @@ def steps(case, command, count, optimizer, arguments=(), **more):
     return worst <= 1e-3 or ours <= 3 * theirs
 
 
+def export(folder, names):
+    """Models and losses for test/E2E/run_training_f64.py."""
+    os.makedirs(folder, exist_ok=True)
+    for name in names:
+        case = Case(name, folder)
+        with open(os.path.join(folder, f"{name}.json"), "w") as file:
+            json.dump(case.spec({})["loss"], file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
     parser.add_argument("--models", default=",".join(torch_models.MODELS))
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--meshes", default="", help="more meshes for the steps: dp=2;tp=2")
+    parser.add_argument("--export", help="only write models and losses to this folder")
     arguments = parser.parse_args()
+    if arguments.export:
+        return export(arguments.export, arguments.models.split(","))
     torch.set_num_threads(1)
     right = True
     with tempfile.TemporaryDirectory() as work:

@@ -42,6 +42,15 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                    "Only evaluate the model with every float type as f64, and write "
                    "output_K.npy into this folder")
       ->needs(inputs);
+  command
+      ->add_option("--steps", options->verify.steps,
+                   "Requests behind one another, each on the states that the one "
+                   "before left")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_flag("--f64", options->verify.wide,
+                    "Compare with every float type as f64: what differs then is no "
+                    "rounding of narrower types");
   command->add_option("--model", options->verify.model,
                       "The model of the bundle, if it has moved");
   command->add_option("--entry", options->verify.entry,
@@ -61,7 +70,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       return;
     }
     for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
-                               "--shape", "--const", "--train"})
+                               "--shape", "--const", "--train", "--steps", "--f64"})
       if (isBundle && command->count(option) != 0) {
         status = fail(std::string(option) + " is for a model; '" +
                           options->compile.model + "' is a bundle, which has its own",
