@@ -86,6 +86,15 @@ InputRange partita::inputRange(BlockArgument argument) {
         range = range.isIndex ? InputRange{std::max(range.low, low),
                                            std::min(range.high, high), true}
                               : InputRange{low, high, true};
+      } else if (auto call = dyn_cast<CallingOpInterface>(op)) {
+        // A row of it, or all, is an argument of the functions that the op runs.
+        int place = call.getArgumentOf(use.getOperandNumber());
+        for (Operation *callee : call.getCallees())
+          if (Value inside = place < 0 ? Value()
+                                       : callee->getRegion(0).getArgument(
+                                             static_cast<unsigned>(place));
+              inside && seen.insert(inside).second)
+            work.emplace_back(inside, added);
       } else if (passesElements(use)) {
         follow(op, added);
       } else if (auto constant = addedConstant(use)) {

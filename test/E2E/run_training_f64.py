@@ -6,7 +6,7 @@ usage: run_training_f64.py PARTITA [--exported FOLDER] [--models NAME,…] [--jo
 
 The evaluator computes the same f64 program twice, whole and on ranks, so that what is left
 of a difference is the order of sums: a wrong collective, mask or slice is far above 1e-9.
-Any two values of two options stand together in one of the runs. Models are the three of
+Any two values of two options stand together in one of the runs. Models are those of
 training_models.py, or those that `test/Grad/against_torch.py --export FOLDER` writes.
 """
 import argparse
@@ -41,7 +41,7 @@ OPTIONS = {
     "accumulation": [1, 3],
     "clip": [False, True],
 }
-OUTPUTS = {"mlp": "fc2", "conv": "fc", "transformer": "head"}
+OUTPUTS = {"mlp": "fc2", "conv": "fc", "transformer": "head", "fused": "head"}
 
 
 def pairwise(options):

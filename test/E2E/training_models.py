@@ -76,8 +76,9 @@ def convolutional(path, batch=8):
     return {"x": lambda r: r.normal(0, 1, (batch, 3, 16, 16)).astype(np.float32)}, (batch,), 8
 
 
-def transformer(path, batch=8, length=8, width=32, heads=4, words=40):
-    """A table of words, one block of attention, one MLP, a head over words."""
+def transformer(path, batch=8, length=8, width=32, heads=4, words=40, fused=False):
+    """A table of words, one block of attention, one MLP, a head over words; `fused`: queries,
+    keys and values by one product."""
     w = Writer(3)
     size = width // heads
     tokens = w.input("tokens", [batch, length], TensorProto.INT64)
@@ -91,7 +92,11 @@ def transformer(path, batch=8, length=8, width=32, heads=4, words=40):
                                                     value=np.zeros(width))], name)
 
     def linear(x, name, a, b):
-        x = w.op("MatMul", [x, w.weight(f"{name}.weight", a, b)], name)
+        if name == "qkv":  # as frameworks keep it
+            weight = w.op("Transpose", [w.weight("qkv.weight", b, a)], "qkv.turned")
+        else:
+            weight = w.weight(f"{name}.weight", a, b)
+        x = w.op("MatMul", [x, weight], name)
         if name == "k":  # its gradient would be zero but for rounding: softmax shifts
             return x
         return w.op("Add", [x, w.weight(f"{name}.bias", b, value=np.zeros(b))], f"{name}.add")
@@ -99,8 +104,12 @@ def transformer(path, batch=8, length=8, width=32, heads=4, words=40):
     heads_shape = w.ints("heads", [batch, length, heads, size])
     rows_shape = w.ints("rows", [batch, length, width])
     h, parts = norm(x, "ln_1"), []
-    for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
-        y = w.op("Reshape", [linear(h, name, width, width), heads_shape], f"{name}.split")
+    if fused:
+        three = w.op("Split", [linear(h, "qkv", width, 3 * width)], "three", outputs=3, axis=2)
+    for k, (name, order) in enumerate((("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]),
+                                       ("v", [0, 2, 1, 3]))):
+        y = three[k] if fused else linear(h, name, width, width)
+        y = w.op("Reshape", [y, heads_shape], f"{name}.split")
         parts.append(w.op("Transpose", [y], f"{name}.heads", perm=order))
     y = w.op("MatMul", parts[:2], "scores")
     y = w.op("Mul", [y, w.weight("scale", value=1 / np.sqrt(size))], "scaled")
@@ -119,4 +128,8 @@ def transformer(path, batch=8, length=8, width=32, heads=4, words=40):
             words)
 
 
-MODELS = {"mlp": mlp, "conv": convolutional, "transformer": transformer}
+def fused(path, batch=8):
+    return transformer(path, batch, length=12, fused=True)
+
+
+MODELS = {"mlp": mlp, "conv": convolutional, "transformer": transformer, "fused": fused}

@@ -8,7 +8,8 @@
 
 using namespace partita;
 
-std::optional<Layout> partita::inParts(const Layout &layout, const AxisList &axes) {
+std::optional<Layout> partita::inParts(const Layout &layout, const AxisList &axes,
+                                       const std::function<bool(const Layout &)> &isFit) {
   for (size_t d = 0; d < layout.dims.size(); ++d) {
     Layout parts = layout;
     if (parts.dims[d].factors.size() != 1)
@@ -19,7 +20,8 @@ std::optional<Layout> partita::inParts(const Layout &layout, const AxisList &axe
       continue;
     factor.axes.insert(factor.axes.end(), axes.begin(), axes.end());
     factor.axes = canonical(factor.axes);
-    return parts.canonicalized();
+    if (parts = parts.canonicalized(); isFit(parts))
+      return parts;
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include "partita/Rule/Decide/Kept.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Rule/Sharding/Propagation.h"
 
 #include <algorithm>
 
@@ -35,11 +36,44 @@ static AxisList sharing(const AxisList &digits, int64_t size) {
   return product(some) == size ? canonical(some) : AxisList{};
 }
 
+static const TensorFactors &tensorOf(const FlowOp &end) {
+  return end.kind == FlowKind::Sink ? end.rule.operands[0] : end.rule.results[0];
+}
+
+/// Whether the pieces into which the program cuts the tensor at this end have the layout:
+/// a fused projection that is read as [3, 32] cannot be halves of 96.
+static bool canHave(const FlowGraph &graph, int32_t end, const Layout &layout) {
+  const TensorFactors &tensor = tensorOf(opAt(graph, end));
+  for (size_t d = 0; d < tensor.size(); ++d) {
+    const DimLayout &wanted = layout.dims[d];
+    AxisList axes;
+    for (const DimFactor &factor : wanted.factors)
+      axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
+    if (axes.empty())
+      continue;
+    std::vector<int32_t> atoms = graph.dimAtoms(end, tensor[d]);
+    auto given = distribute(graph, atoms, axes);
+    if (!given)
+      return false;
+    Layout one;
+    one.dims.resize(1);
+    for (size_t i = 0; i < atoms.size(); ++i) {
+      int64_t size = graph.atoms[static_cast<size_t>(atoms[i])].size;
+      if (size % product((*given)[i]) != 0)
+        return false;
+      one.dims[0].factors.push_back({size, size, (*given)[i]});
+    }
+    if (one.canonicalized().dims[0] != wanted)
+      return false;
+  }
+  return true;
+}
+
 std::map<int32_t, Layout> partita::optimizerHomes(
     const FlowGraph &graph, const Decision &decision, const OptimizerParallel &knobs,
     const std::vector<ParameterOps> &parameters, std::vector<std::string> &notes) {
   std::map<int32_t, Layout> homes;
-  int64_t small = 0, undivided = 0, unfit = 0;
+  int64_t small = 0, undivided = 0, unfit = 0, whole = 0;
   for (const ParameterOps &p : parameters) {
     const FlowOp &weight = opAt(graph, p.weight);
     Layout now =
@@ -54,29 +88,49 @@ std::map<int32_t, Layout> partita::optimizerHomes(
     }
     AxisList axes = sharing(digits, knobs.shardSize);
     unfit += axes.empty();
-    auto home = axes.empty() ? std::nullopt : inParts(now, axes);
+    std::vector<int32_t> states = p.moments, gradients;
+    if (knobs.level >= 3)
+      states.push_back(p.weight);
+    if (knobs.level >= 2)
+      gradients = p.gradients;
+    auto fitsAll = [&](const std::vector<int32_t> &ends) {
+      return [&](const Layout &layout) {
+        return std::all_of(ends.begin(), ends.end(),
+                           [&](int32_t end) { return canHave(graph, end, layout); });
+      };
+    };
+    std::optional<Layout> home;
+    if (!axes.empty()) {
+      std::vector<int32_t> all = states;
+      all.insert(all.end(), gradients.begin(), gradients.end());
+      home = inParts(now, axes, fitsAll(all));
+      // What a loop adds up may be cut so that it has no such parts; states still may.
+      if (!home && !states.empty()) {
+        home = inParts(now, axes, fitsAll(states));
+        whole += home.has_value() && !gradients.empty();
+        gradients.clear();
+      }
+    }
     if (!home) {
       undivided += !axes.empty();
       continue;
     }
-    for (int32_t moment : p.moments)
-      homes.emplace(moment, *home);
-    if (knobs.level >= 2)
-      for (int32_t end : p.gradients)
+    for (const std::vector<int32_t> *ends : {&states, &gradients})
+      for (int32_t end : *ends)
         homes.emplace(end, *home);
-    if (knobs.level >= 3)
-      homes.emplace(p.weight, *home);
   }
   auto tell = [&](int64_t count, const std::string &why) {
     if (count != 0)
       notes.push_back("optimizer parallel: " + std::to_string(count) + " of " +
-                      std::to_string(parameters.size()) + " parameters are not split, " +
-                      why);
+                      std::to_string(parameters.size()) + " parameters " + why);
   };
-  tell(small,
-       "being below the threshold of " + std::to_string(knobs.thresholdBytes) + " bytes");
-  tell(undivided, "as no dim divides");
-  tell(unfit, "as no axes have " + std::to_string(knobs.shardSize) + " ranks");
+  tell(small, "are not split, being below the threshold of " +
+                  std::to_string(knobs.thresholdBytes) + " bytes");
+  tell(undivided, "are not split, as no dim divides");
+  tell(unfit,
+       "are not split, as no axes have " + std::to_string(knobs.shardSize) + " ranks");
+  tell(whole, "have a whole sum of gradients over micro-batches, which reads them in "
+              "pieces that do not divide");
   return homes;
 }
 
@@ -87,10 +141,8 @@ public:
 
   void placeEnd(int32_t end, const Layout &layout) {
     const FlowOp &op = opAt(graph, end);
-    const TensorFactors &tensor =
-        op.kind == FlowKind::Sink ? op.rule.operands[0] : op.rule.results[0];
     decision.strategies[static_cast<size_t>(end)] =
-        strategyForLayout(op.rule, tensor, layout);
+        strategyForLayout(op.rule, tensorOf(op), layout);
     decision.servings.erase(op.kind == FlowKind::Sink ? op.operands[0] : op.results[0]);
     if (op.tied >= 0 && op.kind == FlowKind::State)
       placeEnd(op.tied, layout);
