@@ -26,13 +26,14 @@ CASES = [
     ("bert-dynamo", 2, 1, "dp=2", ["--mode", "data-parallel"]),
     (DYNAMIC, 4, 4, "tp=2;tp=1", ["--groups", "2"]),
     ("t5-dynamo", 5, 1, "tp=2", ["--groups", "2"]),
+    ("t5-script-dynamic", 3, 8, "tp=2;tp=1;tp=2", []),
 ]
 MORE = [(model, stages, micro, mesh, [])
         for model, micros in ((DYNAMIC, (1, 2, 4)), ("gpt2-builder-tied", (1,)),
                               ("resnet50-random", (1,)), ("bert-script", (1,)),
                               ("vit-dynamo", (1,)), ("ppocr-rec", (1,)),
                               ("t5-dynamo", (1,)), ("t5-script", (1,)),
-                              ("squeezenet-random", (1,)))
+                              ("t5-script-dynamic", (1, 3, 8)), ("squeezenet-random", (1,)))
         for micro in micros for stages in (2, 3, 4)
         for mesh in ("", "tp=2", ";".join(["tp=2", "tp=1", "dp=2", "tp=2"][:stages]))]
 # Stages on fewer groups of ranks.

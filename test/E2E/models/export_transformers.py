@@ -194,6 +194,7 @@ EXPORTS = {
             18 if kind == "dynamo" else 17, False)
        for family in (qwen2, mistral, phi3, gemma2, t5, modernbert, dinov2)
        for kind in ("dynamo", "script")},
+    "t5-script-dynamic": (t5, "eager", False, 17, True),
     "bert-base": (bert_base, "sdpa", True, 18, False),
     "gpt2-small": (gpt2_small, "sdpa", True, 18, False),
 }

@@ -148,6 +148,7 @@ MODELS = {
            ("modernbert", masked(2, 12), masked(2, 12)),
            ("dinov2", {"pixel_values": [2, 3, 32, 32]}, {"pixel_values": [2, 3, 32, 32]})]
        for exporter, inputs in [("dynamo", dynamo), ("script", script)]},
+    "t5-script-dynamic": (exported("t5-script-dynamic"), both_tokens(24, 12), False),
     "bert-base": (exported("bert-base"), bert_inputs(1, 128), True),
     "gpt2-small": (exported("gpt2-small"), tokens(1, 128), True),
 }
