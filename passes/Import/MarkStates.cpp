@@ -2,6 +2,7 @@
 #include "passes/Import/MarkStates.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Formula.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -92,14 +93,15 @@ private:
 
   std::optional<std::string> tie(StringRef name, unsigned argument, const End &result) {
     Type in = function.getArgumentTypes()[argument];
+    keepLastRows(argument, result);
     Type out = function.getResultTypes()[result.second];
     std::string both = ("input '" + name + "' and output '" + result.first + "' ").str();
     if (in != out) {
       std::string text = both + "are of types ";
       llvm::raw_string_ostream(text)
           << in << " and " << out
-          << ": a state keeps its size. A cache that grows must be written in place, as "
-             "by TensorScatter";
+          << ": a state keeps its size, or is the last rows of what a Concat put behind "
+             "it";
       return text;
     }
     if (dist::argumentState(function, argument))
@@ -112,6 +114,23 @@ private:
     function.setArgAttr(argument, dist::stateAttr, state);
     function.setResultAttr(result.second, dist::stateAttr, state);
     return std::nullopt;
+  }
+
+  /// Of `present = Concat(past, new)` the last rows, as many as `past` has, are the
+  /// state.
+  void keepLastRows(unsigned argument, const End &result) {
+    Operation *end = function.front().getTerminator();
+    auto both = end->getOperand(result.second).getDefiningOp<graph::ConcatOp>();
+    if (!both || both->getOperand(0) != function.getArgument(argument))
+      return;
+    OpBuilder builder(end);
+    graph::Formula f(
+        builder, NameLoc::get(builder.getStringAttr(result.first.str() + "/last_rows")));
+    size_t d = f.axis(both.getAxis(), both.getResult());
+    int64_t rows = shapeOf(both->getOperand(0))[d], all = shapeOf(both.getResult())[d];
+    end->setOperand(result.second, f.slice(both.getResult(), d, all - rows, all));
+    function.setType(
+        builder.getFunctionType(function.getArgumentTypes(), end->getOperandTypes()));
   }
 
   func::FuncOp function;

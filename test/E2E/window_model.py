@@ -13,6 +13,8 @@ class WindowModel(build_model.Model):
         shift    present = Concat(past[S:], new), which attention reads
         slice    present = Concat(past, new)[S:], which attention reads
         both     the same, and attention reads all W + S rows
+        grow     present = Concat(past, new), which attention reads: of it the state keeps
+                 the last W rows, and so must who feeds it back
     """
 
     def __init__(self, form, window, **sizes):
@@ -22,14 +24,19 @@ class WindowModel(build_model.Model):
     def cache(self, x, kind, layer):
         past, present = f"past.{layer}.{kind}", f"present.{layer}.{kind}"
         shape = ["batch", self.kv_heads, self.window, self.head]
-        for ends, name in ((self.inputs, past), (self.outputs, present)):
-            ends.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        grown = [*shape[:2], "rows", self.head] if self.form == "grow" else shape
+        for ends, name, dims in ((self.inputs, past, shape), (self.outputs, present, grown)):
+            ends.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, dims))
         name = f"layers.{layer}.{kind}"
         if self.form == "shift":
             kept = self.node("Slice", [past, "length", "endless", "rows_axis"],
                              f"{name}_kept")
             self.nodes.append(helper.make_node("Concat", [kept, x], [present],
                                                name=f"{name}_cache", axis=2))
+            return present
+        if self.form == "grow":
+            self.nodes.append(helper.make_node("Concat", [past, x], [present],
+                                               name=f"{name}_cache", axis=-2))
             return present
         both = self.node("Concat", [past, x], f"{name}_both", axis=2)
         self.nodes.append(helper.make_node("Slice", [both, "length", "endless", "rows_axis"],
@@ -43,7 +50,7 @@ class WindowModel(build_model.Model):
         self.constant("rows_axis", np.array([2], np.int64))
         self.constant("rows_dims", np.array([1, 2], np.int64))
         # The token of each row that is read, counted from the first new one.
-        if self.form == "both":
+        if self.form in ("both", "grow"):
             self.constant("old_rows", np.arange(-self.window, 0))
             self.node("Concat", ["old_rows", "steps"], "row_steps", axis=0)
         else:
