@@ -13,9 +13,9 @@ namespace partita {
 
 /// Makes states (`dist.state`) of inputs of `@main` that are the outputs of the run
 /// before. A binding is "INPUT=OUTPUT"; stars in the input's name stand for the same in
-/// the output's: "past_key_values.*=present.*". The state is called after the input. Where
-/// the output is a Concat of the input and more rows, its last rows, as many as the input
-/// has, are what the next run gets.
+/// the output's: "past_key_values.*=present.*". The state is called after the input.
+/// Where the output is a Concat of the input and more rows, its last rows, as many as the
+/// input has, are what the next run gets.
 ///
 /// An error names the binding and what is wrong: no such input or output, unequal types,
 /// an end that is a state already.
