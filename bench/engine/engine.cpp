@@ -62,20 +62,17 @@ static void time(const char *what, const task::Params &params, double flops,
   std::free(packed);
 }
 
-static void matmul(int64_t m, int64_t n, int64_t k, int64_t batch, bool packed,
-                   bool gelu) {
+static void matmul(int64_t m, int64_t n, int64_t k, int64_t batch, bool packed) {
   task::MatMul p;
   p.m = m, p.n = n, p.k = k, p.a_row = k, p.a_col = 1, p.b_row = n, p.b_col = 1,
   p.c_row = n;
   p.b_packed = packed, p.bias_mask = packed;
   if (batch > 1)
     p.batch = {{batch, m * k, k * n, m * n}};
-  if (gelu)
-    p.post = {{PARTITA_POST_GELU_ERF}};
   char what[80];
-  std::snprintf(what, sizeof(what), "matmul %lldx%lldx%lld batch %lld%s%s", (long long)m,
+  std::snprintf(what, sizeof(what), "matmul %lldx%lldx%lld batch %lld%s", (long long)m,
                 (long long)n, (long long)k, (long long)batch,
-                packed ? " packed bias" : "", gelu ? " gelu" : "");
+                packed ? " packed bias" : "");
   time(what, p, 2.0 * m * n * k * batch, task::MatMulB);
 }
 
@@ -103,13 +100,13 @@ static void conv(int64_t in, int64_t out, int64_t size, int64_t kernel, int64_t 
 
 int main() {
   runtime::setTeamSize(1);
-  matmul(128, 768, 768, 1, true, false);
-  matmul(128, 3072, 768, 1, true, true);
-  matmul(128, 768, 3072, 1, true, false);
-  matmul(128, 3072, 768, 1, false, false);
-  matmul(128, 128, 64, 12, false, false);
-  matmul(128, 64, 128, 12, false, false);
-  matmul(1, 768, 768, 1, true, false);
+  matmul(128, 768, 768, 1, true);
+  matmul(128, 3072, 768, 1, true);
+  matmul(128, 768, 3072, 1, true);
+  matmul(128, 3072, 768, 1, false);
+  matmul(128, 128, 64, 12, false);
+  matmul(128, 64, 128, 12, false);
+  matmul(1, 768, 768, 1, true);
   conv(3, 64, 224, 7, 2, 1, false);
   conv(64, 64, 56, 1, 1, 1, false);
   conv(64, 64, 56, 3, 1, 1, false);

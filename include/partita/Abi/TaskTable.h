@@ -10,7 +10,7 @@
 |* it. This header is plain C with no dependency: the type of kernels, and the
 |* enumerations whose values stand in tables.
 |*
-|* Values of all enumerations are written into bundles: append only.
+|* Values of all enumerations are written into bundles: append only within a version.
 |*
 \*===----------------------------------------------------------------------===*/
 #ifndef PARTITA_ABI_TASKTABLE_H
@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Of the schema's file identifier, "PTB" and this digit. */
-#define PARTITA_TABLE_VERSION 2
+#define PARTITA_TABLE_VERSION 3
 #define PARTITA_TABLE_SYMBOL "partita_task_table"
 #define PARTITA_TABLE_SIZE_SYMBOL "partita_task_table_size"
 
@@ -140,26 +140,14 @@ enum partita_format {
 /* What an engine call may do to its result.
  *                 kind            meaning */
 #define PARTITA_POST_OPS(X)                                                              \
-  X(RELU, "relu") /* x > 0 ? x : alpha·x */                                              \
-  X(GELU_ERF, "gelu-erf")                                                                \
-  X(GELU_TANH, "gelu-tanh")                                                              \
-  X(TANH, "tanh")                                                                        \
-  X(LOGISTIC, "logistic")                                                                \
-  X(SWISH, "swish")             /* x · logistic(alpha·x) */                              \
+  X(RELU, "relu")               /* x > 0 ? x : alpha·x */                                \
   X(HARDSWISH, "hardswish")     /* x · clip(x/6 + 1/2, 0, 1) */                          \
   X(HARDSIGMOID, "hardsigmoid") /* clip(alpha·x + beta, 0, 1) */                         \
   X(CLIP, "clip")               /* clip(x, alpha, beta) */                               \
   X(LINEAR, "linear")           /* alpha·x + beta */                                     \
-  X(ELU, "elu")                 /* x > 0 ? x : alpha·(e^x − 1) */                        \
-  X(SQRT, "sqrt")                                                                        \
-  X(SQUARE, "square")                                                                    \
-  X(ABS, "abs")                                                                          \
-  X(EXP, "exp")                                                                          \
   X(BINARY_ADD, "binary-add")                                                            \
   X(BINARY_SUB, "binary-sub")                                                            \
-  X(BINARY_MUL, "binary-mul")                                                            \
-  X(BINARY_MAX, "binary-max")                                                            \
-  X(BINARY_MIN, "binary-min")
+  X(BINARY_MUL, "binary-mul")
 
 enum partita_post_op {
 #define X(NAME, TEXT) PARTITA_POST_##NAME,

@@ -181,10 +181,6 @@ void check(Ranges &r, const Permute &p) {
   r.size("count", p.count);
   r.count("the number of axes", std::max(p.from.size(), p.to.size()), 0, 64);
 }
-void check(Ranges &r, const Broadcast &p) {
-  r.size("count", p.count);
-  r.size("root", p.root);
-}
 void check(Ranges &, const Exchange &) {}
 void check(Ranges &r, const task::Halo &p) {
   r.count("the number of windows", p.windows.size(), 1, 64);
@@ -304,12 +300,6 @@ NeedList needsOf(const ReduceScatter &p, int64_t n) {
 NeedList needsOf(const AllToAll &p, int64_t n) {
   Extent all{p.outer, p.split, p.middle, p.join, p.inner, n};
   return Needs(p.dtype).add(all).add(all).finish();
-}
-NeedList needsOf(const Broadcast &p, int64_t n) {
-  if (p.root >= n)
-    return makeError("the root is " + std::to_string(p.root) + " of " +
-                     std::to_string(n) + " members");
-  return Needs(p.dtype).add({p.count}).add({p.count}).finish();
 }
 NeedList needsOf(const Permute &p, int64_t) {
   AxisList a = primes(p.from), b = primes(p.to);

@@ -121,12 +121,6 @@ struct Describer {
     out.toRows = p.to_rows;
   }
 
-  void describe(const task::Broadcast &p) {
-    group(p.dtype, p.group);
-    out.pulls.push_back(
-        {out.members[static_cast<size_t>(p.root)], 0, 0, {}, p.count * width()});
-  }
-
   void describe(const task::Permute &p) {
     group(p.dtype, canonical(sorted(p.from)));
     int64_t wanted = mesh().coordinate(rank, p.to);
@@ -374,7 +368,7 @@ std::optional<RaggedMisfit> runtime::raggedMisfit(const Collective &c,
 static void copyDims(const PullDim *dim, const PullDim *end, int64_t run,
                      const std::byte *source, std::byte *target) {
   if (dim == end) {
-    // A broadcast's root, or a permute to itself, in place.
+    // A permute to itself, in place.
     if (source != target)
       std::memcpy(target, source, static_cast<size_t>(run));
     return;

@@ -78,27 +78,15 @@ struct Eltwise {
 };
 constexpr Eltwise eltwiseOps[] = {
     {PARTITA_POST_RELU, dnnl_eltwise_relu, true, false},
-    {PARTITA_POST_GELU_ERF, dnnl_eltwise_gelu_erf, false, false},
-    {PARTITA_POST_GELU_TANH, dnnl_eltwise_gelu_tanh, false, false},
-    {PARTITA_POST_TANH, dnnl_eltwise_tanh, false, false},
-    {PARTITA_POST_LOGISTIC, dnnl_eltwise_logistic, false, false},
-    {PARTITA_POST_SWISH, dnnl_eltwise_swish, true, false},
     {PARTITA_POST_HARDSWISH, dnnl_eltwise_hardswish, false, false},
     {PARTITA_POST_CLIP, dnnl_eltwise_clip, true, true},
     {PARTITA_POST_LINEAR, dnnl_eltwise_linear, true, true},
-    {PARTITA_POST_ELU, dnnl_eltwise_elu, true, false},
-    {PARTITA_POST_SQRT, dnnl_eltwise_sqrt, false, false},
-    {PARTITA_POST_SQUARE, dnnl_eltwise_square, false, false},
-    {PARTITA_POST_ABS, dnnl_eltwise_abs, false, false},
-    {PARTITA_POST_EXP, dnnl_eltwise_exp, false, false},
 };
 
 constexpr std::pair<int64_t, dnnl_alg_kind_t> binaryOps[] = {
     {PARTITA_POST_BINARY_ADD, dnnl_binary_add},
     {PARTITA_POST_BINARY_SUB, dnnl_binary_sub},
     {PARTITA_POST_BINARY_MUL, dnnl_binary_mul},
-    {PARTITA_POST_BINARY_MAX, dnnl_binary_max},
-    {PARTITA_POST_BINARY_MIN, dnnl_binary_min},
 };
 } // namespace
 

@@ -178,13 +178,6 @@ inline void addMoves(std::vector<Case> &cases, const Mesh &mesh, DType type) {
       cases.push_back({splitFirst ? "all-to-all, split first" : "all-to-all, join first",
                        type, ReduceKind::Sum, p, count, count, false, group, expected});
     }
-    task::Broadcast b;
-    b.dtype = dtype, b.count = 100, b.root = n - 1, b.group = group;
-    for (bool inPlace : {false, true})
-      cases.push_back({"broadcast", type, ReduceKind::Sum, b, 100, 100, inPlace, group,
-                       [=](const auto &members, int64_t, int64_t i, const auto &value) {
-                         return value(members[static_cast<size_t>(n - 1)], i);
-                       }});
   }
 }
 

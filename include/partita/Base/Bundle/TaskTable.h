@@ -58,7 +58,6 @@ using AllGather = fb::AllGatherT;
 using ReduceScatter = fb::ReduceScatterT;
 using AllToAll = fb::AllToAllT;
 using Permute = fb::PermuteT;
-using Broadcast = fb::BroadcastT;
 using Exchange = fb::ExchangeT;
 using Halo = fb::HaloT;
 using Slice = fb::SliceT;
@@ -76,10 +75,10 @@ using Rows = fb::RowsT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce,
-                            AllGather, ReduceScatter, AllToAll, Permute, Broadcast,
-                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill,
-                            Wait, Repeat, Skip, Update, AllToAllV, Rows>;
+using Params =
+    std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
+                 ReduceScatter, AllToAll, Permute, Exchange, Halo, Slice, Mask, Copy,
+                 Repad, ToPartial, Fill, Wait, Repeat, Skip, Update, AllToAllV, Rows>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
@@ -122,7 +121,6 @@ enum class TaskKind : uint8_t {
   ReduceScatter,
   AllToAll,
   Permute,
-  Broadcast,
   Exchange,
   Halo,
   Slice,
