@@ -20,11 +20,17 @@ ContractOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return std::vector<HostTensor>{reference::contract(*rule, *operands[0], *operands[1])};
 }
 
+/// The factors of a dim that is cut into groups.
+static std::vector<int32_t> joined(std::vector<int32_t> major,
+                                   const std::vector<int32_t> &minor) {
+  major.insert(major.end(), minor.begin(), minor.end());
+  return major;
+}
+
 /// The loops of convolution and its transpose, which differ in the channel dim of the
-/// filter that the group splits. A position of a transposed convolution reads every
-/// stride-th tap only, from where depends on the position, so that a window buffer does
-/// not say what a local op should compute: its spatial dims stay whole, but where the
-/// filter is no larger than the stride and every element makes places of its own.
+/// filter that the group splits, and in what a spatial dim reads: a position of a
+/// transposed convolution has every stride-th tap only, from where depends on the
+/// position modulo the stride.
 static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
                                        const reference::Window &window,
                                        const Shape &spatialResult, bool transposed) {
@@ -38,36 +44,27 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
       return {};
     return {rule.addFactor(size, kind)};
   };
-  auto join = [](std::vector<int32_t> a, const std::vector<int32_t> &b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-  };
   auto n = factor(input[0], loop::Parallel{});
   auto g = factor(group, loop::Parallel{});
   auto c = factor(inPerGroup, loop::Reduction{});
   auto o = factor(outPerGroup, loop::Parallel{});
-  TensorFactors in{n, join(g, c)}, out{n, join(g, o)};
+  TensorFactors in{n, joined(g, c)}, out{n, joined(g, o)};
   TensorFactors weights =
-      transposed ? TensorFactors{join(g, c), o} : TensorFactors{join(g, o), c};
+      transposed ? TensorFactors{joined(g, c), o} : TensorFactors{joined(g, o), c};
   for (size_t d = 0; d < spatialResult.size(); ++d) {
     in.emplace_back();
     out.emplace_back();
     SpatialDim dim{input[2 + d],      spatialResult[d],    filter[2 + d],
                    window.strides[d], window.dilations[d], window.pads[d]};
-    if (!transposed || dim.pointwise()) {
+    if (transposed)
+      addTransposedDim(rule, dim, in.back(), out.back());
+    else
       addSpatialDim(rule, dim, ReduceKind::Sum, in.back(), out.back());
-    } else if (dim.low == 0 && dim.kernelExtent() <= dim.stride &&
-               dim.output == dim.input * dim.stride) {
-      addStretchedDim(rule, dim.input, dim.stride, in.back(), out.back());
-    } else {
-      in.back() = factor(dim.input, loop::Replicate{});
-      out.back() = factor(dim.output, loop::Replicate{});
-    }
     weights.push_back(factor(filter[2 + d], loop::Replicate{}));
   }
   rule.operands = {in, weights};
   if (shapes.size() > 2)
-    rule.operands.push_back({join(g, o)});
+    rule.operands.push_back({joined(g, o)});
   rule.results = {out};
   // A bias is added once, so it must be partial with whatever makes the sum partial.
   std::vector<int32_t> left{0}, right{1};
@@ -121,22 +118,31 @@ static Expected<void> checkWindow(const std::vector<Shape> &shapes,
   return {};
 }
 
+/// The spatial extents of a convolution's result.
+static Expected<Shape> convPositions(const Shape &input, const Shape &filter,
+                                     const reference::Window &window) {
+  Shape positions;
+  for (size_t d = 0, n = input.size() - 2; d < n; ++d) {
+    int64_t extent = input[2 + d] + window.pads[d] + window.pads[n + d];
+    int64_t kernel = (filter[2 + d] - 1) * window.dilations[d] + 1;
+    if (extent < kernel)
+      return makeError("spatial dim " + std::to_string(d) + " of padded size " +
+                       std::to_string(extent) + " is smaller than the kernel's " +
+                       std::to_string(kernel));
+    positions.push_back((extent - kernel) / window.strides[d] + 1);
+  }
+  return positions;
+}
+
 Expected<ShardingRule> ConvOp::ruleFor(const std::vector<Shape> &shapes,
                                        Adaptor adaptor) {
   reference::Window window = windowOf(adaptor);
   if (auto ok = checkWindow(shapes, window, false); !ok)
     return tl::unexpected(ok.error());
-  Shape spatial;
-  for (size_t d = 0, n = shapes[0].size() - 2; d < n; ++d) {
-    int64_t extent = shapes[0][2 + d] + window.pads[d] + window.pads[n + d];
-    int64_t kernel = (shapes[1][2 + d] - 1) * window.dilations[d] + 1;
-    if (extent < kernel)
-      return makeError("spatial dim " + std::to_string(d) + " of padded size " +
-                       std::to_string(extent) + " is smaller than the kernel's " +
-                       std::to_string(kernel));
-    spatial.push_back((extent - kernel) / window.strides[d] + 1);
-  }
-  return convRule(shapes, window, spatial, false);
+  auto positions = convPositions(shapes[0], shapes[1], window);
+  if (!positions)
+    return tl::unexpected(positions.error());
+  return convRule(shapes, window, *positions, false);
 }
 
 Expected<ShardingRule> ConvTransposeOp::ruleFor(const std::vector<Shape> &shapes,
@@ -154,6 +160,56 @@ Expected<ShardingRule> ConvTransposeOp::ruleFor(const std::vector<Shape> &shapes
                       (shapes[1][2 + d] - 1) * window.dilations[d] + 1 - window.pads[d] -
                       window.pads[n + d]);
   return convRule(shapes, window, spatial, true);
+}
+
+/// Its loops are those of the convolution, of which batch and positions are summed.
+Expected<ShardingRule> ConvBackwardFilterOp::ruleWithResult() {
+  Shape input = shapeOf(getInput()), cotangent = shapeOf(getCotangent());
+  Shape filter = shapeOf(getResult());
+  reference::Window window = windowOf(*this);
+  if (auto ok = checkWindow({input, filter}, window, false); !ok)
+    return tl::unexpected(ok.error());
+  auto positions = convPositions(input, filter, window);
+  if (!positions)
+    return tl::unexpected(positions.error());
+  Shape expected{input[0], filter[0]};
+  expected.insert(expected.end(), positions->begin(), positions->end());
+  if (cotangent.size() != expected.size())
+    return makeError("expected a cotangent of rank " + std::to_string(expected.size()) +
+                     ", got " + std::to_string(cotangent.size()));
+  for (size_t d = 0; d < expected.size(); ++d)
+    if (cotangent[d] != expected[d])
+      return makeError("dim " + std::to_string(d) + " of the cotangent has size " +
+                       std::to_string(cotangent[d]) +
+                       ", that of the convolution's result " +
+                       std::to_string(expected[d]));
+  ShardingRule rule;
+  auto factor = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
+    if (size == 1)
+      return {};
+    return {rule.addFactor(size, kind)};
+  };
+  auto n = factor(input[0], loop::Reduction{});
+  auto g = factor(window.group, loop::Parallel{});
+  auto c = factor(filter[1], loop::Parallel{});
+  auto o = factor(filter[0] / window.group, loop::Parallel{});
+  TensorFactors in{n, joined(g, c)}, out{n, joined(g, o)}, weights{joined(g, o), c};
+  for (size_t d = 0; d < positions->size(); ++d) {
+    SpatialDim dim{input[2 + d],      (*positions)[d],     filter[2 + d],
+                   window.strides[d], window.dilations[d], window.pads[d]};
+    in.push_back(addSummedPositions(rule, dim, 0));
+    out.push_back(in.back());
+    weights.push_back(factor(filter[2 + d], loop::Replicate{}));
+  }
+  rule.operands = {std::move(in), std::move(out)};
+  rule.results = {std::move(weights)};
+  return rule;
+}
+
+Expected<std::vector<HostTensor>>
+ConvBackwardFilterOp::evaluate(ArrayRef<const HostTensor *> operands) {
+  return std::vector<HostTensor>{reference::convBackwardFilter(
+      *operands[0], *operands[1], windowOf(*this), shapeOf(getResult()))};
 }
 
 Expected<std::vector<HostTensor>>
@@ -181,6 +237,11 @@ int64_t ConvTransposeOp::getFlops() {
   return 2 * elementCount(shapeOf(getInput())) * (elementCount(filter) / filter[0]);
 }
 
+int64_t ConvBackwardFilterOp::getFlops() {
+  Shape filter = shapeOf(getResult());
+  return 2 * elementCount(shapeOf(getCotangent())) * (elementCount(filter) / filter[0]);
+}
+
 /// Splitting the group factor leaves fewer groups on each rank.
 template <typename Op>
 static Operation *convLocal(Op op, OpBuilder &builder, ValueRange operands,
@@ -202,11 +263,43 @@ Operation *ConvOp::materializeLocal(OpBuilder &builder, ValueRange operands,
   return local;
 }
 
+Operation *ConvBackwardFilterOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                                  TypeRange results,
+                                                  const Strategy &strategy) {
+  bool grouped = getGroup() != 1;
+  Operation *local =
+      convLocal(*this, builder, operands, results, grouped ? shapeOf(operands[0])[1] : 1,
+                grouped ? cast<RankedTensorType>(results[0]).getShape()[1] : 1);
+  cast<ConvBackwardFilterOp>(local).setPads(
+      graph::detail::localPads(*inferShardingRule(), strategy, getPads()));
+  return local;
+}
+
 Operation *ConvTransposeOp::materializeLocal(OpBuilder &builder, ValueRange operands,
-                                             TypeRange results, const Strategy &) {
+                                             TypeRange results,
+                                             const Strategy &strategy) {
   // Output channels, because the input channels of a group may be split as well.
   bool grouped = getGroup() != 1;
   Shape local = cast<RankedTensorType>(results[0]).getShape().vec();
-  return convLocal(*this, builder, operands, results, grouped ? local[1] : 1,
-                   grouped ? shapeOf(operands[1])[1] : 1);
+  auto op = cast<ConvTransposeOp>(convLocal(*this, builder, operands, results,
+                                            grouped ? local[1] : 1,
+                                            grouped ? shapeOf(operands[1])[1] : 1));
+  auto halo = operandHalo(*inferShardingRule(), strategy, 0);
+  if (!halo)
+    return op;
+  // The first element of the buffer lies `low` groups of positions before the block.
+  SmallVector<int64_t> pads(getPads()), more(getOutputPadding());
+  for (const HaloWindow &window : halo->windows) {
+    auto d = static_cast<size_t>(window.dim) - 2, n = more.size();
+    int64_t stride = getStrides()[d];
+    pads[d] += window.low * stride;
+    int64_t reach = (shapeOf(operands[1])[2 + d] - 1) * getDilations()[d] + 1;
+    int64_t behind =
+        (shapeOf(operands[0])[2 + d] - 1) * stride + reach - pads[d] - local[2 + d];
+    pads[n + d] = std::max<int64_t>(behind, 0);
+    more[d] = std::max<int64_t>(-behind, 0);
+  }
+  op.setPads(pads);
+  op.setOutputPadding(more);
+  return op;
 }

@@ -93,43 +93,18 @@ static SmallVector<int64_t> uncovered(const Shape &input, const Shape &positions
   return more;
 }
 
-/// [N, G·C, …] as [C, G·N, …]: what is summed over becomes the channels.
-static Value batchAsChannels(Formula &f, Value x, int64_t group) {
-  Shape shape = f.shape(x), split{shape[0], group, shape[1] / group};
-  split.insert(split.end(), shape.begin() + 2, shape.end());
-  std::vector<int64_t> order{2, 1, 0};
-  for (size_t d = 3; d < split.size(); ++d)
-    order.push_back(static_cast<int64_t>(d));
-  Shape joined{shape[1] / group, group * shape[0]};
-  joined.insert(joined.end(), shape.begin() + 2, shape.end());
-  return f.reshape(f.transpose(f.reshape(x, split), order), joined);
-}
-
-/// [N, G·O, …] as the filters [G·O, N, …].
-static Value cotangentAsFilters(Formula &f, Value g) {
-  std::vector<int64_t> order{1, 0};
-  for (size_t d = 2; d < f.shape(g).size(); ++d)
-    order.push_back(static_cast<int64_t>(d));
-  return f.transpose(g, order);
-}
-
-/// The cotangent of a filter [O, C/group, kernel…] is a convolution too, of the input by
-/// the cotangent of the result: channels and batch change places, strides and dilations
-/// as well. Elements that no window covers make positions behind the kernel's last.
+/// The cotangent of a convolution's operand: what it adds in `cotangent` comes back.
 template <typename Op>
-static Value filterCotangent(Formula &f, Op op, Value input, Value cotangent) {
-  auto group = static_cast<int64_t>(op.getGroup());
-  Shape filter = shapeOf(op.getFilter());
-  Value made =
-      f.op("conv", {batchAsChannels(f, input, group), cotangentAsFilters(f, cotangent)},
-           {f.attr("strides", op.getDilations()), f.attr("dilations", op.getStrides()),
-            f.attr("pads", op.getPads()), f.attr("group", group)});
-  for (size_t d = 2; d < filter.size(); ++d)
-    made = f.slice(made, d, 0, filter[d]);
-  std::vector<int64_t> order{1, 0};
-  for (size_t d = 2; d < filter.size(); ++d)
-    order.push_back(static_cast<int64_t>(d));
-  return made ? f.transpose(made, order) : made;
+static Value imageCotangent(Formula &f, Op op, Value filter, Value cotangent,
+                            const Shape &image) {
+  Shape kernel = f.shape(filter);
+  kernel.erase(kernel.begin(), kernel.begin() + 2);
+  SmallVector<NamedAttribute> attrs = windowAttrs(f, op);
+  attrs.push_back(
+      f.attr("output_padding",
+             ArrayRef(uncovered(image, f.shape(cotangent), kernel, op.getStrides(),
+                                op.getDilations(), op.getPads()))));
+  return f.op("conv_transpose", {cotangent, filter}, attrs);
 }
 
 static Value biasCotangent(Formula &f, Value cotangent) {
@@ -144,40 +119,52 @@ Expected<std::vector<Value>> ConvOp::gradients(OpBuilder &builder,
   Formula f(builder, getLoc());
   Values results(getNumOperands());
   Value g = cotangents[0];
-  if (wanted[0]) {
-    SmallVector<NamedAttribute> attrs = windowAttrs(f, *this);
-    Shape kernel = shapeOf(getFilter());
-    kernel.erase(kernel.begin(), kernel.begin() + 2);
-    attrs.push_back(f.attr("output_padding",
-                           ArrayRef(uncovered(f.shape(getInput()), f.shape(g), kernel,
-                                              getStrides(), getDilations(), getPads()))));
-    results[0] = f.op("conv_transpose", {g, getFilter()}, attrs);
-  }
+  if (wanted[0])
+    results[0] = imageCotangent(f, *this, getFilter(), g, f.shape(getInput()));
   if (wanted[1])
-    results[1] = filterCotangent(f, *this, getInput(), g);
+    results[1] = f.shaped("conv_backward_filter", {getInput(), g}, shapeOf(getFilter()),
+                          windowAttrs(f, *this));
   if (getBias() && wanted[2])
     results[2] = biasCotangent(f, g);
   return f.results(results);
 }
 
 /// Its filter is [C, O/group, kernel…]: that of the convolution from the result to the
-/// operand, whose input is the cotangent.
+/// operand, whose input is the cotangent. Whole strides of `output_padding` would be
+/// positions of it that the operand does not have.
 Expected<std::vector<Value>> ConvTransposeOp::gradients(OpBuilder &builder,
                                                         ArrayRef<Value> cotangents,
                                                         const std::vector<bool> &wanted) {
   Formula f(builder, getLoc());
   Values results(getNumOperands());
   Value g = cotangents[0];
-  if (wanted[0]) {
-    results[0] = f.op("conv", {g, getFilter()}, windowAttrs(f, *this));
-    // What `output_padding` adds may be a position more.
-    for (size_t d = 2; d < f.shape(getInput()).size() && results[0]; ++d)
-      results[0] = f.slice(results[0], d, 0, f.shape(getInput())[d]);
-  }
+  SmallVector<int64_t> pads(getPads());
+  for (size_t d = 0, n = getStrides().size(); d < n; ++d)
+    pads[n + d] -= getOutputPadding()[d] / getStrides()[d] * getStrides()[d];
+  SmallVector<NamedAttribute> attrs = windowAttrs(f, *this);
+  attrs[2] = f.attr("pads", ArrayRef(pads));
+  if (wanted[0])
+    results[0] = f.op("conv", {g, getFilter()}, attrs);
   if (wanted[1])
-    results[1] = filterCotangent(f, *this, g, getInput());
+    results[1] =
+        f.shaped("conv_backward_filter", {g, getInput()}, shapeOf(getFilter()), attrs);
   if (getBias() && wanted[2])
     results[2] = biasCotangent(f, g);
+  return f.results(results);
+}
+
+/// It is linear in both operands, and its own cotangent is a filter: the convolution by
+/// it is what the cotangent's operand gets.
+Expected<std::vector<Value>>
+ConvBackwardFilterOp::gradients(OpBuilder &builder, ArrayRef<Value> cotangents,
+                                const std::vector<bool> &wanted) {
+  Formula f(builder, getLoc());
+  Values results(2);
+  Value filter = cotangents[0];
+  if (wanted[0])
+    results[0] = imageCotangent(f, *this, filter, getCotangent(), f.shape(getInput()));
+  if (wanted[1])
+    results[1] = f.op("conv", {getInput(), filter}, windowAttrs(f, *this));
   return f.results(results);
 }
 

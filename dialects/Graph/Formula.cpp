@@ -36,6 +36,13 @@ Value Formula::op(StringRef name, ValueRange operands, ArrayRef<NamedAttribute> 
   return values->front();
 }
 
+Value Formula::shaped(StringRef name, ValueRange operands, const Shape &shape,
+                      ArrayRef<NamedAttribute> attrs) {
+  if (error || llvm::is_contained(operands, Value()))
+    return nullptr;
+  return take(emitShaped(("graph." + name).str(), operands, shape, attrs));
+}
+
 Values Formula::ops(StringRef name, size_t count, ValueRange operands,
                     ArrayRef<NamedAttribute> attrs) {
   if (error || llvm::is_contained(operands, Value()))
@@ -223,9 +230,9 @@ Expected<Values> Formula::emit(StringRef op, ValueRange operands,
   return Values((*created)->result_begin(), (*created)->result_end());
 }
 
-Expected<Value> Formula::emitShaped(StringRef op, Value operand, const Shape &shape,
+Expected<Value> Formula::emitShaped(StringRef op, ValueRange operands, const Shape &shape,
                                     ArrayRef<NamedAttribute> attrs) {
-  auto created = createShaped(builder, where, op, operand, shape, attrs);
+  auto created = createShaped(builder, where, op, operands, shape, attrs);
   if (!created)
     return tl::unexpected(created.error());
   return (*created)->getResult(0);

@@ -41,6 +41,10 @@ public:
   mlir::Value op(llvm::StringRef name, mlir::ValueRange operands,
                  llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
 
+  /// An op whose result's shape is part of the program.
+  mlir::Value shaped(llvm::StringRef name, mlir::ValueRange operands, const Shape &shape,
+                     llvm::ArrayRef<mlir::NamedAttribute> attrs);
+
   /// An op of `count` results.
   Values ops(llvm::StringRef name, size_t count, mlir::ValueRange operands,
              llvm::ArrayRef<mlir::NamedAttribute> attrs = {});
@@ -147,7 +151,7 @@ protected:
   // folds, and keeps large constants as weights.
   virtual Expected<Values> emit(llvm::StringRef op, mlir::ValueRange operands,
                                 llvm::ArrayRef<mlir::NamedAttribute> attrs);
-  virtual Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::Value operand,
+  virtual Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::ValueRange operands,
                                            const Shape &shape,
                                            llvm::ArrayRef<mlir::NamedAttribute> attrs);
   virtual mlir::Value constant(const HostTensor &tensor);

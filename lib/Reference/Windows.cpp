@@ -100,6 +100,34 @@ HostTensor reference::convTranspose(const HostTensor &input, const HostTensor &f
   return tensor<double>(input.type, result, y);
 }
 
+HostTensor reference::convBackwardFilter(const HostTensor &input,
+                                         const HostTensor &cotangent,
+                                         const Window &window, const Shape &filter) {
+  std::vector<double> x = values<double>(input), g = values<double>(cotangent);
+  Shape in = spatial(input.shape), out = spatial(cotangent.shape);
+  Shape kernel = spatial(filter);
+  int64_t inSize = elementCount(in), outSize = elementCount(out);
+  int64_t kernelSize = elementCount(kernel), perGroup = filter[1];
+  int64_t channels = input.shape[1], outChannels = filter[0];
+  int64_t outPerGroup = outChannels / window.group;
+  std::vector<double> y(static_cast<size_t>(elementCount(filter)));
+  int64_t place = 0;
+  forEachIndex(out, [&](const Shape &at) {
+    forWindow(at, kernel, in, window, [&](int64_t k, int64_t element) {
+      if (element < 0)
+        return;
+      for (int64_t n = 0; n < input.shape[0]; ++n)
+        for (int64_t o = 0; o < outChannels; ++o)
+          for (int64_t c = 0; c < perGroup; ++c)
+            y[(o * perGroup + c) * kernelSize + k] +=
+                g[(n * outChannels + o) * outSize + place] *
+                x[(n * channels + o / outPerGroup * perGroup + c) * inSize + element];
+    });
+    ++place;
+  });
+  return tensor<double>(input.type, filter, y);
+}
+
 HostTensor reference::pool(const HostTensor &input, const std::vector<int64_t> &kernel,
                            const Window &window, bool isMax, bool countPadding,
                            const Shape &result) {

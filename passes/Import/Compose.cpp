@@ -24,9 +24,9 @@ Expected<Values> Compose::emit(StringRef op, ValueRange operands,
   return importer.emitAll(op, operands, attrs);
 }
 
-Expected<Value> Compose::emitShaped(StringRef op, Value operand, const Shape &shape,
+Expected<Value> Compose::emitShaped(StringRef op, ValueRange operands, const Shape &shape,
                                     ArrayRef<NamedAttribute> attrs) {
-  return importer.emitShaped(op, operand, shape, attrs);
+  return importer.emitShaped(op, operands, shape, attrs);
 }
 
 Value Compose::constant(const HostTensor &tensor) {

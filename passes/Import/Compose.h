@@ -31,7 +31,7 @@ public:
 protected:
   Expected<Values> emit(llvm::StringRef op, mlir::ValueRange operands,
                         llvm::ArrayRef<mlir::NamedAttribute> attrs) override;
-  Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::Value operand,
+  Expected<mlir::Value> emitShaped(llvm::StringRef op, mlir::ValueRange operands,
                                    const Shape &shape,
                                    llvm::ArrayRef<mlir::NamedAttribute> attrs) override;
   mlir::Value constant(const HostTensor &tensor) override;

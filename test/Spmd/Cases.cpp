@@ -210,6 +210,46 @@ static std::vector<OpCase> windows() {
   conv({"1x3x6xf32", "2x3x3xf32", "2xf32"}, {1}, {1}, {1, 1});
   conv({"1x1x6x5xf32", "2x1x3x3xf32"}, {1, 2}, {1, 1}, {1, 0, 1, 2});
   conv({"1x2x7xf16", "1x2x3xf16"}, {1}, {1}, {1, 1});
+  // Of a filter of these sizes; the first also splits batch, channels and groups.
+  auto backwardFilter = [&](std::vector<std::string> operands, const std::string &filter,
+                            const List &strides, const List &dilations, const List &pads,
+                            int64_t group) {
+    cases.push_back({"graph.conv_backward_filter",
+                     std::move(operands),
+                     "strides = " + ints(strides) + ", dilations = " + ints(dilations) +
+                         ", pads = " + ints(pads) + ", group = " + std::to_string(group),
+                     filter,
+                     {}});
+  };
+  backwardFilter({"3x4x4xf32", "3x6x4xf32"}, "6x2x3xf32", {1}, {1}, {1, 1}, 2);
+  backwardFilter({"2x4x5xf32", "2x4x5xf32"}, "4x1x3xf32", {1}, {1}, {1, 1}, 4);
+  backwardFilter({"2x3x6xf32", "2x2x6xf32"}, "2x3x1xf32", {1}, {1}, {0, 0}, 1);
+  backwardFilter({"1x1x13xf32", "1x1x7xf32"}, "1x1x3xf32", {2}, {1}, {1, 1}, 1);
+  backwardFilter({"1x1x11xf32", "1x1x11xf32"}, "1x1x3xf32", {1}, {2}, {3, 1}, 1);
+  backwardFilter({"1x1x14xf32", "1x1x4xf32"}, "1x1x2xf32", {3}, {1}, {-2, 1}, 1);
+  backwardFilter({"1x1x9xf32", "1x1x9xf32"}, "1x1x7xf32", {1}, {1}, {3, 3}, 1);
+  backwardFilter({"1x2x9xf32", "1x2x5xf32"}, "2x2x1xf32", {2}, {1}, {0, 0}, 1);
+  backwardFilter({"1x1x6x5xf32", "1x2x6x3xf32"}, "2x1x3x3xf32", {1, 2}, {1, 1},
+                 {1, 0, 1, 2}, 1);
+  backwardFilter({"2x2x4x4xf16", "2x2x4x4xf16"}, "2x2x3x3xf16", {1, 1}, {1, 1},
+                 {1, 1, 1, 1}, 1);
+  auto convTranspose = [&](std::vector<std::string> operands, const List &strides,
+                           const List &dilations, const List &pads, const List &more) {
+    cases.push_back({"graph.conv_transpose",
+                     std::move(operands),
+                     "strides = " + ints(strides) + ", dilations = " + ints(dilations) +
+                         ", pads = " + ints(pads) +
+                         ", group = 1, output_padding = " + ints(more),
+                     "",
+                     {}});
+  };
+  convTranspose({"1x1x13xf32", "1x1x3xf32"}, {1}, {1}, {1, 1}, {0});
+  convTranspose({"1x2x7xf32", "2x1x3xf32", "1xf32"}, {2}, {1}, {1, 1}, {1});
+  convTranspose({"1x1x5xf32", "1x1x4xf32"}, {3}, {2}, {2, 2}, {0});
+  convTranspose({"1x1x6xf32", "1x1x1xf32"}, {2}, {1}, {0, 0}, {1});
+  convTranspose({"1x1x6xf32", "1x1x2xf32"}, {2}, {1}, {-2, 0}, {0});
+  convTranspose({"1x1x7xf32", "1x1x2xf32"}, {2}, {1}, {1, 0}, {1});
+  convTranspose({"1x1x4x5xf32", "1x2x3x3xf32"}, {2, 1}, {1, 1}, {1, 0, 1, 1}, {1, 0});
   auto pool = [&](const std::string &operand, const std::string &kind, const List &window,
                   const List &strides, const List &dilations, const List &pads,
                   bool countPadding) {

@@ -57,4 +57,33 @@ def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfa
   }];
 }
 
+def Graph_ConvBackwardFilterOp : Graph_ShapedOp<"conv_backward_filter", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let summary = "Gradient of a convolution by its filter [O, C/group, kernel…]";
+  let description = [{
+    Of the convolution of `input` [N, C, spatial…] with these attributes whose result, a
+    filter of the result's shape given, has the cotangent [N, O, positions…]. Batch and
+    positions are summed; along the positions the input is read through windows and the
+    cotangent is not:
+
+    ```mlir
+    %w = graph.conv_backward_filter %x, %g {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>}
+         : (tensor<16x64x56x56xf32>, tensor<16x128x28x28xf32>) -> tensor<128x64x3x3xf32>
+    ```
+
+    Of a transposed convolution the two change places: its result's cotangent is the
+    input, its operand the cotangent.
+  }];
+  let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$cotangent,
+                       DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
+                       DenseI64ArrayAttr:$pads, DefaultValuedAttr<I64Attr, "1">:$group);
+  let linear = [LinearSum<[0]>, LinearSum<[1]>];
+  let extraClassDeclaration = shaped # [{
+    int64_t getFlops();
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
+  }];
+}
+
 #endif // PARTITA_DIALECTS_GRAPH_OPS_CONTRACTION

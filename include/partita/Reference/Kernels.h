@@ -67,6 +67,10 @@ HostTensor conv(const HostTensor &input, const HostTensor &filter, const HostTen
 HostTensor convTranspose(const HostTensor &input, const HostTensor &filter,
                          const HostTensor *bias, const Window &window,
                          const Shape &result);
+/// The sums over batch and positions of what each element of the filter of a convolution
+/// was multiplied with, times the cotangent of the convolution's result.
+HostTensor convBackwardFilter(const HostTensor &input, const HostTensor &cotangent,
+                              const Window &window, const Shape &filter);
 HostTensor pool(const HostTensor &input, const std::vector<int64_t> &kernel,
                 const Window &window, bool isMax, bool countPadding, const Shape &result);
 

@@ -1,11 +1,11 @@
 //===- Engine.h - Calls of libraries that compute ---------------*- C++ -*-===//
 //
-// MatMul, Conv, ConvTranspose and Pool tasks are calls of an engine. A call is prepared
-// once per distinct descriptor and then has no state: any number of threads run it, at
-// any addresses, each with a frame of its own. It is prepared for the team of the thread
-// that prepares it (Team.h) and must be run on one of that size. The compiler asks the
-// same engine how much scratch and packed-weight memory a call will need, so both sides
-// create the same descriptors.
+// MatMul, Conv, ConvTranspose, ConvBackwardFilter and Pool tasks are calls of an engine.
+// A call is prepared once per distinct descriptor and then has no state: any number of
+// threads run it, at any addresses, each with a frame of its own. It is prepared for the
+// team of the thread that prepares it (Team.h) and must be run on one of that size. The
+// compiler asks the same engine how much scratch and packed-weight memory a call will
+// need, so both sides create the same descriptors.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RUNTIME_ENGINE_H
@@ -43,10 +43,11 @@ public:
   /// Calls with equal forms can share one packed copy of a weight. Empty if none is
   /// packed.
   const WeightForm &form() const { return weightForm; }
-  /// Which operand is the weight, for kinds that have one.
+  /// Which operand is the weight, for kinds that have one (hasWeight).
   static size_t weightOperand(TaskKind kind);
-  /// Which operand is the scratch.
+  /// Which operand is the scratch, and which the result.
   static size_t scratchOperand(TaskKind kind);
+  static size_t resultOperand(TaskKind kind);
 
   /// Repacks the weight: `raw` as the table says, `packed` of sizes().packed bytes.
   virtual Expected<void> pack(const void *raw, void *packed) const { return {}; }

@@ -144,7 +144,8 @@ void check(Ranges &r, const MatMul &p) {
   }
   r.postOps(p.post);
 }
-void check(Ranges &r, const Conv &p) {
+/// What convolutions and their gradients have in common.
+template <typename P> void checkImages(Ranges &r, const P &p) {
   r.size("batch", p.batch, 1);
   r.size("in_channels", p.in_channels, 1);
   r.size("out_channels", p.out_channels, 1);
@@ -154,8 +155,12 @@ void check(Ranges &r, const Conv &p) {
   r.format(p.src_format);
   r.format(p.dst_format);
   r.spatial(p.spatial);
+}
+void check(Ranges &r, const Conv &p) {
+  checkImages(r, p);
   r.postOps(p.post);
 }
+void check(Ranges &r, const ConvBackwardFilter &p) { checkImages(r, p); }
 void check(Ranges &r, const Pool &p) {
   r.range("mode", p.mode, 0, PARTITA_NUM_POOLS - 1);
   r.size("batch", p.batch, 1);
@@ -275,6 +280,17 @@ NeedList needsOf(const Conv &p, int64_t) {
   needs.add({p.out_channels}, p.has_bias == 0).absent();
   addPostOperands(needs, p.post, dims);
   return needs.finish();
+}
+
+NeedList needsOf(const ConvBackwardFilter &p, int64_t) {
+  Extent src{p.batch, p.in_channels}, dst{p.batch, p.out_channels};
+  Extent weights{p.in_channels / p.groups, p.out_channels};
+  for (const SpatialDim &d : p.spatial) {
+    src.times(d.in);
+    dst.times(d.out);
+    weights.times(d.kernel);
+  }
+  return Needs(p.dtype).add(src).add(dst).add(weights).absent().finish();
 }
 
 NeedList needsOf(const Pool &p, int64_t) {

@@ -10,12 +10,11 @@
 using namespace partita;
 
 static constexpr std::string_view kindNames[] = {
-    "kernel",     "matmul",     "conv",         "conv-transpose",
-    "pool",       "all-reduce", "all-gather",   "reduce-scatter",
-    "all-to-all", "permute",    "exchange",     "halo",
-    "slice",      "mask",       "copy",         "repad",
-    "to-partial", "fill",       "wait",         "repeat",
-    "skip",       "update",     "all-to-all-v", "rows"};
+    "kernel",  "matmul",     "conv",       "conv-transpose", "conv-backward-filter",
+    "pool",    "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+    "permute", "exchange",   "halo",       "slice",          "mask",
+    "copy",    "repad",      "to-partial", "fill",           "wait",
+    "repeat",  "skip",       "update",     "all-to-all-v",   "rows"};
 static_assert(std::size(kindNames) == std::variant_size_v<task::Params> &&
               size_t(fb::Params::MAX) == std::variant_size_v<task::Params>);
 

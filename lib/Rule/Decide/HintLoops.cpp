@@ -174,7 +174,7 @@ Expected<bool> HintLoops::claimBlocks(const HintDim &dim, const AxisList &axes,
                      " blocks are given for " + std::to_string(product(axes)) +
                      " shards");
   const Atom &atom = graph.atoms[atoms[0]];
-  if (int64_t extent = graph.extent(atom, dim.place.isOperand); extent != atom.size)
+  if (int64_t extent = graph.extent(atom, dim.place.operand()); extent != atom.size)
     return makeError(dim.where + ": blocks cannot be given for a dim of size " +
                      std::to_string(extent) + " that is read through " +
                      std::to_string(atom.size) + " windows; give them for the output");
@@ -202,7 +202,7 @@ piecesOf(const FlowGraph &graph, const HintDim &dim,
   size_t next = 0;
   for (int32_t f : dim.place.loops(graph, dim.dim)) {
     const Factor &factor = graph.ops[dim.place.op].rule.factors[f];
-    int64_t extent = factor.extent(dim.place.isOperand), size = 1;
+    int64_t extent = factor.extent(dim.place.operand()), size = 1;
     size_t first = next;
     result.emplace_back();
     for (; size < extent && next < factors.size(); ++next) {
@@ -238,7 +238,7 @@ Expected<bool> HintLoops::claimWritten(const HintDim &dim,
     int64_t size = 1;
     while (size < factors[f] && lists.size() + run.size() < atoms.size()) {
       run.push_back(atoms[lists.size() + run.size()]);
-      size *= graph.extent(graph.atoms[run.back()], dim.place.isOperand);
+      size *= graph.extent(graph.atoms[run.back()], dim.place.operand());
     }
     if (run.empty() && !axes[f].empty())
       return makeError(dim.where + ": a factor of size 1 cannot be split");

@@ -14,6 +14,8 @@ struct HintPlace {
   int32_t op;
   bool isOperand;
   int32_t index;
+  /// The operand, or -1 for a result.
+  int32_t operand() const { return isOperand ? index : -1; }
   /// Where the hint speaks of a transpose that the operand stands for: its dim d is dim
   /// (*order)[d] here.
   const std::vector<int32_t> *order = nullptr;

@@ -333,6 +333,53 @@ void partita::addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKin
   operandDim = resultDim = {rule.addFactor(dim.output, what)};
 }
 
+std::vector<int32_t> partita::addSummedPositions(ShardingRule &rule,
+                                                 const SpatialDim &dim, int32_t operand) {
+  loop::Reduction sum;
+  if (!dim.pointwise())
+    sum.window = loop::Window{ReduceKind::Sum,    dim.input, dim.stride,
+                              dim.kernelExtent(), dim.low,   operand};
+  else if (dim.output == 1)
+    return {};
+  return {rule.addFactor(dim.output, std::move(sum))};
+}
+
+/// Rounded down, unlike C++'s division.
+static int64_t floorDivided(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+std::optional<SpatialDim> partita::transposedWindows(const SpatialDim &dim) {
+  if (dim.output % dim.stride != 0)
+    return std::nullopt;
+  // Position i reads the elements j with i + low − reach ≤ j·stride ≤ i + low. A group's
+  // window begins where its first position's does, but so early that the local op need
+  // not put elements before its result: `low + before · stride` is not negative.
+  int64_t reach = dim.kernelExtent() - 1;
+  int64_t before = std::max(floorDivided(reach - dim.low, dim.stride),
+                            -floorDivided(dim.low, dim.stride));
+  int64_t last = floorDivided(dim.stride - 1 + dim.low, dim.stride);
+  return SpatialDim{.input = dim.input,
+                    .output = dim.output / dim.stride,
+                    .kernel = before + last + 1,
+                    .low = before};
+}
+
+void partita::addTransposedDim(ShardingRule &rule, const SpatialDim &dim,
+                               std::vector<int32_t> &operandDim,
+                               std::vector<int32_t> &resultDim) {
+  if (auto windows = transposedWindows(dim)) {
+    addSpatialDim(rule, *windows, ReduceKind::Sum, operandDim, resultDim);
+    if (dim.stride != 1)
+      resultDim.push_back(rule.addFactor(dim.stride, loop::Replicate{}));
+    return;
+  }
+  if (dim.input != 1)
+    operandDim = {rule.addFactor(dim.input, loop::Replicate{})};
+  if (dim.output != 1)
+    resultDim = {rule.addFactor(dim.output, loop::Replicate{})};
+}
+
 void partita::addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,
                               std::vector<int32_t> &operandDim,
                               std::vector<int32_t> &resultDim) {

@@ -52,7 +52,7 @@ using Pieces = std::vector<int64_t>;
 struct Port {
   int32_t op;
   const std::vector<int32_t> *factors;
-  bool isOperand;
+  int32_t operand; ///< which of the op; -1: a result
 };
 
 class Refiner {
@@ -104,10 +104,10 @@ public:
                                    size_t dim) {
     std::vector<Port> ports;
     auto result = [&](int32_t op, int32_t number) {
-      ports.push_back({op, &graph.ops[op].rule.results[number][dim], false});
+      ports.push_back({op, &graph.ops[op].rule.results[number][dim], -1});
     };
     auto operand = [&](int32_t op, int32_t number) {
-      ports.push_back({op, &graph.ops[op].rule.operands[number][dim], true});
+      ports.push_back({op, &graph.ops[op].rule.operands[number][dim], number});
     };
     if (value.producer >= 0)
       result(value.producer, value.result);
@@ -133,7 +133,7 @@ private:
   /// The pieces of one factor as the port's dim has them for its neighbours.
   Pieces piecesAt(const Port &port, int32_t f) const {
     const Factor &factor = graph.ops[port.op].rule.factors[f];
-    return factor.window() || detached[port.op][f] ? Pieces{factor.extent(port.isOperand)}
+    return factor.window() || detached[port.op][f] ? Pieces{factor.extent(port.operand)}
                                                    : pieces[port.op][f];
   }
 
@@ -240,7 +240,7 @@ static std::vector<Placed> place(const FlowGraph &graph, const Port &port) {
   std::vector<Placed> result;
   int64_t suffix = 1;
   for (size_t i = list.size(); i-- > 0;) {
-    int64_t size = graph.extent(graph.atoms[list[i]], port.isOperand);
+    int64_t size = graph.extent(graph.atoms[list[i]], port.operand);
     result.push_back({list[i], suffix, size, i == 0});
     suffix *= size;
   }

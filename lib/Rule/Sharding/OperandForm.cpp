@@ -113,7 +113,10 @@ private:
     }
     inOperands.emplace_back();
     inResults.emplace_back();
-    addSpatialDim(local, dim, window.outside, inOperands.back(), inResults.back());
+    if (rule.factors[f].reduction())
+      inOperands.back() = addSummedPositions(local, dim, window.operand);
+    else
+      addSpatialDim(local, dim, window.outside, inOperands.back(), inResults.back());
   }
 
   static TensorFactors mapped(const TensorFactors &tensor,

@@ -32,23 +32,32 @@ static std::string indexText(int32_t operand, bool localized) {
   return operand < 0 ? "" : (localized ? " local index" : " index") + listText({operand});
 }
 
-static std::string kindText(const Factor &factor) {
-  std::string text;
+static std::string windowText(const loop::Window &window) {
+  std::string text = " window " + std::string(name(window.outside));
+  if (window.operand != 0)
+    text += listText({window.operand});
+  text += " of " + std::to_string(window.input);
   auto number = [&](const char *label, int64_t value, int64_t plain) {
     if (value != plain)
       text += std::string(" ") + label + " " + std::to_string(value);
   };
+  number("stride", window.stride, 1);
+  number("kernel_extent", window.kernelExtent, 0);
+  number("low", window.low, 0);
+  return text;
+}
+
+static std::string kindText(const Factor &factor) {
+  std::string text;
   if (const loop::Reduction *reduction = factor.reduction()) {
     text = " " + std::string(name(reduction->reduce));
     if (!reduction->addends.empty())
       text += " addends" + listText(reduction->addends);
     text += indexText(reduction->index, reduction->localized);
+    if (reduction->window)
+      text += windowText(*reduction->window);
   } else if (const loop::Window *window = factor.window()) {
-    text = " window " + std::string(name(window->outside)) + " of " +
-           std::to_string(window->input);
-    number("stride", window->stride, 1);
-    number("kernel_extent", window->kernelExtent, 0);
-    number("low", window->low, 0);
+    text = windowText(*window);
   } else if (const auto *parallel = std::get_if<loop::Parallel>(&factor.what)) {
     text = indexText(parallel->index, parallel->localized);
   } else if (factor.kind() == FactorKind::Replicate) {
@@ -187,7 +196,8 @@ private:
         auto &reduction = factor.what.emplace<loop::Reduction>();
         reduction.reduce = reduce;
         auto ok = in.eat("addends") ? list(reduction.addends) : Expected<void>();
-        return ok ? index(reduction) : ok;
+        ok = ok ? index(reduction) : ok;
+        return ok && in.eat("window") ? window(reduction.window.emplace()) : ok;
       }
     return index(factor.what.emplace<loop::Parallel>());
   }
@@ -206,6 +216,14 @@ private:
     if (!outside)
       return tl::unexpected(outside.error());
     w.outside = *outside;
+    if (in.eat("(")) {
+      auto operand = in.integer();
+      if (!operand)
+        return tl::unexpected(operand.error());
+      w.operand = static_cast<int32_t>(*operand);
+      if (!in.eat(")"))
+        return in.fail("expected )");
+    }
     for (auto [label, value] : {std::pair<const char *, int64_t *>("of", &w.input),
                                 {"stride", &w.stride},
                                 {"kernel_extent", &w.kernelExtent},

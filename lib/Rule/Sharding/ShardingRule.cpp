@@ -55,7 +55,8 @@ Expected<void> ShardingRule::verify() const {
           if (factors[f].reduction() && what[0] == 'r')
             return makeError("result " + std::to_string(t) + " has reduction factor " +
                              std::to_string(f));
-          if (factors[f].window() && dim.size() != 1)
+          if (what[0] == 'o' && factors[f].windowOf(static_cast<int32_t>(t)) &&
+              dim.size() != 1)
             return makeError(std::string(what) + " " + std::to_string(t) +
                              " has window factor " + std::to_string(f) +
                              " in a dim with others");
@@ -68,6 +69,12 @@ Expected<void> ShardingRule::verify() const {
     return ok;
   if (auto ok = checkTensors(results, "result"); !ok)
     return ok;
+  for (size_t f = 0; f < factors.size(); ++f)
+    if (const loop::Window *window = factors[f].window();
+        window &&
+        (window->operand < 0 || static_cast<size_t>(window->operand) >= operands.size()))
+      return makeError("factor " + std::to_string(f) + " reads windows of operand " +
+                       std::to_string(window->operand));
   for (const LinearSet &set : linear)
     for (int32_t o : set.operands)
       if (o < 0 || o >= static_cast<int32_t>(operands.size()))

@@ -60,7 +60,7 @@ Expected<void> partita::verifyStrategy(const Mesh &mesh, const ShardingRule &rul
         (layout.sharded() || layout.padded() != layout.size()))
       return makeError("factor " + std::to_string(f) + " (" + std::string(name(kind)) +
                        ") may not be split or padded");
-    if (kind == FactorKind::Window && layout.factors.size() != 1)
+    if (rule.factors[f].window() && layout.factors.size() != 1)
       return makeError("factor " + std::to_string(f) +
                        " (window) may not be cut into sub-factors");
     for (size_t s = 0; s < layout.factors.size(); ++s) {
@@ -104,8 +104,9 @@ static DimLayout windowInput(const loop::Window &window, const DimLayout &positi
   return {{input}};
 }
 
+/// `operand`: which the tensor is; -1: a result.
 static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
-                       const Strategy &strategy, bool isOperand) {
+                       const Strategy &strategy, int32_t operand) {
   Layout layout;
   layout.dims.reserve(tensor.size());
   for (const auto &dim : tensor) {
@@ -119,7 +120,7 @@ static Layout layoutOf(const ShardingRule &rule, const TensorFactors &tensor,
                             part.factors.end());
     };
     for (int32_t f : dim)
-      if (const loop::Window *window = rule.factors[f].window(); window && isOperand)
+      if (const loop::Window *window = rule.factors[f].windowOf(operand))
         append(windowInput(*window, strategy.factors[f]));
       else
         append(strategy.factors[f]);
@@ -144,7 +145,7 @@ static void addPartial(Layout &layout, ReduceKind kind, const AxisList &axes) {
 
 Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy,
                               size_t i) {
-  Layout layout = layoutOf(rule, rule.operands[i], strategy, true);
+  Layout layout = layoutOf(rule, rule.operands[i], strategy, static_cast<int32_t>(i));
   for (const Passing &p : strategy.passing) {
     const LinearSet &set = rule.linear[p.set];
     if (std::find(set.operands.begin(), set.operands.end(), static_cast<int32_t>(i)) !=
@@ -162,7 +163,7 @@ Layout partita::operandLayout(const ShardingRule &rule, const Strategy &strategy
 
 Layout partita::resultLayout(const ShardingRule &rule, const Strategy &strategy,
                              size_t i) {
-  Layout layout = layoutOf(rule, rule.results[i], strategy, false);
+  Layout layout = layoutOf(rule, rule.results[i], strategy, -1);
   for (size_t f = 0; f < rule.factors.size(); ++f)
     if (const loop::Reduction *reduction = rule.factors[f].reduction())
       for (const DimFactor &sub : strategy.factors[f].factors)
@@ -177,7 +178,7 @@ std::optional<Halo> partita::operandHalo(const ShardingRule &rule,
   Halo halo;
   for (size_t d = 0; d < rule.operands[i].size(); ++d)
     for (int32_t f : rule.operands[i][d])
-      if (const loop::Window *window = rule.factors[f].window();
+      if (const loop::Window *window = rule.factors[f].windowOf(static_cast<int32_t>(i));
           window && strategy.factors[f].sharded()) {
         if (halo.windows.empty())
           halo.before = halo.positions = operandLayout(rule, strategy, i);

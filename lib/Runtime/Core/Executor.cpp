@@ -220,7 +220,7 @@ std::vector<size_t> Executor::preparationOrder() const {
   for (size_t i = 0; i < order.size(); ++i) {
     order[i] = i;
     const TaskView &task = table.task(i);
-    if (!isEngineCall(task.kind()) || task.kind() == TaskKind::Pool)
+    if (!hasWeight(task.kind()))
       continue;
     int64_t buffer = task.operands[engine::Call::weightOperand(task.kind())];
     if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
@@ -371,16 +371,10 @@ Expected<void> Executor::warmUpTransfers() {
   return {};
 }
 
-static size_t resultOperand(TaskKind kind) {
-  return kind == TaskKind::MatMul ? task::MatMulC
-         : kind == TaskKind::Pool ? size_t(task::PoolDst)
-                                  : size_t(task::ConvDst);
-}
-
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   TaskKind kind = task.kind();
   size_t operand = engine::Call::weightOperand(kind);
-  auto weight = kind == TaskKind::Pool ? std::string() : weightName(task, operand);
+  auto weight = hasWeight(kind) ? weightName(task, operand) : std::string();
   // Programs load at the same time, and each was compiled by itself: one must not fix the
   // form of a weight for another.
   weight = std::string(program->table().programName()) + "\n" + weight;
@@ -396,7 +390,7 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
                      " bytes of scratch on this host, the bundle planned " +
                      std::to_string(has) + "; compile for this host and thread count");
   EngineWork work;
-  work.result = resultOperand(kind);
+  work.result = engine::Call::resultOperand(kind);
   for (int32_t used : task.operands)
     work.bytes.push_back(
         used < 0 ? 0 : program->table().buffers()[static_cast<size_t>(used)].bytes);

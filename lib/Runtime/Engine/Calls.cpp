@@ -10,8 +10,27 @@ size_t Call::weightOperand(TaskKind kind) {
 }
 
 size_t Call::scratchOperand(TaskKind kind) {
-  return kind == TaskKind::Pool ? static_cast<size_t>(task::PoolScratch)
-                                : static_cast<size_t>(task::MatMulScratch);
+  switch (kind) {
+  case TaskKind::Pool:
+    return task::PoolScratch;
+  case TaskKind::ConvBackwardFilter:
+    return task::BackwardScratch;
+  default:
+    return task::MatMulScratch;
+  }
+}
+
+size_t Call::resultOperand(TaskKind kind) {
+  switch (kind) {
+  case TaskKind::MatMul:
+    return task::MatMulC;
+  case TaskKind::Pool:
+    return task::PoolDst;
+  case TaskKind::ConvBackwardFilter:
+    return task::BackwardFilter;
+  default:
+    return task::ConvDst;
+  }
 }
 
 Expected<std::shared_ptr<const Call>> Calls::find(const task::Params &params,

@@ -53,8 +53,8 @@ dnnl_memory_desc_t imageDesc(const Dims &dims, int64_t format, dnnl_data_type_t 
 }
 
 /// Weights as the table stores them, seen as [groups,] out, in, kernel….
-dnnl_memory_desc_t weightDesc(const task::Conv &p, dnnl_data_type_t type,
-                              bool transposed) {
+template <typename Params>
+dnnl_memory_desc_t weightDesc(const Params &p, dnnl_data_type_t type, bool transposed) {
   int64_t out = p.out_channels / p.groups, in = p.in_channels / p.groups, taps = 1;
   Dims dims{p.groups, out, in};
   for (const task::SpatialDim &d : p.spatial) {
@@ -146,8 +146,9 @@ private:
 
   bool makeDesc(const Attr &attr, PrimitiveDesc &out) {
     Window w = makeWindow(p.spatial, transposed);
-    auto weightForm =
-        p.weights_packed ? wantedForm(weights, type, form) : std::optional(weights);
+    // Weights that change are copied in every run, which is nothing beside the products
+    // that the primitives for their stored form are slower at.
+    auto weightForm = wantedForm(weights, type, form);
     auto bias = describe({p.out_channels}, type);
     const dnnl_memory_desc_t *biasDesc = p.has_bias ? &bias : nullptr;
     dnnl_convolution_desc_t op;
@@ -179,9 +180,12 @@ private:
     if (copyBack)
       dstPlace = program.scratch(dnnl_memory_desc_get_size(&dst));
     if (!dnnl_memory_desc_equal(&form, &weights)) {
-      if (!program.packWeight(weights, form))
+      Place place = p.weights_packed ? Place{Place::Packed, 0}
+                                     : program.scratch(dnnl_memory_desc_get_size(&form));
+      if (p.weights_packed ? !program.packWeight(weights, form)
+                           : !program.addReorder(weights, weightPlace, form, place))
         return false;
-      weightPlace = {Place::Packed, 0};
+      weightPlace = place;
     }
     std::vector<Argument> arguments = {{DNNL_ARG_SRC, src, srcPlace},
                                        {DNNL_ARG_WEIGHTS, form, weightPlace},
@@ -269,6 +273,73 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
   if (!best || (form && isReference(best.get())))
     return plain::conv(params, transposed);
   return std::unique_ptr<Call>(std::move(best));
+}
+
+namespace {
+/// `freeForm`: oneDNN chooses the form of the images, which are copied. The gradient of
+/// the weights is made in its form and copied to theirs. Null if there is no primitive.
+std::unique_ptr<Program> backwardFilter(const task::ConvBackwardFilter &p,
+                                        dnnl_data_type_t type, bool freeForm) {
+  Dims srcDims = imageDims(p.batch, p.in_channels, p.spatial, &task::SpatialDim::in);
+  Dims dstDims = imageDims(p.batch, p.out_channels, p.spatial, &task::SpatialDim::out);
+  Images given{imageDesc(srcDims, p.src_format, type),
+               imageDesc(dstDims, p.dst_format, type)};
+  Images asked =
+      freeForm ? Images{describeAny(srcDims, type), describeAny(dstDims, type)} : given;
+  dnnl_memory_desc_t weights = weightDesc(p, type, false);
+  dnnl_memory_desc_t anyWeights =
+      describeAny(Dims(weights.dims, weights.dims + weights.ndims), type);
+  Window w = makeWindow(p.spatial, false);
+  auto attr = makeAttr({});
+  dnnl_convolution_desc_t op;
+  PrimitiveDesc desc;
+  if (!attr ||
+      dnnl_dilated_convolution_backward_weights_desc_init(
+          &op, dnnl_convolution_direct, &asked.src, &anyWeights, nullptr, &asked.dst,
+          w.strides.data(), w.dilates.data(), w.padBegin.data(),
+          w.padEnd.data()) != dnnl_success ||
+      dnnl_primitive_desc_create(desc.put(), &op, attr->get(), cpuEngine(), nullptr) !=
+          dnnl_success)
+    return nullptr;
+  auto program = std::make_unique<Program>(task::BackwardScratch);
+  auto place = [&](const dnnl_memory_desc_t &stored, const dnnl_memory_desc_t &wanted,
+                   size_t operand) -> std::optional<Place> {
+    Place own{Place::Operand, operand};
+    if (dnnl_memory_desc_equal(&stored, &wanted))
+      return own;
+    Place copy = program->scratch(dnnl_memory_desc_get_size(&wanted));
+    return program->addReorder(stored, own, wanted, copy) ? std::optional(copy)
+                                                          : std::nullopt;
+  };
+  const auto &src = queryDesc(desc, dnnl_query_src_md);
+  const auto &dst = queryDesc(desc, dnnl_query_diff_dst_md);
+  const auto &made = queryDesc(desc, dnnl_query_diff_weights_md);
+  auto srcPlace = place(given.src, src, task::BackwardSrc);
+  auto dstPlace = place(given.dst, dst, task::BackwardDst);
+  Place result{Place::Operand, task::BackwardFilter}, madePlace = result;
+  bool copyBack = !dnnl_memory_desc_equal(&made, &weights);
+  if (copyBack)
+    madePlace = program->scratch(dnnl_memory_desc_get_size(&made));
+  if (!srcPlace || !dstPlace ||
+      !program->add(desc, {{DNNL_ARG_SRC, src, *srcPlace},
+                           {DNNL_ARG_DIFF_DST, dst, *dstPlace},
+                           {DNNL_ARG_DIFF_WEIGHTS, made, madePlace}}) ||
+      (copyBack && !program->addReorder(made, madePlace, weights, result)))
+    return nullptr;
+  program->describeAs(implementationOf(desc));
+  return program;
+}
+} // namespace
+
+MadeCall onednn::createConvBackwardFilter(const task::ConvBackwardFilter &p) {
+  auto type = dataType(p.dtype);
+  if (!type)
+    return plain::convBackwardFilter(p);
+  bool asGiven = p.dst_format == PARTITA_FORMAT_CHANNELS_LAST;
+  for (bool freeForm : {!asGiven, asGiven})
+    if (auto program = backwardFilter(p, *type, freeForm); !isReference(program.get()))
+      return std::unique_ptr<Call>(std::move(program));
+  return plain::convBackwardFilter(p);
 }
 
 MadeCall onednn::createPool(const task::Pool &p) {

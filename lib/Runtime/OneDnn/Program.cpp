@@ -316,11 +316,11 @@ bool Program::run(Frame &room, std::span<void *const> operands,
 // Entry points
 //===----------------------------------------------------------------------===//
 
-/// The element type where the call has a weight.
-static std::optional<DType> weightedType(const task::Params &params) {
+/// The element type where the call sums products.
+static std::optional<DType> productType(const task::Params &params) {
   return std::visit(
-      [](const auto &p) -> std::optional<DType> {
-        if constexpr (requires { p.post; })
+      []<typename P>(const P &p) -> std::optional<DType> {
+        if constexpr (requires { p.post; } || std::is_same_v<P, task::ConvBackwardFilter>)
           return static_cast<DType>(p.dtype);
         return std::nullopt;
       },
@@ -334,6 +334,8 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form) 
     return createConv(*p, false, form);
   if (auto *p = std::get_if<task::ConvTranspose>(&params))
     return createConv(*p, true, form);
+  if (auto *p = std::get_if<task::ConvBackwardFilter>(&params))
+    return createConvBackwardFilter(*p);
   if (auto *p = std::get_if<task::Pool>(&params))
     return createPool(*p);
   return makeError(std::string(name(kindOf(params))) + " is not an engine call");
@@ -343,7 +345,7 @@ static MadeCall createAny(const task::Params &params, const WeightForm *form) {
   if (form && isWidened(*form))
     return createWidened(params, form);
   auto call = createTyped(params, form);
-  auto type = weightedType(params);
+  auto type = productType(params);
   if (!call || (type != DType::F16 && type != DType::BF16))
     return call;
   std::string how = (*call)->implementation();

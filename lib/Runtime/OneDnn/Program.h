@@ -135,6 +135,7 @@ std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
 using MadeCall = Expected<std::unique_ptr<Call>>;
 MadeCall createMatMul(const task::MatMul &params, const WeightForm *form);
 MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form);
+MadeCall createConvBackwardFilter(const task::ConvBackwardFilter &params);
 MadeCall createPool(const task::Pool &params);
 
 /// The same call in f32 around 16-bit operands, which are widened into scratch and whose

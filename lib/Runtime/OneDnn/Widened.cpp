@@ -69,10 +69,7 @@ static void narrow(DType type, const void *source, void *target, int64_t count) 
 
 namespace {
 
-constexpr size_t resultOperand = task::MatMulC;
-static_assert(resultOperand == task::ConvDst &&
-              size_t(task::MatMulScratch) == size_t(task::ConvScratch) &&
-              size_t(task::MatMulB) == size_t(task::ConvWeights));
+static_assert(size_t(task::MatMulB) == size_t(task::ConvWeights));
 
 uint64_t rounded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -92,9 +89,10 @@ struct WideFrame : Call::Frame {
 
 class Widened : public Call {
 public:
-  Widened(DType type, std::shared_ptr<const Call> inner, std::vector<int64_t> counts,
-          bool packs)
-      : type(type), inner(std::move(inner)), counts(std::move(counts)), packs(packs) {
+  Widened(TaskKind kind, DType type, std::shared_ptr<const Call> inner,
+          std::vector<int64_t> counts, bool packs)
+      : type(type), scratch(scratchOperand(kind)), result(resultOperand(kind)),
+        inner(std::move(inner)), counts(std::move(counts)), packs(packs) {
     engine::Sizes own = this->inner->sizes();
     // The f32 weight is kept, repacked or not, where the 16-bit one is a constant.
     if (packs) {
@@ -139,8 +137,8 @@ public:
   bool run(Frame &room, std::span<void *const> list,
            const Weight *weight) const noexcept override {
     auto &frame = static_cast<WideFrame &>(room);
-    auto *place = static_cast<std::byte *>(list[task::MatMulScratch]);
-    frame.operands[task::MatMulScratch] = place;
+    auto *place = static_cast<std::byte *>(list[scratch]);
+    frame.operands[scratch] = place;
     place += rounded(inner->sizes().scratch);
     // The result too: elements between its strides must come back unchanged.
     for (size_t i = 0; i < counts.size(); ++i) {
@@ -154,8 +152,7 @@ public:
       frame.operands[task::MatMulB] = static_cast<const WideWeight *>(weight)->address;
     if (!inner->run(*frame.inner, frame.operands, weight))
       return false;
-    narrow(type, frame.operands[resultOperand], list[resultOperand],
-           counts[resultOperand]);
+    narrow(type, frame.operands[result], list[result], counts[result]);
     return true;
   }
 
@@ -166,11 +163,10 @@ public:
 private:
   uint64_t weightCount() const { return static_cast<uint64_t>(counts[task::MatMulB]); }
   /// Whether the operand has an f32 copy in scratch.
-  bool copied(size_t i) const {
-    return i != task::MatMulScratch && !(packs && i == task::MatMulB);
-  }
+  bool copied(size_t i) const { return i != scratch && !(packs && i == task::MatMulB); }
 
   DType type;
+  size_t scratch, result; ///< operands
   std::shared_ptr<const Call> inner;
   std::vector<int64_t> counts; ///< elements per operand
   bool packs;
@@ -232,6 +228,6 @@ MadeCall onednn::createWidened(const task::Params &params, const WeightForm *for
   std::vector<int64_t> counts;
   for (const task::OperandNeed &need : *needs)
     counts.push_back(static_cast<int64_t>(need.bytes / 2));
-  return std::make_unique<Widened>(type, std::move(*inner), std::move(counts),
-                                   packsWeight(params));
+  return std::make_unique<Widened>(kindOf(params), type, std::move(*inner),
+                                   std::move(counts), packsWeight(params));
 }

@@ -263,6 +263,62 @@ private:
   std::vector<int64_t> outBox, kernelBox;
 };
 
+/// A unit is a filter: what an output channel has of the inputs' gradients.
+class LoopBackwardFilter : public LoopCall {
+public:
+  explicit LoopBackwardFilter(const task::ConvBackwardFilter &params)
+      : p(params), src(imageStrides(p.src_format, p.in_channels,
+                                    extents(p.spatial, &task::SpatialDim::in))),
+        dst(imageStrides(p.dst_format, p.out_channels,
+                         extents(p.spatial, &task::SpatialDim::out))),
+        outBox(extents(p.spatial, &task::SpatialDim::out)),
+        kernelBox(extents(p.spatial, &task::SpatialDim::kernel)) {
+    units = p.out_channels;
+    work = p.batch * elementCount(outBox) * elementCount(kernelBox) * p.in_channels /
+           p.groups;
+  }
+
+private:
+  void loops(Operands operands, int64_t begin, int64_t end) const override {
+    visitType(static_cast<DType>(p.dtype), [&]<typename T>() {
+      auto *target = static_cast<T *>(operands[task::BackwardFilter]);
+      int64_t inPerGroup = p.in_channels / p.groups, taps = elementCount(kernelBox);
+      for (int64_t oc = begin; oc < end; ++oc)
+        for (int64_t i = 0; i < inPerGroup; ++i) {
+          int64_t ic = oc / (p.out_channels / p.groups) * inPerGroup + i, tap = 0;
+          forBox(kernelBox, [&](const int64_t *kernel) {
+            target[(oc * inPerGroup + i) * taps + tap++] =
+                store<T>(static_cast<Compute<T>>(sum<T>(operands, oc, ic, kernel)));
+          });
+        }
+    });
+  }
+
+  /// Over batch and positions.
+  template <typename T>
+  Sum<T> sum(Operands operands, int64_t oc, int64_t ic, const int64_t *kernel) const {
+    auto *source = static_cast<const T *>(operands[task::BackwardSrc]);
+    auto *gradient = static_cast<const T *>(operands[task::BackwardDst]);
+    Sum<T> sum = 0;
+    forBox(outBox, [&](const int64_t *out) {
+      int64_t in[3] = {0, 0, 0};
+      if (!windowInput(p.spatial, out, kernel, in))
+        return;
+      for (int64_t n = 0; n < p.batch; ++n)
+        sum +=
+            static_cast<Sum<T>>(load(
+                source[n * src.batch + ic * src.channel + offset(in, src.spatial)])) *
+            static_cast<Sum<T>>(load(
+                gradient[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)]));
+    });
+    return sum;
+  }
+
+  task::ConvBackwardFilter p;
+  ImageStrides src, dst;
+  std::vector<int64_t> outBox, kernelBox;
+};
+
 class LoopPool : public LoopCall {
 public:
   explicit LoopPool(const task::Pool &params)
@@ -344,6 +400,9 @@ std::unique_ptr<Call> plain::matMul(const task::MatMul &params) {
 std::unique_ptr<Call> plain::conv(const task::Conv &params, bool transposed) {
   return std::make_unique<LoopConv>(params, transposed);
 }
+std::unique_ptr<Call> plain::convBackwardFilter(const task::ConvBackwardFilter &params) {
+  return std::make_unique<LoopBackwardFilter>(params);
+}
 std::unique_ptr<Call> plain::pool(const task::Pool &params) {
   return std::make_unique<LoopPool>(params);
 }
@@ -360,6 +419,8 @@ struct Loops final : engine::Engine {
       return plain::conv(*p, false);
     if (auto *p = std::get_if<task::ConvTranspose>(&params))
       return plain::conv(*p, true);
+    if (auto *p = std::get_if<task::ConvBackwardFilter>(&params))
+      return plain::convBackwardFilter(*p);
     if (auto *p = std::get_if<task::Pool>(&params))
       return plain::pool(*p);
     return makeError(std::string(name(kindOf(params))) + " is not an engine call");

@@ -356,7 +356,7 @@ LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratch
   runtime::setTeamSize(program.team.threads);
   // As the runtime does: the first call that reads a weight fixes its form.
   size_t operand = engine::Call::weightOperand(task.kind());
-  int weight = task.kind() == TaskKind::Pool ? -1 : task.operands[operand].storage;
+  int weight = hasWeight(task.kind()) ? task.operands[operand].storage : -1;
   auto key = state.keyOfWeight.find(weight);
   auto call =
       state.engineCalls.get(task.params, key == state.keyOfWeight.end()

@@ -150,6 +150,38 @@ struct ConvTransposeModel
   }
 };
 
+struct ConvBackwardFilterModel
+    : TaskOpInterface::ExternalModel<ConvBackwardFilterModel,
+                                     graph::ConvBackwardFilterOp> {
+  LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    auto gradient = cast<graph::ConvBackwardFilterOp>(op);
+    if (elementCount(shapeOf(gradient.getInput())) == 0 ||
+        elementCount(shapeOf(gradient.getCotangent())) == 0)
+      return former.reduceNothing(op);
+    Tensor target = former.allocate(gradient.getResult());
+    former.setTensor(gradient.getResult(), target);
+    std::vector<int64_t> pads(gradient.getPads().begin(), gradient.getPads().end());
+    std::vector<int64_t> none(pads.size(), 0);
+    Tensor image = imageOf(gradient.getInput(), pads, former);
+    Tensor cotangent = imageOf(gradient.getCotangent(), none, former);
+    Shape in = image.view.shape(), out = cotangent.view.shape();
+    Shape kernel = shapeOf(gradient.getResult());
+    task::ConvBackwardFilter params;
+    params.dtype = static_cast<int64_t>(codegen::dtypeOf(gradient.getResult()));
+    params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
+    params.groups = static_cast<int64_t>(gradient.getGroup());
+    params.src_format = formatOf(image.view);
+    params.dst_format = formatOf(cotangent.view);
+    params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2),
+                                 gradient.getStrides(), gradient.getDilations(), pads);
+    Task task{sourceName(op)};
+    task.operands = {former.place(image), former.place(cotangent), former.place(target),
+                     Place()};
+    task.params = std::move(params);
+    return former.addEngineCall(op, std::move(task), task::BackwardScratch);
+  }
+};
+
 struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto pool = cast<graph::PoolOp>(op);
@@ -182,5 +214,6 @@ struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
 void codegen::attachWindowModels(MLIRContext &context) {
   graph::ConvOp::attachInterface<ConvModel>(context);
   graph::ConvTransposeOp::attachInterface<ConvTransposeModel>(context);
+  graph::ConvBackwardFilterOp::attachInterface<ConvBackwardFilterModel>(context);
   graph::PoolOp::attachInterface<PoolModel>(context);
 }

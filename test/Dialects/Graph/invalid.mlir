@@ -71,6 +71,16 @@ func.func @conv(%x: tensor<1x4x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
 
 // -----
 
+// expected-note@+2 {{operand 0, 'tensor<2x4x8x8xf32>', comes from here}}
+// expected-note@+1 {{operand 1, 'tensor<2x6x5x4xf32>', comes from here}}
+func.func @filter_gradient(%x: tensor<2x4x8x8xf32>, %g: tensor<2x6x5x4xf32>) {
+  // expected-error@+1 {{dim 2 of the cotangent has size 5, that of the convolution's result 4}}
+  %0 = graph.conv_backward_filter %x, %g {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>} : (tensor<2x4x8x8xf32>, tensor<2x6x5x4xf32>) -> tensor<6x4x3x3xf32>
+  return
+}
+
+// -----
+
 // expected-note@+2 {{operand 0, 'tensor<2x3xf32>', comes from here}}
 // expected-note@+1 {{operand 1, 'tensor<3x3xf32>', comes from here}}
 func.func @concat(%x: tensor<2x3xf32>, %y: tensor<3x3xf32>) {

@@ -39,6 +39,13 @@ func.func @mixing(%x: tensor<2x12x64xf32>, %w: tensor<192x64xf32>, %s: tensor<19
   return %6 : tensor<2x12xf32>
 }
 
+// CHECK-LABEL: func.func @filter_gradient
+func.func @filter_gradient(%x: tensor<2x4x8x8xf32>, %g: tensor<2x6x4x4xf32>) -> tensor<6x2x3x3xf32> {
+  // CHECK: graph.conv_backward_filter {{.*}}group = 2 : i64{{.*}} -> tensor<6x2x3x3xf32>
+  %0 = graph.conv_backward_filter %x, %g {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, group = 2 : i64} : (tensor<2x4x8x8xf32>, tensor<2x6x4x4xf32>) -> tensor<6x2x3x3xf32>
+  return %0 : tensor<6x2x3x3xf32>
+}
+
 // CHECK-LABEL: func.func @windows
 func.func @windows(%x: tensor<1x4x8x8xf32>, %w: tensor<6x2x3x3xf32>) -> tensor<1x6x4x4xf32> {
   // CHECK: graph.conv {{.*}}group = 2 : i64

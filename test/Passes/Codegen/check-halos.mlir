@@ -37,6 +37,18 @@ module attributes {dist.mesh = #mesh} {
     %0 = graph.conv %x, %w, %b {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 1, 1>, dist.strategy = #dist.strategy<#mesh, {a: w, c: {8/9: h}}>} : (tensor<1x6x8xf32>, tensor<4x6x3xf32>, tensor<4xf32>) -> tensor<1x4x8xf32>
     return %0 : tensor<1x4x8xf32>
   }
+  // The gradient of a filter sums over rows: the input is a window buffer, the cotangent
+  // its block, whose padding is zero; the result is a sum over the ranks.
+  func.func @filter(%x: tensor<2x3x13x6xf32> {dist.layout = #dist.layout<#mesh, [{2}, {3}, {13/15: h}, {6}]>}, %g: tensor<2x4x7x6xf32> {dist.layout = #dist.layout<#mesh, [{2}, {4}, {7/9: h}, {6}]>}) -> tensor<4x3x3x3xf32> {
+    %0 = graph.conv_backward_filter %x, %g {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {a: w, d: {7/9: h}}>} : (tensor<2x3x13x6xf32>, tensor<2x4x7x6xf32>) -> tensor<4x3x3x3xf32>
+    return %0 : tensor<4x3x3x3xf32>
+  }
+  // A transposed convolution in groups of two rows, whose window reaches into both blocks.
+  func.func @transposed(%x: tensor<1x4x7x5xf32> {dist.layout = #dist.layout<#mesh, [{1}, {4}, {7/9: h}, {5}]>}) -> tensor<1x3x14x5xf32> {
+    %w = graph.weight "r" : tensor<4x3x3x3xf32>
+    %0 = graph.conv_transpose %x, %w {strides = array<i64: 2, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 0>, dist.strategy = #dist.strategy<#mesh, {c: {7/9: h}}>} : (tensor<1x4x7x5xf32>, tensor<4x3x3x3xf32>) -> tensor<1x3x14x5xf32>
+    return %0 : tensor<1x3x14x5xf32>
+  }
   func.func @half(%x: tensor<1x4x9x6xf16> {dist.layout = #dist.layout<#mesh, [{1}, {4}, {9: h}, {6}]>}) -> tensor<1x8x9x6xf16> {
     %w = graph.weight "s" : tensor<8x4x3x3xf16>
     %0 = graph.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dist.strategy = #dist.strategy<#mesh, {c: h, e: w}>} : (tensor<1x4x9x6xf16>, tensor<8x4x3x3xf16>) -> tensor<1x8x9x6xf16>

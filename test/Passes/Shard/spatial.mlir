@@ -15,7 +15,9 @@
 // ROWS: graph.pool {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}}>
 // ROWS: graph.conv {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {7/8: h}}>
 // ROWS: graph.reduce {{.*}}dist.strategy = #dist.strategy<#mesh, {c: {7/8: h}}>
-// A filter no larger than the stride splits the dim, one that overlaps does not.
+// A transposed convolution splits in groups of `stride` positions, whether or not its
+// filter reaches into others; not where the result is no multiple of the stride.
+// ROWS: graph.conv_transpose {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {7/8: h}}>
 // ROWS: graph.conv_transpose {{.*}}dist.strategy = #dist.strategy<#mesh, {d: {7/8: h}}>
 // ROWS: graph.conv_transpose {{.*}}dist.strategy = #dist.strategy<#mesh, {}>
 
@@ -29,12 +31,12 @@
 
 // CUT: error: {{.*}}output 0 of 'pool', dim 3: the factor 2 does not fall on the dim's own cuts
 // INPUT: error: {{.*}}input 0 of 'pool', dim 2: blocks cannot be given for a dim of size 13 that is read through 7 windows; give them for the output
-// TRANSPOSED: error: {{.*}}output 0 of 'over', dim 2: a dim of size 14 cannot be split by {h} (2 ways)
+// TRANSPOSED: error: {{.*}}output 0 of 'odd', dim 2: a dim of size 13 cannot be split by {h} (2 ways)
 
 //--- net.mlir
 #mesh = #dist.mesh<h=2,w=2>
 module attributes {dist.mesh = #mesh} {
-  func.func @main(%x: tensor<2x3x13x12xf32>) -> (tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>) {
+  func.func @main(%x: tensor<2x3x13x12xf32>) -> (tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>, tensor<2x3x13x11xf32>) {
     %v = graph.weight "v" : tensor<4x3x3x3xf32>
     %p = graph.weight "p" : tensor<4x4x1x1xf32>
     %u = graph.weight "u" : tensor<4x3x2x2xf32>
@@ -46,7 +48,8 @@ module attributes {dist.mesh = #mesh} {
     %4 = graph.reduce %3 {kind = #graph.reduce<sum>, axes = array<i64: 2, 3>} : (tensor<2x4x7x6xf32>) -> tensor<2x4xf32> loc("sum")
     %5 = graph.conv_transpose %3, %u {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, output_padding = array<i64: 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x3x2x2xf32>) -> tensor<2x3x14x12xf32> loc("up")
     %6 = graph.conv_transpose %3, %o {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 1>} : (tensor<2x4x7x6xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x14x12xf32> loc("over")
-    return %4, %5, %6 : tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>
+    %7 = graph.conv_transpose %3, %o {strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 0, 0>} : (tensor<2x4x7x6xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x13x11xf32> loc("odd")
+    return %4, %5, %6, %7 : tensor<2x4xf32>, tensor<2x3x14x12xf32>, tensor<2x3x14x12xf32>, tensor<2x3x13x11xf32>
   }
 }
 //--- rows.json
@@ -60,4 +63,4 @@ module attributes {dist.mesh = #mesh} {
 //--- input-blocks.json
 {"nodes": {"pool": {"in": [[null, null, {"blocks": [4, 9], "axes": ["h"]}, null]]}}}
 //--- transposed.json
-{"nodes": {"over": {"out": [[null, null, "h", null]]}}}
+{"nodes": {"odd": {"out": [[null, null, "h", null]]}}}

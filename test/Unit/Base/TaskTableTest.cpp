@@ -234,6 +234,46 @@ TEST_CASE("a call that leaves its buffer is refused") {
       "call needs 8192");
 }
 
+TEST_CASE("gradients of filters that cannot be are refused") {
+  auto reason = [](auto edit) {
+    Sample sample;
+    task::ConvBackwardFilter p;
+    p.batch = 2, p.in_channels = 4, p.out_channels = 8, p.groups = 2;
+    p.spatial = {{8, 4, 3, 2, 1, 1, 1}};
+    std::vector<int64_t> operands{sample.x, sample.y, sample.x, -1};
+    edit(p, operands);
+    sample.builder.addTask({.source = "w", .operands = operands, .params = p});
+    auto table = TaskTable::read(asBytes(sample.builder.finish()));
+    return table ? std::string("none") : table.error().message;
+  };
+  const std::string at = "the task table is damaged: task 9 (w, conv-backward-filter): ";
+  CHECK(reason([](auto &, auto &) {}) == "none");
+  CHECK(reason([](auto &p, auto &) { p.groups = 3; }) ==
+        at + "the channels are not a multiple of the groups");
+  CHECK(reason([](auto &p, auto &) { p.groups = 0; }).starts_with(at + "groups is 0"));
+  CHECK(reason([](auto &p, auto &) { p.batch = 0; }).starts_with(at + "batch is 0"));
+  CHECK(reason([](auto &p, auto &) { p.dst_format = 2; }) ==
+        at + "the format of an image is 2, expected 0 to 1");
+  CHECK(reason([](auto &p, auto &) { p.spatial = {}; }) ==
+        at + "the number of spatial dims is 0, expected 1 to 3");
+  CHECK(reason([](auto &p, auto &) {
+          p.spatial[0].stride = 0;
+        }).starts_with(at + "a spatial parameter is 0"));
+  CHECK(reason([](auto &p, auto &) { p.spatial[0].in = 1000; }) ==
+        at + "operand 0 has 4096 bytes, the call needs 32000");
+  CHECK(reason([](auto &p, auto &) { p.spatial[0].out = 1000; }) ==
+        at + "operand 1 has 4096 bytes, the call needs 64000");
+  CHECK(reason([](auto &p, auto &) { p.spatial[0].kernel = 1000; }) ==
+        at + "operand 2 has 4096 bytes, the call needs 64000");
+  CHECK(reason([](auto &p, auto &) {
+          p.batch = p.in_channels = p.out_channels = int64_t(1) << 47;
+        }) == at + "the sizes overflow 64 bits");
+  CHECK(reason([](auto &, auto &operands) { operands[2] = -1; }) ==
+        at + "operand 2 is no buffer");
+  CHECK(reason([](auto &, auto &operands) { operands.pop_back(); }) ==
+        at + "3 operands, expected 4");
+}
+
 TEST_CASE("handles that do not go from start to wait are refused") {
   auto reason = [](auto edit) {
     Sample sample;

@@ -1,5 +1,6 @@
 //===- ShardingRuleTest.cpp - Rules give shapes and layouts ---------------===//
 #include "partita/Rule/Sharding/ShardingRule.h"
+#include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/Strategy.h"
 
 #include <catch2/catch.hpp>
@@ -110,6 +111,34 @@ TEST_CASE("a rule's text says all of it") {
         "in the rule \"m -> n {m=3}\": loop n has no size at column 13");
   CHECK(message("m -> m {m=3, m=4}").find("loop m is there twice") != std::string::npos);
   CHECK(message("m -> m {m=3} linear sum(4)") == "a linear set names operand 4");
+}
+
+TEST_CASE("positions that are summed: one operand has windows, the other its block") {
+  Mesh mesh = *Mesh::parse("h=4");
+  const char *text = "c y, o y -> o c {c=2, y=7 sum window sum of 13 stride 2 "
+                     "kernel_extent 3 low 1, o=5} linear sum(0), sum(1)";
+  ShardingRule rule = *ShardingRule::read(text);
+  CHECK(rule.str() == text);
+  Strategy strategy = *Strategy::parse("{y: {7/8: h}}", mesh, rule);
+  REQUIRE(verifyStrategy(mesh, rule, strategy));
+  CHECK(operandLayout(rule, strategy, 0).str(mesh) == "[{2}, {13/16: h}]");
+  CHECK(operandLayout(rule, strategy, 1).str(mesh) == "[{5}, {7/8: h}]");
+  CHECK(resultLayout(rule, strategy, 0).str(mesh) == "[{5}, {2}] partial sum {h}");
+  CHECK(operandHalo(rule, strategy, 0)->windows == std::vector<HaloWindow>{{1, 2, 3, 1}});
+  CHECK(!operandHalo(rule, strategy, 1));
+  // Positions that no rank has are no addends.
+  CHECK(operandForm(rule, strategy, 1).padding[1] == ReduceKind::Sum);
+  CHECK(equalUpToNames(
+      localRule(rule, strategy),
+      *ShardingRule::read("c y, o y -> o c {c=2, y=2 sum window sum of 5 stride 2 "
+                          "kernel_extent 3, o=5} linear sum(0), sum(1)")));
+  // The operand that has the windows is part of the text.
+  ShardingRule other = rule;
+  other.factors[1].window()->operand = 1;
+  CHECK(other.str().find("window sum(1) of 13") != std::string::npos);
+  CHECK(*ShardingRule::read(other.str()) == other);
+  other.factors[1].window()->operand = 2;
+  CHECK(other.verify().error().message == "factor 1 reads windows of operand 2");
 }
 
 TEST_CASE("a split window asks for the operand over the same axes, and for its buffer") {

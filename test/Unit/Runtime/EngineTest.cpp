@@ -414,6 +414,83 @@ TEST_CASE("transposed conv: groups, strides, output padding") {
       }
 }
 
+/// Over batch and positions, what the taps read times what came of it.
+static void checkBackwardFilter(const task::ConvBackwardFilter &p,
+                                const std::string &what) {
+  auto type = static_cast<DType>(p.dtype);
+  auto needs = task::operandNeeds(p, *Mesh::parse(""));
+  REQUIRE(needs);
+  std::vector<Buffer> buffers;
+  std::vector<void *> operands;
+  for (size_t i = 0; i < needs->size(); ++i) {
+    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
+    buffers.back().fill(static_cast<unsigned>(i) + 1);
+  }
+  for (Buffer &b : buffers)
+    operands.push_back(b.data);
+  Prepared run(p, operands, task::BackwardScratch);
+  INFO(what << " of " << name(type) << " by " << run.call->implementation());
+  std::vector<int64_t> in, out, kernel;
+  for (auto &d : p.spatial) {
+    in.push_back(d.in);
+    out.push_back(d.out);
+    kernel.push_back(d.kernel);
+  }
+  int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups, where = 0;
+  double worst = 0;
+  for (int64_t o = 0; o < p.out_channels; ++o)
+    for (int64_t i = 0; i < ig; ++i)
+      forAll(kernel, [&](const std::vector<int64_t> &k) {
+        double sum = 0, size = 1;
+        forAll(out, [&](const std::vector<int64_t> &at) {
+          std::vector<int64_t> from(at.size());
+          for (size_t d = 0; d < at.size(); ++d) {
+            auto &s = p.spatial[d];
+            from[d] = at[d] * s.stride - s.padBegin + k[d] * s.dilation;
+            if (from[d] < 0 || from[d] >= s.in)
+              return;
+          }
+          for (int64_t n = 0; n < p.batch; ++n) {
+            double product =
+                buffers[0].get(
+                    place(p.src_format, p.in_channels, in, n, o / og * ig + i, from)) *
+                buffers[1].get(place(p.dst_format, p.out_channels, out, n, o, at));
+            sum += product;
+            size += std::fabs(product);
+          }
+        });
+        worst = std::max(worst, std::fabs(buffers[2].get(where++) - sum) / size);
+      });
+  CHECK(worst <= tolerance(type));
+}
+
+TEST_CASE("gradient of a filter: groups, dilation, padding, strides, formats") {
+  for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16})
+    for (int64_t src : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})
+      for (int64_t dst : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST}) {
+        task::ConvBackwardFilter p;
+        p.dtype = static_cast<uint8_t>(type);
+        p.src_format = static_cast<uint8_t>(src);
+        p.dst_format = static_cast<uint8_t>(dst);
+        p.batch = 2, p.in_channels = 3, p.out_channels = 16;
+        p.spatial = {window(9, 3, 1, 1, 1, 1), window(8, 3, 2, 1, 0, 1)};
+        checkBackwardFilter(p, "3x3");
+        p.in_channels = p.out_channels = p.groups = 16;
+        checkBackwardFilter(p, "depthwise");
+        p.groups = 4;
+        p.spatial = {window(9, 3, 1, 2, 2, 2), window(9, 2, 3, 1, 0, 0)};
+        checkBackwardFilter(p, "grouped, dilated");
+        p.groups = 1;
+        p.spatial = {window(17, 3, 2, 1, 1, 0)};
+        checkBackwardFilter(p, "1-d, the last element is in no window");
+        p.spatial = {window(5, 1, 2, 1, 0, 0), window(6, 1, 2, 1, 0, 0)};
+        checkBackwardFilter(p, "1x1 with a stride");
+        p.spatial = {window(4, 2, 1, 1, 0, 0), window(5, 2, 1, 1, 1, 0),
+                     window(3, 3, 1, 1, 1, 1)};
+        checkBackwardFilter(p, "3-d");
+      }
+}
+
 TEST_CASE("pool: maximum and both averages, with ceiling") {
   for (DType type : {DType::F32, DType::F64, DType::BF16, DType::I8})
     for (int64_t format : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})
@@ -502,6 +579,9 @@ TEST_CASE("loops on a team give the same bits") {
   conv.spatial = {{16, 16, 3, 1, 1, 1, 1}, {16, 16, 3, 1, 1, 1, 1}};
   conv.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
   conv.post = {{PARTITA_POST_CLIP, -1, 1}, {PARTITA_POST_BINARY_MUL, 0, 0, 2}};
+  task::ConvBackwardFilter filter;
+  filter.batch = 2, filter.in_channels = 8, filter.out_channels = 12;
+  filter.spatial = conv.spatial;
   task::Pool pool;
   pool.batch = 2, pool.channels = 5;
   pool.spatial = {{64, 64, 3, 1, 1, 1, 1}, {64, 64, 3, 1, 1, 1, 1}};
@@ -509,6 +589,7 @@ TEST_CASE("loops on a team give the same bits") {
        {std::pair(task::Params(product), size_t(task::MatMulC)),
         std::pair(task::Params(conv), size_t(task::ConvDst)),
         std::pair(task::Params(task::ConvTranspose(conv)), size_t(task::ConvDst)),
+        std::pair(task::Params(filter), size_t(task::BackwardFilter)),
         std::pair(task::Params(pool), size_t(task::PoolDst))}) {
     auto one = byLoops(params, result, 1);
     for (int team : {2, 3})

@@ -52,6 +52,7 @@ struct ConvTranspose : Conv {
   ConvTranspose() = default;
   explicit ConvTranspose(Conv params) : Conv(std::move(params)) {}
 };
+using ConvBackwardFilter = fb::ConvBackwardFilterT;
 using Pool = fb::PoolT;
 using AllReduce = fb::AllReduceT;
 using AllGather = fb::AllGatherT;
@@ -75,14 +76,20 @@ using Rows = fb::RowsT;
 
 /// What a task does, with everything but its operands. In the order of the schema's
 /// union.
-using Params =
-    std::variant<Kernel, MatMul, Conv, ConvTranspose, Pool, AllReduce, AllGather,
-                 ReduceScatter, AllToAll, Permute, Exchange, Halo, Slice, Mask, Copy,
-                 Repad, ToPartial, Fill, Wait, Repeat, Skip, Update, AllToAllV, Rows>;
+using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, ConvBackwardFilter, Pool,
+                            AllReduce, AllGather, ReduceScatter, AllToAll, Permute,
+                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill,
+                            Wait, Repeat, Skip, Update, AllToAllV, Rows>;
 
 /// Fixed operand positions of the engine calls.
 enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
 enum ConvOperand { ConvSrc, ConvWeights, ConvDst, ConvBias, ConvScratch, ConvPost };
+enum ConvBackwardFilterOperand {
+  BackwardSrc,
+  BackwardDst,
+  BackwardFilter,
+  BackwardScratch
+};
 enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
 
 /// The bit pattern of `value` as an element of `type` (for Fill, Mask, Repad…): the
@@ -115,6 +122,7 @@ enum class TaskKind : uint8_t {
   MatMul,
   Conv,
   ConvTranspose,
+  ConvBackwardFilter,
   Pool,
   AllReduce,
   AllGather,
@@ -157,6 +165,11 @@ inline bool isLocalCopy(TaskKind kind) {
 /// Whether an engine does it.
 inline bool isEngineCall(TaskKind kind) {
   return kind >= TaskKind::MatMul && kind <= TaskKind::Pool;
+}
+
+/// Whether one of its operands is a weight, which may be repacked at load.
+inline bool hasWeight(TaskKind kind) {
+  return kind >= TaskKind::MatMul && kind <= TaskKind::ConvTranspose;
 }
 
 //===----------------------------------------------------------------------===//

@@ -71,6 +71,26 @@ struct SpatialDim {
 void addSpatialDim(ShardingRule &rule, const SpatialDim &dim, ReduceKind fill,
                    std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
 
+/// Adds a spatial dim over whose positions an op sums, of which `operand` has windows and
+/// the others an element each: the factors of the dim in all of them.
+std::vector<int32_t> addSummedPositions(ShardingRule &rule, const SpatialDim &dim,
+                                        int32_t operand);
+
+/// The windows through which a transposed convolution reads its operand. Element j of it
+/// adds to the positions j·stride − low + tap·dilation of the result. So `stride`
+/// neighbouring positions read one window, and the next as many one that begins an
+/// element later: these groups are what the windows belong to. Where the result's
+/// `output` is no multiple of the stride there is nothing. Any `dim` of a transposed
+/// convolution may be asked for: its `input` is that of the operand, its `low` what the
+/// result is cut by.
+std::optional<SpatialDim> transposedWindows(const SpatialDim &dim);
+
+/// Adds the dim of a transposed convolution to a rule: the groups of transposedWindows
+/// and, in the result, the positions of a group (Replicate). Without groups both are
+/// Replicate.
+void addTransposedDim(ShardingRule &rule, const SpatialDim &dim,
+                      std::vector<int32_t> &operandDim, std::vector<int32_t> &resultDim);
+
 /// Adds a dim in which every element of the operand makes `times` neighbouring ones of
 /// the result and takes part in no others: blocks depend on nothing outside.
 void addStretchedDim(ShardingRule &rule, int64_t size, int64_t times,

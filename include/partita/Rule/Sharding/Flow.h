@@ -184,10 +184,10 @@ public:
   std::ranges::iota_view<int32_t, int32_t> allAtoms(int32_t op) const {
     return {firstAtom[op], firstAtom[op + 1]};
   }
-  /// Elements of an atom in a dim of an operand of its op, or of a result.
-  int64_t extent(const Atom &atom, bool ofOperand) const {
+  /// Elements of an atom in a dim of this operand of its op (-1: of a result).
+  int64_t extent(const Atom &atom, int32_t operand) const {
     const Factor &factor = ops[atom.op].rule.factors[atom.factor];
-    return factor.window() ? factor.extent(ofOperand) : atom.size;
+    return factor.window() ? factor.extent(operand) : atom.size;
   }
   FactorKind kindOf(const Atom &atom) const {
     return ops[atom.op].rule.factors[atom.factor].kind();

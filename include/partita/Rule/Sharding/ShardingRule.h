@@ -20,7 +20,9 @@
 //              of the result's dim; the operand's dim is read through windows and has
 //              another size. Any axes, in blocks of positions: the operand is split over
 //              the same axes, and each rank fetches the elements of its windows that lie
-//              in other blocks (partita/Base/Layout/Halo.h).
+//              in other blocks (partita/Base/Layout/Halo.h). A reduction may read one
+//              operand so and the others element by element: the gradient of a filter
+//              sums over positions.
 //   Replicate  may not be split: the op mixes its elements (sort, softmax axis).
 //
 // Linearity. f is linear in a set S of operands for a reduction kind when reducing f's
@@ -37,6 +39,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -47,6 +50,18 @@ std::string_view name(FactorKind kind);
 
 /// What a loop is to its op: one struct per kind, with what only this kind has.
 namespace loop {
+
+/// How one operand is read along a loop over positions: position i reads the elements
+/// [i·stride − low, i·stride − low + kernelExtent) of a dim of `input` elements; outside
+/// of it stands the neutral element of `outside`. Other operands have element i there. As
+/// the kind of a loop: a parallel one that is read so.
+struct Window {
+  ReduceKind outside = ReduceKind::Sum;
+  int64_t input = 1, stride = 1, kernelExtent = 1, low = 0;
+  int32_t operand = 0;
+  bool operator==(const Window &) const = default;
+};
+
 struct Parallel {
   /// The operand whose elements are indices of the loop, or -1: elements of the results
   /// are written where it says (scatter). Where the loop is split, it is turned into
@@ -69,15 +84,9 @@ struct Reduction {
   int32_t index = -1;
   /// Of a local op with `index`: the operand holds places in the rank's block already.
   bool localized = false;
+  /// The loop runs over positions, of which one operand has windows.
+  std::optional<Window> window = {};
   bool operator==(const Reduction &) const = default;
-};
-
-/// Position i reads the elements [i·stride − low, i·stride − low + kernelExtent) of a dim
-/// of `input` elements; outside of it stands the neutral element of `outside`.
-struct Window {
-  ReduceKind outside = ReduceKind::Sum;
-  int64_t input = 1, stride = 1, kernelExtent = 1, low = 0;
-  bool operator==(const Window &) const = default;
 };
 
 struct Replicate {
@@ -95,11 +104,23 @@ struct Factor {
   std::string name = {};
 
   FactorKind kind() const { return static_cast<FactorKind>(what.index()); }
-  /// What only a reduction, or only a window, has; null for loops of another kind.
+  /// What only a reduction has; null for loops of another kind.
   const loop::Reduction *reduction() const { return std::get_if<loop::Reduction>(&what); }
   loop::Reduction *reduction() { return std::get_if<loop::Reduction>(&what); }
-  const loop::Window *window() const { return std::get_if<loop::Window>(&what); }
-  loop::Window *window() { return std::get_if<loop::Window>(&what); }
+  /// The windows through which one operand is read; null if none is.
+  const loop::Window *window() const {
+    if (const loop::Reduction *sum = reduction())
+      return sum->window ? &*sum->window : nullptr;
+    return std::get_if<loop::Window>(&what);
+  }
+  loop::Window *window() {
+    return const_cast<loop::Window *>(std::as_const(*this).window());
+  }
+  /// Those of this operand (-1: a result, which has none).
+  const loop::Window *windowOf(int32_t operand) const {
+    const loop::Window *found = window();
+    return found && found->operand == operand ? found : nullptr;
+  }
   /// Whether the elements of this operand are indices of the loop.
   bool isIndexedBy(size_t operand) const {
     return indexOperand() == static_cast<int32_t>(operand);
@@ -116,9 +137,9 @@ struct Factor {
       parallel->localized = localized;
   }
 
-  /// Elements of the factor in a dim of an operand, or of a result.
-  int64_t extent(bool ofOperand) const {
-    return ofOperand && window() ? window()->input : size;
+  /// Elements of the factor in a dim of this operand (-1: of a result).
+  int64_t extent(int32_t operand) const {
+    return windowOf(operand) ? window()->input : size;
   }
   bool operator==(const Factor &) const = default;
 };
@@ -168,7 +189,8 @@ struct ShardingRule {
   ///   m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)
   ///   n c h -> n c h {n=1, c=3, h=4 window max of 9 stride 2 kernel_extent 3 low 1}
   /// A reduction may add `addends(2)`; it and a parallel loop `index(1)` or `local
-  /// index(1)`; behind the linear sets may stand `fill sum(1)`.
+  /// index(1)`; a reduction `window sum of 9 …` as above. Windows are of operand 0, or
+  /// `window sum(1) of 9`. Behind the linear sets may stand `fill sum(1)`.
   std::string str() const;
   /// The inverse; the result is verified.
   static Expected<ShardingRule> read(std::string_view text);

@@ -288,6 +288,15 @@ def window():
                           "{strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, "
                           "pads = array<i64: 1, 0, 0, 1>, "
                           f"output_padding = array<i64: 0, 1>, group = {group} : i64}}"))
+        for image, cotangent, filter, strides, dilations, pads, group in [
+                ([2, 6, 9, 8], [2, 4, 5, 8], [4, 3, 3, 3], "2, 1", "1, 1", "1, 1, 1, 1", 2),
+                ([2, 3, 9], [2, 8, 3], [8, 3, 3], "3", "2", "1, 1", 1),
+                ([1, 4, 6, 6], [1, 5, 4, 6], [5, 4, 3, 3], "1, 1", "1, 1", "-1, 0, 1, 2", 1),
+                ([2, 8, 5, 5], [2, 8, 5, 5], [8, 1, 3, 3], "1, 1", "1, 1", "1, 1, 1, 1", 8)]:
+            p = Program()
+            operands = [p.argument(image, element), p.argument(cotangent, element)]
+            p.finish(p.op("conv_backward_filter", operands, filter, element,
+                          conv.format(strides, dilations, pads, group)))
         for kind, count in [("max", "false"), ("average", "false"), ("average", "true")]:
             p = Program()
             x = p.argument([2, 5, 9, 11], element)
