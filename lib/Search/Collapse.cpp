@@ -13,15 +13,19 @@ static int64_t sumOfCosts(int64_t a, int64_t b) {
   return a >= forbidden || b >= forbidden ? forbidden : std::min(a + b, forbidden - 1);
 }
 
-/// The first copy's variable of each position of a class.
+/// Of each variable the first, by number, of those at its position of a class.
 static std::vector<uint32_t> representatives(const Problem &problem) {
   std::vector<uint32_t> first(problem.variables.size());
   for (size_t v = 0; v < first.size(); ++v)
     first[v] = static_cast<uint32_t>(v);
   for (const Class &tied : problem.classes)
-    for (const std::vector<uint32_t> &copy : tied.copies)
-      for (size_t i = 0; i < copy.size(); ++i)
-        first[copy[i]] = tied.copies[0][i];
+    for (size_t i = 0; i < tied.copies[0].size(); ++i) {
+      uint32_t least = tied.copies[0][i];
+      for (const std::vector<uint32_t> &copy : tied.copies)
+        least = std::min(least, copy[i]);
+      for (const std::vector<uint32_t> &copy : tied.copies)
+        first[copy[i]] = least;
+    }
   return first;
 }
 
@@ -35,7 +39,6 @@ Collapsed::Collapsed(const Problem &original) {
       problem.variables.push_back({costs, {}});
       continue;
     }
-    // A copy's variable is never before that of the first copy.
     variable[v] = variable[first[v]];
     std::vector<int64_t> &sum = problem.variables[variable[v]].costs;
     for (size_t c = 0; c < costs.size(); ++c)
