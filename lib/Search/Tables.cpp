@@ -239,8 +239,13 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
     for (const ValueState &state : *states)
       costs.push_back(state.produced == form ? 0 : solver::forbidden);
   table.producer = solver::CostTable(std::move(costs));
-  for (const End &user : users)
-    table.users.push_back(userTable(*states, user));
+  std::map<End, solver::CostTable> known; // of a step's rate there are hundreds of users
+  for (const End &user : users) {
+    solver::CostTable &mine = known[user];
+    if (mine.empty())
+      mine = userTable(*states, user);
+    table.users.push_back(mine);
+  }
   std::vector<int64_t> making, everything;
   for (const ValueState &state : *states) {
     making.push_back(timing.localBytes(state.produced, width));
