@@ -119,12 +119,12 @@ private:
   }
 
   bool isAlike(int32_t a, int32_t b) const {
-    return colour(a) == colour(b) &&
-           opAt(a).operands.size() == opAt(b).operands.size() &&
+    return colour(a) == colour(b) && opAt(a).operands.size() == opAt(b).operands.size() &&
            opAt(a).results.size() == opAt(b).results.size();
   }
 
-  template <typename Match> void matchNeighbours(int32_t a, int32_t b, Match match) const {
+  template <typename Match>
+  void matchNeighbours(int32_t a, int32_t b, Match match) const {
     const FlowOp &one = opAt(a), &two = opAt(b);
     for (size_t o = 0; o < one.operands.size(); ++o) {
       const FlowValue &x = valueAt(one.operands[o]), &y = valueAt(two.operands[o]);
@@ -211,8 +211,9 @@ private:
 };
 } // namespace
 
-SuccessorRuns search::findSuccessors(
-    const FlowGraph &graph, const std::vector<std::shared_ptr<const OpChoices>> &choices,
-    size_t leastCopies) {
+SuccessorRuns
+search::findSuccessors(const FlowGraph &graph,
+                       const std::vector<std::shared_ptr<const OpChoices>> &choices,
+                       size_t leastCopies) {
   return Finder(graph, choices).run(leastCopies);
 }

@@ -24,10 +24,9 @@ struct SuccessorRuns {
   std::vector<std::vector<int32_t>> runs;
   std::vector<size_t> layers;
 };
-SuccessorRuns
-findSuccessors(const FlowGraph &graph,
-               const std::vector<std::shared_ptr<const OpChoices>> &choices,
-               size_t leastCopies);
+SuccessorRuns findSuccessors(const FlowGraph &graph,
+                             const std::vector<std::shared_ptr<const OpChoices>> &choices,
+                             size_t leastCopies);
 
 } // namespace partita::search
 

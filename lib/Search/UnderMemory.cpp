@@ -7,8 +7,9 @@ using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-/// An answer this close to its bound, as a fraction, is taken after two or three seconds.
-static constexpr SolveOptions::Enough soonEnough{0.01, 1'000'000};
+/// An answer this close to its bound, as a fraction, is taken after two or three seconds,
+/// and after some tenths of one if there is only rounding left.
+static constexpr SolveOptions::Enough soonEnough{0.01, 1'000'000, 1e-6, 200'000};
 /// Of the time, what rounds may take before the solver gets all moments at once.
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;

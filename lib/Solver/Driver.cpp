@@ -63,8 +63,13 @@ Outcome Driver::finish(const Core &root, bool complete) {
 bool Driver::isDone() {
   if (budget.exhausted())
     return true;
-  return options.enough && best && work() / 1024 >= options.enough->work &&
-         cut.upper - bound <= options.enough->gap * cut.upper;
+  if (!options.enough || !best)
+    return false;
+  auto isWithin = [&](double gap, int64_t least) {
+    return work() / 1024 >= least && cut.upper - bound <= gap * cut.upper;
+  };
+  return isWithin(options.enough->gap, options.enough->work) ||
+         isWithin(options.enough->nearly, options.enough->nearlyWork);
 }
 
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
@@ -249,7 +254,7 @@ void Driver::improvePhase(const Core &core, const std::vector<int> &from, int ro
 void Driver::startsPhase(Core &core) {
   for (double fraction : {0.15, 0.08, 0.25, 0.04}) {
     improvePhase(core, *best, 50, 0.1);
-    if (!tightenPhase(core, 100) || budget.exhausted())
+    if (!tightenPhase(core, 100) || isDone())
       return;
     auto found = divePhase(core, fraction);
     if (found && !budget.exhausted())
@@ -270,6 +275,8 @@ Outcome Driver::run() {
   // Of answers below this none was asked for.
   if (!best && bound - bound * 1e-11 - 1 >= question.upper)
     return infeasible();
+  if (isDone())
+    return finish(core, false);
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.

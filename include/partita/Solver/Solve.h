@@ -28,6 +28,10 @@ struct SolveOptions {
   struct Enough {
     double gap;
     int64_t work;
+    /// After `nearlyWork` an answer is good enough that is within this fraction: what is
+    /// left to prove is rounding.
+    double nearly = 0;
+    int64_t nearlyWork = 0;
   };
   std::optional<Enough> enough;
   /// Only answers below it are of interest: others may be left out, and where there are
