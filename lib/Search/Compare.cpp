@@ -33,6 +33,53 @@ static Decided fullySharded(const FlowGraph &graph, std::vector<Strategy> strate
   return plan;
 }
 
+/// Parameters smaller than this stay whole, as is the default of optimizer_parallel.
+static constexpr int64_t leastSplit = 65536;
+
+/// Of weights that lie in parts every reading that both passes share becomes two.
+static void gatherAgain(const FlowGraph &graph, const std::map<int32_t, Layout> &homes,
+                        Decided &plan) {
+  for (const auto &[end, home] : homes) {
+    const FlowOp &state = graph.ops[static_cast<size_t>(end)];
+    if (!state.isParameter)
+      continue;
+    auto served = serveUses(graph, plan.strategies, state.results[0]);
+    for (size_t i = 0, n = served.size(); i < n; ++i) {
+      auto comesFrom = [&](const ServedLayout &it) {
+        return it.from == static_cast<int32_t>(i);
+      };
+      if (served[i].halo || served[i].layout == home ||
+          std::any_of(served.begin(), served.end(), comesFrom))
+        continue;
+      ServedLayout again = served[i];
+      auto isBackward = [&](const FlowUse &use) {
+        return graph.ops[static_cast<size_t>(use.op)].isBackward;
+      };
+      std::erase_if(served[i].uses, isBackward);
+      std::erase_if(again.uses, [&](const FlowUse &use) { return !isBackward(use); });
+      if (served[i].uses.empty())
+        served[i] = std::move(again);
+      else if (!again.uses.empty())
+        served.push_back(std::move(again));
+    }
+    giveEpochs(graph, home, served);
+    plan.servings[state.results[0]] = std::move(served);
+  }
+}
+
+/// A plan whose parameters lie in parts, as optimizer_parallel has them.
+static KnownPlan withParts(Timing &timing, std::string name, Decision decision, int level,
+                           const std::vector<ParameterOps> &parameters) {
+  const FlowGraph &graph = timing.graph;
+  std::vector<std::string> notes;
+  std::map<int32_t, Layout> homes =
+      optimizerHomes(graph, decision, {level, leastSplit, -1}, parameters, notes);
+  placeOptimizer(graph, homes, parameters, decision);
+  Decided plan{std::move(decision.strategies), std::move(decision.servings)};
+  gatherAgain(graph, homes, plan);
+  return priced(timing, std::move(name), plan);
+}
+
 /// Hints for the columns of products with weights that are in no block, above all those
 /// of the head: the vocabulary is split too.
 static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hints) {
@@ -45,11 +92,11 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
     const FlowOp &op = graph.ops[o];
     if (!isMatmul(op) || inBlocks.count(static_cast<int32_t>(o)))
       continue;
-    int32_t weight = graph.values[static_cast<size_t>(op.operands[1])].producer;
+    int32_t producer = graph.values[static_cast<size_t>(op.operands[1])].producer;
+    const FlowOp &weight = graph.ops[static_cast<size_t>(producer)];
     const TensorFactors &result = op.rule.results[0];
     const TensorFactors &columns = op.rule.operands[1];
-    if (graph.ops[static_cast<size_t>(weight)].kind != FlowKind::Source ||
-        result.empty() ||
+    if ((weight.kind != FlowKind::Source && !weight.isParameter) || result.empty() ||
         std::find(columns.begin(), columns.end(), result.back()) == columns.end())
       continue;
     std::vector<DimHint> dims(result.size());
@@ -61,14 +108,15 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
 }
 
 /// A ready rule, with the batch over the axes that it leaves, and the vocabulary split or
-/// not, whichever is faster; nothing where the model has no blocks of its kind, or none
-/// that divides.
-static std::optional<KnownPlan> byRule(const FlowGraph &graph, const Placement &placement,
-                                       const std::string &rule) {
-  std::optional<KnownPlan> best;
+/// not, whichever is faster, and the same with its moments in parts; nothing where the
+/// model has no blocks of its kind, or none that divides.
+static std::vector<KnownPlan> byRule(const FlowGraph &graph, const Placement &placement,
+                                     const std::string &rule,
+                                     const std::vector<ParameterOps> &parameters) {
+  std::vector<KnownPlan> best;
   auto blocks = readyHints(graph, rule);
   if (!blocks || blocks->nodes.empty())
-    return std::nullopt;
+    return best;
   auto axes = readyAxis(graph.mesh, rule);
   for (bool withHead : {false, true}) {
     FlowGraph copy = graph; // hints may cut its dims
@@ -79,24 +127,47 @@ static std::optional<KnownPlan> byRule(const FlowGraph &graph, const Placement &
     if (!decision)
       continue;
     Timing timing(copy, placement);
-    KnownPlan plan = priced(timing, rule, {decision->strategies, decision->servings});
-    if (!best || plan.time < best->time)
-      best = std::move(plan);
+    std::vector<KnownPlan> plans{
+        priced(timing, rule, {decision->strategies, decision->servings})};
+    if (!parameters.empty())
+      plans.push_back(
+          withParts(timing, rule + " zero-1", std::move(*decision), 1, parameters));
+    if (best.empty() || plans[0].time < best[0].time)
+      best = std::move(plans);
   }
   return best;
 }
 
-std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &placement) {
+/// The batch over all axes, and what is kept in parts of that.
+static std::vector<KnownPlan> dataParallel(FlowGraph &graph, const Placement &placement,
+                                           const std::vector<ParameterOps> &parameters) {
   Timing timing(graph, placement);
-  std::vector<KnownPlan> plans;
-  if (auto decision = decide(graph, ShardMode::DataParallel, {})) {
-    plans.push_back(priced(timing, "data-parallel", {decision->strategies, {}}));
+  auto decision = decide(graph, ShardMode::DataParallel, {});
+  if (!decision)
+    return {};
+  std::vector<KnownPlan> plans{
+      priced(timing, "data-parallel", {decision->strategies, {}})};
+  if (parameters.empty()) {
     plans.push_back(priced(timing, "fully sharded",
                            fullySharded(graph, std::move(decision->strategies))));
+    return plans;
   }
+  bool accumulates =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const ParameterOps &p) { return !p.gradients.empty(); });
+  for (int level : {1, 2, 3})
+    if (level != 2 || accumulates)
+      plans.push_back(withParts(timing, "zero-" + std::to_string(level), *decision, level,
+                                parameters));
+  return plans;
+}
+
+std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &placement,
+                                          const std::vector<ParameterOps> &parameters) {
+  std::vector<KnownPlan> plans = dataParallel(graph, placement, parameters);
   for (const char *rule : {"megatron", "megatron-sp"})
-    if (auto plan = byRule(graph, placement, rule))
-      plans.push_back(std::move(*plan));
+    for (KnownPlan &plan : byRule(graph, placement, rule, parameters))
+      plans.push_back(std::move(plan));
   return plans;
 }
 

@@ -10,6 +10,7 @@
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanReport.h"
 #include "passes/Pipelines/PlanText.h"
+#include "passes/Shard/OptimizerStates.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -203,7 +204,8 @@ Expected<std::string> Planner::finish(size_t best) {
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds};
-  story.known = search::knownPlans((*flow)->graph, *placement);
+  story.known = search::knownPlans((*flow)->graph, *placement,
+                                   parametersOf(function(), **flow));
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);

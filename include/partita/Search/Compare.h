@@ -7,6 +7,7 @@
 #ifndef PARTITA_SEARCH_COMPARE_H
 #define PARTITA_SEARCH_COMPARE_H
 
+#include "partita/Rule/Decide/OptimizerParallel.h"
 #include "partita/Search/Memory.h"
 #include "partita/Search/Search.h"
 
@@ -23,7 +24,14 @@ struct KnownPlan {
 /// Megatron and megatron-sp: the ready rules of these names (ReadyRules.h), with batches
 /// over the axes that they leave and the head's columns split too where that is faster;
 /// missing where the model has no such blocks.
-std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement);
+///
+/// Of a training step with these parameters: in place of fully sharded zero-1, zero-2
+/// (where gradients are accumulated) and zero-3, which are data-parallel with a level of
+/// optimizer_parallel over all ranks (OptimizerParallel.h); at the third a weight is
+/// gathered for the forward and again for the backward pass. And both megatrons with
+/// zero-1 over the ranks that hold the same, as Megatron's distributed optimizer.
+std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement,
+                                  const std::vector<ParameterOps> &parameters = {});
 
 /// A conversion of a plan.
 struct Reshard {
