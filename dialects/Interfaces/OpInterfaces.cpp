@@ -118,9 +118,19 @@ Operation *partita::detail::cloneWithTypes(Operation *op, OpBuilder &builder,
 
 int64_t partita::detail::defaultFlops(Operation *op, int64_t perPoint) {
   RuleRef facts = ruleOf(op);
+  const ShardingRule &rule = *facts->rule;
+  auto isInResult = [&](size_t factor) {
+    return llvm::any_of(rule.results, [&](const TensorFactors &tensor) {
+      return llvm::any_of(tensor, [&](const auto &dim) {
+        return llvm::is_contained(dim, static_cast<int32_t>(factor));
+      });
+    });
+  };
+  // A loop over an operand alone that reduces nothing is no work: what a pad reads.
   int64_t points = 1;
-  for (const Factor &factor : facts->rule->factors)
-    points *= factor.size;
+  for (size_t f = 0; f < rule.factors.size(); ++f)
+    if (rule.factors[f].kind() != FactorKind::Replicate || isInResult(f))
+      points *= rule.factors[f].size;
   return points * perPoint;
 }
 

@@ -90,7 +90,7 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
   }
   for (size_t o = 0; o < graph.ops.size(); ++o) {
     const FlowOp &op = graph.ops[o];
-    if (!isMatmul(op) || inBlocks.count(static_cast<int32_t>(o)))
+    if (!isMatmul(op) || op.isBackward || inBlocks.count(static_cast<int32_t>(o)))
       continue;
     int32_t producer = graph.values[static_cast<size_t>(op.operands[1])].producer;
     const FlowOp &weight = graph.ops[static_cast<size_t>(producer)];
