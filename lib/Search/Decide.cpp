@@ -74,8 +74,37 @@ private:
       served[static_cast<size_t>(at - forms.begin())].uses.push_back(use);
     }
     giveEpochs(graph, timing.forms[produced].layout, served);
-    if (!isDefault(number, served))
+    if (isSaid(value, timing.forms[produced].layout, served) ||
+        !isDefault(number, served))
       plan.servings[number] = std::move(served);
+  }
+
+  /// Whether a state is read more than once in a form that it is converted to: where
+  /// nothing is said such a reading may become several.
+  bool isSaid(const FlowValue &value, const Layout &produced,
+              const std::vector<ServedLayout> &served) const {
+    return graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::State &&
+           std::any_of(served.begin(), served.end(), [&](const ServedLayout &it) {
+             return it.uses.size() > 1 && (it.halo || it.layout != produced);
+           });
+  }
+
+  /// Every user has an entry of its own, but for those that want the value as it is.
+  void serveAnew(int32_t number) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    int32_t produced = producedForm(value);
+    std::vector<ServedLayout> served;
+    std::map<std::pair<int32_t, int32_t>, size_t> entries; // by user and form
+    for (const FlowUse &use : value.uses) {
+      int32_t form = wantedForm(use);
+      auto [place, added] =
+          entries.try_emplace({form == produced ? -1 : use.op, form}, served.size());
+      if (added)
+        served.push_back({timing.forms[form].layout, -1, {}, std::nullopt});
+      served[place->second].uses.push_back(use);
+    }
+    giveEpochs(graph, timing.forms[produced].layout, served);
+    plan.servings[number] = std::move(served);
   }
 
   /// Whether serveUses would do the same.
@@ -100,6 +129,8 @@ private:
   void serveShared(const SharedValue &shared) {
     const FlowValue &value = graph.values[static_cast<size_t>(shared.value)];
     const ValueState &state = (*shared.states)[answer[shared.variable]];
+    if (state.isReadAnew)
+      return serveAnew(shared.value);
     record(shared.value,
            bestService(timing, state.produced, state.copies, value.elementBytes).entries);
   }

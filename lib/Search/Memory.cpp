@@ -46,7 +46,8 @@ private:
             .canonicalized();
     int64_t made = Timing::runsAt(value.producer), lastProduced = made + 1;
     bool converted = false;
-    for (const ServedLayout &entry : served) {
+    for (size_t i = 0; i < served.size(); ++i) {
+      const ServedLayout &entry = served[i];
       int64_t last = made + 1;
       for (const FlowUse &use : entry.uses)
         last = std::max(last, timing.doneAt(use.op));
@@ -55,15 +56,30 @@ private:
         continue;
       }
       converted = true;
-      lastProduced = std::max(lastProduced, made + 2);
-      last = std::max(last, made + 2);
+      // Beside a user of a state is where it is converted.
+      int64_t first = made + 1;
+      if (producer.kind == FlowKind::State)
+        first = std::max(first, firstUse(served, i) - 1);
+      lastProduced = std::max(lastProduced, first + 1);
+      last = std::max(last, first + 1);
       int64_t elements =
           entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
-      lives.push_back({number, false, elements * value.elementBytes, made + 1, last});
+      lives.push_back({number, false, elements * value.elementBytes, first, last});
     }
     if (converted || !timing.hasNoBytes(number))
       lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
                        lastProduced});
+  }
+
+  /// When the first op runs that uses an entry, or what is made of it.
+  int64_t firstUse(const std::vector<ServedLayout> &served, size_t entry) const {
+    int64_t first = end;
+    for (const FlowUse &use : served[entry].uses)
+      first = std::min(first, Timing::runsAt(use.op));
+    for (size_t i = entry + 1; i < served.size(); ++i)
+      if (served[i].from == static_cast<int32_t>(entry))
+        first = std::min(first, firstUse(served, i));
+    return first;
   }
 
   /// What a source is kept in is there always; what is gathered of it from the moment

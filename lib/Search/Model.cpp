@@ -120,6 +120,14 @@ private:
     int64_t made = Timing::runsAt(value.producer),
             converted = Timing::convertsAt(value.producer),
             done = timing.doneAt(user.first);
+    if (isState(value)) {
+      int64_t runs = std::max(Timing::runsAt(user.first), converted + 1);
+      usages.push_back({made, done, table.making});
+      usages.push_back({runs - 1, runs, table.besideConverting});
+      if (runs < done)
+        usages.push_back({runs, done, table.besideWaiting});
+      return;
+    }
     usages.push_back({made, converted, table.making});
     usages.push_back({converted, converted + 1, table.converting});
     if (converted + 1 < done)
@@ -138,11 +146,40 @@ private:
     const SharedTable &table = tables.shared(number, producer, ends);
     SharedValue shared{number, addVariable(table.times), table.states};
     addEdge(variableOf(value.producer), shared.variable, table.producer);
-    for (size_t u = 0; u < users.size(); ++u)
+    shared.edge = model.problem.edges.size();
+    for (size_t u = 0; u < users.size(); ++u) {
+      shared.users.push_back(users[u].first);
       addEdge(shared.variable, variableOf(users[u].first), table.users[u]);
-    use(shared.variable, converted - 1, converted, table.making);
-    use(shared.variable, converted, last, table.all);
+      addReading(converted, users[u].first, table.readings[u]);
+    }
+    if (isState(value)) {
+      int64_t first = last;
+      for (const auto &[op, user] : users)
+        first = std::min(first, Timing::runsAt(op) - 1);
+      use(shared.variable, converted - 1, last, table.making);
+      use(shared.variable, std::max(first, converted), last, table.copies);
+    } else {
+      use(shared.variable, converted - 1, converted, table.making);
+      use(shared.variable, converted, last, table.all);
+    }
     model.values.push_back(std::move(shared));
+  }
+
+  /// What lies from run to run; it is converted where it is used.
+  bool isState(const FlowValue &value) const {
+    return graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::State;
+  }
+
+  /// What a user of a state, by the last edge, gathers for itself.
+  void addReading(int64_t converted, int32_t user, const ReadingTable &table) {
+    if (!memory || table.gathered.empty())
+      return;
+    int64_t runs = std::max(Timing::runsAt(user), converted + 1),
+            done = timing.doneAt(user);
+    auto &usages = model.problem.edges.back().usages;
+    usages.push_back({runs - 1, runs, table.converting});
+    if (runs < done)
+      usages.push_back({runs, done, table.gathered});
   }
 
   void addSource(int32_t number, const FlowValue &value,

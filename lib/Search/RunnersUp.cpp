@@ -22,6 +22,8 @@ public:
       forbidStates(value);
     for (const auto &[value, edge] : model.directs)
       forbidDirect(value, edge);
+    for (const SharedValue &value : model.values)
+      forbidReadings(value);
     for (const HomeSource &home : model.homes)
       forbidHome(home);
     return std::move(problem);
@@ -49,6 +51,27 @@ private:
           isMeant(state.produced, bestService(timing, state.produced, state.copies,
                                               widthOf(value.value))))
         costs[s] = solver::forbidden;
+    }
+  }
+
+  /// Of states that their users read anew.
+  void forbidReadings(const SharedValue &value) {
+    const std::vector<ValueState> &states = *value.states;
+    if (std::none_of(states.begin(), states.end(),
+                     [&](const ValueState &it) { return it.isReadAnew; }))
+      return;
+    for (size_t e = value.edge; e < value.edge + value.users.size(); ++e) {
+      const FlowOp &user = graph.ops[static_cast<size_t>(value.users[e - value.edge])];
+      const OpChoices &choices =
+          *model.choices[static_cast<size_t>(value.users[e - value.edge])];
+      End end{&choices, {}};
+      for (size_t o = 0; o < user.operands.size(); ++o)
+        if (user.operands[o] == value.value)
+          end.places.push_back(static_cast<int32_t>(o));
+      edit(e, choices.size(), [&](size_t row, size_t column) {
+        return states[row].isReadAnew && states[row].produced == from &&
+               wantedBy(end, column) == std::vector<int32_t>{to};
+      });
     }
   }
 

@@ -63,14 +63,14 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
   for (size_t choice = 0; choice < user.choices->size(); ++choice)
     columns.add(wantedBy(user, choice));
   struct Entry {
-    int64_t cost, making, converting, waiting;
+    int64_t cost, making, converting, waiting, besideConverting, besideWaiting;
   };
   std::vector<Entry> entries;
   for (int32_t produced : rows.keys)
     for (const std::vector<int32_t> &forms : columns.keys) {
       Service service = bestServiceOfOp(timing, produced, forms, it.elementBytes);
       bool stays = std::find(forms.begin(), forms.end(), produced) != forms.end();
-      Entry entry{solver::forbidden, 0, 0, 0};
+      Entry entry{solver::forbidden, 0, 0, 0, 0, 0};
       if (service.possible)
         entry.cost =
             repeated(service.time + (service.entries.empty()
@@ -81,17 +81,20 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
       entry.waiting = stays ? entry.making : 0;
       for (const Service::Entry &made : service.entries) {
         int64_t bytes = timing.localBytes(made.form, it.elementBytes);
-        entry.converting += bytes;
+        entry.besideConverting += bytes;
         if (std::find(forms.begin(), forms.end(), made.form) != forms.end())
-          entry.waiting += bytes;
+          entry.besideWaiting += bytes;
       }
+      entry.converting += entry.besideConverting;
+      entry.waiting += entry.besideWaiting;
       // What stays in a kernel, or is read under another name, has no bytes of its own.
       if (service.entries.empty() && timing.hasNoBytes(value))
         entry.making = entry.converting = entry.waiting = 0;
       entries.push_back(entry);
     }
   DirectTable table;
-  std::vector<int64_t> costs, making, converting, waiting;
+  std::vector<int64_t> costs, making, converting, waiting, besideConverting,
+      besideWaiting;
   for (size_t row : rows.of)
     for (size_t column : columns.of) {
       const Entry &entry = entries[row * columns.keys.size() + column];
@@ -99,7 +102,11 @@ DirectTable Tables::makeDirect(int32_t value, const End &producer, const End &us
       making.push_back(entry.making);
       converting.push_back(entry.converting);
       waiting.push_back(entry.waiting);
+      besideConverting.push_back(entry.besideConverting);
+      besideWaiting.push_back(entry.besideWaiting);
     }
+  table.besideConverting = std::move(besideConverting);
+  table.besideWaiting = std::move(besideWaiting);
   table.making = std::move(making);
   table.converting = std::move(converting);
   table.waiting = std::move(waiting);
@@ -114,9 +121,15 @@ public:
   States(Timing &timing, const ModelOptions &options, int64_t elementBytes)
       : timing(timing), options(options), width(elementBytes) {}
 
-  void run(const std::vector<int32_t> &produced, const std::vector<int32_t> &wanted) {
+  void run(const std::vector<int32_t> &produced, const std::vector<int32_t> &wanted,
+           bool withReadAnew) {
     for (int32_t from : produced)
       add(from, {});
+    for (int32_t from : produced)
+      if (withReadAnew && timing.forms[from].layout.partial.empty()) {
+        states.push_back({from, {}, true});
+        times.push_back(0);
+      }
     for (size_t copies = 1; copies <= options.mostCopies; ++copies)
       if (!addAll(produced, wanted, copies))
         return;
@@ -195,23 +208,76 @@ static bool serves(const ValueState &state, const std::vector<int32_t> &wanted) 
   });
 }
 
-/// [state][choice] of a user.
-static solver::CostTable userTable(const std::vector<ValueState> &states,
-                                   const End &user) {
-  Distinct<std::vector<int32_t>> columns;
-  for (size_t choice = 0; choice < user.choices->size(); ++choice)
-    columns.add(wantedBy(user, choice));
-  std::vector<int64_t> costs;
-  costs.reserve(states.size() * columns.of.size());
-  std::vector<int64_t> row(columns.keys.size());
-  for (const ValueState &state : states) {
-    for (size_t k = 0; k < row.size(); ++k)
-      row[k] = serves(state, columns.keys[k]) ? 0 : solver::forbidden;
-    for (size_t column : columns.of)
-      costs.push_back(row[column]);
-  }
-  return solver::CostTable(std::move(costs));
+/// Whether users may convert the value one by one: a state large enough.
+bool Tables::mayBeReadAnew(int32_t value) const {
+  const FlowValue &it = timing.graph.values[static_cast<size_t>(value)];
+  return options.memoryLimit && it.producer >= 0 &&
+         timing.graph.ops[static_cast<size_t>(it.producer)].kind == FlowKind::State &&
+         it.bytes() >= options.leastGathered;
 }
+
+namespace {
+/// What one user finds, pays and holds: [state][choice].
+struct UserTable {
+  solver::CostTable costs;
+  ReadingTable reading;
+};
+
+/// A user of a value, in each of its states.
+class UserTables {
+public:
+  UserTables(Timing &timing, int64_t elementBytes, int64_t trips)
+      : timing(timing), width(elementBytes), trips(trips) {}
+
+  UserTable run(const std::vector<ValueState> &states, const End &user) {
+    Distinct<std::vector<int32_t>> columns;
+    for (size_t choice = 0; choice < user.choices->size(); ++choice)
+      columns.add(wantedBy(user, choice));
+    std::vector<int64_t> costs, converting, gathered;
+    costs.reserve(states.size() * columns.of.size());
+    bool anyReadAnew = false;
+    std::vector<Entry> row(columns.keys.size());
+    for (const ValueState &state : states) {
+      for (size_t k = 0; k < row.size(); ++k)
+        row[k] = entry(state, columns.keys[k]);
+      for (size_t column : columns.of) {
+        costs.push_back(row[column].cost);
+        converting.push_back(row[column].converting);
+        gathered.push_back(row[column].gathered);
+      }
+      anyReadAnew |= state.isReadAnew;
+    }
+    UserTable table{solver::CostTable(std::move(costs)), {}};
+    if (anyReadAnew) {
+      table.reading.converting = std::move(converting);
+      table.reading.gathered = std::move(gathered);
+    }
+    return table;
+  }
+
+private:
+  struct Entry {
+    int64_t cost, converting, gathered;
+  };
+
+  Entry entry(const ValueState &state, const std::vector<int32_t> &wanted) {
+    if (serves(state, wanted))
+      return {0, 0, 0};
+    const Entry none{solver::forbidden, 0, 0};
+    if (!state.isReadAnew || wanted.size() != 1 || timing.forms[wanted[0]].halo)
+      return none;
+    const Conversion &way = timing.convert(state.produced, wanted[0], width);
+    if (!way.possible)
+      return none;
+    int64_t own = timing.localBytes(state.produced, width),
+            bytes = timing.localBytes(wanted[0], width);
+    return {repeated(way.time, trips), std::max(bytes, way.peakBytes - own), bytes};
+  }
+
+  Timing &timing;
+  int64_t width, trips;
+};
+} // namespace
 
 SharedTable Tables::makeShared(int32_t value, const End &producer,
                                const std::vector<End> &users) {
@@ -228,7 +294,7 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
     if (timing.forms[wanted[i]].halo)
       addOnce(wanted, timing.forms.add(timing.forms[wanted[i]].layout));
   States all(timing, options, width);
-  all.run(produced, wanted);
+  all.run(produced, wanted, mayBeReadAnew(value));
   SharedTable table;
   table.times = std::move(all.times);
   for (int64_t &time : table.times)
@@ -239,20 +305,24 @@ SharedTable Tables::makeShared(int32_t value, const End &producer,
     for (const ValueState &state : *states)
       costs.push_back(state.produced == form ? 0 : solver::forbidden);
   table.producer = solver::CostTable(std::move(costs));
-  std::map<End, solver::CostTable> known; // of a step's rate there are hundreds of users
+  std::map<End, UserTable> known; // of a step's rate there are hundreds of users
+  UserTables make(timing, width, tripsOf(value));
   for (const End &user : users) {
-    solver::CostTable &mine = known[user];
-    if (mine.empty())
-      mine = userTable(*states, user);
-    table.users.push_back(mine);
+    auto [place, added] = known.try_emplace(user);
+    if (added)
+      place->second = make.run(*states, user);
+    table.users.push_back(place->second.costs);
+    table.readings.push_back(place->second.reading);
   }
-  std::vector<int64_t> making, everything;
+  std::vector<int64_t> making, everything, copies;
   for (const ValueState &state : *states) {
     making.push_back(timing.localBytes(state.produced, width));
     everything.push_back(making.back());
     for (int32_t form : state.copies)
       everything.back() += timing.localBytes(form, width);
+    copies.push_back(everything.back() - making.back());
   }
+  table.copies = std::move(copies);
   table.making = std::move(making);
   table.all = std::move(everything);
   table.states = std::move(states);

@@ -20,6 +20,13 @@ struct DirectTable {
   solver::CostTable costs; ///< [producer choice][user choice]
   /// Bytes alive while it is made, while it is converted, and until it is used.
   solver::CostTable making, converting, waiting;
+  /// Of these the bytes beside what was made.
+  solver::CostTable besideConverting, besideWaiting;
+};
+
+/// What a user has gathered for itself alone, [state][user choice].
+struct ReadingTable {
+  solver::CostTable converting, gathered; ///< bytes; empty where no state is read anew
 };
 
 /// A value between its producer and several users.
@@ -30,6 +37,9 @@ struct SharedTable {
   std::vector<solver::CostTable> users; ///< per user [state][user choice]: the same
   /// Bytes per state as the value is made, and of it and all its copies.
   solver::CostTable making, all;
+  /// Bytes per state of the copies alone.
+  solver::CostTable copies;
+  std::vector<ReadingTable> readings; ///< per user
 };
 
 /// A source between the forms in which it may be kept and its only user.
@@ -55,6 +65,7 @@ private:
   DirectTable makeDirect(int32_t value, const End &producer, const End &user);
   SharedTable makeShared(int32_t value, const End &producer,
                          const std::vector<End> &users);
+  bool mayBeReadAnew(int32_t value) const;
 
   HomeTable makeHome(const End &user, int64_t elementBytes);
 

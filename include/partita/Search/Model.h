@@ -30,12 +30,18 @@ struct OpChoices {
 struct ValueState {
   int32_t produced;            ///< form
   std::vector<int32_t> copies; ///< forms, at most ModelOptions::mostCopies
+  /// Of a state of the program (FlowKind::State), under a memory limit: every user
+  /// converts it by itself, before it runs, and gives up what it has read.
+  bool isReadAnew = false;
 };
 /// The variable that chooses among the states.
 struct SharedValue {
   int32_t value = -1;
   uint32_t variable = 0;
   std::shared_ptr<const std::vector<ValueState>> states;
+  /// The ops that use it; the edges of the problem to them, from the first on.
+  std::vector<int32_t> users = {};
+  size_t edge = 0;
 };
 
 /// A source with users in several ops: a variable per form, absent or present.

@@ -98,10 +98,20 @@ partita::serveBy(const FlowGraph &graph, const std::vector<Strategy> &strategies
     served.push_back(std::move(next));
   }
   for (size_t u = 0; u < forms.size(); ++u) {
-    auto same = std::find_if(served.begin(), served.end(), [&](const ServedLayout &s) {
+    auto isWanted = [&](const ServedLayout &s) {
       return forms[u].window ? s.halo && isSameBuffer(*s.halo, *forms[u].window)
                              : !s.halo && s.layout == forms[u].layout;
-    });
+    };
+    // Of equal entries each op takes the next: what was read is given up.
+    auto same = std::find_if(served.begin(), served.end(), isWanted);
+    auto isTaken = [&] {
+      return !same->uses.empty() && same->uses.back().op != it.uses[u].op;
+    };
+    for (auto next = same; next != served.end() && isTaken(); same = next) {
+      next = std::find_if(same + 1, served.end(), isWanted);
+      if (next == served.end())
+        break;
+    }
     // A source is read as it is wanted.
     bool isSource = graph.ops[producer].kind == FlowKind::Source && !forms[u].window;
     if (same == served.end() && isSource)

@@ -30,10 +30,49 @@ public:
     for (size_t i = 0; i < ops; ++i)
       addOp("v" + std::to_string(i));
     addStates(arguments);
+    finish();
+    return std::move(program);
+  }
+
+  /// A training step of one or two products with weights that are states: forward,
+  /// backward, and updates of weights and, for some, of a moment.
+  Program step() {
+    Shape in{sizes[below(sizes.size())], sizes[below(sizes.size())]};
+    program.argument("x", in);
+    std::vector<std::string> inputs{"x"};
+    std::vector<Shape> weights;
+    size_t layers = 1 + below(2);
+    for (size_t l = 0; l < layers; ++l) {
+      weights.push_back({in[1], sizes[below(sizes.size())]});
+      std::string n = std::to_string(l);
+      program.argument("w" + n, weights[l]);
+      program.contract("y" + n, inputs.back(), "w" + n, "m k, k n -> m n");
+      program.work("y" + n, 2 * in[0] * elementCount(weights[l]));
+      in[1] = weights[l][1];
+      inputs.push_back("y" + n);
+    }
+    program.elementwise("loss", {inputs.back()});
+    std::string back = "loss";
+    for (size_t l = layers; l-- > 0;) {
+      std::string n = std::to_string(l);
+      program.contract("dw" + n, inputs[l], back, "m k, m n -> k n");
+      program.work("dw" + n, 2 * in[0] * elementCount(weights[l]));
+      program.elementwise("w" + n + "'", {"w" + n, "dw" + n},
+                          {{ReduceKind::Sum, {0, 1}}});
+      program.update("w" + n, "w" + n + "'");
+      if (l == 0)
+        break;
+      program.contract("dy" + n, back, "w" + n, "m n, k n -> m k");
+      program.work("dy" + n, 2 * in[0] * elementCount(weights[l]));
+      back = "dy" + n;
+    }
+    return std::move(program);
+  }
+
+  void finish() {
     for (const auto &[name, shape] : values)
       if (!used.count(name))
         program.result(name);
-    return std::move(program);
   }
 
   size_t below(size_t n) {
