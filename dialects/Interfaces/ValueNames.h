@@ -26,6 +26,17 @@ inline constexpr char modulePathsAttr[] = "graph.modules";
 /// On an op of a training step, its part of it (graph.PhaseAttr); none: forward. It stays
 /// on the op at every level.
 inline constexpr char phaseAttr[] = "graph.phase";
+/// Of a module that is to become a training step: lists of names of nodes, the stretches
+/// that a choice under a memory limit computes again. Gone once it is one.
+inline constexpr char recomputeAttr[] = "graph.recompute";
+/// On a forward op that the backward pass repeats, and on the copy: the same number, by
+/// which conversions of the one's results are found for the other's. The original has it
+/// only where communication is not to be repeated. Both are gone once conversions are
+/// ops.
+inline constexpr char repeatedAttr[] = "graph.repeated";
+inline constexpr char repeatsAttr[] = "graph.repeats";
+/// On such a copy: the weights that it reads in parts are gathered for it anew.
+inline constexpr char gathersAttr[] = "graph.gathers";
 /// On arguments of a training step: the parameter that a state, or a sum of gradients of
 /// micro-batches, belongs to, by name.
 inline constexpr char parameterAttr[] = "graph.parameter";

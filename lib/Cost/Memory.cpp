@@ -5,6 +5,13 @@
 
 using namespace partita;
 
+std::string_view partita::memoryKindName(MemoryKind kind) {
+  static constexpr std::string_view names[memoryKinds] = {
+      "weights",     "gradients", "optimizer",     "activations",
+      "temporaries", "workspace", "communication", "other"};
+  return names[static_cast<size_t>(kind)];
+}
+
 static int64_t aligned(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }

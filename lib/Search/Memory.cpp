@@ -2,25 +2,34 @@
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 using namespace partita;
 using namespace partita::search;
 
-namespace {
-struct Life {
-  int32_t value;
-  bool isWeight;
-  int64_t bytes, first, last; ///< moments, last excluded
-};
+int32_t search::turnOf(const FlowGraph &graph) {
+  auto isGradient = [](const FlowOp &op) { return !differentiatedNode(op).empty(); };
+  return static_cast<int32_t>(std::ranges::find_if(graph.ops, isGradient) -
+                              graph.ops.begin());
+}
 
+std::string_view search::differentiatedNode(const FlowOp &op) {
+  std::string_view name = op.name;
+  if (op.isBackward)
+    for (std::string_view suffix : {"/backward", "/weight", "/recompute"})
+      if (name.ends_with(suffix))
+        return name.substr(0, name.size() - suffix.size());
+  return {};
+}
+
+namespace {
 class Lives {
 public:
   Lives(Timing &timing, const Decided &plan)
-      : timing(timing), graph(timing.graph), plan(plan), end(timing.moments()) {}
+      : timing(timing), graph(timing.graph), plan(plan), end(timing.moments()),
+        turn(Timing::runsAt(turnOf(graph))) {}
 
-  std::vector<Life> run() {
+  std::vector<ValueLife> run() {
     for (size_t v = 0; v < graph.values.size(); ++v)
       if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
         add(static_cast<int32_t>(v));
@@ -64,11 +73,11 @@ private:
       last = std::max(last, first + 1);
       int64_t elements =
           entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
-      lives.push_back({number, false, elements * value.elementBytes, first, last});
+      addLife(number, true, elements * value.elementBytes, first, last);
     }
     if (converted || !timing.hasNoBytes(number))
-      lives.push_back({number, false, produced.localElements() * value.elementBytes, made,
-                       lastProduced});
+      addLife(number, false, produced.localElements() * value.elementBytes, made,
+              lastProduced);
   }
 
   /// When the first op runs that uses an entry, or what is made of it.
@@ -87,68 +96,101 @@ private:
   void addReading(int32_t number, const ServedLayout &entry) {
     int64_t bytes = entry.layout.localElements() *
                     graph.values[static_cast<size_t>(number)].elementBytes;
-    if (entry.from < 0) {
-      lives.push_back({number, true, bytes, 0, end});
-      return;
-    }
+    if (entry.from < 0)
+      return addLife(number, false, bytes, 0, end);
     int64_t first = end, last = 0;
     for (const FlowUse &use : entry.uses) {
       first = std::min(first, std::max<int64_t>(1, Timing::runsAt(use.op)) - 1);
       last = std::max(last, timing.doneAt(use.op));
     }
     if (first < last)
-      lives.push_back({number, false, bytes, first, last});
+      addLife(number, true, bytes, first, last);
+  }
+
+  /// `last` is excluded.
+  void addLife(int32_t value, bool isConverted, int64_t bytes, int64_t first,
+               int64_t last) {
+    last = std::max(last, first + 1) - 1;
+    lives.push_back({value,
+                     {kindOf(value, isConverted, first, last), bytes, first, last},
+                     isConverted});
+  }
+
+  bool trains() const { return turn < end; }
+
+  MemoryKind kindOfState(const FlowOp &state) const {
+    return state.isParameter ? MemoryKind::Weights
+           : trains()        ? MemoryKind::Optimizer
+                             : MemoryKind::Other;
+  }
+
+  MemoryKind kindOf(int32_t number, bool isConverted, int64_t first, int64_t last) const {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
+    bool isThere = producer.kind == FlowKind::Source || producer.kind == FlowKind::State;
+    if (isConverted && isThere)
+      return MemoryKind::Communication;
+    if (isThere)
+      return producer.kind == FlowKind::Source ? MemoryKind::Weights
+                                               : kindOfState(producer);
+    for (const FlowUse &use : value.uses)
+      if (int32_t state = graph.ops[static_cast<size_t>(use.op)].tied; state >= 0)
+        return kindOfState(graph.ops[static_cast<size_t>(state)]);
+    if (producer.kind == FlowKind::Argument)
+      return MemoryKind::Other;
+    if (producer.isBackward && producer.name.ends_with("/weight"))
+      return MemoryKind::Gradients;
+    if (trains() && first < turn && last >= turn)
+      return MemoryKind::Activations;
+    return isConverted ? MemoryKind::Communication : MemoryKind::Temporaries;
   }
 
   Timing &timing;
   const FlowGraph &graph;
   const Decided &plan;
-  int64_t end;
-  std::vector<Life> lives;
+  int64_t end, turn;
+  std::vector<ValueLife> lives;
 };
 } // namespace
 
-/// Bytes that come and go at each moment.
-static std::vector<int64_t> changes(const Timing &timing,
-                                    const std::vector<Life> &lives) {
-  std::vector<int64_t> change(static_cast<size_t>(timing.moments()) + 3, 0);
-  for (const Life &life : lives) {
-    change[static_cast<size_t>(life.first)] += life.bytes;
-    change[static_cast<size_t>(std::max(life.last, life.first + 1))] -= life.bytes;
-  }
-  return change;
+static std::vector<LiveValue> liveIn(const std::vector<ValueLife> &lives) {
+  std::vector<LiveValue> live;
+  for (const ValueLife &life : lives)
+    live.push_back(life.live);
+  return live;
+}
+
+std::vector<ValueLife> search::livesOf(Timing &timing, const Decided &plan) {
+  return Lives(timing, plan).run();
 }
 
 std::vector<int64_t> search::memoryOverTime(Timing &timing, const Decided &plan) {
-  std::vector<int64_t> bytes = changes(timing, Lives(timing, plan).run());
-  std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
-  bytes.resize(static_cast<size_t>(timing.moments()));
-  return bytes;
+  return partita::memoryOverTime(liveIn(livesOf(timing, plan)), timing.moments());
 }
 
 MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
-  std::vector<Life> lives = Lives(timing, plan).run();
-  std::vector<int64_t> change = changes(timing, lives);
+  std::vector<ValueLife> lives = livesOf(timing, plan);
+  MemoryPeak peak = memoryPeak(liveIn(lives));
   MemoryUse use;
-  for (const Life &life : lives)
-    use.weights += life.isWeight ? life.bytes : 0;
-  int64_t now = 0, most = -1, peak = 0;
-  for (int64_t moment = 0; moment < timing.moments(); ++moment) {
-    now += change[static_cast<size_t>(moment)];
-    if (now <= most)
-      continue;
-    most = now;
-    peak = moment;
-  }
-  use.op = static_cast<int32_t>(peak / 2);
-  use.activations = std::max<int64_t>(most, use.weights) - use.weights;
-  std::sort(lives.begin(), lives.end(), [](const Life &a, const Life &b) {
-    return std::tie(b.bytes, a.value, a.last) < std::tie(a.bytes, b.value, b.last);
+  use.trains = turnOf(timing.graph) < static_cast<int32_t>(timing.graph.ops.size());
+  auto isWeight = [&](const ValueLife &life) {
+    int32_t producer = timing.graph.values[static_cast<size_t>(life.value)].producer;
+    return !life.isConverted &&
+           timing.graph.ops[static_cast<size_t>(producer)].kind == FlowKind::Source;
+  };
+  for (const ValueLife &life : lives)
+    use.weights += isWeight(life) ? life.live.bytes : 0;
+  std::copy(std::begin(peak.byKind), std::end(peak.byKind), std::begin(use.byKind));
+  use.op = static_cast<int32_t>(peak.moment / 2);
+  use.activations = std::max<int64_t>(peak.bytes, use.weights) - use.weights;
+  std::sort(lives.begin(), lives.end(), [](const ValueLife &a, const ValueLife &b) {
+    return std::tie(b.live.bytes, a.value, a.live.last) <
+           std::tie(a.live.bytes, b.value, b.live.last);
   });
-  for (const Life &life : lives)
-    if (use.largest.size() < shares && life.first <= peak &&
-        peak < std::max(life.last, life.first + 1))
+  for (const ValueLife &life : lives)
+    if (use.largest.size() < shares && life.live.first <= peak.moment &&
+        peak.moment <= life.live.last)
       use.largest.push_back({timing.graph.values[static_cast<size_t>(life.value)].name,
-                             life.isWeight, life.bytes});
+                             isWeight(life), life.live.bytes});
   return use;
 }

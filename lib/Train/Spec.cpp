@@ -140,7 +140,14 @@ static Expected<Recompute> readRecompute(const JsonValue &value) {
     return tl::unexpected(ok.error());
   if (auto nodes = value.at("nodes"); !nodes)
     return tl::unexpected(nodes.error());
-  auto ok = readMember(value, "nodes", read.nodes, readText)
+  read.together = value.at("nodes")->isArray();
+  auto globs = [](const JsonValue &v) -> Expected<std::vector<std::string>> {
+    if (v.isArray())
+      return readGlobs(v);
+    return readText(v).map(
+        [](std::string glob) { return std::vector<std::string>{std::move(glob)}; });
+  };
+  auto ok = readMember(value, "nodes", read.nodes, globs)
                 .and_then([&] {
                   return readMember(value, "mp_comm_recompute",
                                     read.modelParallelCommunication, readFlag);
@@ -174,6 +181,16 @@ static auto isSecondOf(std::string_view first, std::string_view second) {
     std::string_view names[] = {first, second};
     return readName(value, names).map([](size_t i) { return i == 1; });
   };
+}
+
+/// A list is all that is computed again; "none", "auto".
+static Expected<void> readRecompute(const JsonValue &value, Spec &spec) {
+  if (value.isString())
+    return isSecondOf("none", "auto")(value).map(
+        [&](bool chooses) { spec.choosesRecompute = chooses; });
+  spec.choosesRecompute = false;
+  return readRecomputes(value).map(
+      [&](std::vector<Recompute> list) { spec.recompute = std::move(list); });
 }
 
 /// Members that are numbers or words.
@@ -238,8 +255,9 @@ static Expected<Spec> readRoot(const JsonValue &root) {
                   return readMember(root, "optimizer_parallel", spec.optimizerParallel,
                                     readParallel);
                 })
-                .and_then([&] {
-                  return readMember(root, "recompute", spec.recompute, readRecomputes);
+                .and_then([&]() -> Expected<void> {
+                  auto given = root.at("recompute");
+                  return given ? readRecompute(*given, spec) : Expected<void>();
                 });
   if (!ok)
     return tl::unexpected(ok.error());

@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
@@ -17,6 +18,7 @@
 #include "passes/Pipelines/Entries.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "passes/Pipelines/Recompute.h"
 #include "passes/Pipelines/Training.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -130,6 +132,14 @@ Expected<void> Compiler::import() {
   if (auto marked = markStates(*module, options.states); !marked)
     return marked;
   auto ok = runPasses("00-imported", buildImportedPipeline);
+  if (options.recompute) {
+    Builder builder(&context);
+    SmallVector<Attribute> stretches;
+    for (const std::vector<std::string> &names : options.recompute->nodes)
+      stretches.push_back(
+          builder.getStrArrayAttr(SmallVector<StringRef>(names.begin(), names.end())));
+    (*module)->setAttr(recomputeAttr, builder.getArrayAttr(stretches));
+  }
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       buildTrainedPipeline(manager, options.train);
@@ -151,6 +161,22 @@ Expected<void> Compiler::annotate() {
     }
     return ok;
   }
+  auto ok = decide();
+  // Services stand on ops only until conversions are ops.
+  if (ok) {
+    recordPlan();
+    recordStates();
+  }
+  if (ok)
+    ok = runPasses("02-planned", [&](OpPassManager &manager) {
+      buildConversionsPipeline(manager, options.explain);
+    });
+  if (ok)
+    price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
+  return ok;
+}
+
+Expected<void> Compiler::decide() {
   progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
            (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
   // The pass reads an empty option as "the module's own mesh".
@@ -171,20 +197,8 @@ Expected<void> Compiler::annotate() {
   shard.cluster = options.cluster;
   shard.firstDevice = options.firstDevice;
   shard.memory = options.memory;
-  auto ok = runPasses(
+  return runPasses(
       "", [&](OpPassManager &manager) { manager.addPass(createShardPass(shard)); });
-  // Services stand on ops only until conversions are ops.
-  if (ok) {
-    recordPlan();
-    recordStates();
-  }
-  if (ok)
-    ok = runPasses("02-planned", [&](OpPassManager &manager) {
-      buildConversionsPipeline(manager, options.explain);
-    });
-  if (ok)
-    price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
-  return ok;
 }
 
 /// States that another entry has lie as they do there.
@@ -313,6 +327,13 @@ void Compiler::recordPlan() {
   stage.work = std::move(work);
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
+  plan.recompute = options.recompute;
+  if (PlanCertificate *known = plan.certificate ? &*plan.certificate : nullptr;
+      known && options.lowerBoundSeconds) {
+    known->lowerBoundSeconds = *options.lowerBoundSeconds;
+    known->gap = 1 - known->lowerBoundSeconds / known->stepSeconds;
+    known->proved = known->lowerBoundSeconds == known->stepSeconds;
+  }
 }
 
 Expected<void> Compiler::partition() {
@@ -564,10 +585,23 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
   auto compile = *staged ? compileStages : compileOnce;
   constexpr int mostTries = 4;
   CompileOptions now = options;
+  if (auto ok = takeRecompute(now); !ok)
+    return tl::unexpected(ok.error());
   std::vector<std::string> notes;
+  if (!*staged && choosesRecompute(now))
+    if (auto ok = chooseRecompute(now, notes, progress); !ok)
+      return tl::unexpected(ok.error());
   Expected<CompileReport> report = compile(now, progress);
-  if (!report || !report->memoryLimit || options.to < Level::L5)
+  auto asked = memoryLimitOf(options);
+  if (!asked)
+    return tl::unexpected(asked.error());
+  if (report && !report->memoryLimit && !*staged)
+    report->memoryLimit = *asked;
+  if (!report || !report->memoryLimit || options.to < Level::L5) {
+    if (report)
+      report->notes.insert(report->notes.begin(), notes.begin(), notes.end());
     return report;
+  }
   const int64_t limit = *report->memoryLimit;
   for (int tries = 1;; ++tries) {
     int64_t needed = report->neededBytes;

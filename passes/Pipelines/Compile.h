@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,12 @@ struct CompileOptions {
   std::map<std::string, std::string> stateLayouts;
   /// By node its stage, where another entry of the bundle is cut already.
   std::map<std::string, int32_t> stageOfNode;
-  std::string train;   ///< path of a specification (docs/training.md); empty: inference
+  std::string train; ///< path of a specification (docs/training.md); empty: inference
+  /// What the backward pass computes again beside what the specification says.
+  std::optional<PlanRecompute> recompute;
+  /// Of a step that computes something again: what no plan is faster than, with any such
+  /// choice or none.
+  std::optional<double> lowerBoundSeconds;
   std::string explain; ///< node name or glob
   std::string dumpDir; ///< receives 00-imported.mlir, …; empty: none
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run

@@ -26,6 +26,8 @@ public:
   Expected<void> import();
   /// L2: decides strategies.
   Expected<void> annotate();
+  /// The first half of it: strategies stand on ops, conversions are no ops yet.
+  Expected<void> decide();
   /// L3: one rank's program.
   Expected<void> partition();
   /// L4: who runs what when.
@@ -78,6 +80,9 @@ private:
   std::string error;
 };
 
+/// The bytes that a device may use, as options say; absent: they say nothing.
+Expected<std::optional<int64_t>> memoryLimitOf(const CompileOptions &options);
+
 /// A compile of one entry, up to the level that is asked for, but no bundle.
 class EntryCompiler {
 public:
@@ -95,6 +100,14 @@ std::unique_ptr<EntryCompiler> straightCompiler(const CompileOptions &options,
 using NamedCompiler = std::pair<std::string, Compiler *>;
 Expected<void> emitEntries(const std::vector<NamedCompiler> &compilers,
                            const CompileOptions &options);
+
+/// What the program of a compile at L4 needs (CompileReport::neededBytes); no code is
+/// made.
+struct ProgramNeeds {
+  int64_t bytes = 0;
+  PlanPeak peak;
+};
+Expected<ProgramNeeds> measureProgram(Compiler &compiler, const CompileOptions &options);
 
 } // namespace partita
 

@@ -100,6 +100,7 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   emit.target = options.target;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
+  emit.dumpDir = options.dumpDir;
   emit.inputs = first.inputNames;
   emit.model = std::filesystem::path(options.model).filename().string();
   auto made = codegen::emitBundle(entries, emit);
@@ -119,4 +120,16 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
 Expected<void> Compiler::emit() {
   progress("generating code");
   return emitEntries({{"main", this}}, options);
+}
+
+Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
+                                               const CompileOptions &options) {
+  codegen::EmitOptions emit;
+  emit.target = options.target;
+  emit.threads = options.threads;
+  auto report = codegen::measureEntry(entryOf(compiler, "main", options.model), emit);
+  if (!report)
+    return tl::unexpected(compiler.firstError(report.error()));
+  return ProgramNeeds{static_cast<int64_t>(report->neededBytes),
+                      report->memory.front().peak};
 }

@@ -19,6 +19,24 @@ static std::string cell(std::string text, size_t width) {
   return text;
 }
 
+static std::string peakText(const PlanPeak &peak) {
+  if (peak.kinds.empty())
+    return "";
+  int64_t all = 0;
+  for (const auto &[kind, bytes] : peak.kinds)
+    all += bytes;
+  std::string text = "of these " + std::to_string(all) + " B last, or are there when '" +
+                     peak.node + "' runs, where values take most:\n";
+  for (const auto &[kind, bytes] : peak.kinds)
+    if (bytes != 0)
+      text += "  " + cell(std::to_string(bytes) + " B", 18) + kind + "\n";
+  text += "largest in the arena then:\n";
+  for (const PlanPeak::Value &value : peak.largest)
+    text += "  " + cell(std::to_string(value.bytes) + " B", 18) + cell(value.kind, 14) +
+            "'" + value.node + "'\n";
+  return text;
+}
+
 static std::string memoryText(const PlanMemory &memory) {
   auto line = [](const char *what, int64_t bytes) {
     return "  " + cell(std::to_string(bytes) + " B", 18) + what + "\n";
@@ -31,7 +49,8 @@ static std::string memoryText(const PlanMemory &memory) {
          line("inputs of a request", memory.inputs) +
          line("outputs of a request", memory.outputs) +
          line("in all, a rank that collects the outputs", memory.rank) +
-         line("in all, every rank in one process", memory.process);
+         line("in all, every rank in one process", memory.process) +
+         peakText(memory.peak);
 }
 
 /// Repeated layers say the same: the nodes of each op with one strategy, in the order in

@@ -1,5 +1,6 @@
 //===- InsertReshards.cpp - Make every conversion of a plan an op ---------===//
 #include "passes/Shard/ExplainValue.h"
+#include "passes/Shard/KeepConverted.h"
 #include "passes/Shard/Passes.h"
 #include "passes/Shard/Regather.h"
 
@@ -76,6 +77,8 @@ public:
       serve(values[v], static_cast<int32_t>(v));
     return count;
   }
+  /// The conversions by which ranks receive something.
+  const llvm::DenseSet<Operation *> &communicating() const { return received; }
 
 private:
   /// By what is converted, layout or windows, and epoch.
@@ -134,11 +137,15 @@ private:
 
   Value convert(OpBuilder &builder, Cache &made, Value from, const Layout &at,
                 const ServedLayout &wanted) {
-    if (wanted.halo)
-      return window(builder, made, from, *wanted.halo);
-    return at == wanted.layout
-               ? from
-               : reshard(builder, made, from, wanted.layout, wanted.epoch);
+    if (!wanted.halo && at == wanted.layout)
+      return from;
+    Value now = wanted.halo ? window(builder, made, from, *wanted.halo)
+                            : reshard(builder, made, from, wanted.layout, wanted.epoch);
+    auto steps = wanted.halo ? Expected<ReshardPlan>(makeError("windows"))
+                             : planReshard(mesh.getMesh(), at, wanted.layout);
+    if (!steps || steps->receivedElements > 0)
+      received.insert(now.getDefiningOp());
+    return now;
   }
 
   /// A source is read whole unless a reshard says otherwise.
@@ -186,6 +193,7 @@ private:
   const std::vector<Strategy> &strategies;
   const Servings &servings;
   int64_t count = 0;
+  llvm::DenseSet<Operation *> received;
 };
 
 /// What nothing is said of, an op, argument or result, is whole on every rank.
@@ -235,9 +243,10 @@ private:
     dist::clearServed(function);
     regather(function, **flow, *strategies, *servings);
     writeWhole(mesh, **flow, *strategies);
-    numConversions += static_cast<unsigned>(
-        Inserter(function, mesh, **flow, *strategies, *servings).run());
+    Inserter inserter(function, mesh, **flow, *strategies, *servings);
+    numConversions += static_cast<unsigned>(inserter.run());
     explainValues(function, **flow, *strategies);
+    keepConverted(function, inserter.communicating());
     return success();
   }
 

@@ -1,6 +1,7 @@
 //===- Regather.cpp - How long what is gathered stays in memory -----------===//
 #include "passes/Shard/Regather.h"
 
+#include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -93,14 +94,34 @@ private:
     return bytes;
   }
 
+  /// Whether the reading ends behind its use before number `i`.
+  bool isGivenUp(const Reading &reading, size_t i) const {
+    auto userOf = [&](size_t k) { return flow.where(reading.uses[k].second.op); };
+    auto repeats = [&](size_t k) { return userOf(k)->hasAttr(repeatsAttr); };
+    auto gathers = [&](size_t k) { return userOf(k)->hasAttr(gathersAttr); };
+    // A copy adds no gathering but if it is asked to: its gradient reads what it reads.
+    if (repeats(i - 1) && !gathers(i - 1))
+      return false;
+    bool isAsked = false, isReadBehind = !repeats(i);
+    for (size_t k = 0; k < reading.uses.size(); ++k) {
+      isAsked |= gathers(k);
+      isReadBehind |= k > i && !repeats(k);
+    }
+    // Only the copy reads it, as of a bias: the step without it gathers it once.
+    if (!isReadBehind && !isAsked)
+      return false;
+    bool isTurn = !userOf(i - 1)->hasAttr(phaseAttr) && userOf(i)->hasAttr(phaseAttr);
+    return (isTurn && isAsked) || bytesBetween(reading, reading.uses[i - 1].first,
+                                               reading.uses[i].first) > reading.bytes;
+  }
+
   void split(const Reading &reading) {
     std::vector<ServedLayout> &served = servings.at(reading.value);
     const ServedLayout whole = served[reading.entry];
     size_t now = reading.entry;
     served[now].uses.clear();
     for (size_t i = 0; i < reading.uses.size(); ++i) {
-      if (i > 0 && bytesBetween(reading, reading.uses[i - 1].first,
-                                reading.uses[i].first) > reading.bytes) {
+      if (i > 0 && isGivenUp(reading, i)) {
         served.push_back(whole);
         served.back().uses.clear();
         now = served.size() - 1;

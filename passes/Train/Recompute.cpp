@@ -7,6 +7,8 @@
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace partita;
@@ -24,18 +26,28 @@ public:
   Expected<void> findSegments(const std::vector<Recompute> &asked) {
     for (const Recompute &pattern : asked) {
       bool found = false;
+      std::string together =
+          pattern.together ? "together " + std::to_string(numTogether++) : "";
+      // What a choice under a memory limit lists are names.
+      llvm::StringSet<> names;
+      for (const std::string &name : pattern.nodes)
+        names.insert(name);
       for (Operation &op : function.front().without_terminator()) {
         if (op.hasAttr(phaseAttr) || isa<CallingOpInterface>(op) ||
             op.getNumOperands() == 0)
           continue;
-        if (auto segment = segmentOf(&op, pattern.nodes)) {
-          segments.try_emplace(&op, *segment);
+        auto segment = names.contains(dist::nodeName(&op))
+                           ? std::optional(dist::nodeName(&op))
+                           : segmentOf(&op, pattern.nodes);
+        if (segment) {
+          segments.try_emplace(&op,
+                               Segment{pattern.together ? together : *segment, &pattern});
           found = true;
         }
       }
       if (!found)
-        return makeError("recompute: no node and no module is named '" + pattern.nodes +
-                         "'");
+        return makeError("recompute: no node and no module is named '" +
+                         llvm::join(pattern.nodes, "', '") + "'");
     }
     return {};
   }
@@ -50,15 +62,20 @@ public:
   }
 
 private:
-  /// The node or the outermost module of it that the pattern names.
-  std::optional<std::string> segmentOf(Operation *op, const std::string &glob) const {
+  /// The node or the outermost module of it that a pattern names.
+  std::optional<std::string> segmentOf(Operation *op,
+                                       const std::vector<std::string> &globs) const {
     std::string name = dist::nodeName(op);
     std::optional<std::string> found;
-    if (matchesGlob(glob, name))
+    auto isNamed = [&](const std::string &text) {
+      return llvm::any_of(
+          globs, [&](const std::string &glob) { return matchesGlob(glob, text); });
+    };
+    if (isNamed(name))
       found = name;
     auto known = paths ? paths.getAs<StringAttr>(name) : StringAttr();
     for (std::string path = known ? known.getValue().str() : ""; !path.empty();) {
-      if (matchesGlob(glob, path))
+      if (isNamed(path))
         found = path;
       size_t dot = path.rfind('.');
       path.resize(dot == std::string::npos ? 0 : dot);
@@ -75,7 +92,7 @@ private:
     return llvm::all_of(value.getUsers(), [&](Operation *user) {
       auto other = segments.find(user);
       return user->hasAttr(phaseAttr) ||
-             (other != segments.end() && other->second == own->second);
+             (other != segments.end() && other->second.name == own->second.name);
     });
   }
 
@@ -95,16 +112,34 @@ private:
       made->setAttr(phaseAttr, PhaseAttr::get(op->getContext(), Phase::Backward));
       made->setLoc(
           NameLoc::get(builder.getStringAttr(dist::nodeName(op) + "/recompute")));
+      mark(op, made);
       copies[op] = made;
       return made->getResult(result.getResultNumber());
     }
     return copy->getResult(result.getResultNumber());
   }
 
+  /// What the knobs ask of conversions, which there are none of yet.
+  void mark(Operation *op, Operation *copy) {
+    const Recompute &knobs = *segments.at(op).knobs;
+    Builder builder(op->getContext());
+    auto number = builder.getI64IntegerAttr(marked++);
+    copy->setAttr(repeatsAttr, number);
+    if (!knobs.modelParallelCommunication)
+      op->setAttr(repeatedAttr, number);
+    if (knobs.optimizerParallelCommunication)
+      copy->setAttr(gathersAttr, builder.getUnitAttr());
+  }
+
+  struct Segment {
+    std::string name;
+    const Recompute *knobs;
+  };
   func::FuncOp function;
   DictionaryAttr paths;
-  DenseMap<Operation *, std::string> segments;
+  DenseMap<Operation *, Segment> segments;
   DenseMap<Operation *, Operation *> copies;
+  int64_t marked = 0, numTogether = 0;
 };
 } // namespace
 

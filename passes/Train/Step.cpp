@@ -18,8 +18,6 @@ using namespace partita::graph;
 using namespace partita::train;
 
 Expected<void> StepBuilder::run() {
-  if (auto ok = checkSupported(); !ok)
-    return ok;
   if (spec.compute != Compute::F32) {
     Builder builder(context);
     Type narrow = spec.compute == Compute::F16 ? Type(builder.getF16Type())
@@ -41,15 +39,6 @@ Expected<void> StepBuilder::run() {
   if (spec.accumulation > 1)
     accumulate();
   return update();
-}
-
-/// What the specification can say and nothing does yet.
-Expected<void> StepBuilder::checkSupported() const {
-  for (const Recompute &asked : spec.recompute)
-    if (!asked.modelParallelCommunication)
-      return makeError("recompute of '" + asked.nodes +
-                       "': \"mp_comm_recompute\": false is not there yet");
-  return {};
 }
 
 /// States that are only read are parameters; those that have a result already, running

@@ -34,7 +34,6 @@ private:
     bool isState = false;
   };
 
-  Expected<void> checkSupported() const;
   Expected<void> findStates();
   bool decays(const std::string &name) const;
   Expected<void> differentiateLoss(mlir::Value output);

@@ -2,6 +2,7 @@
 #include "passes/Train/Passes.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "passes/Train/Step.h"
 
 namespace partita {
@@ -12,6 +13,16 @@ namespace partita {
 using namespace mlir;
 using namespace partita;
 using namespace partita::train;
+
+/// What was chosen under a memory limit, beside what the specification names.
+static void addChosen(ArrayAttr stretches, Spec &spec) {
+  for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
+    Recompute &repeats = spec.recompute.emplace_back();
+    repeats.together = true;
+    for (auto name : stretch.getAsRange<StringAttr>())
+      repeats.nodes.push_back(name.str());
+  }
+}
 
 namespace {
 struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
@@ -31,6 +42,9 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     if (read->trainingInfo)
       return fail("\"training_info\" names a step that the model's file has: there is "
                   "nothing to derive");
+    if (auto chosen = getOperation()->getAttrOfType<ArrayAttr>(recomputeAttr))
+      addChosen(chosen, *read);
+    getOperation()->removeAttr(recomputeAttr);
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);

@@ -205,7 +205,9 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
     }
     bool searches = options->mode == "auto" && options->from == Level::L0 &&
                     (options->hints + options->plan).empty();
-    if (!searches && !(options->cluster + options->memory).empty()) {
+    // A training step may compute something again, however it is planned.
+    bool chooses = options->from == Level::L0 && !options->train.empty();
+    if (!searches && !chooses && !(options->cluster + options->memory).empty()) {
       status =
           fail("--cluster and --memory are for the search of mode auto without hints "
                "or a plan: they would have no effect",

@@ -12,12 +12,24 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace partita {
 
-enum class MemoryKind : uint8_t { Weights, Gradients, Optimizer, Activations, Workspace };
-inline constexpr int memoryKinds = 5;
+enum class MemoryKind : uint8_t {
+  Weights,       ///< parameters and what does not train, whole or in parts
+  Gradients,     ///< of parameters, until the update; their sums over micro-batches
+  Optimizer,     ///< what an optimizer keeps from step to step
+  Activations,   ///< made in the forward pass and kept for the backward pass
+  Temporaries,   ///< made and read for the last time in one pass: cotangents too
+  Workspace,     ///< scratch of one kernel or engine call
+  Communication, ///< what collectives have made of something else: gathered weights too
+  Other,         ///< inputs, outputs, states of no training
+};
+inline constexpr int memoryKinds = 8;
+/// "weights", "gradients", …
+std::string_view memoryKindName(MemoryKind kind);
 
 struct LiveValue {
   MemoryKind kind = MemoryKind::Activations;

@@ -3,13 +3,15 @@
 // A value is alive from the op that makes it to the last that reads it, a conversion's
 // result from the producer of the value (where conversions stand) to its own last reader;
 // sources in each form in which they are read, all the time. What a fused group keeps in
-// registers has no bytes, a view those of what it views. Unlike the rows of the model
+// registers has no bytes, a view those of what it views. The kinds are those of
+// Cost/Memory.h, told by names of nodes (docs/training.md). Unlike the rows of the model
 // this knows which users read which copy, so it is never more than they say.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_MEMORY_H
 #define PARTITA_SEARCH_MEMORY_H
 
+#include "partita/Cost/Memory.h"
 #include "partita/Search/Model.h"
 
 namespace partita::search {
@@ -23,10 +25,27 @@ struct MemoryShare {
 struct MemoryUse {
   int64_t weights = 0, activations = 0; ///< at the peak
   int64_t peak() const { return weights + activations; }
-  int32_t op = -1; ///< that runs at the peak
+  int32_t op = -1;                   ///< that runs at the peak
+  int64_t byKind[memoryKinds] = {0}; ///< at the peak
+  bool trains = false;               ///< the program is a training step
   /// Largest first: what is alive at the peak.
   std::vector<MemoryShare> largest;
 };
+
+/// A value as it was produced, or what it is converted to.
+struct ValueLife {
+  int32_t value = -1;
+  LiveValue live;
+  bool isConverted = false;
+};
+/// Of all values that have bytes.
+std::vector<ValueLife> livesOf(Timing &timing, const Decided &plan);
+
+/// The first op of the backward pass; the number of ops if there is none.
+int32_t turnOf(const FlowGraph &graph);
+/// The node whose gradient an op of the backward pass computes, or which it repeats:
+/// "fc1" of "fc1/backward"; empty for other ops.
+std::string_view differentiatedNode(const FlowOp &op);
 
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);

@@ -77,7 +77,9 @@ struct OptimizerParallel {
 };
 
 struct Recompute {
-  std::string nodes; ///< glob
+  std::vector<std::string> nodes; ///< globs
+  /// What they name is one segment; else each node or module that one names.
+  bool together = false;
   bool modelParallelCommunication = true;
   bool optimizerParallelCommunication = false;
 };
@@ -109,6 +111,8 @@ struct Spec {
   bool batchStatistics = true; ///< of BatchNormalization; else the running ones
   OptimizerParallel optimizerParallel;
   std::vector<Recompute> recompute;
+  /// Where a step does not fit into memory, what it computes again is chosen for it.
+  bool choosesRecompute = true;
 };
 
 /// An error names the file, the place in it, and what was expected there.

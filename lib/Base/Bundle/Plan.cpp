@@ -126,11 +126,36 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
   out.endObject();
 }
 
+static void writePeak(JsonWriter &out, const PlanPeak &peak) {
+  if (peak.kinds.empty())
+    return;
+  out.key("peak");
+  out.beginObject();
+  out.member("node", std::string_view(peak.node));
+  out.key("kinds");
+  out.beginObject();
+  for (const auto &[kind, bytes] : peak.kinds)
+    out.member(kind, bytes);
+  out.endObject();
+  out.key("largest");
+  out.beginArray();
+  for (const PlanPeak::Value &value : peak.largest) {
+    out.beginObject();
+    out.member("node", std::string_view(value.node));
+    out.member("kind", std::string_view(value.kind));
+    out.member("bytes", value.bytes);
+    out.endObject();
+  }
+  out.endArray();
+  out.endObject();
+}
+
 void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
   out.key("memory");
   out.beginObject();
   for (const auto &[name, field] : memoryFields)
     out.member(name, memory.*field);
+  writePeak(out, memory.peak);
   out.endObject();
 }
 
@@ -166,6 +191,23 @@ static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate
   out.endObject();
 }
 
+static void writeRecompute(JsonWriter &out, const PlanRecompute &recompute) {
+  out.key("recompute");
+  out.beginObject();
+  out.key("nodes");
+  out.beginArray();
+  for (const std::vector<std::string> &stretch : recompute.nodes) {
+    out.beginArray();
+    for (const std::string &name : stretch)
+      out.value(std::string_view(name));
+    out.endArray();
+  }
+  out.endArray();
+  out.member("seconds", recompute.seconds);
+  out.member("saved_bytes", recompute.savedBytes);
+  out.endObject();
+}
+
 std::string Plan::json() const {
   JsonWriter out(JsonWriter::Style::Lines);
   out.beginObject();
@@ -192,6 +234,8 @@ std::string Plan::json() const {
   out.endArray();
   if (certificate)
     writeCertificate(out, *certificate);
+  if (recompute)
+    writeRecompute(out, *recompute);
   out.endObject();
   return out.take() + "\n";
 }
@@ -299,6 +343,36 @@ public:
     return result;
   }
 
+  PlanRecompute recompute(const JsonValue &value) {
+    PlanRecompute result{{}, number(value, "seconds"), integer(value, "saved_bytes")};
+    for (const JsonValue &stretch : list(value, "nodes")) {
+      auto names = stretch.asStrings();
+      if (!names) {
+        keep(names.error());
+        return result;
+      }
+      result.nodes.push_back(std::move(*names));
+    }
+    return result;
+  }
+
+  PlanPeak peak(const JsonValue &value) {
+    PlanPeak result;
+    result.node = text(value, "node");
+    auto kinds = value.at("kinds");
+    auto members = kinds ? kinds->members() : tl::unexpected(kinds.error());
+    if (!members) {
+      keep(members.error());
+      return result;
+    }
+    for (const auto &[kind, bytes] : *members)
+      result.kinds.emplace_back(kind, integer(*kinds, kind));
+    for (const JsonValue &entry : list(value, "largest"))
+      result.largest.push_back(
+          {text(entry, "node"), text(entry, "kind"), integer(entry, "bytes")});
+    return result;
+  }
+
   PlanStage stage(const JsonValue &value) {
     PlanStage result;
     result.mesh = text(value, "mesh");
@@ -318,6 +392,8 @@ public:
       for (const auto &[name, field] : memoryFields)
         if (!mayLack(field) || memory->at(name))
           (*result.memory).*field = integer(*memory, name);
+      if (auto peak = memory->at("peak"))
+        result.memory->peak = this->peak(*peak);
     }
     return result;
   }
@@ -372,6 +448,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
     plan.stages.push_back(reader.stage(stage));
   if (auto certificate = root->at("certificate"))
     plan.certificate = reader.certificate(*certificate);
+  if (auto recompute = root->at("recompute"))
+    plan.recompute = reader.recompute(*recompute);
   if (!reader.first.message.empty())
     return tl::unexpected(reader.first);
   if (plan.stages.empty())

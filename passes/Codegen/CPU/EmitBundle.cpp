@@ -194,16 +194,7 @@ static Expected<void> emitStage(const Program &program, const Memory &memory,
   return linkStage(*object, path);
 }
 
-/// Places, compiles and writes one program.
-static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget &target,
-                                        const std::string &path, BundleStage &stage,
-                                        EmitReport &report) {
-  Memory memory = placeStorages(program);
-  if (auto ok = emitStage(program, memory, target, path); !ok)
-    return tl::unexpected(ok.error());
-  stage.arenaBytes = memory.arenaBytes;
-  stage.weightBytes = memory.weightBytes;
-  stage.packedBytes = program.packedBytes();
+static void addTo(EmitReport &report, const Program &program, const Memory &memory) {
   report.arenaBytes = std::max(report.arenaBytes, memory.arenaBytes);
   report.arenaLowerBound = std::max(report.arenaLowerBound, memory.arenaLowerBound);
   report.weightBytes = std::max(report.weightBytes, memory.weightBytes);
@@ -213,7 +204,24 @@ static Expected<PlanMemory> emitProgram(const Program &program, const CpuTarget 
       report.neededBytes, memory.arenaBytes + memory.weightBytes + memory.stateBytes);
   report.numTasks += program.tasks.size();
   report.numKernels += program.kernels.size();
-  return residentMemory(program, memory);
+  report.memory.push_back(residentMemory(program, memory));
+}
+
+/// Places, compiles and writes one program.
+static Expected<void> emitProgram(const Program &program, const CpuTarget &target,
+                                  const std::string &path, const std::string &dump,
+                                  BundleStage &stage, EmitReport &report) {
+  Memory memory = placeStorages(program);
+  if (!dump.empty())
+    if (auto ok = writeFile(dump, arenaJson(program, memory)); !ok)
+      return ok;
+  if (auto ok = emitStage(program, memory, target, path); !ok)
+    return ok;
+  stage.arenaBytes = memory.arenaBytes;
+  stage.weightBytes = memory.weightBytes;
+  stage.packedBytes = program.packedBytes();
+  addTo(report, program, memory);
+  return {};
 }
 
 static std::vector<std::string> namesIn(ModuleOp module, StringRef attribute) {
@@ -249,8 +257,8 @@ namespace {
 /// Compiles and writes the entries one after the other.
 class EntryWriter {
 public:
-  EntryWriter(const CpuTarget &target, BundleWriter &writer)
-      : target(target), writer(writer) {}
+  EntryWriter(const CpuTarget &target, BundleWriter &writer, std::string dumpDir)
+      : target(target), writer(writer), dumpDir(std::move(dumpDir)) {}
 
   Expected<BundleEntry> write(const Formed &formed, size_t number) {
     BundleEntry out;
@@ -261,11 +269,14 @@ public:
     std::vector<PlanMemory> memory;
     for (const Program &program : formed.programs) {
       BundleStage &stage = out.stages.emplace_back();
-      stage.file = "stage-" + std::to_string(files++) + ".so";
-      auto needs = emitProgram(program, target, writer.path(stage.file), stage, report);
-      if (!needs)
-        return tl::unexpected(needs.error());
-      memory.push_back(*needs);
+      std::string part = std::to_string(files++);
+      stage.file = "stage-" + part + ".so";
+      std::string dump = dumpDir.empty() ? "" : dumpDir + "/arena-" + part + ".json";
+      if (auto ok =
+              emitProgram(program, target, writer.path(stage.file), dump, stage, report);
+          !ok)
+        return tl::unexpected(ok.error());
+      memory.push_back(report.memory.back());
     }
     if (!formed.entry.plan)
       return out;
@@ -280,6 +291,7 @@ public:
 private:
   const CpuTarget &target;
   BundleWriter &writer;
+  std::string dumpDir;
   int files = 0;
 };
 } // namespace
@@ -318,7 +330,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
     return tl::unexpected(ok.error());
   if (auto ok = weightWriter.write(*writer, bundle); !ok)
     return tl::unexpected(ok.error());
-  EntryWriter entryWriter(*target, *writer);
+  EntryWriter entryWriter(*target, *writer, options.dumpDir);
   for (const Formed &it : formed) {
     auto entry = entryWriter.write(it, bundle.entries.size());
     if (!entry)
@@ -328,4 +340,24 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   if (auto ok = writer->commit(bundle); !ok)
     return tl::unexpected(ok.error());
   return entryWriter.report;
+}
+
+Expected<EmitReport> codegen::measureEntry(const EmitEntry &entry,
+                                           const EmitOptions &options) {
+  auto named = targetNamed(options.target);
+  if (!named)
+    return tl::unexpected(named.error());
+  ProgramCalls calls(*named->engine);
+  std::vector<Formed> formed;
+  auto programs = formAll(entry, options, calls, "");
+  if (!programs)
+    return tl::unexpected(programs.error());
+  formed.push_back({entry, std::move(*programs)});
+  // Where weights lie in files decides which are used in place.
+  if (auto ok = WeightWriter(formed).collect(); !ok)
+    return tl::unexpected(ok.error());
+  EmitReport report;
+  for (const Program &program : formed[0].programs)
+    addTo(report, program, placeStorages(program));
+  return report;
 }

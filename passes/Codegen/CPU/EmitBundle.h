@@ -55,6 +55,8 @@ struct EmitOptions {
   /// program's.
   std::vector<std::string> inputs;
   std::string function = "main"; ///< of entries that are of L3
+  /// Folder that receives what lies in each arena, arena-0.json, …; empty: none.
+  std::string dumpDir;
 };
 
 /// What was predicted, per rank, at most. `weightBytes`: all weights as they are stored.
@@ -64,6 +66,7 @@ struct EmitReport {
   /// Arena, weights and states of the rank that has most of them together.
   uint64_t neededBytes = 0;
   size_t numTasks = 0, numKernels = 0;
+  std::vector<PlanMemory> memory; ///< by program
 };
 
 /// Writes a bundle of entries, which are for one mesh, or for pipelines of equal numbers
@@ -71,6 +74,9 @@ struct EmitReport {
 /// the op. Equal input gives equal bytes; after an error nothing is left.
 Expected<EmitReport> emitBundle(std::span<const EmitEntry> entries,
                                 const EmitOptions &options);
+
+/// What each program of an entry would need. No code is made and nothing is written.
+Expected<EmitReport> measureEntry(const EmitEntry &entry, const EmitOptions &options);
 
 } // namespace partita::codegen
 

@@ -18,10 +18,7 @@ static size_t baseOf(const Program &program, int storage) {
   return static_cast<size_t>(storage);
 }
 
-/// From the first task that touches a storage to the last; what the runtime fills or
-/// reads is alive before or behind all of them. What is touched in a loop and
-/// outside of it is needed in every trip.
-static std::vector<Interval> livesOf(const Program &program) {
+std::vector<Interval> codegen::livesOf(const Program &program) {
   auto end = static_cast<int64_t>(program.tasks.size());
   std::vector<Interval> lives(program.storages.size(), {0, end, -1});
   for (size_t t = 0; t < program.tasks.size(); ++t)
@@ -184,6 +181,7 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   plan.rank = plan.arena + plan.weights + plan.packed + plan.inputs + plan.outputs +
               plan.states + plan.regions + plan.transport + (ranks > 1 ? largestPart : 0);
   plan.process += plan.inputs + plan.outputs;
+  plan.peak = peakOf(program, memory, plan);
   return plan;
 }
 

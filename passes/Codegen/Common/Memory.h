@@ -3,6 +3,8 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_MEMORY_H
 
 #include "partita/Base/Bundle/Plan.h"
+#include "partita/Cost/Memory.h"
+#include "passes/Codegen/Common/BufferPlan.h"
 #include "passes/Codegen/Common/Program.h"
 
 namespace partita::codegen {
@@ -19,6 +21,29 @@ struct Memory {
 /// that touches it to the last. Inputs are written before every request, so they are
 /// reused after their last reader; outputs stay to the end.
 Memory placeStorages(const Program &program);
+
+/// From the first task that touches a storage to the last; what the runtime fills or
+/// reads is alive before or behind all of them. What is touched in a loop and outside of
+/// it is needed in every trip. Without bytes; of what no task touches last < first.
+std::vector<Interval> livesOf(const Program &program);
+
+/// What lies in the arena, and when.
+struct ArenaValue {
+  std::string node; ///< whose task makes it
+  LiveValue live;   ///< moments are numbers of tasks, and one more
+  uint64_t offset = 0;
+};
+/// By storage; those that no task touches are left out.
+std::vector<ArenaValue> arenaValues(const Program &program, const Memory &memory);
+
+/// What a rank's memory holds when the values of the arena take most: every byte of
+/// arena, weights, states and regions by its kind, and the `shares` largest values of the
+/// arena.
+PlanPeak peakOf(const Program &program, const Memory &memory, const PlanMemory &resident,
+                size_t shares = 8);
+
+/// The values of the arena as JSON, for those who look into it (`--dump-dir`).
+std::string arenaJson(const Program &program, const Memory &memory);
 
 /// What the runtime will have in memory. `tensors` have their files and offsets.
 PlanMemory residentMemory(const Program &program, const Memory &memory);

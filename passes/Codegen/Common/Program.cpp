@@ -2,6 +2,7 @@
 #include "passes/Codegen/Common/Program.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include "llvm/ADT/Hashing.h"
 
@@ -21,11 +22,23 @@ static Attribute uniformElement(Operation *op) {
   return *elements.getValues<Attribute>().begin();
 }
 
+/// But for the part of a training step: what the backward pass repeats is the same
+/// kernel.
+static bool haveEqualMarks(Operation *a, Operation *b) {
+  DictionaryAttr first = a->getDiscardableAttrDictionary(),
+                 second = b->getDiscardableAttrDictionary();
+  auto rest = [](DictionaryAttr marks) {
+    return llvm::make_filter_range(marks.getValue(), [](NamedAttribute mark) {
+      return mark.getName() != phaseAttr;
+    });
+  };
+  return first == second || llvm::equal(rest(first), rest(second));
+}
+
 /// Attributes are unique in a context: comparing them is comparing pointers, where their
 /// text would have to be made for every use of a kernel.
 static bool haveEqualAttributes(Operation *a, Operation *b) {
-  return a->getName() == b->getName() &&
-         a->getDiscardableAttrDictionary() == b->getDiscardableAttrDictionary() &&
+  return a->getName() == b->getName() && haveEqualMarks(a, b) &&
          a->getName().compareOpProperties(a->getPropertiesStorage(),
                                           b->getPropertiesStorage());
 }

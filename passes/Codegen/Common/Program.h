@@ -15,6 +15,7 @@
 #include "mlir/IR/Operation.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,9 @@ struct Place {
   uint64_t offset = 0, bytes = 0;
 };
 
+/// The part of a training step that a task belongs to (graph.PhaseAttr).
+enum class StepPart : uint8_t { Forward, Backward, Weight, Update };
+
 struct Task {
   std::string source; ///< node name
   std::vector<Place> operands = {};
@@ -177,6 +181,7 @@ struct Task {
   std::vector<Layout> layouts = {};
   uint32_t handle = 0; ///< of a collective or copy that is only started
   int loop = -1;       ///< of a Repeat: its number
+  std::optional<StepPart> part = {};
 
   TaskKind kind() const { return kindOf(params); }
 };

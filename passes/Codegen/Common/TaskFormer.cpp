@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
@@ -86,7 +87,37 @@ void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
   }
 }
 
+/// A conversion belongs to the part that made what it converts; of what comes into the
+/// function, to that of who reads it.
+static StepPart partOf(Operation *op) {
+  for (Operation *from = op; from;) {
+    if (auto phase = from->getAttrOfType<graph::PhaseAttr>(phaseAttr))
+      return phase.getValue() == graph::Phase::Backward ? StepPart::Backward
+             : phase.getValue() == graph::Phase::Weight ? StepPart::Weight
+                                                        : StepPart::Update;
+    if (!isa<comm::CommOpInterface>(from) || from->getNumOperands() == 0)
+      return StepPart::Forward;
+    Operation *maker = from->getOperand(0).getDefiningOp();
+    if (!maker)
+      return from->use_empty() || isa<comm::CommOpInterface>(*from->user_begin())
+                 ? StepPart::Forward
+                 : partOf(*from->user_begin());
+    from = maker;
+  }
+  return StepPart::Forward;
+}
+
 LogicalResult TaskFormer::formOp(Operation &op) {
+  size_t first = program.tasks.size();
+  LogicalResult formed = formTasksOf(op);
+  // Tasks of functions that the op runs have theirs already.
+  if (StepPart part = partOf(&op); first < program.tasks.size())
+    for (Task &task : llvm::drop_begin(program.tasks, first))
+      task.part = task.part.value_or(part);
+  return formed;
+}
+
+LogicalResult TaskFormer::formTasksOf(Operation &op) {
   if (Operation *engine = fusion.engineAt(&op))
     return cast<TaskOpInterface>(engine).formTasks(*this);
   if (fusion.isAbsorbed(&op) || isa<ViewOpInterface>(op) ||

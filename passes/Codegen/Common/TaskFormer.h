@@ -146,6 +146,8 @@ private:
   bool mayShare(Task &task, int from, int to);
   void formInputs(llvm::ArrayRef<BufferSlot *> reads);
   llvm::LogicalResult formOp(mlir::Operation &op);
+  /// Likewise, but for the part of the step that the tasks belong to.
+  llvm::LogicalResult formTasksOf(mlir::Operation &op);
   void formResults(llvm::ArrayRef<BufferSlot *> reads,
                    llvm::ArrayRef<BufferSlot *> writes);
   void formResult(mlir::Value value, BufferSlot &buffer, bool isRead);

@@ -332,7 +332,8 @@ TEST_CASE("train: what remains") {
   CHECK(spec.optimizerParallel.shardSize == 4);
   CHECK(spec.optimizerParallel.level == 3);
   REQUIRE(spec.recompute.size() == 2);
-  CHECK(spec.recompute[0].nodes == "h.*");
+  CHECK(spec.recompute[0].nodes == std::vector<std::string>{"h.*"});
+  CHECK(!spec.recompute[0].together);
   CHECK(spec.recompute[0].modelParallelCommunication);
   CHECK(!spec.recompute[0].optimizerParallelCommunication);
   CHECK(!spec.recompute[1].modelParallelCommunication);
@@ -423,6 +424,8 @@ TEST_CASE("train: what remains, wrong") {
         "8796093022208, got -1");
   CHECK(failure(with(R"("optimizer_parallel": {"enable": true, "threshold": 1})"))
             .starts_with("s.json: optimizer_parallel: unknown member \"threshold\"; "));
+  CHECK(failure(with(R"("recompute": "some")")) ==
+        "s.json: recompute: expected \"none\" or \"auto\", got \"some\"");
   CHECK(failure(with(R"("recompute": {"nodes": "h.*"})")) ==
         "s.json: recompute: expected an array, got an object");
   CHECK(failure(with(R"("recompute": [{"mp_comm_recompute": true}])")) ==

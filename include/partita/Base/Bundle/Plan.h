@@ -49,6 +49,19 @@ struct PlanCollective {
   int64_t bytes = 0; ///< that one rank receives, at most
 };
 
+/// What a rank's memory holds when the values of the arena take most. Kinds are those of
+/// Cost/Memory.h; "unused" is what the arena has besides its values. Together they are
+/// the arena, weights, packed weights, states and regions of PlanMemory.
+struct PlanPeak {
+  std::string node; ///< that runs then
+  std::vector<std::pair<std::string, int64_t>> kinds;
+  struct Value {
+    std::string node, kind; ///< the node that makes it
+    int64_t bytes = 0;
+  };
+  std::vector<Value> largest; ///< of the arena, largest first
+};
+
 /// Bytes that a stage has in memory while requests run: of one rank, and of a process.
 /// What the runtime itself takes (its code, stacks, the transport) comes on top.
 struct PlanMemory {
@@ -68,6 +81,7 @@ struct PlanMemory {
   /// All ranks as threads of one process, where ranks share packed weights and mapped
   /// files as far as they hold the same elements.
   int64_t process = 0;
+  PlanPeak peak = {};
 };
 
 /// What a search knows of its plan. Seconds of one run of the program, predicted.
@@ -80,6 +94,14 @@ struct PlanCertificate {
   int64_t communicationBytes = 0; ///< that one rank receives
   /// Absent in bundles: the same compile writes the same bytes.
   std::optional<double> searchSeconds;
+};
+
+/// What the backward pass of a training step computes again, as it was chosen under a
+/// memory limit.
+struct PlanRecompute {
+  std::vector<std::vector<std::string>> nodes; ///< of the model, by stretch
+  double seconds = 0;                          ///< that a step takes longer, predicted
+  int64_t savedBytes = 0;                      ///< at the peak of a device, predicted
 };
 
 /// How the operations of a stage are spread (Rule/Decide/Work.h).
@@ -118,6 +140,7 @@ struct Plan {
   int64_t microBatches = 1; ///< slices of the batch that go through the stages
   int64_t round = 1;        ///< of them, see StageOrder
   std::optional<PlanCertificate> certificate; ///< of a plan that was searched
+  std::optional<PlanRecompute> recompute;     ///< of a training step that needs it
 
   std::string json() const;
 };
