@@ -204,8 +204,8 @@ Expected<std::string> Planner::finish(size_t best) {
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds};
-  story.known = search::knownPlans((*flow)->graph, *placement,
-                                   parametersOf(function(), **flow));
+  story.known =
+      search::knownPlans((*flow)->graph, *placement, parametersOf(function(), **flow));
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);

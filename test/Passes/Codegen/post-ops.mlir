@@ -5,7 +5,7 @@
 // One product with bias (operand 3), a tensor added and relu: 15 is binary-add over both
 // dims, 0 relu.
 // CHECK: task matmul (b0, w[[W:[0-9]+]], b{{[0-9]+}}, b[[BIAS:[0-9]+]], {{[-b0-9]+}}, b[[REST:[0-9]+]])
-// CHECK-SAME: bias_mask: 1, b_packed: true, post: [ { kind: 15, {{.*}} mask: 3 }, { kind: 0, {{.*}} mask: 0 } ] }
+// CHECK-SAME: bias_mask: 1, b_packed: true, post: [ { kind: 5, {{.*}} mask: 3 }, { kind: 0, {{.*}} mask: 0 } ] }
 // tanh is a kernel.
 // CHECK: task kernel
 // Two linear steps are one: 2·x + 1.

@@ -19,7 +19,8 @@ std::vector<ServedEntry> servedEntries(const FlowGraph &graph,
                                        const std::vector<ServedLayout> &served);
 /// The service of a value by these entries; users that want the value as it is produced
 /// need none. Of equal entries the first user takes the first, the next op the next, and
-/// those that are left the last. An error says which user is not served, or which entry leads nowhere.
+/// those that are left the last. An error says which user is not served, or which entry
+/// leads nowhere.
 Expected<std::vector<ServedLayout>> serveBy(const FlowGraph &graph,
                                             const std::vector<Strategy> &strategies,
                                             int32_t value,
