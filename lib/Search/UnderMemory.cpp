@@ -2,6 +2,7 @@
 #include "UnderMemory.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace partita;
 using namespace partita::search;
@@ -10,6 +11,9 @@ using namespace partita::solver;
 /// An answer this close to its bound, as a fraction, is taken after two or three seconds,
 /// and after some tenths of one if there is only rounding left.
 static constexpr SolveOptions::Enough soonEnough{0.01, 1'000'000, 1e-6, 200'000};
+/// While it is not known which moments decide, an answer this close is taken at once:
+/// the next round is another problem.
+static constexpr SolveOptions::Enough whileExploring{0.05, 200'000, 1e-6, 200'000};
 /// Of the time, what rounds may take before the solver gets all moments at once.
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;
@@ -19,12 +23,17 @@ MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options)
 
 SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
-  now.enough = soonEnough;
+  now.enough = isExploring && !moments.empty() ? whileExploring : soonEnough;
   now.timeLimit = std::max(0.2, (options.timeLimit - best.seconds) * share);
   if (now.workLimit)
     *now.workLimit = std::max<int64_t>(
         1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
   return now;
+}
+
+bool MemoryRounds::isGoodEnough() const {
+  return !best.choices.empty() && static_cast<double>(best.cost - best.lowerBound) <=
+                                      soonEnough.gap * static_cast<double>(best.cost);
 }
 
 bool MemoryRounds::isLate() const {
@@ -52,11 +61,15 @@ Expected<void> MemoryRounds::round() {
   if (!price)
     return tl::unexpected(price.error());
   if (!problem.memoryLimit || price->peakBytes <= *problem.memoryLimit) {
-    best.choices = std::move(choices);
-    best.cost = price->cost;
+    if (best.choices.empty() || price->cost < best.cost) {
+      best.choices = std::move(choices);
+      best.cost = price->cost;
+    }
+    // The moments are known: now it is worth to look closer.
+    isOpen = std::exchange(isExploring, false) && !moments.empty() && !isGoodEnough();
     return {};
   }
-  isOpen = true;
+  isOpen = isExploring = true;
   auto place = std::lower_bound(moments.begin(), moments.end(), price->peakTime);
   moments.insert(place, price->peakTime);
   return {};
@@ -135,11 +148,7 @@ Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> up
   options.timeLimit = timeLimit;
   options.upper = upper;
   best.seconds = 0;
-  auto gap = static_cast<double>(best.cost - best.lowerBound);
-  isOpen =
-      rounds == 0 ||
-      (last.status != Status::Infeasible &&
-       (best.choices.empty() || gap > soonEnough.gap * static_cast<double>(best.cost)));
+  isOpen = rounds == 0 || (last.status != Status::Infeasible && !isGoodEnough());
   if (upper && best.lowerBound >= *upper) {
     Solution none;
     none.status = Status::Infeasible;

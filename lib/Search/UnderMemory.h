@@ -39,6 +39,7 @@ private:
   std::vector<int64_t> allMoments() const;
   solver::SolveOptions limits(double share) const;
   bool isLate() const;
+  bool isGoodEnough() const;
 
   const solver::Problem &problem;
   solver::SolveOptions options;
@@ -48,6 +49,7 @@ private:
   solver::Solution last; ///< of the last round
   bool isOpen = true;    ///< whether another round may lead on
   int rounds = 0;
+  bool isExploring = true; ///< whether the moments that decide may be others yet
 };
 
 } // namespace partita::search
