@@ -178,8 +178,14 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
         return failure();
       auto [first, sinks] = endsOf[callee];
       for (unsigned i = 0; i < operands.size(); ++i)
-        if (int argument = op.getArgumentOf(i); argument >= 0)
+        if (int argument = op.getArgumentOf(i); argument >= 0) {
           operands[i].members.push_back({first + argument});
+          // A body reads a parameter by its argument.
+          int32_t value = flow.valueOf.lookup(op->getOperand(i));
+          int32_t producer = flow.graph.values[static_cast<size_t>(value)].producer;
+          flow.graph.ops[static_cast<size_t>(first + argument)].isParameter =
+              flow.graph.ops[static_cast<size_t>(producer)].isParameter;
+        }
       for (unsigned i = 0; i < results.size(); ++i)
         results[i].members.push_back({sinks + static_cast<int32_t>(i)});
     }
