@@ -65,14 +65,20 @@ static Expected<Values> importLayerNorm(Importer &importer, const Node &node) {
                                                   floatAttr(node, "epsilon", 1e-5)))}));
 }
 
+/// offset · (inverse · scale) + bias per channel. The two factors first: both gradients
+/// of theirs are then of one sum of the cotangent times the offset.
+static Value normalized(Compose &c, const Moments &m, Value scale, Value bias, Value x) {
+  Value factor = c.mul(m.inverse, channelParameter(c, scale, x));
+  return c.add(c.mul(m.offset, factor), channelParameter(c, bias, x));
+}
+
 /// By sums, so that spatial dims split as well.
 static Expected<Values> importInstanceNorm(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);
   Moments m = momentsOf(c, x, c.dimsFrom(2, x), floatAttr(node, "epsilon", 1e-5));
-  Value y =
-      c.mul(c.mul(m.offset, m.inverse), channelParameter(c, importer.input(node, 1), x));
-  return c.results({c.add(y, channelParameter(c, importer.input(node, 2), x))});
+  return c.results(
+      {normalized(c, m, importer.input(node, 1), importer.input(node, 2), x)});
 }
 
 /// In training mode: by the moments of the batch, with running ones as further results.
@@ -82,9 +88,7 @@ static Expected<Values> importBatchNormTraining(Importer &importer, const Node &
   std::vector<int64_t> axes = c.dimsFrom(2, x);
   axes.insert(axes.begin(), 0);
   Moments m = momentsOf(c, x, axes, floatAttr(node, "epsilon", 1e-5));
-  Value y =
-      c.mul(c.mul(m.offset, m.inverse), channelParameter(c, importer.input(node, 1), x));
-  y = c.add(y, channelParameter(c, importer.input(node, 2), x));
+  Value y = normalized(c, m, importer.input(node, 1), importer.input(node, 2), x);
   double momentum = floatAttr(node, "momentum", 0.9);
   auto running = [&](size_t input, Value now) {
     Value before = importer.input(node, input);

@@ -43,7 +43,7 @@ KernelEmitter::Values CpuEmitter::rowLoop(ValueRange initial, RowBody body,
 
 void CpuEmitter::mapRow(llvm::function_ref<void()> body) {
   rowLoop({}, [&](ValueRange) {
-    body();
+    firstLane ? laneLoop(body) : body();
     return Values();
   });
 }
@@ -52,6 +52,72 @@ Value CpuEmitter::reduceRow(Value neutral, Element element, Combine combine) {
   return rowLoop(neutral, [&](ValueRange carried) {
     return Values{combine(carried[0], element())};
   })[0];
+}
+
+/// With lanes the accumulators are an array, which LLVM keeps in registers.
+std::function<Value()> CpuEmitter::reduceRows(Value neutral, Element element,
+                                              Combine combine) {
+  if (!firstLane)
+    return KernelEmitter::reduceRows(neutral, element, combine);
+  Type type = neutral.getType();
+  Value sums;
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(
+        &builder.getBlock()->getParent()->getParentOfType<func::FuncOp>().front());
+    sums = LLVM::AllocaOp::create(builder, location,
+                                  LLVM::LLVMPointerType::get(builder.getContext()), type,
+                                  integer(spec.lanes()), 64);
+  }
+  auto place = [this, sums, type]() -> Value {
+    return LLVM::GEPOp::create(builder, location, sums.getType(), type, sums,
+                               ValueRange{lane});
+  };
+  laneLoop([&] { LLVM::StoreOp::create(builder, location, neutral, place()); });
+  mapRow([&] {
+    Value before = LLVM::LoadOp::create(builder, location, type, place());
+    LLVM::StoreOp::create(builder, location, combine(before, element()), place());
+  });
+  return [this, place, type]() -> Value {
+    return LLVM::LoadOp::create(builder, location, type, place());
+  };
+}
+
+void CpuEmitter::oncePerRow(llvm::function_ref<void()> body) {
+  firstLane ? laneLoop(body) : body();
+}
+
+void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
+  OpBuilder::InsertionGuard guard(builder);
+  scopes.emplace_back();
+  lane = enterLoop(integer(0), integer(spec.lanes())).getInductionVar();
+  size_t last = numOuter() - 1;
+  point[last] = arith::AddIOp::create(builder, location, firstLane, lane);
+  body();
+  point[last] = lane = nullptr;
+  scopes.pop_back();
+}
+
+void CpuEmitter::laneBlocks(Value from, Value to) {
+  OpBuilder::InsertionGuard guard(builder);
+  Value width = integer(spec.lanes());
+  Value count = arith::SubIOp::create(builder, location, to, from);
+  Value rest = arith::RemUIOp::create(builder, location, count, width);
+  Value whole = arith::SubIOp::create(builder, location, to, rest);
+  scopes.emplace_back();
+  {
+    OpBuilder::InsertionGuard inner(builder);
+    auto blocks = scf::ForOp::create(builder, location, from, whole, width);
+    builder.setInsertionPointToStart(blocks.getBody());
+    firstLane = blocks.getInductionVar();
+    rowBody();
+    firstLane = nullptr;
+  }
+  scopes.pop_back();
+  scopes.emplace_back();
+  point[numOuter() - 1] = enterLoop(whole, to).getInductionVar();
+  rowBody();
+  scopes.pop_back();
 }
 
 void CpuEmitter::scanRow(Value neutral, Element element, Combine combine, Step step,
@@ -117,6 +183,8 @@ scf::ForOp CpuEmitter::enterLoop(Value from, Value to) {
 void CpuEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return rowBody();
+  if (dim + 1 == numOuter() && spec.lanes() != 1)
+    return laneBlocks(integer(0), integer(spec.domain[dim]));
   OpBuilder::InsertionGuard guard(builder);
   scopes.emplace_back();
   point[dim] = enterLoop(integer(0), integer(spec.domain[dim])).getInductionVar();
@@ -132,6 +200,8 @@ void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
   Value from = arith::MulIOp::create(builder, location, first, chunk);
   Value to = arith::MulIOp::create(builder, location, last, chunk);
   to = arith::MinSIOp::create(builder, location, to, size);
+  if (spec.rowDims != 0 && spec.lanes() != 1)
+    return laneBlocks(from, to);
   scopes.emplace_back();
   point[split.dims] = enterLoop(from, to).getInductionVar();
   outerLoops(split.dims + 1);

@@ -24,6 +24,8 @@ public:
 
   void mapRow(llvm::function_ref<void()> body) override;
   mlir::Value reduceRow(mlir::Value neutral, Element element, Combine combine) override;
+  std::function<mlir::Value()> reduceRows(mlir::Value neutral, Element element,
+                                          Combine combine) override;
   void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,
                bool backwards) override;
   void forEach(mlir::Value from, mlir::Value to, mlir::Value step,
@@ -33,6 +35,7 @@ protected:
   void checkLoop(llvm::ArrayRef<int64_t> shape,
                  llvm::function_ref<void(mlir::ValueRange)> body) override;
   mlir::Value claimStatus(mlir::Value status) override;
+  void oncePerRow(llvm::function_ref<void()> body) override;
 
 private:
   using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
@@ -43,10 +46,17 @@ private:
   void unitLoop();
   void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void outerLoops(size_t dim);
+  /// The last outer dim from `from` to before `to`, so many rows at once as there are
+  /// lanes, and what is left one by one.
+  void laneBlocks(mlir::Value from, mlir::Value to);
+  /// A loop over the rows of a block, innermost: LLVM makes vectors of it.
+  void laneLoop(llvm::function_ref<void()> body);
   void emitEntry(mlir::func::FuncOp function);
   mlir::scf::ForOp enterLoop(mlir::Value from, mlir::Value to);
 
   mlir::Value begin, end; ///< of the units
+  mlir::Value firstLane;  ///< the first row of the block; null outside of one
+  mlir::Value lane;       ///< the current row of it
 };
 
 } // namespace partita::codegen

@@ -64,6 +64,10 @@ def RowOpInterface : OpInterface<"RowOpInterface"> {
       both lie in one place emitRow changes these and the others are not touched; see
       KernelEmitter::changesInPlace.
     }], "bool", "mayChangeInPlace", (ins), "", [{ return false; }]>,
+    InterfaceMethod<[{
+      Whether emitRow reduces by KernelEmitter::reduceRows alone, so that several
+      neighbouring rows may be computed at once.
+    }], "bool", "takesLanes", (ins), "", [{ return false; }]>,
     InterfaceMethod<"Emits the passes over the row; see KernelEmitter.", "void", "emitRow",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node)>,
   ];

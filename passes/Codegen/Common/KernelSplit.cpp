@@ -15,6 +15,7 @@ using namespace partita::codegen;
 static constexpr int64_t enoughUnits = 64;
 /// A chunk of the innermost dim is a multiple of this: whole vectors, whole cache lines.
 static constexpr int64_t chunkStep = 64;
+
 int64_t KernelSpec::work() const {
   int64_t steps = 0;
   for (const KernelNode &node : nodes) {
@@ -39,18 +40,56 @@ int64_t KernelSpec::work() const {
   return steps;
 }
 
+/// Two cache lines of f32: enough accumulators to add without waiting for the sum
+/// before, few enough that the channels of a small layer are work for two threads.
+static constexpr int64_t numLanes = 32;
+
+/// Whether the operand's neighbours along `dim` are neighbours in memory, and those along
+/// the row are not; or it does not vary along `dim`.
+static std::optional<bool> isAcross(const KernelOperand &operand, size_t dim,
+                                    size_t rowDims) {
+  llvm::ArrayRef<int64_t> row = llvm::ArrayRef(operand.strides).take_back(rowDims);
+  bool varies = llvm::any_of(row, [](int64_t stride) { return stride != 0; });
+  if (operand.strides[dim] == 1)
+    return varies;
+  return operand.strides[dim] == 0 ? std::optional(false) : std::nullopt;
+}
+
+int64_t KernelSpec::lanes() const {
+  if (rowDims == 0 || numOuter() == 0 || domain[numOuter() - 1] < numLanes)
+    return 1;
+  for (const KernelNode &node : nodes) {
+    bool fits = node.kind == KernelNode::Load || node.kind == KernelNode::Constant ||
+                node.kind == KernelNode::Payload;
+    if (node.kind == KernelNode::Row)
+      fits = cast<RowOpInterface>(node.op).takesLanes();
+    if (!fits || !node.reads.empty())
+      return 1;
+  }
+  bool isFaster = false;
+  for (const auto &list : {operands, outputs})
+    for (const KernelOperand &operand : list) {
+      auto across = isAcross(operand, numOuter() - 1, static_cast<size_t>(rowDims));
+      if (!across)
+        return 1;
+      isFaster |= *across;
+    }
+  return isFaster ? numLanes : 1;
+}
+
 KernelSplit KernelSpec::split() const {
   KernelSplit split;
   if (llvm::is_contained(domain, 0))
     return split;
   // The innermost loop stays whole: it runs in vectors.
-  size_t splittable = rowDims == 0 && numOuter() != 0 ? numOuter() - 1 : numOuter();
+  int64_t step = rowDims == 0 ? chunkStep : lanes();
+  size_t splittable = step != 1 && numOuter() != 0 ? numOuter() - 1 : numOuter();
   while (split.dims < splittable && split.units < enoughUnits)
     split.units *= domain[split.dims++];
   if (split.units < enoughUnits && splittable < numOuter()) {
     int64_t wanted = (enoughUnits + split.units - 1) / split.units;
     int64_t size = domain[splittable], chunk = (size + wanted - 1) / wanted;
-    chunk = (chunk + chunkStep - 1) / chunkStep * chunkStep;
+    chunk = (chunk + step - 1) / step * step;
     if (chunk < size) {
       split.chunk = chunk;
       split.units *= (size + chunk - 1) / chunk;

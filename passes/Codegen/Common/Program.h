@@ -109,6 +109,11 @@ struct KernelSpec {
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
   /// The same for equal kernels, and for any number of threads.
   KernelSplit split() const;
+  /// How many neighbouring rows, along the last outer dim, are read together: where an
+  /// element's neighbour in memory is that of the next row (channels of an image that
+  /// keeps them last), a row by itself would use one element of each cache line. 1: rows
+  /// are contiguous, or an op needs a row by itself.
+  int64_t lanes() const;
   /// All its work, in steps of about 0.2 ns: what an operation on one element takes in
   /// vectors. A rough figure, by which is decided how many threads are woken.
   int64_t work() const;

@@ -55,6 +55,13 @@ public:
   /// What `element` is at all points of the row, combined in any order.
   virtual mlir::Value reduceRow(mlir::Value neutral, Element element,
                                 Combine combine) = 0;
+  /// The same for an op that takes lanes: what it is for the row of the current point,
+  /// whichever of several that are reduced at once it is.
+  virtual std::function<mlir::Value()> reduceRows(mlir::Value neutral, Element element,
+                                                  Combine combine) {
+    mlir::Value result = reduceRow(neutral, element, combine);
+    return [result] { return result; };
+  }
   /// From the first point to the last, or back: `step` is told what all points before one
   /// are together, and with it.
   virtual void scanRow(mlir::Value neutral, Element element, Combine combine, Step step,

@@ -22,11 +22,15 @@ struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp>
   }
   bool reducesRow(Operation *) const { return true; }
   bool keepsDims(Operation *op) const { return cast<graph::ReduceOp>(op).getKeepDims(); }
+  bool takesLanes(Operation *op) const {
+    return isa<FloatType>(getElementTypeOrSelf(op->getResult(0).getType()));
+  }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
     ReduceKind kind = cast<graph::ReduceOp>(op).getKind();
-    Value result = p.reduceRow(kind, [&] { return p.x(); });
-    emitter.define(number, [result] { return result; });
+    emitter.define(number, emitter.reduceRows(
+                               p.neutral(kind), [&] { return p.x(); },
+                               [&](Value a, Value c) { return p.combine(kind, a, c); }));
   }
 };
 
