@@ -61,9 +61,12 @@ private:
   const std::string &nameOf(int32_t op) const {
     return graph.ops[static_cast<size_t>(op)].name;
   }
+  int64_t trips() const { return graph.ops[static_cast<size_t>(turn)].trips; }
+  /// What is in front of a loop over micro-batches is not of the pass in it.
   bool isForward(int32_t op) const {
     const FlowOp &it = graph.ops[static_cast<size_t>(op)];
-    return op < turn && it.kind == FlowKind::Compute && !it.isBackward;
+    return op < turn && it.kind == FlowKind::Compute && !it.isBackward &&
+           it.trips >= trips();
   }
   int64_t bytesOf(int32_t value) const {
     const FlowValue &it = graph.values[static_cast<size_t>(value)];
@@ -89,7 +92,6 @@ private:
   /// Cuts where no node has ops on both sides.
   void findUnits() {
     std::map<std::string_view, int32_t> last;
-    int32_t trips = static_cast<int32_t>(graph.ops[static_cast<size_t>(turn)].trips);
     for (int32_t op = 0; op < turn; ++op)
       if (isForward(op))
         last[nameOf(op)] = op;
@@ -102,19 +104,23 @@ private:
       open = std::max(open, last[nameOf(op)]);
       units.back().ops.push_back(op);
       // What a loop of the model runs is not there to be repeated op by op.
-      units.back().mayRepeat &= graph.ops[static_cast<size_t>(op)].trips == trips;
+      units.back().mayRepeat &= graph.ops[static_cast<size_t>(op)].trips == trips();
       unitOf[static_cast<size_t>(op)] = static_cast<int32_t>(units.size()) - 1;
     }
   }
 
-  /// Updates and the like stand behind the gradients that they wait for.
+  /// Updates and the like stand behind the gradients that they wait for. What is behind
+  /// the last gradient is the same whatever is computed again.
   void assignMoments() {
     std::map<std::string_view, int32_t> unitOfName;
     for (size_t u = 0; u < units.size(); ++u)
       for (int32_t op : units[u].ops)
         unitOfName[nameOf(op)] = static_cast<int32_t>(u);
     int32_t now = static_cast<int32_t>(units.size()) - 1;
-    for (auto op = turn; op < static_cast<int32_t>(graph.ops.size()); ++op) {
+    auto end = static_cast<int32_t>(graph.ops.size());
+    while (differentiatedNode(graph.ops[static_cast<size_t>(end) - 1]).empty())
+      --end;
+    for (auto op = turn; op < end; ++op) {
       auto found =
           unitOfName.find(differentiatedNode(graph.ops[static_cast<size_t>(op)]));
       if (found != unitOfName.end())
@@ -300,7 +306,12 @@ private:
 
 RecomputeSpace::RecomputeSpace(Timing &timing, const Decided &plan) {
   problem = SpaceBuilder(timing, plan).run(names);
-  peakBefore = memoryOf(timing, plan).peak();
+  int64_t kept = 0;
+  for (const Stretch &stretch : problem.stretches)
+    if (!stretch.repeats) {
+      peakBefore = std::max(peakBefore, kept + stretch.peak);
+      kept += stretch.kept;
+    }
 }
 
 std::optional<RecomputeChoice> RecomputeSpace::choose(int64_t limit) const {

@@ -27,7 +27,6 @@
 #include "mlir/Pass/PassManager.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <filesystem>
 
@@ -89,6 +88,7 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
 }
 
 Expected<void> Compiler::import() {
+  report.numOps = 0;
   progress("reading " + options.model);
   // Only code generation needs the values of weights.
   auto model = readModel(options, /*weights=*/options.to == Level::L5);
@@ -647,24 +647,13 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
   return report;
 }
 
-/// "h.12.fc" and "h.3.fc" are one class, "h.*.fc": the first number of a name, which
-/// counts layers, is a star. Others tell places in a layer apart: "h.*.residual_1".
-static std::string className(const std::string &name) {
-  auto isDigit = [](unsigned char c) { return std::isdigit(c) != 0; };
-  auto begin = std::find_if(name.begin(), name.end(), isDigit);
-  auto end = std::find_if_not(begin, name.end(), isDigit);
-  return begin == end
-             ? name
-             : std::string(name.begin(), begin) + "*" + std::string(end, name.end());
-}
-
 /// Collectives of equal layers, of which there are at least four, as one, named
 /// "h.*.fc, 96 times", at the place of the first.
 static std::vector<PlanCollective>
 byClass(const std::vector<PlanCollective> &collectives) {
   using Key = std::tuple<std::string, std::string, std::string, int64_t>;
   auto keyOf = [](const PlanCollective &c) {
-    return Key(c.op, c.axes, className(c.node), c.bytes);
+    return Key(c.op, c.axes, layerClass(c.node), c.bytes);
   };
   std::map<Key, int64_t> counts;
   for (const PlanCollective &c : collectives)
@@ -678,7 +667,7 @@ byClass(const std::vector<PlanCollective> &collectives) {
       continue;
     classes.push_back(c);
     if (isClass)
-      classes.back().node = className(c.node) + ", " + std::to_string(count) + " times";
+      classes.back().node = layerClass(c.node) + ", " + std::to_string(count) + " times";
   }
   return classes;
 }

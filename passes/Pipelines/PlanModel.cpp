@@ -10,6 +10,7 @@
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanReport.h"
 #include "passes/Pipelines/PlanText.h"
+#include "passes/Pipelines/Recompute.h"
 #include "passes/Shard/OptimizerStates.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -25,8 +26,8 @@ using namespace partita;
 namespace {
 class Planner {
 public:
-  Planner(const PlanOptions &options, const Progress &progress)
-      : options(options), progress(progress), compiler(options.model, progress) {}
+  Planner(const PlanOptions &given, const Progress &progress)
+      : options(given), progress(progress), compiler(options.model, progress) {}
 
   Expected<std::string> run();
 
@@ -42,6 +43,12 @@ private:
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes);
+  /// Where no mesh has a plan: the best with something computed again. The program then
+  /// is that step, and the bound of a mesh one for any such choice.
+  Expected<void> withRecompute(std::optional<size_t> &best);
+  /// The same on one mesh; the result and what is computed again, if it fits.
+  Expected<std::optional<std::pair<MeshResult, PlanRecompute>>>
+  recomputeOn(const Mesh &mesh);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
@@ -52,9 +59,10 @@ private:
 
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
-  const PlanOptions &options;
+  PlanOptions options;
   const Progress &progress;
   Compiler compiler;
+  std::string recomputed; ///< what is to be said of it
   PlanTarget target;
   std::vector<MeshResult> results;
   double importSeconds = 0, searchSeconds = 0;
@@ -210,7 +218,7 @@ Expected<std::string> Planner::finish(size_t best) {
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
   story.runnersUp = search::runnersUp(timing, again, story.reshards);
-  std::string text = planText(story);
+  std::string text = planText(story) + recomputed;
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);
     if (!said)
@@ -237,6 +245,70 @@ Expected<std::string> Planner::finish(size_t best) {
   if (auto ok = writeFile(options.output, compiler.plan.json()); !ok)
     return tl::unexpected(ok.error());
   return text + "wrote " + options.output + "\n";
+}
+
+/// Meshes on which recompute is tried, each with some searches.
+static constexpr size_t mostRecomputeMeshes = 6;
+
+Expected<std::optional<std::pair<MeshResult, PlanRecompute>>>
+Planner::recomputeOn(const Mesh &mesh) {
+  CompileOptions one = options.model;
+  one.mesh = mesh.str();
+  one.to = Level::L2;
+  one.recompute.reset();
+  auto choices = RecomputeChoices::create(one, progress);
+  if (!choices)
+    return tl::unexpected(choices.error());
+  // The search counts bytes at most, a choice those of one plan: room is left for that.
+  int64_t room = *target.memoryLimit;
+  for (int tries = 0; tries < 5; ++tries, room -= room / 24) {
+    auto choice = (*choices)->choose(room);
+    if (!choice)
+      choice = (*choices)->choose(room = (*choices)->least());
+    if (!choice)
+      break;
+    options.model.recompute =
+        PlanRecompute{choice->nodes, static_cast<double>(choice->time) * 1e-12,
+                      choice->before - choice->peak};
+    if (auto ok = compiler.import(); !ok)
+      return tl::unexpected(ok.error());
+    auto all = searchOn({mesh});
+    if (!all)
+      return tl::unexpected(all.error());
+    if (MeshResult &result = all->front(); result.found) {
+      if (auto bound = (*choices)->lowerBoundSeconds)
+        result.lowerBound = search::picosOf(*bound);
+      recomputed = recomputeText(*choice, (*choices)->seconds) +
+                   "; the bound is of steps with any recompute or none\n";
+      return std::pair(std::move(result), *options.model.recompute);
+    }
+    if (room == (*choices)->least())
+      break;
+  }
+  return std::nullopt;
+}
+
+Expected<void> Planner::withRecompute(std::optional<size_t> &best) {
+  if (!target.memoryLimit || !choosesRecompute(options.model))
+    return {};
+  std::optional<PlanRecompute> chosen;
+  std::string said;
+  for (size_t i = 0; i < results.size() && i < mostRecomputeMeshes; ++i) {
+    auto tried = recomputeOn(results[i].mesh);
+    if (!tried)
+      return tl::unexpected(tried.error());
+    if (!*tried)
+      continue;
+    results[i] = std::move((*tried)->first);
+    if (best && results[*best].found->cost.total() <= results[i].found->cost.total())
+      continue;
+    best = i;
+    chosen = std::move((*tried)->second);
+    said = recomputed;
+  }
+  options.model.recompute = std::move(chosen);
+  recomputed = std::move(said);
+  return compiler.import();
 }
 
 Expected<std::string> Planner::run() {
@@ -273,6 +345,9 @@ Expected<std::string> Planner::run() {
     if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
       best = i;
   }
+  if (!best)
+    if (auto ok = withRecompute(best); !ok)
+      return tl::unexpected(ok.error());
   searchSeconds = since();
   if (!best) {
     // The mesh that is nearest to fitting.

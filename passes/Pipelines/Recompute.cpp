@@ -9,13 +9,14 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <limits>
+#include <map>
 
 using namespace mlir;
 using namespace partita;
 using search::RecomputeChoice;
 
 /// A choice, its compile up to L4, and its measure take about a second for GPT-2.
-static constexpr int mostTries = 10;
+static constexpr int mostMeasured = 10, mostTries = 40;
 
 Expected<std::optional<int64_t>> partita::memoryLimitOf(const CompileOptions &options) {
   if (options.memory.empty())
@@ -52,7 +53,7 @@ Expected<std::unique_ptr<RecomputeChoices>>
 RecomputeChoices::create(const CompileOptions &given, const Progress &progress) {
   auto made = std::make_unique<RecomputeChoices>();
   made->options = given;
-  made->options.memory = std::to_string(std::numeric_limits<int64_t>::max() / 4);
+  made->options.memory = "1048576GiB"; // of a cluster's devices, too
   made->options.dumpDir = made->options.hintsOutput = made->options.explain = "";
   made->options.to = Level::L2;
   made->compiler = std::make_unique<Compiler>(made->options, progress);
@@ -130,38 +131,34 @@ public:
 
   /// The cheapest choice that fits; absent: none does, and `tightest` is what needs
   /// least.
-  Expected<std::optional<Outcome>> run(const RecomputeChoices &choices) {
-    std::optional<Outcome> best;
-    std::vector<std::vector<std::vector<std::string>>> seen;
+  /// A step without recompute was expected to need `offset` bytes more than it does.
+  Expected<std::optional<Outcome>> run(const RecomputeChoices &choices, int64_t offset) {
     // Choices for `fits` fit, those for `exceeds` do not.
-    int64_t room = limit, exceeds = std::numeric_limits<int64_t>::max(), fits = 0;
-    for (int tries = 0; tries < mostTries; ++tries) {
+    constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
+    int64_t room = limit + offset, exceeds = unknown, fits = 0;
+    for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
+         ++tries) {
       auto choice = choices.choose(room);
       if (!choice && !best) // what was expected to need more may need less
         choice = choices.choose(room = choices.least());
-      if (!choice || std::ranges::find(seen, choice->nodes) != seen.end())
+      if (!choice)
         break;
-      seen.push_back(choice->nodes);
-      progress("trying " + recomputeText(*choice, choices.seconds));
-      auto memory = measure(&*choice);
-      int64_t excess = 1;
-      if (memory) {
-        Outcome outcome{std::move(*choice), *memory};
-        excess = outcome.needed() - limit;
-        if (!tightest || outcome.needed() < tightest->needed())
-          tightest = outcome;
-        if (excess <= 0 && (!best || outcome.choice.time < best->choice.time))
-          best = std::move(outcome);
-      } else {
-        lastError = memory.error().message;
-        excess = std::max<int64_t>(1, room / 32);
+      auto [known, added] = excessOf.try_emplace(choice->nodes, 0);
+      if (added) {
+        ++measured;
+        progress("trying " + recomputeText(*choice, choices.seconds));
+        known->second = excess(*choice);
       }
-      (excess <= 0 ? fits : exceeds) = room;
-      room = fits == 0 ? room - excess
-             : exceeds == std::numeric_limits<int64_t>::max()
-                 ? room - excess
-                 : fits + (exceeds - fits) / 2;
-      if (fits > 0 && exceeds - fits < limit / 512)
+      // The next smaller room has another choice.
+      if (known->second <= 0)
+        fits = std::max(fits, room);
+      else
+        exceeds = std::min(exceeds, choice->peak);
+      if (fits == 0)
+        room = std::min(room - known->second, choice->peak - 1);
+      else
+        room = exceeds == unknown ? room - known->second : fits + (exceeds - fits) / 2;
+      if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
         break;
     }
     return best;
@@ -171,6 +168,25 @@ public:
   std::string lastError;
 
 private:
+  /// Bytes that the program with a choice needs beyond the limit.
+  int64_t excess(const RecomputeChoice &choice) {
+    auto needs = measure(&choice);
+    if (!needs) { // no plan of the search fits
+      lastError = needs.error().message;
+      return std::max<int64_t>(1, limit / 32);
+    }
+    Outcome outcome{choice, *needs};
+    if (!tightest || outcome.needed() < tightest->needed())
+      tightest = outcome;
+    bool isBetter = !best || choice.time < best->choice.time;
+    if (outcome.needed() <= limit && isBetter)
+      best = outcome;
+    return outcome.needed() - limit;
+  }
+
+  std::optional<Outcome> best;
+  /// Of what was measured.
+  std::map<std::vector<std::vector<std::string>>, int64_t> excessOf;
   const CompileOptions &options;
   int64_t limit;
   const Progress &progress;
@@ -194,7 +210,8 @@ static Error tooLarge(const Fitter &fitter, int64_t limit, int64_t without) {
   text += list + "; largest in the arena: ";
   list.clear();
   for (const PlanPeak::Value &value : least.needs.peak.largest)
-    list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes);
+    list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes) +
+            (value.count > 1 ? " in " + std::to_string(value.count) : "");
   return {text + list + "; a memory of " + std::to_string(least.needed()) +
           " bytes would do"};
 }
@@ -219,8 +236,8 @@ Expected<void> partita::chooseRecompute(CompileOptions &options,
   progress("choosing what is computed again");
   auto choices = RecomputeChoices::create(options, progress);
   if (!choices) // what is wrong with the step is said without a limit, too
-    return plain ? tl::unexpected(choices.error()) : tl::unexpected(plain.error());
-  auto best = fitter.run(**choices);
+    return tl::unexpected(choices.error());
+  auto best = fitter.run(**choices, plain ? (*choices)->before() - without : 0);
   if (!best)
     return tl::unexpected(best.error());
   if (!*best)

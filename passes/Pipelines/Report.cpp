@@ -33,7 +33,8 @@ static std::string peakText(const PlanPeak &peak) {
   text += "largest in the arena then:\n";
   for (const PlanPeak::Value &value : peak.largest)
     text += "  " + cell(std::to_string(value.bytes) + " B", 18) + cell(value.kind, 14) +
-            "'" + value.node + "'\n";
+            value.node +
+            (value.count > 1 ? ", " + std::to_string(value.count) + " times" : "") + "\n";
   return text;
 }
 

@@ -11,6 +11,15 @@ using namespace partita;
 using namespace partita::graph;
 using namespace partita::train;
 
+/// The sum stands behind what is added: a product that is added to where the sum lies
+/// runs there, and what it reads need not wait for the end of the trip.
+static Value addEarly(Formula &f, Value sum, Value more) {
+  Value result = f.add(sum, more);
+  if (Operation *maker = more.getDefiningOp())
+    result.getDefiningOp()->moveAfter(maker);
+  return result;
+}
+
 /// Its arguments are what is carried, the rows of a micro-batch, and what is shared.
 func::FuncOp StepBuilder::microBatch(const Values &carriedIn, const Values &carriedOut,
                                      const Values &scanned, const Values &shared) {
@@ -55,7 +64,7 @@ func::FuncOp StepBuilder::microBatch(const Values &carriedIn, const Values &carr
     else if (carriedIn[i])
       results.push_back(mapping.lookupOrDefault(out));
     else
-      results.push_back(g.add(before, mapping.lookupOrDefault(out)));
+      results.push_back(addEarly(g, before, mapping.lookupOrDefault(out)));
     if (i > 0 && out && !carriedIn[i])
       results.back().getDefiningOp()->setAttr(phaseAttr,
                                               PhaseAttr::get(context, Phase::Weight));

@@ -42,7 +42,7 @@ class Step:
         path, spec_path = f"{work}/{name}.onnx", f"{work}/spec.json"
         self.inputs, self.label_shape, self.classes = training_models.MODELS[name](path)
         loss = {"kind": "softmax_cross_entropy", "labels": "labels", "axis": -1,
-                "of": {"mlp": "fc2", "conv": "fc", "transformer": "head"}[name]}
+                "of": {"mlp": "fc2", "conv": "fc"}.get(name, "head")}
         self.spec = {"loss": loss, **spec}
         with open(spec_path, "w") as file:
             json.dump(self.spec, file)

@@ -96,8 +96,8 @@ def models(arguments, work):
                  for path in sorted(folder.glob("*.onnx"))}
     else:
         known = {}
-        for name, make in training_models.MODELS.items():
-            make(f"{work}/{name}.onnx", batch=12)
+        for name in OUTPUTS:
+            training_models.MODELS[name](f"{work}/{name}.onnx", batch=12)
             known[name] = (f"{work}/{name}.onnx",
                            {"kind": "softmax_cross_entropy", "labels": "labels",
                             "axis": -1, "of": OUTPUTS[name]})

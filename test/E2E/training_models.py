@@ -132,4 +132,25 @@ def fused(path, batch=8):
     return transformer(path, batch, length=12, fused=True)
 
 
-MODELS = {"mlp": mlp, "conv": convolutional, "transformer": transformer, "fused": fused}
+def stack(path, batch=64, layers=12, width=32):
+    """Residual blocks one behind the other: a norm, two products, a gate."""
+    w = Writer(4)
+    x = w.input("x", [batch, width])
+    for k in range(layers):
+        h = f"h.{k}"
+        y = w.op("LayerNormalization", [x, w.weight(f"{h}.norm.weight", width,
+                                                    value=np.ones(width)),
+                                        w.weight(f"{h}.norm.bias", width,
+                                                 value=np.zeros(width))], f"{h}.norm")
+        y = w.op("MatMul", [y, w.weight(f"{h}.up.weight", width, 4 * width)], f"{h}.up")
+        y = w.op("Mul", [y, w.op("Sigmoid", [y], f"{h}.gate")], f"{h}.silu")
+        y = w.op("MatMul", [y, w.weight(f"{h}.down.weight", 4 * width, width, scale=0.05)],
+                 f"{h}.down")
+        x = w.op("Add", [x, y], f"{h}.add")
+    x = w.op("MatMul", [x, w.weight("head.weight", width, 8)], "head")
+    w.save(path, x, [batch, 8])
+    return {"x": lambda r: r.normal(0, 1, (batch, width)).astype(np.float32)}, (batch,), 8
+
+
+MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer,
+          "fused": fused}

@@ -77,7 +77,7 @@ public:
   /// Absent if no choice fits; `least` says what would.
   std::optional<RecomputeChoice> choose(int64_t limit) const;
   int64_t least() const { return leastPeak(problem); }
-  /// Bytes without recompute.
+  /// Bytes without recompute, up to the last gradient.
   int64_t before() const { return peakBefore; }
 
 private:

@@ -5,6 +5,7 @@
 #include "partita/Base/Files/JsonWriter.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -23,6 +24,15 @@ static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] =
 static bool mayLack(int64_t PlanMemory::*field) {
   return field == &PlanMemory::transport || field == &PlanMemory::states ||
          field == &PlanMemory::regions;
+}
+
+std::string partita::layerClass(const std::string &name) {
+  auto isDigit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  auto begin = std::find_if(name.begin(), name.end(), isDigit);
+  auto end = std::find_if_not(begin, name.end(), isDigit);
+  return begin == end
+             ? name
+             : std::string(name.begin(), begin) + "*" + std::string(end, name.end());
 }
 
 static void writeTensors(JsonWriter &out, std::string_view key,
@@ -144,6 +154,7 @@ static void writePeak(JsonWriter &out, const PlanPeak &peak) {
     out.member("node", std::string_view(value.node));
     out.member("kind", std::string_view(value.kind));
     out.member("bytes", value.bytes);
+    out.member("count", value.count);
     out.endObject();
   }
   out.endArray();
@@ -368,8 +379,8 @@ public:
     for (const auto &[kind, bytes] : *members)
       result.kinds.emplace_back(kind, integer(*kinds, kind));
     for (const JsonValue &entry : list(value, "largest"))
-      result.largest.push_back(
-          {text(entry, "node"), text(entry, "kind"), integer(entry, "bytes")});
+      result.largest.push_back({text(entry, "node"), text(entry, "kind"),
+                                integer(entry, "bytes"), integer(entry, "count")});
     return result;
   }
 

@@ -37,8 +37,8 @@ struct ArenaValue {
 std::vector<ArenaValue> arenaValues(const Program &program, const Memory &memory);
 
 /// What a rank's memory holds when the values of the arena take most: every byte of
-/// arena, weights, states and regions by its kind, and the `shares` largest values of the
-/// arena.
+/// arena, weights, states and regions by its kind, and the `shares` classes of values of
+/// the arena that take most.
 PlanPeak peakOf(const Program &program, const Memory &memory, const PlanMemory &resident,
                 size_t shares = 8);
 

@@ -8,6 +8,8 @@
 #include "passes/Codegen/Common/Memory.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 using namespace partita;
 using namespace partita::codegen;
@@ -117,6 +119,24 @@ static std::vector<LiveValue> livesIn(const std::vector<ArenaValue> &values) {
   return lives;
 }
 
+/// Equal layers say the same. Largest first.
+static std::vector<PlanPeak::Value> byClass(const std::vector<ArenaValue> &values) {
+  std::map<std::pair<std::string, MemoryKind>, PlanPeak::Value> classes;
+  for (const ArenaValue &value : values) {
+    std::string name = layerClass(value.node);
+    PlanPeak::Value &all = classes[{name, value.live.kind}];
+    all = {name, std::string(memoryKindName(value.live.kind)),
+           all.bytes + value.live.bytes, all.node.empty() ? 1 : all.count + 1};
+  }
+  std::vector<PlanPeak::Value> result;
+  for (const auto &entry : classes)
+    result.push_back(entry.second);
+  std::ranges::sort(result, {}, [](const PlanPeak::Value &value) {
+    return std::tuple(-value.bytes, value.node, value.kind);
+  });
+  return result;
+}
+
 PlanPeak codegen::peakOf(const Program &program, const Memory &memory,
                          const PlanMemory &resident, size_t shares) {
   std::vector<ArenaValue> values = arenaValues(program, memory);
@@ -143,14 +163,9 @@ PlanPeak codegen::peakOf(const Program &program, const Memory &memory,
   std::erase_if(values, [&](const ArenaValue &value) {
     return value.live.first > most.moment || value.live.last < most.moment;
   });
-  std::stable_sort(values.begin(), values.end(),
-                   [](const ArenaValue &a, const ArenaValue &b) {
-                     return a.live.bytes > b.live.bytes;
-                   });
-  for (const ArenaValue &value : values)
-    if (peak.largest.size() < shares)
-      peak.largest.push_back(
-          {value.node, std::string(memoryKindName(value.live.kind)), value.live.bytes});
+  peak.largest = byClass(values);
+  if (peak.largest.size() > shares)
+    peak.largest.resize(shares);
   return peak;
 }
 

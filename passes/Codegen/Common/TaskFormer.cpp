@@ -88,23 +88,20 @@ void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
 }
 
 /// A conversion belongs to the part that made what it converts; of what comes into the
-/// function, to that of who reads it.
+/// function, to that of its readers: forward, if one of them is.
 static StepPart partOf(Operation *op) {
-  for (Operation *from = op; from;) {
-    if (auto phase = from->getAttrOfType<graph::PhaseAttr>(phaseAttr))
-      return phase.getValue() == graph::Phase::Backward ? StepPart::Backward
-             : phase.getValue() == graph::Phase::Weight ? StepPart::Weight
-                                                        : StepPart::Update;
-    if (!isa<comm::CommOpInterface>(from) || from->getNumOperands() == 0)
+  if (auto phase = op->getAttrOfType<graph::PhaseAttr>(phaseAttr))
+    return phase.getValue() == graph::Phase::Backward ? StepPart::Backward
+           : phase.getValue() == graph::Phase::Weight ? StepPart::Weight
+                                                      : StepPart::Update;
+  if (!isa<comm::CommOpInterface>(op) || op->getNumOperands() == 0)
+    return StepPart::Forward;
+  if (Operation *maker = op->getOperand(0).getDefiningOp())
+    return partOf(maker);
+  for (Operation *user : op->getUsers())
+    if (!user->hasAttr(phaseAttr))
       return StepPart::Forward;
-    Operation *maker = from->getOperand(0).getDefiningOp();
-    if (!maker)
-      return from->use_empty() || isa<comm::CommOpInterface>(*from->user_begin())
-                 ? StepPart::Forward
-                 : partOf(*from->user_begin());
-    from = maker;
-  }
-  return StepPart::Forward;
+  return op->use_empty() ? StepPart::Forward : partOf(*op->user_begin());
 }
 
 LogicalResult TaskFormer::formOp(Operation &op) {

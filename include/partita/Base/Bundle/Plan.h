@@ -49,6 +49,10 @@ struct PlanCollective {
   int64_t bytes = 0; ///< that one rank receives, at most
 };
 
+/// "h.*.fc" of "h.12.fc" and "h.3.fc": the first number of a name, which counts layers,
+/// is a star. Others tell places in a layer apart: "h.*.residual_1".
+std::string layerClass(const std::string &name);
+
 /// What a rank's memory holds when the values of the arena take most. Kinds are those of
 /// Cost/Memory.h; "unused" is what the arena has besides its values. Together they are
 /// the arena, weights, packed weights, states and regions of PlanMemory.
@@ -56,8 +60,9 @@ struct PlanPeak {
   std::string node; ///< that runs then
   std::vector<std::pair<std::string, int64_t>> kinds;
   struct Value {
-    std::string node, kind; ///< the node that makes it
-    int64_t bytes = 0;
+    std::string node, kind; ///< the class of nodes that make it, see layerClass
+    int64_t bytes = 0;      ///< of all `count`
+    int64_t count = 1;
   };
   std::vector<Value> largest; ///< of the arena, largest first
 };
