@@ -9,7 +9,7 @@
 // tanh is a kernel.
 // CHECK: task kernel
 // Two linear steps are one: 2·x + 1.
-// CHECK: task conv {{.*}} post: [ { kind: 9, alpha: 2.0, beta: 1.0, mask: 0 } ] }
+// CHECK: task conv {{.*}} post: [ { kind: 4, alpha: 2.0, beta: 1.0, mask: 0 } ] }
 func.func @main(%x: tensor<5x8xf32>, %b: tensor<6xf32>, %r: tensor<5x6xf32>,
                 %i: tensor<1x8x6x6xf32>)
     -> (tensor<5x6xf32>, tensor<1x8x6x6xf32>) {
