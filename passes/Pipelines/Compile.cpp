@@ -87,6 +87,33 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
   return onnx_model::loadModel(options.model, load);
 }
 
+Expected<ImportedModel> partita::importLooped(MLIRContext &context,
+                                              const CompileOptions &options,
+                                              onnx_model::Model &model, bool weights,
+                                              std::vector<UnsupportedNode> *unsupported,
+                                              const TrainingImport *training) {
+  auto importIt = [&](std::vector<UnsupportedNode> *missing) -> Expected<ImportedModel> {
+    if (auto ok = initialize(&context, model); !ok)
+      return tl::unexpected(ok.error());
+    return importModel(&context, model, missing, training);
+  };
+  bool hasLoops = llvm::any_of(model.graph.nodes, [](const onnx_model::Node &node) {
+    return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
+  });
+  if (!hasLoops)
+    return importIt(unsupported);
+  if (auto imported = importIt(nullptr))
+    return imported;
+  // An iteration that needs its number known, or what is carried in one shape.
+  CompileOptions unrolled = options;
+  unrolled.keepLoops = false;
+  auto again = readModel(unrolled, weights);
+  if (!again)
+    return tl::unexpected(again.error());
+  model = std::move(*again);
+  return importIt(unsupported);
+}
+
 Expected<void> Compiler::import() {
   report.numOps = 0;
   progress("reading " + options.model);
@@ -96,39 +123,20 @@ Expected<void> Compiler::import() {
     return tl::unexpected(model.error());
   std::optional<TrainingImport> training;
   bool isOfFile = !model->graph.updates.empty(); // the file has the step
-  if (auto ok = initialize(&context, *model); !ok)
-    return ok;
   if (!options.train.empty() && !isOfFile) {
     auto asked = trainingImport(options.train, *model);
     if (!asked)
       return tl::unexpected(asked.error());
     training = std::move(*asked);
   }
-  auto importIt = [&] {
-    return std::make_unique<Expected<ImportedModel>>(
-        importModel(&context, *model, nullptr, training ? &*training : nullptr));
-  };
-  auto imported = importIt();
-  bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
-    return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
-  });
-  if (!*imported && hasLoops) {
-    // An iteration that needs its number known, or what is carried in one shape.
-    CompileOptions unrolled = options;
-    unrolled.keepLoops = false;
-    model = readModel(unrolled, /*weights=*/options.to == Level::L5);
-    if (!model)
-      return tl::unexpected(model.error());
-    if (auto ok = initialize(&context, *model); !ok)
-      return ok;
-    imported = importIt();
-  }
-  if (!*imported)
-    return tl::unexpected(imported->error());
+  auto imported = importLooped(context, options, *model, options.to == Level::L5, nullptr,
+                               training ? &*training : nullptr);
+  if (!imported)
+    return tl::unexpected(imported.error());
   inputNames = model->inputNames;
   dims = model->dims;
-  module = std::move((*imported)->module);
-  weights = std::move((*imported)->weights);
+  module = std::move(imported->module);
+  weights = std::move(imported->weights);
   if (auto marked = markStates(*module, options.states); !marked)
     return marked;
   auto ok = runPasses("00-imported", buildImportedPipeline);

@@ -16,6 +16,15 @@
 
 namespace partita {
 
+/// Imports a model that was read so, with what a training step of the file begins with.
+/// Where a loop cannot stay one, the model is read anew, with its loops unrolled.
+/// `unsupported` and `training` as for importModel; null: not asked for.
+Expected<ImportedModel> importLooped(mlir::MLIRContext &context,
+                                     const CompileOptions &options,
+                                     onnx_model::Model &model, bool weights,
+                                     std::vector<UnsupportedNode> *unsupported,
+                                     const TrainingImport *training);
+
 /// One compile, stage by stage. Each stage works on `module` and returns the first
 /// diagnostic as an error; remarks are collected in the report's notes.
 class Compiler {

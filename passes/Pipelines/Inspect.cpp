@@ -358,16 +358,18 @@ Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
     return tl::unexpected(model.error());
   Contents contents = contentsOf(*model);
   mlir::MLIRContext context;
-  auto imported = importModel(&context, *model, &contents.unsupported);
+  auto imported = importLooped(context, options.model, *model, /*weights=*/false,
+                               &contents.unsupported, nullptr);
   if (!imported && contents.unsupported.empty())
     return tl::unexpected(imported.error());
-  if (imported)
-    for (auto function : imported->module->getOps<mlir::func::FuncOp>())
-      for (auto [i, type] : llvm::enumerate(function.getResultTypes())) {
-        contents.outputs[i].shape =
-            llvm::cast<mlir::RankedTensorType>(type).getShape().vec();
-        contents.outputs[i].isShapeKnown = true;
-      }
+  if (imported) {
+    auto main = imported->module->lookupSymbol<mlir::func::FuncOp>("main");
+    for (auto [i, type] : llvm::enumerate(main.getResultTypes())) {
+      contents.outputs[i].shape =
+          llvm::cast<mlir::RankedTensorType>(type).getShape().vec();
+      contents.outputs[i].isShapeKnown = true;
+    }
+  }
   if (imported && !(options.nodes + options.weights).empty())
     if (auto ok = list(options, contents); !ok)
       return tl::unexpected(ok.error());
