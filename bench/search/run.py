@@ -3,9 +3,11 @@
 data-parallel, fully sharded, megatron and megatron-sp, priced alike; the gap to the lower
 bound; and what the search took, in seconds of one core.
 
-usage: run.py PARTITA [--models] [--depth] [--devices] [--scale]
+usage: run.py PARTITA [--models] [--depth] [--devices] [--scale] [--steps]
 
-Default: the first three tables. --scale plans every model on 2, 8, 64 and 1,024 devices,
+Default: the first three tables. --steps plans training steps (AdamW, f32) without a limit
+of memory, beside the levels of ZeRO and Megatron with and without its distributed
+optimizer. --scale plans every model on 2, 8, 64 and 1,024 devices,
 the batch growing with them, on the best of all meshes of one and two axes.
 """
 import argparse
@@ -33,6 +35,22 @@ MODELS = [
     ("moe-2.4b", ["--batch", "16"], 1, "dp=2,tp=4"),
     ("dlrm", ["--batch", "2048"], 2, "dp=4,tp=4"),
 ]
+
+# (label, name, arguments of generate.py, servers of 8, mesh, micro-batches)
+STEPS = [
+    ("gpt3-175b", "gpt3-175b", ["--batch", "1536", "--sequence", "2048"], 128,
+     "dp=64,tp=16", 1),
+    *[(f"gpt3-1.3b, {layers} layers", "gpt3-1.3b",
+       ["--layers", str(layers), "--batch", "16", "--sequence", "1024"], 1, "dp=2,tp=4", 1)
+      for layers in (8, 64)],
+    ("gpt3-350m, 4 micro-batches", "gpt3-350m", ["--batch", "8", "--sequence", "1024"], 1,
+     "dp=2,tp=4", 4),
+]
+STEP = {"loss": {"kind": "softmax_cross_entropy", "of": "logits", "labels": "labels",
+                 "axis": -1},
+        "optimizer": {"kind": "adamw", "lr": 1e-4}}
+STEP_PLANS = ("data-parallel", "zero-1", "zero-2", "zero-3", "megatron", "megatron zero-1",
+              "megatron-sp", "megatron-sp zero-1")
 
 # (name, other arguments of generate.py, samples per device): the batch is that times the
 # devices, at least one.
@@ -74,12 +92,12 @@ def generate(folder, name, arguments):
     return path
 
 
-def plan(partita, model, file, mesh, limit):
+def plan(partita, model, file, mesh, limit, *others):
     """What `partita plan` says, and the seconds of a core that it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([partita, "plan", model, "--cluster", file,
                            *(["--mesh", mesh] if mesh else []),
-                           "--time-limit", str(limit)], capture_output=True, text=True)
+                           "--time-limit", str(limit), *others], capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (done.stdout, done.stderr.strip().splitlines()[-1:],
             after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
@@ -104,6 +122,19 @@ def row(name, mesh, text, error, seconds):
             f"{number('memory per device: ([0-9.]+ .iB)', text)} | {seconds:.2f} |")
 
 
+def step_row(name, mesh, text, error, seconds):
+    if not text:
+        return f"| {name} | {mesh} | {' '.join(error)[:120]} |"
+    gap = "0" if "no plan is faster" in text else number(r"a gap of ([0-9.]+)%", text)
+    known = " | ".join(number(rf"\n  {key} +[0-9.]+ .?s, ([0-9.]+) of ours", text)
+                       for key in STEP_PLANS)
+    return (f"| {name} | {mesh} | {number('step: ([0-9.]+ .?s)', text)} | {gap}% | {known} | "
+            f"{number('memory per device: ([0-9.]+ .iB)', text)} | {seconds:.2f} |")
+
+
+STEP_HEAD = ("| step | mesh | ours | gap | " + " | ".join(STEP_PLANS) +
+             " | memory | core s |\n" + "|---" * (6 + len(STEP_PLANS)) + "|")
+
 HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | megatron | "
         "megatron-sp | memory | core s |\n|---|---|---|---|---|---|---|---|---|---|")
 
@@ -111,12 +142,12 @@ HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | megatron 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
-    for table in ("models", "depth", "devices", "scale"):
+    for table in ("models", "depth", "devices", "scale", "steps"):
         parser.add_argument("--" + table, action="store_true")
     parser.add_argument("--time-limit", type=float, default=60)
     arguments = parser.parse_args()
     every = not (arguments.models or arguments.depth or arguments.devices or
-                 arguments.scale)
+                 arguments.scale or arguments.steps)
     with tempfile.TemporaryDirectory() as folder:
         def show(label, name, extra, servers, mesh):
             model = generate(folder, name, extra)
@@ -126,7 +157,25 @@ def main():
             times = number(r"(import [0-9.]+ s, problem [0-9.]+ s, solving [0-9.]+ s)", text)
             print(f"    {label}: {times}", file=sys.stderr)
 
-        print("Times of others as multiples of ours; * does not fit.\n" + HEAD)
+        def show_step(label, name, extra, servers, mesh, micro_batches):
+            model = generate(folder, name, extra)
+            spec = os.path.join(folder, "spec.json")
+            with open(spec, "w") as file:
+                json.dump({**STEP, "accumulation": micro_batches}, file)
+            text, error, seconds = plan(arguments.partita, model, cluster(folder, servers),
+                                        mesh, arguments.time_limit, "--train", spec,
+                                        "--memory", "1000TiB")
+            print(step_row(label, mesh, text, error, seconds), flush=True)
+            times = number(r"(import [0-9.]+ s, problem [0-9.]+ s, solving [0-9.]+ s)", text)
+            print(f"    {label}: {times}", file=sys.stderr)
+
+        if arguments.steps:
+            print("Times of others as multiples of ours.\n" + STEP_HEAD)
+            for step in STEPS:
+                show_step(*step)
+        if every or arguments.models or arguments.depth or arguments.devices or \
+                arguments.scale:
+            print("Times of others as multiples of ours; * does not fit.\n" + HEAD)
         if arguments.models or every:
             for name, extra, servers, mesh in MODELS:
                 show(name, name, extra, servers, mesh)
