@@ -40,6 +40,11 @@ static uint8_t bitOf(ReduceKind kind) {
 std::vector<uint8_t> search::partialKinds(const FlowGraph &graph) {
   std::vector<uint8_t> kinds(graph.values.size(), 0);
   for (const FlowOp &op : graph.ops) {
+    // What a loop carries says so itself: a sum that each trip adds to.
+    if (op.kind == FlowKind::State)
+      for (const LinearSet &set : op.rule.linear)
+        for (int32_t value : op.results)
+          kinds[static_cast<size_t>(value)] |= bitOf(set.kind);
     if (op.kind != FlowKind::Compute)
       continue;
     uint8_t made = 0;
@@ -97,10 +102,11 @@ public:
   }
 
 private:
-  /// Whether some operand of the set can be partial at all.
+  /// Whether some operand of the set can be partial at all. The ends of what a loop
+  /// carries have such sets, and its first value is made partial where it goes in.
   bool mayEnter(const LinearSet &set, const std::vector<uint8_t> &partial) const {
     const FlowOp &it = graph.ops[static_cast<size_t>(op)];
-    return it.kind == FlowKind::Compute &&
+    return it.kind != FlowKind::Compute ||
            std::any_of(set.operands.begin(), set.operands.end(), [&](int32_t operand) {
              return partial[static_cast<size_t>(
                         it.operands[static_cast<size_t>(operand)])] &
