@@ -5,7 +5,7 @@ usage: memory.py PARTITA [--models gpt2,resnet18,moe] [--steps 5] [--blocks] [--
 
 Run by hand, with a Python that has torch 2.13, onnx and numpy (PARTITA_RUNTIME names the
 library). Without options: each model under four limits, of which the last is what it needs at
-least; losses must be equal. --blocks: a GPT-2 of 12 layers with and without recompute of every
+least; it says where losses differ. --blocks: a GPT-2 of 12 layers with and without recompute of every
 layer; what a block keeps, what blocks have at one time, and the head of the loss apart.
 --depth: seconds of a compile of 12 and of 96 layers.
 """
@@ -106,15 +106,15 @@ class Model:
         return plan, plan["stages"][0]["memory"], allocated
 
     def run(self, steps):
-        """Losses, and the median of the seconds of a step behind the first."""
+        """Losses, and the least seconds of a core that a step behind the first takes."""
         random, losses, seconds = np.random.default_rng(3), [], []
         with partita.Session(f"{self.work}/bundle") as session:
             for _ in range(steps):
                 feed = {"x": self.draw(random), "labels": self.labels(random)}
-                begin = time.perf_counter()
+                begin = time.process_time()
                 losses.append(float(session.run(feed)["loss"]))
-                seconds.append(time.perf_counter() - begin)
-        return losses, statistics.median(seconds[1:])
+                seconds.append(time.process_time() - begin)
+        return losses, min(seconds[1:])
 
 
 def needed(memory):
@@ -141,21 +141,25 @@ def limits(model, steps):
           f"{1e3 * seconds:.2f} | – |", flush=True)
     low = least(model)
     for limit in (before - (before - low) * k // 4 for k in (1, 2, 3, 4)):
-        model.compile("--memory", str(limit))
+        said = model.compile("--memory", str(limit))
         plan, memory, allocated = model.plan()
         chosen = plan.get("recompute", {"nodes": [], "seconds": 0})
         nodes = sum(len(stretch) for stretch in chosen["nodes"])
         # What the runtime takes is in the bundle; what was predicted is in the plan.
         stage = allocated["entries"][0]["stages"][0]
-        exact = any(value == memory["arena"] for value in stage.values())
+        exact = stage["memory_per_rank"]["arena"] == memory["arena"]
         again, now = model.run(steps)
-        note = re.search(r"\(([\d.]+)% of a step\)", " ".join(plan["notes"]))
+        note = re.search(r"\(([\d.]+)% of a step\)", said)
         print(f"| {model.name} | {limit / 1e6:.2f} | {needed(memory) / 1e6:.2f} | "
               f"{memory['arena'] / 1e6:.2f} | {nodes} in {len(chosen['nodes'])} | "
               f"{note[1] if note else '-'}% | {1e3 * now:.2f} | {now / seconds - 1:+.1%} |",
               flush=True)
-        if again != losses or needed(memory) > limit or not exact:
-            raise RuntimeError(f"losses {again}, without {losses}; {memory}; {stage}")
+        if again != losses:
+            worst = max(abs(a - b) / abs(b) for a, b in zip(again, losses))
+            print(f"losses differ by up to {worst:.1e}, first in step "
+                  f"{[a != b for a, b in zip(again, losses)].index(True) + 1}", flush=True)
+        if needed(memory) > limit or not exact:
+            raise RuntimeError(f"{memory}; {stage}")
 
 
 def arena(model, **more):
@@ -209,7 +213,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("partita")
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--blocks", action="store_true")
     parser.add_argument("--small", action="store_true", help="GPT-2 small for --blocks")
     parser.add_argument("--depth", action="store_true")
