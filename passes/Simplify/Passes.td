@@ -11,6 +11,8 @@ def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
     - A reshape of a reshape of the same node is one reshape; a reshape, transpose,
       broadcast or slice that changes nothing is removed, as are additions of 0 and products
       with 1 of the same shape.
+    - A pad of zeros before a convolution is part of its window. A sum of parts that zeros
+      keep apart, as the gradient of a split is, is their concatenation.
 
     Before:
     ```mlir

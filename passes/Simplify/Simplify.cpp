@@ -81,6 +81,16 @@ static void noteTranspose(ContractOp op, unsigned operand, TransposeOp transpose
     op->setAttr("graph.absorbed", builder.getArrayAttr(absorbed));
 }
 
+static bool isZero(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto elements =
+      constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+  if (!elements || !elements.isSplat())
+    return false;
+  auto real = dyn_cast<FloatAttr>(elements.getSplatValue<Attribute>());
+  return real && real.getValue().isZero();
+}
+
 namespace {
 /// contract(…, transpose(x)) → contract(…, x) with the operand's dims permuted back.
 struct AbsorbTranspose : OpRewritePattern<ContractOp> {
@@ -162,23 +172,78 @@ struct AbsorbPad : OpRewritePattern<ConvOp> {
     });
     return success();
   }
+};
+
+/// The sum of parts that zeros around them keep apart is their concatenation: so the
+/// gradient of a split, of queries, keys and values, is one op without sums, and splits
+/// as the parts do.
+///
+///     add(add(pad(q, 0, 2n), pad(k, n, n)), pad(v, 2n, 0))  →  concat(q, k, v)
+struct JoinPads : OpRewritePattern<AddOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(AddOp op, PatternRewriter &rewriter) const override {
+    SmallVector<PadOp> parts;
+    if (!collect(op, op.getType(), parts))
+      return failure();
+    std::optional<size_t> dim = paddedDim(parts.front());
+    if (!dim)
+      return failure();
+    llvm::sort(parts,
+               [&](PadOp a, PadOp b) { return a.getLow()[*dim] < b.getLow()[*dim]; });
+    int64_t next = 0;
+    SmallVector<Value> values;
+    for (PadOp part : parts) {
+      if (paddedDim(part) != dim || part.getLow()[*dim] != next)
+        return failure();
+      next += shapeOf(part.getInput())[*dim];
+      values.push_back(part.getInput());
+    }
+    if (next != shapeOf(op.getResult())[*dim])
+      return failure();
+    auto joined =
+        ConcatOp::create(rewriter, op.getLoc(), op.getType(), values,
+                         rewriter.getI64IntegerAttr(static_cast<int64_t>(*dim)));
+    if (Attribute phase = op->getAttr(phaseAttr))
+      joined->setAttr(phaseAttr, phase);
+    rewriter.replaceOp(op, joined);
+    return success();
+  }
 
 private:
-  static bool isZero(Value value) {
-    auto constant = value.getDefiningOp<ConstantOp>();
-    auto elements =
-        constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
-    if (!elements || !elements.isSplat())
-      return false;
-    auto real = dyn_cast<FloatAttr>(elements.getSplatValue<Attribute>());
-    return real && real.getValue().isZero();
+  /// The pads of zeros that a tree of sums adds up; false if it adds anything else.
+  static bool collect(AddOp op, Type type, SmallVector<PadOp> &parts) {
+    for (Value operand : op->getOperands()) {
+      if (operand.getType() != type || !operand.hasOneUse())
+        return false;
+      auto pad = operand.getDefiningOp<PadOp>();
+      auto inner = operand.getDefiningOp<AddOp>();
+      if (pad && pad.getMode() == PadMode::Constant && isZero(pad.getValue()))
+        parts.push_back(pad);
+      else if (!inner || !collect(inner, type, parts))
+        return false;
+    }
+    return true;
+  }
+
+  /// The one dim around which there are zeros; none is cut.
+  static std::optional<size_t> paddedDim(PadOp pad) {
+    std::optional<size_t> dim;
+    for (auto [d, low, high] : llvm::enumerate(pad.getLow(), pad.getHigh())) {
+      if (low < 0 || high < 0 || ((low || high) && dim))
+        return std::nullopt;
+      if (low || high)
+        dim = d;
+    }
+    return dim;
   }
 };
 
 struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<AbsorbPad, AbsorbTranspose, MergeReshapes, DropUnchanged>(&getContext());
+    patterns.add<AbsorbPad, AbsorbTranspose, JoinPads, MergeReshapes, DropUnchanged>(
+        &getContext());
     GreedyRewriteConfig config;
     config.enableFolding(false);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))

@@ -1,4 +1,4 @@
-// Transposes disappear into contractions; what changes nothing goes.
+// Transposes disappear into contractions, sums of parts into concatenations; what changes nothing goes.
 // RUN: partita-opt %s --partita-simplify | FileCheck %s
 
 // CHECK-LABEL: func.func @transposed_weight
@@ -60,4 +60,37 @@ func.func @other_pads(%x: tensor<2x3x16xf32>, %w: tensor<4x4x3xf32>) -> (tensor<
   %d = graph.pad %x, %one {low = array<i64: 0, 0, 1>, high = array<i64: 0, 1, 0>} : (tensor<2x3x16xf32>, tensor<f32>) -> tensor<2x4x17xf32>
   %z = graph.conv %d, %w {strides = array<i64: 1>, dilations = array<i64: 1>, pads = array<i64: 0, 0>} : (tensor<2x4x17xf32>, tensor<4x4x3xf32>) -> tensor<2x4x15xf32>
   return %y, %z : tensor<2x4x15xf32>, tensor<2x4x15xf32>
+}
+
+// Parts that zeros keep apart are joined if they fill a dim: in the order in which they lie.
+// CHECK-LABEL: func.func @parts
+func.func @parts(%q: tensor<2x3xf32>, %k: tensor<2x4xf32>, %v: tensor<2x1xf32>) -> tensor<2x8xf32> {
+  %zero = graph.constant dense<0.0> : tensor<f32>
+  // CHECK: %[[ALL:.*]] = graph.concat %arg0, %arg1, %arg2 {axis = 1 : i64}
+  // CHECK: return %[[ALL]]
+  %a = graph.pad %v, %zero {low = array<i64: 0, 7>, high = array<i64: 0, 0>} : (tensor<2x1xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %b = graph.pad %k, %zero {low = array<i64: 0, 3>, high = array<i64: 0, 1>} : (tensor<2x4xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %c = graph.pad %q, %zero {low = array<i64: 0, 0>, high = array<i64: 0, 5>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %d = graph.add %a, %b : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+  %e = graph.add %d, %c : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+  return %e : tensor<2x8xf32>
+}
+
+// Not with a hole, nor where they meet, nor where ones stand around them.
+// CHECK-LABEL: func.func @no_parts
+// CHECK-NOT: graph.concat
+// CHECK: return
+func.func @no_parts(%x: tensor<2x3xf32>) -> (tensor<2x8xf32>, tensor<2x5xf32>, tensor<2x6xf32>) {
+  %zero = graph.constant dense<0.0> : tensor<f32>
+  %one = graph.constant dense<1.0> : tensor<f32>
+  %a = graph.pad %x, %zero {low = array<i64: 0, 5>, high = array<i64: 0, 0>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %b = graph.pad %x, %zero {low = array<i64: 0, 0>, high = array<i64: 0, 5>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x8xf32>
+  %hole = graph.add %a, %b : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
+  %c = graph.pad %x, %zero {low = array<i64: 0, 2>, high = array<i64: 0, 0>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x5xf32>
+  %d = graph.pad %x, %zero {low = array<i64: 0, 0>, high = array<i64: 0, 2>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x5xf32>
+  %meet = graph.add %c, %d : (tensor<2x5xf32>, tensor<2x5xf32>) -> tensor<2x5xf32>
+  %e = graph.pad %x, %one {low = array<i64: 0, 3>, high = array<i64: 0, 0>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x6xf32>
+  %f = graph.pad %x, %zero {low = array<i64: 0, 0>, high = array<i64: 0, 3>} : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x6xf32>
+  %ones = graph.add %e, %f : (tensor<2x6xf32>, tensor<2x6xf32>) -> tensor<2x6xf32>
+  return %hole, %meet, %ones : tensor<2x8xf32>, tensor<2x5xf32>, tensor<2x6xf32>
 }
