@@ -93,6 +93,11 @@ def limits(command, work, losses):
         nodes = sum(len(stretch) for stretch in chosen["nodes"])
         print(f"limit {limit} B ({share} of the arena): needs {now} B, {nodes} nodes again, "
               f"{1e6 * seconds:.1f} µs more; losses equal", flush=True)
+    report = subprocess.run([command, "report", step.bundle], capture_output=True, text=True)
+    kinds = memory(step)[1]["peak"]["kinds"]
+    if f"of these {sum(kinds.values())} B last" not in report.stdout or \
+            f"{kinds['activations']} B" not in report.stdout:
+        raise RuntimeError(f"the report does not say what memory holds: {report.stdout}")
     # The plan says it all.
     subprocess.run(["cp", f"{step.bundle}/plan.json", f"{work}/plan.json"], check=True)
     step = make(command, work, {}, "--plan", f"{work}/plan.json")

@@ -73,33 +73,82 @@ bool TaskFormer::makeIn(int from, int to, size_t first) {
     return llvm::any_of(task.operands,
                         [&](const Place &p) { return baseOf(p.storage) == which; });
   };
-  size_t filled = first, end = program.tasks.size(), range = first;
-  while (filled < end && !touches(program.tasks[filled], from))
-    ++filled;
-  for (size_t t = first; t < end; ++t) {
-    const Task &task = program.tasks[t];
-    if (auto *repeat = std::get_if<task::Repeat>(&task.params))
+  size_t end = program.tasks.size(), range = first;
+  std::vector<size_t> tasks = tasksAt(from, to, first);
+  auto filling =
+      llvm::find_if(tasks, [&](size_t t) { return touches(program.tasks[t], from); });
+  if (filling == tasks.end())
+    return false;
+  const size_t filled = *filling;
+  // Parts that run otherwise than once.
+  for (size_t t : llvm::make_range(llvm::lower_bound(state.ranges, first),
+                                   llvm::lower_bound(state.ranges, filled + 1))) {
+    if (auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params))
       range = std::max(range, t + 1 + repeat->tasks);
-    if (auto *skip = std::get_if<task::Skip>(&task.params))
+    if (auto *skip = std::get_if<task::Skip>(&program.tasks[t].params))
       range = std::max(range, t + 1 + skip->tasks);
-    // Windows of what is to be renamed, readings behind, parts that run otherwise than
-    // once.
+  }
+  if (filled < std::min(range, end))
+    return false;
+  for (size_t t : tasks) {
+    const Task &task = program.tasks[t];
+    // Windows of what is to be renamed, readings behind.
     for (const Place &place : task.operands)
       if (baseOf(place.storage) == from && place.storage != from)
         return false;
-    if ((t > filled && touches(task, to)) || (t == filled && filled < range))
+    if (t > filled && touches(task, to))
       return false;
   }
-  if (filled == end)
-    return false;
   if (touches(program.tasks[filled], to) && !mayShare(program.tasks[filled], from, to))
     return false;
-  for (size_t t = first; t < end; ++t)
-    for (Place &place : program.tasks[t].operands)
-      if (place.storage == from)
-        place.storage = to;
-  for (auto &entry : tensors)
-    if (entry.second.storage == from)
-      entry.second.storage = to;
+  rename(from, to, tasks);
   return true;
+}
+
+void TaskFormer::indexTasks() {
+  for (; state.indexed < program.tasks.size(); ++state.indexed) {
+    const Task &task = program.tasks[state.indexed];
+    if (task.kind() == TaskKind::Repeat || task.kind() == TaskKind::Skip)
+      state.ranges.push_back(state.indexed);
+    for (const Place &place : task.operands)
+      for (int storage = place.storage; storage >= 0;
+           storage = program.storages[static_cast<size_t>(storage)].window.of) {
+        std::vector<size_t> &list = state.touching[storage];
+        if (list.empty() || list.back() != state.indexed)
+          list.push_back(state.indexed);
+      }
+  }
+}
+
+std::vector<size_t> TaskFormer::tasksAt(int storage, int other, size_t first) {
+  indexTasks();
+  std::vector<size_t> tasks;
+  for (int which : {storage, other})
+    if (auto found = state.touching.find(which); found != state.touching.end())
+      tasks.insert(tasks.end(), llvm::lower_bound(found->second, first),
+                   found->second.end());
+  llvm::sort(tasks);
+  tasks.erase(llvm::unique(tasks), tasks.end());
+  return tasks;
+}
+
+void TaskFormer::rename(int from, int to, const std::vector<size_t> &tasks) {
+  std::vector<size_t> &list = state.touching[to];
+  for (size_t t : tasks)
+    for (Place &place : program.tasks[t].operands)
+      if (place.storage == from) {
+        place.storage = to;
+        list.push_back(t);
+      }
+  // What the new one is a window of is touched by them, too.
+  llvm::sort(list);
+  list.erase(llvm::unique(list), list.end());
+  for (int base = program.storages[static_cast<size_t>(to)].window.of; base >= 0;
+       base = program.storages[static_cast<size_t>(base)].window.of) {
+    std::vector<size_t> &outer = state.touching[base];
+    outer.insert(outer.end(), tasks.begin(), tasks.end());
+    llvm::sort(outer);
+    outer.erase(llvm::unique(outer), outer.end());
+  }
+  movedTo[from] = to;
 }

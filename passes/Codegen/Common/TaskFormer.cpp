@@ -170,13 +170,7 @@ void TaskFormer::formResult(Value value, BufferSlot &buffer, bool isRead) {
     own.slots = buffer.kind.slots;
     return;
   }
-  for (size_t t = firstTask; t < program.tasks.size(); ++t)
-    for (Place &place : program.tasks[t].operands)
-      if (place.storage == tensor.storage)
-        place.storage = buffer.storage;
-  for (auto &entry : tensors)
-    if (entry.second.storage == tensor.storage)
-      entry.second.storage = buffer.storage;
+  rename(tensor.storage, buffer.storage, tasksAt(tensor.storage, -1, firstTask));
 }
 
 std::set<uint32_t> TaskFormer::handlesInUse() const {
@@ -252,8 +246,12 @@ Tensor TaskFormer::allocateForUser(Value value) {
 
 Tensor TaskFormer::tensorOf(Value value) {
   auto found = tensors.find(value);
-  if (found != tensors.end())
+  if (found != tensors.end()) {
+    for (auto moved = movedTo.find(found->second.storage); moved != movedTo.end();
+         moved = movedTo.find(found->second.storage))
+      found->second.storage = moved->second;
     return found->second;
+  }
   Tensor tensor;
   if (isUniform(value)) {
     tensor = materializeConstant(value);

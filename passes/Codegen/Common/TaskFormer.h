@@ -43,6 +43,11 @@ struct FormerState {
   std::map<int, std::string> keyOfWeight; ///< by storage; see weightOfKey
   llvm::DenseMap<mlir::Attribute, size_t> constants;
   std::set<std::pair<int, engine::WeightForm>> packed; ///< storage, form
+  /// By storage the tasks that touch it or a window of it, ascending; of the first
+  /// `indexed` tasks. One that is made in another's place stays in both lists.
+  std::unordered_map<int, std::vector<size_t>> touching;
+  std::vector<size_t> ranges; ///< tasks that run others, or skip them
+  size_t indexed = 0;
 };
 
 /// A buffer that a segment's argument or result is bound to. Its storage is made when it
@@ -144,6 +149,12 @@ public:
 private:
   std::set<uint32_t> handlesInUse() const;
   bool mayShare(Task &task, int from, int to);
+  /// Brings FormerState::touching up to the last task.
+  void indexTasks();
+  /// Tasks from `first` on that touch one of two storages, or a window of one, ascending.
+  std::vector<size_t> tasksAt(int storage, int other, size_t first);
+  /// What lay in `from`, a storage of this segment, lies in `to`.
+  void rename(int from, int to, const std::vector<size_t> &tasks);
   void formInputs(llvm::ArrayRef<BufferSlot *> reads);
   llvm::LogicalResult formOp(mlir::Operation &op);
   /// Likewise, but for the part of the step that the tasks belong to.
@@ -168,6 +179,7 @@ private:
   bool isCalled = false;    ///< arguments belong to a caller
   std::set<uint32_t> taken; ///< handles in flight around the function
   llvm::DenseMap<mlir::Value, Tensor> tensors;
+  llvm::DenseMap<int, int> movedTo; ///< storages of `tensors` that are others now
   /// What is in flight, by the value of its handle: the task that started it.
   llvm::DenseMap<mlir::Value, size_t> flying;
 };
