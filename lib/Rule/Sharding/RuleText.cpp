@@ -79,6 +79,9 @@ std::string ShardingRule::str() const {
     return text;
   };
   auto join = [&](const std::vector<TensorFactors> &tensors) {
+    // One tensor without dims is not none.
+    if (tensors.size() == 1 && tensors[0].empty())
+      return std::string("()");
     std::string text;
     for (size_t i = 0; i < tensors.size(); ++i)
       text += (i ? ", " : "") + tensorText(tensors[i]);
@@ -144,6 +147,10 @@ private:
       }
       into.back().emplace_back();
       bool grouped = in.eat("(");
+      if (grouped && in.eat(")")) { // no dims
+        into.back().pop_back();
+        continue;
+      }
       do {
         if (in.atDigit() && !grouped) {
           if (auto one = in.integer(); !one || *one != 1)

@@ -16,7 +16,7 @@ TEST_CASE("reshape shares factors wherever cut points nest") {
   CHECK(show(reshapeRule({24, 192}, {2, 12, 3, 8, 8})) ==
         "(e d) (c b a) -> e d c b a {a=8, b=8, c=3, d=12, e=2}");
   CHECK(show(reshapeRule({1, 6, 1}, {2, 1, 3})) == "1 (b a) 1 -> b 1 a {a=3, b=2}");
-  CHECK(show(reshapeRule({}, {1})) == "-> 1 {}");
+  CHECK(show(reshapeRule({}, {1})) == "() -> 1 {}");
 }
 
 TEST_CASE("reshape replicates a span whose cuts do not nest, and only that") {

@@ -89,7 +89,7 @@ TEST_CASE("a strategy's text is read back") {
 
 TEST_CASE("a rule's text says all of it") {
   for (const char *text :
-       {"-> {}", "n -> n {n=3}",
+       {"-> {}", "() -> () {} linear sum(0)", "n -> n {n=3}", "n -> () {n=3 sum}",
         "m k, k n -> m n {m=4, k=8 sum, n=6} linear sum(0), sum(1)",
         "m k, k n, 1 n -> m n {m=4, k=8 sum addends(2), n=6}",
         "v d, i -> i d {v=9 sum index(1), d=2, i=4} linear sum(0)",
