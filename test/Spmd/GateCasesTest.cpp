@@ -164,11 +164,31 @@ public:
   }
 
   /// Whether `module`, in which `value` stands at `site`, is the partitioned program of
-  /// the model with `value` in its op.
+  /// the model with `value` in its op, or with as much more than its own as `value` is
+  /// more than what the local op had: pads of a split window count from its buffer.
   bool isAnotherModel(Runner &runner, const Mesh &mesh, const Strategy &strategy,
                       Feed feed, ModuleOp module, const Site &site, Attribute value) {
     if (site.op->getName() != runner.original().op->getName())
       return false;
+    if (isModelWith(runner, mesh, strategy, feed, module, site, value))
+      return true;
+    auto own = dyn_cast_if_present<DenseI64ArrayAttr>(
+        runner.original().op->getAttr(site.attr.getName()));
+    auto before = dyn_cast<DenseI64ArrayAttr>(site.attr.getValue());
+    auto now = dyn_cast<DenseI64ArrayAttr>(value);
+    if (!own || !before || !now || own.size() != now.size() ||
+        before.size() != now.size())
+      return false;
+    SmallVector<int64_t> moved;
+    for (auto [o, b, n] :
+         llvm::zip_equal(own.asArrayRef(), before.asArrayRef(), now.asArrayRef()))
+      moved.push_back(o + n - b);
+    return isModelWith(runner, mesh, strategy, feed, module, site,
+                       DenseI64ArrayAttr::get(&context, moved));
+  }
+
+  bool isModelWith(Runner &runner, const Mesh &mesh, const Strategy &strategy, Feed feed,
+                   ModuleOp module, const Site &site, Attribute value) {
     auto other = runner.changed(site.attr.getName(), value);
     if (!other || other->rule().factors.size() != runner.rule().factors.size() ||
         !verifyStrategy(mesh, other->rule(), strategy))

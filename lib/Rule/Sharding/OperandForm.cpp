@@ -113,9 +113,17 @@ private:
     }
     inOperands.emplace_back();
     inResults.emplace_back();
-    if (rule.factors[f].reduction())
+    if (const loop::Reduction *stated = rule.factors[f].reduction()) {
       inOperands.back() = addSummedPositions(local, dim, window.operand);
-    else
+      // Kinds are as stated, so that others than the op's own are seen.
+      for (int32_t piece : inOperands.back()) {
+        auto &made =
+            std::get<loop::Reduction>(local.factors[static_cast<size_t>(piece)].what);
+        made.reduce = stated->reduce;
+        if (made.window)
+          made.window->outside = window.outside;
+      }
+    } else
       addSpatialDim(local, dim, window.outside, inOperands.back(), inResults.back());
   }
 
