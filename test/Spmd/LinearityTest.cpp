@@ -46,6 +46,11 @@ const Unlisted unlisted[] = {
     {"graph.pad", "<edge>", {0, 1}, "the fill is not read"},
     {"graph.pad", "<reflect>", {1}, "the fill is not read"},
     {"graph.pad", "<reflect>", {0, 1}, "the fill is not read"},
+    {"graph.conv_transpose",
+     " 1x1x",
+     {0, 1},
+     "of one channel and a filter within the stride it is a product, which says it "
+     "better"},
     {"graph.isnan", "", {0}, "only while every transport's maximum keeps NaN"},
     {"graph.isinf", "", {0}, "only while no finite part stands beside -infinity"},
     {"graph.shift_left", "", {0}, "nobody reduces what is shifted"},
