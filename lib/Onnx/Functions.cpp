@@ -40,6 +40,7 @@ private:
   Expected<void> expandLocal(PendingNode node, std::vector<PendingNode> &out);
   bool expandSchema(PendingNode node, bool mayUseTypes, std::vector<PendingNode> &out);
   bool unroll(const PendingNode &node, std::vector<PendingNode> &out);
+  bool keepBranches(const PendingNode &node, std::vector<PendingNode> &out);
   std::optional<int64_t> knownInteger(const std::string &value) const;
   const onnx::GraphProto *takenBranch(const onnx::NodeProto &node) const;
   std::vector<PendingNode> inlineFunction(const PendingNode &call,
@@ -127,6 +128,31 @@ void Expander::nameNodes() {
     pending.push_back({std::move(node), name, name, modelOpsets});
   }
   nodes.Clear();
+}
+
+/// What the bodies of branches and loops read; names that are theirs alone are among it.
+static void collectReads(const onnx::AttributeProto &attribute,
+                         std::vector<std::string> &read) {
+  auto collect = [&](const onnx::GraphProto &inner) {
+    for (const onnx::NodeProto &node : inner.node()) {
+      read.insert(read.end(), node.input().begin(), node.input().end());
+      for (const auto &deeper : node.attribute())
+        collectReads(deeper, read);
+    }
+    for (const auto &output : inner.output())
+      read.push_back(output.name());
+  };
+  if (attribute.has_g())
+    collect(attribute.g());
+  for (const onnx::GraphProto &inner : attribute.graphs())
+    collect(inner);
+}
+
+std::vector<std::string> onnx_model::readsOf(const onnx::NodeProto &node) {
+  std::vector<std::string> read(node.input().begin(), node.input().end());
+  for (const auto &attribute : node.attribute())
+    collectReads(attribute, read);
+  return read;
 }
 
 void onnx_model::renameValues(onnx::NodeProto &node, const NameMap &names) {
@@ -345,6 +371,70 @@ bool Expander::unroll(const PendingNode &node, std::vector<PendingNode> &out) {
   return true;
 }
 
+/// Appends both branches of an If whose condition is not known, between two nodes that
+/// say what they read and what they give (see ownDomain).
+bool Expander::keepBranches(const PendingNode &node, std::vector<PendingNode> &out) {
+  const onnx::NodeProto &proto = node.proto;
+  if (!plainDomain(proto.domain()).empty() || proto.op_type() != "If" ||
+      proto.input_size() != 1 || expanded > mostExpanded)
+    return false;
+  std::vector<PendingNode> both;
+  std::vector<std::string> given;
+  for (const char *branch : {"then_branch", "else_branch"})
+    for (const auto &attribute : proto.attribute()) {
+      if (attribute.name() != branch || attribute.g().output_size() < proto.output_size())
+        continue;
+      PendingNode call = node;
+      for (std::string &output : *call.proto.mutable_output()) {
+        output = valueNames.take(node.name + "/" + output);
+        given.push_back(output);
+      }
+      for (PendingNode &each : inlineBranch(call, attribute.g()))
+        both.push_back(std::move(each));
+    }
+  auto outputs = static_cast<size_t>(proto.output_size());
+  if (given.size() != 2 * outputs)
+    return false;
+  std::unordered_set<std::string> made;
+  for (const PendingNode &each : both)
+    made.insert(each.proto.output().begin(), each.proto.output().end());
+  PendingNode begin{{}, nodeNames.take(node.name + "/IfBegin"), node.origin, node.opsets};
+  begin.proto.set_op_type("IfBegin");
+  begin.proto.set_domain(std::string(ownDomain));
+  NameMap seen;
+  auto see = [&](const std::string &value) {
+    if (!seen.emplace(value, "").second)
+      return;
+    seen[value] = valueNames.take(node.name + "/" + value);
+    begin.proto.add_input(value);
+    begin.proto.add_output(seen[value]);
+  };
+  see(proto.input(0)); // so that the end needs the beginning, whatever branches read
+  for (const PendingNode &each : both)
+    for (const std::string &value : readsOf(each.proto))
+      if (!value.empty() && !made.contains(value) && valueNames.has(value))
+        see(value);
+  PendingNode end{{}, nodeNames.take(node.name + "/IfEnd"), node.origin, node.opsets};
+  end.proto.set_op_type("IfEnd");
+  end.proto.set_domain(std::string(ownDomain));
+  end.proto.add_input(seen[proto.input(0)]);
+  for (const std::string &value : given)
+    end.proto.add_input(value);
+  *end.proto.mutable_output() = proto.output();
+  onnx::AttributeProto &other = *end.proto.add_attribute();
+  other.set_name("begin");
+  other.set_type(onnx::AttributeProto::STRING);
+  other.set_s(begin.name);
+  expanded += both.size();
+  out.push_back(std::move(begin));
+  for (PendingNode &each : both) {
+    renameValues(each.proto, seen);
+    out.push_back(std::move(each));
+  }
+  out.push_back(std::move(end));
+  return true;
+}
+
 /// Appends `node`, or the body that its operator's definition gives; says whether it
 /// did the latter. Bodies that depend on input types are only built in the outermost
 /// call, since the types of values made meanwhile are not known yet.
@@ -352,7 +442,7 @@ bool Expander::expandSchema(PendingNode node, bool mayUseTypes,
                             std::vector<PendingNode> &out) {
   std::string domain = plainDomain(node.proto.domain());
   const std::string &op = node.proto.op_type();
-  if (mayUseTypes && unroll(node, out))
+  if (mayUseTypes && (unroll(node, out) || keepBranches(node, out)))
     return true;
   auto version = node.opsets->find(domain);
   const onnx::OpSchema *schema =

@@ -136,31 +136,6 @@ private:
     return !node.name().empty() || node.output_size() == 0 ? node.name() : node.output(0);
   }
 
-  /// What the bodies of branches and loops read of the graph around them.
-  static void collectReads(const onnx::AttributeProto &attribute,
-                           std::vector<std::string> &read) {
-    auto collect = [&](const onnx::GraphProto &inner) {
-      for (const onnx::NodeProto &node : inner.node()) {
-        read.insert(read.end(), node.input().begin(), node.input().end());
-        for (const auto &deeper : node.attribute())
-          collectReads(deeper, read);
-      }
-      for (const auto &output : inner.output())
-        read.push_back(output.name());
-    };
-    if (attribute.has_g())
-      collect(attribute.g());
-    for (const onnx::GraphProto &inner : attribute.graphs())
-      collect(inner);
-  }
-
-  static std::vector<std::string> readsOf(const onnx::NodeProto &node) {
-    std::vector<std::string> read(node.input().begin(), node.input().end());
-    for (const auto &attribute : node.attribute())
-      collectReads(attribute, read);
-    return read;
-  }
-
   /// The nodes, each behind those that it needs; a Gradient behind the value that it
   /// differentiates too. Those on a cycle are left out: the loader names them.
   void sort(const Nodes &nodes) {
@@ -226,10 +201,21 @@ private:
     auto ends = endsOf(node);
     if (!ends)
       return tl::unexpected(ends.error());
-    if (!makers.count(ends->of) &&
-        std::ranges::find(ends->given, ends->of) == ends->given.end())
-      return makeError("node '" + called(node) + "' (Gradient): no node gives '" +
-                       ends->of + "', which it differentiates");
+    auto fail = [&](const std::string &what) {
+      return makeError("node '" + called(node) + "' (Gradient) " + what);
+    };
+    if (!values.has(ends->of))
+      return fail("differentiates '" + ends->of + "', which is no value of the graph");
+    std::unordered_set<std::string> named;
+    for (size_t i = 0; i < ends->given.size(); ++i) {
+      const std::string &value = ends->given[i];
+      if (value.empty() || !values.has(value))
+        return fail("names '" + value + "', which is no value of the graph");
+      if (!named.insert(value).second)
+        return fail("names '" + value + "' twice in \"xs\" and \"zs\"");
+      if (node.input(static_cast<int>(i)).empty())
+        return fail("has no input for '" + value + "'");
+    }
     placed[&node] = write(node, *ends, programOf(*ends));
     return {};
   }

@@ -140,6 +140,9 @@ Expected<ExpandedGraph> expandFunctions(onnx::ModelProto &model, const Opsets &o
 /// Replaces the names of values, also where a subgraph refers to them.
 using NameMap = std::unordered_map<std::string, std::string>;
 void renameValues(onnx::NodeProto &node, const NameMap &names);
+/// The inputs of a node, and what its subgraphs read; names that are theirs alone are
+/// among it.
+std::vector<std::string> readsOf(const onnx::NodeProto &node);
 
 //===-- KeepLoops.cpp, Gradients.cpp --------------------------------------===//
 
@@ -173,6 +176,7 @@ Expected<void> checkTypes(const std::vector<PendingNode> &nodes, const ProtoType
 class UniqueNames {
 public:
   void reserve(const std::string &name) { used.insert(name); }
+  bool has(const std::string &name) const { return used.contains(name); }
   /// `base`, or `base`_2, `base`_3… where it is taken.
   std::string take(const std::string &base);
 

@@ -44,6 +44,31 @@ static void inferEnds(onnx::InferenceContext &context, bool isBegin) {
   }
 }
 
+/// Of IfEnd the inputs are the condition, what one branch gives, what the other gives.
+static void declareBranches() {
+  for (bool isBegin : {true, false}) {
+    onnx::OpSchema schema;
+    schema.SetName(isBegin ? "IfBegin" : "IfEnd")
+        .SetDomain(std::string(ownDomain))
+        .SinceVersion(1)
+        .Attr("begin", "the other node", onnx::AttributeProto::STRING, std::string())
+        .Input(0, "values", "", "T", onnx::OpSchema::Variadic, false, 0)
+        .Output(0, "results", "", "T", onnx::OpSchema::Variadic, false, 0)
+        .TypeConstraint("T", onnx::OpSchema::all_tensor_types_ir13(), "")
+        .TypeAndShapeInferenceFunction([isBegin](onnx::InferenceContext &context) {
+          for (size_t i = 0; i < context.getNumOutputs(); ++i)
+            if (const auto *from = context.getInputType(isBegin ? i : i + 1)) {
+              auto &to = *context.getOutputType(i)->mutable_tensor_type();
+              to.set_elem_type(from->tensor_type().elem_type());
+              // The branches may give other shapes, of which import takes one.
+              if (isBegin && from->tensor_type().has_shape())
+                *to.mutable_shape() = from->tensor_type().shape();
+            }
+        });
+    onnx::RegisterSchema(std::move(schema));
+  }
+}
+
 void onnx_model::declareOwnOperators(onnx::ModelProto &model) {
   const std::string domain(ownDomain);
   static const bool declared = [&] {
@@ -66,6 +91,7 @@ void onnx_model::declareOwnOperators(onnx::ModelProto &model) {
           });
       onnx::RegisterSchema(std::move(schema));
     }
+    declareBranches();
     return true;
   }();
   (void)declared;

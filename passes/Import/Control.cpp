@@ -1,8 +1,8 @@
 //===- Control.cpp - Branches and loops that the loader left --------------===//
 //
-// The loader takes the branch of an If whose condition it knows, and unrolls loops whose
-// length it knows. What is left has a condition or a length that is not known: a constant
-// that import has found meanwhile comes too late, but an input can be bound.
+// The loader has read branches and unrolls loops whose length it knows. What is left has
+// a length that is not known: a constant that import has found meanwhile comes too late,
+// but an input can be bound.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Compose.h"
@@ -20,7 +20,7 @@ static Expected<Values> refuse(Importer &importer, const Node &node, size_t inpu
 }
 
 static Expected<Values> importIf(Importer &importer, const Node &node) {
-  return refuse(importer, node, 0, "an If whose condition is computed");
+  return refuse(importer, node, 0, "an If whose branches give less than it does");
 }
 
 static Expected<Values> importLoop(Importer &importer, const Node &node) {

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <map>
+#include <set>
 
 using namespace mlir;
 using namespace partita;
@@ -188,10 +189,63 @@ private:
       return given;
     };
     importer.location = location;
-    auto results = end.opType == "RepeatEnd" ? importLoop(end, begin, build)
-                                             : importGradient(end, begin, build);
+    auto results = end.opType == "IfEnd"       ? importIf(end, begin, unsupported)
+                   : end.opType == "RepeatEnd" ? importLoop(end, begin, build)
+                                               : importGradient(end, begin, build);
     importer.location = location;
     return results;
+  }
+
+  /// The nodes between IfBegin and the outputs of one branch.
+  std::vector<const Node *> nodesOfBranch(const Node &end, const Node &begin,
+                                          ArrayRef<std::string> outputs) {
+    std::map<std::string, const Node *> makers;
+    for (const Node &node : model.graph.nodes)
+      for (const std::string &output : node.outputs)
+        makers[output] = &node;
+    std::set<const Node *> needed{&begin};
+    std::vector<std::string> work(outputs.begin(), outputs.end());
+    while (!work.empty()) {
+      auto it = makers.find(work.back());
+      work.pop_back();
+      if (it != makers.end() && needed.insert(it->second).second)
+        llvm::append_range(work, it->second->inputs);
+    }
+    std::vector<const Node *> nodes;
+    for (const Node *node : nodesAround(&end))
+      if (needed.contains(node))
+        nodes.push_back(node);
+    return nodes;
+  }
+
+  /// Where import knows the condition, the branch is part of the program around it.
+  Expected<Values> importIf(const Node &end, const Node &begin,
+                            std::vector<UnsupportedNode> &unsupported) {
+    size_t count = end.outputs.size();
+    Values inputs;
+    for (const std::string &input : begin.inputs)
+      inputs.push_back(importer.lookup(input));
+    auto branch = [&](size_t number) {
+      return [&, number](const Values &arguments) -> Expected<Values> {
+        auto outputs = ArrayRef(end.inputs).slice(1 + number * count, count);
+        for (auto [name, value] : llvm::zip_equal(begin.outputs, arguments))
+          importer.define(name, value);
+        size_t before = unsupported.size();
+        importNodes(nodesOfBranch(end, begin, outputs), unsupported);
+        Values given;
+        for (const std::string &output : outputs)
+          given.push_back(importer.lookup(output));
+        if (unsupported.size() != before || llvm::is_contained(given, Value()))
+          return makeError("its branch has a node that is not supported");
+        importer.location = NameLoc::get(builder.getStringAttr(end.origin));
+        return given;
+      };
+    };
+    Value condition = inputs.front();
+    auto known = importer.constantValue(condition);
+    if (known && known->size() == 1)
+      return branch(known->bytes[0] != std::byte{0} ? 0 : 1)(inputs);
+    return importer.choose(condition, inputs, branch(0), branch(1));
   }
 
   using Build = llvm::function_ref<Expected<Values>(const Values &)>;

@@ -113,6 +113,12 @@ public:
     return attr(name, builder.getStringAttr(value));
   }
 
+  /// One or the other of what two bodies build, each in a function of its own, by a bool;
+  /// both see `inputs`. An error if they give other types.
+  Expected<Values> choose(mlir::Value condition, const Values &inputs,
+                          llvm::function_ref<Expected<Values>(const Values &)> then,
+                          llvm::function_ref<Expected<Values>(const Values &)> otherwise);
+
 private:
   /// A function of the module, and what it uses from around it: its last arguments.
   struct Body {

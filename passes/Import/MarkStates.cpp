@@ -100,8 +100,8 @@ private:
       std::string text = both + "are of types ";
       llvm::raw_string_ostream(text)
           << in << " and " << out
-          << ": a state keeps its size, or is the last rows of what a Concat put behind "
-             "it";
+          << ": a state keeps its size, or is the last rows of a Concat whose first "
+             "operand is the input itself";
       return text;
     }
     if (dist::argumentState(function, argument))

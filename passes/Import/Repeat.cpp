@@ -133,3 +133,40 @@ Importer::gradient(const Values &inputs, size_t wanted,
       FlatSymbolRefAttr::get(made->function.getSymNameAttr()), operands);
   return Values(op->result_begin(), op->result_end());
 }
+
+/// Arguments of these types, from argument `first` on, that the function does not use.
+static void takeAlso(func::FuncOp function, unsigned first, const Values &others) {
+  for (auto [i, value] : llvm::enumerate(others))
+    if (failed(function.insertArgument(first + static_cast<unsigned>(i), value.getType(),
+                                       {}, value.getLoc())))
+      llvm_unreachable("an argument can be added to a function");
+}
+
+Expected<Values>
+Importer::choose(Value condition, const Values &inputs,
+                 llvm::function_ref<Expected<Values>(const Values &)> then,
+                 llvm::function_ref<Expected<Values>(const Values &)> otherwise) {
+  SmallVector<Type> seen;
+  for (Value value : inputs)
+    seen.push_back(value.getType());
+  auto one = bodyOf("branch", seen, then);
+  if (!one)
+    return tl::unexpected(one.error());
+  auto other = bodyOf("branch", seen, otherwise);
+  if (!other)
+    return tl::unexpected(other.error());
+  if (one->function.getResultTypes() != other->function.getResultTypes())
+    return makeError("the branches of an If whose condition is computed give tensors of "
+                     "other types or shapes");
+  auto own = static_cast<unsigned>(inputs.size());
+  takeAlso(one->function, one->function.getNumArguments(), other->shared);
+  takeAlso(other->function, own, one->shared);
+  Values operands = inputs;
+  llvm::append_range(operands, one->shared);
+  llvm::append_range(operands, other->shared);
+  auto made = graph::IfOp::create(
+      builder, location, one->function.getResultTypes(), condition,
+      FlatSymbolRefAttr::get(one->function.getSymNameAttr()),
+      FlatSymbolRefAttr::get(other->function.getSymNameAttr()), operands);
+  return Values(made->result_begin(), made->result_end());
+}

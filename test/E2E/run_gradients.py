@@ -96,15 +96,16 @@ def at_points(folder):
              gradient(["x2", "w2"], ["", "dw2"], "there", xs=["x", "w"], y="o"),
              gradient(["x2"], ["dx2"], "with_w", xs=["x"], y="o"),
              gradient(["w"], ["none"], "none", xs=["w"], y="xx"),
+             gradient(["w"], ["of_input"], "of_input", xs=["w"], y="x"),
              gradient(["xx2"], ["inner"], "inner", xs=["xx"], y="y"),
              node("Mul", ["x2", "x2"], ["xx2"])]
-    outputs = ["o", "dx", "dw", "ddx", "dw2", "dx2", "none", "inner"]
+    outputs = ["o", "dx", "dw", "ddx", "dw2", "dx2", "none", "inner", "of_input"]
     graph = helper.make_graph(nodes, "g", [info(n, [6]) for n in ("x", "w", "x2", "w2")],
                               [info(n, [] if n == "o" else [6]) for n in outputs])
     onnx.save(model(graph), folder / "points.onnx")
     x, w, x2, w2 = values = [real(6) for _ in range(4)]
     wanted = [(x**3 * w).sum(), 3 * x * x * w, x**3, 6 * x2 * w, x2**3, 3 * x2 * x2 * w,
-              np.zeros(6), x * w]
+              np.zeros(6), x * w, np.zeros(6)]
     for mesh in ("", "dp=2", "dp=3"):
         partita("compile", folder / "points.onnx", "-o", folder / "b", "--force",
                 *(["--mesh", mesh] if mesh else []))
@@ -224,7 +225,13 @@ def errors(folder):
             (gradient(["x"], ["g"], "n", xs=["x", "w"], y="y"),
              "node 'n' (Gradient) has 1 inputs for 2 names in \"xs\" and \"zs\""),
             (gradient(["x"], ["g"], "n", xs=["x"], y="q"),
-             "node 'n' (Gradient): no node gives 'q', which it differentiates"),
+             "node 'n' (Gradient) differentiates 'q', which is no value of the graph"),
+            (gradient(["x"], ["g"], "n", xs=["q"], y="y"),
+             "node 'n' (Gradient) names 'q', which is no value of the graph"),
+            (gradient(["x", "x"], ["g"], "n", xs=["x"], zs=["x"], y="y"),
+             "node 'n' (Gradient) names 'x' twice in \"xs\" and \"zs\""),
+            (gradient([""], ["g"], "n", xs=["x"], y="y"),
+             "node 'n' (Gradient) has no input for 'x'"),
             (gradient(["x"], ["g"], "n", xs=["x"], y="g"),
              "node 'n' (Gradient) differentiates what depends on itself"),
             (gradient(["x"], ["g", "h"], "n", xs=["x"], y="y"),

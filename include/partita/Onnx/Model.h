@@ -34,6 +34,11 @@ namespace partita::onnx_model {
 /// depends on as inputs and, as outputs, what it sees of them. GradientEnd has as inputs
 /// the program's value and the first `wanted` of what it sees, and as outputs the
 /// derivatives of the value's sum in these; `begin` as above.
+///
+/// Two are around the branches of an If whose condition the loader does not know. IfBegin
+/// has the condition and what both read as inputs and, as outputs, what they see of it.
+/// IfEnd has as inputs the condition as seen, what the first branch gives, and as much
+/// that the second gives, and as outputs one or the other; `begin` as above.
 inline constexpr std::string_view ownDomain = "partita";
 
 /// A constant tensor: an initializer, a Constant node's value or a tensor attribute.

@@ -180,23 +180,37 @@ TEST_CASE("an If with a constant condition becomes the branch it takes") {
   }
 }
 
-TEST_CASE("an If whose condition is computed stays, for the compiler to report") {
+TEST_CASE("both branches stand between two nodes where the condition is computed") {
   auto model = load(R"(g (bool c, float[2] x) => (float[2] y) {
       y = If (c) <
         then_branch = t () => (float[2] a) { a = Neg (x) },
-        else_branch = e () => (float[2] b) { b = Abs (x) }
+        else_branch = e () => (float[2] b) { b = Constant <value = float[2] {1, 2}> () }
+      >
+    })");
+  REQUIRE(model);
+  CHECK(listing(*model) == "IfBegin(c, x) -> y/c y/x\nNeg(y/x) -> y/y\n"
+                           "IfEnd(y/c, y/y, y/y_2) -> y\n");
+}
+
+TEST_CASE("a Loop of unknown length stays, for the compiler to report") {
+  auto model = load(R"(g (int64 n, bool c, float[2] x) => (float[2] y) {
+      y = Loop (n, c, x) <
+        body = b (int64 i, bool k, float[2] h) => (bool o, float[2] z) {
+          o = Identity (k)
+          z = Neg (h)
+        }
       >
     })");
   REQUIRE(model);
   const Node &node = model->graph.nodes[0];
-  CHECK(node.opType == "If");
-  REQUIRE(node.attribute<OpaqueAttribute>("then_branch"));
-  CHECK(node.attribute<OpaqueAttribute>("then_branch")->kind == "a graph");
+  CHECK(node.opType == "Loop");
+  REQUIRE(node.attribute<OpaqueAttribute>("body"));
+  CHECK(node.attribute<OpaqueAttribute>("body")->kind == "a graph");
   ScratchFolder folder;
   auto written = writeModel(*model, folder.file("out.onnx"));
   REQUIRE(!written);
   CHECK(written.error().message.ends_with(
-      "node 'y' (If): attribute 'else_branch' is a graph, which cannot be written"));
+      "node 'y' (Loop): attribute 'body' is a graph, which cannot be written"));
   CHECK(!std::filesystem::exists(folder.file("out.onnx")));
 }
 
