@@ -80,6 +80,9 @@ struct AttributeWriter {
 } // namespace
 
 Expected<void> onnx_model::writeNode(const Node &node, onnx::NodeProto &proto) {
+  if (node.domain == ownDomain)
+    return makeError("node '" + node.name + "' (" + node.opType +
+                     ") stands around a part of the graph, which cannot be written");
   proto.set_name(node.name);
   proto.set_op_type(node.opType);
   proto.set_domain(node.domain);
