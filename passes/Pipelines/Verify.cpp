@@ -8,6 +8,7 @@
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/Recompute.h"
 #include "passes/Reference/Inputs.h"
 
 #include <cmath>
@@ -367,7 +368,10 @@ private:
 
 Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
                                                         const VerifyOptions &options) {
-  return Verifier(compile, options).run();
+  CompileOptions planned = compile;
+  if (auto ok = takeRecompute(planned); !ok)
+    return tl::unexpected(ok.error());
+  return Verifier(planned, options).run();
 }
 
 Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
@@ -395,5 +399,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
     return Verifier(compile, options).runPipeline();
   compile.mesh = plan->stages[0].mesh;
   compile.plan = *file;
+  if (auto ok = takeRecompute(compile); !ok)
+    return tl::unexpected(ok.error());
   return Verifier(compile, options).run();
 }

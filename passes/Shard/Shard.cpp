@@ -205,7 +205,9 @@ private:
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);
-    dist::clearServed(function);
+    // Of bodies too: a search with other layouts given may have served them otherwise.
+    for (auto each : getOperation().getOps<FunctionOpInterface>())
+      dist::clearServed(each);
     for (const auto &[value, served] : decision->servings)
       dist::writeServed(function, **flow, value,
                         servedEntries(graph, decision->strategies, value, served));

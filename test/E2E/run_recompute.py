@@ -195,6 +195,21 @@ def ranks(command, work):
     if now > limit or worst > 1e-4 or c["memory_limit"] != limit or \
             c["lower_bound_seconds"] > c["step_seconds"]:
         raise RuntimeError(f"two ranks: {c}")
+    # What follows the plan of a step computes the same again.
+    done = subprocess.run([command, "verify", step.bundle], capture_output=True, text=True)
+    if done.returncode or "checked: equal" not in done.stdout:
+        raise RuntimeError(f"verify: {done.stderr}")
+    # With parts of what micro-batches add up: its bodies are planned twice.
+    accumulated = {"accumulation": 2,
+                   "optimizer_parallel": {"enable": True, "level": 2, "threshold_kb": 0}}
+    step = make(command, work, accumulated, "--mesh", "dp=2")
+    losses, (_, m, needed) = step.run(3)[0], memory(step)
+    limit = needed - m["arena"] // 3
+    step = make(command, work, accumulated, "--mesh", "dp=2", "--memory", str(limit))
+    worst = max(abs(a - e) / abs(e) for a, e in zip(step.run(3)[0], losses))
+    if memory(step)[2] > limit or worst > 1e-4:
+        raise RuntimeError(f"with accumulation: needs {memory(step)[2]} of {limit} B, "
+                           f"losses within {worst:.1e}")
 
 
 def main():
