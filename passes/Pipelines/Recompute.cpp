@@ -18,13 +18,18 @@ using search::RecomputeChoice;
 /// A choice, its compile up to L4, and its measure take about a second for GPT-2.
 static constexpr int mostMeasured = 10, mostTries = 40;
 
-Expected<std::optional<int64_t>> partita::memoryLimitOf(const CompileOptions &options) {
-  if (options.memory.empty())
-    return std::optional<int64_t>();
+/// The devices that the options name.
+static Expected<PlanTarget> targetOf(const CompileOptions &options) {
   auto mesh = Mesh::parse(options.mesh);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  auto target = planTarget(*mesh, {options.cluster, options.memory, options.firstDevice});
+  return planTarget(*mesh, {options.cluster, options.memory, options.firstDevice});
+}
+
+Expected<std::optional<int64_t>> partita::memoryLimitOf(const CompileOptions &options) {
+  if (options.memory.empty())
+    return std::optional<int64_t>();
+  auto target = targetOf(options);
   if (!target)
     return tl::unexpected(target.error());
   return target->memoryLimit;
@@ -219,10 +224,7 @@ static Error tooLarge(const Fitter &fitter, int64_t limit, int64_t without) {
 Expected<void> partita::chooseRecompute(CompileOptions &options,
                                         std::vector<std::string> &notes,
                                         const Progress &progress) {
-  auto mesh = Mesh::parse(options.mesh);
-  if (!mesh)
-    return tl::unexpected(mesh.error());
-  auto target = planTarget(*mesh, {options.cluster, options.memory, options.firstDevice});
+  auto target = targetOf(options);
   if (!target)
     return tl::unexpected(target.error());
   if (!target->memoryLimit)
