@@ -8,6 +8,7 @@
 #include "partita/Rule/Sharding/Ties.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Matchers.h"
 
 #include <numeric>
 
@@ -168,6 +169,7 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
                                   trips, hasRows),
                           hasRows}}});
   }
+  const auto begin = static_cast<int32_t>(flow.graph.ops.size());
   if (callees == Callees::Inlined)
     for (Operation *operation : op.getCallees()) {
       auto callee = cast<FunctionOpInterface>(operation);
@@ -189,6 +191,7 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
       for (unsigned i = 0; i < results.size(); ++i)
         results[i].members.push_back({sinks + static_cast<int32_t>(i)});
     }
+  const auto end = static_cast<int32_t>(flow.graph.ops.size());
   for (OpResult result : op->getResults()) {
     unsigned number = result.getResultNumber();
     bool hasRows = op.resultHasRows(number);
@@ -217,8 +220,11 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   }
   for (auto *ties : {&operands, &results})
     for (FlowTie &tie : *ties)
-      if (tie.members.size() > 1)
+      if (tie.members.size() > 1) {
+        tie.begin = begin;
+        tie.end = end;
         flow.graph.ties.push_back(std::move(tie));
+      }
   return success();
 }
 
@@ -235,6 +241,8 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.priority = shardable.getPropagationPriority();
   entry.flops = shardable.getFlops();
   entry.isBackward = op.hasAttr(phaseAttr);
+  DenseElementsAttr constant;
+  entry.isUniform = matchPattern(&op, m_Constant(&constant)) && constant.isSplat();
   entry.rule = *facts->rule;
   for (Value operand : op.getOperands())
     entry.operands.push_back(flow.valueOf.lookup(operand));

@@ -14,7 +14,7 @@ using namespace partita::search;
 
 static KnownPlan priced(Timing &timing, std::string name, const Decided &plan) {
   return {std::move(name), evaluate(timing, plan).total(),
-          memoryOf(timing, plan, 0).peak()};
+          memoryOf(timing, plan, 0).peak(), plan};
 }
 
 /// Of every weight with one user that reads it whole each device keeps a part; the weight
@@ -132,6 +132,9 @@ static std::vector<KnownPlan> byRule(const FlowGraph &graph, const Placement &pl
     if (!parameters.empty())
       plans.push_back(
           withParts(timing, rule + " zero-1", std::move(*decision), 1, parameters));
+    if (copy.atoms.size() != graph.atoms.size())
+      for (KnownPlan &plan : plans)
+        plan.plan.reset();
     if (best.empty() || plans[0].time < best[0].time)
       best = std::move(plans);
   }
@@ -169,6 +172,35 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
     for (KnownPlan &plan : byRule(graph, placement, rule, parameters))
       plans.push_back(std::move(plan));
   return plans;
+}
+
+tl::expected<Found, NotFound>
+search::orKnown(tl::expected<Found, NotFound> found, const FlowGraph &graph,
+                const Placement &placement, const std::vector<ParameterOps> &parameters,
+                const SearchOptions &options) {
+  if (!options.pins.empty() || (found ? found->proved : found.error().proved))
+    return found;
+  FlowGraph copy = graph;
+  const std::vector<KnownPlan> known = knownPlans(copy, placement, parameters);
+  if (copy.atoms.size() != graph.atoms.size())
+    return found;
+  const KnownPlan *best = nullptr;
+  for (const KnownPlan &plan : known)
+    if (plan.plan && (!options.memoryLimit || plan.memory <= *options.memoryLimit) &&
+        plan.time < (best ? best->time : found ? found->cost.total() : plan.time + 1))
+      best = &plan;
+  if (!best)
+    return found;
+  Found taken;
+  if (found)
+    taken = std::move(*found);
+  else
+    taken.lowerBound = found.error().lowerBound;
+  Timing timing(graph, placement);
+  taken.plan = *best->plan;
+  taken.cost = evaluate(timing, taken.plan);
+  taken.memory = memoryOf(timing, taken.plan);
+  return taken;
 }
 
 std::vector<Reshard> search::costliestReshards(Timing &timing, const Decided &plan,

@@ -45,6 +45,8 @@ private:
                       ? given->second
                       : serveUses(graph, plan.strategies, number);
     if (producer.kind == FlowKind::Source) {
+      if (producer.isUniform)
+        return;
       for (const ServedLayout &entry : served)
         addReading(number, entry);
       return;
@@ -54,6 +56,7 @@ private:
                      static_cast<size_t>(value.result))
             .canonicalized();
     int64_t made = Timing::runsAt(value.producer), lastProduced = made + 1;
+    const int64_t born = timing.bornAt(value.producer);
     bool converted = false;
     for (size_t i = 0; i < served.size(); ++i) {
       const ServedLayout &entry = served[i];
@@ -75,8 +78,8 @@ private:
           entry.halo ? elementCount(entry.halo->shape()) : entry.layout.localElements();
       addLife(number, true, elements * value.elementBytes, first, last);
     }
-    if (converted || !timing.hasNoBytes(number))
-      addLife(number, false, produced.localElements() * value.elementBytes, made,
+    if (!timing.liesElsewhere(number) && (converted || !timing.hasNoBytes(number)))
+      addLife(number, false, produced.localElements() * value.elementBytes, born,
               lastProduced);
   }
 
@@ -119,9 +122,11 @@ private:
   bool trains() const { return turn < end; }
 
   MemoryKind kindOfState(const FlowOp &state) const {
+    bool isOfLoop = state.tied < 0; // what is carried from trip to trip
     return state.isParameter ? MemoryKind::Weights
-           : trains()        ? MemoryKind::Optimizer
-                             : MemoryKind::Other;
+           : !trains()       ? MemoryKind::Other
+           : isOfLoop        ? MemoryKind::Gradients
+                             : MemoryKind::Optimizer;
   }
 
   MemoryKind kindOf(int32_t number, bool isConverted, int64_t first, int64_t last) const {

@@ -117,12 +117,13 @@ private:
     if (!memory)
       return;
     auto &usages = model.problem.edges.back().usages;
-    int64_t made = Timing::runsAt(value.producer),
+    int64_t made = timing.bornAt(value.producer),
             converted = Timing::convertsAt(value.producer),
             done = timing.doneAt(user.first);
     if (isState(value)) {
       int64_t runs = std::max(Timing::runsAt(user.first), converted + 1);
-      usages.push_back({made, done, table.making});
+      if (!timing.liesElsewhere(number))
+        usages.push_back({made, done, table.making});
       usages.push_back({runs - 1, runs, table.besideConverting});
       if (runs < done)
         usages.push_back({runs, done, table.besideWaiting});
@@ -156,7 +157,8 @@ private:
       int64_t first = last;
       for (const auto &[op, user] : users)
         first = std::min(first, Timing::runsAt(op) - 1);
-      use(shared.variable, converted - 1, last, table.making);
+      if (!timing.liesElsewhere(number))
+        use(shared.variable, timing.bornAt(value.producer), last, table.making);
       use(shared.variable, std::max(first, converted), last, table.copies);
     } else {
       use(shared.variable, converted - 1, converted, table.making);
@@ -184,7 +186,7 @@ private:
 
   void addSource(int32_t number, const FlowValue &value,
                  const std::vector<std::pair<int32_t, End>> &users) {
-    if (!memory)
+    if (!memory || graph.ops[static_cast<size_t>(value.producer)].isUniform)
       return;
     if (value.bytes() < options.smallSource) {
       model.fixedBytes += value.bytes();

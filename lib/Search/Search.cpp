@@ -2,6 +2,7 @@
 #include "partita/Search/Search.h"
 
 #include "Layers.h"
+#include "PricedMemory.h"
 #include "UnderMemory.h"
 #include "partita/Solver/Solve.h"
 
@@ -24,40 +25,6 @@ double Found::gap() const {
 
 static double secondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// Bytes times moments, of which long stays count as many as a layer or two: weights come
-/// first, but do not hide what activations need.
-static int64_t weighed(const solver::Usage &usage, size_t entry) {
-  return usage.bytes[entry] * std::min<int64_t>(usage.end - usage.begin, 64);
-}
-
-/// The bytes of a problem as its costs: an answer of little memory, whatever it takes.
-static solver::Problem weighedByMemory(solver::Problem problem) {
-  problem.memoryLimit.reset();
-  for (solver::Variable &variable : problem.variables) {
-    for (size_t c = 0; c < variable.costs.size(); ++c) {
-      int64_t bytes = 0;
-      for (const solver::Usage &usage : variable.usages)
-        bytes += weighed(usage, c);
-      variable.costs[c] =
-          variable.costs[c] == solver::forbidden ? solver::forbidden : bytes;
-    }
-    variable.usages.clear();
-  }
-  solver::TablePool pool;
-  for (solver::Edge &edge : problem.edges) {
-    std::vector<int64_t> bytes(edge.costs.size(), 0);
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      for (const solver::Usage &usage : edge.usages)
-        bytes[i] += weighed(usage, i);
-      if (edge.costs[i] == solver::forbidden)
-        bytes[i] = solver::forbidden;
-    }
-    edge.costs = pool.add(std::move(bytes));
-    edge.usages.clear();
-  }
-  return problem;
 }
 
 using Result = tl::expected<Found, NotFound>;
@@ -115,7 +82,10 @@ std::optional<Result> Task::begin() {
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
-  rounds.emplace(model.problem, solve);
+  rounds.emplace(model.problem, solve, [this](const std::vector<uint32_t> &choices) {
+    int64_t peak = memoryOf(timing, model.decide(timing, choices), 0).peak();
+    return peak - model.fixedBytes;
+  });
   if (auto ok = rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);
@@ -123,7 +93,7 @@ std::optional<Result> Task::begin() {
 }
 
 std::optional<MemoryUse> Task::leastMemory() {
-  solver::Problem weighed = weighedByMemory(model.problem);
+  solver::Problem weighed = withPricedMemory(model.problem, 0, 1);
   Collapsed collapsed(weighed);
   solver::SolveOptions solve;
   solve.timeLimit = std::min(2.0, options.timeLimit / 4);

@@ -16,6 +16,7 @@ Picos search::picosOf(double seconds) {
 Timing::Timing(const FlowGraph &graph, const Placement &placement)
     : graph(graph), placement(placement) {
   findFusion();
+  followTies();
 }
 
 Picos Timing::step(const Step &step, int64_t elementBytes) const {
@@ -76,7 +77,7 @@ const Conversion &Timing::convert(int32_t from, int32_t to, int64_t elementBytes
 
 int64_t Timing::doneAt(int32_t op) const {
   if (graph.ops[static_cast<size_t>(op)].kind == FlowKind::Sink)
-    return moments();
+    return sinkDone[static_cast<size_t>(op)];
   return isView(op) ? runsAt(op) : convertsAt(kernelEnd[static_cast<size_t>(op)]);
 }
 
@@ -134,6 +135,34 @@ void Timing::findFusion() {
   }
   for (size_t o = graph.ops.size(); o-- > 0;)
     kernelEnd[o] = kernelEnd[static_cast<size_t>(kernelEnd[o])];
+}
+
+void Timing::followTies() {
+  elsewhere.assign(graph.values.size(), false);
+  sinkDone.assign(graph.ops.size(), moments());
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    firstTrip.push_back(static_cast<int32_t>(op));
+  for (const FlowTie &tie : graph.ties) {
+    auto first = tie.members.front().op, last = tie.members.back().op;
+    bool goesIn = first < tie.begin, comesOut = last >= tie.end;
+    bool isCarried = goesIn && comesOut;
+    for (const FlowTie::Member &member : tie.members) {
+      auto op = static_cast<size_t>(member.op);
+      bool isInside = member.op >= tie.begin && member.op < tie.end;
+      if (graph.ops[op].kind != FlowKind::Sink) {
+        if (isInside && !isCarried)
+          elsewhere[static_cast<size_t>(graph.ops[op].results[0])] = true;
+        if (!isInside && member.hasRows)
+          firstTrip[op] = tie.begin;
+        continue;
+      }
+      // An argument that is carried takes over what goes in; the result, what trips give.
+      if (isInside)
+        sinkDone[op] = runsAt(last);
+      else
+        sinkDone[op] = runsAt(isCarried ? tie.members[1].op : tie.end);
+    }
+  }
 }
 
 /// Whether the value is alive whatever a view of it does: others read it, or it is there

@@ -1,7 +1,10 @@
 //===- UnderMemory.cpp - Problems under a memory limit --------------------===//
 #include "UnderMemory.h"
 
+#include "PricedMemory.h"
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 using namespace partita;
@@ -10,16 +13,21 @@ using namespace partita::solver;
 
 /// An answer this close to its bound, as a fraction, is taken after two or three seconds,
 /// and after some tenths of one if there is only rounding left.
-static constexpr SolveOptions::Enough soonEnough{0.01, 1'000'000, 1e-6, 200'000};
+static constexpr SolveOptions::Enough soonEnough{0.01, 200'000, 1e-6, 50'000};
 /// While it is not known which moments decide, an answer this close is taken at once:
 /// the next round is another problem.
-static constexpr SolveOptions::Enough whileExploring{0.05, 200'000, 1e-6, 200'000};
+static constexpr SolveOptions::Enough whileExploring{0.05, 30'000, 1e-6, 30'000};
 /// Of the time, what rounds may take before the solver gets all moments at once.
 static constexpr double shareOfRounds = 0.7;
 static constexpr int mostRounds = 64;
+/// Prices of memory that are tried, the part of the time for each, and what is enough.
+static constexpr int mostPrices = 8;
+static constexpr double shareOfPrice = 0.05;
+static constexpr SolveOptions::Enough whilePricing{0.02, 50'000, 1e-6, 50'000};
 
-MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options)
-    : problem(problem), options(options), collapsed(problem) {}
+MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options,
+                           PeakOf peakOf)
+    : problem(problem), options(options), peakOf(std::move(peakOf)), collapsed(problem) {}
 
 SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
@@ -28,6 +36,8 @@ SolveOptions MemoryRounds::limits(double share) const {
   if (now.workLimit)
     *now.workLimit = std::max<int64_t>(
         1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
+  if (hasAnswer())
+    now.upper = static_cast<int64_t>(best.cost);
   return now;
 }
 
@@ -54,24 +64,70 @@ Expected<void> MemoryRounds::round() {
   best.work += last.work;
   best.seconds += last.seconds;
   best.lowerBound = std::max(best.lowerBound, last.lowerBound);
+  if (moments.empty())
+    relaxed = best.lowerBound;
   if (last.choices.empty())
     return {};
-  std::vector<uint32_t> choices = collapsed.expand(last.choices);
-  auto price = priceOf(problem, choices);
-  if (!price)
-    return tl::unexpected(price.error());
-  if (!problem.memoryLimit || price->peakBytes <= *problem.memoryLimit) {
-    if (best.choices.empty() || price->cost < best.cost) {
-      best.choices = std::move(choices);
-      best.cost = price->cost;
-    }
+  int64_t moment = 0;
+  auto fits = keepIfItFits(collapsed.expand(last.choices), moment);
+  if (!fits)
+    return tl::unexpected(fits.error());
+  if (*fits) {
     // The moments are known: now it is worth to look closer.
     isOpen = std::exchange(isExploring, false) && !moments.empty() && !isGoodEnough();
     return {};
   }
   isOpen = isExploring = true;
-  auto place = std::lower_bound(moments.begin(), moments.end(), price->peakTime);
-  moments.insert(place, price->peakTime);
+  moments.insert(std::lower_bound(moments.begin(), moments.end(), moment), moment);
+  return {};
+}
+
+Expected<bool> MemoryRounds::keepIfItFits(std::vector<uint32_t> choices,
+                                          int64_t &moment) {
+  auto price = priceOf(problem, choices);
+  if (!price)
+    return tl::unexpected(price.error());
+  moment = price->peakTime;
+  bool fitsByUsages = !problem.memoryLimit || price->peakBytes <= *problem.memoryLimit;
+  if (!fitsByUsages && !(peakOf && peakOf(choices) <= *problem.memoryLimit))
+    return false;
+  if (best.choices.empty() || price->cost < best.cost) {
+    isBestByUsages = fitsByUsages;
+    best.choices = std::move(choices);
+    best.cost = price->cost;
+  }
+  return true;
+}
+
+Expected<void> MemoryRounds::seed() {
+  isSeeded = true;
+  double paid =
+      last.choices.empty() ? 0 : pricedBytes(problem, collapsed.expand(last.choices));
+  if (paid <= 0)
+    return {};
+  // Of what answers cost and what they pay for memory neither should hide the other.
+  double price = static_cast<double>(last.cost) / paid, low = 0, high = 0;
+  for (int tries = 0; tries < mostPrices; ++tries) {
+    Collapsed priced(withPricedMemory(problem, 1, price));
+    SolveOptions now = limits(shareOfPrice);
+    now.upper.reset();
+    now.enough = whilePricing;
+    auto solution = solve(priced.problem, now);
+    if (!solution)
+      return tl::unexpected(solution.error());
+    best.work += solution->work;
+    best.seconds += solution->seconds;
+    bool fits = false;
+    if (!solution->choices.empty()) {
+      int64_t ignored = 0;
+      auto kept = keepIfItFits(priced.expand(solution->choices), ignored);
+      if (!kept)
+        return tl::unexpected(kept.error());
+      fits = *kept;
+    }
+    (fits ? high : low) = price;
+    price = low == 0 ? price / 8 : high == 0 ? price * 8 : std::sqrt(low * high);
+  }
   return {};
 }
 
@@ -125,18 +181,24 @@ std::vector<int64_t> MemoryRounds::allMoments() const {
 }
 
 Expected<Solution> MemoryRounds::finish(bool isLast) {
+  if (isLast && best.choices.empty() && last.status != Status::Infeasible && !isSeeded)
+    if (auto ok = seed(); !ok)
+      return tl::unexpected(ok.error());
   if (isLast && isOpen && best.choices.empty()) {
     moments = allMoments();
     if (auto ok = round(); !ok)
       return tl::unexpected(ok.error());
   }
-  if (last.status == Status::Infeasible)
+  if (last.status == Status::Infeasible && !hasAnswer())
     return infeasible();
   if (best.choices.empty()) {
     best.status = Status::Unknown;
     best.reason = "no plan was found that fits, and no proof that there is none";
     return best;
   }
+  // Bounds of rounds are of answers that fit by the problem's usages.
+  if (!isBestByUsages)
+    best.lowerBound = std::min(best.lowerBound, relaxed);
   best.status = best.cost == best.lowerBound ? Status::Optimal : Status::Feasible;
   return best;
 }

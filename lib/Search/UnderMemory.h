@@ -5,6 +5,8 @@
 #include "Collapse.h"
 #include "partita/Solver/Solve.h"
 
+#include <functional>
+
 namespace partita::search {
 
 /// Solves a problem in rounds. Tied variables become one, so that it is as large as one
@@ -12,10 +14,19 @@ namespace partita::search {
 /// moments at which earlier answers did not fit. An answer that fits ends it, and has the
 /// round's bound: what is left out of a round only makes answers cheaper. Two or three
 /// moments are what most programs come to, of thousands.
+///
+/// Once an answer fits, later rounds look for cheaper ones only. Where none was found in
+/// time, answers are looked for that pay for memory, at a price that is moved until they
+/// just fit.
 class MemoryRounds {
 public:
+  /// The most bytes that choices have in use, by the limit of the problem, where that is
+  /// known better than the problem's usages say: these are never fewer.
+  using PeakOf = std::function<int64_t(const std::vector<uint32_t> &)>;
+
   /// The problem must outlive it.
-  MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options);
+  MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options,
+               PeakOf peakOf = {});
 
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
@@ -32,6 +43,14 @@ private:
   /// Solves for the moments so far; keeps the bound, and the answer if it fits. Else the
   /// moment at which it does not is added.
   Expected<void> round();
+  /// Looks for an answer that fits, at several prices of memory.
+  Expected<void> seed();
+  /// Keeps choices of the whole problem if they fit and are the cheapest so far; if they
+  /// do not fit, `moment` is where they need most.
+  Expected<bool> keepIfItFits(std::vector<uint32_t> choices, int64_t &moment);
+  bool hasAnswer() const {
+    return !best.choices.empty() && (!options.upper || best.cost < *options.upper);
+  }
   /// Says how much memory is missing.
   solver::Solution infeasible();
   Expected<solver::Solution> finish(bool isLast);
@@ -43,12 +62,16 @@ private:
 
   const solver::Problem &problem;
   solver::SolveOptions options;
+  PeakOf peakOf;
   Collapsed collapsed;
   std::vector<int64_t> moments;
   solver::Solution best; ///< lowerBound holds also before there is an answer
   solver::Solution last; ///< of the last round
   bool isOpen = true;    ///< whether another round may lead on
   int rounds = 0;
+  bool isSeeded = false;
+  bool isBestByUsages = true; ///< or only by `peakOf`
+  solver::Wide relaxed = 0;   ///< the bound without memory
   bool isExploring = true; ///< whether the moments that decide may be others yet
 };
 

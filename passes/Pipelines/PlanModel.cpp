@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <map>
 
 using namespace mlir;
 using namespace partita;
@@ -42,13 +43,22 @@ private:
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
-  Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes);
-  /// Where no mesh has a plan: the best with something computed again. The program then
-  /// is that step, and the bound of a mesh one for any such choice.
+  Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
+                                             double timeLimit);
+  /// What is faster than the best plan under a limit, if there is one, with something
+  /// computed again. The program then is that step, and the bound of a mesh one for any
+  /// such choice.
   Expected<void> withRecompute(std::optional<size_t> &best);
-  /// The same on one mesh; the result and what is computed again, if it fits.
-  Expected<std::optional<std::pair<MeshResult, PlanRecompute>>>
-  recomputeOn(const Mesh &mesh);
+  struct Recomputed {
+    MeshResult mesh;
+    PlanRecompute recompute;
+    std::string text; ///< what is to be said of it
+  };
+  /// The same on one mesh, if it fits and takes less than `seconds`.
+  Expected<std::optional<Recomputed>> recomputeOn(const Mesh &mesh,
+                                                  std::optional<double> seconds);
+  /// Keeps what comes nearest to a limit that nothing meets.
+  void note(const Mesh &mesh, const search::NotFound &reason);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
@@ -65,6 +75,8 @@ private:
   std::string recomputed; ///< what is to be said of it
   PlanTarget target;
   std::vector<MeshResult> results;
+  /// What comes nearest where nothing fits.
+  std::optional<std::pair<Mesh, search::NotFound>> tightest;
   double importSeconds = 0, searchSeconds = 0;
 };
 } // namespace
@@ -104,7 +116,7 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
-Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes) {
+Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes, double timeLimit) {
   std::vector<Flow> flows;
   std::vector<Placement> placements;
   std::vector<search::Pins> pins(meshes.size());
@@ -121,7 +133,21 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   std::vector<search::Candidate> candidates;
   for (size_t i = 0; i < meshes.size(); ++i)
     candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
-  auto all = search::searchAll(candidates, searchOptions());
+  search::SearchOptions search = searchOptions();
+  search.timeLimit = timeLimit;
+  auto all = search::searchAll(candidates, search);
+  // A known plan may be faster than what was found: of all meshes, not of each.
+  auto timeOf = [](const auto &it) {
+    return it ? it->cost.total() : std::numeric_limits<search::Picos>::max();
+  };
+  const search::Picos least = timeOf(*std::ranges::min_element(all, {}, timeOf));
+  for (size_t i = 0; i < meshes.size(); ++i)
+    if (timeOf(all[i]) == least) {
+      search::SearchOptions with = searchOptions();
+      with.pins = candidates[i].pins;
+      all[i] = search::orKnown(std::move(all[i]), flows[i]->graph, placements[i],
+                               parametersOf(function(), *flows[i]), with);
+    }
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
     MeshResult result{meshes[i], std::nullopt, {}, std::nullopt};
@@ -145,7 +171,7 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes));
+    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes), options.timeLimit);
     std::swap(larger, target.topology);
     if (result && std::any_of(result->begin(), result->end(),
                               [](const MeshResult &it) { return it.found.has_value(); }))
@@ -247,68 +273,90 @@ Expected<std::string> Planner::finish(size_t best) {
   return text + "wrote " + options.output + "\n";
 }
 
-/// Meshes on which recompute is tried, each with some searches.
+/// Meshes on which recompute is tried, and choices on each of one plan.
 static constexpr size_t mostRecomputeMeshes = 6;
+static constexpr int mostChoices = 4;
 
-Expected<std::optional<std::pair<MeshResult, PlanRecompute>>>
-Planner::recomputeOn(const Mesh &mesh) {
+Expected<std::optional<Planner::Recomputed>>
+Planner::recomputeOn(const Mesh &mesh, std::optional<double> seconds) {
   CompileOptions one = options.model;
   one.mesh = mesh.str();
   one.to = Level::L2;
   one.recompute.reset();
-  auto choices = RecomputeChoices::create(one, progress);
-  if (!choices)
-    return tl::unexpected(choices.error());
-  // The search counts bytes at most, a choice those of one plan: room is left for that.
-  int64_t room = *target.memoryLimit;
-  for (int tries = 0; tries < 5; ++tries, room -= room / 24) {
-    auto choice = (*choices)->choose(room);
-    if (!choice)
-      choice = (*choices)->choose(room = (*choices)->least());
-    if (!choice)
-      break;
+  const int64_t limit = *target.memoryLimit;
+  auto bases = recomputeBases(one, limit, progress);
+  if (!bases)
+    return tl::unexpected(bases.error());
+  const RecomputeChoices &free = *bases->front();
+  if (seconds && *seconds <= 1.005 * free.seconds)
+    return std::nullopt;
+  std::map<std::vector<std::vector<std::string>>, MeshResult> made;
+  auto measure = [&](const search::RecomputeChoice &choice) -> Expected<RecomputeForm> {
     options.model.recompute =
-        PlanRecompute{choice->nodes, static_cast<double>(choice->time) * 1e-12,
-                      choice->before - choice->peak};
+        PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
+                      choice.before - choice.peak};
     if (auto ok = compiler.import(); !ok)
       return tl::unexpected(ok.error());
-    auto all = searchOn({mesh});
+    auto all = searchOn({mesh}, options.timeLimit / mostChoices);
     if (!all)
       return tl::unexpected(all.error());
-    if (MeshResult &result = all->front(); result.found) {
-      if (auto bound = (*choices)->lowerBoundSeconds)
-        result.lowerBound = search::picosOf(*bound);
-      recomputed = recomputeText(*choice, (*choices)->seconds) +
-                   "; the bound is of steps with any recompute or none\n";
-      return std::pair(std::move(result), *options.model.recompute);
+    MeshResult &result = all->front();
+    if (!result.found) {
+      note(mesh, result.reason);
+      return makeError(result.reason.message);
     }
-    if (room == (*choices)->least())
-      break;
-  }
-  return std::nullopt;
+    RecomputeForm form{result.found->memory.peak(),
+                       static_cast<double>(result.found->cost.total()) * 1e-12,
+                       {}};
+    made.insert_or_assign(choice.nodes, std::move(result));
+    return form;
+  };
+  RecomputeFitter fitter(limit, mostChoices, measure, progress);
+  fitter.run(*bases, 0, seconds);
+  if (!fitter.best || (seconds && *seconds <= fitter.best->seconds))
+    return std::nullopt;
+  const search::RecomputeChoice &choice = fitter.best->choice;
+  Recomputed result{std::move(made.at(choice.nodes)),
+                    {choice.nodes, static_cast<double>(choice.time) * 1e-12,
+                     choice.before - choice.peak},
+                    recomputeText(choice, free.seconds) +
+                        "; the bound is of steps with any recompute or none\n"};
+  if (free.lowerBoundSeconds)
+    result.mesh.lowerBound = search::picosOf(*free.lowerBoundSeconds);
+  return result;
+}
+
+void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
+  if (reason.least && (!tightest || reason.least->peak() < tightest->second.least->peak()))
+    tightest.emplace(mesh, reason);
 }
 
 Expected<void> Planner::withRecompute(std::optional<size_t> &best) {
   if (!target.memoryLimit || !choosesRecompute(options.model))
     return {};
   std::optional<PlanRecompute> chosen;
-  std::string said;
+  const auto begin = std::chrono::steady_clock::now();
   for (size_t i = 0; i < results.size() && i < mostRecomputeMeshes; ++i) {
-    auto tried = recomputeOn(results[i].mesh);
+    // Meshes that are left may still be the only ones that fit.
+    std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    if (best && spent.count() > options.timeLimit)
+      break;
+    std::optional<double> seconds;
+    if (best)
+      seconds = static_cast<double>(results[*best].found->cost.total()) * 1e-12;
+    auto tried = recomputeOn(results[i].mesh, seconds);
     if (!tried)
       return tl::unexpected(tried.error());
     if (!*tried)
       continue;
-    results[i] = std::move((*tried)->first);
-    if (best && results[*best].found->cost.total() <= results[i].found->cost.total())
-      continue;
+    results[i] = std::move((*tried)->mesh);
+    recomputed = std::move((*tried)->text);
+    chosen = std::move((*tried)->recompute);
     best = i;
-    chosen = std::move((*tried)->second);
-    said = recomputed;
   }
+  const bool isThere = !options.model.recompute && !chosen;
   options.model.recompute = std::move(chosen);
-  recomputed = std::move(said);
-  return compiler.import();
+  return isThere ? Expected<void>() : compiler.import();
 }
 
 Expected<std::string> Planner::run() {
@@ -336,7 +384,7 @@ Expected<std::string> Planner::run() {
   std::optional<size_t> best;
   for (const Mesh &mesh : meshes)
     progress("searching mesh " + mesh.str());
-  auto all = searchOn(meshes);
+  auto all = searchOn(meshes, options.timeLimit);
   if (!all)
     return tl::unexpected(all.error());
   results = std::move(*all);
@@ -345,21 +393,15 @@ Expected<std::string> Planner::run() {
     if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
       best = i;
   }
-  if (!best)
-    if (auto ok = withRecompute(best); !ok)
-      return tl::unexpected(ok.error());
+  if (auto ok = withRecompute(best); !ok)
+    return tl::unexpected(ok.error());
   searchSeconds = since();
   if (!best) {
-    // The mesh that is nearest to fitting.
-    auto missing = [](const MeshResult &it) {
-      return it.reason.least ? it.reason.least->peak()
-                             : std::numeric_limits<int64_t>::max();
-    };
-    const MeshResult &nearest = *std::min_element(
-        results.begin(), results.end(), [&](const MeshResult &a, const MeshResult &b) {
-          return missing(a) < missing(b);
-        });
-    return tl::unexpected(infeasible(nearest.mesh, nearest.reason));
+    for (const MeshResult &it : results)
+      note(it.mesh, it.reason);
+    return tl::unexpected(
+        tightest ? infeasible(tightest->first, tightest->second)
+                 : infeasible(results.front().mesh, results.front().reason));
   }
   return finish(*best);
 }

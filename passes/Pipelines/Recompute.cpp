@@ -8,8 +8,9 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
-#include <map>
 
 using namespace mlir;
 using namespace partita;
@@ -55,10 +56,12 @@ bool partita::choosesRecompute(const CompileOptions &options) {
 }
 
 Expected<std::unique_ptr<RecomputeChoices>>
-RecomputeChoices::create(const CompileOptions &given, const Progress &progress) {
+RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> memory,
+                         const Progress &progress) {
   auto made = std::make_unique<RecomputeChoices>();
   made->options = given;
-  made->options.memory = "1048576GiB"; // of a cluster's devices, too
+  // Instead of that of a cluster's devices, too.
+  made->options.memory = memory ? std::to_string(*memory) : "1048576GiB";
   made->options.dumpDir = made->options.hintsOutput = made->options.explain = "";
   made->options.to = Level::L2;
   made->compiler = std::make_unique<Compiler>(made->options, progress);
@@ -108,118 +111,137 @@ std::string partita::recomputeText(const RecomputeChoice &choice, double seconds
          (choice.proved ? "" : ", and less might do");
 }
 
-namespace {
-/// What one choice comes to.
-struct Outcome {
-  RecomputeChoice choice;
-  ProgramNeeds needs;
-  int64_t needed() const { return needs.bytes; }
-};
-
-class Fitter {
-public:
-  Fitter(const CompileOptions &options, int64_t limit, const Progress &progress)
-      : options(options), limit(limit), progress(progress) {}
-
-  /// What the program takes with a choice, or without.
-  Expected<ProgramNeeds> measure(const RecomputeChoice *choice) {
-    CompileOptions now = options;
-    now.to = Level::L4;
-    now.dumpDir = now.hintsOutput = now.explain = "";
-    if (choice)
-      now.recompute = PlanRecompute{choice->nodes, 0, 0};
-    auto made = straightCompiler(now, progress);
-    if (auto ok = made->run(); !ok)
-      return tl::unexpected(ok.error());
-    return measureProgram(made->compiler(), now);
+int64_t RecomputeFitter::excess(const RecomputeChoices &base,
+                                const RecomputeChoice &choice) {
+  auto form = measure(choice);
+  if (!form) { // no plan of the search fits
+    lastError = form.error().message;
+    return std::max<int64_t>(1, limit / 32);
   }
+  double expected = base.seconds + static_cast<double>(choice.time) * 1e-12;
+  Outcome outcome{choice, *form, form->seconds.value_or(expected)};
+  if (!tightest || form->bytes < tightest->form.bytes)
+    tightest = outcome;
+  if (form->bytes <= limit && (!best || outcome.seconds < best->seconds))
+    best = outcome;
+  return form->bytes - limit;
+}
 
-  /// The cheapest choice that fits; absent: none does, and `tightest` is what needs
-  /// least.
-  /// A step without recompute was expected to need `offset` bytes more than it does.
-  Expected<std::optional<Outcome>> run(const RecomputeChoices &choices, int64_t offset) {
-    // Choices for `fits` fit, those for `exceeds` do not.
-    constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
-    int64_t room = limit + offset, exceeds = unknown, fits = 0;
-    for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
-         ++tries) {
-      auto choice = choices.choose(room);
-      if (!choice && !best) // what was expected to need more may need less
-        choice = choices.choose(room = choices.least());
-      if (!choice)
-        break;
-      auto [known, added] = excessOf.try_emplace(choice->nodes, 0);
-      if (added) {
-        ++measured;
-        progress("trying " + recomputeText(*choice, choices.seconds));
-        known->second = excess(*choice);
-      }
-      // The next smaller room has another choice.
-      if (known->second <= 0)
-        fits = std::max(fits, room);
-      else
-        exceeds = std::min(exceeds, choice->peak);
-      if (fits == 0)
-        room = std::min(room - known->second, choice->peak - 1);
-      else
-        room = exceeds == unknown ? room - known->second : fits + (exceeds - fits) / 2;
-      if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
-        break;
+void RecomputeFitter::tryChoicesOf(const RecomputeChoices &base, int64_t offset) {
+  // Choices for `fits` fit, those for `exceeds` do not.
+  constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
+  int64_t room = limit + offset, exceeds = unknown, fits = 0;
+  for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
+       ++tries) {
+    auto choice = base.choose(room);
+    if (!choice && !best) // what was expected to need more may need less
+      choice = base.choose(room = base.least());
+    if (!choice)
+      break;
+    if (choice->nodes.empty()) { // that is the plan without recompute
+      room = choice->peak - 1;
+      continue;
     }
-    return best;
-  }
-
-  std::optional<Outcome> tightest;
-  std::string lastError;
-
-private:
-  /// Bytes that the program with a choice needs beyond the limit.
-  int64_t excess(const RecomputeChoice &choice) {
-    auto needs = measure(&choice);
-    if (!needs) { // no plan of the search fits
-      lastError = needs.error().message;
-      return std::max<int64_t>(1, limit / 32);
+    auto [known, added] = excessOf.try_emplace(choice->nodes, 0);
+    if (added) {
+      ++measured;
+      progress("trying " + recomputeText(*choice, base.seconds));
+      known->second = excess(base, *choice);
     }
-    Outcome outcome{choice, *needs};
-    if (!tightest || outcome.needed() < tightest->needed())
-      tightest = outcome;
-    bool isBetter = !best || choice.time < best->choice.time;
-    if (outcome.needed() <= limit && isBetter)
-      best = outcome;
-    return outcome.needed() - limit;
+    // The next smaller room has another choice.
+    if (known->second <= 0)
+      fits = std::max(fits, room);
+    else
+      exceeds = std::min(exceeds, choice->peak);
+    if (fits == 0)
+      room = std::min(room - known->second, choice->peak - 1);
+    else
+      room = exceeds == unknown ? room - known->second : fits + (exceeds - fits) / 2;
+    if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
+      break;
   }
+}
 
-  std::optional<Outcome> best;
-  /// Of what was measured.
-  std::map<std::vector<std::vector<std::string>>, int64_t> excessOf;
-  const CompileOptions &options;
-  int64_t limit;
-  const Progress &progress;
-};
-} // namespace
+void RecomputeFitter::run(const std::vector<std::unique_ptr<RecomputeChoices>> &bases,
+                          int64_t offset, std::optional<double> seconds) {
+  std::vector<std::pair<double, size_t>> promising;
+  for (size_t i = 0; i < bases.size(); ++i) {
+    auto choice = bases[i]->choose(limit + offset);
+    promising.emplace_back(
+        choice ? bases[i]->seconds + static_cast<double>(choice->time) * 1e-12
+               : std::numeric_limits<double>::infinity(),
+        i);
+  }
+  std::ranges::sort(promising);
+  for (auto [expected, base] : promising) {
+    double known = best ? best->seconds : std::numeric_limits<double>::infinity();
+    if (seconds)
+      known = std::min(known, *seconds);
+    if (expected < known || (std::isinf(known) && !best))
+      tryChoicesOf(*bases[base], offset);
+  }
+}
+
+Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
+partita::recomputeBases(const CompileOptions &options, int64_t limit,
+                        const Progress &progress) {
+  std::vector<std::unique_ptr<RecomputeChoices>> bases;
+  auto free = RecomputeChoices::create(options, std::nullopt, progress);
+  if (!free) // what is wrong with the step is said without a limit, too
+    return tl::unexpected(free.error());
+  int64_t needed = (*free)->before();
+  bases.push_back(std::move(*free));
+  auto mesh = Mesh::parse(options.mesh);
+  if (options.mode != "auto" || !mesh || mesh->numRanks() == 1 || needed <= limit)
+    return bases;
+  auto between = RecomputeChoices::create(options, limit + (needed - limit) / 2, progress);
+  if (between)
+    bases.push_back(std::move(*between));
+  return bases;
+}
 
 /// What is needed, what there is, what takes most, and what would do.
-static Error tooLarge(const Fitter &fitter, int64_t limit, int64_t without) {
+static Error tooLarge(const RecomputeFitter &fitter, int64_t limit, int64_t without) {
   if (!fitter.tightest)
     return {fitter.lastError};
-  const Outcome &least = *fitter.tightest;
-  std::string text = "the training step needs " + std::to_string(least.needed()) +
+  const RecomputeFitter::Outcome &least = *fitter.tightest;
+  const int64_t needed = least.form.bytes;
+  std::string text = "the training step needs " + std::to_string(needed) +
                      " bytes with the most recompute that was found" +
                      (without > 0 ? ", " + std::to_string(without) + " without" : "") +
                      "; the limit is " + std::to_string(limit) + "; when '" +
-                     least.needs.peak.node + "' runs there are ";
+                     least.form.peak.node + "' runs there are ";
   std::string list;
-  for (const auto &[kind, bytes] : least.needs.peak.kinds)
+  for (const auto &[kind, bytes] : least.form.peak.kinds)
     if (bytes != 0)
       list += (list.empty() ? "" : ", ") + bytesText(bytes) + " of " + kind;
   text += list + "; largest in the arena: ";
   list.clear();
-  for (const PlanPeak::Value &value : least.needs.peak.largest)
+  for (const PlanPeak::Value &value : least.form.peak.largest)
     list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes) +
             (value.count > 1 ? " in " + std::to_string(value.count) : "");
-  return {text + list + "; a memory of " + std::to_string(least.needed()) +
+  return {text + list + "; a memory of " + std::to_string(needed) +
           " bytes would do"};
 }
+
+/// The program at L4, with what it needs.
+static Expected<RecomputeForm> formed(CompileOptions options, const Progress &progress) {
+  options.to = Level::L4;
+  options.dumpDir = options.hintsOutput = options.explain = "";
+  auto made = straightCompiler(options, progress);
+  if (auto ok = made->run(); !ok)
+    return tl::unexpected(ok.error());
+  auto needs = measureProgram(made->compiler(), options);
+  if (!needs)
+    return tl::unexpected(needs.error());
+  RecomputeForm form{needs->bytes, std::nullopt, std::move(needs->peak)};
+  if (const auto &certificate = made->compiler().plan.certificate)
+    form.seconds = certificate->stepSeconds;
+  return form;
+}
+
+/// A plan is as good as one that is less than this fraction faster.
+static constexpr double goodEnough = 0.005;
 
 Expected<void> partita::chooseRecompute(CompileOptions &options,
                                         std::vector<std::string> &notes,
@@ -230,28 +252,41 @@ Expected<void> partita::chooseRecompute(CompileOptions &options,
   if (!target->memoryLimit)
     return {};
   const int64_t limit = *target->memoryLimit;
-  Fitter fitter(options, limit, progress);
-  auto plain = fitter.measure(nullptr);
-  int64_t without = plain ? plain->bytes : 0;
-  if (plain && without <= limit)
+  auto plain = formed(options, progress);
+  const int64_t without = plain ? plain->bytes : 0;
+  const bool fits = plain && without <= limit;
+  if (fits && !plain->seconds) // layouts are given
     return {};
   progress("choosing what is computed again");
-  auto choices = RecomputeChoices::create(options, progress);
-  if (!choices) // what is wrong with the step is said without a limit, too
-    return tl::unexpected(choices.error());
-  auto best = fitter.run(**choices, plain ? (*choices)->before() - without : 0);
-  if (!best)
-    return tl::unexpected(best.error());
-  if (!*best)
+  auto bases = recomputeBases(options, limit, progress);
+  if (!bases)
+    return tl::unexpected(bases.error());
+  const RecomputeChoices &free = *bases->front();
+  if (fits && *plain->seconds <= (1 + goodEnough) * free.seconds)
+    return {};
+  auto measure = [&](const RecomputeChoice &choice) {
+    CompileOptions now = options;
+    now.recompute = PlanRecompute{choice.nodes, 0, 0};
+    return formed(std::move(now), progress);
+  };
+  RecomputeFitter fitter(limit, mostMeasured, measure, progress);
+  fitter.run(*bases, plain ? free.before() - without : 0,
+             fits ? plain->seconds : std::nullopt);
+  if (fits && (!fitter.best || *plain->seconds <= fitter.best->seconds))
+    return {};
+  if (!fitter.best)
     return tl::unexpected(tooLarge(fitter, limit, without));
-  const Outcome &found = **best;
+  const RecomputeFitter::Outcome &found = *fitter.best;
   options.recompute = PlanRecompute{
       found.choice.nodes, static_cast<double>(found.choice.time) * 1e-12,
-      without > 0 ? without - found.needed() : (*choices)->before() - found.choice.peak};
-  options.lowerBoundSeconds = (*choices)->lowerBoundSeconds;
-  notes.push_back(recomputeText(found.choice, (*choices)->seconds) + "; a rank needs " +
-                  std::to_string(found.needed()) + " bytes" +
+      without > limit ? without - found.form.bytes : free.before() - found.choice.peak};
+  options.lowerBoundSeconds = free.lowerBoundSeconds;
+  notes.push_back(recomputeText(found.choice, free.seconds) + "; a rank needs " +
+                  std::to_string(found.form.bytes) + " bytes" +
                   (without > 0 ? " instead of " + std::to_string(without) : "") +
-                  ", the limit is " + std::to_string(limit));
+                  ", the limit is " + std::to_string(limit) +
+                  (fits ? "; without recompute a step would take " +
+                              durationText(*plain->seconds)
+                        : ""));
   return {};
 }

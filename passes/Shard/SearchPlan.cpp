@@ -2,9 +2,11 @@
 #include "passes/Shard/SearchPlan.h"
 
 #include "partita/Base/Units.h"
+#include "partita/Search/Compare.h"
 #include "partita/Topology/HostFile.h"
 #include "partita/Topology/Part.h"
 #include "partita/Topology/Quantity.h"
+#include "passes/Shard/OptimizerStates.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -119,7 +121,8 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   options.workLimit = mostWork;
   options.memoryLimit = target->memoryLimit;
   options.pins = pins;
-  auto found = search::search(graph, *placement, options);
+  auto found = search::orKnown(search::search(graph, *placement, options), graph,
+                               *placement, parametersOf(function, flow), options);
   if (!found)
     return makeError("no plan: " + found.error().message);
   Decision decision;

@@ -17,6 +17,8 @@ struct KnownPlan {
   std::string name;
   Picos time = 0;
   int64_t memory = 0;
+  /// On the graph as it was given; absent where hints cut dims that it does not cut.
+  std::optional<Decided> plan = std::nullopt;
 };
 
 /// Data-parallel: batches over all axes. Fully sharded: the same, but every weight that
@@ -32,6 +34,14 @@ struct KnownPlan {
 /// zero-1 over the ranks that hold the same, as Megatron's distributed optimizer.
 std::vector<KnownPlan> knownPlans(FlowGraph &graph, const Placement &placement,
                                   const std::vector<ParameterOps> &parameters = {});
+
+/// What a search found, or a known plan that is faster and fits, under the same bound. A
+/// search that was not proved to be the best may have missed it, and may give up before
+/// it finds any plan that fits. Where pins ask for something, nothing changes.
+tl::expected<Found, NotFound> orKnown(tl::expected<Found, NotFound> found,
+                                      const FlowGraph &graph, const Placement &placement,
+                                      const std::vector<ParameterOps> &parameters,
+                                      const SearchOptions &options);
 
 /// A conversion of a plan.
 struct Reshard {

@@ -27,7 +27,9 @@ struct SearchOptions {
 struct Found {
   Decided plan;
   PlanCost cost;
-  /// No plan of the space takes less; see SearchOptions::tieLayers.
+  /// No plan of the space takes less; see SearchOptions::tieLayers. A bound that knows of
+  /// a memory limit counts all copies of a value from its making to its last use; where
+  /// the plan fits only because each has its own, the bound is that without a limit.
   Picos lowerBound = 0;
   bool proved = false; ///< cost.total() == lowerBound
   MemoryUse memory;

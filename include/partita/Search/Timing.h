@@ -87,8 +87,14 @@ public:
   static int64_t convertsAt(int32_t op) { return 2 * int64_t(op) + 1; }
   /// The moment after the last at which an operand of the op is alive: that of the last
   /// op of its kernel, whose result is written while operands are read. A view reads
-  /// nothing, its result stands for its operand; what the program gives stays.
+  /// nothing, its result stands for its operand; what the program gives stays. What a
+  /// loop reads in each trip stays while it runs; what it carries becomes its own.
   int64_t doneAt(int32_t op) const;
+  /// The moment from which on what the op makes has a place: when it runs, but rows that
+  /// trips of a loop make one by one have theirs from its first trip on.
+  int64_t bornAt(int32_t op) const {
+    return runsAt(firstTrip[static_cast<size_t>(op)]);
+  }
   int64_t moments() const { return 2 * static_cast<int64_t>(graph.ops.size()); }
 
   /// Whether the value stays inside a kernel if it is not converted.
@@ -96,6 +102,11 @@ public:
   /// Whether the value has no bytes of its own if it is not converted: it stays inside a
   /// kernel, or a view of it has them, or it is a view of what stays alive anyway.
   bool hasNoBytes(int32_t value) const { return noBytes[static_cast<size_t>(value)]; }
+  /// Whether the value, as it is produced, lies in the place of another one in any case:
+  /// what a loop reads in each trip.
+  bool liesElsewhere(int32_t value) const {
+    return elsewhere[static_cast<size_t>(value)];
+  }
   /// Whether the op runs in the kernel of the producer of one of its operands.
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
   /// Whether the op only renames dims.
@@ -108,6 +119,8 @@ public:
 
 private:
   void findFusion();
+  /// Where what goes into loops and comes out of them lies, and how long.
+  void followTies();
   bool isHeld(int32_t value) const;
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
   Picos stream(int32_t op, const Strategy &strategy) const;
@@ -115,6 +128,9 @@ private:
 
   std::vector<bool> internal;      ///< per value
   std::vector<bool> noBytes;       ///< per value
+  std::vector<bool> elsewhere;     ///< per value
+  std::vector<int64_t> sinkDone;   ///< per op the moment of doneAt, of sinks
+  std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body
   std::vector<int32_t> kernelEnd;  ///< per op the last op of its kernel
   std::vector<bool> views, joined; ///< per op
   std::unordered_map<uint64_t, Conversion> conversions;

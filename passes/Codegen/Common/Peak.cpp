@@ -21,6 +21,7 @@ public:
   Kinds(const Program &program, const std::vector<Interval> &lives)
       : program(program), lives(lives), touched(program.storages.size(), 0),
         maker(program.storages.size(), -1), isSum(program.storages.size(), false),
+        isUpdated(program.storages.size(), false), isAdded(program.storages.size(), false),
         turn(static_cast<int64_t>(program.tasks.size())) {
     for (size_t t = program.tasks.size(); t-- > 0;)
       look(program.tasks[t], static_cast<int64_t>(t));
@@ -37,7 +38,9 @@ public:
     if (touched[s] == 1)
       return MemoryKind::Workspace;
     const Task &first = program.tasks[static_cast<size_t>(maker[s])];
-    if (isSum[s] || first.part == StepPart::Weight)
+    // Engines add in place, too: no other value is read by gradients and by updates.
+    bool isCarriedSum = isUpdated[s] && isAdded[s] && lives[s].first < turn;
+    if (isSum[s] || isCarriedSum || first.part == StepPart::Weight)
       return MemoryKind::Gradients;
     if (isCollective(first.kind()) && isOfState(first))
       return MemoryKind::Communication;
@@ -65,6 +68,8 @@ private:
       if (std::find(seen.begin(), seen.end(), s) == seen.end())
         ++touched[s];
       seen.push_back(s);
+      isUpdated[s] = isUpdated[s] || task.part == StepPart::Update;
+      isAdded[s] = isAdded[s] || task.part == StepPart::Weight;
       // A sum over micro-batches begins as zeros, before the loop.
       if (kernel && task.part == StepPart::Weight && i >= reads &&
           i < reads + program.kernels[kernel->kernel].outputs.size())
@@ -83,6 +88,7 @@ private:
   std::vector<int> touched;   ///< by how many tasks
   std::vector<int64_t> maker; ///< the first of them
   std::vector<bool> isSum;    ///< a kernel of weight gradients writes it
+  std::vector<bool> isUpdated, isAdded; ///< updates, weight gradients touch it
   int64_t turn;               ///< the first task of the backward pass
 };
 } // namespace

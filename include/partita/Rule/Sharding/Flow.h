@@ -73,6 +73,8 @@ struct FlowOp {
   bool isParameter = false;
   /// An op that a training step has behind its forward pass.
   bool isBackward = false;
+  /// A Source all of whose elements are one number: it takes no memory.
+  bool isUniform = false;
 
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
@@ -131,6 +133,9 @@ struct FlowTie {
     bool hasRows = false;
   };
   std::vector<Member> members;
+  /// What is run between the ends that go in and those that come out: ops from `begin` up
+  /// to, not including, `end`.
+  int32_t begin = 0, end = 0;
 };
 
 /// A loop that is taken out of the refinement.
