@@ -174,10 +174,11 @@ std::vector<KnownPlan> search::knownPlans(FlowGraph &graph, const Placement &pla
   return plans;
 }
 
-tl::expected<Found, NotFound>
-search::orKnown(tl::expected<Found, NotFound> found, const FlowGraph &graph,
-                const Placement &placement, const std::vector<ParameterOps> &parameters,
-                const SearchOptions &options) {
+tl::expected<Found, NotFound> search::orKnown(tl::expected<Found, NotFound> found,
+                                              const FlowGraph &graph,
+                                              const Placement &placement,
+                                              const std::vector<ParameterOps> &parameters,
+                                              const SearchOptions &options) {
   if (!options.pins.empty() || (found ? found->proved : found.error().proved))
     return found;
   FlowGraph copy = graph;
@@ -187,7 +188,9 @@ search::orKnown(tl::expected<Found, NotFound> found, const FlowGraph &graph,
   const KnownPlan *best = nullptr;
   for (const KnownPlan &plan : known)
     if (plan.plan && (!options.memoryLimit || plan.memory <= *options.memoryLimit) &&
-        plan.time < (best ? best->time : found ? found->cost.total() : plan.time + 1))
+        plan.time < (best    ? best->time
+                     : found ? found->cost.total()
+                             : plan.time + 1))
       best = &plan;
   if (!best)
     return found;

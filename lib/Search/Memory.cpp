@@ -1,6 +1,8 @@
 //===- Memory.cpp - Bytes of a decided plan over its ops ------------------===//
 #include "partita/Search/Memory.h"
 
+#include "partita/Base/Units.h"
+
 #include <algorithm>
 #include <tuple>
 
@@ -198,4 +200,16 @@ MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
       use.largest.push_back({timing.graph.values[static_cast<size_t>(life.value)].name,
                              isWeight(life), life.live.bytes});
   return use;
+}
+
+std::string search::kindsText(const MemoryUse &memory) {
+  if (!memory.trains)
+    return bytesText(memory.weights) + " of weights, " + bytesText(memory.activations) +
+           " of activations";
+  std::string text;
+  for (int k = 0; k < memoryKinds; ++k)
+    if (memory.byKind[k] != 0)
+      text += (text.empty() ? "" : ", ") + bytesText(memory.byKind[k]) + " of " +
+              std::string(memoryKindName(static_cast<MemoryKind>(k)));
+  return text;
 }

@@ -28,8 +28,8 @@ Problem search::withPricedMemory(const Problem &given, double share, double pric
     for (size_t c = 0; c < variable.costs.size(); ++c) {
       double bytes = 0;
       for (const Usage &usage : variable.usages)
-        bytes += static_cast<double>(usage.bytes[c]) *
-                 static_cast<double>(momentsOf(usage));
+        bytes +=
+            static_cast<double>(usage.bytes[c]) * static_cast<double>(momentsOf(usage));
       variable.costs[c] = priced(variable.costs[c], bytes, share, price);
     }
     variable.usages.clear();
@@ -47,8 +47,8 @@ Problem search::withPricedMemory(const Problem &given, double share, double pric
       for (size_t i = 0; i < costs.size(); ++i) {
         double bytes = 0;
         for (const Usage &usage : edge.usages)
-          bytes += static_cast<double>(usage.bytes[i]) *
-                   static_cast<double>(momentsOf(usage));
+          bytes +=
+              static_cast<double>(usage.bytes[i]) * static_cast<double>(momentsOf(usage));
         costs[i] = priced(costs[i], bytes, share, price);
       }
       table = CostTable(std::move(costs));

@@ -7,8 +7,9 @@
 namespace partita::search {
 
 /// A problem without memory, for which choices pay: the cost of one is `share` times its
-/// cost, plus `price` times the bytes that it has in use, times the moments. Moments count
-/// up to 64: what lies there always comes first, but does not hide what activations need.
+/// cost, plus `price` times the bytes that it has in use, times the moments. Moments
+/// count up to 64: what lies there always comes first, but does not hide what activations
+/// need.
 solver::Problem withPricedMemory(const solver::Problem &problem, double share,
                                  double price);
 

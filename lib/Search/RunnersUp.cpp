@@ -152,7 +152,7 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
   for (size_t i = 0; i < reshards.size(); ++i) {
     solver::Problem problem =
         Without(timing, *model, reshards[i].fromForm, reshards[i].toForm).run();
-    auto solution = MemoryRounds(problem, solve).run(solve.timeLimit, {}, true);
+    auto solution = MemoryRounds(problem, solve, {}, 0).run(solve.timeLimit, {}, true);
     if (!solution || solution->choices.empty())
       continue;
     Decided plan = model->decide(timing, solution->choices);

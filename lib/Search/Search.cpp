@@ -82,10 +82,10 @@ std::optional<Result> Task::begin() {
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
-  rounds.emplace(model.problem, solve, [this](const std::vector<uint32_t> &choices) {
-    int64_t peak = memoryOf(timing, model.decide(timing, choices), 0).peak();
-    return peak - model.fixedBytes;
-  });
+  auto peakOf = [this](const std::vector<uint32_t> &choices) {
+    return memoryOf(timing, model.decide(timing, choices), 0).peak();
+  };
+  rounds.emplace(model.problem, solve, peakOf, model.fixedBytes);
   if (auto ok = rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);

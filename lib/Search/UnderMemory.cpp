@@ -26,8 +26,9 @@ static constexpr double shareOfPrice = 0.05;
 static constexpr SolveOptions::Enough whilePricing{0.02, 50'000, 1e-6, 50'000};
 
 MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options,
-                           PeakOf peakOf)
-    : problem(problem), options(options), peakOf(std::move(peakOf)), collapsed(problem) {}
+                           PeakOf peakOf, int64_t beside)
+    : problem(problem), options(options), peakOf(std::move(peakOf)), beside(beside),
+      collapsed(problem) {}
 
 SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
@@ -89,7 +90,7 @@ Expected<bool> MemoryRounds::keepIfItFits(std::vector<uint32_t> choices,
     return tl::unexpected(price.error());
   moment = price->peakTime;
   bool fitsByUsages = !problem.memoryLimit || price->peakBytes <= *problem.memoryLimit;
-  if (!fitsByUsages && !(peakOf && peakOf(choices) <= *problem.memoryLimit))
+  if (!fitsByUsages && !(peakOf && peakOf(choices) - beside <= *problem.memoryLimit))
     return false;
   if (best.choices.empty() || price->cost < best.cost) {
     isBestByUsages = fitsByUsages;
@@ -160,8 +161,9 @@ Solution MemoryRounds::infeasible() {
             solve(bytesAsCosts(collapsed.withMemory(problem, {moment})), limits(0.5)))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
   if (problem.memoryLimit && needed > *problem.memoryLimit)
-    last.reason = "infeasible: a moment needs at least " + std::to_string(needed) +
-                  " bytes, the limit is " + std::to_string(*problem.memoryLimit);
+    last.reason = "infeasible: a moment needs at least " +
+                  std::to_string(needed + beside) + " bytes, the limit is " +
+                  std::to_string(*problem.memoryLimit + beside);
   return std::move(last);
 }
 

@@ -20,13 +20,14 @@ namespace partita::search {
 /// just fit.
 class MemoryRounds {
 public:
-  /// The most bytes that choices have in use, by the limit of the problem, where that is
-  /// known better than the problem's usages say: these are never fewer.
+  /// The most bytes that choices have in use, where that is known better than the
+  /// problem's usages say: these are never fewer.
   using PeakOf = std::function<int64_t(const std::vector<uint32_t> &)>;
 
   /// The problem must outlive it.
+  /// So many bytes are in use beside those of the problem.
   MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options,
-               PeakOf peakOf = {});
+               PeakOf peakOf, int64_t beside);
 
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
@@ -63,6 +64,7 @@ private:
   const solver::Problem &problem;
   solver::SolveOptions options;
   PeakOf peakOf;
+  int64_t beside;
   Collapsed collapsed;
   std::vector<int64_t> moments;
   solver::Solution best; ///< lowerBound holds also before there is an answer
@@ -72,7 +74,7 @@ private:
   bool isSeeded = false;
   bool isBestByUsages = true; ///< or only by `peakOf`
   solver::Wide relaxed = 0;   ///< the bound without memory
-  bool isExploring = true; ///< whether the moments that decide may be others yet
+  bool isExploring = true;    ///< whether the moments that decide may be others yet
 };
 
 } // namespace partita::search

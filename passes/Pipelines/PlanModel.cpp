@@ -116,7 +116,8 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
-Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes, double timeLimit) {
+Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes,
+                                                    double timeLimit) {
   std::vector<Flow> flows;
   std::vector<Placement> placements;
   std::vector<search::Pins> pins(meshes.size());
@@ -171,7 +172,8 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes), options.timeLimit);
+    auto result =
+        searchOn(search::meshesOf(target.topology, options.mostAxes), options.timeLimit);
     std::swap(larger, target.topology);
     if (result && std::any_of(result->begin(), result->end(),
                               [](const MeshResult &it) { return it.found.has_value(); }))
@@ -184,10 +186,10 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
   std::string message = "no plan on mesh " + mesh.str() + ": " + reason.message;
   if (reason.least && target.memoryLimit) {
     message += "; every device (" + target.topology.device.name + ") has " +
-               bytesText(*target.memoryLimit) + ", and the plan of least memory needs " +
-               bytesText(reason.least->peak()) + ": " + bytesText(reason.least->weights) +
-               " of weights, " + bytesText(reason.least->activations) +
-               " of activations; largest: ";
+               bytesText(*target.memoryLimit) + ", and the plan of least memory" +
+               (options.model.recompute ? " that was found with recompute" : "") +
+               " needs " + bytesText(reason.least->peak()) + ": " +
+               search::kindsText(*reason.least) + "; largest: ";
     std::string list;
     for (const search::MemoryShare &share : reason.least->largest)
       list +=
@@ -196,9 +198,8 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
     if (int64_t factor = factorThatFits())
       message += "; it fits on " + std::to_string(factor * target.topology.numDevices()) +
                  " devices";
-    else
-      message +=
-          "; memory of " + bytesText(reason.least->peak()) + " per device would do";
+    message +=
+        "; a memory of " + bytesText(reason.least->peak()) + " per device would do";
   }
   return {message};
 }
@@ -327,7 +328,8 @@ Planner::recomputeOn(const Mesh &mesh, std::optional<double> seconds) {
 }
 
 void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
-  if (reason.least && (!tightest || reason.least->peak() < tightest->second.least->peak()))
+  if (reason.least &&
+      (!tightest || reason.least->peak() < tightest->second.least->peak()))
     tightest.emplace(mesh, reason);
 }
 
@@ -399,9 +401,9 @@ Expected<std::string> Planner::run() {
   if (!best) {
     for (const MeshResult &it : results)
       note(it.mesh, it.reason);
-    return tl::unexpected(
-        tightest ? infeasible(tightest->first, tightest->second)
-                 : infeasible(results.front().mesh, results.front().reason));
+    return tl::unexpected(tightest
+                              ? infeasible(tightest->first, tightest->second)
+                              : infeasible(results.front().mesh, results.front().reason));
   }
   return finish(*best);
 }

@@ -13,19 +13,6 @@ static std::string timeText(Picos time) {
   return durationText(static_cast<double>(time) * 1e-12);
 }
 
-/// "12 B of weights, 3 B of gradients, …" at the peak.
-static std::string kindsText(const MemoryUse &memory) {
-  if (!memory.trains)
-    return bytesText(memory.weights) + " of weights, " + bytesText(memory.activations) +
-           " of activations";
-  std::string text;
-  for (int k = 0; k < memoryKinds; ++k)
-    if (memory.byKind[k] != 0)
-      text += (text.empty() ? "" : ", ") + bytesText(memory.byKind[k]) + " of " +
-              std::string(memoryKindName(static_cast<MemoryKind>(k)));
-  return text;
-}
-
 static std::string memoryText(const Found &found, const PlanTarget &target) {
   std::string result = "memory per device: " + bytesText(found.memory.peak()) + " (" +
                        kindsText(found.memory) + ")";

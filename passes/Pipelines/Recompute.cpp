@@ -167,10 +167,10 @@ void RecomputeFitter::run(const std::vector<std::unique_ptr<RecomputeChoices>> &
   std::vector<std::pair<double, size_t>> promising;
   for (size_t i = 0; i < bases.size(); ++i) {
     auto choice = bases[i]->choose(limit + offset);
-    promising.emplace_back(
-        choice ? bases[i]->seconds + static_cast<double>(choice->time) * 1e-12
-               : std::numeric_limits<double>::infinity(),
-        i);
+    promising.emplace_back(choice ? bases[i]->seconds +
+                                        static_cast<double>(choice->time) * 1e-12
+                                  : std::numeric_limits<double>::infinity(),
+                           i);
   }
   std::ranges::sort(promising);
   for (auto [expected, base] : promising) {
@@ -194,7 +194,8 @@ partita::recomputeBases(const CompileOptions &options, int64_t limit,
   auto mesh = Mesh::parse(options.mesh);
   if (options.mode != "auto" || !mesh || mesh->numRanks() == 1 || needed <= limit)
     return bases;
-  auto between = RecomputeChoices::create(options, limit + (needed - limit) / 2, progress);
+  auto between =
+      RecomputeChoices::create(options, limit + (needed - limit) / 2, progress);
   if (between)
     bases.push_back(std::move(*between));
   return bases;
@@ -220,8 +221,7 @@ static Error tooLarge(const RecomputeFitter &fitter, int64_t limit, int64_t with
   for (const PlanPeak::Value &value : least.form.peak.largest)
     list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes) +
             (value.count > 1 ? " in " + std::to_string(value.count) : "");
-  return {text + list + "; a memory of " + std::to_string(needed) +
-          " bytes would do"};
+  return {text + list + "; a memory of " + std::to_string(needed) + " bytes would do"};
 }
 
 /// The program at L4, with what it needs.
@@ -281,12 +281,12 @@ Expected<void> partita::chooseRecompute(CompileOptions &options,
       found.choice.nodes, static_cast<double>(found.choice.time) * 1e-12,
       without > limit ? without - found.form.bytes : free.before() - found.choice.peak};
   options.lowerBoundSeconds = free.lowerBoundSeconds;
-  notes.push_back(recomputeText(found.choice, free.seconds) + "; a rank needs " +
-                  std::to_string(found.form.bytes) + " bytes" +
-                  (without > 0 ? " instead of " + std::to_string(without) : "") +
-                  ", the limit is " + std::to_string(limit) +
-                  (fits ? "; without recompute a step would take " +
-                              durationText(*plain->seconds)
-                        : ""));
+  notes.push_back(
+      recomputeText(found.choice, free.seconds) + "; a rank needs " +
+      std::to_string(found.form.bytes) + " bytes" +
+      (without > 0 ? " instead of " + std::to_string(without) : "") + ", the limit is " +
+      std::to_string(limit) +
+      (fits ? "; without recompute a step would take " + durationText(*plain->seconds)
+            : ""));
   return {};
 }

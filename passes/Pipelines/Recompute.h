@@ -2,11 +2,11 @@
 //
 // A step that needs more than a device has may compute something again, lie in smaller
 // parts, or both. So it is planned without a limit, and with one in between: of each of
-// these plans the cheapest stretches are chosen whose recompute fits (Search/Recompute.h).
-// With them the step is derived and planned under the limit itself. What it then needs
-// says how far the choice was off: the limit that choices are made for is moved until one
-// fits and no cheaper one does. Of all that fit, the plan without recompute among them,
-// the fastest is taken.
+// these plans the cheapest stretches are chosen whose recompute fits
+// (Search/Recompute.h). With them the step is derived and planned under the limit itself.
+// What it then needs says how far the choice was off: the limit that choices are made for
+// is moved until one fits and no cheaper one does. Of all that fit, the plan without
+// recompute among them, the fastest is taken.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_PIPELINES_RECOMPUTE_H
@@ -32,9 +32,9 @@ bool choosesRecompute(const CompileOptions &options);
 /// without a limit.
 class RecomputeChoices {
 public:
-  static Expected<std::unique_ptr<RecomputeChoices>>
-  create(const CompileOptions &options, std::optional<int64_t> memory,
-         const Progress &progress);
+  static Expected<std::unique_ptr<RecomputeChoices>> create(const CompileOptions &options,
+                                                            std::optional<int64_t> memory,
+                                                            const Progress &progress);
 
   std::optional<search::RecomputeChoice> choose(int64_t limit) const {
     return space->choose(limit);
@@ -63,8 +63,7 @@ struct RecomputeForm {
 class RecomputeFitter {
 public:
   /// Derives and plans the step with a choice; an error if no plan of it fits.
-  using Measure =
-      std::function<Expected<RecomputeForm>(const search::RecomputeChoice &)>;
+  using Measure = std::function<Expected<RecomputeForm>(const search::RecomputeChoice &)>;
   struct Outcome {
     search::RecomputeChoice choice;
     RecomputeForm form;

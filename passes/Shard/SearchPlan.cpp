@@ -123,8 +123,13 @@ Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
   options.pins = pins;
   auto found = search::orKnown(search::search(graph, *placement, options), graph,
                                *placement, parametersOf(function, flow), options);
-  if (!found)
-    return makeError("no plan: " + found.error().message);
+  if (!found) {
+    std::string text = "no plan: " + found.error().message;
+    if (const auto &least = found.error().least)
+      text += "; the plan of least memory that was found is expected to need " +
+              std::to_string(least->peak()) + " bytes: " + search::kindsText(*least);
+    return makeError(text);
+  }
   Decision decision;
   decision.strategies = found->plan.strategies;
   decision.servings = found->plan.servings;

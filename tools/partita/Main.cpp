@@ -24,6 +24,15 @@ static std::vector<char *> withoutHelp(int argc, char **argv) {
   return words;
 }
 
+/// An empty word is a variable of the shell that was not set; it is no value.
+static void refuseEmptyWords(CLI::App &command) {
+  for (CLI::Option *option : command.get_options())
+    if (option->get_items_expected_max() > 0)
+      option->check([](const std::string &word) {
+        return word.empty() ? "expected a value, the word is empty" : std::string();
+      });
+}
+
 int main(int argc, char **argv) {
   CLI::App app(about, "partita");
   app.require_subcommand(1);
@@ -40,6 +49,8 @@ int main(int argc, char **argv) {
   partita::addCompletionCommand(app, status);
   partita::addRunCommand(app, status);
   auto commands = app.get_subcommands({});
+  for (CLI::App *command : commands)
+    refuseEmptyWords(*command);
   if (argc > 2 && std::string_view(argv[1]) == "help" &&
       std::none_of(commands.begin(), commands.end(),
                    [&](const CLI::App *it) { return it->get_name() == argv[2]; }))

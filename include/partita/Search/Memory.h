@@ -50,6 +50,9 @@ std::string_view differentiatedNode(const FlowOp &op);
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
 
+/// "12 B of weights, 3 B of gradients, …" at the peak.
+std::string kindsText(const MemoryUse &memory);
+
 /// Bytes in use at every moment, weights included.
 std::vector<int64_t> memoryOverTime(Timing &timing, const Decided &plan);
 

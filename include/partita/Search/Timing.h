@@ -92,9 +92,7 @@ public:
   int64_t doneAt(int32_t op) const;
   /// The moment from which on what the op makes has a place: when it runs, but rows that
   /// trips of a loop make one by one have theirs from its first trip on.
-  int64_t bornAt(int32_t op) const {
-    return runsAt(firstTrip[static_cast<size_t>(op)]);
-  }
+  int64_t bornAt(int32_t op) const { return runsAt(firstTrip[static_cast<size_t>(op)]); }
   int64_t moments() const { return 2 * static_cast<int64_t>(graph.ops.size()); }
 
   /// Whether the value stays inside a kernel if it is not converted.

@@ -21,7 +21,8 @@ public:
   Kinds(const Program &program, const std::vector<Interval> &lives)
       : program(program), lives(lives), touched(program.storages.size(), 0),
         maker(program.storages.size(), -1), isSum(program.storages.size(), false),
-        isUpdated(program.storages.size(), false), isAdded(program.storages.size(), false),
+        isUpdated(program.storages.size(), false),
+        isAdded(program.storages.size(), false),
         turn(static_cast<int64_t>(program.tasks.size())) {
     for (size_t t = program.tasks.size(); t-- > 0;)
       look(program.tasks[t], static_cast<int64_t>(t));
@@ -85,11 +86,11 @@ private:
 
   const Program &program;
   const std::vector<Interval> &lives;
-  std::vector<int> touched;   ///< by how many tasks
-  std::vector<int64_t> maker; ///< the first of them
-  std::vector<bool> isSum;    ///< a kernel of weight gradients writes it
+  std::vector<int> touched;             ///< by how many tasks
+  std::vector<int64_t> maker;           ///< the first of them
+  std::vector<bool> isSum;              ///< a kernel of weight gradients writes it
   std::vector<bool> isUpdated, isAdded; ///< updates, weight gradients touch it
-  int64_t turn;               ///< the first task of the backward pass
+  int64_t turn;                         ///< the first task of the backward pass
 };
 } // namespace
 
