@@ -131,10 +131,15 @@ public:
   /// The region of a space that requests fill anew (Arena, Io, Host).
   Expected<Memory> region(Space space, uint64_t bytes, Device &device);
 
-  /// The memory of a state on this device, zero-filled when it is first asked for. An
-  /// error if another table has a state of this name that is not the same.
-  Expected<std::byte *> state(const TaskTable &table, const TensorView &tensor,
-                              Device &device);
+  struct State {
+    std::string is; ///< type, layout, bytes
+    Memory block;
+    int64_t base = 0; ///< of one that rolls: the row at which it begins
+  };
+  /// A state on this device, zero-filled when it is first asked for. An error if another
+  /// table has a state of this name that is not the same. It stays where it is.
+  Expected<State *> state(const TaskTable &table, const TensorView &tensor,
+                          Device &device);
 
   /// A weight as it is stored, in the region of the executor that first had it.
   struct Stored {
@@ -148,12 +153,9 @@ public:
   }
 
 private:
-  struct State {
-    std::string is; ///< type, layout, bytes
-    Memory block;
-  };
-  std::map<std::string, State, std::less<>> states;
-  std::map<std::string, Stored> weights; ///< nodes of a map stay where they are
+  std::map<std::string, State, std::less<>>
+      states; ///< nodes of a map stay where they are
+  std::map<std::string, Stored> weights;
   uint64_t reserved[numSpaces] = {};
   Memory regions[numSpaces];
 };
@@ -234,6 +236,12 @@ private:
   };
   Expected<void> allocate();
   Expected<void> placeStates();
+  void prepareRolling();
+  struct Rolling;
+  bool moveToFront(Rolling &it) noexcept;
+  bool beginRolling() noexcept;
+  void endRolling() noexcept;
+  bool copyRows(size_t tensor, uint32_t slot, std::byte *to, const std::byte *from);
   Expected<void> prepareTensors();
   Expected<void> checkFile(const TensorView &tensor) const;
   std::string identityOf(const TensorView &weight) const;
@@ -275,6 +283,7 @@ private:
   void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
   Expected<void> prepareLocal(Op &op, const TaskView &task);
+  int partsOf(const RowsWork &rows) const;
   std::string weightName(const TaskView &task, size_t operand) const;
   Expected<void *> packWeight(const engine::Call &call, const TaskView &task,
                               size_t operand);
@@ -297,8 +306,9 @@ private:
   std::unique_ptr<Device::Stream> work;   ///< what tasks are done on
   std::unique_ptr<Device::Stream> copies; ///< those that are only started; may be null
   std::vector<std::unique_ptr<Staged>> stagings;
-  std::vector<std::byte> edge; ///< inputs and outputs on their way to such a device
-  Memory regions[numSpaces];   ///< but of states
+  /// Inputs and outputs on their way to such a device; the window of a state that rolls.
+  std::vector<std::byte> edge;
+  Memory regions[numSpaces]; ///< but of states
   std::vector<Memory> packedBlocks;
   std::vector<std::byte *> address; ///< per buffer
   std::vector<Weight> owned;        ///< by offset
@@ -317,6 +327,16 @@ private:
     uint32_t slots;
   };
   std::vector<std::vector<Slotted>> slotted;
+  /// A state that rolls.
+  struct Rolling {
+    size_t tensor;
+    RankMemory::State *state;
+    RollingRows rows;
+    int64_t applied = 0; ///< the base that addresses are of
+    std::vector<std::pair<size_t, size_t>> operands = {}; ///< op, address
+    std::vector<std::pair<size_t, size_t>> slotted = {};  ///< segment, number there
+  };
+  std::vector<Rolling> rolling;
   uint64_t packedTotal = 0;
   bool stopped = false;
   int inFlight = 0; ///< calls that were started and not waited for

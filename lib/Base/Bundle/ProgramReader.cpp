@@ -82,6 +82,8 @@ Expected<void> TaskTable::ProgramReader::transfer(const fb::Transfer &t,
   if (buffer.space == Space::Weight || (buffer.space == Space::State && !view.sends) ||
       buffer.bytes < static_cast<uint64_t>(own.localElements()) * byteWidth(view.type))
     return damaged(where + ": its buffer is too small, or one that it may not fill");
+  if (buffer.rolling >= 0)
+    return damaged(where + ": its buffer is in a state that rolls");
   for (const TransferView &other : table.transferList)
     if (other.number == view.number)
       return damaged(where + " has the number of another one");

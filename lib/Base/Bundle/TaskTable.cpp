@@ -231,9 +231,13 @@ struct Writer {
   }
 
   Offset<fb::Tensor> tensor(const TensorSpec &t, uint32_t layout) {
+    auto name = text(t.name);
+    fb::Roll roll;
+    if (t.roll)
+      roll = {t.roll->dim, t.roll->capacity, t.roll->advance};
     return fb::CreateTensor(out, static_cast<uint8_t>(t.role),
-                            static_cast<uint8_t>(t.type), text(t.name), layout, t.buffer,
-                            t.file, t.fileOffset, t.fileBytes);
+                            static_cast<uint8_t>(t.type), name, layout, t.buffer, t.file,
+                            t.fileOffset, t.fileBytes, t.roll ? &roll : nullptr);
   }
 
   Offset<fb::Task> task(const TaskSpec &t) {

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "Nesting.h"
 #include "ProgramReader.h"
+#include "StateRoll.h"
 
 #include <algorithm>
 #include <cstring>
@@ -118,7 +119,7 @@ private:
       return damaged(where + ": its buffer is in the wrong space");
     if (t.role != Role::Input && t.role != Role::Weight && !layout.partial.empty())
       return damaged(where + ": an output or state cannot be partial");
-    return {};
+    return checkRoll(table, t, where);
   }
 
   static bool mayBeIn(Role role, Space space) {
@@ -150,12 +151,14 @@ private:
       end = of(*t).end();
     }
     for (size_t b = 0; b < table.bufferList.size(); ++b) {
-      const BufferView &buffer = table.bufferList[b];
+      BufferView &buffer = table.bufferList[b];
       if (buffer.space != Space::State || buffer.end() == buffer.offset)
         continue;
       auto next = byOffset.upper_bound(buffer.offset);
       if (next == byOffset.begin() || of(*std::prev(next)->second).end() < buffer.end())
         return damaged("buffer " + std::to_string(b) + " lies in no state");
+      if (const TensorView *state = std::prev(next)->second; state->roll)
+        buffer.rolling = static_cast<int32_t>(state - table.tensors.data());
     }
     return {};
   }
@@ -179,7 +182,10 @@ private:
                       t->buffer(),
                       t->file(),
                       t->file_offset(),
-                      t->file_bytes()};
+                      t->file_bytes(),
+                      {}};
+      if (t->roll())
+        view.roll = {t->roll()->dim(), t->roll()->capacity(), t->roll()->advance()};
       where += " (" + std::string(view.name.substr(0, 256)) + ")";
       if (view.buffer < table.bufferList.size())
         if (uint32_t slots = table.bufferList[view.buffer].slots; slots > 1)
@@ -443,6 +449,9 @@ private:
     if (has - need.bytes < reach)
       return damaged(where + ": operand " + std::to_string(i) +
                      " moves out of its buffer");
+    if (!staysInRoll(table, table.bufferList[static_cast<size_t>(buffer)]))
+      return damaged(where + ": operand " + std::to_string(i) +
+                     " leaves its state when that has rolled");
     return {};
   }
 

@@ -58,6 +58,7 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   executor->prepareLoops();
   if (auto ok = executor->prepareSchedule(); !ok)
     return tl::unexpected(ok.error());
+  executor->prepareRolling();
   if (auto ok = executor->fetchRead(); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = executor->warmUp(); !ok)
@@ -136,11 +137,15 @@ struct Slots {
 
 Expected<void> Executor::setInput(size_t tensor, const std::byte *global) {
   Slots slots(program->table(), tensor);
+  bool rolls = program->table().tensor(tensor).roll.has_value();
+  bool isDirect = device.isHost() && !rolls;
+  if (rolls)
+    edge.resize(std::max<size_t>(edge.size(), localBytes(tensor)));
   for (uint32_t s = 0; s < slots.count; ++s) {
     std::byte *place = placeOf(tensor, s);
-    slices[tensor].toLocal(global + s * slots.bytes,
-                           device.isHost() ? place : edge.data());
-    if (!device.isHost() && !device.copy(*work, place, edge.data(), localBytes(tensor)))
+    slices[tensor].toLocal(global + s * slots.bytes, isDirect ? place : edge.data());
+    if (rolls ? !copyRows(tensor, s, nullptr, edge.data())
+              : !isDirect && !device.copy(*work, place, edge.data(), localBytes(tensor)))
       return tl::unexpected(deviceFailure());
   }
   return {};
@@ -195,6 +200,10 @@ const std::byte *Executor::local(size_t tensor, uint32_t slot) {
   if (localBytes(tensor) == 0)
     return &nothing;
   std::byte *place = placeOf(tensor, slot);
+  if (program->table().tensor(tensor).roll) {
+    edge.resize(std::max<size_t>(edge.size(), localBytes(tensor)));
+    return copyRows(tensor, slot, edge.data(), nullptr) ? edge.data() : nullptr;
+  }
   if (device.isHost())
     return place;
   bool ok = device.copy(*work, edge.data(), place, localBytes(tensor));

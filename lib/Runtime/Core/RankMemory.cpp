@@ -26,25 +26,29 @@ Expected<Memory> RankMemory::region(Space space, uint64_t bytes, Device &device)
   return made;
 }
 
-Expected<std::byte *> RankMemory::state(const TaskTable &table, const TensorView &tensor,
-                                        Device &device) {
+Expected<RankMemory::State *>
+RankMemory::state(const TaskTable &table, const TensorView &tensor, Device &device) {
   const BufferView &buffer = table.buffers()[tensor.buffer];
   uint64_t bytes = buffer.end() - buffer.offset;
   std::string is = std::string(name(tensor.type)) + " " +
                    table.layoutOf(tensor).str(table.mesh()) + " on " +
                    table.mesh().str() + ", " + std::to_string(buffer.slots) + " × " +
                    std::to_string(buffer.slotStride);
+  // By how much it moves on is the entry's.
+  if (tensor.roll)
+    is += ", rolls in " + std::to_string(tensor.roll->capacity) + " rows of dim " +
+          std::to_string(tensor.roll->dim);
   auto found = states.find(tensor.name);
   if (found == states.end()) {
     auto block = device.allocate(Space::State, bytes);
     if (!block)
       return tl::unexpected(block.error());
-    found = states.emplace(std::string(tensor.name), State{is, *block}).first;
+    found = states.try_emplace(std::string(tensor.name), State{is, *block}).first;
   }
   if (found->second.is != is)
     return makeError("state '" + std::string(tensor.name) + "' is " + is +
                      " in one entry point and " + found->second.is + " in another");
-  return found->second.block.get();
+  return &found->second;
 }
 
 /// A buffer of the region goes with the state in which it lies, wherever that is.
@@ -55,14 +59,17 @@ Expected<void> Executor::placeStates() {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
       continue;
-    auto place = options.memory->state(table, t, device);
-    if (!place)
-      return tl::unexpected(place.error());
+    auto state = options.memory->state(table, t, device);
+    if (!state)
+      return tl::unexpected(state.error());
+    std::byte *place = (*state)->block.get();
+    if (t.roll)
+      rolling.push_back({i, *state, table.rowsOf(t)});
     const BufferView &own = buffers[t.buffer];
     for (size_t b = 0; b < buffers.size(); ++b)
       if (buffers[b].space == Space::State && buffers[b].offset >= own.offset &&
           buffers[b].end() <= own.end())
-        address[b] = *place + (buffers[b].offset - own.offset);
+        address[b] = place + (buffers[b].offset - own.offset);
   }
   return {};
 }
@@ -78,6 +85,9 @@ Expected<void> Executor::resetStates() {
     RowsWork zeros{.outer = 1, .to = bytes, .targetSkip = bytes};
     if (!device.rows(*work, zeros, nullptr, placeOf(i, 0)) || !device.finish(*work))
       return tl::unexpected(deviceFailure());
+    for (Rolling &it : rolling)
+      if (it.tensor == i)
+        it.state->base = 0;
     if (t.fileBytes == 0)
       continue;
     if (auto ok = checkFile(t); !ok)

@@ -84,13 +84,17 @@ Expected<void> Executor::prepareLocal(Op &op, const TaskView &task) {
     op.addresses.insert(op.addresses.begin(), op.addresses[0]);
   for (Op::Read &read : op.reads)
     read.operand = op.addresses.size() - 1;
-  // Fewer bytes are copied before another thread is awake.
-  constexpr int64_t worth = 64 << 10;
-  rows.parts =
-      static_cast<int>(std::clamp(std::min(rows.outer, rows.outer * rows.to / worth),
-                                  int64_t(1), static_cast<int64_t>(options.threads)));
+  rows.parts = partsOf(rows);
   op.work = rows;
   return {};
+}
+
+/// By how many threads rows are copied.
+int Executor::partsOf(const RowsWork &rows) const {
+  // Fewer bytes are copied before another thread is awake.
+  constexpr int64_t worth = 64 << 10;
+  return static_cast<int>(std::clamp(std::min(rows.outer, rows.outer * rows.to / worth),
+                                     int64_t(1), static_cast<int64_t>(options.threads)));
 }
 
 bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
@@ -317,6 +321,10 @@ Expected<void> Executor::run() {
   work->status = {};
   beginRecording();
   double begin = lastTime;
+  if (device.isHost())
+    edge = {}; // of what was read or written between requests
+  if (!beginRolling())
+    return tl::unexpected(deviceFailure());
   for (const Entry &entry : entries)
     if (auto ok = runEntry(entry); !ok) {
       options.progress->state.store(RankProgress::Failed);
@@ -324,6 +332,7 @@ Expected<void> Executor::run() {
     }
   if (!device.finish(*work))
     return tl::unexpected(deviceFailure());
+  endRolling();
   endRecording(begin);
   const TaskTable &table = program->table();
   options.progress->step(

@@ -211,9 +211,9 @@ TEST_CASE("a damaged table is an error that says where") {
         "the task table is damaged: its records do not hold together");
   std::string version = blob;
   version[7] = '9';
-  CHECK(reason(version) == "the task table has version 9, this runtime reads version 3");
+  CHECK(reason(version) == "the task table has version 9, this runtime reads version 4");
   CHECK(reason("PTBL" + std::string(100, '\1')) ==
-        "the task table has version 1, this runtime reads version 3");
+        "the task table has version 1, this runtime reads version 4");
   version[5] = 'X';
   CHECK(reason(version) ==
         "the task table is damaged: it does not begin with its identifier");
@@ -578,6 +578,57 @@ TEST_CASE("loops, skipped parts, states and values that cannot be are refused") 
         at + "buffer 7 lies in no state");
   CHECK(reason([](Sample &s) { s.builder.addBuffer(Space::State, 1984, 128); }) ==
         at + "buffer 7 lies in no state");
+  // A state of two windows of four rows of 64 bytes, which rolls in eight rows each.
+  struct Rolling {
+    const char *layout = "[{2}, {4}, {16}]";
+    StateRoll roll = {1, 8, 2};
+    Role role = Role::State;
+    uint64_t bytes = 1024, fileBytes = 0;
+    uint64_t offset = 0, reach = 896; ///< of what a task writes
+    bool isSent = false;
+  };
+  auto rolling = [&](Rolling r) {
+    return reason([&](Sample &s) {
+      uint32_t all = s.builder.addBuffer(Space::State, 2112, r.bytes);
+      TensorSpec spec{r.role, DType::F32, "r", s.layout(r.layout), all};
+      spec.fileBytes = r.fileBytes, spec.roll = r.roll;
+      s.builder.addTensor(spec);
+      uint32_t rows = s.builder.addBuffer(Space::State, 2112 + r.offset, r.reach);
+      task::Copy copy;
+      copy.count = 16;
+      s.builder.addTask({.source = "r", .operands = {s.x, rows}, .params = copy});
+      if (r.isSent)
+        s.builder.addTransfer(s.transfer(all));
+    });
+  };
+  const std::string tr = at + "tensor 6 (r): ";
+  CHECK(rolling({}) == "none");
+  CHECK(rolling({.offset = 256, .reach = 640}) == "none");
+  CHECK(rolling({.roll = {1, 6, 2}, .reach = 768}) == "none");
+  CHECK(rolling({.roll = {1, 8, 4}, .reach = 1024}) == "none");
+  CHECK(rolling({.roll = {1, 8, 0}, .reach = 768}) == "none");
+  std::string leaves = " (r, copy): operand 1 leaves its state when that has rolled";
+  for (Rolling r :
+       {Rolling{.reach = 960}, Rolling{.reach = 1024},
+        Rolling{.offset = 256, .reach = 704}, Rolling{.roll = {1, 8, 0}, .reach = 832}})
+    CHECK(rolling(r).ends_with(leaves));
+  CHECK(rolling({.roll = {3, 8, 2}}) == tr + "it rolls along dim 3 of 3");
+  CHECK(rolling({.roll = {1, 8, 5}}) == tr + "it rolls by 5 of 8 rows, and has 4");
+  CHECK(rolling({.roll = {1, 8, -1}}) == tr + "it rolls by -1 of 8 rows, and has 4");
+  CHECK(rolling({.roll = {1, -8, 0}}) == tr + "it rolls by 0 of -8 rows, and has 4");
+  CHECK(rolling({.roll = {1, 9, 2}}) == tr + "its buffer is too small to roll in");
+  CHECK(rolling({.roll = {1, int64_t(1) << 48, 2}}) ==
+        tr + "its buffer is too small to roll in");
+  CHECK(rolling({.roll = {1, INT64_MAX, 2}}) ==
+        tr + "it rolls by 2 of 9223372036854775807 rows, and has 4");
+  CHECK(rolling({.layout = "[{2}, {4}, {15}]"}) ==
+        tr + "it rolls by rows of 60 bytes, which are not aligned");
+  CHECK(rolling({.layout = "[{0}, {4}, {16}]"}) == tr + "it rolls, and has no rows");
+  CHECK(rolling({.fileBytes = 512}) ==
+        tr + "it rolls, and is no state that begins as zeros");
+  CHECK(rolling({.role = Role::Output}).starts_with(tr));
+  CHECK(rolling({.isSent = true}) ==
+        at + "transfer 0 (act): its buffer is in a state that rolls");
 }
 
 // Every single-byte change and many random ones: an error or a table that can be walked

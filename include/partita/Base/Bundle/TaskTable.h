@@ -31,6 +31,7 @@
 #include "partita/Base/Layout/Mesh.h"
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -188,6 +189,14 @@ enum class Role : uint8_t {
   State = PARTITA_ROLE_STATE,
 };
 
+/// A state that rolls (the schema says how): of `capacity` rows along dim `dim` of its
+/// local tensor it is those from a base on, which each request moves on by `advance`.
+struct StateRoll {
+  uint32_t dim = 0;
+  int64_t capacity = 0, advance = 0;
+  bool operator==(const StateRoll &) const = default;
+};
+
 struct TensorSpec {
   Role role = Role::Input;
   DType type = DType::F32;
@@ -198,6 +207,7 @@ struct TensorSpec {
   /// global tensor.
   uint32_t file = 0;
   uint64_t fileOffset = 0, fileBytes = 0;
+  std::optional<StateRoll> roll = {}; ///< states only
 };
 
 struct RankValueSpec {
@@ -310,8 +320,9 @@ private:
 struct BufferView {
   Space space;
   uint64_t offset, bytes;
-  uint64_t slotStride; ///< 0: one slot
-  uint32_t slots;      ///< at least 1
+  uint64_t slotStride;  ///< 0: one slot
+  uint32_t slots;       ///< at least 1
+  int32_t rolling = -1; ///< the tensor, a state that rolls, in which it lies; or −1
 
   /// Behind the last byte of the last slot.
   uint64_t end() const { return offset + (slots - 1) * slotStride + bytes; }
@@ -325,6 +336,21 @@ struct TensorView {
   std::vector<int64_t> shape;
   uint32_t buffer, file;
   uint64_t fileOffset, fileBytes;
+  std::optional<StateRoll> roll = {};
+};
+
+/// The rows of a state that rolls in one slot: its local tensor is [outer, window,
+/// rowBytes], its place [outer, capacity, rowBytes].
+struct RollingRows {
+  int64_t outer = 1, window = 0, capacity = 0, advance = 0;
+  uint64_t rowBytes = 0;
+
+  RollingRows(const std::vector<int64_t> &localShape, DType type, const StateRoll &roll);
+  /// How far a request may find the base.
+  int64_t mostBase() const { return capacity - window - advance; }
+  uint64_t bytes() const { return stride() * static_cast<uint64_t>(outer); }
+  /// From one window to the next.
+  uint64_t stride() const { return static_cast<uint64_t>(capacity) * rowBytes; }
 };
 
 struct TaskView {
@@ -377,6 +403,10 @@ public:
   const TensorView &tensor(size_t index) const { return tensors[index]; }
   const Layout &layoutOf(const TensorView &tensor) const {
     return layouts[tensor.layout];
+  }
+  /// Of a state that rolls.
+  RollingRows rowsOf(const TensorView &tensor) const {
+    return {layoutOf(tensor).localShape(), tensor.type, *tensor.roll};
   }
   size_t numKernels() const { return kernels.size(); }
   const std::string &kernel(size_t index) const { return kernels[index]; }
