@@ -45,7 +45,10 @@ static std::string memoryText(const PlanMemory &memory) {
   return "memory per rank:\n" + line("arena", memory.arena) +
          line("weights as stored", memory.weights) +
          line("weights repacked for engines", memory.packed) +
-         (memory.states ? line("states", memory.states) : "") +
+         (memory.states ? line("states", memory.states) +
+                              line("  written by a request", memory.stateWrites)
+                        : "") +
+         (memory.stateMoves ? line("  moved, on average", memory.stateMoves) : "") +
          (memory.regions ? line("io and host memory", memory.regions) : "") +
          line("inputs of a request", memory.inputs) +
          line("outputs of a request", memory.outputs) +

@@ -6,9 +6,9 @@ usage: run_decode.py PARTITA [--steps 64] [--all]
 The model is that of examples/chat. Each step gives a token to Partita, which keeps its
 caches, and to ONNX Runtime, which is given the caches that it returned. The logits of all
 steps and the caches of the last one are equal by the rule of equality.py, without a judge
-in f64. What a request writes into a cache are the new rows, in place:
-test/Passes/Codegen/in-place-scatter.mlir. Caches that are windows, by Concat, move on as a
-whole.
+in f64. What a request writes into a cache are the new rows, in place, whether they are
+scattered into it or appended to a window by Concat, which then begins elsewhere: the bytes
+are counted over the tasks (test/Passes/Codegen/in-place-scatter.mlir, rolling-state.mlir).
 
 Entries for a prompt and for one token share the caches: a prompt of 32, then steps.
 A batch in micro-batches has its caches in as many slices.
@@ -17,7 +17,10 @@ Then states are files: what one bundle saves, others of other plans, numbers of 
 transports load, bit by bit, and go on from there.
 """
 import argparse
+import json
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -89,7 +92,30 @@ ENTRY_PLANS = [("prompt2", ["--mesh", "tp=2"]),
                                  "2"])]
 
 
-def check_entries(name, bundle, model, steps):
+def check_writes(name, bundle, rows):
+    """A request of so many rows writes these into the caches of each rank, and no others."""
+    with open(os.path.join(bundle, "plan.json")) as file:
+        stages = json.load(file)["stages"]
+    caches = 0
+    for stage in stages:
+        sizes = {axis.split("=")[0]: int(axis.split("=")[1])
+                 for axis in stage["mesh"].split(",") if axis}
+        wanted = 0
+        for layout in (a["layout"] for a in stage["arguments"] if "state" in a):
+            known = re.fullmatch(r"\[\{1\}, \{2(?:: (.*))?\}, \{\d+\}, \{16\}\]", layout)
+            if not known:
+                raise RuntimeError(f"{name}: a cache lies in {layout}")
+            parts = math.prod(sizes[axis] for axis in (known[1] or "").split(", ") if axis)
+            wanted += 2 // parts * rows * 16 * 4
+            caches += 1
+        if stage["memory"]["state_writes"] != wanted:
+            raise RuntimeError(f"{name}: a request writes {stage['memory']['state_writes']} "
+                               f"bytes into the caches of a rank, expected {wanted}")
+    if caches != 4:
+        raise RuntimeError(f"{name}: {caches} caches, expected those of 2 layers")
+
+
+def check_entries(name, bundle, model, steps, pads=True):
     """A prompt, then steps, twice: the second time from states that were reset."""
     with partita.Session(bundle) as session:
         for _ in range(2):
@@ -106,7 +132,8 @@ def check_entries(name, bundle, model, steps):
             for state, expected in reference.caches.items():
                 equal(f"{name}, {state}", session.read_state(state), expected)
             session.reset_states()
-        check_short(name, session, model)
+        if pads:  # else rows of padding would be appended
+            check_short(name, session, model)
 
 
 def check_short(name, session, model):
@@ -146,12 +173,12 @@ SLICED_PLANS = [("slices", ["--micro-batches", "2"]),
                                "2"])]
 
 
-def check_slices(command, model, work):
+def check_slices(command, model, work, counts=(8, 1, 8, 1)):
     """Prompts and tokens, then a state of one plan in the other."""
     reference = Reference(model, BATCH)
     random = np.random.default_rng(7)
     saved, at, inputs = os.path.join(work, "slices", "state.safetensors"), 0, []
-    for count in (8, 1, 8, 1):
+    for count in counts:
         inputs.append({"tokens": random.integers(0, 128, (BATCH, count)),
                        "position": np.full(BATCH, at)})
         at += count
@@ -224,17 +251,29 @@ def check_steps(name, bundle, model, steps):
 
 
 def check_windows(command, work, steps):
-    """Caches that are windows of 12 rows, long enough to be full and move on."""
+    """Caches that are windows of 12 rows, long enough to be full and come to the ends of
+    their places several times."""
     for form in ("shift", "slice", "both", "grow"):
         model = os.path.join(work, f"{form}.onnx")
         onnx.save(window_model.WindowModel(form, 12, layers=2).build(), model)
-        plans = [("one", []), ("stages2", ["--stages", "2"]),
-                 ("tp2", ["--mesh", "tp=2", "--hints", "megatron"])]
-        for name, more in plans if form in ("shift", "grow") else plans[:1]:
+        bundles = []
+        for name, more in PLANS if form in ("shift", "grow") else PLANS[:1]:
             bundle = os.path.join(work, f"{form}-{name}")
             call([command, "compile", model, "-o", bundle, "--shape", "batch=1", "--shape",
                   "sequence=1", "--state", "past.*=present.*", *more])
             check_steps(f"window by {form}, {name}", bundle, model, max(16, steps))
+            check_writes(f"window by {form}, {name}", bundle, 1)
+            bundles.append((name, bundle))
+    check_files(command, bundles, tempfile.mkdtemp(dir=work), steps=29, rows=12)
+    model = os.path.join(work, "prompt.onnx")
+    onnx.save(window_model.WindowModel("grow", 40, layers=2).build(), model)
+    for name, more in ENTRY_PLANS:
+        bundle = os.path.join(work, f"window-{name}")
+        call([command, "compile", model, "-o", bundle, "--shape", "batch=1", "--shape",
+              "sequence=32", "--shape", "sequence=1", "--state", "past.*=present.*", *more])
+        check_entries(f"window, {name}", bundle, model, 60, pads=False)
+    check_slices(command, model, tempfile.mkdtemp(dir=work),
+                 (8, 1, 8, 1, *[8, 1] * 6))
 
 
 def save_inputs(folder, step):
@@ -244,10 +283,16 @@ def save_inputs(folder, step):
             for text in ("--input", f"{name}={folder}/{name}.npy")]
 
 
-def check_files(command, bundles, work):
-    """Three steps by the last bundle, then one by each from its file."""
+def check_files(command, bundles, work, steps=3, rows=96):
+    """Some steps by the last bundle, then one by each from its file. All but two of the
+    steps are one session's."""
     first = os.path.join(work, "first")
-    for step in range(3):
+    os.makedirs(first)
+    with partita.Session(bundles[-1][1]) as session:
+        for step in range(steps - 2):
+            session.run(dict(zip(("tokens", "position"), inputs_of(step))))
+        session.save_states(os.path.join(first, "state.safetensors"))
+    for step in range(steps - 2, steps):
         call([command, "run", bundles[-1][1], "--state-dir", first,
               *save_inputs(work, step)])
     saved, metadata = read_states(os.path.join(first, "state.safetensors"))
@@ -263,6 +308,7 @@ def check_files(command, bundles, work):
         if loaded.keys() != saved.keys() or any(
                 loaded[key].tobytes() != saved[key].tobytes() for key in saved):
             raise RuntimeError(f"{name}: what is loaded is not what is saved")
+    expected = None
     for name, bundle in bundles:
         for transport in ("local", "mpi"):
             folder = os.path.join(work, f"{name}-{transport}")
@@ -271,25 +317,20 @@ def check_files(command, bundles, work):
                 with open(os.path.join(first, "state.safetensors"), "rb") as source:
                     file.write(source.read())
             call([command, "run", bundle, "--transport", transport, "--state-dir", folder,
-                  *save_inputs(work, 3), "--outputs-dir", folder])
-            reference_step(folder, name, transport)
-    check_errors(command, bundles[0][1], first, work)
+                  *save_inputs(work, steps), "--outputs-dir", folder])
+            value = equality.load(os.path.join(folder, "output_0.pb"))
+            expected = value if expected is None else expected
+            equal(f"{name}, {transport}, the step from a file", value, expected)
+    check_errors(command, bundles[0][1], work, rows)
 
 
-def reference_step(folder, name, transport, known={}):
-    """The fourth step is the same from every file."""
-    value = equality.load(os.path.join(folder, "output_0.pb"))
-    expected = known.setdefault("logits", value)
-    equal(f"{name}, {transport}, the step from a file", value, expected)
-
-
-def check_errors(command, bundle, first, work):
+def check_errors(command, bundle, work, rows):
     """A file of other states is one sentence, and nothing is set."""
-    cases = {"of another size": {"past.0.key": np.zeros((1, 2, 95, 16), np.float32)},
+    cases = {"of another size": {"past.0.key": np.zeros((1, 2, rows - 1, 16), np.float32)},
              "that lacks one": {"past.0.key": None},
              "with one more": {"past.9.key": np.zeros(3, np.float32)}}
-    wanted = {"of another size": "state 'past.0.key' is f32[1, 2, 95, 16], expected "
-                                 "f32[1, 2, 96, 16]",
+    wanted = {"of another size": f"state 'past.0.key' is f32[1, 2, {rows - 1}, 16], "
+                                 f"expected f32[1, 2, {rows}, 16]",
               "that lacks one": "has no state 'past.0.key'",
               "with one more": "has a state 'past.9.key', which the bundle has not"}
     with partita.Session(bundle) as session:
@@ -341,6 +382,7 @@ def main():
             call([arguments.partita, "compile", model, "-o", bundle, "--shape", "batch=1",
                   "--shape", "sequence=1", "--state", "past.*=present.*", *more])
             check_steps(name, bundle, model, arguments.steps)
+            check_writes(name, bundle, 1)
             print(f"{name}: {arguments.steps} steps equal", flush=True)
             bundles.append((name, bundle))
         for name, more in ENTRY_PLANS:

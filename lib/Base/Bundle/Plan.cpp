@@ -14,16 +14,24 @@
 using namespace partita;
 
 static constexpr std::pair<const char *, int64_t PlanMemory::*> memoryFields[] = {
-    {"arena", &PlanMemory::arena},     {"weights", &PlanMemory::weights},
-    {"packed", &PlanMemory::packed},   {"inputs", &PlanMemory::inputs},
-    {"outputs", &PlanMemory::outputs}, {"rank", &PlanMemory::rank},
-    {"process", &PlanMemory::process}, {"transport", &PlanMemory::transport},
-    {"states", &PlanMemory::states},   {"regions", &PlanMemory::regions},
+    {"arena", &PlanMemory::arena},
+    {"weights", &PlanMemory::weights},
+    {"packed", &PlanMemory::packed},
+    {"inputs", &PlanMemory::inputs},
+    {"outputs", &PlanMemory::outputs},
+    {"rank", &PlanMemory::rank},
+    {"process", &PlanMemory::process},
+    {"transport", &PlanMemory::transport},
+    {"states", &PlanMemory::states},
+    {"regions", &PlanMemory::regions},
+    {"state_writes", &PlanMemory::stateWrites},
+    {"state_moves", &PlanMemory::stateMoves},
 };
 /// Newer than the others.
 static bool mayLack(int64_t PlanMemory::*field) {
   return field == &PlanMemory::transport || field == &PlanMemory::states ||
-         field == &PlanMemory::regions;
+         field == &PlanMemory::regions || field == &PlanMemory::stateWrites ||
+         field == &PlanMemory::stateMoves;
 }
 
 std::string partita::layerClass(const std::string &name) {

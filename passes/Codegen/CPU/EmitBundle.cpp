@@ -143,20 +143,30 @@ static bool hasPrograms(ModuleOp module) {
   return !module.getOps<task_ir::ProgramOp>().empty();
 }
 
-static Expected<std::vector<Program>> formAll(const EmitEntry &entry,
-                                              const EmitOptions &options,
-                                              ProgramCalls &calls,
-                                              const std::string &prefix) {
+namespace {
+/// An entry at level L4.
+struct Scheduled {
+  ModuleOp module;
+  std::shared_ptr<OwningOpRef<ModuleOp>> owner; ///< of one that was not there yet
+};
+} // namespace
+
+static Expected<Scheduled> scheduled(const EmitEntry &entry, const EmitOptions &options) {
   ModuleOp module = entry.module;
   attachKernelModels(*module.getContext());
-  OwningOpRef<ModuleOp> straight;
-  if (!hasPrograms(module)) {
-    auto function = module.lookupSymbol<func::FuncOp>(options.function);
-    if (!function || function.isExternal() || !function.getBody().hasOneBlock())
-      return makeError("the module has no function @" + options.function);
-    straight = task_ir::straightProgram(function);
-    module = *straight;
-  }
+  if (hasPrograms(module))
+    return Scheduled{module, nullptr};
+  auto function = module.lookupSymbol<func::FuncOp>(options.function);
+  if (!function || function.isExternal() || !function.getBody().hasOneBlock())
+    return makeError("the module has no function @" + options.function);
+  auto made = std::make_shared<OwningOpRef<ModuleOp>>(task_ir::straightProgram(function));
+  return Scheduled{**made, made};
+}
+
+static Expected<std::vector<Program>>
+formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
+        const RollingStates &rolling, const std::string &prefix) {
+  ModuleOp module = entry.module;
   std::string message;
   ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic &diagnostic) {
     if (message.empty())
@@ -165,12 +175,36 @@ static Expected<std::vector<Program>> formAll(const EmitEntry &entry,
   });
   std::vector<Program> programs;
   if (failed(formPrograms(module, calls, {options.threads, options.workPerPart}, programs,
-                          prefix)))
+                          prefix, &rolling)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
-  if (straight)
-    programs[0].owner = std::make_shared<OwningOpRef<ModuleOp>>(std::move(straight));
+  if (entry.owner)
+    programs[0].owner = entry.owner;
   return programs;
+}
+
+/// All entries of a bundle: they share states.
+static Expected<std::vector<Formed>> formEntries(std::span<const EmitEntry> entries,
+                                                 const EmitOptions &options,
+                                                 ProgramCalls &calls) {
+  std::vector<Scheduled> modules;
+  RollingStates rolling;
+  for (const EmitEntry &entry : entries) {
+    auto made = scheduled(entry, options);
+    if (!made)
+      return tl::unexpected(made.error());
+    rolling.add(made->module);
+    modules.push_back(std::move(*made));
+  }
+  std::vector<Formed> formed;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    std::string prefix = i == 0 ? "" : std::to_string(i) + ":";
+    auto programs = formAll(modules[i], options, calls, rolling, prefix);
+    if (!programs)
+      return tl::unexpected(programs.error());
+    formed.push_back({entries[i], std::move(*programs)});
+  }
+  return formed;
 }
 
 static Expected<void> emitStage(const Program &program, const Memory &memory,
@@ -305,14 +339,10 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   if (!named)
     return tl::unexpected(named.error());
   ProgramCalls calls(*named->engine);
-  std::vector<Formed> formed;
-  for (const EmitEntry &entry : entries) {
-    std::string prefix = formed.empty() ? "" : std::to_string(formed.size()) + ":";
-    auto programs = formAll(entry, options, calls, prefix);
-    if (!programs)
-      return tl::unexpected(programs.error());
-    formed.push_back({entry, std::move(*programs)});
-  }
+  auto made = formEntries(entries, options, calls);
+  if (!made)
+    return tl::unexpected(made.error());
+  std::vector<Formed> &formed = *made;
   WeightWriter weightWriter(formed);
   if (auto ok = weightWriter.collect(); !ok)
     return tl::unexpected(ok.error());
@@ -348,16 +378,14 @@ Expected<EmitReport> codegen::measureEntry(const EmitEntry &entry,
   if (!named)
     return tl::unexpected(named.error());
   ProgramCalls calls(*named->engine);
-  std::vector<Formed> formed;
-  auto programs = formAll(entry, options, calls, "");
-  if (!programs)
-    return tl::unexpected(programs.error());
-  formed.push_back({entry, std::move(*programs)});
+  auto formed = formEntries({&entry, 1}, options, calls);
+  if (!formed)
+    return tl::unexpected(formed.error());
   // Where weights lie in files decides which are used in place.
-  if (auto ok = WeightWriter(formed).collect(); !ok)
+  if (auto ok = WeightWriter(*formed).collect(); !ok)
     return tl::unexpected(ok.error());
   EmitReport report;
-  for (const Program &program : formed[0].programs)
+  for (const Program &program : formed->front().programs)
     addTo(report, program, placeStorages(program));
   return report;
 }

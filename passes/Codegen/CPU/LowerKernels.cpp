@@ -55,6 +55,10 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
       Memory memory = placeStorages(program);
       llvm::outs() << programText(program) << "arena " << memory.arenaBytes
                    << " bytes, at least " << memory.arenaLowerBound << "\n";
+      if (memory.stateBytes != 0)
+        llvm::outs() << "states " << memory.stateBytes << " bytes, "
+                     << stateBytesWritten(program) << " written, "
+                     << stateBytesMoved(program) << " moved\n";
     }
     OwningOpRef<ModuleOp> kernels = emitKernels(getContext(), program.kernels);
     if (lower && failed(lowerKernels(*kernels)))

@@ -14,6 +14,8 @@ using namespace partita::codegen;
 namespace {
 struct ConcatModel : TaskOpInterface::ExternalModel<ConcatModel, graph::ConcatOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
+    if (former.append(op))
+      return success();
     Value result = op->getResult(0);
     Tensor target = former.allocateLike(result, former.tensorOf(op->getOperand(0)).view);
     size_t rank = target.view.dims.size();

@@ -154,10 +154,14 @@ std::string codegen::programText(const Program &program) {
   for (auto [i, kernel] : llvm::enumerate(program.kernels))
     os << "kernel @" << kernelSymbol(i) << "\n" << kernel.text();
   for (const TensorEntry &tensor : program.tensors) {
-    static const char *roles[] = {"input", "output", "weight"};
+    static const char *roles[] = {"input", "output", "weight", "state"};
     os << roles[static_cast<int>(tensor.spec.role)] << " \"" << tensor.spec.name << "\" "
        << name(tensor.spec.type) << " " << tensor.spec.layout.str(program.mesh) << " in b"
-       << tensor.storage << "\n";
+       << tensor.storage;
+    if (const auto &roll = program.storages[static_cast<size_t>(tensor.storage)].roll)
+      os << " rolls by " << roll->advance << " of " << roll->capacity
+         << " rows along dim " << roll->dim;
+    os << "\n";
   }
   for (const Task &task : program.tasks)
     printTask(os, program, task);

@@ -142,6 +142,8 @@ PlanMemory codegen::residentMemory(const Program &program, const Memory &memory)
   int64_t ranks = program.mesh.numRanks(), largestPart = 0;
   plan.arena = static_cast<int64_t>(memory.arenaBytes);
   plan.states = static_cast<int64_t>(memory.stateBytes);
+  plan.stateWrites = stateBytesWritten(program);
+  plan.stateMoves = stateBytesMoved(program);
   plan.regions = static_cast<int64_t>(memory.ioBytes + memory.hostBytes);
   plan.process = ranks * (plan.arena + plan.states + plan.regions);
   std::vector<bool> read = readAsStored(program);
@@ -196,6 +198,8 @@ public:
     for (const TensorEntry &entry : program.tensors) {
       TensorSpec spec = entry.spec;
       spec.buffer = whole(entry.storage);
+      if (const auto &roll = program.storages[static_cast<size_t>(entry.storage)].roll)
+        spec.roll = {static_cast<uint32_t>(roll->dim), roll->capacity, roll->advance};
       table.addTensor(spec);
     }
     for (size_t s = 0; s < program.segments.size(); ++s) {
@@ -229,7 +233,7 @@ public:
 private:
   uint32_t whole(int storage) {
     return static_cast<uint32_t>(
-        buffer({storage, 0, program.storages[static_cast<size_t>(storage)].bytes()}));
+        buffer({storage, 0, program.storages[static_cast<size_t>(storage)].slotBytes()}));
   }
 
   int64_t buffer(const Place &place) {

@@ -45,6 +45,13 @@ PlanPeak peakOf(const Program &program, const Memory &memory, const PlanMemory &
 /// The values of the arena as JSON, for those who look into it (`--dump-dir`).
 std::string arenaJson(const Program &program, const Memory &memory);
 
+/// Bytes that a request writes into the states of a rank: what its tasks store there,
+/// counted task by task. Of a collective, what it receives.
+int64_t stateBytesWritten(const Program &program);
+/// Bytes of windows that roll which the runtime moves to the front of their places, on
+/// average over many such requests.
+int64_t stateBytesMoved(const Program &program);
+
 /// What the runtime will have in memory. `tensors` have their files and offsets.
 PlanMemory residentMemory(const Program &program, const Memory &memory);
 

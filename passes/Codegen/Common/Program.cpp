@@ -3,6 +3,7 @@
 
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "passes/Codegen/Common/Interfaces.h"
 
 #include "llvm/ADT/Hashing.h"
 
@@ -15,6 +16,23 @@ int64_t KernelSpec::rowElements() const {
   for (size_t d = domain.size() - static_cast<size_t>(rowDims); d < domain.size(); ++d)
     count *= domain[d];
   return count;
+}
+
+bool KernelSpec::changesInPlace(int number) const {
+  const KernelNode &n = nodes[static_cast<size_t>(number)];
+  auto row = n.kind == KernelNode::Row ? dyn_cast<RowOpInterface>(n.op) : nullptr;
+  if (!row || !row.mayChangeInPlace() || outputs.size() != 1 || rowDims != 1 ||
+      outputs[0].node != number)
+    return false;
+  const KernelNode &first = nodes[static_cast<size_t>(n.args[0])];
+  if (first.kind != KernelNode::Load ||
+      operands[static_cast<size_t>(first.operand)].output != 0)
+    return false;
+  // Whoever else looks at a row needs it as a whole.
+  return llvm::count_if(nodes, [&](const KernelNode &other) {
+           return llvm::is_contained(other.args, n.args[0]) ||
+                  llvm::is_contained(other.args, number);
+         }) == 1;
 }
 
 static Attribute uniformElement(Operation *op) {

@@ -106,6 +106,9 @@ struct KernelSpec {
   /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
+  /// Whether a Row node changes some elements of an operand in the place of the output,
+  /// and touches no others.
+  bool changesInPlace(int node) const;
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
   /// The same for equal kernels, and for any number of threads.
   KernelSplit split() const;
@@ -128,6 +131,20 @@ inline std::string kernelSymbol(size_t number) {
 // Tasks
 //===----------------------------------------------------------------------===//
 
+/// How a state rolls (docs/state.md): [outer, window, inner] of its elements are rows
+/// base … base + window of [outer, capacity, inner]. Views and places are relative to the
+/// base.
+struct Roll {
+  size_t dim = 0; ///< of the tensor, of which the rows are
+  int64_t outer = 1, window = 0, inner = 1;
+  int64_t capacity = 0; ///< rows
+  int64_t advance = 0;  ///< rows that a request appends
+
+  /// Elements from the base on that a request may touch.
+  int64_t reach() const { return ((outer - 1) * capacity + window + advance) * inner; }
+  int64_t elements() const { return outer * capacity * inner; }
+};
+
 /// Memory that holds one thing at a time.
 struct Storage {
   Space space = Space::Arena;
@@ -148,6 +165,8 @@ struct Storage {
   };
   Window window = {};
   bool isWindow() const { return window.of >= 0; }
+  /// Of a state that rolls; `elements` are then those that a request may touch.
+  std::optional<Roll> roll = {};
   /// Whether its place may be used for something else while nobody needs what it holds.
   bool isTemporary() const {
     return (space == Space::Arena || space == Space::Host) && !input && !output &&
@@ -155,13 +174,17 @@ struct Storage {
   }
   /// Of one slot.
   uint64_t bytes() const { return static_cast<uint64_t>(elements) * byteWidth(type); }
+  /// Likewise, with rows into which it has yet to roll.
+  uint64_t slotBytes() const {
+    return roll ? static_cast<uint64_t>(roll->elements()) * byteWidth(type) : bytes();
+  }
   /// From one slot to the next; 0: there is one.
   uint64_t stride() const {
     return slots == 1 ? 0
-                      : (bytes() + PARTITA_BUFFER_ALIGNMENT - 1) /
+                      : (slotBytes() + PARTITA_BUFFER_ALIGNMENT - 1) /
                             PARTITA_BUFFER_ALIGNMENT * PARTITA_BUFFER_ALIGNMENT;
   }
-  uint64_t allBytes() const { return (slots - 1) * stride() + bytes(); }
+  uint64_t allBytes() const { return (slots - 1) * stride() + slotBytes(); }
 };
 
 /// Part of a storage, as an operand; storage −1: absent.

@@ -15,9 +15,10 @@ namespace {
 class ProgramFormer {
 public:
   ProgramFormer(ProgramOp op, const schedule::Pipeline &pipeline, size_t number,
-                engine::Calls &calls, const std::string &prefix, Program &program)
+                engine::Calls &calls, const std::string &prefix,
+                const RollingStates &rolling, Program &program)
       : op(op), pipeline(pipeline), plan(pipeline.programs[number]), number(number),
-        program(program), state(calls) {
+        rolling(rolling), program(program), state(calls) {
     // Constants of one program are as they were when there was only one.
     state.constantPrefix = prefix + (number == 0 ? "" : std::to_string(number) + ".");
   }
@@ -78,10 +79,20 @@ private:
             : static_cast<Space>(op.getSpace().value_or(task_ir::Region::Device));
     // A state is there before and behind all tasks.
     buffer.kind.shared = isShared(b) || op.getState();
+    if (op.getState())
+      addRoll(op, b);
     if (op.getInput())
       addTensor(op, b, Role::Input);
     if (op.getState())
       addTensor(op, b, Role::State);
+  }
+
+  void addRoll(BufferOp buffer, size_t b) {
+    auto &roll = buffers[b].kind.roll = rolling.rollOf(op, buffer);
+    if (!roll)
+      return;
+    if (auto moved = rollingSegment(op, buffer))
+      moves[moved->segment].push_back({&buffers[b], std::move(moved->values)});
   }
 
   /// Those that another form has taken the place of.
@@ -135,7 +146,8 @@ private:
     for (int64_t b : from.writes)
       writes.push_back(&buffers[static_cast<size_t>(b)]);
     if (!from.mayBeSkipped)
-      return TaskFormer(segment.callee(), program, state).run(reads, writes);
+      return TaskFormer(segment.callee(), program, state)
+          .run(reads, writes, moves[segment]);
     auto condition = static_cast<size_t>(from.reads.back());
     int held = storage(bufferOp(condition), condition);
     program.tasks.push_back({from.name, {{held, 0, 1}}, task::Skip()});
@@ -203,8 +215,11 @@ private:
   const schedule::Pipeline &pipeline;
   const schedule::Program &plan;
   size_t number;
+  const RollingStates &rolling;
   Program &program;
   FormerState state;
+  /// By segment the states that it moves on.
+  llvm::DenseMap<Operation *, SmallVector<TaskFormer::Rolling, 0>> moves;
   std::vector<BufferSlot> buffers;
   llvm::DenseMap<int64_t, int64_t> numbers; ///< of transfers, in the program
 };
@@ -213,7 +228,11 @@ private:
 
 LogicalResult codegen::formPrograms(ModuleOp module, ProgramCalls &calls, TeamPlan team,
                                     std::vector<Program> &programs,
-                                    const std::string &prefix) {
+                                    const std::string &prefix,
+                                    const RollingStates *rolling) {
+  RollingStates own;
+  if (!rolling)
+    own.add(module);
   schedule::Pipeline pipeline = task_ir::pipelineOf(module);
   if (team.threads == 0) {
     int64_t ranks = 0;
@@ -226,7 +245,7 @@ LogicalResult codegen::formPrograms(ModuleOp module, ProgramCalls &calls, TeamPl
     Program &program = programs.emplace_back();
     program.team = team;
     if (failed(ProgramFormer(op, pipeline, number++, calls.of(op.getSymName().str()),
-                             prefix, program)
+                             prefix, rolling ? *rolling : own, program)
                    .run()))
       return failure();
   }

@@ -5,6 +5,7 @@
 #include "dialects/Task/Task.h"
 #include "partita/Runtime/Engine.h"
 #include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Common/Rolling.h"
 
 #include <map>
 #include <string>
@@ -28,11 +29,13 @@ private:
 
 /// Forms every program of a module of level L4 that has passed its gate: buffers become
 /// storages, the functions of segments tasks, products and windows calls of an engine.
-/// `prefix` tells the constants of this module from those of others of a bundle. A
-/// failure has been reported.
+/// `prefix` tells the constants of this module from those of others of a bundle, and
+/// `rolling` has the states of all of them; null: the module is alone. A failure has been
+/// reported.
 llvm::LogicalResult formPrograms(mlir::ModuleOp module, ProgramCalls &calls,
                                  TeamPlan team, std::vector<Program> &programs,
-                                 const std::string &prefix = "");
+                                 const std::string &prefix = "",
+                                 const RollingStates *rolling = nullptr);
 
 } // namespace partita::codegen
 

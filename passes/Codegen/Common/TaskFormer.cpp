@@ -43,10 +43,12 @@ Layout codegen::layoutFrom(dist::LayoutAttr layout, const Shape &shape) {
 // The walk
 //===----------------------------------------------------------------------===//
 
-LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads,
-                              ArrayRef<BufferSlot *> writes) {
+LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads, ArrayRef<BufferSlot *> writes,
+                              ArrayRef<Rolling> rolling) {
   firstTask = program.tasks.size();
   formInputs(reads);
+  for (const Rolling &state : rolling)
+    placeRolling(state);
   for (Operation &op : function.front().without_terminator())
     if (failed(formOp(op)))
       return failure();
@@ -73,17 +75,15 @@ int TaskFormer::storageOf(Program &program, BufferSlot &buffer, DType type,
     return buffer.storage;
   buffer.storage = static_cast<int>(program.storages.size());
   Storage storage = buffer.kind;
-  storage.type = type, storage.elements = elements;
+  storage.type = type;
+  storage.elements = storage.roll ? storage.roll->reach() : elements;
   program.storages.push_back(storage);
   return buffer.storage;
 }
 
 void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
   for (auto [argument, buffer] : llvm::zip_equal(function.getArguments(), reads)) {
-    Shape shape = shapeOf(argument);
-    setTensor(argument,
-              {storageOf(program, *buffer, dtypeOf(argument), elementCount(shape)),
-               View::dense(shape)});
+    setTensor(argument, tensorIn(*buffer, dtypeOf(argument), shapeOf(argument)));
   }
 }
 
@@ -138,6 +138,9 @@ void TaskFormer::formResults(ArrayRef<BufferSlot *> reads,
     bool isOld = llvm::any_of(writes, [&, own = buffer](BufferSlot *other) {
       return other != own && other->storage == tensor.storage && tensor.storage >= 0;
     });
+    // Of itself other elements than those that it is left with.
+    isOld |= buffer->storage >= 0 && tensor.storage == buffer->storage &&
+             !(tensor.view == resultIn(value, *buffer).view);
     if (isOld && tensor.view.elements() != 0)
       setTensor(value, copied(tensor, dtypeOf(value), buffer->name));
   }
@@ -155,8 +158,7 @@ void TaskFormer::formResult(Value value, BufferSlot &buffer, bool isRead) {
   bool isOwn = storage.isTemporary() && tensor.view.offset == 0 &&
                tensor.view.isDense() && storage.elements == tensor.view.elements();
   if (!isOwn || isRead || buffer.kind.space != storage.space) {
-    Tensor to{storageOf(program, buffer, type, tensor.view.elements()),
-              View::dense(tensor.view.shape())};
+    Tensor to = resultIn(value, buffer);
     if (to.storage == tensor.storage ||
         (isOwn && makeIn(tensor.storage, to.storage, firstTask)))
       return;
@@ -226,6 +228,8 @@ Tensor TaskFormer::allocateLike(Value value, const View &model) {
 }
 
 Tensor TaskFormer::allocateForUser(Value value) {
+  if (auto place = placeToAppend(value))
+    return *place;
   SmallVector<ViewOpInterface> path;
   for (Value end = value; end.hasOneUse();) {
     auto user = dyn_cast<ViewOpInterface>(*end.user_begin());
@@ -445,7 +449,8 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
     nodes.push_back(builder.nodeOf(result));
   auto row = dyn_cast<RowOpInterface>(op);
   for (auto [result, node] : llvm::zip_equal(results, nodes)) {
-    Tensor tensor = allocateLike(result, builder.model(shapeOf(result)));
+    auto place = placeToAppend(result);
+    Tensor tensor = place ? *place : allocateLike(result, builder.model(shapeOf(result)));
     View view = tensor.view;
     if (row && row.reducesRow() && !row.keepsDims())
       for (int64_t d : group.rowDims)
@@ -471,7 +476,8 @@ void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial)
       builder.addMember(op);
   }
   int node = builder.nodeOf(result);
-  Tensor tensor = allocateLike(result, partial.view);
+  auto place = placeToAppend(result);
+  Tensor tensor = place ? *place : allocateLike(result, partial.view);
   builder.addOutput(node, tensor, tensor.view, dtypeOf(result), false);
   builder.finish(sourceName(engine));
   setTensor(result, tensor);

@@ -18,6 +18,7 @@
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
+#include "passes/Codegen/Common/Rolling.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -70,10 +71,16 @@ public:
     taken = caller.handlesInUse();
   }
 
+  /// What the function makes of a state that it moves on.
+  struct Rolling {
+    BufferSlot *buffer;
+    RolledValues values;
+  };
   /// Adds the tasks of one segment, whose arguments are `reads` and whose results
   /// `writes`; a failure has been reported.
   llvm::LogicalResult run(llvm::ArrayRef<BufferSlot *> reads,
-                          llvm::ArrayRef<BufferSlot *> writes);
+                          llvm::ArrayRef<BufferSlot *> writes,
+                          llvm::ArrayRef<Rolling> rolling = {});
 
   /// Adds the tasks of a function on these arguments, which they do not write; its
   /// results.
@@ -87,8 +94,16 @@ public:
   /// The storage of a buffer, made if need be for a tensor of this kind.
   static int storageOf(Program &program, BufferSlot &buffer, DType type,
                        int64_t elements);
+  /// The tensor that a segment finds in a buffer.
+  Tensor tensorIn(BufferSlot &buffer, DType type, const Shape &shape);
+  /// Where it leaves this one there.
+  Tensor resultIn(mlir::Value value, BufferSlot &buffer);
 
   // For the models of ops.
+
+  /// Whether the concatenation is rows of a state that it moves on. If so what it appends
+  /// is there now, and so is its result.
+  bool append(mlir::Operation *concat);
 
   const Mesh &mesh() const { return program.mesh; }
   Program &target() { return program; }
@@ -156,6 +171,10 @@ private:
   /// What lay in `from`, a storage of this segment, lies in `to`.
   void rename(int from, int to, const std::vector<size_t> &tasks);
   void formInputs(llvm::ArrayRef<BufferSlot *> reads);
+  void placeRolling(const Rolling &rolling);
+  /// Where the value, or a view of it that is all that is read, is appended to a state;
+  /// nothing if it is not, or lies there in no such order.
+  std::optional<Tensor> placeToAppend(mlir::Value value);
   llvm::LogicalResult formOp(mlir::Operation &op);
   /// Likewise, but for the part of the step that the tasks belong to.
   llvm::LogicalResult formTasksOf(mlir::Operation &op);
@@ -180,6 +199,11 @@ private:
   std::set<uint32_t> taken; ///< handles in flight around the function
   llvm::DenseMap<mlir::Value, Tensor> tensors;
   llvm::DenseMap<int, int> movedTo; ///< storages of `tensors` that are others now
+  /// By concatenation what it appends, and where that goes.
+  using Appended = llvm::SmallVector<std::pair<mlir::Value, Tensor>, 1>;
+  llvm::DenseMap<mlir::Operation *, Appended> appends;
+  llvm::DenseMap<mlir::Value, Tensor> appendedAt; ///< the first of these places
+  std::set<std::pair<int, int64_t>> isAppended; ///< those that have their rows, by begin
   /// What is in flight, by the value of its handle: the task that started it.
   llvm::DenseMap<mlir::Value, size_t> flying;
 };

@@ -333,19 +333,7 @@ Value KernelEmitter::loadRowAt(int number, int64_t slot, Value place, Type type)
 }
 
 bool KernelEmitter::changesInPlace(int number) const {
-  const KernelNode &n = node(number);
-  if (!cast<RowOpInterface>(n.op).mayChangeInPlace() || spec.outputs.size() != 1 ||
-      spec.rowDims != 1 || spec.outputs[0].node != number)
-    return false;
-  const KernelNode &first = node(n.args[0]);
-  if (first.kind != KernelNode::Load ||
-      spec.operands[static_cast<size_t>(first.operand)].output != 0)
-    return false;
-  // Whoever else looks at a row needs it as a whole.
-  return llvm::count_if(spec.nodes, [&](const KernelNode &other) {
-           return llvm::is_contained(other.args, n.args[0]) ||
-                  llvm::is_contained(other.args, number);
-         }) == 1;
+  return spec.changesInPlace(number);
 }
 
 Value KernelEmitter::outputOffset(Value place) {

@@ -75,7 +75,10 @@ struct PlanMemory {
   int64_t packed = 0;  ///< weights in the form an engine wants, instead of the stored one
   int64_t inputs = 0, outputs = 0; ///< whole tensors, held by the caller of a request
   int64_t states = 0;              ///< what lasts from one request to the next
-  int64_t regions = 0;             ///< io and host memory
+  /// Bytes that a request writes into states; bytes of windows that roll which move to
+  /// the front of their places, on average. They take no memory.
+  int64_t stateWrites = 0, stateMoves = 0;
+  int64_t regions = 0; ///< io and host memory
   /// What reductions between processes collect the others' parts in; threads have none.
   int64_t transport = 0;
   /// A process of its own, at most: arena, weights, packed, inputs, states, regions,

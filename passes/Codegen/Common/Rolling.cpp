@@ -1,0 +1,248 @@
+//===- Rolling.cpp - States whose rows stay where they are ----------------===//
+#include "passes/Codegen/Common/Rolling.h"
+
+#include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+using namespace partita::task_ir;
+
+//===----------------------------------------------------------------------===//
+// One function
+//===----------------------------------------------------------------------===//
+
+int64_t RolledValues::rowsOf(Value value) const { return shapeOf(value)[dim]; }
+
+int64_t RolledValues::advance() const {
+  int64_t rows = 0;
+  for (Value value : appended)
+    rows += rowsOf(value);
+  return rows;
+}
+
+namespace {
+class RollFinder {
+public:
+  RollFinder(func::FuncOp function, Value past) : function(function), past(past) {}
+
+  std::optional<RolledValues> find(Value result) {
+    SmallVector<Operation *> chain;
+    bool grows = false;
+    for (Value value = result; value != past;) {
+      Operation *op = value.getDefiningOp();
+      if (!isa_and_present<graph::ConcatOp, graph::SliceOp>(op))
+        return std::nullopt;
+      if (auto concat = dyn_cast<graph::ConcatOp>(op)) {
+        size_t dim = *normalizeAxis(concat.getAxis(), shapeOf(value).size());
+        if (std::exchange(grows, true) && dim != found.dim)
+          return std::nullopt;
+        found.dim = dim;
+      }
+      chain.push_back(op);
+      value = op->getOperand(0);
+    }
+    if (!grows)
+      return std::nullopt;
+    found.window = found.rowsOf(past);
+    found.rows[past] = {0, found.window};
+    for (Operation *op : llvm::reverse(chain))
+      if (!add(op, /*extends=*/true))
+        return std::nullopt;
+    int64_t moved = found.advance();
+    if (moved == 0 || found.rows[result] != std::pair(moved, moved + found.window))
+      return std::nullopt;
+    // What else is made of the same rows.
+    for (Operation &op : function.front().without_terminator())
+      add(&op, /*extends=*/false);
+    return std::move(found);
+  }
+
+private:
+  bool add(Operation *op, bool extends) {
+    if (!isa<graph::ConcatOp, graph::SliceOp>(op))
+      return false;
+    auto from = found.rows.find(op->getOperand(0));
+    if (from == found.rows.end())
+      return false;
+    auto [begin, end] = from->second;
+    if (auto slice = dyn_cast<graph::SliceOp>(op))
+      return addSlice(slice, begin);
+    return addConcat(cast<graph::ConcatOp>(op), begin, end, extends);
+  }
+
+  bool addSlice(graph::SliceOp slice, int64_t begin) {
+    Value result = slice.getResult();
+    ::partita::Shape from = shapeOf(slice.getInput()), to = shapeOf(result);
+    for (size_t d = 0; d < to.size(); ++d) {
+      bool isWhole = to[d] == from[d] && slice.getStarts()[d] == 0;
+      if ((d != found.dim && !isWhole) || (slice.getSteps()[d] != 1 && to[d] != 1))
+        return false;
+    }
+    begin += slice.getStarts()[found.dim];
+    found.rows[result] = {begin, begin + to[found.dim]};
+    return true;
+  }
+
+  /// What is appended begins where the old rows, or those appended before, end.
+  bool addConcat(graph::ConcatOp concat, int64_t begin, int64_t end, bool extends) {
+    Value result = concat.getResult();
+    if (static_cast<size_t>(*normalizeAxis(concat.getAxis(), shapeOf(result).size())) !=
+        found.dim)
+      return false;
+    size_t next = 0;
+    int64_t at = found.window;
+    while (at < end && next < found.appended.size())
+      at += found.rowsOf(found.appended[next++]);
+    if (at != end)
+      return false;
+    for (Value value : concat->getOperands().drop_front()) {
+      if (next < found.appended.size() ? found.appended[next] != value
+                                       : !extends || found.rows.contains(value) ||
+                                             llvm::is_contained(found.appended, value))
+        return false;
+      if (next++ == found.appended.size())
+        found.appended.push_back(value);
+      end += found.rowsOf(value);
+    }
+    found.rows[result] = {begin, end};
+    return true;
+  }
+
+  func::FuncOp function;
+  Value past;
+  RolledValues found;
+};
+} // namespace
+
+std::optional<RolledValues> codegen::rolledValues(func::FuncOp function,
+                                                  unsigned argument, unsigned result) {
+  Value past = function.getArgument(argument);
+  if (elementCount(shapeOf(past)) == 0)
+    return std::nullopt;
+  return RollFinder(function, past)
+      .find(function.front().getTerminator()->getOperand(result));
+}
+
+//===----------------------------------------------------------------------===//
+// One bundle
+//===----------------------------------------------------------------------===//
+
+/// Its place in the list of symbols; nothing if it is not there once.
+static std::optional<unsigned> placeIn(ArrayAttr symbols, StringRef name) {
+  std::optional<unsigned> place;
+  for (auto [i, symbol] : llvm::enumerate(symbols.getAsRange<FlatSymbolRefAttr>())) {
+    if (symbol.getValue() != name)
+      continue;
+    if (place)
+      return std::nullopt;
+    place = static_cast<unsigned>(i);
+  }
+  return place;
+}
+
+static bool names(ArrayAttr symbols, StringRef name) {
+  return llvm::any_of(
+      symbols.getAsRange<FlatSymbolRefAttr>(),
+      [&](FlatSymbolRefAttr symbol) { return symbol.getValue() == name; });
+}
+
+/// Whether the state may lie in rows of a larger place: the runtime fills it, and what is
+/// sent is dense.
+static bool mayRoll(ProgramOp program, BufferOp buffer) {
+  if (buffer.getInit())
+    return false;
+  for (auto transfer : program->getParentOfType<ModuleOp>().getOps<TransferOp>())
+    for (SymbolRefAttr end : {transfer.getSource(), transfer.getTarget()})
+      if (end.getRootReference() == program.getSymNameAttr() &&
+          end.getLeafReference() == buffer.getSymNameAttr())
+        return false;
+  return true;
+}
+
+std::optional<RollingSegment> codegen::rollingSegment(ProgramOp program,
+                                                      BufferOp buffer) {
+  if (!buffer.getState() || !mayRoll(program, buffer))
+    return std::nullopt;
+  StringRef name = buffer.getSymName();
+  SegmentOp only;
+  for (auto segment : program.getBody().front().getOps<SegmentOp>()) {
+    if (!names(segment.getReads(), name) && !names(segment.getWrites(), name))
+      continue;
+    if (only)
+      return std::nullopt;
+    only = segment;
+  }
+  if (!only || only.getConditionAttr())
+    return std::nullopt;
+  // Each slot moves on once in a request.
+  auto times = only.getOnce() ? 1 : microBatchesOf(program->getParentOfType<ModuleOp>());
+  if (static_cast<int64_t>(buffer.getSlots()) != times)
+    return std::nullopt;
+  auto argument = placeIn(only.getReads(), name),
+       result = placeIn(only.getWrites(), name);
+  if (!argument || !result)
+    return std::nullopt;
+  auto values = rolledValues(only.callee(), *argument, *result);
+  if (!values)
+    return std::nullopt;
+  return RollingSegment{only, std::move(*values)};
+}
+
+static int64_t rowElements(BufferOp buffer, size_t dim) {
+  return elementCount(buffer.getTensorType().getShape().drop_front(dim + 1).vec());
+}
+
+/// How many rows beyond the window a place has. Without one a request would move the
+/// whole window; with r of them, every (r / n)-th request of n rows does. The window is
+/// read whole in every request, so that a quarter of it makes the moves cost less than
+/// 8/M of what is read. A short window takes little memory: twice as much of it, up to
+/// 256 rows.
+static int64_t reserveOf(int64_t window, int64_t most) {
+  return std::max({most, window / 4, std::min<int64_t>(window, 256)});
+}
+
+void RollingStates::add(ModuleOp module) {
+  for (auto program : module.getOps<ProgramOp>())
+    for (auto buffer : program.getBody().front().getOps<BufferOp>()) {
+      if (!buffer.getState())
+        continue;
+      std::pair key(program.getSymName().str(), buffer.getState()->str());
+      if (!mayRoll(program, buffer))
+        states[key].differs = true;
+      auto rolling = rollingSegment(program, buffer);
+      if (!rolling)
+        continue;
+      const RolledValues &values = rolling->values;
+      DType type = *partita::dtypeOf(buffer.getTensorType().getElementType());
+      // Kernels and engines take aligned addresses.
+      if (rowElements(buffer, values.dim) * static_cast<int64_t>(byteWidth(type)) %
+              PARTITA_BUFFER_ALIGNMENT !=
+          0)
+        continue;
+      Known &it = states.try_emplace(key, Known{values.dim, values.window}).first->second;
+      it.differs |= it.dim != values.dim || it.window != values.window;
+      it.most = std::max(it.most, values.advance());
+    }
+}
+
+std::optional<Roll> RollingStates::rollOf(ProgramOp program, BufferOp buffer) const {
+  if (!buffer.getState())
+    return std::nullopt;
+  auto known = states.find({program.getSymName().str(), buffer.getState()->str()});
+  if (known == states.end() || known->second.differs)
+    return std::nullopt;
+  const Known &it = known->second;
+  Roll roll;
+  roll.dim = it.dim;
+  roll.outer = elementCount(buffer.getTensorType().getShape().take_front(it.dim).vec());
+  roll.window = it.window;
+  roll.inner = rowElements(buffer, it.dim);
+  roll.capacity = it.window + reserveOf(it.window, it.most);
+  if (auto rolling = rollingSegment(program, buffer))
+    roll.advance = rolling->values.advance();
+  return roll;
+}

@@ -1,0 +1,118 @@
+//===- StateWrites.cpp - What a request writes into states ----------------===//
+#include "dialects/Interfaces/OpInterfaces.h"
+#include "passes/Codegen/Common/Interfaces.h"
+#include "passes/Codegen/Common/Memory.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+/// The operand that a task other than a kernel writes.
+static size_t targetOf(const Task &task) {
+  switch (task.kind()) {
+  case TaskKind::MatMul:
+    return task::MatMulC;
+  case TaskKind::Conv:
+  case TaskKind::ConvTranspose:
+    return task::ConvDst;
+  case TaskKind::ConvBackwardFilter:
+    return task::BackwardFilter;
+  case TaskKind::Mask:
+  case TaskKind::Fill:
+    return 0;
+  default:
+    return 1;
+  }
+}
+
+/// Elements that a task other than a kernel writes there; nothing: all of the place.
+static std::optional<int64_t> elementsOf(const task::Params &params) {
+  if (auto *p = std::get_if<task::MatMul>(&params)) {
+    int64_t count = p->m * p->n;
+    for (const task::BatchDim &dim : p->batch)
+      count *= dim.c == 0 ? 1 : dim.size;
+    return count;
+  }
+  if (auto *p = std::get_if<task::Copy>(&params))
+    return p->count; // 0 of one in place
+  if (auto *p = std::get_if<task::Update>(&params))
+    return p->outer * p->count * p->inner;
+  if (auto *p = std::get_if<task::Rows>(&params))
+    return p->count * p->inner;
+  return std::nullopt;
+}
+
+/// Elements that a kernel stores by an output: one for each point, or row; of rows that
+/// it changes in place as many as there are updates, the last operand.
+static int64_t storesOf(const KernelSpec &spec, const KernelOperand &output) {
+  if (spec.changesInPlace(output.node)) {
+    Operation *op = spec.nodes[static_cast<size_t>(output.node)].op;
+    return elementCount(shapeOf(op->getOperands().back()));
+  }
+  int64_t count = 1;
+  for (size_t d = 0; d < spec.domain.size(); ++d)
+    count *= output.perRow && d >= spec.numOuter() ? 1 : spec.domain[d];
+  return count;
+}
+
+static bool isInState(const Program &program, const Place &place) {
+  return place.storage >= 0 &&
+         program.storages[static_cast<size_t>(place.storage)].space == Space::State;
+}
+
+static int64_t writtenBy(const Program &program, const Task &task) {
+  auto widthAt = [&](const Place &place) {
+    return static_cast<int64_t>(
+        byteWidth(program.storages[static_cast<size_t>(place.storage)].type));
+  };
+  if (auto *kernel = std::get_if<task::Kernel>(&task.params)) {
+    const KernelSpec &spec = program.kernels[kernel->kernel];
+    int64_t bytes = 0;
+    for (size_t o = 0; o < spec.outputs.size(); ++o)
+      if (const Place &to = task.operands[spec.operands.size() + o];
+          isInState(program, to))
+        bytes += storesOf(spec, spec.outputs[o]) * widthAt(to);
+    return bytes;
+  }
+  if (task.kind() == TaskKind::Wait || task.kind() == TaskKind::Repeat ||
+      task.kind() == TaskKind::Skip || targetOf(task) >= task.operands.size())
+    return 0;
+  const Place &to = task.operands[targetOf(task)];
+  if (!isInState(program, to))
+    return 0;
+  auto elements = elementsOf(task.params);
+  return elements ? *elements * widthAt(to) : static_cast<int64_t>(to.bytes);
+}
+
+int64_t codegen::stateBytesWritten(const Program &program) {
+  int64_t bytes = 0, times = 1;
+  std::vector<std::pair<size_t, int64_t>> open; // loops: end, runs of what is in them
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    for (const ProgramSegment &segment : program.segments)
+      if (segment.firstTask == t)
+        times = segment.once ? 1 : program.identity.microBatches;
+    while (!open.empty() && open.back().first <= t)
+      open.pop_back();
+    int64_t runs = open.empty() ? times : open.back().second;
+    bytes += runs * writtenBy(program, program.tasks[t]);
+    if (auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params))
+      open.emplace_back(t + 1 + repeat->tasks, runs * repeat->trips);
+  }
+  return bytes;
+}
+
+int64_t codegen::stateBytesMoved(const Program &program) {
+  int64_t bytes = 0;
+  for (const Storage &storage : program.storages) {
+    if (!storage.roll || storage.roll->advance == 0)
+      continue;
+    const Roll &roll = *storage.roll;
+    int64_t window = roll.outer * roll.window * roll.inner * storage.slots *
+                     static_cast<int64_t>(byteWidth(storage.type));
+    int64_t requests = (roll.capacity - roll.window) / roll.advance;
+    bytes += (window + requests - 1) / requests;
+  }
+  return bytes;
+}
