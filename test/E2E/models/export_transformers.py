@@ -223,6 +223,23 @@ def strip_weights(model, parameters):
             tensor.ClearField(field)
 
 
+def lighten(path, model):
+    """Rewrites an exported file with what the tests need of it."""
+    proto = onnx.load(path)
+    for node in proto.graph.node:  # stack traces with paths of the exporting machine
+        kept = [p for p in node.metadata_props if p.key == SCOPES]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+        node.ClearField("doc_string")
+    for value in list(proto.graph.value_info):
+        del value.metadata_props[:]
+    del proto.metadata_props[:]
+    del proto.graph.metadata_props[:]
+    strip_weights(proto, model.parameters())
+    onnx.save(proto, path)
+    return proto
+
+
 def export(name, folder):
     family, attention, dynamo, opset, dynamic = EXPORTS[name]
     torch.manual_seed(3)
@@ -259,18 +276,7 @@ def export(name, folder):
         if dynamic:
             options["dynamic_axes"] = {n: axes for n in names + [output]}
     torch.onnx.export(wrapped, inputs, str(path), **options)
-    proto = onnx.load(path)
-    for node in proto.graph.node:  # stack traces with paths of the exporting machine
-        kept = [p for p in node.metadata_props if p.key == SCOPES]
-        del node.metadata_props[:]
-        node.metadata_props.extend(kept)
-        node.ClearField("doc_string")
-    for value in list(proto.graph.value_info):
-        del value.metadata_props[:]
-    del proto.metadata_props[:]
-    del proto.graph.metadata_props[:]
-    strip_weights(proto, model.parameters())
-    onnx.save(proto, path)
+    proto = lighten(path, model)
     print(f"{name}: {len(proto.graph.node)} nodes, {path.stat().st_size} bytes", flush=True)
 
 
@@ -284,4 +290,5 @@ def main():
             print(f"{name}: FAILED: {type(error).__name__}: {str(error)[:600]}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

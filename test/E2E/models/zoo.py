@@ -287,4 +287,5 @@ def main():
         write_case(name, target)
 
 
-main()
+if __name__ == "__main__":
+    main()
