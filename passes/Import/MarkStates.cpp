@@ -123,7 +123,9 @@ private:
     auto both = end->getOperand(result.second).getDefiningOp<graph::ConcatOp>();
     if (!both || both->getOperand(0) != function.getArgument(argument))
       return;
-    OpBuilder builder(end);
+    // Beside it: the ops of a state are in one stage, and stages are cut in order.
+    OpBuilder builder(end->getContext());
+    builder.setInsertionPointAfter(both);
     graph::Formula f(
         builder, NameLoc::get(builder.getStringAttr(result.first.str() + "/last_rows")));
     size_t d = f.axis(both.getAxis(), both.getResult());

@@ -93,7 +93,8 @@ ENTRY_PLANS = [("prompt2", ["--mesh", "tp=2"]),
 
 
 def check_writes(name, bundle, rows):
-    """A request of so many rows writes these into the caches of each rank, and no others."""
+    """A request of so many rows writes these into the caches of each rank, and no others.
+    Of stages each has its layers' caches."""
     with open(os.path.join(bundle, "plan.json")) as file:
         stages = json.load(file)["stages"]
     caches = 0
@@ -108,6 +109,8 @@ def check_writes(name, bundle, rows):
             parts = math.prod(sizes[axis] for axis in (known[1] or "").split(", ") if axis)
             wanted += 2 // parts * rows * 16 * 4
             caches += 1
+        if wanted == 0:
+            raise RuntimeError(f"{name}: a stage has no caches")
         if stage["memory"]["state_writes"] != wanted:
             raise RuntimeError(f"{name}: a request writes {stage['memory']['state_writes']} "
                                f"bytes into the caches of a rank, expected {wanted}")
