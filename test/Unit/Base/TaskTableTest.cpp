@@ -75,6 +75,20 @@ struct Sample {
     wait(3);
   }
 
+  /// A state of two windows of four rows of 64 bytes, which rolls; a task writes what it
+  /// appends.
+  void addRolling() {
+    uint32_t all = builder.addBuffer(Space::State, 2112, 1024);
+    TensorSpec spec{Role::State, DType::F32, "rows", layout("[{2}, {4}, {16}]"), all};
+    spec.roll = {1, 8, 2};
+    builder.addTensor(spec);
+    task::Copy copy;
+    copy.count = 16;
+    builder.addTask({.source = "r",
+                     .operands = {x, builder.addBuffer(Space::State, 2368, 640)},
+                     .params = copy});
+  }
+
   /// The same tasks as one program of a pipeline with two micro-batches.
   void makeProgram() {
     uint32_t h = builder.addBuffer(Space::Arena, 0, 1024, 1024, 2);
@@ -636,6 +650,7 @@ TEST_CASE("loops, skipped parts, states and values that cannot be are refused") 
 TEST_CASE("no damage can crash the reader") {
   Sample sample;
   sample.addControl();
+  sample.addRolling();
   sample.makeProgram();
   std::string blob = sample.builder.finish();
   size_t refused = 0;
