@@ -11,7 +11,13 @@
 
 namespace partita::onednn {
 
-const engine::Engine &oneDnn();
+/// Who computes products of f32.
+enum class Products {
+  OfMachine, ///< oneDNN where it has vectors of 512 bits, else our kernels (Gemm.h)
+  OfLibrary, ///< oneDNN everywhere: for measurements
+};
+
+const engine::Engine &oneDnn(Products products = Products::OfMachine);
 
 } // namespace partita::onednn
 

@@ -1,6 +1,8 @@
 //===- MatMul.cpp - Batched matrix products -------------------------------===//
 #include "Program.h"
 
+#include "partita/Runtime/Gemm.h"
+
 #include <cstring>
 
 using namespace partita;
@@ -161,15 +163,26 @@ static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t ty
   return program;
 }
 
+/// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
+/// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
+static bool hasWideVectors() {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
+         dnnl_cpu_isa_avx512_core;
+}
+
 static bool isReference(const Call &call) {
   return call.implementation().starts_with("ref");
 }
 
-MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form) {
+MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form,
+                              Products products) {
   auto type = dataType(params.dtype);
   if (!type)
     return plain::matMul(params);
   task::MatMul p = flattened(params);
+  if (products == Products::OfMachine && !hasWideVectors() && gemm::isWorth(p))
+    if (auto own = gemm::matMul(p))
+      return own;
   std::unique_ptr<Program> call = build(p, *type, true, form);
   // A chain that only oneDNN's reference code takes: the product alone is fast.
   if (!call || isReference(*call))

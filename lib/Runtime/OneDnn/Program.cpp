@@ -327,9 +327,10 @@ static std::optional<DType> productType(const task::Params &params) {
       params);
 }
 
-static MadeCall createTyped(const task::Params &params, const WeightForm *form) {
+static MadeCall createTyped(const task::Params &params, const WeightForm *form,
+                            Products products) {
   if (auto *p = std::get_if<task::MatMul>(&params))
-    return createMatMul(*p, form);
+    return createMatMul(*p, form, products);
   if (auto *p = std::get_if<task::Conv>(&params))
     return createConv(*p, false, form);
   if (auto *p = std::get_if<task::ConvTranspose>(&params))
@@ -341,23 +342,27 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form) 
   return makeError(std::string(name(kindOf(params))) + " is not an engine call");
 }
 
-static MadeCall createAny(const task::Params &params, const WeightForm *form) {
+static MadeCall createAny(const task::Params &params, const WeightForm *form,
+                          Products products) {
   if (form && isWidened(*form))
-    return createWidened(params, form);
-  auto call = createTyped(params, form);
+    return createWidened(params, form, products);
+  auto call = createTyped(params, form, products);
   auto type = productType(params);
   if (!call || (type != DType::F16 && type != DType::BF16))
     return call;
   std::string how = (*call)->implementation();
   bool slow = how == "loops" || how.starts_with("ref");
-  return slow ? createWidened(params, nullptr) : std::move(call);
+  return slow ? createWidened(params, nullptr, products) : std::move(call);
 }
 
 namespace {
 struct OneDnn final : engine::Engine {
+  Products products;
+  explicit OneDnn(Products products) : products(products) {}
+
   Expected<std::shared_ptr<const Call>> create(const task::Params &params,
                                                const WeightForm *form) const override {
-    auto call = createAny(params, form);
+    auto call = createAny(params, form, products);
     if (!call)
       return tl::unexpected(call.error());
     if (form && (*call)->form() != *form)
@@ -367,7 +372,7 @@ struct OneDnn final : engine::Engine {
 };
 } // namespace
 
-const engine::Engine &onednn::oneDnn() {
-  static const OneDnn only;
-  return only;
+const engine::Engine &onednn::oneDnn(Products products) {
+  static const OneDnn ofMachine(Products::OfMachine), ofLibrary(Products::OfLibrary);
+  return products == Products::OfMachine ? ofMachine : ofLibrary;
 }

@@ -133,14 +133,16 @@ std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
 
 /// An error where a form is given for which oneDNN has nothing better than loops.
 using MadeCall = Expected<std::unique_ptr<Call>>;
-MadeCall createMatMul(const task::MatMul &params, const WeightForm *form);
+MadeCall createMatMul(const task::MatMul &params, const WeightForm *form,
+                      Products products);
 MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form);
 MadeCall createConvBackwardFilter(const task::ConvBackwardFilter &params);
 MadeCall createPool(const task::Pool &params);
 
 /// The same call in f32 around 16-bit operands, which are widened into scratch and whose
 /// result is rounded once (Widened.cpp). `params` are those of the 16-bit call.
-MadeCall createWidened(const task::Params &params, const WeightForm *form);
+MadeCall createWidened(const task::Params &params, const WeightForm *form,
+                       Products products);
 /// Whether the form is one that createWidened made.
 bool isWidened(const WeightForm &form);
 

@@ -209,7 +209,8 @@ static DType typeOf(const task::Params &params) {
       params);
 }
 
-MadeCall onednn::createWidened(const task::Params &params, const WeightForm *form) {
+MadeCall onednn::createWidened(const task::Params &params, const WeightForm *form,
+                               Products products) {
   auto needs = task::operandNeeds(params, Mesh());
   if (!needs)
     return tl::unexpected(needs.error());
@@ -222,7 +223,8 @@ MadeCall onednn::createWidened(const task::Params &params, const WeightForm *for
     own = {form->stored.substr(before.size()), form->packed.substr(strlen(mark))};
   }
   bool prescribes = own && !own->packed.empty();
-  auto inner = oneDnn().create(widenedParams(params), prescribes ? &*own : nullptr);
+  auto inner =
+      oneDnn(products).create(widenedParams(params), prescribes ? &*own : nullptr);
   if (!inner)
     return tl::unexpected(inner.error());
   std::vector<int64_t> counts;

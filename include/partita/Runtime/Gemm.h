@@ -1,0 +1,33 @@
+//===- Gemm.h - Products of f32 by our own kernels --------------*- C++ -*-===//
+//
+// For CPUs with vectors of 256 bits, where oneDNN neither packs weights nor keeps its
+// speed over all shapes. A weight is packed into panels once, at load; other operands are
+// packed into scratch, piece by piece. docs/codegen.md, "Products", has the measurements.
+//
+// The form of a packed weight is that of its shape alone, so calls of any number of rows
+// and threads read one copy.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_GEMM_H
+#define PARTITA_RUNTIME_GEMM_H
+
+#include "partita/Runtime/Engine.h"
+
+#include <memory>
+
+namespace partita::gemm {
+
+/// Whether this CPU runs the kernels: it has AVX2 and FMA.
+bool isSupported();
+
+/// The call, for the team of this thread; null where the kernels do not take it: another
+/// CPU, another element type, a weight whose elements overlap.
+std::unique_ptr<engine::Call> matMul(const task::MatMul &params);
+
+/// Whether the kernels are expected to be faster than oneDNN's AVX2 code, for a call that
+/// they take.
+bool isWorth(const task::MatMul &params);
+
+} // namespace partita::gemm
+
+#endif // PARTITA_RUNTIME_GEMM_H

@@ -1,0 +1,207 @@
+//===- Avx2.cpp - Micro-kernels for AVX2 and FMA --------------------------===//
+#include "MicroKernels.h"
+
+#include "partita/Abi/TaskTable.h"
+
+using namespace partita;
+using namespace partita::gemm;
+
+#if defined(__x86_64__)
+
+namespace {
+
+constexpr int width = 8;
+using Vector = float __attribute__((vector_size(4 * width)));
+
+/// From and to any address.
+Vector load(const float *at) {
+  Vector out;
+  __builtin_memcpy(&out, at, sizeof(out));
+  return out;
+}
+void store(Vector x, float *at) { __builtin_memcpy(at, &x, sizeof(x)); }
+
+Vector splat(float x) { return Vector{x, x, x, x, x, x, x, x}; }
+
+/// sums[i][v] += Σ_p a[i, p] · b[p, v], asking for what is next with every summand or
+/// not.
+template <int rows, int vectors, bool asks>
+[[gnu::always_inline]] inline void multiply(const Tile &t,
+                                            Vector (&sums)[rows][vectors]) {
+  constexpr int perPanel = panelColumns / width;
+  const float *a = t.a, *b = t.b;
+  const int64_t bRow = t.bRow, bPanel = t.bPanel;
+  const auto *next = reinterpret_cast<const char *>(t.next);
+  for (int64_t p = 0; p < t.depth; ++p, b += bRow) {
+    if constexpr (asks) {
+      __builtin_prefetch(next, 0, 2);
+      next += t.nextStep;
+    }
+    // Few rows have many vectors: those of b are read one by one.
+    if constexpr (rows <= 3) {
+      Vector left[rows];
+#pragma clang loop unroll(full)
+      for (int i = 0; i < rows; ++i)
+        left[i] = splat(a[i * leftStride + p]);
+#pragma clang loop unroll(full)
+      for (int v = 0; v < vectors; ++v) {
+        Vector right = load(b + v / perPanel * bPanel + v % perPanel * width);
+#pragma clang loop unroll(full)
+        for (int i = 0; i < rows; ++i)
+          sums[i][v] += left[i] * right;
+      }
+    } else {
+      Vector right[vectors];
+#pragma clang loop unroll(full)
+      for (int v = 0; v < vectors; ++v)
+        right[v] = load(b + v / perPanel * bPanel + v % perPanel * width);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < rows; ++i) {
+        Vector left = splat(a[i * leftStride + p]);
+#pragma clang loop unroll(full)
+        for (int v = 0; v < vectors; ++v)
+          sums[i][v] += left * right[v];
+      }
+    }
+  }
+}
+
+/// All sums of a tile are in registers: 6 rows of 2 vectors are 12 of the 16, and with
+/// two of b and one of a the next row has room.
+template <int rows, int panels> void tile(const Tile &t) {
+  constexpr int vectors = panels * panelColumns / width;
+  Vector sums[rows][vectors];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; ++i)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[i][v] = Vector{};
+  if (t.nextStep)
+    multiply<rows, vectors, true>(t, sums);
+  else
+    multiply<rows, vectors, false>(t, sums);
+  // What the sums are added to: rows `from` apart.
+  const float *base = t.adds ? t.c : t.bias;
+  const int64_t from = t.adds ? t.cRow : 0;
+  if (t.columns == panels * panelColumns) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows; ++i)
+#pragma clang loop unroll(full)
+      for (int v = 0; v < vectors; ++v) {
+        Vector sum = sums[i][v];
+        if (base)
+          sum += load(base + i * from + v * width);
+        store(sum, t.c + i * t.cRow + v * width);
+      }
+    return;
+  }
+  float last[rows][vectors * width];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; ++i)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      store(sums[i][v], last[i] + v * width);
+  for (int i = 0; i < rows; ++i)
+    for (int64_t n = 0; n < t.columns; ++n)
+      t.c[i * t.cRow + n] = base ? base[i * from + n] + last[i][n] : last[i][n];
+}
+
+/// An 8 × 8 block by three rounds of shuffles.
+void transposeBlock(const float *from, int64_t fromRow, float *to, int64_t toRow) {
+  Vector x[8], y[8];
+  for (int r = 0; r < 8; ++r)
+    x[r] = load(from + r * fromRow);
+  for (int r = 0; r < 8; r += 2) {
+    y[r] = __builtin_shufflevector(x[r], x[r + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    y[r + 1] = __builtin_shufflevector(x[r], x[r + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int h = 0; h < 8; h += 4)
+    for (int r = 0; r < 2; ++r) {
+      const Vector &low = y[h + r], &high = y[h + r + 2];
+      x[h + 2 * r] = __builtin_shufflevector(low, high, 0, 1, 8, 9, 4, 5, 12, 13);
+      x[h + 2 * r + 1] = __builtin_shufflevector(low, high, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int r = 0; r < 4; ++r) {
+    store(__builtin_shufflevector(x[r], x[r + 4], 0, 1, 2, 3, 8, 9, 10, 11),
+          to + r * toRow);
+    store(__builtin_shufflevector(x[r], x[r + 4], 4, 5, 6, 7, 12, 13, 14, 15),
+          to + (r + 4) * toRow);
+  }
+}
+
+void transpose(int64_t rows, int64_t columns, const float *from, int64_t fromRow,
+               float *to, int64_t toRow) {
+  const int64_t wholeRows = rows / 8 * 8, wholeColumns = columns / 8 * 8;
+  for (int64_t c = 0; c < wholeColumns; c += 8)
+    for (int64_t r = 0; r < wholeRows; r += 8)
+      transposeBlock(from + r * fromRow + c, fromRow, to + c * toRow + r, toRow);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = r < wholeRows ? wholeColumns : 0; c < columns; ++c)
+      to[c * toRow + r] = from[r * fromRow + c];
+}
+
+/// c[i, n] = f(c[i, n], y[i, n]). The full width of a panel has a loop of its own, which
+/// becomes two vectors.
+template <typename F>
+void each(const PostStep &step, int64_t rows, int64_t columns, float *c, int64_t cRow,
+          F f) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float *__restrict x = c + i * cRow;
+    const float *__restrict y = step.y + i * step.yRow;
+    if (step.yColumn == 0) {
+      const float one = step.y ? *y : 0;
+      for (int64_t n = 0; n < columns; ++n)
+        x[n] = f(x[n], one);
+    } else if (columns == panelColumns) {
+      for (int64_t n = 0; n < panelColumns; ++n)
+        x[n] = f(x[n], y[n]);
+    } else {
+      for (int64_t n = 0; n < columns; ++n)
+        x[n] = f(x[n], y[n]);
+    }
+  }
+}
+
+/// Comparisons are written so that a NaN stays one.
+float clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+
+void post(const PostStep &step, int64_t rows, int64_t columns, float *c, int64_t cRow) {
+  const float alpha = step.alpha, beta = step.beta;
+  auto on = [&](auto f) { each(step, rows, columns, c, cRow, f); };
+  switch (step.kind) {
+  case PARTITA_POST_RELU:
+    if (alpha == 0)
+      return on([](float x, float) { return x < 0 ? 0 : x; });
+    return on([=](float x, float) { return x < 0 ? alpha * x : x; });
+  case PARTITA_POST_HARDSWISH:
+    return on([](float x, float) { return x * clamp(x / 6 + 0.5f, 0, 1); });
+  case PARTITA_POST_HARDSIGMOID:
+    return on([=](float x, float) { return clamp(alpha * x + beta, 0, 1); });
+  case PARTITA_POST_CLIP:
+    return on([=](float x, float) { return clamp(x, alpha, beta); });
+  case PARTITA_POST_LINEAR:
+    return on([=](float x, float) { return alpha * x + beta; });
+  case PARTITA_POST_BINARY_ADD:
+    return on([](float x, float y) { return x + y; });
+  case PARTITA_POST_BINARY_SUB:
+    return on([](float x, float y) { return x - y; });
+  default: // BINARY_MUL
+    return on([](float x, float y) { return x * y; });
+  }
+}
+
+} // namespace
+
+const Kernels gemm::avx2Kernels = {{{tile<1, 1>, tile<1, panelsAt[0]>},
+                                    {tile<2, 1>, tile<2, panelsAt[1]>},
+                                    {tile<3, 1>, tile<3, panelsAt[2]>},
+                                    {tile<4, 1>, tile<4, panelsAt[3]>},
+                                    {tile<5, 1>, tile<5, panelsAt[4]>},
+                                    {tile<6, 1>, tile<6, panelsAt[5]>}},
+                                   transpose,
+                                   post};
+
+#endif
