@@ -194,6 +194,20 @@ MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
     return std::tie(b.live.bytes, a.value, a.live.last) <
            std::tie(a.live.bytes, b.value, b.live.last);
   });
+  auto isState = [&](const FlowOp &op) { return !op.isSource() && op.tied >= 0; };
+  for (const ValueLife &life : lives) {
+    const FlowValue &value = timing.graph.values[static_cast<size_t>(life.value)];
+    auto opOf = [&](int32_t op) -> const FlowOp & {
+      return timing.graph.ops[static_cast<size_t>(op)];
+    };
+    bool lasts = isState(opOf(value.producer)) ||
+                 std::ranges::any_of(value.uses, [&](const FlowUse &use) {
+                   return isState(opOf(use.op));
+                 });
+    if (!use.trains && lasts && !life.isConverted && life.live.first <= peak.moment &&
+        peak.moment <= life.live.last)
+      use.states += life.live.bytes;
+  }
   for (const ValueLife &life : lives)
     if (use.largest.size() < shares && life.live.first <= peak.moment &&
         peak.moment <= life.live.last)
@@ -204,8 +218,9 @@ MemoryUse search::memoryOf(Timing &timing, const Decided &plan, size_t shares) {
 
 std::string search::kindsText(const MemoryUse &memory) {
   if (!memory.trains)
-    return bytesText(memory.weights) + " of weights, " + bytesText(memory.activations) +
-           " of activations";
+    return bytesText(memory.weights) + " of weights, " +
+           (memory.states > 0 ? bytesText(memory.states) + " of states, " : "") +
+           bytesText(memory.activations - memory.states) + " of activations";
   std::string text;
   for (int k = 0; k < memoryKinds; ++k)
     if (memory.byKind[k] != 0)

@@ -259,6 +259,17 @@ static std::string jsonOf(const Contents &contents, const InspectOptions &option
 
 //===-- What is found out -------------------------------------------------===//
 
+/// What the model calls a node; of a loop, a branch or a gradient, which are all that
+/// stands between two nodes, the second is none.
+static std::string operatorOf(const onnx_model::Node &node) {
+  if (node.domain != onnx_model::ownDomain)
+    return (node.domain.empty() ? "" : node.domain + ".") + node.opType;
+  return node.opType == "RepeatBegin"     ? "Loop"
+         : node.opType == "IfBegin"       ? "If"
+         : node.opType == "GradientBegin" ? "ai.onnx.preview.training.Gradient"
+                                          : "";
+}
+
 static Contents contentsOf(const onnx_model::Model &model) {
   Contents contents;
   contents.irVersion = model.irVersion;
@@ -275,9 +286,11 @@ static Contents contentsOf(const onnx_model::Model &model) {
     contents.bytes +=
         elementCount(tensor.shape) * static_cast<int64_t>(byteWidth(tensor.type));
   }
-  contents.numNodes = static_cast<int64_t>(model.graph.nodes.size());
   for (const auto &node : model.graph.nodes)
-    ++contents.operators[(node.domain.empty() ? "" : node.domain + ".") + node.opType];
+    if (std::string name = operatorOf(node); !name.empty()) {
+      ++contents.operators[name];
+      ++contents.numNodes;
+    }
   return contents;
 }
 
