@@ -18,7 +18,6 @@ transports load, bit by bit, and go on from there.
 """
 import argparse
 import json
-import math
 import os
 import re
 import subprocess
@@ -103,11 +102,14 @@ def check_writes(name, bundle, rows):
                  for axis in stage["mesh"].split(",") if axis}
         wanted = 0
         for layout in (a["layout"] for a in stage["arguments"] if "state" in a):
-            known = re.fullmatch(r"\[\{1\}, \{2(?:: (.*))?\}, \{\d+\}, \{16\}\]", layout)
+            known = re.fullmatch(r"\[\{1\}, \{2(/\d+)?(: .*)?\}, \{\d+\}, \{16\}\]", layout)
             if not known:
                 raise RuntimeError(f"{name}: a cache lies in {layout}")
-            parts = math.prod(sizes[axis] for axis in (known[1] or "").split(", ") if axis)
-            wanted += 2 // parts * rows * 16 * 4
+            heads = int((known[1] or "/2")[1:])  # with padding
+            for axis in (known[2] or ": ")[2:].split(", "):
+                # All of an axis, or a part "axis:(before)size".
+                heads //= int(axis.split(")")[1]) if ")" in axis else sizes.get(axis, 1)
+            wanted += heads * rows * 16 * 4
             caches += 1
         if wanted == 0:
             raise RuntimeError(f"{name}: a stage has no caches")
@@ -253,14 +255,14 @@ def check_steps(name, bundle, model, steps):
             equal(f"{name}, {state}", session.read_state(state), expected)
 
 
-def check_windows(command, work, steps):
+def check_windows(command, work, steps, plans):
     """Caches that are windows of 12 rows, long enough to be full and come to the ends of
     their places several times."""
     for form in ("shift", "slice", "both", "grow"):
         model = os.path.join(work, f"{form}.onnx")
         onnx.save(window_model.WindowModel(form, 12, layers=2).build(), model)
         bundles = []
-        for name, more in PLANS if form in ("shift", "grow") else PLANS[:1]:
+        for name, more in plans if form in ("shift", "grow") else PLANS[:1]:
             bundle = os.path.join(work, f"{form}-{name}")
             call([command, "compile", model, "-o", bundle, "--shape", "batch=1", "--shape",
                   "sequence=1", "--state", "past.*=present.*", *more])
@@ -380,7 +382,8 @@ def main():
         model = os.path.join(work, "chat.onnx")
         onnx.save(build_model.Model(layers=2).build(), model)
         bundles = []
-        for name, more in PLANS + (MORE if arguments.all else []):
+        plans = PLANS + (MORE if arguments.all else [])
+        for name, more in plans:
             bundle = os.path.join(work, name)
             call([arguments.partita, "compile", model, "-o", bundle, "--shape", "batch=1",
                   "--shape", "sequence=1", "--state", "past.*=present.*", *more])
@@ -397,7 +400,7 @@ def main():
             check_padding(arguments.partita, bundle, model,
                           tempfile.mkdtemp(dir=work))
             print(f"{name}: a prompt and steps equal", flush=True)
-        check_windows(arguments.partita, work, arguments.steps)
+        check_windows(arguments.partita, work, arguments.steps, plans)
         print("caches that are windows equal", flush=True)
         check_slices(arguments.partita, model, work)
         print("micro-batches with their rows of the caches equal", flush=True)
