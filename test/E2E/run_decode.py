@@ -270,6 +270,14 @@ def check_windows(command, work, steps, plans):
             check_writes(f"window by {form}, {name}", bundle, 1)
             bundles.append((name, bundle))
     check_files(command, bundles, tempfile.mkdtemp(dir=work), steps=29, rows=12)
+    # Rows of 96 bytes, which begin at multiples of 64.
+    model = os.path.join(work, "wide.onnx")
+    onnx.save(window_model.WindowModel("grow", 12, layers=2, head=24).build(), model)
+    for name, more in PLANS[:2]:
+        bundle = os.path.join(work, f"wide-{name}")
+        call([command, "compile", model, "-o", bundle, "--shape", "batch=1", "--shape",
+              "sequence=1", "--state", "past.*=present.*", *more])
+        check_steps(f"window of wide rows, {name}", bundle, model, max(16, steps))
     model = os.path.join(work, "prompt.onnx")
     onnx.save(window_model.WindowModel("grow", 40, layers=2).build(), model)
     for name, more in ENTRY_PLANS:

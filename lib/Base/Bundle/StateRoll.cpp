@@ -8,13 +8,15 @@ using namespace partita;
 RollingRows::RollingRows(const std::vector<int64_t> &localShape, DType type,
                          const StateRoll &roll)
     : window(localShape[roll.dim]), capacity(roll.capacity), advance(roll.advance),
-      rowBytes(byteWidth(type)) {
+      ownBytes(byteWidth(type)) {
   for (size_t d = 0; d < localShape.size(); ++d) {
     if (d < roll.dim)
       outer *= localShape[d];
     if (d > roll.dim)
-      rowBytes *= static_cast<uint64_t>(localShape[d]);
+      ownBytes *= static_cast<uint64_t>(localShape[d]);
   }
+  constexpr uint64_t alignment = PARTITA_BUFFER_ALIGNMENT;
+  rowBytes = (ownBytes + alignment - 1) / alignment * alignment;
 }
 
 Expected<void> partita::checkRoll(const TaskTable &table, const TensorView &t,
@@ -36,9 +38,6 @@ Expected<void> partita::checkRoll(const TaskTable &table, const TensorView &t,
     return damaged(where + ": it rolls by " + std::to_string(rows.advance) + " of " +
                    std::to_string(rows.capacity) + " rows, and has " +
                    std::to_string(rows.window));
-  if (rows.rowBytes % PARTITA_BUFFER_ALIGNMENT != 0)
-    return damaged(where + ": it rolls by rows of " + std::to_string(rows.rowBytes) +
-                   " bytes, which are not aligned");
   uint64_t bytes = rows.rowBytes;
   if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(rows.capacity), &bytes) ||
       __builtin_mul_overflow(bytes, static_cast<uint64_t>(rows.outer), &bytes) ||

@@ -90,14 +90,20 @@ bool Executor::copyRows(size_t tensor, uint32_t slot, std::byte *to,
                         const std::byte *from) {
   auto found = std::ranges::find(rolling, tensor, &Rolling::tensor);
   const RollingRows &rows = found->rows;
-  uint64_t bytes = static_cast<uint64_t>(rows.window) * rows.rowBytes;
-  std::byte *at =
+  // Rows that have no padding are one piece.
+  bool isDense = rows.ownBytes == rows.rowBytes;
+  int64_t pieces = isDense ? 1 : rows.window;
+  uint64_t bytes =
+      isDense ? static_cast<uint64_t>(rows.window) * rows.rowBytes : rows.ownBytes;
+  std::byte *base =
       placeOf(tensor, slot) + static_cast<uint64_t>(found->state->base) * rows.rowBytes;
-  for (int64_t o = 0; o < rows.outer; ++o, at += rows.stride()) {
-    uint64_t begin = static_cast<uint64_t>(o) * bytes;
-    if (!(to ? device.copy(*work, to + begin, at, bytes)
-             : device.copy(*work, at, from + begin, bytes)))
-      return false;
-  }
+  uint64_t begin = 0;
+  for (int64_t o = 0; o < rows.outer; ++o, base += rows.stride())
+    for (int64_t row = 0; row < pieces; ++row, begin += bytes) {
+      std::byte *at = base + static_cast<uint64_t>(row) * rows.rowBytes;
+      if (!(to ? device.copy(*work, to + begin, at, bytes)
+               : device.copy(*work, at, from + begin, bytes)))
+        return false;
+    }
   return true;
 }

@@ -9,11 +9,20 @@ using namespace partita::codegen;
 /// Rows from the base on of a storage that rolls, as a tensor of this shape but for their
 /// number.
 static View rowsIn(const Roll &roll, Shape shape, int64_t begin, int64_t end) {
-  Shape all = shape, starts(shape.size(), 0);
-  all[roll.dim] = roll.capacity;
+  View all;
+  all.dims.resize(shape.size());
+  int64_t stride = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    int64_t size = d == roll.dim ? roll.capacity : shape[d];
+    stride = d == roll.dim ? roll.row : stride;
+    if (size != 1)
+      all.dims[d] = {{size, stride}};
+    stride *= size;
+  }
+  Shape starts(shape.size(), 0);
   shape[roll.dim] = end - begin;
   starts[roll.dim] = begin;
-  return *View::dense(all).sliced(shape, starts, Shape(shape.size(), 1));
+  return *all.sliced(shape, starts, Shape(shape.size(), 1));
 }
 
 Tensor TaskFormer::tensorIn(BufferSlot &buffer, DType type, const Shape &shape) {

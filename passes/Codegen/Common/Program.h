@@ -131,18 +131,18 @@ inline std::string kernelSymbol(size_t number) {
 // Tasks
 //===----------------------------------------------------------------------===//
 
-/// How a state rolls (docs/state.md): [outer, window, inner] of its elements are rows
-/// base … base + window of [outer, capacity, inner]. Views and places are relative to the
-/// base.
+/// How a state rolls (docs/state.md): [outer, window] rows of its elements are rows base
+/// … base + window of [outer, capacity]. Views and places are relative to the base.
 struct Roll {
   size_t dim = 0; ///< of the tensor, of which the rows are
-  int64_t outer = 1, window = 0, inner = 1;
+  int64_t outer = 1, window = 0;
+  int64_t row = 1;      ///< elements from one row to the next, aligned
   int64_t capacity = 0; ///< rows
   int64_t advance = 0;  ///< rows that a request appends
 
   /// Elements from the base on that a request may touch.
-  int64_t reach() const { return ((outer - 1) * capacity + window + advance) * inner; }
-  int64_t elements() const { return outer * capacity * inner; }
+  int64_t reach() const { return ((outer - 1) * capacity + window + advance) * row; }
+  int64_t elements() const { return outer * capacity * row; }
 };
 
 /// Memory that holds one thing at a time.

@@ -192,8 +192,14 @@ std::optional<RollingSegment> codegen::rollingSegment(ProgramOp program,
   return RollingSegment{only, std::move(*values)};
 }
 
-static int64_t rowElements(BufferOp buffer, size_t dim) {
-  return elementCount(buffer.getTensorType().getShape().drop_front(dim + 1).vec());
+/// Elements from one row of a state to the next, where rows are aligned, as kernels and
+/// engines take their operands; nothing if they would take more than half as much again.
+static std::optional<int64_t> alignedRow(BufferOp buffer, size_t dim) {
+  RankedTensorType type = buffer.getTensorType();
+  auto width = static_cast<int64_t>(byteWidth(*partita::dtypeOf(type.getElementType())));
+  int64_t own = elementCount(type.getShape().drop_front(dim + 1).vec());
+  int64_t step = PARTITA_BUFFER_ALIGNMENT / width, row = (own + step - 1) / step * step;
+  return 2 * row <= 3 * own ? std::optional(row) : std::nullopt;
 }
 
 /// How many rows beyond the window a place has. Without one a request would move the
@@ -217,11 +223,7 @@ void RollingStates::add(ModuleOp module) {
       if (!rolling)
         continue;
       const RolledValues &values = rolling->values;
-      DType type = *partita::dtypeOf(buffer.getTensorType().getElementType());
-      // Kernels and engines take aligned addresses.
-      if (rowElements(buffer, values.dim) * static_cast<int64_t>(byteWidth(type)) %
-              PARTITA_BUFFER_ALIGNMENT !=
-          0)
+      if (!alignedRow(buffer, values.dim))
         continue;
       Known &it = states.try_emplace(key, Known{values.dim, values.window}).first->second;
       it.differs |= it.dim != values.dim || it.window != values.window;
@@ -236,11 +238,16 @@ std::optional<Roll> RollingStates::rollOf(ProgramOp program, BufferOp buffer) co
   if (known == states.end() || known->second.differs)
     return std::nullopt;
   const Known &it = known->second;
+  auto row = it.dim < static_cast<size_t>(buffer.getTensorType().getRank())
+                 ? alignedRow(buffer, it.dim)
+                 : std::nullopt;
+  if (!row) // of another shape than in the entry that moves it on
+    return std::nullopt;
   Roll roll;
   roll.dim = it.dim;
   roll.outer = elementCount(buffer.getTensorType().getShape().take_front(it.dim).vec());
   roll.window = it.window;
-  roll.inner = rowElements(buffer, it.dim);
+  roll.row = *row;
   roll.capacity = it.window + reserveOf(it.window, it.most);
   if (auto rolling = rollingSegment(program, buffer))
     roll.advance = rolling->values.advance();

@@ -109,7 +109,7 @@ int64_t codegen::stateBytesMoved(const Program &program) {
     if (!storage.roll || storage.roll->advance == 0)
       continue;
     const Roll &roll = *storage.roll;
-    int64_t window = roll.outer * roll.window * roll.inner * storage.slots *
+    int64_t window = roll.outer * roll.window * roll.row * storage.slots *
                      static_cast<int64_t>(byteWidth(storage.type));
     int64_t requests = (roll.capacity - roll.window) / roll.advance;
     bytes += (window + requests - 1) / requests;

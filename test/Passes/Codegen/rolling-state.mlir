@@ -6,11 +6,13 @@
 // RUN: partita-opt %t/shift.mlir --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-partition --partita-schedule --partita-verify-scheduled --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=SHIFT
 // RUN: partita-opt %t/product.mlir --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=PRODUCT
 // RUN: partita-opt %t/narrow.mlir --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=NARROW
+// RUN: partita-opt %t/wide.mlir --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=WIDE
 // RUN: partita-opt %t/other.mlir --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=OTHER
 // RUN: partita-opt %t/grow.mlir --partita-check-bundle -o /dev/null
 // RUN: partita-opt %t/shift.mlir --partita-check-bundle -o /dev/null
 // RUN: partita-opt %t/product.mlir --partita-check-bundle -o /dev/null
 // RUN: partita-opt %t/narrow.mlir --partita-check-bundle -o /dev/null
+// RUN: partita-opt %t/wide.mlir --partita-check-bundle -o /dev/null
 // RUN: partita-opt %t/other.mlir --partita-check-bundle -o /dev/null
 // RUN: partita-opt %t/turned.mlir --partita-check-bundle -o /dev/null
 
@@ -35,9 +37,14 @@
 // PRODUCT-NEXT: task kernel {{.*}} ([[S]], {{b[0-9]+}}) // read
 // PRODUCT: states 768 bytes, 192 written, 192 moved
 
-// Rows of 32 bytes are not aligned.
+// Rows of 32 bytes would take 64, to be aligned.
 // NARROW: state "cache" {{.*}} in b{{[0-9]+$}}
 // NARROW: states 192 bytes, 192 written, 0 moved
+
+// Those of 160 bytes take 192.
+// WIDE: store {{.*}} f16 strides [{{.*}}] offset 576
+// WIDE: state "cache" {{.*}} in b{{[0-9]+}} rolls by 1 of 12 rows along dim 1
+// WIDE: states 4608 bytes, 320 written, 384 moved
 
 // Rows come before the old ones.
 // OTHER: state "cache" {{.*}} in b{{[0-9]+$}}
@@ -82,6 +89,16 @@ func.func @main(%x: tensor<1x8xf32> {graph.name = "x"}, %past: tensor<6x8xf32> {
   %both = graph.concat %past, %x {axis = 0 : i64} : (tensor<6x8xf32>, tensor<1x8xf32>) -> tensor<7x8xf32>
   %present = graph.slice %both {starts = array<i64: 1, 0>, steps = array<i64: 1, 1>} : (tensor<7x8xf32>) -> tensor<6x8xf32>
   return %both, %present : tensor<7x8xf32>, tensor<6x8xf32>
+}
+//--- wide.mlir
+func.func @main(%x: tensor<2x80xf16> {graph.name = "x"}, %past: tensor<2x6x80xf16> {graph.name = "past", dist.state = #dist.state<"cache">})
+    -> (tensor<2x80xf16> {graph.name = "sum"}, tensor<2x6x80xf16> {graph.name = "present", dist.state = #dist.state<"cache">}) {
+  %twice = graph.add %x, %x : (tensor<2x80xf16>, tensor<2x80xf16>) -> tensor<2x80xf16> loc("twice")
+  %new = graph.reshape %twice : (tensor<2x80xf16>) -> tensor<2x1x80xf16> loc("heads")
+  %both = graph.concat %past, %new {axis = 1 : i64} : (tensor<2x6x80xf16>, tensor<2x1x80xf16>) -> tensor<2x7x80xf16> loc("both")
+  %sum = graph.reduce %both {axes = array<i64: 1>, kind = #graph.reduce<sum>} : (tensor<2x7x80xf16>) -> tensor<2x80xf16> loc("read")
+  %present = graph.slice %both {starts = array<i64: 0, 1, 0>, steps = array<i64: 1, 1, 1>} : (tensor<2x7x80xf16>) -> tensor<2x6x80xf16>
+  return %sum, %present : tensor<2x80xf16>, tensor<2x6x80xf16>
 }
 //--- other.mlir
 func.func @main(%x: tensor<1x16xf32> {graph.name = "x"}, %past: tensor<6x16xf32> {graph.name = "past", dist.state = #dist.state<"cache">})

@@ -10,8 +10,9 @@ using namespace partita;
 using namespace partita::runtime;
 
 namespace {
-/// Two slots of a state [2, 5, 16], which rolls in `capacity` rows.
-constexpr int64_t outer = 2, window = 5, width = 16;
+/// Two slots of a state [2, 5, 20], which rolls in `capacity` rows.
+constexpr int64_t outer = 2, window = 5, width = 20,
+                  row = 32; ///< floats, and with padding
 constexpr uint32_t slots = 2;
 
 int64_t capacity = 0, added = 0; ///< of the kernel that runs
@@ -22,27 +23,29 @@ float &at(void *buffer, int64_t i) { return static_cast<float *>(buffer)[i]; }
 void append(void *const *buffers, const int64_t *, partita_status *, int64_t, int64_t,
             int64_t) {
   int64_t rows = window + added;
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t i = 0; i < added * width; ++i)
-      at(buffers[1], (o * capacity + window) * width + i) =
-          at(buffers[0], o * added * width + i);
-    for (int64_t i = 0; i < rows * width; ++i)
-      at(buffers[2], o * rows * width + i) = at(buffers[1], o * capacity * width + i);
-  }
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < width; ++i) {
+      for (int64_t r = 0; r < added; ++r)
+        at(buffers[1], (o * capacity + window + r) * row + i) =
+            at(buffers[0], (o * added + r) * width + i);
+      for (int64_t r = 0; r < rows; ++r)
+        at(buffers[2], (o * rows + r) * width + i) =
+            at(buffers[1], (o * capacity + r) * row + i);
+    }
 }
 
 /// Programs of two micro-batches; tensor 0 is x, 1 is y, 2 the state.
 std::shared_ptr<const Stage> stageFor(int64_t rows, int64_t places) {
   Mesh mesh = *Mesh::parse("a=1");
   TaskTableBuilder table(mesh);
-  uint64_t row = width * 4;
-  uint64_t xBytes = outer * static_cast<uint64_t>(rows) * row,
-           yBytes = outer * static_cast<uint64_t>(window + rows) * row,
-           all = outer * static_cast<uint64_t>(places) * row;
+  auto aligned = [](uint64_t bytes) { return (bytes + 63) / 64 * 64; };
+  uint64_t xBytes = aligned(outer * static_cast<uint64_t>(rows) * width * 4),
+           yBytes = aligned(outer * static_cast<uint64_t>(window + rows) * width * 4),
+           all = outer * static_cast<uint64_t>(places) * row * 4;
   uint32_t x = table.addBuffer(Space::Io, 0, xBytes, xBytes, slots),
            y = table.addBuffer(Space::Io, slots * xBytes, yBytes, yBytes, slots),
            state = table.addBuffer(Space::State, 0, all, all, slots);
-  uint64_t reach = all - static_cast<uint64_t>(places - window - rows) * row;
+  uint64_t reach = all - static_cast<uint64_t>(places - window - rows) * row * 4;
   uint32_t part = table.addBuffer(Space::State, 0, reach, all, slots);
   auto layout = [](int64_t n) { return Layout::replicated({outer, n, width}); };
   table.addTensor({Role::Input, DType::F32, "x", layout(rows), x});

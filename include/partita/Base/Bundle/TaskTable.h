@@ -339,11 +339,11 @@ struct TensorView {
   std::optional<StateRoll> roll = {};
 };
 
-/// The rows of a state that rolls in one slot: its local tensor is [outer, window,
-/// rowBytes], its place [outer, capacity, rowBytes].
+/// The rows of a state that rolls in one slot: its local tensor is [outer, window] rows
+/// of `ownBytes`, its place [outer, capacity] rows of `rowBytes`, which are aligned.
 struct RollingRows {
   int64_t outer = 1, window = 0, capacity = 0, advance = 0;
-  uint64_t rowBytes = 0;
+  uint64_t ownBytes = 0, rowBytes = 0;
 
   RollingRows(const std::vector<int64_t> &localShape, DType type, const StateRoll &roll);
   /// How far a request may find the base.
