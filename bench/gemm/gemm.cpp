@@ -204,9 +204,10 @@ int main(int argc, char **argv) {
                         {768, 3072},
                         {2048, 768},
                         {768, 2048},
+                        {32000, 768},
                         {50257, 768}})
-      if (n < 50000 || m == 1 || m == 128)
-        shapes.push_back({m, n, k, 1, false, n > 50000});
+      if (n < 30000 || m == 1 || m == 128)
+        shapes.push_back({m, n, k, 1, false, n > 30000});
   for (int64_t m : {1, 8, 128, 197}) {
     int64_t keys = m < 128 ? 128 : m;
     shapes.push_back({m, keys, 64, 12, true, true});

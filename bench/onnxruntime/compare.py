@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Time of a request on one rank with one thread against ONNX Runtime with one thread, in
-the same run, alternating.
+"""Time of a request on one rank against ONNX Runtime with as many threads, in the same
+run, alternating.
 
-usage: compare.py PARTITA ZOO MODEL... [--rounds N]
+usage: compare.py PARTITA ZOO MODEL... [--threads T] [--rounds N] [--avx2]
+                  [--before PARTITA]
 
-Prints the median of each and the ratio. ZOO is made by test/E2E/models/zoo.py (bert-base and
-gpt2-small when named).
+Prints the median and the fastest of each, and the ratio of the medians. ZOO is made by
+models.py here, or by test/E2E/models/zoo.py (bert-base and gpt2-small when named).
+--avx2 compiles and runs ours as on a CPU without 512-bit vectors; ONNX Runtime cannot be
+limited so. --before adds another build of Partita.
 """
 import argparse
 import json
+import math
 import os
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -21,56 +26,114 @@ import onnxruntime
 from onnx import numpy_helper
 
 
-def ort_session(path):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+class OnnxRuntime:
+    name = "ONNX Runtime"
+
+    def __init__(self, folder, case, threads):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.feeds = {name: numpy_helper.to_array(onnx.load_tensor(
+                          os.path.join(folder, "inputs", f"input_{k}.pb")))
+                      for k, name in enumerate(case["inputs"])}
+        self.session = onnxruntime.InferenceSession(
+            os.path.join(folder, "model.onnx"), options, ["CPUExecutionProvider"])
+        self.session.run(None, self.feeds)
+        self.times = []
+
+    def round(self, requests):
+        for _ in range(requests):
+            begin = time.perf_counter()
+            self.session.run(None, self.feeds)
+            self.times.append(time.perf_counter() - begin)
 
 
-def measure(partita, folder, rounds):
+class Partita:
+    def __init__(self, name, partita, folder, case, threads, bundle, avx2):
+        self.name, self.times = name, []
+        self.command = [partita, "run", bundle, "--inputs-dir",
+                        os.path.join(folder, "inputs")]
+        self.environment = dict(os.environ)
+        options = ["--threads", str(threads)]
+        for key, shape in case["shapes"].items():
+            options += ["--shape", f"{key}=" + ",".join(map(str, shape))]
+        if avx2:
+            self.environment["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+            options += ["--target-cpu", "x86-64-v3"]
+        self.run([partita, "compile", os.path.join(folder, "model.onnx"), "-o", bundle,
+                  *options])
+
+    def run(self, command):
+        done = subprocess.run(command, capture_output=True, text=True,
+                              env=self.environment)
+        if done.returncode:
+            raise RuntimeError(f"{self.name}: {done.stderr.strip()}")
+        return done.stdout
+
+    def round(self, requests):
+        text = self.run([*self.command, "--repeat", str(requests + 1)])
+        times = [float(t) for t in re.findall(r"request \d+: ([\d.]+) s", text)]
+        self.times += times[1:]  # the first touches all memory
+
+
+def measure(arguments, folder):
+    """The sides, ours first, with their times."""
     with open(os.path.join(folder, "case.json")) as file:
         case = json.load(file)
-    model = os.path.join(folder, "model.onnx")
-    shapes = [word for name, shape in case["shapes"].items()
-              for word in ("--shape", f"{name}=" + ",".join(map(str, shape)))]
-    feeds = {name: numpy_helper.to_array(
-                 onnx.load_tensor(os.path.join(folder, "inputs", f"input_{k}.pb")))
-             for k, name in enumerate(case["inputs"])}
-    session = ort_session(model)
-    session.run(None, feeds)
-    ours, theirs = [], []
     with tempfile.TemporaryDirectory() as work:
-        bundle = os.path.join(work, "bundle")
-        subprocess.run([partita, "compile", model, "-o", bundle, *shapes], check=True,
-                       capture_output=True)
-        for _ in range(rounds):
-            text = subprocess.run(
-                [partita, "run", bundle, "--inputs-dir", os.path.join(folder, "inputs"),
-                 "--repeat", "6"], check=True, capture_output=True, text=True).stdout
-            times = [float(t) for t in re.findall(r"request \d+: ([\d.]+) s", text)]
-            ours += times[1:]  # the first touches all memory
-            for _ in range(5):
-                begin = time.perf_counter()
-                session.run(None, feeds)
-                theirs.append(time.perf_counter() - begin)
-    return statistics.median(ours), statistics.median(theirs)
+        def partita(name, program):
+            return Partita(name, program, folder, case, arguments.threads,
+                           os.path.join(work, name), arguments.avx2)
+        sides = [partita("partita", arguments.partita)]
+        if arguments.before:
+            sides.append(partita("before", arguments.before))
+        sides.append(OnnxRuntime(folder, case, arguments.threads))
+        for side in sides:
+            side.round(1)
+        seconds = sum(side.times[0] for side in sides)
+        requests = max(4, min(20, int(1 / seconds)))
+        for side in sides:
+            side.times.clear()
+        for _ in range(arguments.rounds):
+            for side in sides:
+                side.round(requests)
+    return sides
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("partita")
     parser.add_argument("zoo")
     parser.add_argument("models", nargs="+")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--avx2", action="store_true")
+    parser.add_argument("--before", metavar="PARTITA")
     arguments = parser.parse_args()
+    ratios, failed = {}, False
     for model in arguments.models:
-        ours, theirs = measure(arguments.partita, os.path.join(arguments.zoo, model),
-                               arguments.rounds)
-        print(f"{model}: partita {ours * 1e3:.2f} ms, ONNX Runtime {theirs * 1e3:.2f} ms, "
-              f"ratio {ours / theirs:.2f}", flush=True)
+        try:
+            ours, *others = measure(arguments, os.path.join(arguments.zoo, model))
+        except (OSError, RuntimeError) as error:
+            print(f"{model}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        mine = statistics.median(ours.times)
+        words = [f"partita {mine * 1e3:.2f} ms ({min(ours.times) * 1e3:.2f})"]
+        for other in others:
+            median = statistics.median(other.times)
+            ratio = mine / median
+            ratios.setdefault(other.name, []).append(ratio)
+            words.append(f"{other.name} {median * 1e3:.2f} ms "
+                         f"({min(other.times) * 1e3:.2f}), ratio {ratio:.2f} "
+                         f"({min(ours.times) / min(other.times):.2f})")
+        print(f"{model}, {arguments.threads} threads: " + ", ".join(words), flush=True)
+    for name, list_of in ratios.items():
+        mean = math.exp(statistics.fmean(map(math.log, list_of)))
+        print(f"geometric mean of the ratios to {name}: {mean:.2f}")
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -126,6 +126,7 @@ Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
                                                const CompileOptions &options) {
   codegen::EmitOptions emit;
   emit.target = options.target;
+  emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
   auto report = codegen::measureEntry(entryOf(compiler, "main", options.model), emit);
   if (!report)

@@ -44,8 +44,10 @@ private:
   void *library = nullptr;
 };
 
-/// The engine of a target by its name; null: there is none.
-const engine::Engine *engineOf(std::string_view target);
+/// The engine of a target by its name, for code that needs these features of a CPU; null:
+/// there is none.
+const engine::Engine *engineOf(std::string_view target,
+                               const std::vector<std::string> &cpuFeatures = {});
 
 /// The weight files of a bundle, open once per process, and what several ranks of it
 /// share because they hold the same slice: packed weights, and mapped runs of the files.

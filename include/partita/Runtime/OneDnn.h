@@ -9,15 +9,24 @@
 
 #include "partita/Runtime/Engine.h"
 
+#include <string>
+#include <vector>
+
 namespace partita::onednn {
 
 /// Who computes products of f32.
 enum class Products {
   OfMachine, ///< oneDNN where it has vectors of 512 bits, else our kernels (Gemm.h)
+  Own,       ///< our kernels on every CPU that runs them
   OfLibrary, ///< oneDNN everywhere: for measurements
 };
 
 const engine::Engine &oneDnn(Products products = Products::OfMachine);
+
+/// The engine of a bundle whose code needs these features of a CPU (LLVM's names). Code
+/// for vectors of 256 bits has our products wherever it runs: so the scratch that was
+/// planned on one machine is that of any other.
+const engine::Engine &engineFor(const std::vector<std::string> &features);
 
 } // namespace partita::onednn
 

@@ -130,8 +130,9 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   return {};
 }
 
-const engine::Engine *runtime::engineOf(std::string_view target) {
-  return target == "cpu"     ? &onednn::oneDnn()
+const engine::Engine *runtime::engineOf(std::string_view target,
+                                        const std::vector<std::string> &cpuFeatures) {
+  return target == "cpu"     ? &onednn::engineFor(cpuFeatures)
          : target == "plain" ? &plain::loops()
                              : nullptr;
 }
@@ -155,7 +156,7 @@ WeightStore::open(const std::string &folder, const Bundle &bundle,
           return tl::unexpected(ok.error());
     files.push_back(*opened);
   }
-  const engine::Engine *engine = engineOf(bundle.target);
+  const engine::Engine *engine = engineOf(bundle.target, bundle.cpuFeatures);
   if (!engine)
     return makeError("the bundle is for target '" + bundle.target +
                      "', this runtime has cpu and plain");

@@ -180,7 +180,9 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
   if (!type)
     return plain::matMul(params);
   task::MatMul p = flattened(params);
-  if (products == Products::OfMachine && !hasWideVectors() && gemm::isWorth(p))
+  bool isOwn =
+      products == Products::Own || (products == Products::OfMachine && !hasWideVectors());
+  if (isOwn && gemm::isWorth(p))
     if (auto own = gemm::matMul(p))
       return own;
   std::unique_ptr<Program> call = build(p, *type, true, form);

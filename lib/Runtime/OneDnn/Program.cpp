@@ -1,6 +1,7 @@
 //===- Program.cpp - A few oneDNN primitives in a row ---------------------===//
 #include "Program.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace partita;
@@ -373,6 +374,16 @@ struct OneDnn final : engine::Engine {
 } // namespace
 
 const engine::Engine &onednn::oneDnn(Products products) {
-  static const OneDnn ofMachine(Products::OfMachine), ofLibrary(Products::OfLibrary);
-  return products == Products::OfMachine ? ofMachine : ofLibrary;
+  static const OneDnn ofMachine(Products::OfMachine), own(Products::Own),
+      ofLibrary(Products::OfLibrary);
+  return products == Products::OfMachine ? ofMachine
+         : products == Products::Own     ? own
+                                         : ofLibrary;
+}
+
+const engine::Engine &onednn::engineFor(const std::vector<std::string> &features) {
+  auto has = [&](const char *name) {
+    return std::find(features.begin(), features.end(), name) != features.end();
+  };
+  return oneDnn(has("avx2") && !has("avx512f") ? Products::Own : Products::OfMachine);
 }

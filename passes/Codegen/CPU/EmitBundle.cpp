@@ -335,7 +335,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   auto target = cpuTarget(options.targetCpu);
   if (!target)
     return tl::unexpected(target.error());
-  auto named = targetNamed(options.target);
+  auto named = targetNamed(options.target, target->required);
   if (!named)
     return tl::unexpected(named.error());
   ProgramCalls calls(*named->engine);
@@ -374,7 +374,10 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
 
 Expected<EmitReport> codegen::measureEntry(const EmitEntry &entry,
                                            const EmitOptions &options) {
-  auto named = targetNamed(options.target);
+  auto target = cpuTarget(options.targetCpu);
+  if (!target)
+    return tl::unexpected(target.error());
+  auto named = targetNamed(options.target, target->required);
   if (!named)
     return tl::unexpected(named.error());
   ProgramCalls calls(*named->engine);

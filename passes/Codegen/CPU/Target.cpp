@@ -7,9 +7,10 @@
 using namespace partita;
 using namespace partita::codegen;
 
-Expected<Target> codegen::targetNamed(std::string_view name) {
+Expected<Target> codegen::targetNamed(std::string_view name,
+                                      const std::vector<std::string> &cpuFeatures) {
   for (const Target &target :
-       {Target{"cpu", &onednn::oneDnn()}, Target{"plain", &plain::loops()}})
+       {Target{"cpu", &onednn::engineFor(cpuFeatures)}, Target{"plain", &plain::loops()}})
     if (target.name == name)
       return target;
   return makeError("target '" + std::string(name) +

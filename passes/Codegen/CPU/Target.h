@@ -5,7 +5,9 @@
 #include "partita/Base/Error.h"
 #include "partita/Runtime/Engine.h"
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace partita::codegen {
 
@@ -16,9 +18,11 @@ struct Target {
   const engine::Engine *engine;
 };
 
-/// `cpu`: oneDNN. `plain`: loops only, the reference without any library, for any element
-/// type and under sanitizers.
-Expected<Target> targetNamed(std::string_view name);
+/// `cpu`: oneDNN, and our products (Gemm.h). `plain`: loops only, the reference without
+/// any library, for any element type and under sanitizers. `cpuFeatures`: what its code
+/// may need of a CPU; they choose among the engine's ways.
+Expected<Target> targetNamed(std::string_view name,
+                             const std::vector<std::string> &cpuFeatures = {});
 
 } // namespace partita::codegen
 

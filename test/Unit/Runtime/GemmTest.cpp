@@ -195,3 +195,25 @@ TEST_CASE("own products: what they leave to others") {
     CHECK_FALSE(takes(p));
   }
 }
+
+TEST_CASE("own products: chosen by the code's vectors, not by the machine that runs it") {
+  if (!gemm::isSupported())
+    return;
+  task::MatMul p = sized(DType::F32, 40, 300, 64);
+  p.b_packed = true;
+  auto made = onednn::engineFor({"avx2", "fma"}).create(p);
+  REQUIRE(made);
+  auto own = gemm::matMul(p);
+  CHECK((*made)->implementation() == own->implementation());
+  CHECK((*made)->sizes().scratch == own->sizes().scratch);
+  CHECK((*made)->form() == own->form());
+  // What is faster without them: attention's products, a few columns.
+  p.b_packed = false, p.n = 128;
+  CHECK((*onednn::engineFor({"avx2"}).create(p))->implementation() !=
+        own->implementation());
+  // f16 is computed in f32, by the same kernels.
+  p = sized(DType::F16, 40, 300, 64);
+  p.b_packed = true;
+  CHECK((*onednn::engineFor({"avx2"}).create(p))->implementation() ==
+        "widened " + own->implementation());
+}
