@@ -13,10 +13,9 @@
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Gemm.h"
 
-#include "MicroKernels.h"
+#include "Blocks.h"
 #include "partita/Runtime/Team.h"
 
-#include <algorithm>
 #include <cstring>
 
 using namespace partita;
@@ -35,9 +34,6 @@ bool gemm::isSupported() { return kernels() != nullptr; }
 
 namespace {
 
-/// Most tiles in a block of rows, and bytes of the left operand that stay in the
-/// second-level cache: 512 KiB on the smaller CPUs of today.
-constexpr int64_t blockTiles = 40, slabBytes = 416 * 1024;
 /// With fewer tiles than this, each asks for what is next as it goes along; more of them
 /// do so between tiles, which costs less.
 constexpr int64_t manyTiles = 8;
@@ -45,47 +41,6 @@ constexpr int64_t manyTiles = 8;
 /// by side.
 constexpr int64_t packedTogether = 4;
 constexpr size_t mostPosts = 32; // the reader's limit
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-struct Span {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
-
-/// Block `i` of `count` in `size`; their sizes differ by one at most.
-Span blockOf(int64_t size, int64_t i, int64_t count) {
-  int64_t least = size / count, more = size % count;
-  return {i * least + std::min(i, more), (i + 1) * least + std::min(i + 1, more)};
-}
-
-/// A strided matrix: rows of the left operand by summands, or summands by columns.
-struct Matrix {
-  const float *at;
-  int64_t row, column;
-};
-
-/// The sizes that follow from the shape.
-struct Geometry {
-  int64_t tiles, rowBlocks, depthBlocks, slabs, panels;
-  int64_t leastRows, higherTiles; ///< of a tile; how many have a row more
-  int64_t left;                   ///< elements that are packed at a time
-  int64_t right = 0;
-
-  Geometry(int64_t m, int64_t n, int64_t k)
-      : tiles(ceilDiv(m, tileRows)), rowBlocks(ceilDiv(tiles, blockTiles)),
-        depthBlocks(ceilDiv(k, tileDepth)), panels(ceilDiv(n, panelColumns)),
-        leastRows(m / tiles), higherTiles(m % tiles) {
-    int64_t rows = std::min(m, ceilDiv(tiles, rowBlocks) * tileRows);
-    int64_t fits = slabBytes / (4 * rows * ceilDiv(k, depthBlocks));
-    slabs = ceilDiv(depthBlocks, std::max<int64_t>(fits, 1));
-    left = ceilDiv(depthBlocks, slabs) * rows * leftStride;
-  }
-  int64_t rowOf(int64_t tile) const {
-    return tile * leastRows + std::min(tile, higherTiles);
-  }
-  int64_t rowsOf(int64_t tile) const { return leastRows + (tile < higherTiles); }
-};
 
 /// What the bytes of a packed weight depend on. Empty stands for none.
 engine::WeightForm formOf(const task::MatMul &p) {
@@ -140,6 +95,7 @@ private:
   struct Right {
     Matrix panels;
     int64_t ahead = 0; ///< where a weight goes on, if it does; elements
+    Lines next = {};   ///< what memory is asked for between tiles
   };
   void addPost(const task::PostOp &op, size_t operand, int64_t mask);
   void setPosts(const Part &part, int64_t matrix, PostStep *steps) const;
@@ -147,6 +103,8 @@ private:
   void block(const Block &block) const;
   void packLeft(const Block &block, Span depths) const;
   Group groupAt(const Block &block, int64_t panel) const;
+  Lines sourceBehind(const Block &block, const Group &group, Span depths,
+                     int64_t q) const;
   Right rightOf(const Block &block, const Group &group, Span depths, int64_t q) const;
   void tiles(const Block &block, const float *left, const Group &group,
              const Right &right, int64_t q) const;
@@ -165,32 +123,6 @@ struct PanelWeight : Call::Weight {
   const float *at;
   explicit PanelWeight(const void *at) : at(static_cast<const float *>(at)) {}
 };
-
-/// `columns` of a matrix of `rows` summands as panels, with zeros behind the last.
-void packPanels(const Kernels &kernel, Matrix from, int64_t rows, int64_t columns,
-                float *to) {
-  const int64_t panel = rows * panelColumns, whole = columns / panelColumns;
-  if (columns % panelColumns)
-    std::memset(to + whole * panel, 0, static_cast<size_t>(4 * panel));
-  if (from.row == 1) {
-    for (int64_t c = 0; c < columns; c += panelColumns)
-      kernel.transpose(std::min(panelColumns, columns - c), rows,
-                       from.at + c * from.column, from.column, to + c * rows,
-                       panelColumns);
-    return;
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    const float *row = from.at + r * from.row;
-    float *at = to + r * panelColumns;
-    int64_t c = 0;
-    if (from.column == 1)
-      for (; c < whole * panelColumns; c += panelColumns, at += panel)
-        std::memcpy(at, row + c, 4 * panelColumns);
-    for (; c < columns; ++c)
-      to[c / panelColumns * panel + r * panelColumns + c % panelColumns] =
-          row[c * from.column];
-  }
-}
 
 } // namespace
 
@@ -369,9 +301,11 @@ PackedMatMul::Right PackedMatMul::rightOf(const Block &block, const Group &group
     int64_t begin = blockOf(p.k, depths.begin, sizes.depthBlocks).begin;
     int64_t on = q + 1 < depths.end ? summands.size()
                                     : group.count * p.k - (summands.begin - begin);
-    return {{block.part.packed + column * p.k + summands.begin * panelColumns,
-             panelColumns, panelColumns * p.k},
-            on * panelColumns};
+    const float *at = block.part.packed + column * p.k + summands.begin * panelColumns;
+    int64_t lines = summands.size() * group.count;
+    return {{at, panelColumns, panelColumns * p.k},
+            on * panelColumns,
+            {at + on * panelColumns, lines, 0, lines}};
   }
   const float *from = block.b.at + summands.begin * p.b_row + column * p.b_col;
   if (direct && column + group.count * panelColumns <= p.n)
@@ -379,7 +313,25 @@ PackedMatMul::Right PackedMatMul::rightOf(const Block &block, const Group &group
   int64_t step = panelColumns * summands.size();
   packPanels(kernel, {from, p.b_row, p.b_col}, summands.size(),
              std::min(group.count * panelColumns, p.n - column), block.part.right);
-  return {{block.part.right, panelColumns, step}};
+  return {
+      {block.part.right, panelColumns, step}, 0, sourceBehind(block, group, depths, q)};
+}
+
+/// What is packed after this part of a group of panels.
+Lines PackedMatMul::sourceBehind(const Block &block, const Group &group, Span depths,
+                                 int64_t q) const {
+  bool goesOn = q + 1 < depths.end;
+  int64_t panel = goesOn ? group.panel : group.panel + group.count;
+  int64_t columns = std::min(group.count * panelColumns, p.n - panel * panelColumns);
+  if (panel >= block.panels.end || columns <= 0)
+    return {};
+  Span summands = blockOf(p.k, goesOn ? q + 1 : depths.begin, sizes.depthBlocks);
+  const float *at =
+      block.b.at + summands.begin * p.b_row + panel * panelColumns * p.b_col;
+  if (p.b_col == 1)
+    return {at, ceilDiv(columns, 16), p.b_row, ceilDiv(columns, 16) * summands.size()};
+  int64_t inRun = ceilDiv(summands.size(), 16);
+  return {at, inRun, p.b_col, p.b_row == 1 ? inRun * columns : 0};
 }
 
 /// The tiles of the block's rows for block `q` of the summands.
@@ -387,7 +339,8 @@ void PackedMatMul::tiles(const Block &block, const float *left, const Group &gro
                          const Right &right, int64_t q) const {
   const int64_t depth = blockOf(p.k, q, sizes.depthBlocks).size();
   const int64_t many = block.tiles.size(), wide = group.isWide ? group.count : 1;
-  const int64_t lines = right.ahead ? ceilDiv(depth * wide, many) : 0; // of 64 bytes
+  Lines next = right.next;
+  const int64_t share = ceilDiv(next.count, many * (group.count / wide));
   const bool isLast = q + 1 == sizes.depthBlocks && !posts.empty();
   const auto *bias =
       p.bias_mask == 1 ? static_cast<const float *>(block.part.operands[task::MatMulBias])
@@ -408,14 +361,12 @@ void PackedMatMul::tiles(const Block &block, const float *left, const Group &gro
               0};
     tile.next = tile.b + right.ahead;
     tile.nextStep =
-        lines && many < manyTiles ? std::max<int64_t>(64 * wide / many, 1) : 0;
-    const float *next = tile.next;
+        right.ahead && many < manyTiles ? std::max<int64_t>(64 * wide / many, 1) : 0;
     int64_t row = block.rows.begin;
     for (int64_t u = block.tiles.begin; u < block.tiles.end; ++u) {
       const int64_t rows = sizes.rowsOf(u);
-      if (many >= manyTiles)
-        for (int64_t l = 0; l < lines; ++l, next += 16)
-          __builtin_prefetch(next, 0, 2);
+      if (tile.nextStep == 0)
+        next.ask(share);
       kernel.tile[rows - 1][group.isWide](tile);
       if (isLast)
         finish(block, {row, row + rows}, column, tile.columns);
