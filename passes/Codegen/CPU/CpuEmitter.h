@@ -37,13 +37,18 @@ protected:
   mlir::Value claimStatus(mlir::Value status) override;
   void oncePerRow(llvm::function_ref<void()> body) override;
 
+  /// What a call computes: the units from `begin` to before `end`.
+  virtual void unitLoop();
+  mlir::scf::ForOp enterLoop(mlir::Value from, mlir::Value to);
+
+  mlir::Value begin, end; ///< of the units
+
 private:
   using RowBody = llvm::function_ref<Values(mlir::ValueRange carried)>;
   /// A loop over the points of the row, front to back or back to front; returns what the
   /// last iteration carried.
   Values rowLoop(mlir::ValueRange initial, RowBody body, bool backwards = false);
   void emitChecks();
-  void unitLoop();
   void chunkLoop(const KernelSplit &split, mlir::Value first, mlir::Value last);
   void outerLoops(size_t dim);
   /// The last outer dim from `from` to before `to`, so many rows at once as there are
@@ -52,11 +57,9 @@ private:
   /// A loop over the rows of a block, innermost: LLVM makes vectors of it.
   void laneLoop(llvm::function_ref<void()> body);
   void emitEntry(mlir::func::FuncOp function);
-  mlir::scf::ForOp enterLoop(mlir::Value from, mlir::Value to);
 
-  mlir::Value begin, end; ///< of the units
-  mlir::Value firstLane;  ///< the first row of the block; null outside of one
-  mlir::Value lane;       ///< the current row of it
+  mlir::Value firstLane; ///< the first row of the block; null outside of one
+  mlir::Value lane;      ///< the current row of it
 };
 
 } // namespace partita::codegen

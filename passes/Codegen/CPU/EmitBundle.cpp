@@ -174,8 +174,8 @@ formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, calls, {options.threads, options.workPerPart}, programs,
-                          prefix, &rolling)))
+  if (failed(formPrograms(module, calls, {options.threads, options.workPerPart, true},
+                          programs, prefix, &rolling)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (entry.owner)
@@ -217,7 +217,8 @@ static Expected<void> emitStage(const Program &program, const Memory &memory,
   registerKernelDialects(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.loadAllAvailableDialects();
-  OwningOpRef<ModuleOp> kernels = emitKernels(context, program.kernels);
+  OwningOpRef<ModuleOp> kernels =
+      emitKernels(context, program.kernels, vectorUnit(target));
   if (failed(lowerKernels(*kernels)))
     return makeError("the kernels cannot be lowered");
   auto object = compileKernels(*kernels, target, table);

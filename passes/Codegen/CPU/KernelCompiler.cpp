@@ -1,7 +1,7 @@
 //===- KernelCompiler.cpp - From kernels to an object file ----------------===//
 #include "passes/Codegen/CPU/KernelCompiler.h"
 
-#include "passes/Codegen/CPU/CpuEmitter.h"
+#include "passes/Codegen/CPU/AttentionEmitter.h"
 #include "passes/Codegen/Emit/Optimize.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -27,13 +27,17 @@ using namespace partita::codegen;
 //===----------------------------------------------------------------------===//
 
 OwningOpRef<ModuleOp> codegen::emitKernels(MLIRContext &context,
-                                           const std::vector<KernelSpec> &kernels) {
+                                           const std::vector<KernelSpec> &kernels,
+                                           VectorUnit unit) {
   Location location = UnknownLoc::get(&context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(location);
   OpBuilder builder(&context);
   for (auto [i, kernel] : llvm::enumerate(kernels)) {
     builder.setInsertionPointToEnd(module->getBody());
-    CpuEmitter(builder, location, kernel, kernelSymbol(i)).emit();
+    if (kernel.attention)
+      AttentionEmitter(builder, location, kernel, kernelSymbol(i), unit).emit();
+    else
+      CpuEmitter(builder, location, kernel, kernelSymbol(i)).emit();
   }
   return module;
 }
@@ -83,6 +87,12 @@ Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
     if (info->checkFeatures(std::string("+") + name))
       target.required.push_back(name);
   return target;
+}
+
+VectorUnit codegen::vectorUnit(const CpuTarget &target) {
+  if (llvm::is_contained(target.required, "avx512f"))
+    return {16, 32};
+  return {llvm::is_contained(target.required, "avx") ? 8 : 4, 16};
 }
 
 /// The blob and its size, as the runtime finds them.

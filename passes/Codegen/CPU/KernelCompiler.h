@@ -21,10 +21,17 @@ struct CpuTarget {
 /// `cpu`: LLVM's name; empty or "native" for the host.
 Expected<CpuTarget> cpuTarget(const std::string &cpu);
 
+/// What the CPU's vectors of f32 are like: for loops that are written in vectors.
+struct VectorUnit {
+  int64_t lanes = 4, registers = 16;
+};
+VectorUnit vectorUnit(const CpuTarget &target);
+
 /// One function per kernel, as loops (scf, arith, math). `context` has the kernel
 /// dialects loaded; it need not be the one of the kernels' ops.
 mlir::OwningOpRef<mlir::ModuleOp> emitKernels(mlir::MLIRContext &context,
-                                              const std::vector<KernelSpec> &kernels);
+                                              const std::vector<KernelSpec> &kernels,
+                                              VectorUnit unit);
 /// The object file: kernels at -O3, and the task table.
 Expected<llvm::SmallVector<char, 0>>
 compileKernels(mlir::ModuleOp lowered, const CpuTarget &target, const std::string &table);

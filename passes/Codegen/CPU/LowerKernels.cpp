@@ -47,8 +47,8 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
       return signalPassFailure();
     }
     ProgramCalls calls(*made->engine);
-    if (failed(formPrograms(isScheduled ? module : *straight, calls, TeamPlan{threads},
-                            programs)))
+    if (failed(formPrograms(isScheduled ? module : *straight, calls,
+                            TeamPlan{threads, TeamPlan().workPerPart, true}, programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {
@@ -60,7 +60,9 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
                      << stateBytesWritten(program) << " written, "
                      << stateBytesMoved(program) << " moved\n";
     }
-    OwningOpRef<ModuleOp> kernels = emitKernels(getContext(), program.kernels);
+    auto host = cpuTarget("");
+    OwningOpRef<ModuleOp> kernels = emitKernels(getContext(), program.kernels,
+                                                host ? vectorUnit(*host) : VectorUnit());
     if (lower && failed(lowerKernels(*kernels)))
       return signalPassFailure();
     module.getBody()->clear();

@@ -49,7 +49,9 @@ static bool isCheap(Operation *op) {
   });
 }
 
-Fusion::Fusion(func::FuncOp function) {
+Fusion::Fusion(func::FuncOp function, bool streamsAttention) {
+  if (streamsAttention)
+    attentions = findAttentions(function);
   findChains(function);
   findGroups(function);
 }
@@ -80,13 +82,15 @@ static bool appendStep(std::vector<PostStep> &chain, PostStep step) {
 void Fusion::findChains(func::FuncOp function) {
   for (Operation &op : function.front().without_terminator()) {
     auto engine = dyn_cast<TaskOpInterface>(op);
-    if (!engine || !engine.takesPostOps())
+    if (!engine || !engine.takesPostOps() || attentions.absorbed.contains(&op) ||
+        attentionAt(&op))
       continue;
     std::vector<PostStep> chain;
     Value value = op.getResult(0);
     while (value.hasOneUse()) {
       Operation *user = *value.user_begin();
       if (!isa<PayloadOpInterface>(user) || chained.contains(user) ||
+          attentions.absorbed.contains(user) ||
           user->getResult(0).getType() != value.getType())
         break;
       auto step = postStepOf(user, value);
@@ -138,7 +142,7 @@ bool Fusion::join(Operation *op, Group &group) const {
 
 void Fusion::findGroups(func::FuncOp function) {
   for (Operation &op : llvm::reverse(function.front().without_terminator())) {
-    if (!isFusable(&op) || chained.contains(&op))
+    if (!isFusable(&op) || chained.contains(&op) || attentions.absorbed.contains(&op))
       continue;
     Group *common = nullptr;
     bool together = !op.use_empty();
@@ -180,7 +184,13 @@ bool Fusion::isIn(Operation *op, const Group &group) const {
 
 bool Fusion::isAbsorbed(Operation *op) const {
   Group *group = groupOf.lookup(op);
-  return chained.contains(op) || (group && group->root != op);
+  return chained.contains(op) || attentions.absorbed.contains(op) ||
+         (group && group->root != op);
+}
+
+const Attention *Fusion::attentionAt(Operation *op) const {
+  auto found = attentions.byRoot.find(op);
+  return found == attentions.byRoot.end() ? nullptr : &found->second;
 }
 
 ArrayRef<PostStep> Fusion::postChain(Operation *engine) const {

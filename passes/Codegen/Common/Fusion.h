@@ -1,6 +1,7 @@
 //===- Fusion.h - Which ops share a kernel or an engine call ----*- C++ -*-===//
 //
-// Decided before any task is formed, by two passes over the ops:
+// Decided before any task is formed. First, attentions (Attention.h). Then, by two passes
+// over the other ops:
 //
 // 1. Forward: behind each op that takes post-ops, the chain of pointwise ops, each the
 //    only user of the one before, that the engine can apply.
@@ -16,6 +17,7 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_FUSION_H
 
 #include "partita/Base/Bundle/TaskTable.h"
+#include "passes/Codegen/Common/Attention.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -45,7 +47,15 @@ struct PostStep {
 
 class Fusion {
 public:
-  explicit Fusion(mlir::func::FuncOp function);
+  /// With or without kernels of attention.
+  Fusion(mlir::func::FuncOp function, bool streamsAttention);
+
+  /// The attention that the op is the root of, or null.
+  const Attention *attentionAt(mlir::Operation *op) const;
+  /// Softmax ops between products that are none, and why.
+  const std::vector<std::pair<mlir::Operation *, std::string>> &apart() const {
+    return attentions.apart;
+  }
 
   /// The group that the op is the root of, or null.
   const Group *groupAt(mlir::Operation *op) const;
@@ -66,6 +76,7 @@ private:
   void findGroups(mlir::func::FuncOp function);
   bool join(mlir::Operation *op, Group &group) const;
 
+  Attentions attentions;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<mlir::Operation *, Group *> groupOf;
   llvm::DenseMap<mlir::Operation *, std::vector<PostStep>> chains;

@@ -19,7 +19,7 @@ static bool mayShareKernel(KernelSpec &spec, const Task &task, int from, int to)
   for (size_t o = 0; o < spec.outputs.size(); ++o)
     if (task.operands[reads + o].storage == from)
       output = static_cast<int>(o);
-  if (output < 0 || spec.outputs.size() != 1 || spec.outputs[0].perRow)
+  if (output < 0 || spec.outputs.size() != 1 || spec.outputs[0].perRow || spec.attention)
     return false;
   const KernelOperand &written = spec.outputs[0];
   for (size_t i = 0; i < reads; ++i) {

@@ -1,6 +1,8 @@
 //===- KernelBuilder.cpp - One kernel and its task ------------------------===//
 #include "passes/Codegen/Common/KernelBuilder.h"
 
+#include "passes/Codegen/Common/AttentionScratch.h"
+
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 
@@ -38,6 +40,14 @@ int KernelBuilder::load(const Tensor &tensor, DType type) {
     if (list[i].kind == KernelNode::Load && list[i].operand == access)
       return static_cast<int>(i);
   return addNode({KernelNode::Load, nullptr, type, access, {}, {}});
+}
+
+void KernelBuilder::addOperand(const Tensor &tensor, View view, DType type) {
+  accesses.push_back({tensor, std::move(view), type});
+}
+
+int KernelBuilder::score(DType type) {
+  return addNode({KernelNode::Score, nullptr, type, -1, {}, {}});
 }
 
 int KernelBuilder::readByPlace(Value operand) {
@@ -135,7 +145,12 @@ void KernelBuilder::refine() {
   for (Access &access : accesses) {
     if (access.isOutput || access.isIndexed || nests(access))
       continue;
-    access.tensor = former.copied(access.tensor, access.type, "copy");
+    // Of what does not move along a dim, one element is copied.
+    View own = access.view;
+    for (Parts &parts : own.dims)
+      if (llvm::all_of(parts, [](const Part &part) { return part.stride == 0; }))
+        parts.clear();
+    access.tensor = former.copied({access.tensor.storage, own}, access.type, "copy");
     access.view = access.tensor.view.broadcast(shape);
     nests(access);
   }
@@ -212,6 +227,10 @@ void KernelBuilder::mergeAtoms() {
 //===----------------------------------------------------------------------===//
 
 void KernelBuilder::reserveScratch(KernelSpec &spec) const {
+  if (spec.attention) {
+    spec.scratchBytes = AttentionScratch(spec).bytes();
+    return;
+  }
   uint64_t row = static_cast<uint64_t>(spec.rowElements()) * sizeof(double);
   for (const KernelNode &node : list)
     if (node.kind == KernelNode::Row) {
@@ -223,6 +242,7 @@ void KernelBuilder::reserveScratch(KernelSpec &spec) const {
 KernelSpec KernelBuilder::makeSpec() const {
   KernelSpec spec;
   spec.nodes = list;
+  spec.attention = attention;
   spec.numScalars = static_cast<int>(scalars.size());
   spec.originalDims.resize(hasIndexed() ? shape.size() : 0);
   for (const Atom &atom : atoms) {

@@ -25,6 +25,13 @@ public:
   int nodeOf(mlir::Value value);
   /// A load of a tensor that broadcasts to the domain.
   int load(const Tensor &tensor, DType type);
+  /// The kernel is attention's (AttentionSpec), whose first three operands are read.
+  void setAttention(AttentionSpec spec) { attention = std::move(spec); }
+  /// An operand that no node loads; `view` is its storage as seen from the domain.
+  void addOperand(const Tensor &tensor, View view, DType type);
+  /// The node that stands for attention's first product.
+  int score(DType type);
+  const KernelNode &node(int number) const { return list[static_cast<size_t>(number)]; }
   /// The view of the first operand of this shape, whose order in memory an output should
   /// have; row-major if there is none.
   View model(const Shape &shape) const;
@@ -67,6 +74,7 @@ private:
   Shape shape;
   std::vector<int64_t> rowDims;
   const Group *group = nullptr;
+  std::optional<AttentionSpec> attention;
   llvm::DenseSet<mlir::Operation *> members;
   llvm::DenseMap<mlir::Value, int> nodes;
   std::vector<KernelNode> list;

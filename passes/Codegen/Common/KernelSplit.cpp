@@ -18,10 +18,13 @@ static constexpr int64_t chunkStep = 64;
 
 int64_t KernelSpec::work() const {
   int64_t steps = 0;
+  if (attention) // two products, of which a step has eight flops
+    steps = (domain[numOuter()] + domain[numOuter() + 1]) / 4;
   for (const KernelNode &node : nodes) {
     switch (node.kind) {
     case KernelNode::Constant:
     case KernelNode::Result:
+    case KernelNode::Score:
       break;
     case KernelNode::Load:
       steps += 1;
@@ -35,8 +38,9 @@ int64_t KernelSpec::work() const {
       break;
     }
   }
-  for (int64_t size : domain)
-    steps *= size;
+  for (size_t d = 0; d < domain.size(); ++d)
+    if (!attention || d < numOuter() || d >= numOuter() + 2)
+      steps *= domain[d];
   return steps;
 }
 
@@ -56,7 +60,7 @@ static std::optional<bool> isAcross(const KernelOperand &operand, size_t dim,
 }
 
 int64_t KernelSpec::lanes() const {
-  if (rowDims == 0 || numOuter() == 0 || domain[numOuter() - 1] < numLanes)
+  if (attention || rowDims == 0 || numOuter() == 0 || domain[numOuter() - 1] < numLanes)
     return 1;
   for (const KernelNode &node : nodes) {
     bool fits = node.kind == KernelNode::Load || node.kind == KernelNode::Constant ||
@@ -81,6 +85,14 @@ KernelSplit KernelSpec::split() const {
   KernelSplit split;
   if (llvm::is_contained(domain, 0))
     return split;
+  if (attention) {
+    split.dims = numOuter(), split.chunk = attention->queryBlock;
+    int64_t queries = domain[domain.size() - 2];
+    split.units = (queries + split.chunk - 1) / split.chunk;
+    for (size_t d = 0; d < numOuter(); ++d)
+      split.units *= domain[d];
+    return split;
+  }
   // The innermost loop stays whole: it runs in vectors.
   int64_t step = rowDims == 0 ? chunkStep : lanes();
   size_t splittable = step != 1 && numOuter() != 0 ? numOuter() - 1 : numOuter();

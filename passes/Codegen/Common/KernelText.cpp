@@ -65,6 +65,9 @@ static void printNode(raw_ostream &os, const KernelNode &node) {
   case KernelNode::Result:
     os << "result " << node.result << " of";
     break;
+  case KernelNode::Score:
+    os << "score";
+    break;
   }
   for (int arg : node.args)
     os << " %" << arg;
@@ -75,6 +78,16 @@ static void printNode(raw_ostream &os, const KernelNode &node) {
     printList(os, cast<RankedTensorType>(node.op->getResult(0).getType()).getShape());
   }
   os << " : " << name(node.type);
+}
+
+static void printAttention(raw_ostream &os, const AttentionSpec &a) {
+  static const char *hides[] = {"", " hidden unless", " hidden where",
+                                " hidden by the sum of"};
+  os << " attention scale " << a.scale << " of %" << a.logits << " in blocks of "
+     << a.queryBlock << " by " << a.keyBlock << (a.zeroForNaN ? " zero for NaN" : "")
+     << hides[static_cast<int>(a.hides)];
+  for (int node : a.hiders)
+    os << " %" << node;
 }
 
 std::string KernelSpec::text() const {
@@ -88,6 +101,8 @@ std::string KernelSpec::text() const {
     os << " scratch " << scratchBytes;
   if (numScalars != 0)
     os << " scalars " << numScalars;
+  if (attention)
+    printAttention(os, *attention);
   os << "\n";
   if (!originalDims.empty()) {
     os << "  index";
@@ -116,7 +131,8 @@ std::string KernelSpec::text() const {
     os << "\n";
   }
   for (auto [i, output] : llvm::enumerate(outputs)) {
-    os << "  store %" << output.node << " to #" << operands.size() + i << " ";
+    os << "  store " << (attention ? "attention" : "%" + std::to_string(output.node))
+       << " to #" << operands.size() + i << " ";
     printOperand(os, output);
     os << (output.perRow ? " per row\n" : "\n");
   }
@@ -165,5 +181,7 @@ std::string codegen::programText(const Program &program) {
   }
   for (const Task &task : program.tasks)
     printTask(os, program, task);
+  for (const auto &[node, why] : program.notes)
+    os << "note " << node << ": " << why << "\n";
   return text;
 }

@@ -6,9 +6,9 @@
 using namespace partita;
 using namespace partita::codegen;
 
-/// Parts of each factor of a tensor; factors that it lacks have none.
-static std::optional<std::vector<Parts>>
-partsOfFactors(const ShardingRule &rule, const TensorFactors &factors, const View &view) {
+std::optional<std::vector<Parts>> codegen::partsOfFactors(const ShardingRule &rule,
+                                                          const TensorFactors &factors,
+                                                          const View &view) {
   std::vector<Parts> result(rule.factors.size());
   for (size_t d = 0; d < factors.size(); ++d) {
     Shape sizes;

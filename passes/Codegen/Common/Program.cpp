@@ -85,7 +85,6 @@ size_t KernelSpec::hash() const {
   for (const KernelNode &node : nodes)
     code = llvm::hash_combine(
         code, node.kind, node.type, node.operand, llvm::hash_combine_range(node.args),
-        node.kind == KernelNode::Load ? nullptr
-                                      : node.op->getName().getAsOpaquePointer());
+        node.op ? node.op->getName().getAsOpaquePointer() : nullptr);
   return code;
 }

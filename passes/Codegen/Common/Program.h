@@ -34,6 +34,7 @@ struct KernelNode {
     Row,      ///< `op` mixes or reduces the points of a row; args as its operands
     Indexed,  ///< `op` computes where to read; `reads` are its operands
     Result,   ///< another result of node args[0], a Row or Indexed one of the same `op`
+    Score,    ///< what the kernel's first product is there, scaled; see AttentionSpec
   };
   Kind kind = Load;
   mlir::Operation *op = nullptr;
@@ -80,6 +81,36 @@ struct KernelSplit {
   int64_t units = 1;
 };
 
+/// What makes a kernel compute attention: softmax of a function of q·kᵀ·scale along the
+/// keys, times v. The domain is [outer dims… | depth, width, queries, keys]: operand 0 is
+/// q, 1 is k, 2 is v, each with stride 0 along the dims that it lacks, further operands
+/// are read by nodes at [outer…, queries, keys]; output 0 is the result.
+struct AttentionSpec {
+  double scale = 1;
+  int score = -1;  ///< the node that stands for q·kᵀ·scale
+  int logits = -1; ///< the node of which the softmax is taken
+  /// Where the softmax is no number, it is 0.
+  bool zeroForNaN = false;
+  /// What tells that a key is hidden from a query, whatever the score, so that its weight
+  /// is 0 if the query sees any other key.
+  enum class Hides { None, Where, WhereNot, Sum };
+  Hides hides = Hides::None;
+  /// Where: `hiders` is one node, a bool that is false (WhereNot: true) at hidden keys.
+  /// Sum: the sum of these nodes is hiddenBelow or less there.
+  std::vector<int> hiders = {};
+  /// Where: the logit of hidden keys.
+  double hidden = 0;
+  /// Queries that a thread takes together, and keys that are in its scratch at one time.
+  int64_t queryBlock = 0, keyBlock = 0;
+
+  bool operator==(const AttentionSpec &) const = default;
+};
+
+/// Added to a score, numbers up to this one hide a key: exp of the sum is 0 beside that
+/// of any number above hiddenLogit. Exporters write -infinity, or the least number of
+/// f32.
+inline constexpr double hiddenBelow = -1e30, hiddenLogit = -1e29;
+
 /// A loop nest that computes its outputs point by point. Trailing `rowDims` dims are one
 /// row: Row nodes see all its points at once. Shapes, strides and attributes are baked
 /// in, so equal nests are one function, whatever layer they come from.
@@ -97,6 +128,7 @@ struct KernelSpec {
   std::vector<std::vector<IndexTerm>> originalDims;
   uint64_t scratchBytes = 0; ///< per thread, a multiple of PARTITA_BUFFER_ALIGNMENT
   int numScalars = 0;        ///< rank values of the task, for Indexed nodes
+  std::optional<AttentionSpec> attention = {};
 
   /// Equal kernels have equal code: every member counts.
   bool operator==(const KernelSpec &) const = default;
@@ -249,6 +281,8 @@ struct TeamPlan {
   /// The work of a kernel that is worth a thread: see KernelSpec::work. Smaller for
   /// tests.
   int64_t workPerPart = 10'000;
+  /// Whether the target's emitter has kernels of attention.
+  bool streamsAttention = false;
 };
 
 struct Program {
@@ -268,6 +302,8 @@ struct Program {
   /// A weight's storage and the bytes of one of its packed forms.
   std::vector<std::pair<int, uint64_t>> packed;
   int numLoops = 0;
+  /// What might have been faster, and why it is not: a node's name, and words.
+  std::vector<std::pair<std::string, std::string>> notes;
 
   uint64_t packedBytes() const {
     uint64_t bytes = 0;

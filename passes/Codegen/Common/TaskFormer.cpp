@@ -46,6 +46,7 @@ Layout codegen::layoutFrom(dist::LayoutAttr layout, const Shape &shape) {
 LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads, ArrayRef<BufferSlot *> writes,
                               ArrayRef<Rolling> rolling) {
   firstTask = program.tasks.size();
+  noteApart();
   formInputs(reads);
   for (const Rolling &state : rolling)
     placeRolling(state);
@@ -58,6 +59,7 @@ LogicalResult TaskFormer::run(ArrayRef<BufferSlot *> reads, ArrayRef<BufferSlot 
 
 FailureOr<std::vector<Tensor>> TaskFormer::runBody(ArrayRef<Tensor> arguments) {
   firstTask = program.tasks.size();
+  noteApart();
   for (auto [argument, tensor] : llvm::zip_equal(function.getArguments(), arguments))
     setTensor(argument, tensor);
   for (Operation &op : function.front().without_terminator())
@@ -115,6 +117,8 @@ LogicalResult TaskFormer::formOp(Operation &op) {
 }
 
 LogicalResult TaskFormer::formTasksOf(Operation &op) {
+  if (const Attention *attention = fusion.attentionAt(&op))
+    return formAttention(*attention);
   if (Operation *engine = fusion.engineAt(&op))
     return cast<TaskOpInterface>(engine).formTasks(*this);
   if (fusion.isAbsorbed(&op) || isa<ViewOpInterface>(op) ||

@@ -62,7 +62,8 @@ struct BufferSlot {
 class TaskFormer {
 public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
-      : function(function), program(program), state(state), fusion(function) {}
+      : function(function), program(program), state(state),
+        fusion(function, program.team.streamsAttention) {}
 
   /// Of a function that `caller`'s runs.
   TaskFormer(mlir::func::FuncOp callee, TaskFormer &caller)
@@ -183,6 +184,10 @@ private:
   void formResult(mlir::Value value, BufferSlot &buffer, bool isRead);
   /// The kernel whose root is `op`.
   llvm::LogicalResult formKernel(mlir::Operation *op);
+  /// The kernel of an attention (FormAttention.cpp).
+  llvm::LogicalResult formAttention(const Attention &attention);
+  /// Says which attentions are no kernel.
+  void noteApart();
   Tensor materializeConstant(mlir::Value value);
   /// A tensor of the value's type, full of the first element of `contents`.
   Tensor filled(mlir::Value value, const HostTensor &contents);

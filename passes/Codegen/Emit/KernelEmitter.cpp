@@ -132,7 +132,6 @@ void KernelEmitter::store(Value pointer, Value offset, DType type, Value value) 
   LLVM::StoreOp::create(builder, location, encoded(value, type), address);
 }
 
-/// offset + Σ point·stride. Dims outside their loop must have stride 0.
 Value KernelEmitter::linear(int64_t offset, ArrayRef<int64_t> strides) {
   Value sum;
   for (auto [index, stride] : llvm::zip_equal(point, strides)) {
@@ -217,6 +216,8 @@ Value KernelEmitter::evaluate(int number) {
     return rowValues[{number, 0}]();
   case KernelNode::Indexed:
     return evaluateIndexed(number);
+  case KernelNode::Score:
+    return score(number);
   case KernelNode::Result:
     if (node(n.args[0]).kind == KernelNode::Row)
       return rowValues[{n.args[0], n.result}]();

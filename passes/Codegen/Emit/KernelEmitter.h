@@ -157,6 +157,13 @@ protected:
   mlir::Value status;  ///< likewise
   llvm::SmallVector<llvm::DenseMap<int, mlir::Value>> scopes;
 
+  mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
+  void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
+  /// offset + Σ point·stride. Dims outside their loop must have stride 0.
+  mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
+  /// A Score node at the current point, for emitters that have kernels of attention.
+  virtual mlir::Value score(int number) { llvm_unreachable("no kernel of attention"); }
+
 private:
   mlir::Value evaluate(int number);
   mlir::Value evaluateIndexed(int number);
@@ -164,9 +171,6 @@ private:
   mlir::Value constantOf(const KernelNode &node);
   mlir::Value decoded(mlir::Value stored, DType type);
   mlir::Value encoded(mlir::Value value, DType type);
-  mlir::Value load(mlir::Value pointer, mlir::Value offset, DType type);
-  void store(mlir::Value pointer, mlir::Value offset, DType type, mlir::Value value);
-  mlir::Value linear(int64_t offset, llvm::ArrayRef<int64_t> strides);
   /// Where the output's element is, at a place in the row of one dim.
   mlir::Value outputOffset(mlir::Value place);
   mlir::Value scratchOffset(int number, int64_t slot, mlir::Value place, mlir::Type type);

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -20,7 +21,8 @@ using namespace partita;
 
 void codegen::registerKernelDialects(DialectRegistry &registry) {
   registry.insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
-                  LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect>();
+                  LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                  vector::VectorDialect>();
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
 }
@@ -38,6 +40,7 @@ LogicalResult codegen::lowerKernels(ModuleOp module) {
   PassManager lowering(module.getContext());
   lowering.addPass(createSCFToControlFlowPass());
   lowering.addPass(createConvertMathToLLVMPass());
+  lowering.addPass(createConvertVectorToLLVMPass()); // functions of vectors, expanded
   lowering.addPass(createArithToLLVMConversionPass());
   lowering.addPass(createConvertControlFlowToLLVMPass());
   lowering.addPass(createConvertFuncToLLVMPass());

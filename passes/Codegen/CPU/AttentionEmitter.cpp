@@ -1,0 +1,544 @@
+//===- AttentionEmitter.cpp - Attention for CPUs --------------------------===//
+#include "passes/Codegen/CPU/AttentionEmitter.h"
+
+#include "passes/Codegen/Emit/RealFunctions.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+using Hides = AttentionSpec::Hides;
+static constexpr int64_t tileRows = AttentionScratch::tile;
+
+AttentionEmitter::AttentionEmitter(OpBuilder &builder, Location location,
+                                   const KernelSpec &spec, std::string symbol,
+                                   VectorUnit unit)
+    : CpuEmitter(builder, location, spec, std::move(symbol)), a(*spec.attention), s(spec),
+      unit(unit), panelVectors(unit.registers >= 32 ? 4 : 2),
+      panel(panelVectors * unit.lanes), depthDim(spec.numOuter()), widthDim(depthDim + 1),
+      queryDim(depthDim + 2), keyDim(depthDim + 3),
+      vector(VectorType::get({unit.lanes}, builder.getF32Type())) {}
+
+//===----------------------------------------------------------------------===//
+// Shorthands
+//===----------------------------------------------------------------------===//
+
+AttentionEmitter::Values AttentionEmitter::loop(Value from, Value to, int64_t step,
+                                                ValueRange initial, Carrying body) {
+  auto made = scf::ForOp::create(builder, location, from, to, integer(step), initial);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(made.getBody());
+  scopes.emplace_back();
+  Values next = body(made.getInductionVar(), made.getRegionIterArgs());
+  if (!initial.empty())
+    scf::YieldOp::create(builder, location, next);
+  scopes.pop_back();
+  return Values(made.getResults());
+}
+
+void AttentionEmitter::loop(Value from, Value to, int64_t step, Body body) {
+  loop(from, to, step, {}, [&](Value index, ValueRange) {
+    body(index);
+    return Values();
+  });
+}
+
+void AttentionEmitter::onlyIf(Value condition, llvm::function_ref<void()> body) {
+  auto branch = scf::IfOp::create(builder, location, condition, /*withElse=*/false);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(&branch.getThenRegion().front());
+  scopes.emplace_back();
+  body();
+  scopes.pop_back();
+}
+
+Value AttentionEmitter::plus(Value x, Value y) {
+  return arith::AddIOp::create(builder, location, x, y);
+}
+Value AttentionEmitter::minus(Value x, Value y) {
+  return arith::SubIOp::create(builder, location, x, y);
+}
+Value AttentionEmitter::times(Value x, int64_t y) {
+  return arith::MulIOp::create(builder, location, x, integer(y));
+}
+Value AttentionEmitter::least(Value x, Value y) {
+  return arith::MinSIOp::create(builder, location, x, y);
+}
+Value AttentionEmitter::isBelow(Value x, Value y) {
+  return arith::CmpIOp::create(builder, location, arith::CmpIPredicate::slt, x, y);
+}
+Value AttentionEmitter::boolean(bool value) {
+  return arith::ConstantIntOp::create(builder, location, value ? 1 : 0, 1);
+}
+Value AttentionEmitter::real(double value) {
+  return constant(builder.getF32Type(), value);
+}
+
+Value AttentionEmitter::address(Value index) {
+  return LLVM::GEPOp::create(builder, location, pointers.back().getType(),
+                             builder.getF32Type(), pointers.back(), ValueRange{index});
+}
+Value AttentionEmitter::at(Value index) {
+  return LLVM::LoadOp::create(builder, location, builder.getF32Type(), address(index));
+}
+void AttentionEmitter::put(Value index, Value value) {
+  LLVM::StoreOp::create(builder, location, value, address(index), sizeof(float));
+}
+Value AttentionEmitter::vectorAt(Value index) {
+  return LLVM::LoadOp::create(builder, location, vector, address(index), sizeof(float));
+}
+
+Value AttentionEmitter::splat(Value scalar) {
+  Value none = LLVM::PoisonOp::create(builder, location, vector);
+  Value one = LLVM::InsertElementOp::create(builder, location, none, scalar, integer(0));
+  SmallVector<int32_t> first(static_cast<size_t>(unit.lanes), 0);
+  return LLVM::ShuffleVectorOp::create(builder, location, one, none, first);
+}
+
+Value AttentionEmitter::multiplied(Value x, Value y, Value sum) {
+  return LLVM::FMulAddOp::create(builder, location, x, y, sum);
+}
+
+Value AttentionEmitter::element(int operand, int64_t dim, Value index, int64_t otherDim,
+                                Value other) {
+  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
+  point[static_cast<size_t>(dim)] = index;
+  point[static_cast<size_t>(otherDim)] = other;
+  std::vector<int64_t> strides = from.strides;
+  Value value = load(pointers[static_cast<size_t>(operand)], linear(from.offset, strides),
+                     from.type);
+  point[static_cast<size_t>(dim)] = point[static_cast<size_t>(otherDim)] = nullptr;
+  return value;
+}
+
+//===----------------------------------------------------------------------===//
+// Units
+//===----------------------------------------------------------------------===//
+
+/// Blocks of a head come from both ends in turn: under a causal mask the last ones have
+/// most to do, and so each half of a head has about as much.
+Value AttentionEmitter::openUnit(Value number) {
+  int64_t count = (s.queries + a.queryBlock - 1) / a.queryBlock;
+  Value digit = arith::RemUIOp::create(builder, location, number, integer(count));
+  Value rest = arith::DivUIOp::create(builder, location, number, integer(count));
+  Value half = arith::ShRUIOp::create(builder, location, digit, integer(1));
+  Value isOdd = arith::CmpIOp::create(
+      builder, location, arith::CmpIPredicate::ne,
+      arith::AndIOp::create(builder, location, digit, integer(1)), integer(0));
+  Value block = arith::SelectOp::create(builder, location, isOdd,
+                                        minus(integer(count - 1), half), half);
+  for (size_t d = spec.numOuter(); d-- > 0;) {
+    Value size = integer(spec.domain[d]);
+    point[d] =
+        d == 0 ? rest : arith::RemUIOp::create(builder, location, rest, size).getResult();
+    rest = arith::DivUIOp::create(builder, location, rest, size);
+  }
+  return times(block, a.queryBlock);
+}
+
+void AttentionEmitter::unitLoop() {
+  loop(begin, end, 1, [&](Value number) {
+    firstQuery = openUnit(number);
+    numQueries = least(integer(a.queryBlock), minus(integer(s.queries), firstQuery));
+    loadQueries();
+    if (a.hides == Hides::None) {
+      keyBlocks(nullptr);
+    } else {
+      // The second pass is for queries that have seen hidden keys only.
+      loop(integer(0), integer(2), 1, [&](Value pass) {
+        Value isFirst = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
+                                              pass, integer(0));
+        Value needed = arith::OrIOp::create(builder, location, isFirst,
+                                            anyUnsettled(integer(0), numQueries));
+        onlyIf(needed, [&] { keyBlocks(isFirst); });
+      });
+    }
+    storeResult();
+  });
+}
+
+void AttentionEmitter::loadQueries() {
+  Value zero = integer(0);
+  loop(zero, numQueries, 1, [&](Value row) {
+    Value query = plus(firstQuery, row),
+          to = plus(times(row, s.depthStride), integer(s.q));
+    loop(zero, integer(s.depth), 1, [&](Value d) {
+      Value x = element(0, static_cast<int64_t>(queryDim), query,
+                        static_cast<int64_t>(depthDim), d);
+      if (a.scale != 1)
+        x = arith::MulFOp::create(builder, location, x, real(a.scale));
+      put(plus(to, d), x);
+    });
+  });
+  loop(zero, integer(s.rows), 1, [&](Value row) {
+    put(plus(row, integer(s.top)), real(-std::numeric_limits<double>::infinity()));
+    put(plus(row, integer(s.sum)), real(0));
+  });
+  loop(zero, integer(s.rows * s.widthStride), 1,
+       [&](Value i) { put(plus(i, integer(s.result)), real(0)); });
+  loop(zero, integer(tileRows), 1,
+       [&](Value i) { put(plus(i, integer(s.shrink)), real(0)); });
+}
+
+void AttentionEmitter::storeResult() {
+  const KernelOperand &output = spec.outputs[0];
+  loop(integer(0), numQueries, 1, [&](Value row) {
+    Value sum = at(plus(row, integer(s.sum)));
+    Value inverse = arith::DivFOp::create(builder, location, real(1), sum);
+    Value isNumber =
+        arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, sum, real(0));
+    point[queryDim] = plus(firstQuery, row);
+    Value from = plus(times(row, s.widthStride), integer(s.result));
+    loop(integer(0), integer(s.width), 1, [&](Value column) {
+      Value x = arith::MulFOp::create(builder, location, at(plus(from, column)), inverse);
+      if (a.zeroForNaN)
+        x = arith::SelectOp::create(builder, location, isNumber, x, real(0));
+      point[widthDim] = column;
+      store(pointers[spec.operands.size()], linear(output.offset, output.strides),
+            output.type, x);
+      point[widthDim] = nullptr;
+    });
+    point[queryDim] = nullptr;
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks of keys
+//===----------------------------------------------------------------------===//
+
+void AttentionEmitter::keyBlocks(Value isFirstPass) {
+  loop(integer(0), integer(s.keys), a.keyBlock, [&](Value key) {
+    firstKey = key;
+    numKeys = least(integer(a.keyBlock), minus(integer(s.keys), key));
+    tiles(isFirstPass);
+  });
+}
+
+/// The block is brought in when the first tile needs it.
+void AttentionEmitter::tiles(Value isFirstPass) {
+  if (!isFirstPass)
+    loadBlock();
+  Value no = boolean(false);
+  loop(integer(0), numQueries, tileRows, no, [&](Value row, ValueRange carried) {
+    firstRow = row;
+    endRow = least(plus(row, integer(tileRows)), numQueries);
+    firstColumn = integer(0), endColumn = numKeys;
+    if (!isFirstPass) {
+      tileOf();
+      return Values{carried[0]};
+    }
+    Value seen = seenKeys();
+    Value late = arith::AndIOp::create(builder, location, isBelow(seen, numKeys),
+                                       anyUnsettled(firstRow, endRow));
+    Value wanted = arith::SelectOp::create(builder, location, isFirstPass,
+                                           isBelow(integer(0), seen), late);
+    firstColumn =
+        arith::SelectOp::create(builder, location, isFirstPass, integer(0), seen);
+    endColumn = arith::SelectOp::create(builder, location, isFirstPass, seen, numKeys);
+    Value missing = arith::SelectOp::create(builder, location, carried[0], no, wanted);
+    onlyIf(missing, [&] { loadBlock(); });
+    onlyIf(wanted, [&] { tileOf(); });
+    return Values{arith::OrIOp::create(builder, location, carried[0], wanted)};
+  });
+}
+
+/// So many of the block's keys that some query of the tile may see the last panel of
+/// them.
+Value AttentionEmitter::seenKeys() {
+  return loop(integer(0), numKeys, panel, integer(0),
+              [&](Value from, ValueRange carried) {
+                Value to = least(plus(from, integer(panel)), numKeys);
+                return Values{arith::SelectOp::create(builder, location, isSeen(from, to),
+                                                      to, carried[0])};
+              })[0];
+}
+
+/// Whether some query of the tile sees one of these keys.
+Value AttentionEmitter::isSeen(Value from, Value to) {
+  return loop(firstRow, endRow, 1, boolean(false), [&](Value row, ValueRange rows) {
+    point[queryDim] = plus(firstQuery, row);
+    Values inRow = loop(from, to, 1, rows, [&](Value column, ValueRange carried) {
+      point[keyDim] = plus(firstKey, column);
+      Value x = value(a.hiders[0]);
+      for (int more : ArrayRef(a.hiders).drop_front())
+        x = arith::AddFOp::create(builder, location, x, value(more));
+      point[keyDim] = nullptr;
+      if (a.hides == Hides::WhereNot)
+        x = arith::XOrIOp::create(builder, location, x, boolean(true));
+      if (a.hides == Hides::Sum) // a NaN is seen
+        x = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::UGT, x,
+                                  real(hiddenBelow));
+      return Values{arith::OrIOp::create(builder, location, carried[0], x)};
+    });
+    point[queryDim] = nullptr;
+    return inRow;
+  })[0];
+}
+
+/// Whether some of these queries have seen no key with a logit far above those of hidden
+/// ones: 110 above, and exp of the difference is 0.
+Value AttentionEmitter::anyUnsettled(Value from, Value to) {
+  double bar = a.hides == Hides::Sum ? hiddenLogit : a.hidden + 110;
+  return loop(from, to, 1, boolean(false), [&](Value row, ValueRange carried) {
+    Value isLow = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::ULE,
+                                        at(plus(row, integer(s.top))), real(bar));
+    return Values{arith::OrIOp::create(builder, location, carried[0], isLow)};
+  })[0];
+}
+
+void AttentionEmitter::loadBlock() {
+  loadKeys();
+  loadValues();
+}
+
+/// Keys lie across: in panels of as many keys as a product has in registers, by depth.
+Value AttentionEmitter::keysAt(Value depth, Value column, int64_t more) {
+  Value number = arith::DivUIOp::create(builder, location, column, integer(panel));
+  Value rest = arith::RemUIOp::create(builder, location, column, integer(panel));
+  Value begin = times(number, panel * s.depthStride);
+  Value row = plus(begin, times(depth, panel));
+  return plus(plus(row, rest), integer(s.keysAcross + more));
+}
+
+void AttentionEmitter::loadKeys() {
+  constexpr int64_t rows = AttentionScratch::widestVector;
+  Value zero = integer(0);
+  loop(zero, numKeys, rows, [&](Value first) {
+    Value count = least(integer(rows), minus(numKeys, first));
+    loop(zero, count, 1, [&](Value row) {
+      Value key = plus(plus(firstKey, first), row);
+      Value to = plus(times(row, s.depthStride), integer(s.stage));
+      loop(zero, integer(s.depth), 1, [&](Value d) {
+        put(plus(to, d), element(1, static_cast<int64_t>(keyDim), key,
+                                 static_cast<int64_t>(depthDim), d));
+      });
+    });
+    loop(times(count, s.depthStride), integer(rows * s.depthStride), 1,
+         [&](Value i) { put(plus(i, integer(s.stage)), real(0)); });
+    loop(zero, integer(s.depthStride), unit.lanes, [&](Value d) {
+      for (int64_t part = 0; part < rows; part += unit.lanes)
+        transpose(plus(d, integer(s.stage + part * s.depthStride)),
+                  keysAt(d, plus(first, integer(part)), 0));
+    });
+  });
+}
+
+/// A square of as many rows as a vector has lanes, from the stage to the keys: each round
+/// puts the halves of all rows together like a deck of cards.
+void AttentionEmitter::transpose(Value from, Value to) {
+  int64_t n = unit.lanes;
+  Values rows;
+  for (int64_t r = 0; r < n; ++r)
+    rows.push_back(vectorAt(plus(from, integer(r * s.depthStride))));
+  SmallVector<int32_t> low, high;
+  for (int64_t i = 0; i < n / 2; ++i) {
+    auto k = static_cast<int32_t>(i), half = static_cast<int32_t>(n / 2);
+    auto other = static_cast<int32_t>(n);
+    low.append({k, k + other});
+    high.append({k + half, k + half + other});
+  }
+  for (int64_t step = 1; step < n; step *= 2) {
+    Values next;
+    for (int64_t r = 0; r < n / 2; ++r)
+      for (const auto &mask : {low, high})
+        next.push_back(
+            LLVM::ShuffleVectorOp::create(builder, location, rows[static_cast<size_t>(r)],
+                                          rows[static_cast<size_t>(r + n / 2)], mask));
+    rows = std::move(next);
+  }
+  for (int64_t r = 0; r < n; ++r)
+    put(plus(to, integer(r * panel)), rows[static_cast<size_t>(r)]);
+}
+
+void AttentionEmitter::loadValues() {
+  Value zero = integer(0);
+  loop(zero, numKeys, 1, [&](Value row) {
+    Value key = plus(firstKey, row);
+    Value to = plus(times(row, s.widthStride), integer(s.values));
+    loop(zero, integer(s.width), 1, [&](Value column) {
+      put(plus(to, column), element(2, static_cast<int64_t>(keyDim), key,
+                                    static_cast<int64_t>(widthDim), column));
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+void AttentionEmitter::tileOf() {
+  Value rest = arith::RemUIOp::create(builder, location, endColumn, integer(panel));
+  Value whole = minus(endColumn, rest);
+  loop(firstColumn, whole, panel, [&](Value column) { products(column, panelVectors); });
+  loop(whole, endColumn, unit.lanes, [&](Value column) { products(column, 1); });
+  loop(firstRow, endRow, 1, [&](Value row) { pointwise(row); });
+  softmax();
+  int64_t vectors = (s.width + unit.lanes - 1) / unit.lanes;
+  int64_t inPanels = vectors / panelVectors * panelVectors;
+  loop(integer(0), integer(inPanels * unit.lanes), panel,
+       [&](Value column) { accumulate(column, panelVectors); });
+  if (inPanels != vectors)
+    accumulate(integer(inPanels * unit.lanes), vectors - inPanels);
+}
+
+/// weights[:, column…] = queries · keys: all rows of the tile, whether there are as many
+/// queries or not.
+void AttentionEmitter::products(Value column, int64_t vectors) {
+  Values sums(static_cast<size_t>(tileRows * vectors), splat(real(0)));
+  Value keys = keysAt(integer(0), column, 0);
+  Value queries = plus(times(firstRow, s.depthStride), integer(s.q));
+  sums = loop(integer(0), integer(s.depth), 1, sums, [&](Value d, ValueRange carried) {
+    Values next, key;
+    Value row = plus(keys, times(d, panel));
+    for (int64_t v = 0; v < vectors; ++v)
+      key.push_back(vectorAt(plus(row, integer(v * unit.lanes))));
+    Value query = plus(queries, d);
+    for (int64_t r = 0; r < tileRows; ++r) {
+      Value x = splat(at(plus(query, integer(r * s.depthStride))));
+      for (int64_t v = 0; v < vectors; ++v)
+        next.push_back(multiplied(x, key[static_cast<size_t>(v)],
+                                  carried[static_cast<size_t>(r * vectors + v)]));
+    }
+    return next;
+  });
+  for (int64_t r = 0; r < tileRows; ++r)
+    for (int64_t v = 0; v < vectors; ++v)
+      put(plus(column, integer(s.weights + r * s.blockKeys + v * unit.lanes)),
+          sums[static_cast<size_t>(r * vectors + v)]);
+}
+
+/// From scores to logits, in place. Behind the last one stands -infinity, to a whole
+/// vector: the weight there is 0.
+void AttentionEmitter::pointwise(Value row) {
+  Value weights = plus(times(minus(row, firstRow), s.blockKeys), integer(s.weights));
+  point[queryDim] = plus(firstQuery, row);
+  if (a.logits != a.score)
+    loop(firstColumn, endColumn, 1, [&](Value column) {
+      point[keyDim] = plus(firstKey, column);
+      currentScore = at(plus(weights, column));
+      put(plus(weights, column), value(a.logits));
+      point[keyDim] = nullptr;
+    });
+  point[queryDim] = nullptr;
+  Value more = plus(endColumn, integer(unit.lanes - 1));
+  Value whole =
+      minus(more, arith::RemUIOp::create(builder, location, more, integer(unit.lanes)));
+  loop(endColumn, whole, 1, [&](Value column) {
+    put(plus(weights, column), real(-std::numeric_limits<double>::infinity()));
+  });
+}
+
+/// The second where either is NaN: one instruction.
+Value AttentionEmitter::larger(Value x, Value y) {
+  Value isLarger =
+      arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OGT, x, y);
+  return arith::SelectOp::create(builder, location, isLarger, x, y);
+}
+
+Value AttentionEmitter::horizontal(Value x,
+                                   llvm::function_ref<Value(Value, Value)> join) {
+  for (int64_t half = unit.lanes / 2; half >= 1; half /= 2) {
+    SmallVector<int32_t> mask;
+    for (int64_t i = 0; i < unit.lanes; ++i)
+      mask.push_back(static_cast<int32_t>((i + half) % unit.lanes));
+    x = join(x, LLVM::ShuffleVectorOp::create(builder, location, x, x, mask));
+  }
+  return LLVM::ExtractElementOp::create(builder, location, x, integer(0));
+}
+
+/// The largest logit so far, then exp, of all rows of the tile at once. Where it is
+/// -infinity, all weights so far are 0, not NaN: other keys may follow.
+void AttentionEmitter::softmax() {
+  auto plain = arith::FastMathFlags::contract;
+  auto weightAt = [&](int64_t r, Value column) {
+    return plus(column, integer(s.weights + r * s.blockKeys));
+  };
+  Value infinite = real(-std::numeric_limits<double>::infinity());
+  Values tops(tileRows, splat(infinite));
+  tops = loop(firstColumn, endColumn, unit.lanes, tops,
+              [&](Value column, ValueRange carried) {
+                Values next;
+                for (int64_t r = 0; r < tileRows; ++r)
+                  next.push_back(larger(vectorAt(weightAt(r, column)),
+                                        carried[static_cast<size_t>(r)]));
+                return next;
+              });
+  Values bases, before;
+  for (int64_t r = 0; r < tileRows; ++r) {
+    Value &top = tops[static_cast<size_t>(r)];
+    Value place = plus(firstRow, integer(s.top + r));
+    before.push_back(at(place));
+    top = horizontal(top, [&](Value x, Value y) { return larger(x, y); });
+    top = larger(top, before.back());
+    put(place, top);
+    Value isLowest = arith::CmpFOp::create(builder, location, arith::CmpFPredicate::OEQ,
+                                           top, infinite);
+    bases.push_back(arith::SelectOp::create(builder, location, isLowest, real(0), top));
+  }
+  Values sums(tileRows, splat(real(0)));
+  Values splats;
+  for (Value base : bases)
+    splats.push_back(splat(base));
+  auto exponential = [&](Value x) {
+    return emitRealFunction(builder, location, ScalarOp::Exp, x);
+  };
+  sums = loop(
+      firstColumn, endColumn, unit.lanes, sums, [&](Value column, ValueRange carried) {
+        Values next;
+        for (int64_t r = 0; r < tileRows; ++r) {
+          auto row = static_cast<size_t>(r);
+          Value weight = exponential(arith::SubFOp::create(
+              builder, location, vectorAt(weightAt(r, column)), splats[row], plain));
+          put(weightAt(r, column), weight);
+          next.push_back(
+              arith::AddFOp::create(builder, location, carried[row], weight, plain));
+        }
+        return next;
+      });
+  for (int64_t r = 0; r < tileRows; ++r) {
+    auto row = static_cast<size_t>(r);
+    Value sum = horizontal(sums[row], [&](Value x, Value y) {
+      return arith::AddFOp::create(builder, location, x, y, plain);
+    });
+    Value shrink = exponential(
+        arith::SubFOp::create(builder, location, before[row], bases[row], plain));
+    Value place = plus(firstRow, integer(s.sum + r));
+    put(place, multiplied(at(place), shrink, sum));
+    put(integer(s.shrink + r), shrink);
+  }
+}
+
+/// result = result · shrink + weights · values, for columns from `column` on.
+void AttentionEmitter::accumulate(Value column, int64_t vectors) {
+  auto resultAt = [&](int64_t r, int64_t v) {
+    Value row = plus(times(firstRow, s.widthStride), column);
+    return plus(row, integer(s.result + r * s.widthStride + v * unit.lanes));
+  };
+  Values sums;
+  for (int64_t r = 0; r < tileRows; ++r) {
+    Value shrink = splat(at(integer(s.shrink + r)));
+    for (int64_t v = 0; v < vectors; ++v)
+      sums.push_back(
+          arith::MulFOp::create(builder, location, vectorAt(resultAt(r, v)), shrink));
+  }
+  sums = loop(firstColumn, endColumn, 1, sums, [&](Value key, ValueRange carried) {
+    Values next, values;
+    Value row = plus(plus(times(key, s.widthStride), integer(s.values)), column);
+    for (int64_t v = 0; v < vectors; ++v)
+      values.push_back(vectorAt(plus(row, integer(v * unit.lanes))));
+    for (int64_t r = 0; r < tileRows; ++r) {
+      Value weight = splat(at(plus(key, integer(s.weights + r * s.blockKeys))));
+      for (int64_t v = 0; v < vectors; ++v)
+        next.push_back(multiplied(weight, values[static_cast<size_t>(v)],
+                                  carried[static_cast<size_t>(r * vectors + v)]));
+    }
+    return next;
+  });
+  for (int64_t r = 0; r < tileRows; ++r)
+    for (int64_t v = 0; v < vectors; ++v)
+      put(resultAt(r, v), sums[static_cast<size_t>(r * vectors + v)]);
+}
