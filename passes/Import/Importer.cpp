@@ -16,6 +16,8 @@ using onnx_model::Node;
 /// Folding stops here: larger results are computed when the model runs (or absorbed by
 /// their user, like the transpose of a weight).
 static constexpr int64_t maxFoldedElements = 1 << 22;
+/// Masks of more elements than this are no constants.
+static constexpr int64_t largeMask = 1 << 16;
 
 Value Importer::input(const Node &node, size_t i) const {
   return node.hasInput(i) ? lookup(node.inputs[i]) : Value();
@@ -39,6 +41,21 @@ Expected<void> import::checkSize(RankedTensorType type) {
   return makeError("its result of shape [" + text + "] has more than 2^60 bytes");
 }
 
+/// Positions compared with positions: a mask of a sequence's length squared. Where it is
+/// read, it takes less time to compute than to load, and no memory.
+static bool isLargeMask(Operation *op) {
+  if (!isa<graph::LessOp, graph::LessEqualOp, graph::GreaterOp, graph::GreaterEqualOp>(
+          op))
+    return false;
+  auto elements = [](Value value) {
+    return cast<RankedTensorType>(value.getType()).getNumElements();
+  };
+  int64_t made = elements(op->getResult(0));
+  return made > largeMask && llvm::all_of(op->getOperands(), [&](Value operand) {
+           return elements(operand) <= made / 64;
+         });
+}
+
 Expected<Values> Importer::foldOrKeep(Operation *op) {
   int64_t elements = 0;
   for (Value result : op->getResults()) {
@@ -57,7 +74,8 @@ Expected<Values> Importer::foldOrKeep(Operation *op) {
     elements =
         std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
   }
-  if (!foldable || elements > maxFoldedElements || isTransposeOfShared(op))
+  if (!foldable || elements > maxFoldedElements || isTransposeOfShared(op) ||
+      isLargeMask(op))
     return kept;
   if (llvm::any_of(op->getOperands(), [&](Value v) { return isExternal(v); }))
     return foldExternal(op);

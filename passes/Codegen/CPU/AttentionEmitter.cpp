@@ -103,16 +103,32 @@ Value AttentionEmitter::multiplied(Value x, Value y, Value sum) {
   return LLVM::FMulAddOp::create(builder, location, x, y, sum);
 }
 
-Value AttentionEmitter::element(int operand, int64_t dim, Value index, int64_t otherDim,
-                                Value other) {
+Value AttentionEmitter::element(int operand, size_t rowDim, Value row, size_t columnDim,
+                                Value column) {
   const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
-  point[static_cast<size_t>(dim)] = index;
-  point[static_cast<size_t>(otherDim)] = other;
-  std::vector<int64_t> strides = from.strides;
-  Value value = load(pointers[static_cast<size_t>(operand)], linear(from.offset, strides),
-                     from.type);
-  point[static_cast<size_t>(dim)] = point[static_cast<size_t>(otherDim)] = nullptr;
+  point[rowDim] = row, point[columnDim] = column;
+  Value value = load(pointers[static_cast<size_t>(operand)],
+                     linear(from.offset, from.strides), from.type);
+  point[rowDim] = point[columnDim] = nullptr;
   return value;
+}
+
+Value AttentionEmitter::elements(int operand, size_t rowDim, Value row, size_t columnDim,
+                                 Value column) {
+  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
+  Value pointer = pointers[static_cast<size_t>(operand)];
+  point[rowDim] = row, point[columnDim] = column;
+  Value place =
+      LLVM::GEPOp::create(builder, location, pointer.getType(), builder.getF32Type(),
+                          pointer, ValueRange{linear(from.offset, from.strides)});
+  point[rowDim] = point[columnDim] = nullptr;
+  return LLVM::LoadOp::create(builder, location, vector, place, sizeof(float));
+}
+
+bool AttentionEmitter::hasRows(int operand, size_t columnDim) const {
+  const KernelOperand &from = spec.operands[static_cast<size_t>(operand)];
+  return from.type == DType::F32 && from.strides[columnDim] == 1 &&
+         spec.domain[columnDim] % AttentionScratch::widestVector == 0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -167,8 +183,7 @@ void AttentionEmitter::loadQueries() {
     Value query = plus(firstQuery, row),
           to = plus(times(row, s.depthStride), integer(s.q));
     loop(zero, integer(s.depth), 1, [&](Value d) {
-      Value x = element(0, static_cast<int64_t>(queryDim), query,
-                        static_cast<int64_t>(depthDim), d);
+      Value x = element(0, queryDim, query, depthDim, d);
       if (a.scale != 1)
         x = arith::MulFOp::create(builder, location, x, real(a.scale));
       put(plus(to, d), x);
@@ -247,14 +262,30 @@ void AttentionEmitter::tiles(Value isFirstPass) {
 }
 
 /// So many of the block's keys that some query of the tile may see the last panel of
-/// them.
+/// them: found from the end, where it mostly is one.
 Value AttentionEmitter::seenKeys() {
-  return loop(integer(0), numKeys, panel, integer(0),
-              [&](Value from, ValueRange carried) {
-                Value to = least(plus(from, integer(panel)), numKeys);
-                return Values{arith::SelectOp::create(builder, location, isSeen(from, to),
-                                                      to, carried[0])};
-              })[0];
+  Type i64 = builder.getI64Type();
+  auto search = scf::WhileOp::create(builder, location, TypeRange{i64, i64},
+                                     ValueRange{numKeys, numKeys});
+  OpBuilder::InsertionGuard guard(builder);
+  Block *before =
+      builder.createBlock(&search.getBefore(), {}, {i64, i64}, {location, location});
+  Value count = before->getArgument(0);
+  Value last = arith::SubIOp::create(builder, location, count, integer(1));
+  Value from =
+      minus(last, arith::RemUIOp::create(builder, location, last, integer(panel)));
+  from =
+      arith::SelectOp::create(builder, location, isBelow(integer(0), count), from, count);
+  Value found = isSeen(from, count);
+  Value goesOn = arith::AndIOp::create(
+      builder, location, isBelow(integer(0), count),
+      arith::XOrIOp::create(builder, location, found, boolean(true)));
+  scf::ConditionOp::create(builder, location, goesOn, ValueRange{count, from});
+  Block *after =
+      builder.createBlock(&search.getAfter(), {}, {i64, i64}, {location, location});
+  scf::YieldOp::create(builder, location,
+                       ValueRange{after->getArgument(1), after->getArgument(1)});
+  return search.getResult(0);
 }
 
 /// Whether some query of the tile sees one of these keys.
@@ -306,34 +337,55 @@ Value AttentionEmitter::keysAt(Value depth, Value column, int64_t more) {
 
 void AttentionEmitter::loadKeys() {
   constexpr int64_t rows = AttentionScratch::widestVector;
-  Value zero = integer(0);
-  loop(zero, numKeys, rows, [&](Value first) {
+  loop(integer(0), numKeys, rows, [&](Value first) {
     Value count = least(integer(rows), minus(numKeys, first));
-    loop(zero, count, 1, [&](Value row) {
-      Value key = plus(plus(firstKey, first), row);
-      Value to = plus(times(row, s.depthStride), integer(s.stage));
-      loop(zero, integer(s.depth), 1, [&](Value d) {
-        put(plus(to, d), element(1, static_cast<int64_t>(keyDim), key,
-                                 static_cast<int64_t>(depthDim), d));
+    auto squares = [&](llvm::function_ref<Value(Value, int64_t)> rowAt) {
+      loop(integer(0), integer(s.depthStride), unit.lanes, [&](Value d) {
+        for (int64_t part = 0; part < rows; part += unit.lanes)
+          transpose([&](int64_t r) { return rowAt(d, part + r); },
+                    keysAt(d, plus(first, integer(part)), 0));
+      });
+    };
+    auto staged = [&] {
+      stageKeys(first, count);
+      squares([&](Value d, int64_t r) {
+        return vectorAt(plus(d, integer(s.stage + r * s.depthStride)));
+      });
+    };
+    if (!hasRows(1, depthDim))
+      return staged();
+    Value key = plus(firstKey, first);
+    Value isWhole = arith::CmpIOp::create(builder, location, arith::CmpIPredicate::eq,
+                                          count, integer(rows));
+    onlyIf(isWhole, [&] {
+      squares([&](Value d, int64_t r) {
+        return elements(1, keyDim, plus(key, integer(r)), depthDim, d);
       });
     });
-    loop(times(count, s.depthStride), integer(rows * s.depthStride), 1,
-         [&](Value i) { put(plus(i, integer(s.stage)), real(0)); });
-    loop(zero, integer(s.depthStride), unit.lanes, [&](Value d) {
-      for (int64_t part = 0; part < rows; part += unit.lanes)
-        transpose(plus(d, integer(s.stage + part * s.depthStride)),
-                  keysAt(d, plus(first, integer(part)), 0));
-    });
+    onlyIf(arith::XOrIOp::create(builder, location, isWhole, boolean(true)), staged);
   });
 }
 
-/// A square of as many rows as a vector has lanes, from the stage to the keys: each round
-/// puts the halves of all rows together like a deck of cards.
-void AttentionEmitter::transpose(Value from, Value to) {
+/// The block's keys from `first` on, and zeros behind the last one.
+void AttentionEmitter::stageKeys(Value first, Value count) {
+  loop(integer(0), count, 1, [&](Value row) {
+    Value key = plus(plus(firstKey, first), row);
+    Value to = plus(times(row, s.depthStride), integer(s.stage));
+    loop(integer(0), integer(s.depth), 1,
+         [&](Value d) { put(plus(to, d), element(1, keyDim, key, depthDim, d)); });
+  });
+  loop(times(count, s.depthStride),
+       integer(AttentionScratch::widestVector * s.depthStride), 1,
+       [&](Value i) { put(plus(i, integer(s.stage)), real(0)); });
+}
+
+/// A square of as many rows as a vector has lanes, to the keys: each round puts the
+/// halves of all rows together like a deck of cards.
+void AttentionEmitter::transpose(llvm::function_ref<Value(int64_t)> row, Value to) {
   int64_t n = unit.lanes;
   Values rows;
   for (int64_t r = 0; r < n; ++r)
-    rows.push_back(vectorAt(plus(from, integer(r * s.depthStride))));
+    rows.push_back(row(r));
   SmallVector<int32_t> low, high;
   for (int64_t i = 0; i < n / 2; ++i) {
     auto k = static_cast<int32_t>(i), half = static_cast<int32_t>(n / 2);
@@ -355,13 +407,14 @@ void AttentionEmitter::transpose(Value from, Value to) {
 }
 
 void AttentionEmitter::loadValues() {
+  if (hasRows(2, widthDim))
+    return;
   Value zero = integer(0);
   loop(zero, numKeys, 1, [&](Value row) {
     Value key = plus(firstKey, row);
     Value to = plus(times(row, s.widthStride), integer(s.values));
     loop(zero, integer(s.width), 1, [&](Value column) {
-      put(plus(to, column), element(2, static_cast<int64_t>(keyDim), key,
-                                    static_cast<int64_t>(widthDim), column));
+      put(plus(to, column), element(2, keyDim, key, widthDim, column));
     });
   });
 }
@@ -518,6 +571,7 @@ void AttentionEmitter::accumulate(Value column, int64_t vectors) {
     Value row = plus(times(firstRow, s.widthStride), column);
     return plus(row, integer(s.result + r * s.widthStride + v * unit.lanes));
   };
+  bool isInPlace = hasRows(2, widthDim);
   Values sums;
   for (int64_t r = 0; r < tileRows; ++r) {
     Value shrink = splat(at(integer(s.shrink + r)));
@@ -528,8 +582,12 @@ void AttentionEmitter::accumulate(Value column, int64_t vectors) {
   sums = loop(firstColumn, endColumn, 1, sums, [&](Value key, ValueRange carried) {
     Values next, values;
     Value row = plus(plus(times(key, s.widthStride), integer(s.values)), column);
-    for (int64_t v = 0; v < vectors; ++v)
-      values.push_back(vectorAt(plus(row, integer(v * unit.lanes))));
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value more = integer(v * unit.lanes);
+      values.push_back(isInPlace ? elements(2, keyDim, plus(firstKey, key), widthDim,
+                                            plus(column, more))
+                                 : vectorAt(plus(row, more)));
+    }
     for (int64_t r = 0; r < tileRows; ++r) {
       Value weight = splat(at(plus(key, integer(s.weights + r * s.blockKeys))));
       for (int64_t v = 0; v < vectors; ++v)

@@ -58,9 +58,14 @@ private:
   mlir::Value splat(mlir::Value scalar);
   /// acc + a·b
   mlir::Value multiplied(mlir::Value a, mlir::Value b, mlir::Value acc);
-  /// An element of an operand at the current outer dims, the others given.
-  mlir::Value element(int operand, int64_t dim, mlir::Value index, int64_t otherDim,
-                      mlir::Value other);
+  /// An element of an operand, or a vector from it on, at the current outer dims: in row
+  /// `row` of dim `rowDim`, column `column` of dim `columnDim`.
+  mlir::Value element(int operand, size_t rowDim, mlir::Value row, size_t columnDim,
+                      mlir::Value column);
+  mlir::Value elements(int operand, size_t rowDim, mlir::Value row, size_t columnDim,
+                       mlir::Value column);
+  /// Whether rows of the operand can be read by vectors where they lie.
+  bool hasRows(int operand, size_t columnDim) const;
 
   mlir::Value openUnit(mlir::Value unit);
   void loadQueries();
@@ -71,7 +76,8 @@ private:
   mlir::Value anyUnsettled(mlir::Value from, mlir::Value to);
   void loadBlock();
   void loadKeys();
-  void transpose(mlir::Value from, mlir::Value to);
+  void transpose(llvm::function_ref<mlir::Value(int64_t)> row, mlir::Value to);
+  void stageKeys(mlir::Value first, mlir::Value count);
   void loadValues();
   void tileOf();
   void products(mlir::Value column, int64_t vectors);

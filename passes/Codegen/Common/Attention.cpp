@@ -12,7 +12,7 @@ using namespace partita::codegen;
 /// With fewer queries the vectors of a block of keys are transposed for too few rows;
 /// with scores this small, they stay in a cache, and the engine's larger products are
 /// faster.
-static constexpr int64_t fewestQueries = 32, fewestKeys = 32;
+static constexpr int64_t fewestQueries = 16, fewestKeys = 16;
 
 //===----------------------------------------------------------------------===//
 // Where operands lie
