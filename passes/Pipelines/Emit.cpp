@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Files/TensorProto.h"
+#include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
 
 #include <filesystem>
@@ -114,6 +115,9 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   report.neededBytes = static_cast<int64_t>(made->neededBytes);
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
+  for (const auto &[node, why] : made->notes)
+    if (!options.explain.empty() && matchesGlob(options.explain, node))
+      report.notes.push_back("'" + node + "': " + why);
   return {};
 }
 

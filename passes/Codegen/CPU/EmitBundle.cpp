@@ -240,6 +240,7 @@ static void addTo(EmitReport &report, const Program &program, const Memory &memo
   report.numTasks += program.tasks.size();
   report.numKernels += program.kernels.size();
   report.memory.push_back(residentMemory(program, memory));
+  report.notes.insert(report.notes.end(), program.notes.begin(), program.notes.end());
 }
 
 /// Places, compiles and writes one program.

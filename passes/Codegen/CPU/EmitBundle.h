@@ -67,6 +67,8 @@ struct EmitReport {
   uint64_t neededBytes = 0;
   size_t numTasks = 0, numKernels = 0;
   std::vector<PlanMemory> memory; ///< by program
+  /// Nodes that might be faster, and why they are not: see codegen::Program.
+  std::vector<std::pair<std::string, std::string>> notes;
 };
 
 /// Writes a bundle of entries, which are for one mesh, or for pipelines of equal numbers
