@@ -53,7 +53,7 @@ class Graph:
         return results[0]
 
     def model(self, result, opset):
-        first = next(v for v in self.inputs.values() if v.dtype.kind == "f")
+        first = next(v for v in self.inputs.values() if v.dtype.kind in "fV")
         graph = helper.make_graph(
             self.nodes, "main",
             [helper.make_tensor_value_info(
@@ -238,6 +238,32 @@ def check_growth(partita, work):
         raise equality.Unequal(f"the arena grows from {arenas[0]} to {arenas[1]} bytes")
 
 
+def check_bfloat(partita, work):
+    """ONNX Runtime has none for CPUs: within 4 units of the scale of f64."""
+    import ml_dtypes
+
+    g = Graph()
+    shapes = operands(g, 2, 4, 150, 150, 32, groups=2, dtype=ml_dtypes.bfloat16)
+    path, folder, bundle = work / "model.onnx", work / "inputs", work / "bundle"
+    onnx.save(g.model(g.op("Attention", *shapes, is_causal=1), 23), path)
+    write_inputs(g, folder)
+    tasks, _ = compiled(partita, path, bundle)
+    call(partita, "run", bundle, "--inputs-dir", folder, "--outputs-dir", work / "out")
+    exact = equality.WideResults(partita, [str(bundle)], folder)[0]
+    actual = equality.load(work / "out" / "output_0.pb")
+    _, largest = equality.errors(actual.astype(np.float64), exact)
+    unit = equality.EPSILON["bfloat16"] * 2.0 ** np.floor(np.log2(np.abs(exact).max()))
+    if tasks != 1 or actual.dtype.name != "bfloat16" or not largest <= 4 * unit:
+        raise equality.Unequal(f"{tasks} tasks, {actual.dtype}, error {largest}")
+
+
+def write_inputs(graph, folder):
+    folder.mkdir()
+    for i, (name, value) in enumerate(graph.inputs.items()):
+        tensor = numpy_helper.from_array(value, name)
+        (folder / f"input_{i}.pb").write_bytes(tensor.SerializeToString())
+
+
 def attempt(partita, work, fewest, graph, result, opset):
     model = graph.model(result, opset)
     path = work / "model.onnx"
@@ -250,10 +276,7 @@ def attempt(partita, work, fewest, graph, result, opset):
     session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
     (expected,) = session.run(None, graph.inputs)
     folder = work / "inputs"
-    folder.mkdir()
-    for i, (name, value) in enumerate(graph.inputs.items()):
-        tensor = numpy_helper.from_array(value, name)
-        (folder / f"input_{i}.pb").write_bytes(tensor.SerializeToString())
+    write_inputs(graph, folder)
     for how in ([], ["--threads", "2"], ["--target-cpu", "x86-64-v3"]):
         bundle, out = work / f"bundle{how[1:]}", work / f"out{how[1:]}"
         tasks, _ = compiled(partita, path, bundle, *how)
@@ -281,14 +304,14 @@ def main():
             except equality.Unequal as error:
                 failed += 1
                 print(f"{name}: {error}", flush=True)
-    if not wanted:
+    for check in () if wanted else (check_growth, check_bfloat):
         count += 1
         with tempfile.TemporaryDirectory(prefix="partita-attention-") as work:
             try:
-                check_growth(partita, pathlib.Path(work))
+                check(partita, pathlib.Path(work))
             except equality.Unequal as error:
                 failed += 1
-                print(f"growth: {error}", flush=True)
+                print(f"{check.__name__}: {error}", flush=True)
     print(f"{'FAILED' if failed else 'ok'}: {count - failed} of {count} equal")
     return 1 if failed or not count else 0
 
