@@ -32,8 +32,14 @@ template <int rows, int vectors, bool asks>
   const float *a = t.a, *b = t.b;
   const int64_t bRow = t.bRow, bPanel = t.bPanel;
   const auto *next = reinterpret_cast<const char *>(t.next);
+  const int64_t ahead = t.next - t.b;
+#pragma clang loop unroll_count(asks ? 1 : 4)
   for (int64_t p = 0; p < t.depth; ++p, b += bRow) {
-    if constexpr (asks) {
+    if constexpr (asks && vectors > perPanel) {
+#pragma clang loop unroll(full)
+      for (int panel = 0; panel < vectors / perPanel; ++panel)
+        __builtin_prefetch(b + panel * bPanel + ahead, 0, 2);
+    } else if constexpr (asks) {
       __builtin_prefetch(next, 0, 2);
       next += t.nextStep;
     }

@@ -43,7 +43,7 @@ struct Lines {
 
   void ask(int64_t lines) {
     for (; lines > 0 && count > 0; --lines, --count) {
-      __builtin_prefetch(at + asked * 16, 0, 2);
+      __builtin_prefetch(at + asked * 16, 0, 3);
       if (++asked == inRun) {
         asked = 0;
         at += run;
@@ -52,21 +52,29 @@ struct Lines {
   }
 };
 
+static_assert(tileDepth % 4 == 0);
+
 /// The sizes that follow from the shape.
 struct Geometry {
   int64_t tiles, rowBlocks, depthBlocks, slabs, panels;
   int64_t leastRows, higherTiles; ///< of a tile; how many have a row more
+  int64_t summands, depth;        ///< all; of a block, the last may have fewer
   int64_t left;                   ///< elements that are packed at a time
   int64_t right = 0;
 
   Geometry(int64_t m, int64_t n, int64_t k)
       : tiles(ceilDiv(m, tileRows)), rowBlocks(ceilDiv(tiles, blockTiles)),
         depthBlocks(ceilDiv(k, tileDepth)), panels(ceilDiv(n, panelColumns)),
-        leastRows(m / tiles), higherTiles(m % tiles) {
+        leastRows(m / tiles), higherTiles(m % tiles), summands(k),
+        // The loop over them takes four at a time.
+        depth(ceilDiv(ceilDiv(k, depthBlocks), 4) * 4) {
     int64_t rows = std::min(m, ceilDiv(tiles, rowBlocks) * tileRows);
-    int64_t fits = slabBytes / (4 * rows * ceilDiv(k, depthBlocks));
+    int64_t fits = slabBytes / (4 * rows * depth);
     slabs = ceilDiv(depthBlocks, std::max<int64_t>(fits, 1));
     left = ceilDiv(depthBlocks, slabs) * rows * leftStride;
+  }
+  Span summandsOf(int64_t block) const {
+    return {block * depth, std::min(summands, (block + 1) * depth)};
   }
   int64_t rowOf(int64_t tile) const {
     return tile * leastRows + std::min(tile, higherTiles);

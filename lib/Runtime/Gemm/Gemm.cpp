@@ -264,7 +264,7 @@ void PackedMatMul::packLeft(const Block &block, Span depths) const {
   int64_t rows = block.rows.size();
   float *to = block.part.left;
   for (int64_t q = depths.begin; q < depths.end; ++q, to += rows * leftStride) {
-    Span summands = blockOf(p.k, q, sizes.depthBlocks);
+    Span summands = sizes.summandsOf(q);
     const float *from =
         block.a.at + block.rows.begin * p.a_row + summands.begin * p.a_col;
     if (p.a_col != 1 && p.a_row == 1) {
@@ -295,10 +295,10 @@ PackedMatMul::Group PackedMatMul::groupAt(const Block &block, int64_t panel) con
 PackedMatMul::Right PackedMatMul::rightOf(const Block &block, const Group &group,
                                           Span depths, int64_t q) const {
   int64_t column = group.panel * panelColumns;
-  Span summands = blockOf(p.k, q, sizes.depthBlocks);
+  Span summands = sizes.summandsOf(q);
   if (p.b_packed) {
     // Behind the slab's last summands comes the next panel.
-    int64_t begin = blockOf(p.k, depths.begin, sizes.depthBlocks).begin;
+    int64_t begin = sizes.summandsOf(depths.begin).begin;
     int64_t on = q + 1 < depths.end ? summands.size()
                                     : group.count * p.k - (summands.begin - begin);
     const float *at = block.part.packed + column * p.k + summands.begin * panelColumns;
@@ -325,7 +325,7 @@ Lines PackedMatMul::sourceBehind(const Block &block, const Group &group, Span de
   int64_t columns = std::min(group.count * panelColumns, p.n - panel * panelColumns);
   if (panel >= block.panels.end || columns <= 0)
     return {};
-  Span summands = blockOf(p.k, goesOn ? q + 1 : depths.begin, sizes.depthBlocks);
+  Span summands = sizes.summandsOf(goesOn ? q + 1 : depths.begin);
   const float *at =
       block.b.at + summands.begin * p.b_row + panel * panelColumns * p.b_col;
   if (p.b_col == 1)
@@ -337,7 +337,7 @@ Lines PackedMatMul::sourceBehind(const Block &block, const Group &group, Span de
 /// The tiles of the block's rows for block `q` of the summands.
 void PackedMatMul::tiles(const Block &block, const float *left, const Group &group,
                          const Right &right, int64_t q) const {
-  const int64_t depth = blockOf(p.k, q, sizes.depthBlocks).size();
+  const int64_t depth = sizes.summandsOf(q).size();
   const int64_t many = block.tiles.size(), wide = group.isWide ? group.count : 1;
   Lines next = right.next;
   const int64_t share = ceilDiv(next.count, many * (group.count / wide));

@@ -44,7 +44,8 @@ TEST_CASE("own products: blocks of rows, of summands and slabs of them") {
                          {497, 20, 330},
                          {3, 150, 1300},
                          {1, 200, 650},
-                         {130, 17, 2000}})
+                         {130, 17, 2000},
+                         {2, 5, 13001}})
     for (bool packed : {false, true}) {
       task::MatMul p = sized(DType::F32, m, n, k);
       p.b_packed = packed;
