@@ -3,18 +3,21 @@
 run, alternating.
 
 usage: compare.py PARTITA ZOO MODEL... [--threads T] [--rounds N] [--avx2]
-                  [--before PARTITA]
+                  [--before PARTITA] [--processor]
 
 Prints the median and the fastest of each, and the ratio of the medians. ZOO is made by
 models.py here, or by test/E2E/models/zoo.py (bert-base and gpt2-small when named).
 --avx2 compiles and runs ours as on a CPU without 512-bit vectors; ONNX Runtime cannot be
-limited so. --before adds another build of Partita.
+limited so. --before adds another build of Partita. --processor: seconds of the processor
+instead of the clock's, for one thread on a machine that others use; of ours, the
+difference between a run of many requests and one of a single request.
 """
 import argparse
 import json
 import math
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,7 +32,8 @@ from onnx import numpy_helper
 class OnnxRuntime:
     name = "ONNX Runtime"
 
-    def __init__(self, folder, case, threads):
+    def __init__(self, folder, case, threads, processor):
+        self.clock = time.thread_time if processor else time.perf_counter
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -44,14 +48,14 @@ class OnnxRuntime:
 
     def round(self, requests):
         for _ in range(requests):
-            begin = time.perf_counter()
+            begin = self.clock()
             self.session.run(None, self.feeds)
-            self.times.append(time.perf_counter() - begin)
+            self.times.append(self.clock() - begin)
 
 
 class Partita:
-    def __init__(self, name, partita, folder, case, threads, bundle, avx2):
-        self.name, self.times = name, []
+    def __init__(self, name, partita, folder, case, threads, bundle, avx2, processor):
+        self.name, self.times, self.processor = name, [], processor
         self.command = [partita, "run", bundle, "--inputs-dir",
                         os.path.join(folder, "inputs")]
         self.environment = dict(os.environ)
@@ -71,7 +75,17 @@ class Partita:
             raise RuntimeError(f"{self.name}: {done.stderr.strip()}")
         return done.stdout
 
+    def processor_seconds(self, requests):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.run([*self.command, "--repeat", str(requests)])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
     def round(self, requests):
+        if self.processor:
+            once = self.processor_seconds(1)
+            self.times.append((self.processor_seconds(requests + 1) - once) / requests)
+            return
         text = self.run([*self.command, "--repeat", str(requests + 1)])
         times = [float(t) for t in re.findall(r"request \d+: ([\d.]+) s", text)]
         self.times += times[1:]  # the first touches all memory
@@ -84,11 +98,12 @@ def measure(arguments, folder):
     with tempfile.TemporaryDirectory() as work:
         def partita(name, program):
             return Partita(name, program, folder, case, arguments.threads,
-                           os.path.join(work, name), arguments.avx2)
+                           os.path.join(work, name), arguments.avx2,
+                           arguments.processor)
         sides = [partita("partita", arguments.partita)]
         if arguments.before:
             sides.append(partita("before", arguments.before))
-        sides.append(OnnxRuntime(folder, case, arguments.threads))
+        sides.append(OnnxRuntime(folder, case, arguments.threads, arguments.processor))
         for side in sides:
             side.round(1)
         seconds = sum(side.times[0] for side in sides)
@@ -110,7 +125,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--avx2", action="store_true")
     parser.add_argument("--before", metavar="PARTITA")
+    parser.add_argument("--processor", action="store_true")
     arguments = parser.parse_args()
+    if arguments.processor and arguments.threads != 1:
+        parser.error("--processor is for one thread")
     ratios, failed = {}, False
     for model in arguments.models:
         try:
