@@ -19,6 +19,8 @@ int64_t KernelSpec::rowElements() const {
 }
 
 bool KernelSpec::changesInPlace(int number) const {
+  if (attention)
+    return false;
   const KernelNode &n = nodes[static_cast<size_t>(number)];
   auto row = n.kind == KernelNode::Row ? dyn_cast<RowOpInterface>(n.op) : nullptr;
   if (!row || !row.mayChangeInPlace() || outputs.size() != 1 || rowDims != 1 ||

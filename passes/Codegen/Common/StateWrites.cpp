@@ -53,7 +53,10 @@ static int64_t storesOf(const KernelSpec &spec, const KernelOperand &output) {
   }
   int64_t count = 1;
   for (size_t d = 0; d < spec.domain.size(); ++d)
-    count *= output.perRow && d >= spec.numOuter() ? 1 : spec.domain[d];
+    count *= (output.perRow && d >= spec.numOuter()) ||
+                     (spec.attention && output.strides[d] == 0)
+                 ? 1
+                 : spec.domain[d];
   return count;
 }
 
