@@ -91,7 +91,7 @@ private:
     auto &roll = buffers[b].kind.roll = rolling.rollOf(op, buffer);
     if (!roll)
       return;
-    if (auto moved = rollingSegment(op, buffer))
+    if (auto moved = rolling.segmentOf(op, buffer))
       moves[moved->segment].push_back({&buffers[b], std::move(moved->values)});
   }
 

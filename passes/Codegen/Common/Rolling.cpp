@@ -131,62 +131,52 @@ std::optional<RolledValues> codegen::rolledValues(func::FuncOp function,
 // One bundle
 //===----------------------------------------------------------------------===//
 
-/// Its place in the list of symbols; nothing if it is not there once.
-static std::optional<unsigned> placeIn(ArrayAttr symbols, StringRef name) {
-  std::optional<unsigned> place;
-  for (auto [i, symbol] : llvm::enumerate(symbols.getAsRange<FlatSymbolRefAttr>())) {
-    if (symbol.getValue() != name)
-      continue;
-    if (place)
-      return std::nullopt;
-    place = static_cast<unsigned>(i);
+StateUses::StateUses(ProgramOp program)
+    : microBatches(microBatchesOf(program->getParentOfType<ModuleOp>())) {
+  for (auto segment : program.getBody().front().getOps<SegmentOp>()) {
+    auto touch = [&](FlatSymbolRefAttr name) -> Uses & {
+      Uses &it = uses[name.getAttr()];
+      if (it.segment != segment) {
+        it.segment = segment;
+        ++it.segments;
+      }
+      return it;
+    };
+    for (auto [i, name] :
+         llvm::enumerate(segment.getReads().getAsRange<FlatSymbolRefAttr>())) {
+      Uses &it = touch(name);
+      ++it.reads;
+      it.read = static_cast<unsigned>(i);
+    }
+    for (auto [i, name] :
+         llvm::enumerate(segment.getWrites().getAsRange<FlatSymbolRefAttr>())) {
+      Uses &it = touch(name);
+      ++it.writes;
+      it.write = static_cast<unsigned>(i);
+    }
   }
-  return place;
-}
-
-static bool names(ArrayAttr symbols, StringRef name) {
-  return llvm::any_of(
-      symbols.getAsRange<FlatSymbolRefAttr>(),
-      [&](FlatSymbolRefAttr symbol) { return symbol.getValue() == name; });
-}
-
-/// Whether the state may lie in rows of a larger place: the runtime fills it, and what is
-/// sent is dense.
-static bool mayRoll(ProgramOp program, BufferOp buffer) {
-  if (buffer.getInit())
-    return false;
   for (auto transfer : program->getParentOfType<ModuleOp>().getOps<TransferOp>())
     for (SymbolRefAttr end : {transfer.getSource(), transfer.getTarget()})
-      if (end.getRootReference() == program.getSymNameAttr() &&
-          end.getLeafReference() == buffer.getSymNameAttr())
-        return false;
-  return true;
+      if (end.getRootReference() == program.getSymNameAttr())
+        uses[end.getLeafReference()].isSent = true;
 }
 
-std::optional<RollingSegment> codegen::rollingSegment(ProgramOp program,
-                                                      BufferOp buffer) {
-  if (!buffer.getState() || !mayRoll(program, buffer))
+bool StateUses::mayRoll(BufferOp buffer) const {
+  return !buffer.getInit() && !uses.lookup(buffer.getSymNameAttr()).isSent;
+}
+
+std::optional<RollingSegment> StateUses::rollingSegment(BufferOp buffer) const {
+  if (!buffer.getState() || !mayRoll(buffer))
     return std::nullopt;
-  StringRef name = buffer.getSymName();
-  SegmentOp only;
-  for (auto segment : program.getBody().front().getOps<SegmentOp>()) {
-    if (!names(segment.getReads(), name) && !names(segment.getWrites(), name))
-      continue;
-    if (only)
-      return std::nullopt;
-    only = segment;
-  }
-  if (!only || only.getConditionAttr())
+  const Uses it = uses.lookup(buffer.getSymNameAttr());
+  SegmentOp only = it.segment;
+  if (it.segments != 1 || only.getConditionAttr())
     return std::nullopt;
   // Each slot moves on once in a request.
-  auto times = only.getOnce() ? 1 : microBatchesOf(program->getParentOfType<ModuleOp>());
-  if (static_cast<int64_t>(buffer.getSlots()) != times)
+  auto times = only.getOnce() ? 1 : microBatches;
+  if (static_cast<int64_t>(buffer.getSlots()) != times || it.reads != 1 || it.writes != 1)
     return std::nullopt;
-  auto argument = placeIn(only.getReads(), name),
-       result = placeIn(only.getWrites(), name);
-  if (!argument || !result)
-    return std::nullopt;
-  auto values = rolledValues(only.callee(), *argument, *result);
+  auto values = rolledValues(only.callee(), it.read, it.write);
   if (!values)
     return std::nullopt;
   return RollingSegment{only, std::move(*values)};
@@ -212,14 +202,15 @@ static int64_t reserveOf(int64_t window, int64_t most) {
 }
 
 void RollingStates::add(ModuleOp module) {
-  for (auto program : module.getOps<ProgramOp>())
+  for (auto program : module.getOps<ProgramOp>()) {
+    const StateUses &uses = usesOf.try_emplace(program, program).first->second;
     for (auto buffer : program.getBody().front().getOps<BufferOp>()) {
       if (!buffer.getState())
         continue;
       std::pair key(program.getSymName().str(), buffer.getState()->str());
-      if (!mayRoll(program, buffer))
+      if (!uses.mayRoll(buffer))
         states[key].differs = true;
-      auto rolling = rollingSegment(program, buffer);
+      auto rolling = uses.rollingSegment(buffer);
       if (!rolling)
         continue;
       const RolledValues &values = rolling->values;
@@ -229,6 +220,13 @@ void RollingStates::add(ModuleOp module) {
       it.differs |= it.dim != values.dim || it.window != values.window;
       it.most = std::max(it.most, values.advance());
     }
+  }
+}
+
+std::optional<RollingSegment> RollingStates::segmentOf(ProgramOp program,
+                                                       BufferOp buffer) const {
+  auto known = usesOf.find(program);
+  return known == usesOf.end() ? std::nullopt : known->second.rollingSegment(buffer);
 }
 
 std::optional<Roll> RollingStates::rollOf(ProgramOp program, BufferOp buffer) const {
@@ -249,7 +247,7 @@ std::optional<Roll> RollingStates::rollOf(ProgramOp program, BufferOp buffer) co
   roll.window = it.window;
   roll.row = *row;
   roll.capacity = it.window + reserveOf(it.window, it.most);
-  if (auto rolling = rollingSegment(program, buffer))
+  if (auto rolling = segmentOf(program, buffer))
     roll.advance = rolling->values.advance();
   return roll;
 }

@@ -44,6 +44,35 @@ struct RolledValues {
 std::optional<RolledValues> rolledValues(mlir::func::FuncOp function, unsigned argument,
                                          unsigned result);
 
+/// Of a state's buffer: the segment that moves it on, and what is what in its function.
+struct RollingSegment {
+  task_ir::SegmentOp segment;
+  RolledValues values;
+};
+
+/// Who touches the states of a program.
+class StateUses {
+public:
+  explicit StateUses(task_ir::ProgramOp program);
+
+  /// Whether a state may lie in rows of a larger place: the runtime fills it, and what is
+  /// sent is dense.
+  bool mayRoll(task_ir::BufferOp buffer) const;
+  /// Nothing if it does not roll.
+  std::optional<RollingSegment> rollingSegment(task_ir::BufferOp buffer) const;
+
+private:
+  /// Of a buffer.
+  struct Uses {
+    task_ir::SegmentOp segment; ///< the last that touches it
+    int segments = 0, reads = 0, writes = 0;
+    unsigned read = 0, write = 0; ///< the last of them, by number
+    bool isSent = false;
+  };
+  llvm::DenseMap<mlir::StringAttr, Uses> uses;
+  int64_t microBatches;
+};
+
 /// Which states of a bundle roll, and in how many rows. All entries that have a state
 /// must agree: they are added before one of them is formed.
 class RollingStates {
@@ -54,6 +83,9 @@ public:
   /// Of a buffer of a state: how it rolls, moving on by what its segment appends. Nothing
   /// if it stays as it is.
   std::optional<Roll> rollOf(task_ir::ProgramOp program, task_ir::BufferOp buffer) const;
+  /// The segment that moves on a state of a program that was added, if it rolls.
+  std::optional<RollingSegment> segmentOf(task_ir::ProgramOp program,
+                                          task_ir::BufferOp buffer) const;
 
 private:
   struct Known {
@@ -62,15 +94,8 @@ private:
     bool differs = false;         ///< entries append along different dims
   };
   std::map<std::pair<std::string, std::string>, Known> states; ///< by program and name
+  llvm::DenseMap<mlir::Operation *, StateUses> usesOf;         ///< by program
 };
-
-/// Of a state's buffer: the segment that moves it on, and what is what in its function.
-struct RollingSegment {
-  task_ir::SegmentOp segment;
-  RolledValues values;
-};
-std::optional<RollingSegment> rollingSegment(task_ir::ProgramOp program,
-                                             task_ir::BufferOp buffer);
 
 } // namespace partita::codegen
 
