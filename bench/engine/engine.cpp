@@ -5,6 +5,7 @@
 // milliseconds, GFLOP/s, scratch and packed bytes, and the implementation.
 //
 //===----------------------------------------------------------------------===//
+#include "../Aligned.h"
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Team.h"
 
@@ -15,14 +16,6 @@
 #include <vector>
 
 using namespace partita;
-
-static void *aligned(uint64_t bytes) {
-  void *data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
-  auto *f = static_cast<float *>(data);
-  for (uint64_t i = 0; i < bytes / 4; ++i)
-    f[i] = static_cast<float>(i % 13) / 13;
-  return data;
-}
 
 static void time(const char *what, const task::Params &params, double flops,
                  size_t weight) {

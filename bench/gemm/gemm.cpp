@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Gemm.h"
+#include "../Aligned.h"
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Team.h"
 
@@ -78,14 +79,6 @@ static bool hasWide() { return false; }
 //===----------------------------------------------------------------------===//
 // One call
 //===----------------------------------------------------------------------===//
-
-static void *aligned(uint64_t bytes) {
-  void *data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
-  auto *f = static_cast<float *>(data);
-  for (uint64_t i = 0; i < bytes / 4; ++i)
-    f[i] = static_cast<float>(i % 13) / 13;
-  return data;
-}
 
 namespace {
 /// A call with operands, ready to run.
