@@ -199,6 +199,8 @@ tl::expected<Found, NotFound> search::orKnown(tl::expected<Found, NotFound> foun
     taken = std::move(*found);
   else
     taken.lowerBound = found.error().lowerBound;
+  // A bound that knows of a memory limit is of plans that fit by the problem's usages.
+  taken.lowerBound = std::min(taken.lowerBound, best->time);
   Timing timing(graph, placement);
   taken.plan = *best->plan;
   taken.cost = evaluate(timing, taken.plan);

@@ -289,7 +289,7 @@ Planner::recomputeOn(const Mesh &mesh, std::optional<double> seconds) {
   if (!bases)
     return tl::unexpected(bases.error());
   const RecomputeChoices &free = *bases->front();
-  if (seconds && *seconds <= 1.005 * free.seconds)
+  if (seconds && *seconds <= (1 + goodEnough) * free.seconds)
     return std::nullopt;
   std::map<std::vector<std::vector<std::string>>, MeshResult> made;
   auto measure = [&](const search::RecomputeChoice &choice) -> Expected<RecomputeForm> {

@@ -177,7 +177,7 @@ void RecomputeFitter::run(const std::vector<std::unique_ptr<RecomputeChoices>> &
     double known = best ? best->seconds : std::numeric_limits<double>::infinity();
     if (seconds)
       known = std::min(known, *seconds);
-    if (expected < known || (std::isinf(known) && !best))
+    if (expected < known || std::isinf(known))
       tryChoicesOf(*bases[base], offset);
   }
 }
@@ -239,9 +239,6 @@ static Expected<RecomputeForm> formed(CompileOptions options, const Progress &pr
     form.seconds = certificate->stepSeconds;
   return form;
 }
-
-/// A plan is as good as one that is less than this fraction faster.
-static constexpr double goodEnough = 0.005;
 
 Expected<void> partita::chooseRecompute(CompileOptions &options,
                                         std::vector<std::string> &notes,

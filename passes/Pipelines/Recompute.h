@@ -98,6 +98,9 @@ private:
   std::map<std::vector<std::vector<std::string>>, int64_t> excessOf;
 };
 
+/// A plan is as good as one that is less than this fraction faster.
+inline constexpr double goodEnough = 0.005;
+
 /// Plans to choose from for steps that must fit into so many bytes: the one without a
 /// limit first, then, if a search decides and that one needs more, one with a limit in
 /// between, if there is any.

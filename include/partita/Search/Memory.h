@@ -24,8 +24,8 @@ struct MemoryShare {
 
 struct MemoryUse {
   int64_t weights = 0, activations = 0; ///< at the peak; all else is the second
-  int64_t states =
-      0; ///< of these what lasts from run to run, of a program that does not train
+  /// Of these what lasts from run to run, in a program that does not train.
+  int64_t states = 0;
   int64_t peak() const { return weights + activations; }
   int32_t op = -1;                   ///< that runs at the peak
   int64_t byKind[memoryKinds] = {0}; ///< at the peak
