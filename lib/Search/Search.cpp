@@ -46,7 +46,7 @@ public:
   /// may go on.
   Result solve(std::optional<Picos> upper, double timeLimit, bool isLast);
   /// A plan of little memory.
-  std::optional<MemoryUse> leastMemory();
+  std::optional<Found> leastMemory();
 
 private:
   const Candidate &candidate;
@@ -89,10 +89,11 @@ std::optional<Result> Task::begin() {
   if (auto ok = rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);
+  found.lowerBound = lowerBound();
   return std::nullopt;
 }
 
-std::optional<MemoryUse> Task::leastMemory() {
+std::optional<Found> Task::leastMemory() {
   solver::Problem weighed = withPricedMemory(model.problem, 0, 1);
   Collapsed collapsed(weighed);
   solver::SolveOptions solve;
@@ -101,7 +102,11 @@ std::optional<MemoryUse> Task::leastMemory() {
   auto solution = solver::solve(collapsed.problem, solve);
   if (!solution || solution->choices.empty())
     return std::nullopt;
-  return memoryOf(timing, model.decide(timing, collapsed.expand(solution->choices)));
+  Found least = found;
+  least.plan = model.decide(timing, collapsed.expand(solution->choices));
+  least.cost = evaluate(timing, least.plan);
+  least.memory = memoryOf(timing, least.plan);
+  return least;
 }
 
 Result Task::solve(std::optional<Picos> upper, double timeLimit, bool isLast) {
@@ -198,9 +203,16 @@ private:
       ;
   }
 
+  /// The plan of least memory says what is missing. It may fit: usages are never less
+  /// than a plan's own memory.
   void explainMemory() {
-    for (size_t i = 0; options.memoryLimit && i < tasks.size(); ++i)
-      results[i].error().least = tasks[i]->leastMemory();
+    for (size_t i = 0; options.memoryLimit && i < tasks.size(); ++i) {
+      auto least = tasks[i]->leastMemory();
+      if (least && least->memory.peak() <= *options.memoryLimit)
+        results[i] = std::move(*least);
+      else if (least)
+        results[i].error().least = std::move(least->memory);
+    }
   }
 
   template <typename Fn> void onThreads(const std::vector<size_t> &order, Fn fn) {
