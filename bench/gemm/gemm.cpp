@@ -11,6 +11,7 @@
 #include "partita/Runtime/Gemm.h"
 #include "../Aligned.h"
 #include "partita/Runtime/OneDnn.h"
+#include "partita/Runtime/Roofline.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -31,50 +32,9 @@ static double now() {
   return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
-//===----------------------------------------------------------------------===//
-// The peak
-//===----------------------------------------------------------------------===//
-
-#if defined(__x86_64__)
-constexpr int inFlight = 12, turns = 100000;
-
-/// Multiply-adds whose sums do not wait for each other: more than two multipliers with a
-/// latency of four cycles take.
-template <int width>
-static inline __attribute__((always_inline)) void multiplyAdd(float *sink) {
-  using Vector = float __attribute__((vector_size(4 * width)));
-  Vector sums[inFlight], factor = Vector{} + sink[0];
-  for (int i = 0; i < inFlight; ++i)
-    sums[i] = Vector{} + float(i);
-  for (int turn = 0; turn < turns; ++turn)
-    for (int i = 0; i < inFlight; ++i)
-      sums[i] = sums[i] * factor + factor;
-  for (int i = 0; i < inFlight; ++i)
-    sink[i] = sums[i][0];
-}
-__attribute__((target("avx2,fma"))) static void narrow(float *sink) {
-  multiplyAdd<8>(sink);
-}
-__attribute__((target("avx512f"))) static void wide(float *sink) {
-  multiplyAdd<16>(sink);
-}
-
-/// GFLOP/s of this core, the best of some tries.
-static double peak(int width) {
-  double best = 0;
-  for (int attempt = 0; attempt < 8; ++attempt) {
-    float sink[inFlight] = {0.999f};
-    double begin = now();
-    width == 16 ? wide(sink) : narrow(sink);
-    best = std::max(best, 2e-9 * width * inFlight * turns / (now() - begin));
-  }
-  return best;
-}
-static bool hasWide() { return __builtin_cpu_supports("avx512f"); }
-#else
-static double peak(int) { return 0; }
-static bool hasWide() { return false; }
-#endif
+/// GFLOP/s of this core.
+static double peak(int width) { return 1e-9 * runtime::measurePeak(width, now); }
+static bool hasWide() { return runtime::widestVectors() == 16; }
 
 //===----------------------------------------------------------------------===//
 // One call

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Time of a request on one rank against ONNX Runtime with as many threads, in the same
-run, alternating.
+"""Time of a request on one rank, or on ranks of one thread, against ONNX Runtime with as
+many threads, in the same run, alternating.
 
 usage: compare.py PARTITA ZOO MODEL... [--threads T] [--rounds N] [--avx2]
-                  [--before PARTITA] [--processor]
+                  [--before PARTITA] [--processor] [--ranks R] [--split WAY...]
 
-Prints the median and the fastest of each, and the ratio of the medians. ZOO is made by
+Prints the median and the fastest of each, and the ratio of ours to ONNX Runtime's. ZOO is made by
 models.py here, or by test/E2E/models/zoo.py (bert-base and gpt2-small when named).
 --avx2 compiles and runs ours as on a CPU without 512-bit vectors; ONNX Runtime cannot be
-limited so. --before adds another build of Partita. --processor: seconds of the processor
+limited so. --before adds another build of Partita. --ranks R: ours on R ranks with T
+threads each, ONNX Runtime with R x T threads. --split: how ours is split, all ways in one
+run: auto, a ready rule (megatron), or a dim of the first input that is split (1). --processor: seconds of the processor
 instead of the clock's, for one thread on a machine that others use; of ours, the
 difference between a run of many requests and one of a single request.
 """
@@ -53,16 +55,33 @@ class OnnxRuntime:
             self.times.append(self.clock() - begin)
 
 
+def split_options(way, ranks, folder, case):
+    """Of `partita compile`."""
+    options = ["--mesh", f"x={ranks}"] if ranks > 1 else []
+    if way.isdigit():
+        first = onnx.load_tensor(os.path.join(folder, "inputs", "input_0.pb"))
+        name, dims = case["inputs"][0], [None] * len(first.dims)
+        if int(way) >= len(dims):
+            raise RuntimeError(f"'{name}' has no dim {way}")
+        dims[int(way)] = "x"
+        hints = json.dumps({"tensors": {name: dims}})
+        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+            file.write(hints)
+        return options + ["--hints", file.name]
+    return options + ([] if way == "auto" else ["--hints", way])
+
+
 class Partita:
-    def __init__(self, name, partita, folder, case, threads, bundle, avx2, processor):
-        self.name, self.times, self.processor = name, [], processor
+    def __init__(self, name, partita, folder, case, arguments, bundle, way):
+        self.name, self.times, self.processor = name, [], arguments.processor
         self.command = [partita, "run", bundle, "--inputs-dir",
                         os.path.join(folder, "inputs")]
         self.environment = dict(os.environ)
-        options = ["--threads", str(threads)]
+        options = ["--threads", str(arguments.threads),
+                   *split_options(way, arguments.ranks, folder, case)]
         for key, shape in case["shapes"].items():
             options += ["--shape", f"{key}=" + ",".join(map(str, shape))]
-        if avx2:
+        if arguments.avx2:
             self.environment["ONEDNN_MAX_CPU_ISA"] = "AVX2"
             options += ["--target-cpu", "x86-64-v3"]
         self.run([partita, "compile", os.path.join(folder, "model.onnx"), "-o", bundle,
@@ -96,14 +115,22 @@ def measure(arguments, folder):
     with open(os.path.join(folder, "case.json")) as file:
         case = json.load(file)
     with tempfile.TemporaryDirectory() as work:
-        def partita(name, program):
-            return Partita(name, program, folder, case, arguments.threads,
-                           os.path.join(work, name), arguments.avx2,
-                           arguments.processor)
-        sides = [partita("partita", arguments.partita)]
+        def partita(name, program, way):
+            return Partita(name, program, folder, case, arguments,
+                           os.path.join(work, name), way)
+        sides = []
+        for way in arguments.split:
+            try:
+                name = "partita" + ("" if arguments.split == ["auto"] else " " + way)
+                sides.append(partita(name, arguments.partita, way))
+            except RuntimeError as error:
+                print(f"{os.path.basename(folder)}, {way}: {error}", file=sys.stderr)
+        if not sides:
+            raise RuntimeError("no way to split it")
         if arguments.before:
-            sides.append(partita("before", arguments.before))
-        sides.append(OnnxRuntime(folder, case, arguments.threads, arguments.processor))
+            sides.append(partita("before", arguments.before, arguments.split[0]))
+        sides.append(OnnxRuntime(folder, case, arguments.threads * arguments.ranks,
+                                 arguments.processor))
         for side in sides:
             side.round(1)
         seconds = sum(side.times[0] for side in sides)
@@ -126,30 +153,32 @@ def main():
     parser.add_argument("--avx2", action="store_true")
     parser.add_argument("--before", metavar="PARTITA")
     parser.add_argument("--processor", action="store_true")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--split", nargs="+", metavar="WAY", default=["auto"])
     arguments = parser.parse_args()
-    if arguments.processor and arguments.threads != 1:
+    if arguments.processor and arguments.threads * arguments.ranks != 1:
         parser.error("--processor is for one thread")
     ratios, failed = {}, False
     for model in arguments.models:
         try:
-            ours, *others = measure(arguments, os.path.join(arguments.zoo, model))
+            *sides, reference = measure(arguments, os.path.join(arguments.zoo, model))
         except (OSError, RuntimeError) as error:
             print(f"{model}: {error}", file=sys.stderr)
             failed = True
             continue
-        mine = statistics.median(ours.times)
-        words = [f"partita {mine * 1e3:.2f} ms ({min(ours.times) * 1e3:.2f})"]
-        for other in others:
-            median = statistics.median(other.times)
+        median = statistics.median(reference.times)
+        print(f"{model}, {arguments.ranks} ranks of {arguments.threads} threads: "
+              f"{reference.name} {median * 1e3:.2f} ms ({min(reference.times) * 1e3:.2f})")
+        for side in sides:
+            mine = statistics.median(side.times)
             ratio = mine / median
-            ratios.setdefault(other.name, []).append(ratio)
-            words.append(f"{other.name} {median * 1e3:.2f} ms "
-                         f"({min(other.times) * 1e3:.2f}), ratio {ratio:.2f} "
-                         f"({min(ours.times) / min(other.times):.2f})")
-        print(f"{model}, {arguments.threads} threads: " + ", ".join(words), flush=True)
+            ratios.setdefault(side.name, []).append(ratio)
+            print(f"  {side.name} {mine * 1e3:.2f} ms ({min(side.times) * 1e3:.2f}), "
+                  f"ratio {ratio:.2f} ({min(side.times) / min(reference.times):.2f})",
+                  flush=True)
     for name, list_of in ratios.items():
         mean = math.exp(statistics.fmean(map(math.log, list_of)))
-        print(f"geometric mean of the ratios to {name}: {mean:.2f}")
+        print(f"geometric mean of the ratios of {name}: {mean:.2f}")
     return failed
 
 

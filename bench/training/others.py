@@ -5,8 +5,9 @@ usage: others.py PARTITA [--models gpt2,resnet18,moe] [--others 20] [--pool 48] 
 
 Run by hand, with a Python that has torch 2.13, onnx and numpy. Others are drawn with a seed: batches
 split, or some tensors of the model split along some dim; moments, or weights too, in parts or whole;
-nothing computed again, or some modules. What they need is what their bundles allocate. Each
-limit is between what the fastest plan needs and what the smallest of all does. Constants of the
+nothing computed again, or some modules. What they need is what their bundles allocate. Limits
+begin below what the fastest plan needs, or half of the others, if that is more (of ResNet-18 none
+needs less than the fastest), and end above what the smallest of all does. Constants of the
 machine are measured first. Steps of the plans of a model alternate; the least time of each counts.
 """
 import argparse
@@ -99,7 +100,10 @@ def compare(model, arguments):
         if len(pool) < arguments.pool and (made := model.make(spec, *words)):
             pool.append(made)
     free = model.make({}, "--cluster", model.host, "--memory", "1TiB")
-    high, low = free[1], min([free[1], *(size for _, size, _ in pool)])
+    sizes = sorted(size for _, size, _ in pool)
+    if len(sizes) < 2:
+        raise RuntimeError(f"{model.name}: {len(sizes)} others can be compiled")
+    high, low = max(free[1], sizes[len(sizes) // 2]), min(free[1], sizes[0])
     ours = {}
     for k in (1, 2, 3, 4):
         limit = high - (high - low) * k // 5

@@ -29,6 +29,9 @@ inline constexpr char phaseAttr[] = "graph.phase";
 /// Of a module that is to become a training step: lists of names of nodes, the stretches
 /// that a choice under a memory limit computes again. Gone once it is one.
 inline constexpr char recomputeAttr[] = "graph.recompute";
+/// Of such a module, an integer: the micro-batches that were chosen, of each of which it
+/// has the rows. Gone likewise.
+inline constexpr char accumulationAttr[] = "graph.accumulation";
 /// On a forward op that the backward pass repeats, and on the copy: the same number, by
 /// which conversions of the one's results are found for the other's. The original has it
 /// only where communication is not to be repeated. Both are gone once conversions are

@@ -61,6 +61,7 @@ private:
   bool keepLoops;
   std::map<std::array<std::string, 3>, const onnx::FunctionProto *> functions;
   std::map<std::string, bool> conditions;
+  std::map<std::string, int64_t> integers; ///< of Constant nodes
   std::vector<const onnx::FunctionProto *> stack;
   static constexpr size_t mostExpanded = 250'000, mostNested = 200;
   size_t expanded = 0;
@@ -82,6 +83,17 @@ static std::optional<bool> condition(const onnx::TensorProto &tensor) {
   return decoded->tensor.bytes[0] != std::byte{0};
 }
 
+/// A single 64-bit integer, if that is what the tensor holds.
+static std::optional<int64_t> integerOf(const onnx::TensorProto &tensor) {
+  if (tensor.data_type() != onnx::TensorProto::INT64 ||
+      tensor.data_location() == onnx::TensorProto::EXTERNAL)
+    return std::nullopt;
+  auto decoded = decodeTensorProto(tensor.SerializeAsString(), "");
+  if (!decoded || decoded->tensor.size() != 1)
+    return std::nullopt;
+  return *decoded->tensor.data<int64_t>();
+}
+
 Expander::Expander(onnx::ModelProto &model, const Opsets &opsets,
                    const std::set<std::string> &kept, bool keepLoops)
     : model(model), modelOpsets(std::make_shared<const Opsets>(opsets)), kept(kept),
@@ -101,9 +113,12 @@ Expander::Expander(onnx::ModelProto &model, const Opsets &opsets,
     for (const auto &output : node.output())
       valueNames.reserve(output);
     if (node.op_type() == "Constant" && node.attribute_size() == 1 &&
-        node.output_size() == 1 && node.attribute(0).has_t())
+        node.output_size() == 1 && node.attribute(0).has_t()) {
       if (auto value = condition(node.attribute(0).t()))
         conditions[node.output(0)] = *value;
+      if (auto value = integerOf(node.attribute(0).t()))
+        integers[node.output(0)] = *value;
+    }
   }
 }
 
@@ -327,15 +342,13 @@ static bool hasTimelessBody(const std::string &op) {
   return ops.contains(op);
 }
 
-/// The value of an initializer of one integer.
+/// The value of an initializer, or of a Constant, of one integer.
 std::optional<int64_t> Expander::knownInteger(const std::string &value) const {
-  for (const auto &tensor : model.graph().initializer()) {
-    if (tensor.name() != value || tensor.data_type() != onnx::TensorProto::INT64)
-      continue;
-    auto decoded = decodeTensorProto(tensor.SerializeAsString(), "");
-    if (decoded && decoded->tensor.size() == 1)
-      return *decoded->tensor.data<int64_t>();
-  }
+  if (auto known = integers.find(value); known != integers.end())
+    return known->second;
+  for (const auto &tensor : model.graph().initializer())
+    if (tensor.name() == value)
+      return integerOf(tensor);
   return std::nullopt;
 }
 
@@ -356,9 +369,7 @@ bool Expander::unroll(const PendingNode &node, std::vector<PendingNode> &out) {
   std::optional<bool> condition = true;
   if (isLoop && proto.input_size() > 1 && !proto.input(1).empty()) {
     auto known = conditions.find(proto.input(1));
-    if (known == conditions.end())
-      return false;
-    condition = known->second;
+    condition = known == conditions.end() ? std::nullopt : std::optional(known->second);
   }
   bool isDone = isScan ? unroller.scan(protoTypes)
                        : proto.input_size() > 1 &&
@@ -560,6 +571,13 @@ Expected<ExpandedGraph> Expander::run() {
   }
   if (auto ok = checkTypes(nodes, protoTypes); !ok)
     return tl::unexpected(ok.error());
+  // Those of the model's own graph are placed; these came out of what was inlined.
+  for (const PendingNode &node : nodes)
+    if (isGradient(node.proto))
+      return makeError("node '" + node.name +
+                       "' (Gradient) stands in a function, a branch or a loop; it names "
+                       "values that it differentiates, which must be of the model's own "
+                       "graph");
   ExpandedGraph result{std::move(nodes), {}, std::move(modules)};
   for (const auto &[name, proto] : protoTypes)
     if (auto type = plainType(proto))

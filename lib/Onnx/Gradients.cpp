@@ -46,6 +46,10 @@ void onnx_model::declareGradients() {
   (void)declared;
 }
 
+bool onnx_model::isGradient(const onnx::NodeProto &node) {
+  return node.domain() == "ai.onnx.preview.training" && node.op_type() == "Gradient";
+}
+
 namespace {
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
@@ -81,10 +85,6 @@ public:
   }
 
 private:
-  static bool isGradient(const onnx::NodeProto &node) {
-    return node.domain() == "ai.onnx.preview.training" && node.op_type() == "Gradient";
-  }
-
   void reserveNames(const Nodes &nodes) {
     for (const auto &input : graph.input())
       values.reserve(input.name());

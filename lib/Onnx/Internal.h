@@ -104,6 +104,9 @@ std::string symbolOf(const onnx::TensorShapeProto::Dimension &dim);
 Expected<void> bindShapes(onnx::ModelProto &model,
                           const std::vector<ShapeBinding> &bindings);
 
+/// Leaves one of so many parts of the first dim of every input, all of which are static.
+Expected<void> takePart(onnx::GraphProto &graph, int64_t parts);
+
 //===-- Functions.cpp -----------------------------------------------------===//
 
 /// A node on its way through the expansion, with what a NodeProto cannot carry.
@@ -150,9 +153,11 @@ std::vector<std::string> readsOf(const onnx::NodeProto &node);
 void declareOwnOperators(onnx::ModelProto &model);
 /// The part of it for Gradients; the domain is known already.
 void declareGradients();
+bool isGradient(const onnx::NodeProto &node);
 
 /// Replaces each Gradient node of the graph by the program that it differentiates,
-/// between two nodes of ownDomain. One in a function, a branch or a loop stays as it is.
+/// between two nodes of ownDomain. One in a function, a branch or a loop stays as it is,
+/// and expandFunctions names it.
 /// An error names a node whose ends are none.
 Expected<void> placeGradients(onnx::GraphProto &graph);
 

@@ -210,11 +210,25 @@ static bool goesOn(const onnx::GraphProto &body) {
   return body.input_size() > 1 && condition == body.input(1).name();
 }
 
+/// Without an iteration what is carried comes out as it went in. What would be collected
+/// has no rows, and stays for the compiler to report.
+bool Unroller::loopNever() {
+  std::vector<std::string> carried(loop.proto.input().begin() + 2,
+                                   loop.proto.input().end());
+  for (int i = static_cast<int>(carried.size()); i < loop.proto.output_size(); ++i)
+    if (!loop.proto.output(i).empty())
+      return false;
+  finish(carried);
+  return true;
+}
+
 bool Unroller::loopTimes(std::optional<int64_t> trips, std::optional<bool> condition) {
   const auto *graph = attributeOf(loop.proto, "body");
+  if ((trips && *trips < 1) || condition == false)
+    return loopNever();
   bool isKept = keepLoops && trips && *trips > alwaysUnrolled;
-  if (!graph || !trips || *trips < 1 || (*trips > mostIterations && !isKept) ||
-      condition == false || graph->g().output_size() == 0 || !goesOn(graph->g()))
+  if (!graph || !trips || (*trips > mostIterations && !isKept) || !condition ||
+      graph->g().output_size() == 0 || !goesOn(graph->g()))
     return false;
   onnx::FunctionProto body = bodyAsFunction(graph->g());
   int states = loop.proto.input_size() - 2;

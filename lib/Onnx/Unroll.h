@@ -39,6 +39,7 @@ public:
   bool loopTimes(std::optional<int64_t> trips, std::optional<bool> condition);
 
 private:
+  bool loopNever();
   PendingNode &add(const std::string &op, const std::vector<std::string> &inputs,
                    const std::string &output);
   std::string integer(int64_t value, bool isList);

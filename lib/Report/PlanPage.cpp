@@ -83,6 +83,7 @@ private:
                      : "no plan is faster than " + durationText(page.lowerBound) +
                            formatted(", a gap of %.2f%%", 100 * gap)) +
            ".</p>\n";
+    list(page.choices);
   }
 
   std::string chip(const std::string &axis) const {

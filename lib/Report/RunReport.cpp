@@ -16,6 +16,8 @@ namespace {
 struct Spent {
   double seconds = 0, waited = 0;
   uint64_t received = 0;
+  /// Of the tasks that compute or copy.
+  double working = 0, flops = 0, bytes = 0;
 };
 
 /// By request, then by the ranks that run the node.
@@ -33,6 +35,7 @@ public:
       const RunProgram &program = profile.programs[rank.program];
       for (const RunProgram::Task &task : program.tasks)
         add(task.node, task.kind, r);
+      rooflines.push_back(rank.roofline);
       for (const std::string &transfer : program.transfers)
         add(transfer, "transfer", r);
       for (const RunSpan &span : rank.spans)
@@ -75,6 +78,13 @@ private:
     spent.seconds += span.end - span.begin;
     spent.waited += span.waited;
     spent.received += span.received;
+    if (span.what == RunSpan::Transfer)
+      return;
+    const RunProgram::Task &task = program.tasks[span.index];
+    if (task.flops == 0 && task.bytes == 0)
+      return;
+    spent.working += span.end - span.begin;
+    spent.flops += task.flops, spent.bytes += task.bytes;
   }
 
   /// Sorts the values.
@@ -84,7 +94,28 @@ private:
     return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
   }
 
-  static NodeTimes summary(Node &node) {
+  /// Of the rank that works longest in each request.
+  void addShares(Node &node) const {
+    std::vector<double> peak, memory;
+    NodeTimes &times = node.times;
+    auto share = [](double work, double seconds, double most) {
+      return seconds > 0 && most > 0 ? work / (seconds * most) : 0;
+    };
+    for (const auto &ranks : node.requests) {
+      const auto &[rank, spent] =
+          *std::max_element(ranks.begin(), ranks.end(), [](const auto &a, const auto &b) {
+            return a.second.working < b.second.working;
+          });
+      for (const auto &[other, work] : ranks)
+        times.flops = std::max(times.flops, work.flops),
+        times.bytes = std::max(times.bytes, work.bytes);
+      peak.push_back(share(spent.flops, spent.working, rooflines[rank].flops));
+      memory.push_back(share(spent.bytes, spent.working, rooflines[rank].bytes));
+    }
+    times.peakShare = median(peak), times.memoryShare = median(memory);
+  }
+
+  NodeTimes summary(Node &node) const {
     std::vector<double> slowest, spread, waiting;
     for (const auto &ranks : node.requests) {
       double most = 0, least = std::numeric_limits<double>::infinity(), waited = 0;
@@ -102,10 +133,12 @@ private:
     times.minSeconds = slowest[0];
     times.spreadSeconds = median(spread);
     times.waitingSeconds = median(waiting);
+    addShares(node);
     return std::move(times);
   }
 
   size_t numRequests;
+  std::vector<Roofline> rooflines; ///< by rank
   std::vector<Node> nodes;
   std::map<std::string, size_t> places;
 };
@@ -123,6 +156,33 @@ int64_t report::profiledRequests(const RunProfile &profile) {
   return requests;
 }
 
+/// The least of all ranks, each figure by itself.
+static Roofline rooflineOf(const RunProfile &profile) {
+  Roofline least = profile.ranks.empty() ? Roofline() : profile.ranks[0].roofline;
+  for (const RankRecord &rank : profile.ranks)
+    least = {std::min(least.flops, rank.roofline.flops),
+             std::min(least.bytes, rank.roofline.bytes)};
+  return least;
+}
+
+/// "  73%", or a dash where there is nothing to share in.
+static std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%5.0f%%", 100 * std::min(share, 9.99));
+  return share == 0 ? "     -" : text;
+}
+
+static std::string rooflineText(const Roofline &roofline) {
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      "peak, memory: share of the %.1f GFLOP/s and %.1f GB/s that a rank reached "
+      "here\nwhen all did nothing else (f32; more than 100%% of memory: from "
+      "caches)\n",
+      roofline.flops * 1e-9, roofline.bytes * 1e-9);
+  return text;
+}
+
 std::string report::profileText(const RunRecord &record) {
   int64_t profiled = profiledRequests(*record.profile);
   auto requests = static_cast<int64_t>(record.requests.size());
@@ -133,15 +193,17 @@ std::string report::profileText(const RunRecord &record) {
       "seconds by source node in a request, of the slowest rank (median and minimum of " +
       of +
       ");\nspread: the slowest rank's less the fastest's; waiting: for other ranks; "
-      "received: bytes from them\n"
-      "    median   minimum    spread   waiting    received  node\n";
+      "received: bytes from them;\n" +
+      rooflineText(rooflineOf(*record.profile)) +
+      "    median   minimum    spread   waiting    received    peak  memory  node\n";
   for (const NodeTimes &node : timesByNode(*record.profile)) {
     char line[96];
     std::snprintf(line, sizeof line, "  %.6f  %.6f  %.6f  %.6f  %10llu  ",
                   node.medianSeconds, node.minSeconds, node.spreadSeconds,
                   node.waitingSeconds,
                   static_cast<unsigned long long>(node.receivedBytes));
-    text += line + node.node + " (" + node.kinds + ")\n";
+    text += line + percent(node.peakShare) + "  " + percent(node.memoryShare) + "  " +
+            node.node + " (" + node.kinds + ")\n";
   }
   return text;
 }
@@ -151,6 +213,12 @@ static void writeProfile(JsonWriter &out, const RunProfile &profile) {
   out.beginObject();
   out.member("requests", profiledRequests(profile));
   out.member("ranks", static_cast<int64_t>(profile.ranks.size()));
+  out.key("roofline");
+  out.beginObject();
+  Roofline roofline = rooflineOf(profile);
+  out.member("flops_per_second", roofline.flops);
+  out.member("bytes_per_second", roofline.bytes);
+  out.endObject();
   out.key("nodes");
   out.beginArray();
   for (const NodeTimes &node : timesByNode(profile)) {
@@ -163,6 +231,10 @@ static void writeProfile(JsonWriter &out, const RunProfile &profile) {
     out.member("spread_seconds", node.spreadSeconds);
     out.member("waiting_seconds", node.waitingSeconds);
     out.member("received_bytes", node.receivedBytes);
+    out.member("flops", node.flops);
+    out.member("bytes", node.bytes);
+    out.member("peak_share", node.peakShare);
+    out.member("memory_share", node.memoryShare);
     out.endObject();
   }
   out.endArray();

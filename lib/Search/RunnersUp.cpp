@@ -5,6 +5,7 @@
 #include "partita/Search/Compare.h"
 
 #include <algorithm>
+#include <chrono>
 
 using namespace partita;
 using namespace partita::search;
@@ -133,6 +134,9 @@ static std::vector<std::string> conversionsOf(Timing &timing, const Decided &pla
   return texts;
 }
 
+/// Seconds of solving for all runners-up, and for one behind others that took them.
+static constexpr double mostSecondsOfAll = 2, leastSeconds = 0.1;
+
 std::vector<std::optional<RunnerUp>>
 search::runnersUp(Timing &timing, const SearchOptions &options,
                   const std::vector<Reshard> &reshards) {
@@ -146,13 +150,19 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
   if (options.tieLayers)
     tieLayers(timing.graph, *model);
   solver::SolveOptions solve;
-  solve.timeLimit = std::min(1.0, options.timeLimit);
+  // Nothing is decided by them. Under a tight limit none ends early: what all may take is
+  // bounded, too.
+  double left = mostSecondsOfAll;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
   for (size_t i = 0; i < reshards.size(); ++i) {
     solver::Problem problem =
         Without(timing, *model, reshards[i].fromForm, reshards[i].toForm).run();
+    solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
+    const auto begin = std::chrono::steady_clock::now();
     auto solution = MemoryRounds(problem, solve, {}, 0).run(solve.timeLimit, {}, true);
+    left -=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!solution || solution->choices.empty())
       continue;
     Decided plan = model->decide(timing, solution->choices);

@@ -161,7 +161,9 @@ Solution MemoryRounds::infeasible() {
             solve(bytesAsCosts(collapsed.withMemory(problem, {moment})), limits(0.5)))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
   if (problem.memoryLimit && needed > *problem.memoryLimit)
-    last.reason = "infeasible: a moment needs at least " +
+    // Rows are never less than a plan's own figure, so they may say too much.
+    last.reason = "infeasible: by a count that may be above what a plan takes, a moment "
+                  "needs " +
                   std::to_string(needed + beside) + " bytes, the limit is " +
                   std::to_string(*problem.memoryLimit + beside);
   return std::move(last);

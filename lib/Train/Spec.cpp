@@ -193,6 +193,29 @@ static Expected<void> readRecompute(const JsonValue &value, Spec &spec) {
       [&](std::vector<Recompute> list) { spec.recompute = std::move(list); });
 }
 
+/// A number, or "auto".
+static Expected<void> readAccumulation(const JsonValue &value, Spec &spec) {
+  if (value.isString()) {
+    static constexpr std::string_view names[] = {"auto"};
+    return readName(value, names).map([&](size_t) { spec.choosesAccumulation = true; });
+  }
+  return readCount(value).map([&](int64_t count) { spec.accumulation = count; });
+}
+
+/// What is chosen must not change the step.
+static Expected<void> checkAccumulation(const JsonValue &root, const Spec &spec) {
+  if (!spec.choosesAccumulation)
+    return {};
+  if (spec.sumGradients)
+    return root.error("\"gradients\": \"sum\" is of a number of micro-batches, but "
+                      "\"accumulation\" is \"auto\"");
+  if (spec.loss.kind == LossKind::Output)
+    return root.error("\"accumulation\": \"auto\" needs a \"kind\" of loss: whether "
+                      "output '" +
+                      spec.loss.of + "' is a mean or a sum over the batch is not known");
+  return {};
+}
+
 /// Members that are numbers or words.
 static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
   auto seed = [](const JsonValue &v) {
@@ -201,8 +224,10 @@ static Expected<void> readScalars(const JsonValue &value, Spec &spec) {
     });
   };
   return readMember(value, "clip_norm", spec.clipNorm, readPositive)
-      .and_then(
-          [&] { return readMember(value, "accumulation", spec.accumulation, readCount); })
+      .and_then([&]() -> Expected<void> {
+        auto given = value.at("accumulation");
+        return given ? readAccumulation(*given, spec) : Expected<void>();
+      })
       .and_then([&] {
         return readMember(value, "gradients", spec.sumGradients,
                           isSecondOf("mean", "sum"));
@@ -258,7 +283,8 @@ static Expected<Spec> readRoot(const JsonValue &root) {
                 .and_then([&]() -> Expected<void> {
                   auto given = root.at("recompute");
                   return given ? readRecompute(*given, spec) : Expected<void>();
-                });
+                })
+                .and_then([&] { return checkAccumulation(root, spec); });
   if (!ok)
     return tl::unexpected(ok.error());
   return spec;

@@ -165,8 +165,8 @@ static Expected<Values> importConvTranspose(Importer &importer, const Node &node
 }
 
 void import::addContractions(HandlerTable &table) {
-  table["MatMul"] = importMatMul;
-  table["Gemm"] = importGemm;
-  table["Conv"] = importConv;
+  table["MatMul"] = takesCounts(importMatMul);
+  table["Gemm"] = takesCounts(importGemm);
+  table["Conv"] = takesCounts(importConv);
   table["ConvTranspose"] = importConvTranspose;
 }

@@ -26,6 +26,19 @@ static Expected<Values> importIf(Importer &importer, const Node &node) {
 static Expected<Values> importLoop(Importer &importer, const Node &node) {
   if (auto done = refuse(importer, node, 0, ""); !done && !done.error().message.empty())
     return done;
+  auto known = [&](size_t input) -> std::optional<int64_t> {
+    if (!node.hasInput(input))
+      return std::nullopt;
+    auto value = importer.requiredValue(node, input);
+    if (!value || value->size() != 1)
+      return std::nullopt;
+    return value->type == DType::I64 ? std::optional(value->data<int64_t>()[0])
+           : value->type == DType::Bool
+               ? std::optional(int64_t(value->bytes[0] != std::byte{}))
+               : std::nullopt;
+  };
+  if (known(0).value_or(1) < 1 || known(1) == 0)
+    return makeError("a Loop without an iteration, whose collected results have no rows");
   return refuse(importer, node, 1,
                 "a Loop that may end early or has more than 1024 iterations");
 }

@@ -218,6 +218,12 @@ static Expected<Values> importIdentity(Importer &importer, const Node &node) {
   return Values{importer.input(node, 0)};
 }
 
+/// Of a tensor, which is there, or of nothing: an input that may be absent is refused.
+static Expected<Values> importHasElement(Importer &importer, const Node &node) {
+  return Values{
+      importer.scalar(importer.builder.getI1Type(), importer.input(node, 0) ? 1 : 0)};
+}
+
 static constexpr char maxName[] = "graph.max";
 static constexpr char minName[] = "graph.min";
 static constexpr char modName[] = "graph.mod";
@@ -237,16 +243,18 @@ static Expected<Values> importMod(Importer &importer, const Node &node) {
 }
 
 void import::addElementwise(HandlerTable &table) {
-  table["Cast"] = importCast;
-  table["BitCast"] = importBitCast;
-  table["IsInf"] = importIsInf;
-  table["BitShift"] = importBitShift;
-  table["Clip"] = importClip;
-  table["Gelu"] = importGelu;
-  table["Swish"] = importSwish;
-  table["Pow"] = importPow;
-  table["Max"] = importBinary<maxName>;
-  table["Min"] = importBinary<minName>;
-  table["Mod"] = importMod;
-  table["Identity"] = importIdentity;
+  table["Cast"] = takesCounts(importCast);
+  table["BitCast"] = takesCounts(importBitCast);
+  table["IsInf"] = takesCounts(importIsInf);
+  table["BitShift"] = takesCounts(importBitShift);
+  table["Clip"] = takesCounts(importClip);
+  table["Gelu"] = takesCounts(importGelu);
+  table["Swish"] = takesCounts(importSwish);
+  table["Pow"] = takesCounts(importPow);
+  table["Max"] = takesCounts(importBinary<maxName>);
+  table["Min"] = takesCounts(importBinary<minName>);
+  table["Mod"] = takesCounts(importMod);
+  table["Identity"] = takesCounts(importIdentity);
+  table["OptionalGetElement"] = takesCounts(importIdentity);
+  table["OptionalHasElement"] = takesCounts(importHasElement);
 }

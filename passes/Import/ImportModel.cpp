@@ -2,6 +2,7 @@
 #include "passes/Import/Import.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Returned.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "passes/Import/Importer.h"
 
@@ -24,6 +25,7 @@ static const HandlerTable &handlers() {
     addShapes(result);
     addEinsum(result);
     addIndexing(result);
+    addSelection(result);
     addNormalization(result);
     addQuantization(result);
     addSampling(result);
@@ -222,9 +224,7 @@ private:
   Expected<Values> importIf(const Node &end, const Node &begin,
                             std::vector<UnsupportedNode> &unsupported) {
     size_t count = end.outputs.size();
-    Values inputs;
-    for (const std::string &input : begin.inputs)
-      inputs.push_back(importer.lookup(input));
+    Values inputs = inputsOf(begin);
     auto branch = [&](size_t number) {
       return [&, number](const Values &arguments) -> Expected<Values> {
         auto outputs = ArrayRef(end.inputs).slice(1 + number * count, count);
@@ -251,9 +251,7 @@ private:
   using Build = llvm::function_ref<Expected<Values>(const Values &)>;
 
   Expected<Values> importGradient(const Node &end, const Node &begin, Build build) {
-    Values inputs;
-    for (const std::string &input : begin.inputs)
-      inputs.push_back(importer.lookup(input));
+    Values inputs = inputsOf(begin);
     auto wanted = static_cast<size_t>(*end.attribute<int64_t>("wanted"));
     return importer.gradient(inputs, wanted,
                              [&](const Values &arguments) -> Expected<Value> {
@@ -402,27 +400,94 @@ private:
         builder.getStringAttr(loopOf.count(&node) ? node.name : node.origin));
     importer.nodeName = node.name;
     auto it = handlers().find(keyOf(node));
-    return it == handlers().end() ? importPayloadOp(importer, node)
-                                  : it->second(importer, node);
+    if (it == handlers().end())
+      return importPayloadOp(importer, node);
+    if (!it->second.takesCounts)
+      if (auto ok =
+              importer.checkAllThere(inputsOf(node), "which this operator does not take");
+          !ok)
+        return tl::unexpected(ok.error());
+    return it->second.handler(importer, node);
+  }
+
+  Values inputsOf(const Node &node) const {
+    Values inputs;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      inputs.push_back(importer.input(node, i));
+    return inputs;
+  }
+
+  /// The sizes of outputs that are data, which are results behind them.
+  struct Sizes {
+    std::map<unsigned, std::vector<std::string>> dims; ///< by output
+    std::vector<std::string> names;
+    unsigned first = 0;
+
+    void setAttrs(func::FuncOp function) const {
+      Builder builder(function.getContext());
+      for (const auto &[output, list] : dims)
+        function.setResultAttr(
+            output, graph::dimsAttr,
+            builder.getStrArrayAttr(SmallVector<StringRef>(list.begin(), list.end())));
+      for (auto [i, name] : llvm::enumerate(names)) {
+        auto result = first + static_cast<unsigned>(i);
+        function.setResultAttr(result, "graph.name", builder.getStringAttr(name));
+        function.setResultAttr(result, graph::sizeAttr, builder.getUnitAttr());
+      }
+    }
+  };
+
+  Expected<Sizes> addSizes(SmallVector<Value> &results) {
+    Sizes sizes;
+    sizes.first = static_cast<unsigned>(results.size());
+    llvm::DenseMap<Value, std::string> known;
+    for (unsigned i = 0; i < sizes.first; ++i)
+      for (size_t d : importer.countedDims(results[i])) {
+        if (importer.training)
+          return makeError("'" + model.path + "': " + importer.countText(results[i], d) +
+                           ", and a model that trains has outputs of one size");
+        std::string &name = known[importer.countOf(results[i], d)];
+        if (name.empty()) {
+          name = freeOutputName(model.graph.outputs[i] + "#" + std::to_string(d));
+          sizes.names.push_back(name);
+          results.push_back(importer.countOf(results[i], d));
+        }
+        sizes.dims[i].resize(shapeOf(results[i]).size());
+        sizes.dims[i][d] = name;
+      }
+    return sizes;
+  }
+
+  /// A name that no output of the model has.
+  std::string freeOutputName(std::string name) const {
+    while (llvm::is_contained(model.graph.outputs, name))
+      name += "#";
+    return name;
   }
 
   Expected<ImportedModel> finish(func::FuncOp function) {
     SmallVector<Value> results;
-    for (auto [name, declared] :
-         llvm::zip_equal(model.graph.outputs, model.graph.outputTypes)) {
+    const std::vector<DType> &stated = model.graph.outputTypes;
+    for (auto [i, name] : llvm::enumerate(model.graph.outputs)) {
       Value value = importer.lookup(name);
       DType computed = *dtypeOf(getElementTypeOrSelf(value.getType()));
+      DType declared = stated.empty() ? computed : stated[i];
       if (computed != declared)
         return makeError("'" + model.path + "': output '" + name + "' is declared as " +
                          std::string(partita::name(declared)) + ", but computed as " +
                          std::string(partita::name(computed)));
       results.push_back(value);
     }
+    auto sizes = addSizes(results);
+    if (!sizes)
+      return tl::unexpected(sizes.error());
     for (const auto &[initializer, value] : model.graph.updates) {
       Value before = importer.lookup(initializer), next = importer.lookup(value);
       if (before.getType() != next.getType())
         return makeError("'" + model.path + "': initializer '" + initializer +
                          "' becomes '" + value + "', which is of another type or shape");
+      if (auto ok = importer.checkAllThere({next}, "and a state keeps its size"); !ok)
+        return tl::unexpected(ok.error());
       importer.nextStates.emplace_back(before, next);
     }
     for (auto [before, next] : importer.nextStates)
@@ -438,7 +503,8 @@ private:
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))
       function.setResultAttr(static_cast<unsigned>(i), "graph.name",
                              builder.getStringAttr(output));
-    auto first = static_cast<unsigned>(model.graph.outputs.size());
+    sizes->setAttrs(function);
+    auto first = static_cast<unsigned>(model.graph.outputs.size() + sizes->names.size());
     for (auto [i, state] : llvm::enumerate(importer.nextStates)) {
       auto argument = cast<BlockArgument>(state.first).getArgNumber();
       StringAttr name = dist::argumentState(function, argument).getName();

@@ -157,7 +157,7 @@ Expected<Values> Importer::emitAll(StringRef op, ValueRange operands,
   auto created = graph::createInferred(builder, location, op, operands, attrs);
   if (!created)
     return tl::unexpected(created.error());
-  return foldOrKeep(*created);
+  return hasCounts(*created) ? followCounts(*created) : foldOrKeep(*created);
 }
 
 Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
@@ -165,7 +165,7 @@ Expected<Value> Importer::emitShaped(StringRef op, ValueRange operands,
   auto created = graph::createShaped(builder, location, op, operands, shape, attrs);
   if (!created)
     return tl::unexpected(created.error());
-  return only(foldOrKeep(*created));
+  return only(hasCounts(*created) ? followCounts(*created) : foldOrKeep(*created));
 }
 
 Expected<Value> Importer::reshape(Value value, const Shape &shape) {

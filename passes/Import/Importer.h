@@ -15,10 +15,12 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
 #include <functional>
+#include <map>
 #include <optional>
 
 namespace partita::import {
@@ -78,6 +80,30 @@ public:
   gradient(const Values &inputs, size_t wanted,
            llvm::function_ref<Expected<mlir::Value>(const Values &)> body);
 
+  // Sizes that are data: of a dim only as many elements are there as a value says, the
+  // *count*, an i64 scalar; its extent is the most that there can be. What `emit` makes
+  // of such operands has counts too, or is refused (docs/rules-any-op.md, Counts.cpp).
+
+  /// How many elements of dim `d` are there; null: all.
+  mlir::Value countOf(mlir::Value value, size_t d) const;
+  /// The dims that have a count.
+  llvm::SmallVector<size_t> countedDims(mlir::Value value) const;
+  /// Says of an op's result that its dim `d`, at least 2 long, has a count.
+  void setCount(mlir::Value value, size_t d, mlir::Value count);
+  /// The value with the neutral element of `kind` behind the count of dim `d`, which has
+  /// all its elements then.
+  Expected<mlir::Value> whole(mlir::Value value, size_t d, ReduceKind kind);
+  /// The same with zeros, of all dims.
+  Expected<mlir::Value> whole(mlir::Value value);
+  /// 0, 1, 2, … below an extent, one weight wherever it is asked for.
+  mlir::Value places(int64_t extent);
+  /// `op` of a count and a number; the same value wherever it is asked for again.
+  mlir::Value countBy(llvm::StringRef op, mlir::Value count, int64_t number);
+  /// An error if one of these has a count: its `countText`, and what that means.
+  Expected<void> checkAllThere(const Values &list, const std::string &otherwise) const;
+  /// "dim 0 of 'y' has as many elements as the data say (at most 80)".
+  std::string countText(mlir::Value value, size_t d) const;
+
   /// A constant op for small or uniform tensors, a weight otherwise.
   mlir::Value constant(const HostTensor &tensor, const std::string &name);
   /// A new weight; a number is added to a name that is taken.
@@ -130,10 +156,23 @@ private:
   Expected<Body> bodyOf(llvm::StringRef name, const llvm::SmallVector<mlir::Type> &seen,
                         llvm::function_ref<Expected<Values>(const Values &)> body);
   Expected<Values> foldOrKeep(mlir::Operation *op);
+  /// The results of an op of operands that have counts, by the op's rule.
+  Expected<Values> followCounts(mlir::Operation *op);
+  bool hasCounts(mlir::Operation *op) const;
+  /// Before a function that was not completed is erased.
+  void forgetCounts(mlir::func::FuncOp function);
+  /// The bool, along dim `d` of `rank` dims, whether an element is before the count.
+  mlir::Value isThere(mlir::Value count, int64_t extent, size_t d, size_t rank);
+  mlir::Value made(llvm::StringRef op, mlir::ValueRange operands);
+  mlir::Value withNeutral(mlir::Value value, size_t d, ReduceKind kind);
   Expected<Values> foldExternal(mlir::Operation *op);
   bool isExternal(mlir::Value value) const;
   mlir::Value addWeight(onnx_model::Tensor tensor, const std::string &name);
 
+  llvm::DenseMap<mlir::Value, Values> counts; ///< per dim, null: all are there
+  llvm::StringMap<mlir::Value> derivedCounts;
+  /// Weights 0, 1, 2, … by their extent.
+  std::map<int64_t, std::string> iotas;
   /// Names of weights whose values may be absent.
   llvm::StringSet<> external;
   llvm::StringMap<mlir::Value> values;
@@ -141,7 +180,23 @@ private:
 };
 
 using Handler = Expected<Values> (*)(Importer &, const onnx_model::Node &);
-using HandlerTable = llvm::StringMap<Handler>;
+
+/// How an operator is imported.
+struct OperatorImport {
+  Handler handler = nullptr;
+  /// Whether inputs may have counts: what is made of a dim that has one does not depend
+  /// on its extent but in graph ops, whose rules say what becomes of the count.
+  bool takesCounts = false;
+
+  OperatorImport() = default;
+  OperatorImport(Handler handler) : handler(handler) {}
+};
+inline OperatorImport takesCounts(Handler handler) {
+  OperatorImport import(handler);
+  import.takesCounts = true;
+  return import;
+}
+using HandlerTable = llvm::StringMap<OperatorImport>;
 
 /// Sizes are computed in 64 bits behind import: an error where a result cannot be.
 Expected<void> checkSize(mlir::RankedTensorType type);
@@ -153,6 +208,7 @@ void addReductions(HandlerTable &table);
 void addShapes(HandlerTable &table);
 void addEinsum(HandlerTable &table);
 void addIndexing(HandlerTable &table);
+void addSelection(HandlerTable &table);
 void addNormalization(HandlerTable &table);
 void addQuantization(HandlerTable &table);
 void addSampling(HandlerTable &table);

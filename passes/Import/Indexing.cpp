@@ -1,8 +1,6 @@
 //===- Indexing.cpp - Import of ops whose operands say where things go ----===//
 #include "passes/Import/Compose.h"
 
-#include "partita/Reference/Kernels.h"
-
 using namespace mlir;
 using namespace partita;
 using namespace partita::import;
@@ -125,55 +123,6 @@ static Expected<Values> importTensorScatter(Importer &importer, const Node &node
     row = c.op("mod", {row, c.like(row, static_cast<double>(shape[axis]))});
   return c.results({c.op("scatter_elements", {past, c.broadcast(row, places), update},
                          {importer.attr("axis", static_cast<int64_t>(axis))})});
-}
-
-/// The condition has to be known: the result's size follows from it.
-static Expected<Values> importCompress(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0);
-  auto condition = importer.constantIntegers(node, 1);
-  if (!condition)
-    return tl::unexpected(condition.error());
-  int64_t axis = 0;
-  if (const auto *given = node.attribute<int64_t>("axis"))
-    axis = *given;
-  else
-    x = c.reshape(x, {elementCount(c.shape(x))});
-  std::vector<double> kept;
-  for (size_t i = 0; i < condition->size(); ++i)
-    if ((*condition)[i] != 0)
-      kept.push_back(static_cast<double>(i));
-  if (kept.empty())
-    return makeError("no element is kept");
-  Shape shape{static_cast<int64_t>(kept.size())};
-  return c.results({c.gather(x, c.tensor(c.i64(), shape, kept), axis)});
-}
-
-/// The places of what is not 0, [rank, count]: the operand has to be known, for the size
-/// follows from it.
-static Expected<Values> importNonZero(Importer &importer, const Node &node) {
-  Compose c(importer);
-  auto known = importer.requiredValue(node, 0);
-  if (!known)
-    return tl::unexpected(known.error());
-  // As floats, of which a fraction is not 0; integers stay apart from 0.
-  std::vector<double> elements = reference::values<double>(*known);
-  Shape shape = known->shape.empty() ? Shape{1} : known->shape;
-  std::vector<std::vector<double>> places(shape.size());
-  size_t number = 0;
-  reference::forEachIndex(shape, [&](const Shape &index) {
-    if (elements[number++] != 0)
-      for (size_t d = 0; d < index.size(); ++d)
-        places[d].push_back(static_cast<double>(index[d]));
-  });
-  Shape result{static_cast<int64_t>(shape.size()),
-               static_cast<int64_t>(places.empty() ? 0 : places[0].size())};
-  if (elementCount(result) == 0)
-    return c.results({importer.empty(RankedTensorType::get(result, c.i64()))});
-  std::vector<double> all;
-  for (const std::vector<double> &row : places)
-    all.insert(all.end(), row.begin(), row.end());
-  return c.results({c.tensor(c.i64(), result, all)});
 }
 
 //===-- Order -------------------------------------------------------------===//
@@ -334,13 +283,11 @@ static Expected<Values> importEyeLike(Importer &importer, const Node &node) {
 }
 
 void import::addIndexing(HandlerTable &table) {
-  table["GatherElements"] = importGatherElements;
-  table["ScatterElements"] = importScatterElements;
-  table["ScatterND"] = importScatterND;
+  table["GatherElements"] = takesCounts(importGatherElements);
+  table["ScatterElements"] = takesCounts(importScatterElements);
+  table["ScatterND"] = takesCounts(importScatterND);
   table["ReverseSequence"] = importReverseSequence;
   table["TensorScatter"] = importTensorScatter;
-  table["Compress"] = importCompress;
-  table["NonZero"] = importNonZero;
   table["ArgMax"] = importArg;
   table["ArgMin"] = importArg;
   table["Hardmax"] = importHardmax;

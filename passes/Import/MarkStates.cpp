@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Formula.h"
+#include "dialects/Graph/Returned.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -104,6 +105,9 @@ private:
              "operand is the input itself";
       return text;
     }
+    if (function.getResultAttr(result.second, graph::dimsAttr))
+      return "output '" + result.first.str() +
+             "' is as long as the data say, and a state keeps its size";
     if (dist::argumentState(function, argument))
       return "input '" + name.str() + "' is a state already";
     if (dist::resultState(function, result.second))

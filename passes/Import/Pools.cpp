@@ -130,6 +130,9 @@ static Values largestWithPlaces(Compose &c, Value x, const WindowAttrs &window,
 static Expected<Values> importPool(Importer &importer, const Node &node) {
   Value x = importer.input(node, 0);
   bool isMax = node.opType == "MaxPool";
+  for (size_t d : importer.countedDims(x))
+    if (d > 1)
+      return makeError(importer.countText(x, d) + ", and windows need all of them");
   bool countPadding = intAttr(node, "count_include_pad", 0) != 0;
   auto window = poolWindow(node, shapeOf(x));
   if (!window)
@@ -198,8 +201,8 @@ static Expected<Values> importLpPool(Importer &importer, const Node &node) {
 }
 
 void import::addPools(HandlerTable &table) {
-  table["MaxPool"] = importPool;
-  table["AveragePool"] = importPool;
+  table["MaxPool"] = takesCounts(importPool);
+  table["AveragePool"] = takesCounts(importPool);
   table["LpPool"] = importLpPool;
   table["MaxUnpool"] = importMaxUnpool;
 }

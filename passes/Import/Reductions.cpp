@@ -18,23 +18,34 @@ static Expected<Value> reduce(Importer &importer, Value input, ReduceKind kind,
        importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
 }
 
-/// A mean is the sum divided by the global count.
+/// A mean is the sum divided by the global count; of dims that have one, by theirs.
 static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> axes,
                             bool keepDims) {
   Shape shape = shapeOf(input);
+  Compose c(importer);
+  Type element = c.type(input);
+  Value there; // of the dims that have a count
   int64_t count = 1;
   for (int64_t axis : axes) {
     auto normal = normalizeAxis(axis, shape.size());
     if (!normal)
       return tl::unexpected(normal.error());
-    count *= shape[*normal];
+    auto d = static_cast<size_t>(*normal);
+    if (Value own = importer.countOf(input, d))
+      there = there ? c.mul(there, own) : own;
+    else
+      count *= shape[d];
   }
   auto sum = reduce(importer, input, ReduceKind::Sum, axes, keepDims);
   if (!sum)
     return sum;
-  Type element = getElementTypeOrSelf(input.getType());
-  return importer.emit("graph.div",
-                       {*sum, importer.scalar(element, static_cast<double>(count))});
+  Value divisor = c.scalar(element, static_cast<double>(count));
+  if (there && !isa<FloatType>(element))
+    there = c.max(there, 1); // an integer is not divided by 0
+  if (there)
+    divisor = c.mul(divisor, c.cast(there, element));
+  Value mean = c.div(*sum, divisor);
+  return c.failed() ? tl::unexpected(c.results({}).error()) : Expected<Value>(mean);
 }
 
 static Expected<Values> importReduce(Importer &importer, const Node &node) {
@@ -72,10 +83,19 @@ static Expected<Values> importGlobalPool(Importer &importer, const Node &node) {
       globalPool(importer, importer.input(node, 0), node.opType == "GlobalMaxPool"));
 }
 
+/// Behind a count stand −∞, of which the exponential is 0.
 static Expected<Values> importSoftmax(Importer &importer, const Node &node) {
-  return single(importer.emit(
-      node.opType == "Softmax" ? "graph.softmax" : "graph.log_softmax",
-      importer.input(node, 0), importer.attr("axis", intAttr(node, "axis", -1))));
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  size_t axis = c.axis(intAttr(node, "axis", -1), x);
+  Value count = c.failed() ? Value() : importer.countOf(x, axis);
+  if (count)
+    x = c.take(importer.whole(x, axis, ReduceKind::Max));
+  Value y = c.op(node.opType == "Softmax" ? "softmax" : "log_softmax", x,
+                 importer.attr("axis", static_cast<int64_t>(axis)));
+  if (y && count)
+    importer.setCount(y, axis, count);
+  return c.results({y});
 }
 
 static NamedAttribute epsilon(Importer &importer, const Node &node) {
@@ -130,10 +150,10 @@ void import::addReductions(HandlerTable &table) {
   table["Det"] = importDet;
   for (const char *name :
        {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
-    table[name] = importReduce;
-  table["GlobalAveragePool"] = importGlobalPool;
-  table["GlobalMaxPool"] = importGlobalPool;
-  table["Softmax"] = importSoftmax;
-  table["LogSoftmax"] = importSoftmax;
+    table[name] = takesCounts(importReduce);
+  table["GlobalAveragePool"] = takesCounts(importGlobalPool);
+  table["GlobalMaxPool"] = takesCounts(importGlobalPool);
+  table["Softmax"] = takesCounts(importSoftmax);
+  table["LogSoftmax"] = takesCounts(importSoftmax);
   table["RMSNormalization"] = importRmsNorm;
 }

@@ -72,7 +72,11 @@ Importer::bodyOf(StringRef name, const SmallVector<Type> &seen,
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToEnd(block);
     auto results = body(Values(block->args_begin(), block->args_end()));
+    if (results)
+      if (auto ok = checkAllThere(*results, "which no loop or branch gives"); !ok)
+        results = tl::unexpected(ok.error());
     if (!results) {
+      forgetCounts(function);
       function.erase();
       return tl::unexpected(results.error());
     }
@@ -87,6 +91,9 @@ Importer::bodyOf(StringRef name, const SmallVector<Type> &seen,
 Expected<Values>
 Importer::repeat(int64_t trips, const Values &carried, const Values &scanned,
                  llvm::function_ref<Expected<Values>(const Values &)> body) {
+  for (const Values &list : {carried, scanned})
+    if (auto ok = checkAllThere(list, "which no loop carries or scans"); !ok)
+      return tl::unexpected(ok.error());
   SmallVector<Type> seen;
   for (Value value : carried)
     seen.push_back(value.getType());
@@ -119,6 +126,8 @@ Importer::repeat(int64_t trips, const Values &carried, const Values &scanned,
 Expected<Values>
 Importer::gradient(const Values &inputs, size_t wanted,
                    llvm::function_ref<Expected<Value>(const Values &)> body) {
+  if (auto ok = checkAllThere(inputs, "in which nothing is derived"); !ok)
+    return tl::unexpected(ok.error());
   SmallVector<Type> seen;
   for (Value value : inputs)
     seen.push_back(value.getType());
@@ -149,10 +158,19 @@ Importer::choose(Value condition, const Values &inputs,
   SmallVector<Type> seen;
   for (Value value : inputs)
     seen.push_back(value.getType());
-  auto one = bodyOf("branch", seen, then);
+  // The counts of the inputs are values outside, which a branch captures.
+  auto counted = [&](llvm::function_ref<Expected<Values>(const Values &)> branch) {
+    return [this, &inputs, branch](const Values &arguments) {
+      for (auto [input, argument] : llvm::zip_equal(inputs, arguments))
+        for (size_t d : countedDims(input))
+          setCount(argument, d, countOf(input, d));
+      return branch(arguments);
+    };
+  };
+  auto one = bodyOf("branch", seen, counted(then));
   if (!one)
     return tl::unexpected(one.error());
-  auto other = bodyOf("branch", seen, otherwise);
+  auto other = bodyOf("branch", seen, counted(otherwise));
   if (!other)
     return tl::unexpected(other.error());
   if (one->function.getResultTypes() != other->function.getResultTypes())

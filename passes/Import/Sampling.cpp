@@ -648,7 +648,7 @@ void import::addSampling(HandlerTable &table) {
   table["Resize"] = importResize;
   table["GridSample"] = importGridSample;
   table["AffineGrid"] = importAffineGrid;
-  table["RoiAlign"] = importRoiAlign;
+  table["RoiAlign"] = takesCounts(importRoiAlign);
   table["DeformConv"] = importDeformConv;
   table["Tile"] = importTile;
   table["DepthToSpace"] = importDepthToSpace;

@@ -18,8 +18,10 @@ static HostTensor integers(const std::vector<int64_t> &values) {
 
 //===-- Shapes as values --------------------------------------------------===//
 
+/// What is there of a dim whose size is data is a value.
 static Expected<Values> importShape(Importer &importer, const Node &node) {
-  Shape shape = shapeOf(importer.input(node, 0));
+  Value input = importer.input(node, 0);
+  Shape shape = shapeOf(input);
   auto rank = static_cast<int64_t>(shape.size());
   auto clamp = [&](int64_t i) {
     return std::clamp(i < 0 ? i + rank : i, int64_t(0), rank);
@@ -27,13 +29,33 @@ static Expected<Values> importShape(Importer &importer, const Node &node) {
   int64_t begin = clamp(intAttr(node, "start", 0)),
           end = clamp(intAttr(node, "end", rank));
   Shape part(shape.begin() + begin, shape.begin() + std::max(begin, end));
-  return Values{importer.constant(integers(part), node.name)};
+  if (importer.countedDims(input).empty())
+    return Values{importer.constant(integers(part), node.name)};
+  Compose c(importer);
+  Values extents;
+  for (size_t i = 0; i < part.size(); ++i) {
+    Value count = importer.countOf(input, static_cast<size_t>(begin) + i);
+    extents.push_back(count ? c.reshape(count, {1})
+                            : c.tensor(c.i64(), {1}, {static_cast<double>(part[i])}));
+  }
+  return c.results({extents.empty() ? importer.constant(integers({}), node.name)
+                                    : c.concat(extents, 0)});
 }
 
 static Expected<Values> importSize(Importer &importer, const Node &node) {
-  HostTensor size = integers({elementCount(shapeOf(importer.input(node, 0)))});
+  Value input = importer.input(node, 0);
+  Shape shape = shapeOf(input);
+  Compose c(importer);
+  Value product;
+  for (size_t d : importer.countedDims(input)) {
+    Value count = importer.countOf(input, d);
+    product = product ? c.mul(product, count) : count;
+    shape[d] = 1;
+  }
+  HostTensor size = integers({elementCount(shape)});
   size.shape.clear();
-  return Values{importer.constant(size, node.name)};
+  Value known = importer.constant(size, node.name);
+  return c.results({product ? c.mul(product, known) : known});
 }
 
 static Expected<Values> importConstantOfShape(Importer &importer, const Node &node) {
@@ -80,12 +102,18 @@ static Expected<Values> importRange(Importer &importer, const Node &node) {
 
 //===-- Reshapes ----------------------------------------------------------===//
 
+/// Of the first dim that has a count.
+static std::string countedText(const Importer &importer, Value value) {
+  return importer.countText(value, importer.countedDims(value).front());
+}
+
 static Expected<Values> importReshape(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   Shape from = shapeOf(input);
   auto shape = importer.constantIntegers(node, 1);
   if (!shape)
     return tl::unexpected(shape.error());
+  const std::vector<int64_t> asked = *shape;
   int64_t known = 1, open = -1;
   for (size_t d = 0; d < shape->size(); ++d) {
     int64_t &extent = (*shape)[d];
@@ -109,7 +137,15 @@ static Expected<Values> importReshape(Importer &importer, const Node &node) {
                        std::to_string(elementCount(from)) + " elements");
     (*shape)[open] = elementCount(from) / known;
   }
-  return single(importer.reshape(input, *shape));
+  auto result = importer.reshape(input, *shape);
+  if (!result)
+    return single(result);
+  // A number says how many there are, not how many there can be.
+  for (size_t d : importer.countedDims(*result))
+    if (asked[d] > 0)
+      return makeError(countedText(importer, input) + ", and its shape becomes " +
+                       std::to_string(asked[d]) + " at dim " + std::to_string(d));
+  return single(result);
 }
 
 static Expected<Values> importFlatten(Importer &importer, const Node &node) {
@@ -129,6 +165,9 @@ static Expected<Values> importSqueeze(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   Shape from = shapeOf(input), to;
   std::vector<bool> gone(from.size(), !node.hasInput(1));
+  if (!node.hasInput(1) && !importer.countedDims(input).empty())
+    return makeError(countedText(importer, input) +
+                     ", and without axes it would go where that is one");
   if (node.hasInput(1)) {
     auto axes = importer.constantIntegers(node, 1);
     if (!axes)
@@ -207,6 +246,20 @@ static Expected<Value> slice(Importer &importer, Value input, const Shape &resul
                               importer.attr("steps", ArrayRef(steps))});
 }
 
+/// The first `most` elements of a dim that has a count.
+static Expected<Value> firstOf(Importer &importer, Value input, size_t d, int64_t most) {
+  Compose c(importer);
+  int64_t bound = std::max<int64_t>(most, 2);
+  if (bound >= shapeOf(input)[d] && most == bound)
+    return input;
+  Value count = importer.countBy("graph.min", importer.countOf(input, d), most);
+  Value all = c.take(importer.whole(input, d, ReduceKind::Sum));
+  Value first = c.slice(all, d, 0, std::min(bound, shapeOf(input)[d]));
+  if (first)
+    importer.setCount(first, d, count);
+  return first ? Expected<Value>(first) : tl::unexpected(c.results({}).error());
+}
+
 static Expected<Values> importSlice(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   Shape result = shapeOf(input);
@@ -233,6 +286,15 @@ static Expected<Values> importSlice(Importer &importer, const Node &node) {
     auto axis = normalizeAxis(axes[i], result.size());
     if (!axis || steps[i] == 0)
       return makeError(!axis ? axis.error().message : "a step of 0");
+    if (importer.countOf(input, *axis) && (*starts)[i] == 0 && steps[i] == 1 &&
+        (*ends)[i] > 0) {
+      auto first = firstOf(importer, input, *axis, (*ends)[i]);
+      if (!first)
+        return single(first);
+      input = *first;
+      result[*axis] = shapeOf(input)[*axis];
+      continue;
+    }
     int64_t extent = result[*axis], by = steps[i];
     int64_t low = by > 0 ? 0 : -1, high = by > 0 ? extent : extent - 1;
     auto place = [&](int64_t at) {
@@ -369,10 +431,24 @@ static Expected<Values> importPad(Importer &importer, const Node &node) {
 
 //===-- Gathers, sums, resampling -----------------------------------------===//
 
+/// In a dim that has a count, negative indices count from it, and one that is not below
+/// it names no element: it becomes one outside of the dim, which ends the run.
+static Value checkedIndices(Compose &c, Value indices, Value count, int64_t extent) {
+  Value at = c.cast(indices, c.i64());
+  at = c.select(c.less(at, 0), c.add(at, count), at);
+  Value isThere = c.both(c.less(at, count), c.op("greater_equal", {at, c.like(at, 0)}));
+  return c.select(isThere, at, c.like(at, static_cast<double>(extent)));
+}
+
 static Expected<Values> importGather(Importer &importer, const Node &node) {
-  return single(importer.emit("graph.gather",
-                              {importer.input(node, 0), importer.input(node, 1)},
-                              importer.attr("axis", intAttr(node, "axis", 0))));
+  Compose c(importer);
+  Value data = importer.input(node, 0), indices = importer.input(node, 1);
+  size_t axis = c.axis(intAttr(node, "axis", 0), data);
+  if (Value count = c.failed() ? Value() : importer.countOf(data, axis)) {
+    indices = checkedIndices(c, indices, count, c.shape(data)[axis]);
+    data = c.take(importer.whole(data, axis, ReduceKind::Sum));
+  }
+  return c.results({c.gather(data, indices, static_cast<int64_t>(axis))});
 }
 
 static Expected<Values> importGatherND(Importer &importer, const Node &node) {
@@ -395,22 +471,22 @@ static Expected<Values> importCumulative(Importer &importer, const Node &node) {
 }
 
 void import::addShapes(HandlerTable &table) {
-  table["Shape"] = importShape;
-  table["Size"] = importSize;
+  table["Shape"] = takesCounts(importShape);
+  table["Size"] = takesCounts(importSize);
   table["ConstantOfShape"] = importConstantOfShape;
   table["Range"] = importRange;
-  table["Reshape"] = importReshape;
-  table["Flatten"] = importFlatten;
-  table["Squeeze"] = importSqueeze;
-  table["Unsqueeze"] = importUnsqueeze;
-  table["Transpose"] = importTranspose;
+  table["Reshape"] = takesCounts(importReshape);
+  table["Flatten"] = takesCounts(importFlatten);
+  table["Squeeze"] = takesCounts(importSqueeze);
+  table["Unsqueeze"] = takesCounts(importUnsqueeze);
+  table["Transpose"] = takesCounts(importTranspose);
   table["Expand"] = importExpand;
-  table["Slice"] = importSlice;
-  table["Split"] = importSplit;
-  table["Concat"] = importConcat;
+  table["Slice"] = takesCounts(importSlice);
+  table["Split"] = takesCounts(importSplit);
+  table["Concat"] = takesCounts(importConcat);
   table["Pad"] = importPad;
-  table["Gather"] = importGather;
-  table["GatherND"] = importGatherND;
+  table["Gather"] = takesCounts(importGather);
+  table["GatherND"] = takesCounts(importGatherND);
   table["CumSum"] = importCumulative;
   table["CumProd"] = importCumulative;
 }

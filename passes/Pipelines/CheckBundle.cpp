@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Returned.h"
 #include "dialects/Task/Task.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -45,6 +46,25 @@ struct Folder {
   std::string path, bundle;
 };
 
+/// Whether the module is of level L3: its functions are those of one rank, with types of
+/// what a rank holds.
+bool isPartitioned(ModuleOp module) {
+  return module
+      .walk([](Operation *op) {
+        return isa<comm::CommOpInterface>(op) || op->hasAttr(dist::ruleAttr)
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// The type of all of a tensor of which a rank holds what the layout says.
+Type globalType(Type local, Attribute layout) {
+  auto of = dyn_cast_or_null<dist::LayoutAttr>(layout);
+  auto tensor = cast<RankedTensorType>(local);
+  return of ? tensor.clone(of.getLayout().globalShape()) : tensor;
+}
+
 struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
   using CheckBundlePassBase::CheckBundlePassBase;
 
@@ -65,7 +85,8 @@ struct CheckBundlePass : partita::impl::CheckBundlePassBase<CheckBundlePass> {
       return;
     }
     OwningOpRef<ModuleOp> local = module.clone();
-    if (module->hasAttr(dist::meshAttr)) {
+    ofOneRank = isPartitioned(module);
+    if (module->hasAttr(dist::meshAttr) && !ofOneRank) {
       PassManager manager(&getContext());
       buildRanksPipelineFor(manager, module);
       if (failed(manager.run(*local)))
@@ -87,7 +108,12 @@ private:
   Expected<void> check(func::FuncOp function, ModuleOp local) {
     weightTypes.clear();
     auto note = [&](graph::WeightOp op) {
-      weightTypes[op.getName()] = op.getResult().getType();
+      weightTypes[op.getName()] = globalType(
+          op.getResult().getType(), ofOneRank ? op->getAttr(dist::layoutAttr) : nullptr);
+    };
+    auto argumentType = [&](unsigned i) {
+      return globalType(function.getArgumentTypes()[i],
+                        ofOneRank ? function.getArgAttr(i, dist::layoutAttr) : nullptr);
     };
     // Of functions that it runs too; its own count where names are equal.
     getOperation().walk(note);
@@ -95,10 +121,10 @@ private:
     for (const dist::StateEnds &ends : dist::statesOf(function))
       if (ends.state && ends.state.getInit())
         weightTypes[ends.state.getInit()] =
-            function.getArgumentTypes()[static_cast<size_t>(ends.argument)];
+            argumentType(static_cast<unsigned>(ends.argument));
     Tensors inputs;
-    for (auto [i, type] : llvm::enumerate(function.getArgumentTypes()))
-      inputs.push_back(random(type, seed + i));
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      inputs.push_back(random(argumentType(i), seed + i));
     auto actual = runCompiled(local, function, inputs, {});
     if (!actual)
       return makeError("the compiled program fails: " + actual.error().message);
@@ -109,10 +135,14 @@ private:
 
   Expected<void> compareWith(func::FuncOp function, const Tensors &inputs,
                              const Tensors &actual) {
-    auto expected =
-        evaluate(function, inputs, [&](StringRef name) { return weight(name); });
+    auto weights = [&](StringRef name) { return weight(name); };
+    auto expected = ofOneRank ? evaluatePartitioned(function, inputs, weights)
+                              : evaluate(function, inputs, weights);
     if (!expected)
       return makeError("the original fails: " + expected.error().message);
+    expected = graph::Returned(function).of(*expected);
+    if (!expected)
+      return tl::unexpected(expected.error());
     for (size_t i = 0; i < expected->size(); ++i)
       if (auto ok =
               compareTensors(actual[i], (*expected)[i],
@@ -199,6 +229,11 @@ private:
     options.model = "check-bundle";
     codegen::EmitEntry entry;
     entry.module = local;
+    if (function) {
+      graph::Returned returned(function);
+      entry.dims = returned.dims();
+      entry.sizes = returned.sizes();
+    }
     entry.weights = [&](const std::string &name) -> Expected<codegen::WeightData> {
       auto tensor = std::make_shared<HostTensor>(*weight(name));
       return codegen::WeightData{tensor->type,  tensor->shape, {}, 0,
@@ -225,6 +260,7 @@ private:
   }
 
   llvm::StringMap<Type> weightTypes;
+  bool ofOneRank = false; ///< the module is of level L3
 };
 } // namespace
 

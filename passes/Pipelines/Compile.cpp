@@ -4,6 +4,7 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Returned.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
@@ -14,6 +15,7 @@
 #include "passes/Import/Import.h"
 #include "passes/Import/MarkStates.h"
 #include "passes/Partition/Passes.h"
+#include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/CompileStages.h"
 #include "passes/Pipelines/Entries.h"
 #include "passes/Pipelines/Passes.h"
@@ -65,6 +67,7 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
   load.weights = weights;
   load.wide = options.wide;
   load.keepLoops = options.keepLoops;
+  load.parts = options.accumulation.value_or(1);
   if (!options.train.empty()) {
     auto spec = train::readSpec(options.train);
     if (!spec)
@@ -114,6 +117,16 @@ Expected<ImportedModel> partita::importLooped(MLIRContext &context,
   return importIt(unsupported);
 }
 
+/// The names of symbolic dims with those of dims whose sizes are data in their places.
+static std::vector<std::string> withSizes(std::vector<std::string> symbolic,
+                                          const std::vector<std::string> &sizes) {
+  symbolic.resize(sizes.size());
+  for (size_t d = 0; d < sizes.size(); ++d)
+    if (!sizes[d].empty())
+      symbolic[d] = sizes[d];
+  return symbolic;
+}
+
 Expected<void> Compiler::import() {
   report.numOps = 0;
   progress("reading " + options.model);
@@ -139,7 +152,13 @@ Expected<void> Compiler::import() {
   weights = std::move(imported->weights);
   if (auto marked = markStates(*module, options.states); !marked)
     return marked;
+  graph::Returned returned(module->lookupSymbol<func::FuncOp>("main"));
+  sizes = returned.sizes();
+  for (auto &[output, names] : returned.dims())
+    dims[output] = withSizes(std::move(dims[output]), names);
   auto ok = runPasses("00-imported", buildImportedPipeline);
+  if (ok && training && train::readSpec(options.train)->choosesAccumulation)
+    ok = divide();
   if (options.recompute) {
     Builder builder(&context);
     SmallVector<Attribute> stretches;
@@ -155,7 +174,24 @@ Expected<void> Compiler::import() {
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
   });
+  if (ok && rows)
+    ok = checkRows(module->lookupSymbol<func::FuncOp>("main"), *rows);
   return ok;
+}
+
+/// What was read is one of the micro-batches that were chosen, or all of them.
+Expected<void> Compiler::divide() {
+  auto function = module->lookupSymbol<func::FuncOp>("main");
+  const int64_t parts = options.accumulation.value_or(1);
+  if (!options.states.empty())
+    return makeError("\"accumulation\" is \"auto\", which has no states of --state");
+  auto part = rowsOf(function);
+  if (!part)
+    return tl::unexpected(part.error());
+  rows = *part * parts;
+  (*module)->setAttr(accumulationAttr, Builder(&context).getI64IntegerAttr(parts));
+  // What holds for the batch holds for its parts.
+  return parts == 1 && *rows > 1 ? checkApart(function, options.train) : Expected<void>();
 }
 
 Expected<void> Compiler::annotate() {
@@ -287,6 +323,23 @@ std::optional<PlanWork> Compiler::recordWork() {
   return result;
 }
 
+/// In program order: the ops of a loop's body where the loop is, as a plan is read. Ops
+/// of one name and kind are told apart by it.
+static void recordNodes(func::FuncOp function, const Mesh &mesh,
+                        std::vector<PlanNode> &nodes) {
+  function.walk([&](Operation *op) {
+    auto strategy = dist::strategyAttrOf(op);
+    // One without is a weight that is kept in parts.
+    if (strategy || op->hasAttr(dist::servedAttr))
+      nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(),
+                       strategy ? strategy.str() : "",
+                       servedTexts(op->getAttr(dist::servedAttr), mesh)});
+    if (auto call = dyn_cast<CallingOpInterface>(op))
+      for (Operation *callee : call.getCallees())
+        recordNodes(cast<func::FuncOp>(callee), mesh, nodes);
+  });
+}
+
 void Compiler::recordPlan() {
   plan.model = std::filesystem::absolute(options.model).string();
   plan.shapes = options.shapes;
@@ -307,10 +360,15 @@ void Compiler::recordPlan() {
   stage.mesh = dist::findMesh(*module).getMesh().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
   Mesh mesh = dist::findMesh(*module).getMesh();
-  auto tensor = [](StringAttr name, dist::LayoutAttr layout, dist::StateAttr state) {
-    return PlanTensor{name ? name.getValue().str() : "", layout ? layout.str() : "", "",
-                      state ? state.getName().str() : ""};
+  auto textOf = [](dist::LayoutAttr layout) { return layout ? layout.str() : ""; };
+  auto tensor = [&](StringAttr name, dist::LayoutAttr layout, dist::StateAttr state) {
+    PlanTensor made;
+    made.name = name ? name.getValue().str() : "";
+    made.layout = textOf(layout);
+    made.state = state ? state.getName().str() : "";
+    return made;
   };
+  auto sizesOf = graph::Returned(function).dims();
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     stage.arguments.push_back(
         tensor(function.getArgAttrOfType<StringAttr>(i, "graph.name"),
@@ -323,19 +381,26 @@ void Compiler::recordPlan() {
     stage.results.push_back(
         tensor(function.getResultAttrOfType<StringAttr>(i, "graph.name"),
                dist::resultLayout(function, i), dist::resultState(function, i)));
-  module->walk([&](Operation *op) {
-    if (auto strategy = dist::strategyAttrOf(op))
-      stage.nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(),
-                             strategy.str(),
-                             servedTexts(op->getAttr(dist::servedAttr), mesh)});
-    else if (op->hasAttr(dist::servedAttr)) // a weight that is kept in parts
-      stage.nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(), "",
-                             servedTexts(op->getAttr(dist::servedAttr), mesh)});
-  });
+  for (PlanTensor &result : stage.results)
+    if (auto own = sizesOf.find(result.name); own != sizesOf.end())
+      result.sizes = own->second;
+  recordNodes(function, mesh, stage.nodes);
+  for (auto other : module->getOps<func::FuncOp>()) {
+    if (other == function || other.isExternal())
+      continue;
+    PlanFunction &ends = stage.functions.emplace_back();
+    ends.name = other.getName().str();
+    for (unsigned i = 0; i < other.getNumArguments(); ++i)
+      ends.arguments.push_back(textOf(dist::argumentLayout(other, i)));
+    for (unsigned i = 0; i < other.getNumResults(); ++i)
+      ends.results.push_back(textOf(dist::resultLayout(other, i)));
+  }
   stage.work = std::move(work);
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
   plan.recompute = options.recompute;
+  if (rows)
+    plan.accumulation = options.accumulation.value_or(1);
   if (PlanCertificate *known = plan.certificate ? &*plan.certificate : nullptr;
       known && options.lowerBoundSeconds) {
     known->lowerBoundSeconds = *options.lowerBoundSeconds;
@@ -593,11 +658,11 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
   auto compile = *staged ? compileStages : compileOnce;
   constexpr int mostTries = 4;
   CompileOptions now = options;
-  if (auto ok = takeRecompute(now); !ok)
+  if (auto ok = takeChoices(now); !ok)
     return tl::unexpected(ok.error());
   std::vector<std::string> notes;
-  if (!*staged && choosesRecompute(now))
-    if (auto ok = chooseRecompute(now, notes, progress); !ok)
+  if (!*staged && choosesStep(now))
+    if (auto ok = chooseStep(now, notes, progress); !ok)
       return tl::unexpected(ok.error());
   Expected<CompileReport> report = compile(now, progress);
   auto asked = memoryLimitOf(options);

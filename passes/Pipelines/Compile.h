@@ -58,7 +58,10 @@ struct CompileOptions {
   std::string train; ///< path of a specification (docs/training.md); empty: inference
   /// What the backward pass computes again beside what the specification says.
   std::optional<PlanRecompute> recompute;
-  /// Of a step that computes something again: what no plan is faster than, with any such
+  /// Micro-batches of a step, where the specification leaves them open: the batch of the
+  /// model's shape is cut into so many. Absent: one.
+  std::optional<int64_t> accumulation;
+  /// Of a step of which something was chosen: what no plan is faster than, with any such
   /// choice or none.
   std::optional<double> lowerBoundSeconds;
   std::string explain; ///< node name or glob

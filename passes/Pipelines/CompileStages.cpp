@@ -10,6 +10,7 @@
 #include "partita/Search/Timing.h"
 #include "partita/Topology/HostFile.h"
 #include "partita/Topology/Part.h"
+#include "partita/Train/Spec.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/SearchPlan.h"
@@ -49,10 +50,18 @@ static Expected<bool> asksForStages(const CompileOptions &options) {
 
 Expected<bool> partita::wantsStages(const CompileOptions &options) {
   auto asked = asksForStages(options);
-  if (asked && *asked && !options.train.empty())
-    return makeError("--train: a training step is not cut into stages yet; micro-batches "
-                     "are \"accumulation\" in the specification (docs/training.md)");
-  return asked;
+  if (!asked || !*asked || options.train.empty())
+    return asked;
+  auto spec = train::readSpec(options.train);
+  if (!spec)
+    return tl::unexpected(spec.error());
+  // A step that the file has says nothing of micro-batches.
+  return makeError(
+      "--train: a training step is not cut into stages yet" +
+      std::string(spec->trainingInfo
+                      ? ", that which the file has (\"training_info\") neither"
+                      : "; micro-batches are \"accumulation\" in the "
+                        "specification (docs/training.md)"));
 }
 
 namespace {
@@ -298,6 +307,12 @@ private:
       outputs.push_back(name);
     if (options.microBatches == 1)
       return {};
+    for (const auto &[output, sizes] : product.dims)
+      for (const std::string &size : sizes)
+        if (llvm::is_contained(product.sizes, size))
+          return makeError("--micro-batches: output '" + output +
+                           "' is as long as the data say, and has no slice per "
+                           "micro-batch");
     for (size_t i = 0; i < part.inputs.size(); ++i)
       if (part.inputs[i].second != full.inputs[i].second)
         sliced.insert(part.inputs[i].first);

@@ -57,9 +57,12 @@ public:
   std::vector<std::string> inputNames;
   /// By input and output the names of the model's symbolic dims, "" for other dims.
   std::map<std::string, std::vector<std::string>> dims;
+  std::vector<std::string> sizes; ///< names of dims whose sizes are data
   CompileReport report;
   std::map<std::string, std::string> stateLayouts; ///< as in the options, after annotate
   std::map<std::string, int32_t> stageOfNode;      ///< likewise, of a pipeline
+  /// Rows of a training step whose number of micro-batches is chosen; after import().
+  std::optional<int64_t> rows;
   Plan plan;   ///< filled by annotate() and partition()
   Price price; ///< of the plan, before it is partitioned
 
@@ -71,6 +74,7 @@ public:
   Error firstError(Error other) const { return error.empty() ? other : Error{error}; }
 
 private:
+  Expected<void> divide();
   Expected<void> keepStates();
   void recordStates();
   /// Replaces the module by what an earlier run has written for a level, and verifies it.

@@ -61,6 +61,7 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
   entry.name = name;
   entry.module = *compiler.module;
   entry.dims = compiler.dims;
+  entry.sizes = compiler.sizes;
   entry.weights = [&compiler, model](const std::string &weight) {
     return dataOf(compiler.weights, weight, model);
   };

@@ -25,7 +25,7 @@ def CheckBundlePass : Pass<"partita-check-bundle", "::mlir::ModuleOp"> {
     `@reference`, of global shapes, whose arguments and results have the names of inputs
     and outputs (`graph.name`).
 
-    Partitions a copy of the module if it has a mesh, compiles every function into a bundle
+    Partitions a copy of the module if it has a mesh and is not of level L3 already, compiles every function into a bundle
     in a temporary folder, runs it on as many ranks as the mesh has (threads of this
     process) with random inputs and weights, and compares with the reference evaluator. An
     error names the first difference of each function; the module is not changed.

@@ -7,6 +7,7 @@
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
+#include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanReport.h"
 #include "passes/Pipelines/PlanText.h"
@@ -45,18 +46,19 @@ private:
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
                                              double timeLimit);
-  /// What is faster than the best plan under a limit, if there is one, with something
-  /// computed again. The program then is that step, and the bound of a mesh one for any
-  /// such choice.
-  Expected<void> withRecompute(std::optional<size_t> &best);
-  struct Recomputed {
+  /// What is faster than the best plan under a limit, if there is one, with what the
+  /// specification leaves open: what is computed again, the number of micro-batches. The
+  /// program then is that step, and the bound of a mesh one for any such choice.
+  Expected<void> withChoices(std::optional<size_t> &best);
+  struct Chosen {
     MeshResult mesh;
-    PlanRecompute recompute;
-    std::string text; ///< what is to be said of it
+    std::optional<PlanRecompute> recompute;
+    std::optional<int64_t> accumulation;
+    std::vector<std::string> said; ///< of it
   };
-  /// The same on one mesh, if it fits and takes less than `seconds`.
-  Expected<std::optional<Recomputed>> recomputeOn(const Mesh &mesh,
-                                                  std::optional<double> seconds);
+  /// The same on the mesh of a result, if it fits and takes less than `seconds`.
+  Expected<std::optional<Chosen>> chooseOn(MeshResult &result,
+                                           std::optional<double> seconds);
   /// Keeps what comes nearest to a limit that nothing meets.
   void note(const Mesh &mesh, const search::NotFound &reason);
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
@@ -72,11 +74,13 @@ private:
   PlanOptions options;
   const Progress &progress;
   Compiler compiler;
-  std::string recomputed; ///< what is to be said of it
+  std::vector<std::string> said; ///< of what was chosen
+  std::string refused;           ///< as StepFitter::refused
   PlanTarget target;
   std::vector<MeshResult> results;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
+  bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
 };
 } // namespace
@@ -187,9 +191,9 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
   if (reason.least && target.memoryLimit) {
     message += "; every device (" + target.topology.device.name + ") has " +
                bytesText(*target.memoryLimit) + ", and the plan of least memory" +
-               (options.model.recompute ? " that was found with recompute" : "") +
-               " needs " + bytesText(reason.least->peak()) + ": " +
-               search::kindsText(*reason.least) + "; largest: ";
+               (isAnyChosen ? " that was found, whatever is chosen," : "") + " needs " +
+               bytesText(reason.least->peak()) + ": " + search::kindsText(*reason.least) +
+               "; largest: ";
     std::string list;
     for (const search::MemoryShare &share : reason.least->largest)
       list +=
@@ -238,14 +242,14 @@ Expected<std::string> Planner::finish(size_t best) {
     return tl::unexpected(flow.error());
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
-  PlanStory story{results, best, target, {}, {}, {}, importSeconds};
+  PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
   story.known =
       search::knownPlans((*flow)->graph, *placement, parametersOf(function(), **flow));
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
   story.runnersUp = search::runnersUp(timing, again, story.reshards);
-  std::string text = planText(story) + recomputed;
+  std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);
     if (!said)
@@ -274,57 +278,77 @@ Expected<std::string> Planner::finish(size_t best) {
   return text + "wrote " + options.output + "\n";
 }
 
-/// Meshes on which recompute is tried, and choices on each of one plan.
-static constexpr size_t mostRecomputeMeshes = 6;
+/// Meshes on which choices are tried, and how many on each of one plan.
+static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
 
-Expected<std::optional<Planner::Recomputed>>
-Planner::recomputeOn(const Mesh &mesh, std::optional<double> seconds) {
+Expected<std::optional<Planner::Chosen>>
+Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   CompileOptions one = options.model;
-  one.mesh = mesh.str();
+  one.mesh = result.mesh.str();
   one.to = Level::L2;
   one.recompute.reset();
-  const int64_t limit = *target.memoryLimit;
-  auto bases = recomputeBases(one, limit, progress);
-  if (!bases)
-    return tl::unexpected(bases.error());
-  const RecomputeChoices &free = *bases->front();
-  if (seconds && *seconds <= (1 + goodEnough) * free.seconds)
-    return std::nullopt;
-  std::map<std::vector<std::vector<std::string>>, MeshResult> made;
-  auto measure = [&](const search::RecomputeChoice &choice) -> Expected<RecomputeForm> {
-    options.model.recompute =
-        PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
-                      choice.before - choice.peak};
+  one.accumulation.reset();
+  using Key = std::pair<int64_t, std::vector<std::vector<std::string>>>;
+  std::map<Key, MeshResult> made;
+  auto formOf = [&](const MeshResult &it) -> Expected<StepForm> {
+    if (!it.found)
+      return makeError(it.reason.message);
+    return StepForm{
+        it.found->memory.peak(), static_cast<double>(it.found->cost.total()) * 1e-12, {}};
+  };
+  auto measure = [&](std::optional<int64_t> accumulation,
+                     const search::RecomputeChoice &choice) -> Expected<StepForm> {
+    const int64_t count = accumulation.value_or(1);
+    if (count == 1 && choice.nodes.empty())
+      return formOf(result);
+    isAnyChosen = true;
+    options.model.accumulation = accumulation;
+    options.model.recompute.reset();
+    if (!choice.nodes.empty())
+      options.model.recompute =
+          PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
+                        choice.before - choice.peak};
     if (auto ok = compiler.import(); !ok)
       return tl::unexpected(ok.error());
-    auto all = searchOn({mesh}, options.timeLimit / mostChoices);
+    auto all = searchOn({result.mesh}, options.timeLimit / mostChoices);
     if (!all)
       return tl::unexpected(all.error());
-    MeshResult &result = all->front();
-    if (!result.found) {
-      note(mesh, result.reason);
-      return makeError(result.reason.message);
-    }
-    RecomputeForm form{result.found->memory.peak(),
-                       static_cast<double>(result.found->cost.total()) * 1e-12,
-                       {}};
-    made.insert_or_assign(choice.nodes, std::move(result));
+    MeshResult &now = all->front();
+    if (!now.found)
+      note(now.mesh, now.reason);
+    auto form = formOf(now);
+    if (form)
+      made.insert_or_assign(Key(count, choice.nodes), std::move(now));
     return form;
   };
-  RecomputeFitter fitter(limit, mostChoices, measure, progress);
-  fitter.run(*bases, 0, seconds);
+  StepFitter fitter(one, *target.memoryLimit, mostChoices, measure, progress);
+  if (auto ok = fitter.run(seconds); !ok)
+    return tl::unexpected(ok.error());
+  if (refused.empty())
+    refused = fitter.refused;
+  // No number of micro-batches is faster than that.
+  if (fitter.rows && fitter.lowerBoundSeconds)
+    result.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
   if (!fitter.best || (seconds && *seconds <= fitter.best->seconds))
     return std::nullopt;
-  const search::RecomputeChoice &choice = fitter.best->choice;
-  Recomputed result{std::move(made.at(choice.nodes)),
-                    {choice.nodes, static_cast<double>(choice.time) * 1e-12,
-                     choice.before - choice.peak},
-                    recomputeText(choice, free.seconds) +
-                        "; the bound is of steps with any recompute or none\n"};
-  if (free.lowerBoundSeconds)
-    result.mesh.lowerBound = search::picosOf(*free.lowerBoundSeconds);
-  return result;
+  const StepFitter::Outcome &best = *fitter.best;
+  auto found = made.find(Key(best.accumulation, best.choice.nodes));
+  if (found == made.end()) // that is the result
+    return std::nullopt;
+  Chosen chosen{std::move(found->second), std::nullopt, std::nullopt, {}};
+  if (!best.choice.nodes.empty()) {
+    chosen.recompute =
+        PlanRecompute{best.choice.nodes, static_cast<double>(best.choice.time) * 1e-12,
+                      best.choice.before - best.choice.peak};
+    chosen.said.push_back(recomputeText(best.choice, fitter.freeSeconds) +
+                          "; the bound is of steps with any recompute or none");
+  }
+  if (fitter.rows)
+    chosen.accumulation = best.accumulation;
+  if (fitter.lowerBoundSeconds)
+    chosen.mesh.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
+  return chosen;
 }
 
 void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
@@ -333,12 +357,13 @@ void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
     tightest.emplace(mesh, reason);
 }
 
-Expected<void> Planner::withRecompute(std::optional<size_t> &best) {
-  if (!target.memoryLimit || !choosesRecompute(options.model))
-    return {};
-  std::optional<PlanRecompute> chosen;
+Expected<void> Planner::withChoices(std::optional<size_t> &best) {
+  const std::optional<int64_t> rows = compiler.rows;
+  std::optional<PlanRecompute> recompute;
+  std::optional<int64_t> accumulation;
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < results.size() && i < mostRecomputeMeshes; ++i) {
+  const bool isOpen = target.memoryLimit && choosesStep(options.model);
+  for (size_t i = 0; isOpen && i < results.size() && i < mostChoiceMeshes; ++i) {
     // Meshes that are left may still be the only ones that fit.
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
     if (best && spent.count() > options.timeLimit)
@@ -346,18 +371,25 @@ Expected<void> Planner::withRecompute(std::optional<size_t> &best) {
     std::optional<double> seconds;
     if (best)
       seconds = static_cast<double>(results[*best].found->cost.total()) * 1e-12;
-    auto tried = recomputeOn(results[i].mesh, seconds);
+    auto tried = chooseOn(results[i], seconds);
     if (!tried)
       return tl::unexpected(tried.error());
     if (!*tried)
       continue;
     results[i] = std::move((*tried)->mesh);
-    recomputed = std::move((*tried)->text);
-    chosen = std::move((*tried)->recompute);
+    said = std::move((*tried)->said);
+    recompute = std::move((*tried)->recompute);
+    accumulation = (*tried)->accumulation;
     best = i;
   }
-  const bool isThere = !options.model.recompute && !chosen;
-  options.model.recompute = std::move(chosen);
+  if (rows && best)
+    said.insert(said.begin(),
+                accumulationText(accumulation.value_or(1), *rows) +
+                    "; the bound is of steps with any number of micro-batches" +
+                    (refused.empty() ? "" : "; " + refused));
+  const bool isThere = !isAnyChosen && !recompute && !accumulation;
+  options.model.recompute = std::move(recompute);
+  options.model.accumulation = accumulation;
   return isThere ? Expected<void>() : compiler.import();
 }
 
@@ -395,7 +427,7 @@ Expected<std::string> Planner::run() {
     if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
       best = i;
   }
-  if (auto ok = withRecompute(best); !ok)
+  if (auto ok = withChoices(best); !ok)
     return tl::unexpected(ok.error());
   searchSeconds = since();
   if (!best) {

@@ -97,6 +97,7 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
                            topology.levels[l].bandwidth, profile.links[l]});
   page.seconds = secondsOf(found.cost.total());
   page.lowerBound = secondsOf(boundOf(story.meshes));
+  page.choices = story.choices;
   for (const auto &[name, time] : profile.parts)
     page.parts.push_back({name, secondsOf(time)});
   page.memory = std::move(profile.memory);

@@ -28,7 +28,7 @@ static std::string memoryText(const Found &found, const PlanTarget &target) {
 /// The best plan that does without a conversion.
 static std::string runnerUpText(const std::optional<RunnerUp> &other, Picos total) {
   if (!other)
-    return "    without it no plan was found in a second\n";
+    return "    without it no plan was found in time\n";
   std::string instead;
   for (const std::string &conversion : other->instead)
     instead += (instead.empty() ? "" : ", then ") + conversion;
@@ -126,5 +126,7 @@ std::string partita::planText(const PlanStory &story) {
       "searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "
       "problem %.2f s, solving %.2f s\n",
       found.variables, found.edges, found.tiedLayers, story.importSeconds, build, solve);
+  for (const std::string &choice : story.choices)
+    result += choice + "\n";
   return result;
 }

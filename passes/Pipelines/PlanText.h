@@ -28,6 +28,7 @@ struct PlanStory {
   std::vector<search::Reshard> reshards;
   std::vector<std::optional<search::RunnerUp>> runnersUp; ///< per reshard
   double importSeconds = 0;
+  std::vector<std::string> choices = {}; ///< what else was chosen, a line each
 };
 std::string planText(const PlanStory &story);
 

@@ -4,6 +4,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Units.h"
 #include "partita/Train/Spec.h"
+#include "passes/Pipelines/Accumulation.h"
 #include "passes/Shard/SearchPlan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -36,23 +37,30 @@ Expected<std::optional<int64_t>> partita::memoryLimitOf(const CompileOptions &op
   return target->memoryLimit;
 }
 
-Expected<void> partita::takeRecompute(CompileOptions &options) {
-  if (options.plan.empty() || options.train.empty() || options.recompute)
+Expected<void> partita::takeChoices(CompileOptions &options) {
+  if (options.plan.empty() || options.train.empty())
     return {};
   auto plan = readPlan(options.plan);
   if (!plan)
     return tl::unexpected(plan.error());
-  options.recompute = plan->recompute;
+  if (!options.recompute)
+    options.recompute = plan->recompute;
+  if (!options.accumulation)
+    options.accumulation = plan->accumulation;
   return {};
 }
 
-bool partita::choosesRecompute(const CompileOptions &options) {
-  if (options.train.empty() || !options.plan.empty() || options.recompute ||
-      options.from != Level::L0 || options.to < Level::L2 ||
-      (options.memory.empty() && options.cluster.empty()))
+static bool choosesRecompute(const CompileOptions &options) {
+  if (options.train.empty() || options.recompute)
     return false;
   auto spec = train::readSpec(options.train);
   return spec && spec->choosesRecompute;
+}
+
+bool partita::choosesStep(const CompileOptions &options) {
+  return options.plan.empty() && options.from == Level::L0 && options.to >= Level::L2 &&
+         !(options.memory.empty() && options.cluster.empty()) &&
+         (choosesRecompute(options) || choosesAccumulation(options));
 }
 
 Expected<std::unique_ptr<RecomputeChoices>>
@@ -64,11 +72,11 @@ RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> mem
   made->options.memory = memory ? std::to_string(*memory) : "1048576GiB";
   made->options.dumpDir = made->options.hintsOutput = made->options.explain = "";
   made->options.to = Level::L2;
-  made->compiler = std::make_unique<Compiler>(made->options, progress);
-  Compiler &compiler = *made->compiler;
+  Compiler compiler(made->options, progress);
   if (auto ok = compiler.import().and_then([&] { return compiler.decide(); }); !ok)
     return tl::unexpected(ok.error());
   compiler.recordPlan();
+  made->rows = compiler.rows;
   auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
   auto mesh = Mesh::parse(given.mesh);
   if (!mesh)
@@ -111,80 +119,46 @@ std::string partita::recomputeText(const RecomputeChoice &choice, double seconds
          (choice.proved ? "" : ", and less might do");
 }
 
-int64_t RecomputeFitter::excess(const RecomputeChoices &base,
-                                const RecomputeChoice &choice) {
-  auto form = measure(choice);
-  if (!form) { // no plan of the search fits
-    lastError = form.error().message;
-    return std::max<int64_t>(1, limit / 32);
-  }
-  double expected = base.seconds + static_cast<double>(choice.time) * 1e-12;
-  Outcome outcome{choice, *form, form->seconds.value_or(expected)};
-  if (!tightest || form->bytes < tightest->form.bytes)
+StepFitter::StepFitter(const CompileOptions &given, int64_t limit, int mostMeasured,
+                       Measure measure, const Progress &progress)
+    : options(given), counts(choosesAccumulation(given)),
+      repeats(choosesRecompute(given)), limit(limit), mostMeasured(mostMeasured),
+      measure(std::move(measure)), progress(progress) {}
+
+CompileOptions StepFitter::withAccumulation(int64_t count) const {
+  CompileOptions now = options;
+  if (counts)
+    now.accumulation = count;
+  return now;
+}
+
+double StepFitter::fastest() const {
+  double seconds = known.value_or(std::numeric_limits<double>::infinity());
+  return best ? std::min(seconds, best->seconds) : seconds;
+}
+
+bool StepFitter::isGoodEnough(double seconds) const {
+  return fastest() <= (1 + goodEnough) * seconds;
+}
+
+bool StepFitter::isBehind(int64_t count) const {
+  return std::ranges::any_of(freeSecondsOf, [&](const auto &tried) {
+    return count % tried.first == 0 && isGoodEnough(tried.second);
+  });
+}
+
+void StepFitter::keep(Outcome outcome) {
+  if (!tightest || outcome.form.bytes < tightest->form.bytes)
     tightest = outcome;
-  if (form->bytes <= limit && (!best || outcome.seconds < best->seconds))
-    best = outcome;
-  return form->bytes - limit;
+  if (outcome.form.bytes <= limit && (!best || outcome.seconds < best->seconds))
+    best = std::move(outcome);
 }
 
-void RecomputeFitter::tryChoicesOf(const RecomputeChoices &base, int64_t offset) {
-  // Choices for `fits` fit, those for `exceeds` do not.
-  constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
-  int64_t room = limit + offset, exceeds = unknown, fits = 0;
-  for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
-       ++tries) {
-    auto choice = base.choose(room);
-    if (!choice && !best) // what was expected to need more may need less
-      choice = base.choose(room = base.least());
-    if (!choice)
-      break;
-    if (choice->nodes.empty()) { // that is the plan without recompute
-      room = choice->peak - 1;
-      continue;
-    }
-    auto [known, added] = excessOf.try_emplace(choice->nodes, 0);
-    if (added) {
-      ++measured;
-      progress("trying " + recomputeText(*choice, base.seconds));
-      known->second = excess(base, *choice);
-    }
-    // The next smaller room has another choice.
-    if (known->second <= 0)
-      fits = std::max(fits, room);
-    else
-      exceeds = std::min(exceeds, choice->peak);
-    if (fits == 0)
-      room = std::min(room - known->second, choice->peak - 1);
-    else
-      room = exceeds == unknown ? room - known->second : fits + (exceeds - fits) / 2;
-    if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
-      break;
-  }
-}
-
-void RecomputeFitter::run(const std::vector<std::unique_ptr<RecomputeChoices>> &bases,
-                          int64_t offset, std::optional<double> seconds) {
-  std::vector<std::pair<double, size_t>> promising;
-  for (size_t i = 0; i < bases.size(); ++i) {
-    auto choice = bases[i]->choose(limit + offset);
-    promising.emplace_back(choice ? bases[i]->seconds +
-                                        static_cast<double>(choice->time) * 1e-12
-                                  : std::numeric_limits<double>::infinity(),
-                           i);
-  }
-  std::ranges::sort(promising);
-  for (auto [expected, base] : promising) {
-    double known = best ? best->seconds : std::numeric_limits<double>::infinity();
-    if (seconds)
-      known = std::min(known, *seconds);
-    if (expected < known || std::isinf(known))
-      tryChoicesOf(*bases[base], offset);
-  }
-}
-
-Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
-partita::recomputeBases(const CompileOptions &options, int64_t limit,
-                        const Progress &progress) {
+/// Plans to choose from for steps that must fit into so many bytes: the one without a
+/// limit first, then, if a search decides and that one needs more, one with a limit in
+/// between, if there is any.
+static Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
+basesOf(const CompileOptions &options, int64_t limit, const Progress &progress) {
   std::vector<std::unique_ptr<RecomputeChoices>> bases;
   auto free = RecomputeChoices::create(options, std::nullopt, progress);
   if (!free) // what is wrong with the step is said without a limit, too
@@ -201,15 +175,147 @@ partita::recomputeBases(const CompileOptions &options, int64_t limit,
   return bases;
 }
 
+Expected<bool> StepFitter::tryPlain(int64_t count) {
+  CompileOptions now = withAccumulation(count);
+  auto plain = measure(now.accumulation, {});
+  const bool fits = plain && plain->bytes <= limit;
+  if (plain)
+    without[count] = plain->bytes;
+  else
+    lastError = plain.error().message;
+  if (count == 1 && fits && !plain->seconds) { // layouts are given
+    keep({count, {}, *plain, 0});
+    return false;
+  }
+  progress("choosing what makes the step fit");
+  auto made = basesOf(now, limit, progress);
+  if (!made) {
+    if (count == 1)
+      return tl::unexpected(made.error());
+    if (refused.empty())
+      refused =
+          std::to_string(count) + " micro-batches cannot be: " + made.error().message;
+    return true;
+  }
+  const RecomputeChoices &free = *made->front();
+  freeSecondsOf[count] = free.seconds;
+  withoutLimit[count] = free.before();
+  if (count == 1) {
+    freeSeconds = free.seconds;
+    rows = free.rows;
+    lowerBoundSeconds = free.lowerBoundSeconds;
+  } else if (lowerBoundSeconds && free.lowerBoundSeconds) {
+    lowerBoundSeconds = std::min(*lowerBoundSeconds, *free.lowerBoundSeconds);
+  }
+  if (plain)
+    keep({count, {}, *plain, plain->seconds.value_or(free.seconds)});
+  if (repeats)
+    for (auto &choices : *made)
+      bases.push_back(
+          {std::move(choices), plain ? withoutLimit[count] - plain->bytes : 0});
+  return !isGoodEnough(freeSeconds);
+}
+
+int64_t StepFitter::excess(const RecomputeChoices &base, const RecomputeChoice &choice) {
+  auto form = measure(counts ? std::optional(base.accumulation()) : std::nullopt, choice);
+  if (!form) { // no plan of the search fits
+    lastError = form.error().message;
+    return std::max<int64_t>(1, limit / 32);
+  }
+  double expected = base.seconds + static_cast<double>(choice.time) * 1e-12;
+  keep({base.accumulation(), choice, *form, form->seconds.value_or(expected)});
+  return form->bytes - limit;
+}
+
+void StepFitter::tryChoicesOf(const Base &base) {
+  // Choices for `fits` fit, those for `exceeds` do not.
+  constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
+  const RecomputeChoices &choices = *base.choices;
+  int64_t room = limit + base.offset, exceeds = unknown, fits = 0;
+  for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
+       ++tries) {
+    auto choice = choices.choose(room);
+    if (!choice && !best) // what was expected to need more may need less
+      choice = choices.choose(room = choices.least());
+    if (!choice)
+      break;
+    if (choice->nodes.empty()) { // that is the plan without recompute
+      room = choice->peak - 1;
+      continue;
+    }
+    auto [entry, added] =
+        excessOf.try_emplace({choices.accumulation(), choice->nodes}, 0);
+    if (added) {
+      ++measured;
+      ++measuredInAll;
+      progress("trying " + recomputeText(*choice, choices.seconds));
+      entry->second = excess(choices, *choice);
+    }
+    // The next smaller room has another choice.
+    if (entry->second <= 0)
+      fits = std::max(fits, room);
+    else
+      exceeds = std::min(exceeds, choice->peak);
+    if (fits == 0)
+      room = std::min(room - entry->second, choice->peak - 1);
+    else
+      room = exceeds == unknown ? room - entry->second : fits + (exceeds - fits) / 2;
+    if (fits > 0 && exceeds - fits < std::max<int64_t>(limit / 512, 2))
+      break;
+  }
+}
+
+void StepFitter::tryStretches() {
+  std::vector<std::pair<double, size_t>> promising;
+  for (size_t i = 0; i < bases.size(); ++i) {
+    const RecomputeChoices &choices = *bases[i].choices;
+    auto choice = choices.choose(limit + bases[i].offset);
+    promising.emplace_back(choice ? choices.seconds +
+                                        static_cast<double>(choice->time) * 1e-12
+                                  : std::numeric_limits<double>::infinity(),
+                           i);
+  }
+  std::ranges::sort(promising);
+  for (auto [expected, base] : promising) {
+    // Of many numbers of micro-batches the promising ones are enough.
+    if (best && measuredInAll >= 2 * mostMeasured)
+      break;
+    if (expected < fastest() || std::isinf(fastest()))
+      tryChoicesOf(bases[base]);
+  }
+}
+
+Expected<void> StepFitter::run(std::optional<double> given) {
+  known = given;
+  auto more = tryPlain(1);
+  if (!more)
+    return tl::unexpected(more.error());
+  if (!*more)
+    return {};
+  if (counts && rows)
+    for (int64_t count : accumulationsOf(*rows))
+      if (count > 1 && !isBehind(count))
+        if (auto ok = tryPlain(count); !ok)
+          return tl::unexpected(ok.error());
+  tryStretches();
+  return {};
+}
+
 /// What is needed, what there is, what takes most, and what would do.
-static Error tooLarge(const RecomputeFitter &fitter, int64_t limit, int64_t without) {
+static Error tooLarge(const StepFitter &fitter, int64_t limit, bool repeats) {
   if (!fitter.tightest)
     return {fitter.lastError};
-  const RecomputeFitter::Outcome &least = *fitter.tightest;
+  const StepFitter::Outcome &least = *fitter.tightest;
   const int64_t needed = least.form.bytes;
-  std::string text = "the training step needs " + std::to_string(needed) +
-                     " bytes with the most recompute that was found" +
-                     (without > 0 ? ", " + std::to_string(without) + " without" : "") +
+  auto plain = fitter.without.find(1);
+  std::string text = "the training step needs " + std::to_string(needed) + " bytes" +
+                     (fitter.rows && least.accumulation > 1
+                          ? " in " + std::to_string(least.accumulation) + " micro-batches"
+                          : "") +
+                     (repeats ? " with the most recompute that was found" : "") +
+                     (plain != fitter.without.end() && (repeats || least.accumulation > 1)
+                          ? ", " + std::to_string(plain->second) + " without"
+                          : "") +
                      "; the limit is " + std::to_string(limit) + "; when '" +
                      least.form.peak.node + "' runs there are ";
   std::string list;
@@ -221,11 +327,12 @@ static Error tooLarge(const RecomputeFitter &fitter, int64_t limit, int64_t with
   for (const PlanPeak::Value &value : least.form.peak.largest)
     list += (list.empty() ? "'" : ", '") + value.node + "' " + bytesText(value.bytes) +
             (value.count > 1 ? " in " + std::to_string(value.count) : "");
-  return {text + list + "; a memory of " + std::to_string(needed) + " bytes would do"};
+  return {text + list + "; a memory of " + std::to_string(needed) + " bytes would do" +
+          (fitter.refused.empty() ? "" : "; " + fitter.refused)};
 }
 
 /// The program at L4, with what it needs.
-static Expected<RecomputeForm> formed(CompileOptions options, const Progress &progress) {
+static Expected<StepForm> formed(CompileOptions options, const Progress &progress) {
   options.to = Level::L4;
   options.dumpDir = options.hintsOutput = options.explain = "";
   auto made = straightCompiler(options, progress);
@@ -234,56 +341,73 @@ static Expected<RecomputeForm> formed(CompileOptions options, const Progress &pr
   auto needs = measureProgram(made->compiler(), options);
   if (!needs)
     return tl::unexpected(needs.error());
-  RecomputeForm form{needs->bytes, std::nullopt, std::move(needs->peak)};
+  StepForm form{needs->bytes, std::nullopt, std::move(needs->peak)};
   if (const auto &certificate = made->compiler().plan.certificate)
     form.seconds = certificate->stepSeconds;
   return form;
 }
 
-Expected<void> partita::chooseRecompute(CompileOptions &options,
-                                        std::vector<std::string> &notes,
-                                        const Progress &progress) {
+/// What is to be said of a choice.
+static std::string noteOf(const StepFitter &fitter, int64_t limit) {
+  const StepFitter::Outcome &found = *fitter.best;
+  std::string text;
+  if (fitter.rows)
+    text = accumulationText(found.accumulation, *fitter.rows) + "; " +
+           (fitter.refused.empty() ? "" : fitter.refused + "; ");
+  if (!found.choice.nodes.empty())
+    text += recomputeText(found.choice, fitter.freeSeconds) + "; ";
+  text += "a rank needs " + std::to_string(found.form.bytes) + " bytes";
+  auto plain = fitter.without.find(found.accumulation);
+  if (plain != fitter.without.end() && !found.choice.nodes.empty())
+    text += " instead of " + std::to_string(plain->second);
+  return text + ", the limit is " + std::to_string(limit);
+}
+
+Expected<void> partita::chooseStep(CompileOptions &options,
+                                   std::vector<std::string> &notes,
+                                   const Progress &progress) {
   auto target = targetOf(options);
   if (!target)
     return tl::unexpected(target.error());
   if (!target->memoryLimit)
     return {};
   const int64_t limit = *target->memoryLimit;
-  auto plain = formed(options, progress);
-  const int64_t without = plain ? plain->bytes : 0;
-  const bool fits = plain && without <= limit;
-  if (fits && !plain->seconds) // layouts are given
-    return {};
-  progress("choosing what is computed again");
-  auto bases = recomputeBases(options, limit, progress);
-  if (!bases)
-    return tl::unexpected(bases.error());
-  const RecomputeChoices &free = *bases->front();
-  if (fits && *plain->seconds <= (1 + goodEnough) * free.seconds)
-    return {};
-  auto measure = [&](const RecomputeChoice &choice) {
+  std::optional<double> plainSeconds; // of a plan that fits without any choice
+  auto measure = [&](std::optional<int64_t> accumulation, const RecomputeChoice &choice) {
     CompileOptions now = options;
-    now.recompute = PlanRecompute{choice.nodes, 0, 0};
-    return formed(std::move(now), progress);
+    now.accumulation = accumulation;
+    if (!choice.nodes.empty())
+      now.recompute = PlanRecompute{choice.nodes, 0, 0};
+    auto form = formed(std::move(now), progress);
+    if (form && form->bytes <= limit && choice.nodes.empty() &&
+        accumulation.value_or(1) == 1)
+      plainSeconds = form->seconds;
+    return form;
   };
-  RecomputeFitter fitter(limit, mostMeasured, measure, progress);
-  fitter.run(*bases, plain ? free.before() - without : 0,
-             fits ? plain->seconds : std::nullopt);
-  if (fits && (!fitter.best || *plain->seconds <= fitter.best->seconds))
-    return {};
+  StepFitter fitter(options, limit, mostMeasured, measure, progress);
+  if (auto ok = fitter.run(std::nullopt); !ok)
+    return tl::unexpected(ok.error());
   if (!fitter.best)
-    return tl::unexpected(tooLarge(fitter, limit, without));
-  const RecomputeFitter::Outcome &found = *fitter.best;
-  options.recompute = PlanRecompute{
-      found.choice.nodes, static_cast<double>(found.choice.time) * 1e-12,
-      without > limit ? without - found.form.bytes : free.before() - found.choice.peak};
-  options.lowerBoundSeconds = free.lowerBoundSeconds;
-  notes.push_back(
-      recomputeText(found.choice, free.seconds) + "; a rank needs " +
-      std::to_string(found.form.bytes) + " bytes" +
-      (without > 0 ? " instead of " + std::to_string(without) : "") + ", the limit is " +
-      std::to_string(limit) +
-      (fits ? "; without recompute a step would take " + durationText(*plain->seconds)
-            : ""));
+    return tl::unexpected(tooLarge(fitter, limit, choosesRecompute(options)));
+  const StepFitter::Outcome &found = *fitter.best;
+  if (found.choice.nodes.empty() && !fitter.rows)
+    return {};
+  options.lowerBoundSeconds = fitter.lowerBoundSeconds;
+  if (fitter.rows)
+    options.accumulation = found.accumulation;
+  if (!found.choice.nodes.empty()) {
+    auto plain = fitter.without.find(found.accumulation);
+    options.recompute = PlanRecompute{
+        found.choice.nodes, static_cast<double>(found.choice.time) * 1e-12,
+        plain != fitter.without.end() && plain->second > limit
+            ? plain->second - found.form.bytes
+            : fitter.withoutLimit.at(found.accumulation) - found.choice.peak};
+  }
+  if (found.accumulation == 1 && found.choice.nodes.empty() && fitter.refused.empty())
+    return {};
+  notes.push_back(noteOf(fitter, limit) +
+                  (plainSeconds
+                       ? "; without it a step would take " + durationText(*plainSeconds)
+                       : ""));
   return {};
 }

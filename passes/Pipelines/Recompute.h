@@ -1,12 +1,16 @@
 //===- Recompute.h - Training steps that fit into memory --------*- C++ -*-===//
 //
-// A step that needs more than a device has may compute something again, lie in smaller
-// parts, or both. So it is planned without a limit, and with one in between: of each of
-// these plans the cheapest stretches are chosen whose recompute fits
-// (Search/Recompute.h). With them the step is derived and planned under the limit itself.
-// What it then needs says how far the choice was off: the limit that choices are made for
-// is moved until one fits and no cheaper one does. Of all that fit, the plan without
-// recompute among them, the fastest is taken.
+// A step that needs more than a device has may compute something again, run in smaller
+// micro-batches, lie in smaller parts, or all of these. It is one list:
+//
+//     micro-batches   plan                                  computed again
+//     1, 2, 4, …      under the limit                       nothing
+//     1, 2, 4, …      without a limit, with one in between  the cheapest stretches that
+//     fit
+//
+// With a choice the step is derived and planned under the limit itself. What it then
+// needs says how far the choice was off: the limit that choices are made for is moved
+// until one fits and no cheaper one does. Of all that fit the fastest is taken.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_PIPELINES_RECOMPUTE_H
@@ -21,12 +25,12 @@
 
 namespace partita {
 
-/// What a plan that is followed computes again.
-Expected<void> takeRecompute(CompileOptions &options);
+/// What a plan that is followed computes again, and its number of micro-batches.
+Expected<void> takeChoices(CompileOptions &options);
 
 /// Whether options ask for a step of one program under a limit, whose specification
-/// leaves open what is computed again.
-bool choosesRecompute(const CompileOptions &options);
+/// leaves open what is computed again, or the number of micro-batches.
+bool choosesStep(const CompileOptions &options);
 
 /// The choices of one step, as it is planned with so many bytes for each device, or
 /// without a limit.
@@ -41,77 +45,101 @@ public:
   }
   int64_t least() const { return space->least(); }
   int64_t before() const { return space->before(); }
+  int64_t accumulation() const { return options.accumulation.value_or(1); }
+  std::optional<int64_t> rows; ///< as Compiler::rows
   /// Of one run, predicted; and what no plan is faster than, where that is known.
   double seconds = 0;
   std::optional<double> lowerBoundSeconds;
 
 private:
   CompileOptions options;
-  std::unique_ptr<Compiler> compiler;
   std::unique_ptr<search::RecomputeSpace> space;
 };
 
-/// What a step needs and takes with something computed again, once it is derived and
-/// planned so.
-struct RecomputeForm {
+/// What a step needs and takes with something chosen, once it is derived and planned so.
+struct StepForm {
   int64_t bytes = 0;
   std::optional<double> seconds; ///< of one run, where a search says it
   PlanPeak peak;
 };
 
 /// Looks for the fastest step that fits.
-class RecomputeFitter {
+class StepFitter {
 public:
-  /// Derives and plans the step with a choice; an error if no plan of it fits.
-  using Measure = std::function<Expected<RecomputeForm>(const search::RecomputeChoice &)>;
+  /// Derives and plans the step with a number of micro-batches (absent: as specified) and
+  /// what is computed again, if anything; an error if no plan of it fits.
+  using Measure = std::function<Expected<StepForm>(std::optional<int64_t> accumulation,
+                                                   const search::RecomputeChoice &)>;
   struct Outcome {
-    search::RecomputeChoice choice;
-    RecomputeForm form;
+    int64_t accumulation = 1;
+    search::RecomputeChoice choice; ///< no nodes: nothing is computed again
+    StepForm form;
     double seconds = 0; ///< of one run
   };
 
-  RecomputeFitter(int64_t limit, int mostMeasured, Measure measure,
-                  const Progress &progress)
-      : limit(limit), mostMeasured(mostMeasured), measure(std::move(measure)),
-        progress(progress) {}
+  StepFitter(const CompileOptions &options, int64_t limit, int mostMeasured,
+             Measure measure, const Progress &progress);
 
-  /// Tries choices of these plans, those first that promise most, for as long as they
-  /// promise to be faster than what is known, `best` or `seconds`. A step without
-  /// recompute was expected to need `offset` bytes more than it does.
-  void run(const std::vector<std::unique_ptr<RecomputeChoices>> &bases, int64_t offset,
-           std::optional<double> seconds);
+  /// Looks through the list, those first that promise most, for as long as they promise
+  /// to be faster than what is known, `best` or `known`.
+  Expected<void> run(std::optional<double> known);
 
   std::optional<Outcome> best;     ///< the fastest that fits
   std::optional<Outcome> tightest; ///< that needs least
   std::string lastError;           ///< why there was no plan
+  std::optional<int64_t> rows;     ///< as Compiler::rows
+  /// Why the model cannot be imported with some number of micro-batches.
+  std::string refused;
+  /// Of a step without a limit, with nothing computed again, in one micro-batch.
+  double freeSeconds = 0;
+  /// What no step is faster than, whatever is chosen, where that is known.
+  std::optional<double> lowerBoundSeconds;
+  /// Bytes that steps need with nothing computed again, by number of micro-batches, if
+  /// planned, and that the search expects without a limit.
+  std::map<int64_t, int64_t> without, withoutLimit;
 
 private:
-  void tryChoicesOf(const RecomputeChoices &base, int64_t offset);
+  /// A step, planned without a limit or with one in between.
+  struct Base {
+    std::unique_ptr<RecomputeChoices> choices;
+    int64_t offset; ///< bytes that a step was expected to need more than it does
+  };
+  /// The options with so many micro-batches.
+  CompileOptions withAccumulation(int64_t count) const;
+  /// Measures one of so many micro-batches with nothing computed again; false if no
+  /// other one can be better.
+  Expected<bool> tryPlain(int64_t count);
+  bool isGoodEnough(double seconds) const;
+  /// A larger number takes no less time, as each op then runs oftener on less.
+  bool isBehind(int64_t count) const;
+  double fastest() const;
+  void tryStretches();
+  void tryChoicesOf(const Base &base);
   /// Bytes beyond the limit.
   int64_t excess(const RecomputeChoices &base, const search::RecomputeChoice &choice);
+  void keep(Outcome outcome);
 
+  CompileOptions options;
+  const bool counts, repeats; ///< what is open
   int64_t limit;
-  int mostMeasured;
+  int mostMeasured, measuredInAll = 0;
   Measure measure;
   const Progress &progress;
+  std::optional<double> known;
+  std::vector<Base> bases;
+  std::map<int64_t, double> freeSecondsOf; ///< by number of micro-batches
   /// Of what was measured.
-  std::map<std::vector<std::vector<std::string>>, int64_t> excessOf;
+  std::map<std::pair<int64_t, std::vector<std::vector<std::string>>>, int64_t> excessOf;
 };
 
 /// A plan is as good as one that is less than this fraction faster.
 inline constexpr double goodEnough = 0.005;
 
-/// Plans to choose from for steps that must fit into so many bytes: the one without a
-/// limit first, then, if a search decides and that one needs more, one with a limit in
-/// between, if there is any.
-Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
-recomputeBases(const CompileOptions &options, int64_t limit, const Progress &progress);
-
-/// Adds to the options what must be computed again so that the program fits, if anything,
-/// and says so in a note. An error says what is needed, what there is, and what takes
-/// most.
-Expected<void> chooseRecompute(CompileOptions &options, std::vector<std::string> &notes,
-                               const Progress &progress);
+/// Adds to the options what must be computed again and the number of micro-batches so
+/// that the program fits, if anything, and says so in a note. An error says what is
+/// needed, what there is, and what takes most.
+Expected<void> chooseStep(CompileOptions &options, std::vector<std::string> &notes,
+                          const Progress &progress);
 
 /// "recompute of 12 nodes in 3 stretches: …", of a choice.
 std::string recomputeText(const search::RecomputeChoice &choice, double seconds);

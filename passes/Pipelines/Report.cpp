@@ -86,6 +86,22 @@ static std::string ranksText(const PlanStage &stage) {
              : ", ranks " + first + " to " + std::to_string(stage.ranks.back());
 }
 
+/// ", of dim 0 the first 'y#0'", of an output whose size is data.
+static std::string sizesText(const PlanTensor &tensor) {
+  std::string text;
+  for (size_t d = 0; d < tensor.sizes.size(); ++d)
+    if (!tensor.sizes[d].empty())
+      text += ", of dim " + std::to_string(d) + " the first '" + tensor.sizes[d] + "'";
+  return text;
+}
+
+/// Whether a result is the size of another.
+static bool isSize(const PlanStage &stage, const PlanTensor &tensor) {
+  return std::ranges::any_of(stage.results, [&](const PlanTensor &other) {
+    return std::ranges::find(other.sizes, tensor.name) != other.sizes.end();
+  });
+}
+
 static std::string stageText(const PlanStage &stage, bool inFull) {
   std::string text = "mesh " + (stage.mesh.empty() ? "of one rank" : stage.mesh) +
                      ranksText(stage) + "\n";
@@ -94,7 +110,8 @@ static std::string stageText(const PlanStage &stage, bool inFull) {
             tensor.layout + "\n";
   for (const PlanTensor &tensor : stage.results)
     if (tensor.state.empty())
-      text += "  output " + cell(tensor.name, 28) + tensor.layout + "\n";
+      text += (isSize(stage, tensor) ? "  size   " : "  output ") +
+              cell(tensor.name, 28) + tensor.layout + sizesText(tensor) + "\n";
   text += "strategies, in program order (loops that are split, by name, with their axes; "
           "pass: partial values go through):\n";
   for (const Group &group : strategiesOf(stage))
@@ -182,6 +199,9 @@ Expected<std::string> partita::reportText(const std::string &path, bool inFull) 
                      (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
+  if (plan->accumulation)
+    text += "accumulation: chosen, " + std::to_string(*plan->accumulation) +
+            (*plan->accumulation == 1 ? " micro-batch\n" : " micro-batches\n");
   if (plan->stages.size() == 1)
     return text + stageText(plan->stages[0], inFull);
   text += pipelineText(*plan);
@@ -200,6 +220,8 @@ static void writeTensors(JsonWriter &out, const char *key,
     out.member("layout", std::string_view(tensor.layout));
     if (!tensor.state.empty())
       out.member("state", std::string_view(tensor.state));
+    if (!tensor.sizes.empty())
+      out.member("sizes", std::span<const std::string>(tensor.sizes));
     out.endObject();
   }
   out.endArray();
@@ -278,6 +300,8 @@ Expected<std::string> partita::reportJson(const std::string &path) {
   out.member("notes", std::span<const std::string>(plan->notes));
   if (plan->microBatches != 1)
     out.member("micro_batches", plan->microBatches);
+  if (plan->accumulation)
+    out.member("accumulation", *plan->accumulation);
   out.key("stages");
   out.beginArray();
   for (const PlanStage &stage : plan->stages)

@@ -2,6 +2,7 @@
 #include "passes/Pipelines/RunBundle.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Graph/Returned.h"
 
 using namespace mlir;
 using namespace partita;
@@ -27,7 +28,7 @@ partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
   for (unsigned i = 0; i < function.getNumResults(); ++i)
     if (dist::StateAttr state = dist::resultState(function, i))
       results.push_back(states.at(state.getName().str()));
-    else
+    else if (!function.getResultAttr(i, graph::sizeAttr))
       results.push_back(std::move((*outputs)[output++]));
   return results;
 }

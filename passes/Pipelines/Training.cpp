@@ -94,6 +94,14 @@ Expected<TrainingImport> partita::trainingImport(const std::string &specificatio
   return result;
 }
 
+/// "f32 [3, 4]".
+static std::string typeText(DType type, const std::vector<int64_t> &shape) {
+  std::string text;
+  for (int64_t extent : shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return std::string(name(type)) + " [" + text + "]";
+}
+
 Expected<void> partita::initialize(mlir::MLIRContext *context, onnx_model::Model &model) {
   if (model.initialized.empty())
     return {};
@@ -102,6 +110,7 @@ Expected<void> partita::initialize(mlir::MLIRContext *context, onnx_model::Model
   program.opsets = model.opsets;
   program.keepsLoops = model.keepsLoops;
   program.graph = std::move(model.initialization);
+  program.graph.outputTypes.clear(); // compared below, with the initializers
   auto imported = importModel(context, program);
   if (!imported)
     return tl::unexpected(imported.error());
@@ -122,8 +131,10 @@ Expected<void> partita::initialize(mlir::MLIRContext *context, onnx_model::Model
       continue; // nothing reads it
     HostTensor &value = (*made)[i];
     if (tensor->type != value.type || tensor->shape != value.shape)
-      return makeError("'" + model.path + "': initializer '" + tensor->name +
-                       "' begins as a value of another type or shape");
+      return makeError("'" + model.path + "': initializer '" + tensor->name + "' is " +
+                       typeText(tensor->type, tensor->shape) +
+                       ", but its initialization makes " +
+                       typeText(value.type, value.shape));
     auto owner = std::make_shared<std::vector<std::byte>>(std::move(value.bytes));
     tensor->file.clear();
     tensor->offset = 0;

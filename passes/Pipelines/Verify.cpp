@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Returned.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
@@ -113,12 +114,18 @@ public:
       return write(*expected);
     auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
     if (!options.expected.empty()) {
-      auto outside =
-          readTensors(options.expected, "output", original.getResultTypes(),
-                      llvm::to_vector(llvm::seq<int64_t>(0, original.getNumResults())));
+      auto given = returned.of(*expected);
+      if (!given)
+        return tl::unexpected(given.error());
+      SmallVector<Type> types;
+      for (const HostTensor &tensor : *given)
+        types.push_back(tensorType(original.getContext(), tensor.type, tensor.shape));
+      auto outside = readTensors(
+          options.expected, "output", types,
+          llvm::to_vector(llvm::seq<int64_t>(0, static_cast<int64_t>(types.size()))));
       if (!outside)
         return tl::unexpected(outside.error());
-      if (auto ok = compare("imported program", *expected, *outside, lines); !ok)
+      if (auto ok = compareReturned("imported program", *given, *outside, lines); !ok)
         return tl::unexpected(ok.error());
     }
     if (auto ok = compiler.annotate(); !ok)
@@ -143,6 +150,7 @@ private:
     if (auto ok = compiler.import(); !ok)
       return tl::unexpected(ok.error());
     auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
+    returned = graph::Returned(original);
     auto inputs = readInputs(original);
     if (!inputs)
       return tl::unexpected(inputs.error());
@@ -235,7 +243,10 @@ private:
                             options.run, options.bundle, options.entry, given);
     if (!real)
       return tl::unexpected(real.error());
-    return compare("bundle on its ranks", *real, expected, lines);
+    auto wanted = returned.of(expected);
+    if (!wanted)
+      return tl::unexpected(wanted.error());
+    return compareReturned("bundle on its ranks", *real, *wanted, lines);
   }
 
   Expected<Tensors> readInputs(func::FuncOp function) const {
@@ -275,7 +286,11 @@ private:
            std::to_string(communication.peakBytes) + " B of buffers";
   }
 
-  Expected<std::vector<std::string>> write(const Tensors &outputs) const {
+  Expected<std::vector<std::string>> write(const Tensors &results) const {
+    auto given = returned.of(results);
+    if (!given)
+      return tl::unexpected(given.error());
+    const Tensors &outputs = *given;
     std::error_code code;
     std::filesystem::create_directories(options.f64, code);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -299,8 +314,18 @@ private:
     return result;
   }
 
+  /// Of all results what is returned: what stands behind it is nobody's matter.
   Expected<void> compare(const std::string &what, const Tensors &actual,
                          const Tensors &expected, std::vector<std::string> &lines) {
+    auto ours = returned.of(actual), theirs = returned.of(expected);
+    if (!ours || !theirs)
+      return makeError(what + ": " + (ours ? theirs.error() : ours.error()).message);
+    return compareReturned(what, *ours, *theirs, lines);
+  }
+
+  Expected<void> compareReturned(const std::string &what, const Tensors &actual,
+                                 const Tensors &expected,
+                                 std::vector<std::string> &lines) {
     for (size_t i = 0; i < expected.size(); ++i) {
       std::string where = what + ", output " + std::to_string(i);
       auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
@@ -327,6 +352,8 @@ private:
     if (truth.empty())
       if (auto ok = findTruth(); !ok)
         return tl::unexpected(ok.error());
+    if (truth[i].shape != expected.shape)
+      return makeError("in f64 the model gives another number of elements");
     Distance ours = distance(actual, truth[i]), theirs = distance(expected, truth[i]);
     char text[160];
     std::snprintf(text, sizeof(text),
@@ -353,7 +380,10 @@ private:
                             [&](StringRef name) { return weight(importer, name); });
     if (!outputs)
       return tl::unexpected(outputs.error());
-    truth = std::move(*outputs);
+    auto given = returned.of(*outputs);
+    if (!given)
+      return tl::unexpected(given.error());
+    truth = std::move(*given);
     return {};
   }
 
@@ -363,13 +393,14 @@ private:
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
   std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
   Tensors truth;                      ///< the outputs in f64, once they are asked for
+  graph::Returned returned;           ///< what there is of the results of the model
 };
 } // namespace
 
 Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
                                                         const VerifyOptions &options) {
   CompileOptions planned = compile;
-  if (auto ok = takeRecompute(planned); !ok)
+  if (auto ok = takeChoices(planned); !ok)
     return tl::unexpected(ok.error());
   return Verifier(planned, options).run();
 }
@@ -399,7 +430,7 @@ Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bund
     return Verifier(compile, options).runPipeline();
   compile.mesh = plan->stages[0].mesh;
   compile.plan = *file;
-  if (auto ok = takeRecompute(compile); !ok)
+  if (auto ok = takeChoices(compile); !ok)
     return tl::unexpected(ok.error());
   return Verifier(compile, options).run();
 }

@@ -249,14 +249,14 @@ private:
 
   /// The layout of a plan for a tensor of this shape.
   static Expected<dist::LayoutAttr> readLayout(func::FuncOp function,
-                                               const PlanTensor &tensor,
+                                               const std::string &text,
                                                const std::vector<int64_t> &shape) {
     dist::MeshAttr mesh = dist::findMesh(function);
-    auto layout = Layout::parse(tensor.layout, mesh.getMesh());
+    auto layout = Layout::parse(text, mesh.getMesh());
     if (!layout)
       return tl::unexpected(layout.error());
     if (layout->globalShape() != shape)
-      return makeError("layout " + tensor.layout + " is for another shape");
+      return makeError("layout " + text + " is for another shape");
     return dist::LayoutAttr::get(function.getContext(), mesh, layout->canonicalized());
   }
 
@@ -323,7 +323,7 @@ private:
       return mismatch("the model has no " + left->op + " named '" + left->name + "'");
     for (auto [i, tensor] : llvm::enumerate(own.arguments)) {
       auto argument = function.getArgument(static_cast<unsigned>(i));
-      auto layout = readLayout(function, tensor, shapeOf(argument));
+      auto layout = readLayout(function, tensor.layout, shapeOf(argument));
       if (!layout)
         return mismatch("input '" + tensor.name + "': " + layout.error().message);
       function.setArgAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
@@ -334,15 +334,49 @@ private:
     }
     auto results = function.front().getTerminator()->getOperands();
     for (auto [i, tensor] : llvm::enumerate(own.results)) {
-      auto layout = readLayout(function, tensor, shapeOf(results[i]));
+      auto layout = readLayout(function, tensor.layout, shapeOf(results[i]));
       if (!layout)
         return mismatch("output '" + tensor.name + "': " + layout.error().message);
       function.setResultAttr(static_cast<unsigned>(i), dist::layoutAttr, *layout);
     }
-    return flow.hasCalls ? settleCalls(function, flow) : success();
+    if (!flow.hasCalls)
+      return success();
+    if (own.functions.empty())
+      return settleCalls(function, flow);
+    for (const PlanFunction &planned : own.functions)
+      if (auto ok = applyEnds(function, planned); !ok)
+        return mismatch("function '" + planned.name + "': " + ok.error().message);
+    return success();
   }
 
-  /// A plan has the strategies of all ops: where what loops carry lies follows.
+  /// The layouts of what goes into a function that an op runs, and of what comes out.
+  Expected<void> applyEnds(func::FuncOp main, const PlanFunction &planned) {
+    auto function = getOperation().lookupSymbol<func::FuncOp>(planned.name);
+    if (!function)
+      return makeError("the model has none");
+    if (planned.arguments.size() != function.getNumArguments() ||
+        planned.results.size() != function.getNumResults())
+      return makeError("it has other arguments or results");
+    auto shape = [](Type type) { return cast<RankedTensorType>(type).getShape().vec(); };
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      auto layout =
+          readLayout(main, planned.arguments[i], shape(function.getArgumentTypes()[i]));
+      if (!layout)
+        return tl::unexpected(layout.error());
+      function.setArgAttr(i, dist::layoutAttr, *layout);
+    }
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      auto layout =
+          readLayout(main, planned.results[i], shape(function.getResultTypes()[i]));
+      if (!layout)
+        return tl::unexpected(layout.error());
+      function.setResultAttr(i, dist::layoutAttr, *layout);
+    }
+    return {};
+  }
+
+  /// A plan that does not say where what loops carry lies has the strategies of all ops:
+  /// it follows.
   static LogicalResult settleCalls(func::FuncOp function, dist::ProgramFlow &flow) {
     auto strategies = dist::readStrategies(function, flow);
     if (failed(strategies))

@@ -44,6 +44,9 @@ private:
       if (auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
                                                             "graph.name"))
         names.insert(name.str());
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (auto name = function.getResultAttrOfType<StringAttr>(i, "graph.name"))
+        names.insert(name.str());
     for (Operation &op : function.front().without_terminator()) {
       if (stages[&op] < 0)
         continue;
@@ -56,10 +59,11 @@ private:
         if (to.empty())
           continue;
         SmallVector<StringRef> own = valueNames(result);
-        std::string base =
-            outputName(result).value_or(own.empty() ? dist::nodeName(&op) : own[0].str());
-        std::string name = base;
-        for (int k = 2; !names.insert(name).second; ++k)
+        // An output has its own name, which no other value gets.
+        std::optional<std::string> output = outputName(result);
+        std::string base = own.empty() ? dist::nodeName(&op) : own[0].str();
+        std::string name = output.value_or(base);
+        for (int k = 2; !output && !names.insert(name).second; ++k)
           name = base + "_" + std::to_string(k);
         crossing[result] = program.crossings.size();
         program.crossings.push_back({name, stages[&op], {to.begin(), to.end()}});

@@ -65,7 +65,7 @@ func::FuncOp StepBuilder::microBatch(const Values &carriedIn, const Values &carr
       results.push_back(mapping.lookupOrDefault(out));
     else
       results.push_back(addEarly(g, before, mapping.lookupOrDefault(out)));
-    if (i > 0 && out && !carriedIn[i])
+    if (i > 0 && i <= parameters.size())
       results.back().getDefiningOp()->setAttr(phaseAttr,
                                               PhaseAttr::get(context, Phase::Weight));
   }
@@ -88,6 +88,8 @@ void StepBuilder::accumulate() {
     carriedIn.push_back(stateNamed(r.name)), carriedOut.push_back(r.value);
   if (step)
     carriedIn.push_back(step), carriedOut.push_back(Value());
+  if (counted)
+    carriedIn.push_back(Value()), carriedOut.push_back(counted);
 
   Values scanned, shared;
   for (unsigned i = 0; i < main.getNumArguments(); ++i) {
@@ -133,13 +135,22 @@ void StepBuilder::accumulate() {
   auto loop = RepeatOp::create(builder, name, types,
                                FlatSymbolRefAttr::get(micro.getSymNameAttr()),
                                builder.getI64IntegerAttr(trips), carried, rows, shared);
-  double share = 1.0 / static_cast<double>(trips);
+  // A number of micro-batches that was chosen changes nothing: a sum over the batch is
+  // one of sums.
+  const bool isSum = spec.choosesAccumulation && !spec.loss.mean;
+  double share = isSum ? 1 : 1.0 / static_cast<double>(trips);
+  Value all = counted ? loop->getResults().back() : Value();
+  auto ofStep = [&](Value sum) {
+    return all          ? f.div(sum, f.cast(all, f.type(sum)))
+           : share == 1 ? sum
+                        : f.mul(sum, share);
+  };
   unsigned result = 0;
-  loss = f.mul(loop->getResult(result++), share);
+  loss = ofStep(loop->getResult(result++));
   for (Parameter &p : parameters) {
     p.gradient = loop->getResult(result++);
     if (!spec.sumGradients)
-      p.gradient = f.mul(p.gradient, share);
+      p.gradient = ofStep(p.gradient);
   }
   for (Result &r : running)
     r.value = loop->getResult(result++);

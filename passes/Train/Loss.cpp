@@ -65,8 +65,8 @@ static Expected<size_t> classAxis(const Loss &loss, const Shape &shape) {
 }
 
 /// −log p of the label, and by label smoothing a share of those of all classes.
-static Value classLoss(Formula &f, const Loss &loss, Value logs, Value labels,
-                       size_t axis) {
+static BuiltLoss classLoss(Formula &f, const Loss &loss, Value logs, Value labels,
+                           size_t axis, bool isPart) {
   Shape shape = f.shape(logs), one = shape;
   one[axis] = 1;
   Value places = f.reshape(labels, one), counts;
@@ -85,12 +85,20 @@ static Value classLoss(Formula &f, const Loss &loss, Value logs, Value labels,
     each = f.add(each, f.mul(f.sum(logs, {static_cast<int64_t>(axis)}), share));
   }
   auto all = f.dimsFrom(0, each);
+  const auto number = static_cast<double>(elementCount(one));
   if (!counts) {
     Value total = f.sum(each, all, /*keep=*/false);
-    return loss.mean ? f.div(total, static_cast<double>(elementCount(one))) : total;
+    return {loss.mean ? f.div(total, number) : total, nullptr};
   }
   Value total = f.sum(f.mul(each, counts), all, /*keep=*/false);
-  return loss.mean ? f.div(total, f.sum(counts, all, /*keep=*/false)) : total;
+  if (!loss.mean)
+    return {total, nullptr};
+  Value counted = f.sum(counts, all, /*keep=*/false);
+  // Of a part both are divided by a number that all parts have, so that a narrow type
+  // has gradients as large as those of a mean.
+  if (isPart)
+    return {f.div(total, number), f.div(counted, number)};
+  return {f.div(total, counted), nullptr};
 }
 
 static Value numberLoss(Formula &f, const Loss &loss, Value output, Value target) {
@@ -106,22 +114,22 @@ static Value numberLoss(Formula &f, const Loss &loss, Value output, Value target
   return loss.mean ? f.div(total, count) : total;
 }
 
-Expected<Value> train::buildLoss(func::FuncOp main, const Loss &loss) {
+Expected<BuiltLoss> train::buildLoss(func::FuncOp main, const Loss &loss, bool isPart) {
   auto output = outputNamed(main, loss.of);
   if (!output)
-    return output;
+    return tl::unexpected(output.error());
   OpBuilder builder(main.front().getTerminator());
   Formula f(builder, NameLoc::get(builder.getStringAttr("loss")));
   Shape shape = f.shape(*output);
   Type element = f.type(*output);
   if (!isa<FloatType>(element))
     return makeError("loss: output '" + loss.of + "' has no floats");
-  Value result;
+  BuiltLoss result;
   if (loss.kind == LossKind::Output) {
     if (elementCount(shape) != 1)
       return makeError("loss: output '" + loss.of + "' is " + shapeText(shape) +
                        ", expected one number");
-    result = f.reshape(*output, {});
+    result.value = f.reshape(*output, {});
   } else if (loss.kind == LossKind::SoftmaxCrossEntropy || loss.kind == LossKind::Nll) {
     auto axis = classAxis(loss, shape);
     if (!axis)
@@ -130,17 +138,17 @@ Expected<Value> train::buildLoss(func::FuncOp main, const Loss &loss) {
     places.erase(places.begin() + static_cast<int64_t>(*axis));
     auto labels = addInput(main, loss.labels, RankedTensorType::get(places, f.i64()));
     if (!labels)
-      return labels;
+      return tl::unexpected(labels.error());
     Value logs =
         loss.kind == LossKind::Nll
             ? *output
             : f.op("log_softmax", *output, f.attr("axis", static_cast<int64_t>(*axis)));
-    result = classLoss(f, loss, logs, *labels, *axis);
+    result = classLoss(f, loss, logs, *labels, *axis, isPart);
   } else {
     auto target = addInput(main, loss.labels, RankedTensorType::get(shape, element));
     if (!target)
-      return target;
-    result = numberLoss(f, loss, *output, *target);
+      return tl::unexpected(target.error());
+    result.value = numberLoss(f, loss, *output, *target);
   }
   if (f.failed())
     return tl::unexpected(f.results({}).error());

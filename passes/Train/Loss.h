@@ -9,9 +9,18 @@
 
 namespace partita::train {
 
+/// Scalars. The loss of several micro-batches is the sum of `value` divided by that of
+/// `counted`, or, where that is null, by their number.
+struct BuiltLoss {
+  mlir::Value value;
+  mlir::Value counted; ///< the share of labels that count
+};
+
 /// Adds to `main` the argument of the labels, behind its other inputs, and the ops of the
-/// loss, a scalar. An error says which output there is not, or what does not fit it.
-Expected<mlir::Value> buildLoss(mlir::func::FuncOp main, const Loss &loss);
+/// loss. A mean over labels that count has `counted` where `isPart` says that `main` is
+/// one of several micro-batches; else `value` is the mean. An error says which output
+/// there is not, or what does not fit it.
+Expected<BuiltLoss> buildLoss(mlir::func::FuncOp main, const Loss &loss, bool isPart);
 
 } // namespace partita::train
 

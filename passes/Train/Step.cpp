@@ -5,7 +5,6 @@
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Train/Differentiate.h"
-#include "passes/Train/Loss.h"
 #include "passes/Train/Order.h"
 #include "passes/Train/Precision.h"
 #include "passes/Train/Recompute.h"
@@ -25,15 +24,16 @@ Expected<void> StepBuilder::run() {
     if (auto ok = computeIn(main, narrow); !ok)
       return ok;
   }
-  auto output = buildLoss(main, spec.loss);
-  if (!output)
-    return tl::unexpected(output.error());
+  auto built =
+      buildLoss(main, spec.loss, spec.choosesAccumulation && spec.accumulation > 1);
+  if (!built)
+    return tl::unexpected(built.error());
   if (auto ok = findStates(); !ok)
     return ok;
   if (parameters.empty())
     return makeError("no parameter trains: the model has no float initializer that "
                      "\"parameters\" names");
-  if (auto ok = differentiateLoss(*output); !ok)
+  if (auto ok = differentiateLoss(*built); !ok)
     return ok;
   markArguments();
   if (spec.accumulation > 1)
@@ -73,7 +73,8 @@ bool StepBuilder::decays(const std::string &name) const {
 }
 
 /// The terminator then gives the loss, the gradients, and what runs along.
-Expected<void> StepBuilder::differentiateLoss(Value output) {
+Expected<void> StepBuilder::differentiateLoss(const BuiltLoss &built) {
+  Value output = built.value;
   Operation *end = main.front().getTerminator();
   OpBuilder builder(end);
   Formula f(builder, NameLoc::get(builder.getStringAttr("loss/backward")));
@@ -92,7 +93,11 @@ Expected<void> StepBuilder::differentiateLoss(Value output) {
   llvm::erase_if(parameters, [](const Parameter &p) { return !p.gradient; });
   if (parameters.empty())
     return makeError("the loss depends on no parameter");
-  loss = f.type(output).isF64() ? output : f.cast(output, f.f32());
+  auto wide = [&](Value value) {
+    return f.type(value).isF64() ? value : f.cast(value, f.f32());
+  };
+  loss = wide(output);
+  counted = built.counted ? wide(built.counted) : nullptr;
   merge();
   return repeatForward(main, spec.recompute);
 }
@@ -105,6 +110,8 @@ void StepBuilder::merge() {
     live.push_back(p.gradient);
   for (const Result &r : running)
     live.push_back(r.value);
+  if (counted)
+    live.push_back(counted);
   end->setOperands(live);
   mergeAcrossPhases(main.front());
   auto next = end->operand_begin();
@@ -113,6 +120,8 @@ void StepBuilder::merge() {
     p.gradient = *next++;
   for (Result &r : running)
     r.value = *next++;
+  if (counted)
+    counted = *next++;
 }
 
 /// What those who decide layouts ask of the step.

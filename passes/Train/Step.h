@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_TRAIN_STEP_H
 #define PARTITA_PASSES_TRAIN_STEP_H
 
+#include "passes/Train/Loss.h"
 #include "passes/Train/Update.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -36,12 +37,12 @@ private:
 
   Expected<void> findStates();
   bool decays(const std::string &name) const;
-  Expected<void> differentiateLoss(mlir::Value output);
+  Expected<void> differentiateLoss(const BuiltLoss &built);
   void merge();
   void markArguments();
   /// Moves what `main` computes so far into a function of one micro-batch, which a loop
-  /// runs: it carries the sums of loss and gradients, running moments and the number of
-  /// the micro-batch; inputs are its rows; parameters are shared.
+  /// runs: it carries the sums of loss and gradients, running moments, the number of the
+  /// micro-batch and the labels counted; inputs are its rows; parameters are shared.
   void accumulate();
   /// The part of accumulate() that builds the function; gives the types of what is
   /// carried.
@@ -67,7 +68,8 @@ private:
   const Spec &spec;
   mlir::MLIRContext *context;
   mlir::Value step, loss;
-  mlir::Value power; ///< of a dynamic scale of the loss
+  mlir::Value counted; ///< of a loss, see BuiltLoss; null: there is none
+  mlir::Value power;   ///< of a dynamic scale of the loss
   std::vector<Parameter> parameters;
   std::vector<Result> running; ///< moments
 };

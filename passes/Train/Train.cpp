@@ -45,6 +45,10 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     if (auto chosen = getOperation()->getAttrOfType<ArrayAttr>(recomputeAttr))
       addChosen(chosen, *read);
     getOperation()->removeAttr(recomputeAttr);
+    auto parts = getOperation()->getAttrOfType<IntegerAttr>(accumulationAttr);
+    if (parts && read->choosesAccumulation)
+      read->accumulation = parts.getInt();
+    getOperation()->removeAttr(accumulationAttr);
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);

@@ -12,6 +12,7 @@ such type.
 
 import ctypes
 import glob
+import math
 import os
 import threading
 
@@ -87,6 +88,7 @@ def _open():
             ("num_outputs", size, [session]),
             ("input_info", ctypes.c_int, [session, size, info]),
             ("output_info", ctypes.c_int, [session, size, info]),
+            ("output_shape", ctypes.c_int, [session, size, info]),
             ("bind_input", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
             ("bind_output", ctypes.c_int, [session, text, ctypes.c_void_p, size]),
             ("num_states", size, [session]),
@@ -118,7 +120,9 @@ def version():
 
 
 class Session:
-    """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape).
+    """A loaded bundle. `inputs` and `outputs` map names to (dtype, shape). Where a model
+    gives as many elements as the data say, that is the largest shape, and `run` returns
+    arrays of what there is.
 
     A bundle of several entry points loads them all, unless `entry` names one: `entries`
     maps their names to their inputs. `run` uses the one that takes arrays of these shapes,
@@ -273,6 +277,11 @@ class Session:
             self._check(_lib().partita_bind_output(self._handle, name.encode(),
                                                    array.ctypes.data, array.nbytes))
         self._check(_lib().partita_run(self._handle))
+        shapes = self._infos(_lib().partita_num_outputs, _lib().partita_output_shape)
+        for name, (_, shape) in shapes.items():
+            if shape != outputs[name].shape:  # what there is lies in the front
+                flat = outputs[name].reshape(-1)
+                outputs[name] = flat[:math.prod(shape)].reshape(shape)
         return outputs
 
     def close(self):

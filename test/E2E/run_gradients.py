@@ -194,6 +194,20 @@ def step_of_file(folder):
                       write(folder / "two.json", '{"training_info": 2}'), fails=True)
     assert "no training step 2 (it has 1; they are numbered from 0)" in missing, missing
     assert not (folder / "no").exists()
+    # A beginning of another shape, and one of another type.
+    for kind, extents, expected in [
+            (np.float32, (2, 3), "is f32 [3, 2], but its initialization makes f32 [2, 3]"),
+            (np.float64, (3, 2), "is f32 [3, 2], but its initialization makes f64 [3, 2]")]:
+        for i in range(2):
+            value = np.full(extents if i else (), 0.5, kind)
+            step.initialization.initializer[i].CopyFrom(
+                numpy_helper.from_array(value, ("half", "seed")[i]))
+        del step.initialization.output[:]
+        onnx.save(made, folder / "other.onnx")
+        said = partita("compile", folder / "other.onnx", "-o", folder / "no", "--train",
+                       folder / "spec.json", fails=True)
+        assert f"initializer 'w' {expected}" in said, said
+        assert not (folder / "no").exists()
 
 
 def write(path, text):

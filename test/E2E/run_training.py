@@ -57,6 +57,7 @@ class Step:
     def feeds(self, steps):
         random = np.random.default_rng(7)
         trips = self.spec.get("accumulation", 1)
+        trips = 1 if trips == "auto" else trips  # the model's batch is the step's
         for _ in range(steps):
             parts = [{**{key: draw(random) for key, draw in self.inputs.items()},
                       "labels": random.integers(0, self.classes, self.label_shape)}

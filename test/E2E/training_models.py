@@ -152,5 +152,12 @@ def stack(path, batch=64, layers=12, width=32):
     return {"x": lambda r: r.normal(0, 1, (batch, width)).astype(np.float32)}, (batch,), 8
 
 
+def two_batches(path):
+    """An input whose first dim is not the batch of the other."""
+    w = Writer(5)
+    x = w.op("Add", [w.input("x", [4, 8]), w.input("mask", [1, 8])], "masked")
+    w.save(path, w.op("MatMul", [x, w.weight("head.weight", 8, 8)], "head"), [4, 8])
+
+
 MODELS = {"stack": stack, "mlp": mlp, "conv": convolutional, "transformer": transformer,
           "fused": fused}

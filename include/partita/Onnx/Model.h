@@ -130,7 +130,8 @@ struct Graph {
   /// framework's model has for its parameters: the name, and that of the value.
   std::vector<std::pair<std::string, std::string>> aliases;
   ModulePaths modules;
-  /// The element types that the file states for them; every ONNX file has to.
+  /// The element types that the file states for them, as every ONNX file has to; empty:
+  /// they are those that are computed.
   std::vector<DType> outputTypes;
 };
 

@@ -45,8 +45,9 @@ struct PlanPage {
   std::vector<std::pair<std::string, int64_t>> axes; ///< of the mesh, major first
   std::vector<Level> levels;                         ///< from inside out
   double seconds = 0, lowerBound = 0;
-  std::vector<Part> parts;     ///< of the seconds
-  std::vector<int64_t> memory; ///< bytes at each moment of the program
+  std::vector<std::string> choices; ///< what else was chosen, a sentence each
+  std::vector<Part> parts;          ///< of the seconds
+  std::vector<int64_t> memory;      ///< bytes at each moment of the program
   std::optional<int64_t> memoryLimit;
   std::vector<std::string> memoryNotes; ///< the largest contributors
   std::vector<StrategyRow> strategies;

@@ -16,6 +16,13 @@ struct NodeTimes {
   double spreadSeconds = 0;   ///< median of the slowest rank's less the fastest rank's
   double waitingSeconds = 0;  ///< median, of the rank that waits longest
   uint64_t receivedBytes = 0; ///< from other ranks, of the rank that receives the most
+  /// Of one request, of the rank that has the most: what its tasks compute and what their
+  /// operands hold (task::Work).
+  double flops = 0, bytes = 0;
+  /// Median share of what the rank's host reaches at most, while tasks compute or copy
+  /// (what communicates is left out), of the rank that does so longest. Bytes that come
+  /// from a cache may make more than 1 of it. 0: unknown, or nothing is computed.
+  double peakShare = 0, memoryShare = 0;
 };
 
 /// Those that take longest first; of equals, by name.

@@ -64,7 +64,7 @@ struct KernelWork {
 struct EngineWork {
   std::shared_ptr<const engine::Call> call;
   engine::Call::Frame *frame = nullptr;         ///< the rank's, for this call
-  std::unique_ptr<engine::Call::Weight> weight; ///< where it is packed
+  std::shared_ptr<engine::Call::Weight> weight; ///< where it is packed
   /// Per operand, and which of them is the result: for a device whose memory the engine
   /// cannot use as it is.
   std::vector<uint64_t> bytes = {};

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -226,6 +227,7 @@ private:
   struct Entry;
   struct Moving;
   struct Staged;
+  class OnlyOperands;
   /// A weight of this rank. Tasks read it in the region, where its elements are once they
   /// are fetched, or in the file, if the slice is one aligned run of it.
   struct Weight {
@@ -234,6 +236,7 @@ private:
     std::byte *copy = nullptr; ///< its place there, or in that of an earlier executor
     RankMemory::Stored *stored = nullptr;               ///< what is known of the place
     std::shared_ptr<const std::byte> mapping = nullptr; ///< of the run; null: none
+    std::string identity = {};                          ///< what it holds: see identityOf
     const std::byte *data() const { return mapping ? mapping.get() : copy; }
   };
   Expected<void> allocate();
@@ -284,11 +287,12 @@ private:
   void endRecording(double begin) noexcept;
   void prepareWaits();
   Expected<void> prepareEngine(Op &op, const TaskView &task);
+  Expected<void> placeScratch();
   Expected<void> prepareLocal(Op &op, const TaskView &task);
   int partsOf(const RowsWork &rows) const;
-  std::string weightName(const TaskView &task, size_t operand) const;
-  Expected<void *> packWeight(const engine::Call &call, const TaskView &task,
-                              size_t operand);
+  const Weight *weightAt(const TaskView &task, size_t operand) const;
+  Expected<std::shared_ptr<engine::Call::Weight>> packWeight(const engine::Call &call,
+                                                             const Weight &weight);
   /// A task, or behind the last one a transfer.
   std::string where(size_t index) const;
   Error failureOf(size_t task) const;
@@ -311,7 +315,14 @@ private:
   /// Inputs and outputs on their way to such a device; the window of a state that rolls.
   std::vector<std::byte> edge;
   Memory regions[numSpaces]; ///< but of states
-  std::vector<Memory> packedBlocks;
+  std::set<Memory> packedBlocks;
+  /// Packed weights as calls read them: equal layers that share a weight share these.
+  std::map<std::pair<const Weight *, const engine::Call *>,
+           std::shared_ptr<engine::Call::Weight>>
+      packedWeights;
+  Memory scratch; ///< of the calls that take more than was planned
+  std::vector<size_t> wantScratch;
+  uint64_t moreScratch = 0;         ///< bytes of the largest
   std::vector<std::byte *> address; ///< per buffer
   std::vector<Weight> owned;        ///< by offset
   std::vector<int> weightOf;        ///< per buffer: of `owned`, or -1

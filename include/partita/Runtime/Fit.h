@@ -46,7 +46,7 @@ Expected<Choice> chooseEntry(const std::vector<EntryInterface> &entries,
                              const Shapes &given, bool pad);
 
 /// Copies what two tensors have in common, whose shapes differ in extents alone; elements
-/// of `width` bytes.
+/// of `width` bytes. `to` may be `from` if it is no longer along any dim.
 void copyCommon(const std::byte *from, const std::vector<int64_t> &fromShape,
                 std::byte *to, const std::vector<int64_t> &toShape, size_t width);
 
@@ -54,6 +54,9 @@ void copyCommon(const std::byte *from, const std::vector<int64_t> &fromShape,
 std::vector<int64_t> cutShape(const std::vector<int64_t> &shape,
                               const std::vector<std::string> &dims,
                               const Extents &extents);
+
+/// A tensor of which only the first `shape` elements are there, which lie in front.
+void shortenTo(HostTensor &tensor, const std::vector<int64_t> &shape);
 
 /// The tensor with zeros behind, in the input's shape.
 HostTensor padded(const HostTensor &tensor, const TensorInfo &info);

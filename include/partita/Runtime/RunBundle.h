@@ -13,9 +13,9 @@
 namespace partita::runtime {
 
 /// Loads an entry of the bundle (empty: the first) and runs `repeat` requests on the same
-/// global inputs, by name; the outputs of the last. The states that `states` names are
-/// set before each request; after the last it has all of them as they were left. `timed`
-/// receives the seconds of each request.
+/// global inputs, by name; the outputs of the last, as long as they are. The states that
+/// `states` names are set before each request; after the last it has all of them as they
+/// were left. `timed` receives the seconds of each request.
 Expected<std::vector<HostTensor>>
 runBundle(const std::string &folder, const std::string &entry,
           const std::map<std::string, HostTensor> &inputs,

@@ -77,7 +77,11 @@ public:
   const BundleEntry &info() const;
 
   const std::vector<TensorInfo> &inputs() const;
+  /// With the extents that outputs are compiled for: what a caller has room for.
   const std::vector<TensorInfo> &outputs() const;
+  /// Of outputs() the shapes that they had in the last request, on the root: shorter
+  /// where as many elements are there as the data say.
+  const std::vector<std::vector<int64_t>> &outputShapes() const;
   /// What lasts from one request to the next.
   const std::vector<TensorInfo> &states() const;
   int64_t numRanks() const;
@@ -86,8 +90,9 @@ public:
   int rank() const;
 
   /// One request. `inputs` and `outputs` point to dense row-major global tensors in the
-  /// order of inputs() and outputs(); outputs are written only on the root. Does not
-  /// allocate. After an error the session cannot be used again.
+  /// order of inputs() and outputs(); outputs are written only on the root. An output
+  /// that is shorter than its room is dense in the front of it. Does not allocate. After
+  /// an error the session cannot be used again.
   Expected<void> run(std::span<const std::byte *const> inputs,
                      std::span<std::byte *const> outputs);
 

@@ -68,6 +68,13 @@ PARTITA_API int partita_input_info(const partita_session *session, size_t index,
 PARTITA_API int partita_output_info(const partita_session *session, size_t index,
                                     partita_tensor_info *info);
 
+/* As partita_output_info, with the extents that the output had in the last request (with
+ * MPI on rank 0): shorter ones where a model gives as many elements as the data say. What
+ * is bound has room for the most, and has the elements that there are in its front, dense
+ * and row-major. Valid until the next request. */
+PARTITA_API int partita_output_shape(const partita_session *session, size_t index,
+                                     partita_tensor_info *info);
+
 /* A bundle that was compiled for several input shapes has an entry point for each, which
  * share weights and states. Inputs, outputs and requests are those of the entry in use,
  * at first the first; what was bound before another one is used is not bound to it. */

@@ -103,7 +103,10 @@ struct Spec {
   Optimizer optimizer;
   Schedule schedule;
   std::optional<double> clipNorm;
+  /// Micro-batches of a step. Where they are chosen for it, `accumulation` is 1 until
+  /// they are, and the step is the same whatever is chosen.
   int64_t accumulation = 1;
+  bool choosesAccumulation = false;
   bool sumGradients = false; ///< over accumulated micro-batches; else their mean
   Compute compute = Compute::F32;
   std::optional<LossScale> lossScale;

@@ -36,6 +36,8 @@ std::string Bundle::json() const {
       record["outputs"] = entry.outputs;
     if (!entry.dims.empty())
       record["dims"] = entry.dims;
+    if (!entry.sizes.empty())
+      record["sizes"] = entry.sizes;
     if (entry.plan != "plan.json")
       record["plan"] = entry.plan;
     entryList.push_back(std::move(record));
@@ -156,8 +158,9 @@ static Expected<BundleEntry> readEntry(const JsonValue &value) {
   fields.read("name", entry.name);
   if (fields.error)
     return tl::unexpected(*fields.error);
-  for (auto [key, list] :
-       {std::pair("sliced", &entry.sliced), {"outputs", &entry.outputs}})
+  for (auto [key, list] : {std::pair("sliced", &entry.sliced),
+                           {"outputs", &entry.outputs},
+                           {"sizes", &entry.sizes}})
     if (value.has(key)) {
       auto names = value.at(key)->asStrings();
       if (!names)

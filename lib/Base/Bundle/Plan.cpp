@@ -55,6 +55,8 @@ static void writeTensors(JsonWriter &out, std::string_view key,
       out.member("served", std::string_view(tensor.served));
     if (!tensor.state.empty())
       out.member("state", std::string_view(tensor.state));
+    if (!tensor.sizes.empty())
+      out.member("sizes", std::span<const std::string>(tensor.sizes));
     out.endObject();
   }
   out.endArray();
@@ -178,6 +180,21 @@ void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
   out.endObject();
 }
 
+static void writeFunctions(JsonWriter &out, const std::vector<PlanFunction> &functions) {
+  if (functions.empty())
+    return;
+  out.key("functions");
+  out.beginArray();
+  for (const PlanFunction &function : functions) {
+    out.beginObject();
+    out.member("name", std::string_view(function.name));
+    out.member("arguments", std::span<const std::string>(function.arguments));
+    out.member("results", std::span<const std::string>(function.results));
+    out.endObject();
+  }
+  out.endArray();
+}
+
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
@@ -185,6 +202,7 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
     out.member("ranks", std::span(stage.ranks));
   writeTensors(out, "arguments", stage.arguments);
   writeTensors(out, "results", stage.results);
+  writeFunctions(out, stage.functions);
   writeNodes(out, stage.nodes);
   writeCollectives(out, stage.collectives);
   if (stage.work)
@@ -255,6 +273,8 @@ std::string Plan::json() const {
     writeCertificate(out, *certificate);
   if (recompute)
     writeRecompute(out, *recompute);
+  if (accumulation)
+    out.member("accumulation", *accumulation);
   out.endObject();
   return out.take() + "\n";
 }
@@ -299,9 +319,11 @@ public:
   std::vector<PlanTensor> tensors(const JsonValue &value, std::string_view key) {
     std::vector<PlanTensor> result;
     for (const JsonValue &entry : list(value, key))
-      result.push_back({text(entry, "name"), text(entry, "layout"),
-                        entry.has("served") ? text(entry, "served") : "",
-                        entry.has("state") ? text(entry, "state") : ""});
+      result.push_back(
+          {text(entry, "name"), text(entry, "layout"),
+           entry.has("served") ? text(entry, "served") : "",
+           entry.has("state") ? text(entry, "state") : "",
+           entry.has("sizes") ? texts(entry, "sizes") : std::vector<std::string>()});
     return result;
   }
 
@@ -399,6 +421,10 @@ public:
       result.ranks = member<std::vector<int64_t>>(value, "ranks", &JsonValue::asIntegers);
     result.arguments = tensors(value, "arguments");
     result.results = tensors(value, "results");
+    if (value.has("functions"))
+      for (const JsonValue &entry : list(value, "functions"))
+        result.functions.push_back(
+            {text(entry, "name"), texts(entry, "arguments"), texts(entry, "results")});
     result.nodes = nodes(value);
     for (const JsonValue &entry : list(value, "collectives"))
       for (const std::string &node : texts(entry, "nodes"))
@@ -469,6 +495,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
     plan.certificate = reader.certificate(*certificate);
   if (auto recompute = root->at("recompute"))
     plan.recompute = reader.recompute(*recompute);
+  if (root->has("accumulation"))
+    plan.accumulation = reader.integer(*root, "accumulation");
   if (!reader.first.message.empty())
     return tl::unexpected(reader.first);
   if (plan.stages.empty())

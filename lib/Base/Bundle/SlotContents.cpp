@@ -2,35 +2,43 @@
 #include "SlotContents.h"
 
 #include <algorithm>
+#include <span>
 
 using namespace partita;
 using namespace partita::schedule;
 
-static bool lists(const std::vector<int64_t> &list, int64_t value) {
-  return std::ranges::find(list, value) != list.end();
-}
-
 SlotContents::SlotContents(const Pipeline &pipeline, size_t program)
     : pipeline(pipeline), program(pipeline.programs[program]),
       number(static_cast<int64_t>(program)) {
-  for (const Buffer &buffer : this->program.buffers) {
+  const std::vector<Buffer> &buffers = this->program.buffers;
+  firstSlot.push_back(0);
+  for (const Buffer &buffer : buffers) {
     // More slots than micro-batches are never used.
     auto count = static_cast<size_t>(std::min(buffer.slots, pipeline.microBatches));
-    std::vector<Slot> &list = slots.emplace_back(count);
-    for (size_t s = 0; (buffer.input || buffer.state) && s < count; ++s)
-      list[s] = {buffer.slots == 1 ? Slot::Shared : Slot::One, static_cast<int64_t>(s)};
+    firstSlot.push_back(slots.size() + count);
+    for (size_t s = 0; s < count; ++s) {
+      Slot &slot = slots.emplace_back();
+      if (buffer.input || buffer.state)
+        slot = {buffer.slots == 1 ? Slot::Shared : Slot::One, static_cast<int64_t>(s)};
+    }
   }
-  summing.resize(slots.size());
-  for (const Segment &segment : this->program.segments)
-    for (int64_t buffer : segment.writes)
-      summing[static_cast<size_t>(buffer)] +=
-          !segment.once && lists(segment.reads, buffer) &&
-          !this->program.buffers[static_cast<size_t>(buffer)].state;
+  summing.resize(buffers.size());
+  for (const Segment &segment : this->program.segments) {
+    Touched &by = touched.emplace_back();
+    by.reads.resize(buffers.size()), by.writes.resize(buffers.size());
+    for (int64_t buffer : segment.reads)
+      by.reads[static_cast<size_t>(buffer)] = true;
+    for (int64_t buffer : segment.writes) {
+      auto b = static_cast<size_t>(buffer);
+      by.writes[b] = true;
+      summing[b] += !segment.once && by.reads[b] && !buffers[b].state;
+    }
+  }
 }
 
 SlotContents::Slot &SlotContents::slotOf(int64_t buffer, int64_t microBatch) {
   auto b = static_cast<size_t>(buffer);
-  return slots[b][static_cast<size_t>(microBatch % program.buffers[b].slots)];
+  return slots[firstSlot[b] + static_cast<size_t>(microBatch % program.buffers[b].slots)];
 }
 
 const std::string &SlotContents::nameOf(int64_t buffer) const {
@@ -108,8 +116,10 @@ Expected<void> SlotContents::run(const Segment &segment, const Entry &entry) {
   int64_t m = entry.microBatch;
   if (!ran.emplace(entry.segment, m).second)
     return makeError("it has run before");
+  const Touched &by = touched[static_cast<size_t>(entry.segment)];
   for (int64_t buffer : segment.reads)
-    if (auto ok = reads(buffer, m, segment.once, lists(segment.writes, buffer)); !ok)
+    if (auto ok = reads(buffer, m, segment.once, by.writes[static_cast<size_t>(buffer)]);
+        !ok)
       return ok;
   for (const auto *list : {&segment.reads, &segment.writes})
     for (int64_t buffer : *list)
@@ -122,9 +132,10 @@ Expected<void> SlotContents::run(const Segment &segment, const Entry &entry) {
       return ok;
     if (program.buffers[static_cast<size_t>(buffer)].state)
       continue; // it held something, and does so now
+    bool isRead = by.reads[static_cast<size_t>(buffer)];
     if (segment.once)
-      slot = {Slot::Shared, 0, lists(segment.reads, buffer) ? slot.sums : 0};
-    else if (lists(segment.reads, buffer) && slot.kind != Slot::One)
+      slot = {Slot::Shared, 0, isRead ? slot.sums : 0};
+    else if (isRead && slot.kind != Slot::One)
       slot = {Slot::Summed, 0, slot.sums + 1};
     else if (slot.kind == Slot::Summed)
       return makeError("buffer " + nameOf(buffer) + " is overwritten and holds " +
@@ -187,7 +198,9 @@ Expected<void> SlotContents::next(const Entry &entry) {
 }
 
 Expected<void> SlotContents::checkOutput(int64_t buffer) const {
-  const std::vector<Slot> &list = slots[static_cast<size_t>(buffer)];
+  auto b = static_cast<size_t>(buffer);
+  std::span list(slots.begin() + static_cast<ptrdiff_t>(firstSlot[b]),
+                 slots.begin() + static_cast<ptrdiff_t>(firstSlot[b + 1]));
   for (size_t s = 0; s < list.size(); ++s) {
     const Slot &slot = list[s];
     bool isShared = slot.kind == Slot::Shared || slot.kind == Slot::Summed;

@@ -40,6 +40,11 @@ private:
     int64_t writtenFor = -1; ///< micro-batch
   };
 
+  /// What a segment reads and writes, by buffer.
+  struct Touched {
+    std::vector<bool> reads, writes;
+  };
+
   Slot &slotOf(int64_t buffer, int64_t microBatch);
   const std::string &nameOf(int64_t buffer) const;
   std::string holds(const Slot &slot) const;
@@ -56,7 +61,9 @@ private:
   const Pipeline &pipeline;
   const Program &program;
   int64_t number;
-  std::vector<std::vector<Slot>> slots;      ///< by buffer
+  std::vector<Slot> slots;                   ///< those of buffer 0, of buffer 1, …
+  std::vector<size_t> firstSlot;             ///< by buffer, and behind the last
+  std::vector<Touched> touched;              ///< by segment
   std::vector<int64_t> summing;              ///< by buffer: segments
   std::set<std::pair<int64_t, int64_t>> ran; ///< segment, micro-batch
   std::set<Flight> started, waited;

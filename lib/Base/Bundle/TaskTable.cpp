@@ -108,21 +108,24 @@ static flatbuffers::Offset<void> pack(Builder &out, const task::Params &params) 
       params);
 }
 
-static Builder packed(const task::Params &params) {
-  Builder out;
+/// The parameters as a buffer, until the next call of this thread. Loading asks this of
+/// every engine call.
+static const Builder &packed(const task::Params &params) {
+  thread_local Builder out;
+  out.Clear();
   out.Finish(flatbuffers::Offset<fb::Fill>(pack(out, params).o));
   return out;
 }
 
 std::string task::bytesOf(const Params &params) {
-  Builder out = packed(params);
+  const Builder &out = packed(params);
   return std::string(1, static_cast<char>(params.index())) +
          std::string(reinterpret_cast<const char *>(out.GetBufferPointer()),
                      out.GetSize());
 }
 
 std::string task::text(const Params &params) {
-  Builder out = packed(params);
+  const Builder &out = packed(params);
   return std::visit(
       [&]<typename P>(const P &) {
         return flatbuffers::FlatBufferToString(out.GetBufferPointer(),

@@ -16,6 +16,28 @@
 
 using namespace partita;
 
+namespace {
+/// Where an error is: "task 12 (fc1, matmul)". There are many records and hardly ever an
+/// error, so that it is made into words only then.
+struct Where {
+  std::string_view record;
+  size_t number;
+  std::string_view name = {}, kind = {};
+
+  operator std::string() const {
+    std::string text = std::string(record) + " " + std::to_string(number);
+    if (!name.empty() || !kind.empty())
+      text += " (" + std::string(name.substr(0, 256)) +
+              (kind.empty() ? "" : ", " + std::string(kind)) + ")";
+    return text;
+  }
+};
+
+std::string operator+(const Where &where, const std::string &rest) {
+  return std::string(where) + rest;
+}
+} // namespace
+
 class TaskTable::Reader : RecordReader {
 public:
   Reader(TaskTable &table, const fb::TaskTable &from)
@@ -40,7 +62,7 @@ private:
 
   Expected<void> layouts() {
     for (const fb::Layout *l : entriesOf(from.layouts())) {
-      std::string where = "layout " + std::to_string(table.layouts.size());
+      Where where{"layout", table.layouts.size()};
       Layout layout;
       if (!read(*l, layout))
         return tooMuch(where);
@@ -64,7 +86,7 @@ private:
     if (!slots.empty() && (!from.buffers() || slots.size() != from.buffers()->size()))
       return damaged("there are not as many counts of slots as buffers");
     for (const fb::Buffer *b : entriesOf(from.buffers())) {
-      std::string where = "buffer " + std::to_string(table.bufferList.size());
+      Where where{"buffer", table.bufferList.size()};
       if (b->space() > fb::Space::MAX)
         return damaged(where + " is in an unknown space");
       auto space = static_cast<Space>(b->space());
@@ -78,7 +100,7 @@ private:
     return {};
   }
 
-  Expected<void> buffer(const BufferView &b, const std::string &where) {
+  Expected<void> buffer(const BufferView &b, const Where &where) {
     uint64_t size = table.bytesOf(b.space);
     if (b.offset % PARTITA_BUFFER_ALIGNMENT != 0 ||
         b.slotStride % PARTITA_BUFFER_ALIGNMENT != 0)
@@ -97,7 +119,7 @@ private:
   }
 
   /// The buffer holds the local tensor, the file range the global one.
-  Expected<void> tensor(const TensorView &t, const std::string &where) {
+  Expected<void> tensor(const TensorView &t, const Where &where) {
     const Layout &layout = table.layouts[t.layout];
     uint64_t bytes = byteWidth(t.type);
     for (int64_t extent : t.shape)
@@ -119,7 +141,7 @@ private:
       return damaged(where + ": its buffer is in the wrong space");
     if (t.role != Role::Input && t.role != Role::Weight && !layout.partial.empty())
       return damaged(where + ": an output or state cannot be partial");
-    return checkRoll(table, t, where);
+    return t.roll ? checkRoll(table, t, where) : Expected<void>();
   }
 
   static bool mayBeIn(Role role, Space space) {
@@ -165,7 +187,7 @@ private:
 
   Expected<void> tensors() {
     for (const fb::Tensor *t : entriesOf(from.tensors())) {
-      std::string where = "tensor " + std::to_string(table.tensors.size());
+      Where where{"tensor", table.tensors.size()};
       if (t->role() >= PARTITA_NUM_ROLES || t->dtype() >= PARTITA_NUM_DTYPES ||
           t->layout() >= table.layouts.size())
         return damaged(where + " has a field out of range");
@@ -186,7 +208,7 @@ private:
                       {}};
       if (t->roll())
         view.roll = {t->roll()->dim(), t->roll()->capacity(), t->roll()->advance()};
-      where += " (" + std::string(view.name.substr(0, 256)) + ")";
+      where.name = view.name;
       if (view.buffer < table.bufferList.size())
         if (uint32_t slots = table.bufferList[view.buffer].slots; slots > 1)
           view.shape.insert(view.shape.begin(), slots);
@@ -210,7 +232,7 @@ private:
 
   Expected<void> rankValues() {
     for (const fb::RankValue *v : entriesOf(from.rank_values())) {
-      std::string where = "rank value " + std::to_string(table.rankValues.size());
+      Where where{"rank value", table.rankValues.size()};
       if (!charge(v->axes()) || !charge(v->listed()))
         return tooMuch(where);
       if (v->kind() >= PARTITA_NUM_RANK_VALUE_KINDS)
@@ -271,6 +293,7 @@ private:
         if (static_cast<size_t>(buffer) >= table.bufferList.size())
           return damaged(where + " has no buffer " + std::to_string(buffer));
     size_t count = s.tasks() ? s.tasks()->size() : 0, place = 0;
+    table.tasks.reserve(table.tasks.size() + count);
     InFlight flights(table.bufferList, count);
     Nesting nesting(count);
     for (const fb::Task *t : entriesOf(s.tasks()))
@@ -288,12 +311,11 @@ private:
 
   Expected<void> next(const fb::Task &t, size_t place, InFlight &flights,
                       Nesting &nesting) {
-    std::string where = "task " + std::to_string(table.tasks.size());
+    Where where{"task", table.tasks.size()};
     TaskView view;
     if (Expected<void> ok = take(t, where, view); !ok)
       return ok;
-    where += " (" + std::string(view.source.substr(0, 256)) + ", " +
-             std::string(name(view.kind())) + ")";
+    where.name = view.source, where.kind = name(view.kind());
     if (Expected<void> ok = nesting.arrive(place, flights); !ok)
       return damaged(where + ": " + ok.error().message);
     auto reach = nesting.reach(view);
@@ -311,7 +333,7 @@ private:
     return {};
   }
 
-  Expected<void> take(const fb::Task &t, const std::string &where, TaskView &view) {
+  Expected<void> take(const fb::Task &t, const Where &where, TaskView &view) {
     if (!charge(t.operands()) || !charge(t.rank_values()) || !charge(t.moves()))
       return tooMuch(where);
     for (const fb::Move *move : entriesOf(t.moves()))
@@ -325,7 +347,7 @@ private:
     if (t.params_type() > fb::Params::MAX)
       return makeError("the task table has a task of kind " +
                        std::to_string(static_cast<int>(t.params_type())) +
-                       ", which this runtime does not know (" + where + ")");
+                       ", which this runtime does not know (" + std::string(where) + ")");
     if (t.params_type() == fb::Params::NONE || !t.params())
       return damaged(where + " does nothing");
     bool fits = true;
@@ -381,7 +403,7 @@ private:
 
   /// The values exist; the operands at the end from which some are read hold them.
   Expected<void> values(const TaskView &t, std::vector<task::OperandNeed> &needs,
-                        const std::string &where) {
+                        const Where &where) {
     if (!takesValues(t.kind(), t.rankValues.size()))
       return damaged(where + ": wrong number of rank values");
     int64_t list = task::listLength(t.params);
@@ -404,7 +426,7 @@ private:
   }
 
   Expected<void> task(const TaskView &t, const std::vector<uint64_t> &reach,
-                      const std::string &where) {
+                      const Where &where) {
     auto needs = task::operandNeeds(t.params, table.mesh());
     if (!needs)
       return damaged(where + ": " + needs.error().message);
@@ -435,7 +457,7 @@ private:
 
   /// `reach`: how far its moves take it.
   Expected<void> operand(const TaskView &t, size_t i, const task::OperandNeed &need,
-                         uint64_t reach, const std::string &where) {
+                         uint64_t reach, const Where &where) {
     int32_t buffer = t.operands[i];
     if (buffer == -1 && need.optional)
       return {};
@@ -471,7 +493,7 @@ private:
   /// Whether operand `i` holds a tensor of this shape.
   Expected<void> holds(const TaskView &t, size_t i, const std::vector<int64_t> &shape,
                        uint8_t dtype, const std::vector<uint64_t> &reach,
-                       const std::string &where) {
+                       const Where &where) {
     uint64_t bytes =
         static_cast<uint64_t>(elementCount(shape)) * byteWidth(static_cast<DType>(dtype));
     uint64_t has = table.bufferList[static_cast<size_t>(t.operands[i])].bytes;
@@ -486,7 +508,7 @@ private:
 
   /// The layouts of a halo agree, and the buffers hold what they say.
   Expected<void> halo(const TaskView &t, const task::Halo &p,
-                      const std::vector<uint64_t> &reach, const std::string &where) {
+                      const std::vector<uint64_t> &reach, const Where &where) {
     if (!haveLayouts(p.before, p.positions))
       return damaged(where + ": a layout is missing");
     Halo halo = table.halo(p);
@@ -499,7 +521,7 @@ private:
 
   /// The buffers of an exchange hold the local tensors of one global one.
   Expected<void> exchange(const TaskView &t, const task::Exchange &p,
-                          const std::vector<uint64_t> &reach, const std::string &where) {
+                          const std::vector<uint64_t> &reach, const Where &where) {
     if (!haveLayouts(p.before, p.after))
       return damaged(where + ": a layout is missing");
     const Layout &before = table.layouts[p.before], &after = table.layouts[p.after];

@@ -24,6 +24,8 @@ struct partita_session {
 
   /// What the caller sees of the entry in use: its tensors, or shorter ones.
   std::vector<TensorInfo> givenInputs, givenOutputs;
+  /// The outputs with the extents that they had in the last request.
+  std::vector<TensorInfo> lastOutputs;
   /// Whole tensors of the entry where the caller's are shorter; else empty.
   std::vector<std::vector<std::byte>> wholeInputs, wholeOutputs;
   /// What the session is given: what is bound, or whole tensors.
@@ -38,6 +40,7 @@ struct partita_session {
     sources = inputs, targets = outputs;
     shorten(session->inputs(), extents, givenInputs, wholeInputs);
     shorten(session->outputs(), extents, givenOutputs, wholeOutputs);
+    lastOutputs = givenOutputs;
   }
   void shorten(const std::vector<TensorInfo> &own, const Extents &extents,
                std::vector<TensorInfo> &given,
@@ -60,10 +63,14 @@ struct partita_session {
         copyCommon(inputs[i], givenInputs[i].shape, wholeInputs[i].data(), own.shape,
                    byteWidth(own.type));
     auto ok = session->run(sources, targets);
-    for (size_t i = 0; ok && session->isRoot() && i < outputs.size(); ++i)
-      if (const TensorInfo &own = session->outputs()[i]; !wholeOutputs[i].empty())
-        copyCommon(targets[i], own.shape, outputs[i], givenOutputs[i].shape,
-                   byteWidth(own.type));
+    for (size_t i = 0; ok && session->isRoot() && i < outputs.size(); ++i) {
+      const std::vector<int64_t> &own = session->outputShapes()[i];
+      std::vector<int64_t> &last = lastOutputs[i].shape;
+      for (size_t d = 0; d < last.size(); ++d)
+        last[d] = std::min(givenOutputs[i].shape[d], own[d]);
+      if (!wholeOutputs[i].empty())
+        copyCommon(targets[i], own, outputs[i], last, byteWidth(lastOutputs[i].type));
+    }
     return ok;
   }
   std::atomic<bool> isBusy = false;
@@ -254,6 +261,11 @@ int partita_input_info(const partita_session *session, size_t index,
 int partita_output_info(const partita_session *session, size_t index,
                         partita_tensor_info *info) {
   return describe(session->givenOutputs, index, info);
+}
+
+int partita_output_shape(const partita_session *session, size_t index,
+                         partita_tensor_info *info) {
+  return describe(session->lastOutputs, index, info);
 }
 
 /// The place of the tensor in `list`, or -1 with the session's error set.

@@ -1,4 +1,5 @@
 //===- CpuDevice.cpp - The processor as a device --------------------------===//
+#include "Sanitizer.h"
 #include "partita/Runtime/Executor.h"
 #include "partita/Runtime/Team.h"
 
@@ -17,18 +18,24 @@ using namespace partita::runtime;
 Expected<Memory> runtime::hostMemory(uint64_t bytes, bool isFilled) {
   if (bytes == 0)
     return Memory();
-  void *data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED)
+  const uint64_t all = bytes + 2 * redZone;
+  void *block = ::mmap(nullptr, all, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (block == MAP_FAILED)
     return makeError("cannot allocate " + std::to_string(bytes) +
                      " bytes: " + std::strerror(errno));
+  std::byte *data = static_cast<std::byte *>(block) + redZone;
+  forbid(block, redZone);
+  forbid(data + bytes, redZone);
   // Rounding up to huge pages must not exceed what was planned by much.
   if (isFilled && bytes >= (uint64_t(32) << 20))
     ::madvise(data, bytes, MADV_HUGEPAGE);
   if (!isFilled)
     ::madvise(data, bytes, MADV_NOHUGEPAGE);
-  return Memory(static_cast<std::byte *>(data),
-                [bytes](std::byte *at) { ::munmap(at, bytes); });
+  return Memory(data, [all](std::byte *at) {
+    allow(at - redZone, all);
+    ::munmap(at - redZone, all);
+  });
 }
 
 /// Fills `bytes` with an element pattern of `width` bytes.

@@ -54,6 +54,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     if (auto ok = executor->prepareTask(i); !ok)
       return makeError(executor->where(i) + ": " + ok.error().message);
   }
+  if (auto ok = executor->placeScratch(); !ok)
+    return tl::unexpected(ok.error());
   executor->prepareWaits();
   executor->prepareLoops();
   if (auto ok = executor->prepareSchedule(); !ok)
@@ -245,6 +247,7 @@ Expected<void> Executor::prepareTask(size_t index) {
   const TaskView &task = program->table().task(index);
   Op &op = ops[index];
   op.index = static_cast<uint32_t>(index);
+  op.addresses.reserve(task.operands.size());
   for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
   if (auto ok = prepareValues(op, task); !ok)
@@ -380,38 +383,56 @@ Expected<void> Executor::warmUpTransfers() {
   return {};
 }
 
+/// How much scratch a call takes is the engine's choice for a CPU: where this one is not
+/// the one that the bundle was compiled on, some calls may take more than there is in the
+/// arena. These share a block of their own, as a rank's calls run one after the other.
+Expected<void> Executor::placeScratch() {
+  if (wantScratch.empty())
+    return {};
+  auto block = device.allocate(Space::Arena, moreScratch);
+  if (!block)
+    return tl::unexpected(block.error());
+  scratch = std::move(*block);
+  for (size_t index : wantScratch) {
+    TaskKind kind = program->table().task(index).kind();
+    ops[index].addresses[engine::Call::scratchOperand(kind)] = scratch.get();
+  }
+  return {};
+}
+
 Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   TaskKind kind = task.kind();
   size_t operand = engine::Call::weightOperand(kind);
-  auto weight = hasWeight(kind) ? weightName(task, operand) : std::string();
+  const Weight *weight = hasWeight(kind) ? weightAt(task, operand) : nullptr;
   // Programs load at the same time, and each was compiled by itself: one must not fix the
   // form of a weight for another.
-  weight = std::string(program->table().programName()) + "\n" + weight;
-  auto call = store->calls().get(task.params, weight);
+  auto call =
+      store->calls().get(task.params, std::string(program->table().programName()) + "\n" +
+                                          (weight ? weight->identity : std::string()));
   if (!call)
     return tl::unexpected(call.error());
   engine::Sizes sizes = (*call)->sizes();
   int64_t buffer = task.operands[engine::Call::scratchOperand(kind)];
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
-  if (sizes.scratch > has)
-    return makeError("the engine needs " + std::to_string(sizes.scratch) +
-                     " bytes of scratch on this host, the bundle planned " +
-                     std::to_string(has) + "; compile for this host and thread count");
+  if (sizes.scratch > has) {
+    wantScratch.push_back(op.index);
+    moreScratch = std::max(moreScratch, sizes.scratch);
+  }
   EngineWork work;
   work.result = engine::Call::resultOperand(kind);
+  work.bytes.reserve(task.operands.size());
   for (int32_t used : task.operands)
     work.bytes.push_back(
         used < 0 ? 0 : program->table().buffers()[static_cast<size_t>(used)].bytes);
   if (sizes.packed != 0) {
-    auto packed = packWeight(**call, task, operand);
+    if (!weight)
+      return makeError("only a weight can be packed at load");
+    auto packed = packWeight(**call, *weight);
     if (!packed)
       return tl::unexpected(packed.error());
     op.packedOperand = static_cast<int>(operand);
-    auto described = (*call)->describe(*packed);
-    if (!described)
-      return tl::unexpected(described.error());
-    work.weight = std::move(*described);
+    work.weight = std::move(*packed);
   }
   auto &frame = frames[call->get()];
   if (!frame) {

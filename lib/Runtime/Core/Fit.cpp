@@ -142,10 +142,15 @@ void runtime::copyCommon(const std::byte *from, const std::vector<int64_t> &from
       sourceStride *= fromShape[d];
       targetStride *= toShape[d];
     }
-    std::memcpy(to + static_cast<size_t>(target) * width,
-                from + static_cast<size_t>(source) * width,
-                static_cast<size_t>(run) * width);
+    std::memmove(to + static_cast<size_t>(target) * width,
+                 from + static_cast<size_t>(source) * width,
+                 static_cast<size_t>(run) * width);
   }
+}
+
+void runtime::shortenTo(HostTensor &tensor, const std::vector<int64_t> &shape) {
+  tensor.shape = shape;
+  tensor.bytes.resize(static_cast<size_t>(elementCount(shape)) * byteWidth(tensor.type));
 }
 
 std::vector<int64_t> runtime::cutShape(const std::vector<int64_t> &shape,

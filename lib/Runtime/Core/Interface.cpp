@@ -78,6 +78,62 @@ static Expected<void> joinFirstDims(std::vector<TensorInfo> &tensors,
   return {};
 }
 
+/// The model's outputs in its order.
+static Expected<void> orderOutputs(Interface &interface, const BundleEntry &entry) {
+  std::vector<TensorInfo> &outputs = interface.outputs;
+  if (entry.outputs.empty())
+    return {};
+  if (entry.outputs.size() != outputs.size())
+    return makeError("the bundle lists " + std::to_string(entry.outputs.size()) +
+                     " outputs, its programs have " + std::to_string(outputs.size()));
+  std::vector<TensorInfo> infos;
+  std::vector<Interface::Bound> places;
+  for (const std::string &name : entry.outputs) {
+    auto it =
+        std::ranges::find_if(outputs, [&](const auto &t) { return t.name == name; });
+    if (it == outputs.end())
+      return makeError("the bundle lists output '" + name + "', which no program has");
+    places.push_back(interface.givers[static_cast<size_t>(it - outputs.begin())]);
+    infos.push_back(*it);
+    it->name.clear(); // two outputs of one name are two
+  }
+  outputs = std::move(infos), interface.givers = std::move(places);
+  return {};
+}
+
+/// Takes the sizes out of the outputs.
+static Expected<void> separateSizes(Interface &interface, const BundleEntry &entry) {
+  for (const std::string &name : entry.sizes) {
+    std::vector<TensorInfo> &outputs = interface.outputs;
+    auto it =
+        std::ranges::find_if(outputs, [&](const auto &t) { return t.name == name; });
+    if (it == outputs.end() || it->type != DType::I64 || !it->shape.empty())
+      return makeError("the bundle lists size '" + name +
+                       "', which is no i64 scalar of a program");
+    auto giver = interface.givers.begin() + (it - outputs.begin());
+    interface.sizes.push_back(std::move(*it));
+    outputs.erase(it);
+    std::rotate(giver, giver + 1, interface.givers.end());
+  }
+  for (const TensorInfo &output : interface.outputs) {
+    std::vector<int> &own = interface.sizeOf.emplace_back(output.shape.size(), -1);
+    auto dims = entry.dims.find(output.name);
+    for (size_t d = 0; dims != entry.dims.end() && d < own.size(); ++d)
+      if (auto it = d < dims->second.size()
+                        ? std::ranges::find(entry.sizes, dims->second[d])
+                        : entry.sizes.end();
+          it != entry.sizes.end())
+        own[d] = static_cast<int>(it - entry.sizes.begin());
+  }
+  return {};
+}
+
+std::vector<TensorInfo> Interface::given() const {
+  std::vector<TensorInfo> all = outputs;
+  all.insert(all.end(), sizes.begin(), sizes.end());
+  return all;
+}
+
 Expected<void> Interface::arrange(const BundleEntry &entry) {
   for (const std::string &name : entry.sliced) {
     bool found = false;
@@ -87,22 +143,7 @@ Expected<void> Interface::arrange(const BundleEntry &entry) {
     if (!found)
       return makeError("the bundle slices '" + name + "', which no program has");
   }
-  if (entry.outputs.empty())
-    return {};
-  if (entry.outputs.size() != outputs.size())
-    return makeError("the bundle lists " + std::to_string(entry.outputs.size()) +
-                     " outputs, its programs have " + std::to_string(outputs.size()));
-  std::vector<TensorInfo> infos;
-  std::vector<Bound> places;
-  for (const std::string &name : entry.outputs) {
-    auto it =
-        std::ranges::find_if(outputs, [&](const auto &t) { return t.name == name; });
-    if (it == outputs.end())
-      return makeError("the bundle lists output '" + name + "', which no program has");
-    places.push_back(givers[static_cast<size_t>(it - outputs.begin())]);
-    infos.push_back(*it);
-    it->name.clear(); // two outputs of one name are two
-  }
-  outputs = std::move(infos), givers = std::move(places);
-  return {};
+  if (auto ok = orderOutputs(*this, entry); !ok)
+    return ok;
+  return separateSizes(*this, entry);
 }

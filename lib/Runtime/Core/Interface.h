@@ -19,14 +19,22 @@ struct Interface {
     auto operator<=>(const Bound &) const = default;
   };
   std::vector<TensorInfo> inputs, outputs, states;
+  /// How long dims of outputs are in a request, where that is data; i64 scalars.
+  std::vector<TensorInfo> sizes;
+  /// Per output and dim the size that it has, or -1.
+  std::vector<std::vector<int>> sizeOf;
   std::vector<std::vector<Bound>> takers; ///< by input
-  std::vector<Bound> givers;              ///< by output
+  std::vector<Bound> givers;              ///< by output, then by size
   std::vector<Bound> keepers;             ///< by state
+
+  /// Outputs and sizes, as the givers.
+  std::vector<TensorInfo> given() const;
 
   /// By program, in the order of their tables.
   static Expected<Interface> of(const Stages &stages);
   /// As the bundle's entry shows them: micro-batches of sliced tensors along the first
-  /// dim, outputs in the model's order. An error names a tensor that there is not.
+  /// dim, outputs in the model's order, sizes apart from them. An error names a tensor
+  /// that there is not.
   Expected<void> arrange(const BundleEntry &entry);
 };
 

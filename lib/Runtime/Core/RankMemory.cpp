@@ -51,10 +51,12 @@ RankMemory::state(const TaskTable &table, const TensorView &tensor, Device &devi
   return &found->second;
 }
 
-/// A buffer of the region goes with the state in which it lies, wherever that is.
+/// A buffer of the region goes with the state in which it lies, wherever that is. One
+/// without bytes has no address.
 Expected<void> Executor::placeStates() {
   const TaskTable &table = program->table();
   auto buffers = table.buffers();
+  std::map<uint64_t, std::byte *> places; // by offset in the region
   for (size_t i = 0; i < table.numTensors(); ++i) {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::State)
@@ -62,14 +64,17 @@ Expected<void> Executor::placeStates() {
     auto state = options.memory->state(table, t, device);
     if (!state)
       return tl::unexpected(state.error());
-    std::byte *place = (*state)->block.get();
     if (t.roll)
       rolling.push_back({i, *state, table.rowsOf(t)});
-    const BufferView &own = buffers[t.buffer];
-    for (size_t b = 0; b < buffers.size(); ++b)
-      if (buffers[b].space == Space::State && buffers[b].offset >= own.offset &&
-          buffers[b].end() <= own.end())
-        address[b] = place + (buffers[b].offset - own.offset);
+    if (const BufferView &own = buffers[t.buffer]; own.end() != own.offset)
+      places[own.offset] = (*state)->block.get();
+  }
+  // The table's reader has seen that each lies in a state.
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b].space != Space::State || buffers[b].end() == buffers[b].offset)
+      continue;
+    auto state = std::prev(places.upper_bound(buffers[b].offset));
+    address[b] = state->second + (buffers[b].offset - state->first);
   }
   return {};
 }

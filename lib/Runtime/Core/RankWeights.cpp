@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <sys/mman.h>
 
 // Since Linux 5.14, but not in every C library's header.
@@ -16,6 +17,9 @@ using namespace partita;
 using namespace partita::runtime;
 
 static constexpr uintptr_t pageSize = 4096;
+/// Of a weight of which a request touches less, not all pages are fetched ahead: a row
+/// may bring a page or more, so that more of the weight is mapped than touched.
+static constexpr double lookedUpShare = 1.0 / 16;
 
 /// Advice about all pages that hold some of the bytes.
 static void advise(const void *data, uint64_t bytes, int how) {
@@ -40,6 +44,7 @@ Expected<void> Executor::addWeight(size_t index) {
   if (auto ok = checkFile(t); !ok)
     return ok;
   Weight weight{index, program->table().buffers()[t.buffer].offset, address[t.buffer]};
+  weight.identity = identityOf(t);
   auto run = slices[index].contiguous();
   // The host's pages are no memory of another device.
   if (device.isHost() && run && (t.fileOffset + *run) % PARTITA_BUFFER_ALIGNMENT == 0) {
@@ -49,7 +54,7 @@ Expected<void> Executor::addWeight(size_t index) {
     weight.mapping = *mapping;
   }
   weight.stored = &options.memory->weight(
-      identityOf(t), regions[static_cast<size_t>(Space::Weight)], weight.copy);
+      weight.identity, regions[static_cast<size_t>(Space::Weight)], weight.copy);
   weight.copy = weight.stored->place;
   owned.push_back(std::move(weight));
   return {};
@@ -98,8 +103,8 @@ Expected<void> Executor::readSlice(size_t tensor, std::byte *into) const {
   constexpr uint64_t longRun = 4096, windowBytes = 65536;
   const TensorView &t = program->table().tensor(tensor);
   const InputFile &file = store->file(t.file);
-  std::vector<std::byte> window(windowBytes);
-  uint64_t begin = 0, end = 0; // of what is in the window
+  std::vector<std::byte> window; // made where there is a short run
+  uint64_t begin = 0, end = 0;   // of what is in the window
   Expected<void> ok;
   auto visit = [&](uint64_t from, uint64_t to, uint64_t bytes) {
     if (ok && bytes >= longRun) {
@@ -109,6 +114,7 @@ Expected<void> Executor::readSlice(size_t tensor, std::byte *into) const {
     if (ok && (from < begin || from + bytes > end)) {
       begin = from;
       end = std::min(from + windowBytes, t.fileBytes);
+      window.resize(std::max<size_t>(window.size(), end - begin));
       ok = file.read(t.fileOffset + begin, {window.data(), end - begin});
     }
     if (ok)
@@ -128,27 +134,38 @@ void Executor::drop(const Weight &weight) {
               MADV_DONTNEED);
 }
 
+/// The most bytes of one operand that a run of the task touches.
+static double mostTouched(const TaskView &task) {
+  auto *kernel = std::get_if<task::Kernel>(&task.params);
+  return kernel && kernel->bytes > 0 ? kernel->bytes
+                                     : std::numeric_limits<double>::infinity();
+}
+
 /// Fetches the weights that some task reads as they are stored, so that the first request
-/// does not wait for them. Of the others no mapping is left.
+/// does not wait for them. Of the others no mapping is left. Of a table of which a
+/// request looks up a few rows, those pages are mapped that it needs: it may be the
+/// largest weight of all, and the file is there for the next rows.
 Expected<void> Executor::fetchRead() {
-  std::vector<bool> read(owned.size(), false);
+  std::vector<double> touched(owned.size(), 0);
   for (const Op &op : ops) {
-    auto operands = program->table().task(op.index).operands;
-    for (size_t i = 0; i < operands.size(); ++i) {
-      int32_t buffer = operands[i];
+    const TaskView &task = program->table().task(op.index);
+    for (size_t i = 0; i < task.operands.size(); ++i) {
+      int32_t buffer = task.operands[i];
       if (buffer < 0 || static_cast<int>(i) == op.packedOperand)
         continue;
       if (int weight = weightOf[static_cast<size_t>(buffer)]; weight >= 0)
-        read[static_cast<size_t>(weight)] = true;
+        touched[static_cast<size_t>(weight)] += mostTouched(task);
     }
   }
   for (size_t w = 0; w < owned.size(); ++w) {
     Weight &weight = owned[w];
     options.progress->step(RankProgress::Loading, 0);
-    if (!read[w]) {
+    uint64_t bytes = slices[weight.tensor].localBytes();
+    if (touched[w] == 0) {
       weight.mapping.reset();
     } else if (weight.mapping) {
-      advise(weight.data(), slices[weight.tensor].localBytes(), MADV_POPULATE_READ);
+      bool isTable = touched[w] < lookedUpShare * static_cast<double>(bytes);
+      advise(weight.data(), bytes, isTable ? MADV_RANDOM : MADV_POPULATE_READ);
     } else if (!weight.stored->isFetched) {
       if (auto ok = fetch(weight.tensor, weight.copy); !ok)
         return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
@@ -170,30 +187,24 @@ std::string Executor::identityOf(const TensorView &t) const {
          std::to_string(table.mesh().coordinate(meshPlace, layout.shardingAxes()));
 }
 
-/// What the operand holds, as one text for all ranks of a process that hold the same: the
-/// slice of a weight that begins where the operand does. Empty if none does.
-std::string Executor::weightName(const TaskView &task, size_t operand) const {
-  const TaskTable &table = program->table();
-  int64_t buffer = task.operands[operand];
-  for (size_t i = 0; i < table.numTensors(); ++i) {
-    const TensorView &t = table.tensor(i);
-    if (t.role != Role::Weight || t.buffer != static_cast<uint32_t>(buffer))
-      continue;
-    return identityOf(t);
-  }
-  return {};
+/// The weight that the operand is, all of the rank's slice of it; null if it is none.
+const Executor::Weight *Executor::weightAt(const TaskView &task, size_t operand) const {
+  auto buffer = static_cast<size_t>(task.operands[operand]);
+  int index = task.operands[operand] < 0 ? -1 : weightOf[buffer];
+  if (index < 0)
+    return nullptr;
+  const Weight &weight = owned[static_cast<size_t>(index)];
+  return program->table().tensor(weight.tensor).buffer == buffer ? &weight : nullptr;
 }
 
 /// The packed form of the weight operand. Ranks of one process that hold the same slice
 /// of the same weight share it.
-Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &task,
-                                      size_t operand) {
-  std::string identity = weightName(task, operand);
-  if (identity.empty())
-    return makeError("only a weight can be packed at load");
-  identity += " " + call.form().stored + call.form().packed;
-  const Weight &weight =
-      owned[static_cast<size_t>(weightOf[static_cast<size_t>(task.operands[operand])])];
+Expected<std::shared_ptr<engine::Call::Weight>>
+Executor::packWeight(const engine::Call &call, const Weight &weight) {
+  auto &known = packedWeights[{&weight, &call}];
+  if (known)
+    return known;
+  std::string identity = weight.identity + " " + call.form().stored + call.form().packed;
   auto block = store->packed(identity, call.sizes().packed, [&](void *to) {
     // Into the region, mapped or not: a mapping would bring more than this weight.
     std::vector<std::byte> apart(device.isHost() ? 0
@@ -210,9 +221,11 @@ Expected<void *> Executor::packWeight(const engine::Call &call, const TaskView &
   });
   if (!block)
     return tl::unexpected(block.error());
-  if (std::find(packedBlocks.begin(), packedBlocks.end(), *block) == packedBlocks.end()) {
-    packedBlocks.push_back(*block);
+  if (packedBlocks.insert(*block).second)
     packedTotal += call.sizes().packed;
-  }
-  return block->get();
+  auto described = call.describe(block->get());
+  if (!described)
+    return tl::unexpected(described.error());
+  known = std::move(*described);
+  return known;
 }

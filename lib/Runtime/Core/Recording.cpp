@@ -2,6 +2,7 @@
 #include "Recording.h"
 
 #include "ExecutorOp.h"
+#include "partita/Base/Bundle/TaskWork.h"
 
 #include <algorithm>
 #include <ctime>
@@ -94,9 +95,12 @@ void Executor::endRecording(double begin) noexcept {
 RunProgram runtime::programOf(const TaskTable &table) {
   RunProgram program;
   program.name = table.programName();
-  for (size_t i = 0; i < table.numTasks(); ++i)
-    program.tasks.push_back(
-        {std::string(table.task(i).source), std::string(name(table.task(i).kind()))});
+  for (size_t i = 0; i < table.numTasks(); ++i) {
+    const TaskView &task = table.task(i);
+    task::Work work = task::workOf(task.params, table.mesh());
+    program.tasks.push_back({std::string(task.source), std::string(name(task.kind())),
+                             work.flops, work.bytes});
+  }
   for (const TransferView &transfer : table.transfers())
     program.transfers.emplace_back(transfer.name);
   for (const SegmentView &segment : table.segments())

@@ -15,16 +15,16 @@ using namespace partita::runtime;
 /// Which addresses lie in which state. Behind prepareSchedule.
 void Executor::prepareRolling() {
   const TaskTable &table = program->table();
+  if (rolling.empty())
+    return;
+  std::vector<Rolling *> byTensor(table.numTensors());
+  for (Rolling &it : rolling)
+    byTensor[it.tensor] = &it;
   auto rollingOf = [&](int32_t buffer) -> Rolling * {
     int32_t tensor =
         buffer < 0 ? -1 : table.buffers()[static_cast<size_t>(buffer)].rolling;
-    auto found = std::ranges::find_if(rolling, [&](const Rolling &it) {
-      return static_cast<int32_t>(it.tensor) == tensor;
-    });
-    return found == rolling.end() ? nullptr : &*found;
+    return tensor < 0 ? nullptr : byTensor[static_cast<size_t>(tensor)];
   };
-  if (rolling.empty())
-    return;
   for (const Op &op : ops) {
     const TaskView &task = table.task(op.index);
     for (size_t k = 0; k < op.addresses.size(); ++k)

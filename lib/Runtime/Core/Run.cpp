@@ -1,5 +1,6 @@
 //===- Run.cpp - Walking the task table -----------------------------------===//
 #include "ExecutorOp.h"
+#include "Sanitizer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -169,16 +170,49 @@ bool Executor::readValues(Op &op) noexcept {
   return true;
 }
 
+/// Where addresses are checked: while a task works, nobody may touch the rank's blocks
+/// but at the task's operands. Others may where calls are in flight.
+class Executor::OnlyOperands {
+public:
+  OnlyOperands(const Executor &rank, const Op &op)
+      : rank(rank), isOn(checksAddresses && rank.inFlight == 0) {
+    if (!isOn)
+      return;
+    each(forbid);
+    const TaskTable &table = rank.program->table();
+    const TaskView &task = table.task(op.index);
+    for (size_t k = 0; k < op.addresses.size(); ++k)
+      if (int32_t buffer = task.operands[op.operandOf(k, task)]; buffer >= 0)
+        allow(op.addresses[k], table.buffers()[static_cast<size_t>(buffer)].bytes);
+  }
+  ~OnlyOperands() {
+    if (isOn)
+      each(allow);
+  }
+  OnlyOperands(const OnlyOperands &) = delete;
+
+private:
+  void each(void (*tell)(const void *, uint64_t)) const {
+    for (Space space : {Space::Arena, Space::Weight, Space::Io, Space::Host})
+      if (const Memory &block = rank.regions[static_cast<size_t>(space)])
+        tell(block.get(), rank.program->table().bytesOf(space));
+  }
+
+  const Executor &rank;
+  bool isOn;
+};
+
 bool Executor::step(Op &op) noexcept {
   if (!op.reads.empty() && !readValues(op))
     return false;
+  if (auto *collective = std::get_if<CollectiveWork>(&op.work))
+    return communicate(op, collective->call, collective->part);
+  OnlyOperands guard(*this, op);
   if (auto *kernel = std::get_if<KernelWork>(&op.work))
     return device.launch(*work, *kernel, op.addresses, op.scalars) &&
            work->status.code == PARTITA_STATUS_OK;
   if (auto *engine = std::get_if<EngineWork>(&op.work))
     return device.call(*work, *engine, op.addresses);
-  if (auto *collective = std::get_if<CollectiveWork>(&op.work))
-    return communicate(op, collective->call, collective->part);
   if (auto *rows = std::get_if<RowsWork>(&op.work))
     return device.rows(*work, *rows, op.addresses[0], op.addresses[1]);
   if (auto *list = std::get_if<ListWork>(&op.work))

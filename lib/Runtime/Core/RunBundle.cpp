@@ -1,6 +1,7 @@
 //===- RunBundle.cpp - A bundle's ranks as threads of this process --------===//
 #include "partita/Runtime/RunBundle.h"
 
+#include "partita/Runtime/Fit.h"
 #include "partita/Runtime/Session.h"
 
 #include <chrono>
@@ -66,6 +67,8 @@ runtime::runBundle(const std::string &folder, const std::string &entry,
     if (timed)
       timed(took.count());
   }
+  for (size_t k = 0; k < outputs.size(); ++k)
+    shortenTo(outputs[k], (*session)->outputShapes()[k]);
   if (auto ok = getStates(**session, states); !ok)
     return tl::unexpected(ok.error());
   return outputs;

@@ -7,6 +7,8 @@
 #include "Recording.h"
 #include "Watchdog.h"
 #include "partita/Runtime/Clocks.h"
+#include "partita/Runtime/Fit.h"
+#include "partita/Runtime/Roofline.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -26,6 +28,11 @@ struct LoadedEntry {
   BundleEntry info;
   Stages stages;
   Interface interface = {};
+  std::vector<TensorInfo> given = {}; ///< outputs and sizes
+  /// Of the last request: sizes, the outputs' shapes by them, and where all was put.
+  std::vector<int64_t> sizes = {};
+  std::vector<std::vector<int64_t>> shapes = {};
+  std::vector<std::byte *> targets = {};
   std::unique_ptr<Outputs> outputs = {}, stateParts = {};
   std::unique_ptr<Watchdog> watchdog = {};
   std::vector<std::unique_ptr<Executor>> executors = {}; ///< of the ranks in this process
@@ -70,8 +77,10 @@ struct Session::State {
   size_t stateIndex = 0; ///< of the jobs with one state
   std::byte *stateTo = nullptr;
   const std::byte *stateFrom = nullptr;
-  std::vector<std::vector<RunSpan>> spans; ///< by rank, of the job Profile
-  std::atomic<uint64_t> inputBytes = 0;    ///< that ReadInputs has read
+  // By rank, of the job Profile.
+  std::vector<std::vector<RunSpan>> spans;
+  std::vector<Roofline> rooflines;
+  std::atomic<uint64_t> inputBytes = 0; ///< that ReadInputs has read
 
   bool local() const { return options.transport == TransportKind::Local; }
   LoadedEntry &entry() { return entries[current]; }
@@ -103,6 +112,7 @@ struct Session::State {
   Expected<void> inputJob(size_t index);
   Expected<void> stateJob(size_t index);
   Expected<void> profileJob(size_t index);
+  bool exchangeRooflines(Transport &transport);
   Expected<void> give(Job what);
   Expected<void> await();
 };
@@ -205,6 +215,22 @@ Expected<void> Session::State::stateJob(size_t index) {
   return ok;
 }
 
+/// What this rank reaches while all do their utmost. Rank 0 gets everyone's.
+bool Session::State::exchangeRooflines(Transport &transport) {
+  auto rank = static_cast<size_t>(transport.rank());
+  if (!transport.barrier())
+    return false;
+  Roofline mine = measureRoofline(now);
+  if (local() || rank == 0)
+    rooflines[rank] = mine;
+  if (!local() && rank != 0)
+    return transport.sendToRoot(&mine, sizeof mine);
+  for (int r = 1; !local() && r < transport.size(); ++r)
+    if (!transport.receiveFrom(r, &rooflines[static_cast<size_t>(r)], sizeof mine))
+      return false;
+  return true;
+}
+
 /// Threads put their spans down, processes send them to rank 0.
 Expected<void> Session::State::profileJob(size_t index) {
   const std::vector<RunSpan> &mine = entry().executors[index]->spans();
@@ -212,10 +238,10 @@ Expected<void> Session::State::profileJob(size_t index) {
   int rank = transport.rank();
   if (local() || rank == 0)
     spans[static_cast<size_t>(rank)] = mine;
-  if (local())
-    return {};
   progress[rank].step(RankProgress::Waiting, UINT32_MAX);
-  bool ok = exchangeSpans(transport, mine, spans, now) && transport.barrier();
+  bool ok = exchangeRooflines(transport);
+  if (!local())
+    ok = ok && exchangeSpans(transport, mine, spans, now) && transport.barrier();
   progress[rank].step(RankProgress::Idle, UINT32_MAX);
   if (!ok)
     return makeError("rank " + std::to_string(rank) + ": sending the profile failed");
@@ -368,7 +394,12 @@ Expected<void> Session::State::prepare(LoadedEntry &it) {
   it.interface = std::move(*found);
   if (auto ok = it.interface.arrange(it.info); !ok)
     return ok;
-  it.outputs = std::make_unique<Outputs>(it.stages, "output", it.interface.outputs,
+  it.given = it.interface.given();
+  it.sizes.assign(it.interface.sizes.size(), 0);
+  it.targets.assign(it.given.size(), nullptr);
+  for (const TensorInfo &output : it.interface.outputs)
+    it.shapes.push_back(output.shape);
+  it.outputs = std::make_unique<Outputs>(it.stages, "output", it.given,
                                          it.interface.givers, local());
   it.stateParts = std::make_unique<Outputs>(it.stages, "state", it.interface.states,
                                             it.interface.keepers, local());
@@ -470,6 +501,9 @@ const std::vector<TensorInfo> &Session::inputs() const {
 const std::vector<TensorInfo> &Session::outputs() const {
   return state->entry().interface.outputs;
 }
+const std::vector<std::vector<int64_t>> &Session::outputShapes() const {
+  return state->entry().shapes;
+}
 const std::vector<TensorInfo> &Session::states() const {
   return state->entry().interface.states;
 }
@@ -482,6 +516,30 @@ void Session::abort() {
     transport->abort();
 }
 
+/// Brings what there is of each output to the front of its room.
+static Expected<void> trimOutputs(LoadedEntry &entry) {
+  if (entry.sizes.empty())
+    return {};
+  for (size_t k = 0; k < entry.shapes.size(); ++k) {
+    const TensorInfo &info = entry.interface.outputs[k];
+    for (size_t d = 0; d < info.shape.size(); ++d) {
+      int which = entry.interface.sizeOf[k][d];
+      if (which < 0)
+        continue;
+      int64_t size = entry.sizes[static_cast<size_t>(which)];
+      if (size < 0 || size > info.shape[d])
+        return makeError("dim " + std::to_string(d) + " of output '" + info.name +
+                         "' has " + std::to_string(size) + " elements, at most " +
+                         std::to_string(info.shape[d]) + " are possible");
+      entry.shapes[k][d] = size;
+    }
+    if (entry.shapes[k] != info.shape)
+      copyCommon(entry.targets[k], info.shape, entry.targets[k], entry.shapes[k],
+                 byteWidth(info.type));
+  }
+  return {};
+}
+
 Expected<void> Session::run(std::span<const std::byte *const> inputs,
                             std::span<std::byte *const> outputs) {
   const Interface &interface = state->entry().interface;
@@ -491,8 +549,14 @@ Expected<void> Session::run(std::span<const std::byte *const> inputs,
                      " inputs and " + std::to_string(interface.outputs.size()) +
                      " outputs");
   state->inputData = inputs;
-  state->outputData = outputs;
-  return state->give(State::Job::Request);
+  LoadedEntry &entry = state->entry();
+  std::ranges::copy(outputs, entry.targets.begin());
+  for (size_t i = 0; i < entry.sizes.size(); ++i)
+    entry.targets[outputs.size() + i] = reinterpret_cast<std::byte *>(&entry.sizes[i]);
+  state->outputData = entry.targets;
+  if (auto ok = state->give(State::Job::Request); !ok)
+    return ok;
+  return isRoot() ? trimOutputs(entry) : Expected<void>();
 }
 
 Expected<uint64_t> Session::readInputs(std::vector<std::optional<StoredTensor>> sources) {
@@ -529,10 +593,12 @@ Expected<RunProfile> Session::profile() {
   if (profile.programs.size() == 1)
     profile.programs[0].name.clear();
   state->spans.assign(static_cast<size_t>(numRanks()), {});
+  state->rooflines.assign(static_cast<size_t>(numRanks()), {});
   if (auto ok = state->give(State::Job::Profile); !ok)
     return tl::unexpected(ok.error());
   for (int r = 0; isRoot() && r < numRanks(); ++r)
     profile.ranks.push_back({stageOf(state->entry().stages, r),
+                             state->rooflines[static_cast<size_t>(r)],
                              std::move(state->spans[static_cast<size_t>(r)])});
   return profile;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
+#include <unordered_map>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -114,11 +115,15 @@ static Expected<void> checkHeader(const std::string &path, uint32_t file,
   auto header = readSafeTensors(path);
   if (!header)
     return tl::unexpected(header.error());
+  std::unordered_map<std::string_view, const SafeTensorEntry *> byName;
+  for (const SafeTensorEntry &entry : header->tensors)
+    byName.emplace(entry.name, &entry);
   for (size_t i = 0; i < table.numTensors(); ++i) {
     const TensorView &t = table.tensor(i);
     if (t.role != Role::Weight || t.file != file)
       continue;
-    const SafeTensorEntry *entry = header->find(t.name);
+    auto found = byName.find(t.name);
+    const SafeTensorEntry *entry = found == byName.end() ? nullptr : found->second;
     if (!entry || entry->type != t.type || entry->offset != t.fileOffset ||
         !std::equal(entry->shape.begin(), entry->shape.end(), t.shape.begin(),
                     t.shape.end()))

@@ -421,8 +421,9 @@ std::unique_ptr<Call> gemm::matMul(const task::MatMul &p) {
 }
 
 bool gemm::isWorth(const task::MatMul &p) {
-  // Panels of which most is padding.
-  if (p.n > 1 && p.n < panelColumns - 3)
+  // Panels of which most is padding. One column that is dense is a row to oneDNN.
+  bool isRow = p.n == 1 && p.m > 1 && p.c_row == 1;
+  if ((p.n > 1 || isRow) && p.n < panelColumns - 3)
     return false;
   if (p.b_packed)
     return true;

@@ -56,8 +56,11 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
 static Expected<RunRecord> recordOf(Session &session, const RunOptions &options,
                                     std::vector<double> seconds) {
   RunRecord record{options.bundle, std::move(seconds), {}};
-  for (const TensorInfo &info : session.outputs())
-    record.outputs.push_back({info.name, std::string(name(info.type)), info.shape});
+  for (size_t k = 0; k < session.outputs().size(); ++k) {
+    const TensorInfo &info = session.outputs()[k];
+    record.outputs.push_back(
+        {info.name, std::string(name(info.type)), session.outputShapes()[k]});
+  }
   if (!options.profile)
     return record;
   auto profile = session.profile();
@@ -139,6 +142,8 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
     return tl::unexpected(record.error());
   if (!(*session)->isRoot())
     return {};
+  for (size_t k = 0; k < outputs.size(); ++k)
+    shortenTo(outputs[k], (*session)->outputShapes()[k]);
   trimOutputs(entry, extents, outputs);
   if (auto ok = writeOutputs(options, (*session)->outputs(), outputs); !ok)
     return ok;

@@ -59,6 +59,36 @@ task::MatMul flattened(task::MatMul p) {
   return p;
 }
 
+/// A product, and which operands of the task are its left and its right one.
+struct Product {
+  task::MatMul p;
+  size_t left = task::MatMulA, right = task::MatMulB;
+};
+
+/// One column, a·b, as one row, bᵀ·aᵀ: oneDNN has nothing but its reference code for the
+/// first. The weight, now on the left, is read as it is stored. Nothing where the result
+/// is no row: its elements are apart.
+std::optional<Product> asRow(const task::MatMul &p) {
+  if (p.n != 1 || p.m == 1 || p.c_row != 1)
+    return std::nullopt;
+  Product row{p, task::MatMulB, task::MatMulA};
+  task::MatMul &q = row.p;
+  std::swap(q.m, q.n);
+  q.a_row = p.k * p.b_row, q.a_col = p.b_row;
+  q.b_row = p.a_col, q.b_col = p.a_row;
+  q.c_row = q.n;
+  for (task::BatchDim &d : q.batch)
+    std::swap(d.a, d.b);
+  q.b_packed = false;
+  q.bias_mask = (p.bias_mask & 1) << 1 | (p.bias_mask & 2) >> 1;
+  size_t dim = p.batch.size();
+  for (task::PostOp &op : q.post) {
+    int64_t m = op.mask >> dim & 1, n = op.mask >> (dim + 1) & 1;
+    op.mask = (op.mask & ~(int64_t(3) << dim)) | n << dim | m << (dim + 1);
+  }
+  return row;
+}
+
 struct Descs {
   Dims dims; ///< of the result
   dnnl_memory_desc_t a, b, c, bias;
@@ -111,8 +141,9 @@ bool makeDesc(const Descs &d, const dnnl_memory_desc_t &weights, bool hasBias,
 
 /// The call with `fused` telling whether the post-ops go into the primitive; null if
 /// oneDNN has no such primitive.
-static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t type,
+static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t type,
                                       bool fused, const WeightForm *form) {
+  const task::MatMul &p = product.p;
   Descs d = makeDescs(p, type);
   const auto post = fused ? p.post : std::vector<task::PostOp>{};
   std::vector<dnnl_memory_desc_t> operands;
@@ -133,9 +164,9 @@ static std::unique_ptr<Program> build(const task::MatMul &p, dnnl_data_type_t ty
   if (repack && !program->packWeight(d.b, chosen))
     return nullptr;
   Place weightPlace =
-      repack ? Place{Place::Packed, 0} : Place{Place::Operand, task::MatMulB};
+      repack ? Place{Place::Packed, 0} : Place{Place::Operand, product.right};
   std::vector<Argument> arguments = {
-      {DNNL_ARG_SRC, d.a, {Place::Operand, task::MatMulA}},
+      {DNNL_ARG_SRC, d.a, {Place::Operand, product.left}},
       {DNNL_ARG_WEIGHTS, repack ? chosen : d.b, weightPlace},
       {DNNL_ARG_DST, d.c, {Place::Operand, task::MatMulC}}};
   if (hasBias)
@@ -174,6 +205,18 @@ static bool isReference(const Call &call) {
   return call.implementation().starts_with("ref");
 }
 
+/// The fastest of oneDNN's programs for the product; null if there is none. A chain of
+/// post-ops that only its reference code takes is done behind the product alone, which is
+/// fast.
+static std::unique_ptr<Program> bestOf(const Product &product, dnnl_data_type_t type,
+                                       const WeightForm *form) {
+  std::unique_ptr<Program> call = build(product, type, true, form);
+  if (!call || isReference(*call))
+    if (auto split = build(product, type, false, form); split && !isReference(*split))
+      return split;
+  return call;
+}
+
 MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form,
                               Products products) {
   auto type = dataType(params.dtype);
@@ -185,11 +228,11 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
   if (isOwn && gemm::isWorth(p))
     if (auto own = gemm::matMul(p))
       return own;
-  std::unique_ptr<Program> call = build(p, *type, true, form);
-  // A chain that only oneDNN's reference code takes: the product alone is fast.
+  std::unique_ptr<Program> call = bestOf({p}, *type, form);
   if (!call || isReference(*call))
-    if (auto split = build(p, *type, false, form); split && !isReference(*split))
-      call = std::move(split);
+    if (auto row = asRow(p))
+      if (auto other = bestOf(*row, *type, nullptr); other && !isReference(*other))
+        call = std::move(other);
   if (!call || (form && isReference(*call)))
     return plain::matMul(params);
   return std::unique_ptr<Call>(std::move(call));

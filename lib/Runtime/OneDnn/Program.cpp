@@ -120,13 +120,16 @@ dnnl_memory_desc_t onednn::describeOperand(const task::PostOp &op, const Dims &d
 }
 
 std::optional<Attr> onednn::makeAttr(const std::vector<task::PostOp> &post,
-                                     const std::vector<dnnl_memory_desc_t> &operands) {
+                                     const std::vector<dnnl_memory_desc_t> &operands,
+                                     bool addsToResult) {
   Attr attr;
   PostOps ops;
   if (dnnl_primitive_attr_create(attr.put()) != dnnl_success ||
       dnnl_primitive_attr_set_scratchpad_mode(attr.get(), dnnl_scratchpad_mode_user) !=
           dnnl_success ||
       dnnl_post_ops_create(ops.put()) != dnnl_success)
+    return std::nullopt;
+  if (addsToResult && dnnl_post_ops_append_sum(ops.get(), 1.0f) != dnnl_success)
     return std::nullopt;
   size_t next = 0;
   for (const task::PostOp &op : post) {

@@ -80,9 +80,11 @@ dnnl_memory_desc_t describeOperand(const task::PostOp &op, const Dims &dims,
                                    const std::vector<size_t> &order = {});
 
 /// Attributes with user scratchpad and these post-ops; `operands` are the descriptors of
-/// the binary ones. Nothing if a post-op has no counterpart.
+/// the binary ones. `addsToResult`: first of all, what the result holds is added. Nothing
+/// if a post-op has no counterpart.
 std::optional<Attr> makeAttr(const std::vector<task::PostOp> &post,
-                             const std::vector<dnnl_memory_desc_t> &operands = {});
+                             const std::vector<dnnl_memory_desc_t> &operands = {},
+                             bool addsToResult = false);
 
 /// Name of the implementation; "ref…" ones are as slow as plain loops.
 std::string implementationOf(const PrimitiveDesc &desc);

@@ -22,7 +22,8 @@ std::vector<size_t> plain::memoryOrder(int64_t format, size_t dims) {
 double plain::applyUnary(const task::PostOp &op, double x) {
   switch (op.kind) {
   case PARTITA_POST_RELU:
-    return x > 0 || x != x ? x : op.alpha * x;
+    // Without a slope -infinity becomes 0, and 0 times it is no number.
+    return x > 0 || x != x ? x : op.alpha == 0 ? 0 : op.alpha * x;
   case PARTITA_POST_HARDSWISH:
     return x * std::clamp(x / 6 + 0.5, 0.0, 1.0);
   case PARTITA_POST_HARDSIGMOID:

@@ -207,8 +207,16 @@ static Expected<std::vector<Formed>> formEntries(std::span<const EmitEntry> entr
   return formed;
 }
 
+namespace {
+/// Files that tell of a program; no names: none are written.
+struct Dumps {
+  std::string arena, kernels;
+};
+} // namespace
+
 static Expected<void> emitStage(const Program &program, const Memory &memory,
-                                const CpuTarget &target, const std::string &path) {
+                                const CpuTarget &target, const std::string &path,
+                                const Dumps &dumps) {
   std::string table = buildTable(program, memory);
   if (auto ok = TaskTable::read(std::as_bytes(std::span(table))); !ok)
     return makeError("the task table is inconsistent: " + ok.error().message);
@@ -221,10 +229,15 @@ static Expected<void> emitStage(const Program &program, const Memory &memory,
       emitKernels(context, program.kernels, vectorUnit(target));
   if (failed(lowerKernels(*kernels)))
     return makeError("the kernels cannot be lowered");
-  auto object = compileKernels(*kernels, target, table);
+  std::string text;
+  bool isTold = !dumps.kernels.empty();
+  auto object = compileKernels(*kernels, target, table, isTold ? &text : nullptr);
   if (!object)
     return tl::unexpected(object.error());
-  if (auto ok = verifyObject(*object); !ok)
+  if (isTold)
+    if (auto ok = writeFile(dumps.kernels, text); !ok)
+      return ok;
+  if (auto ok = verifyObject(*object, target); !ok)
     return ok;
   return linkStage(*object, path);
 }
@@ -245,13 +258,13 @@ static void addTo(EmitReport &report, const Program &program, const Memory &memo
 
 /// Places, compiles and writes one program.
 static Expected<void> emitProgram(const Program &program, const CpuTarget &target,
-                                  const std::string &path, const std::string &dump,
+                                  const std::string &path, const Dumps &dumps,
                                   BundleStage &stage, EmitReport &report) {
   Memory memory = placeStorages(program);
-  if (!dump.empty())
-    if (auto ok = writeFile(dump, arenaJson(program, memory)); !ok)
+  if (!dumps.arena.empty())
+    if (auto ok = writeFile(dumps.arena, arenaJson(program, memory)); !ok)
       return ok;
-  if (auto ok = emitStage(program, memory, target, path); !ok)
+  if (auto ok = emitStage(program, memory, target, path, dumps); !ok)
     return ok;
   stage.arenaBytes = memory.arenaBytes;
   stage.weightBytes = memory.weightBytes;
@@ -302,14 +315,18 @@ public:
     out.sliced = namesIn(formed.entry.module, task_ir::slicedAttr);
     out.outputs = namesIn(formed.entry.module, task_ir::outputsAttr);
     out.dims = formed.entry.dims;
+    out.sizes = formed.entry.sizes;
     std::vector<PlanMemory> memory;
     for (const Program &program : formed.programs) {
       BundleStage &stage = out.stages.emplace_back();
       std::string part = std::to_string(files++);
       stage.file = "stage-" + part + ".so";
-      std::string dump = dumpDir.empty() ? "" : dumpDir + "/arena-" + part + ".json";
+      Dumps dumps;
+      if (!dumpDir.empty())
+        dumps = {dumpDir + "/arena-" + part + ".json",
+                 dumpDir + "/stage-" + part + ".ll"};
       if (auto ok =
-              emitProgram(program, target, writer.path(stage.file), dump, stage, report);
+              emitProgram(program, target, writer.path(stage.file), dumps, stage, report);
           !ok)
         return tl::unexpected(ok.error());
       memory.push_back(report.memory.back());

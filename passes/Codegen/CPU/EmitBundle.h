@@ -42,6 +42,8 @@ struct EmitEntry {
   std::function<std::string(const std::vector<PlanMemory> &)> plan = nullptr;
   /// By input and output the names of the model's symbolic dims, "" for others.
   std::map<std::string, std::vector<std::string>> dims = {};
+  /// Outputs of the programs that are sizes of such dims, see BundleEntry.
+  std::vector<std::string> sizes = {};
 };
 
 struct EmitOptions {
@@ -55,7 +57,8 @@ struct EmitOptions {
   /// program's.
   std::vector<std::string> inputs;
   std::string function = "main"; ///< of entries that are of L3
-  /// Folder that receives what lies in each arena, arena-0.json, …; empty: none.
+  /// Folder that receives what lies in each arena, arena-0.json, …, and the kernels as
+  /// LLVM IR, stage-0.ll, …; empty: none.
   std::string dumpDir;
 };
 

@@ -9,6 +9,8 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/Constants.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/MCSubtargetInfo.h"
@@ -82,6 +84,10 @@ Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
     target.features = llvm::join(features, ",");
     info.reset(found->createMCSubtargetInfo(triple, target.cpu, target.features));
   }
+  if (triple.isX86() && !info->checkFeatures("+sse4.1"))
+    return makeError("the target CPU '" + target.cpu +
+                     "' has no SSE4.1, by which kernels round; expected one that has, "
+                     "such as x86-64-v2");
   for (const char *name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw",
                            "avx512vl", "avx512dq", "avx512bf16"})
     if (info->checkFeatures(std::string("+") + name))
@@ -109,9 +115,21 @@ static void embedTable(llvm::Module &module, const std::string &table) {
                            PARTITA_TABLE_SIZE_SYMBOL);
 }
 
+/// Without the instruction LLVM makes a call of the C library of a fused multiply-add,
+/// and kernels call nothing. Their polynomials bear the second rounding.
+static void splitFusedMultiplyAdds(llvm::Module &module) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::instructions(function))
+      if (auto *call = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+          call && call->getIntrinsicID() == llvm::Intrinsic::fma)
+        call->setCalledFunction(llvm::Intrinsic::getOrInsertDeclaration(
+            &module, llvm::Intrinsic::fmuladd, call->getType()));
+}
+
 Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
                                                              const CpuTarget &target,
-                                                             const std::string &table) {
+                                                             const std::string &table,
+                                                             std::string *text) {
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module =
       translateModuleToLLVMIR(lowered, context, "stage");
@@ -133,7 +151,13 @@ Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
     function.addFnAttr("target-features", target.features);
     function.addFnAttr(llvm::Attribute::NoUnwind);
   }
+  if (triple.isX86() && !llvm::is_contained(target.required, "fma"))
+    splitFusedMultiplyAdds(*module);
   embedTable(*module, table);
+  if (text) {
+    llvm::raw_string_ostream out(*text);
+    module->print(out, nullptr);
+  }
   optimize(*module, *machine, llvm::OptimizationLevel::O3);
   llvm::SmallVector<char, 0> object;
   llvm::raw_svector_ostream stream(object);
@@ -145,7 +169,8 @@ Expected<llvm::SmallVector<char, 0>> codegen::compileKernels(ModuleOp lowered,
   return object;
 }
 
-Expected<void> codegen::verifyObject(llvm::ArrayRef<char> object) {
+Expected<void> codegen::verifyObject(llvm::ArrayRef<char> object,
+                                     const CpuTarget &target) {
   auto file = llvm::object::ObjectFile::createObjectFile(
       llvm::MemoryBufferRef({object.data(), object.size()}, "stage"));
   if (!file)
@@ -160,8 +185,12 @@ Expected<void> codegen::verifyObject(llvm::ArrayRef<char> object) {
                  *symbolName == "memmove" || symbolName->empty() ||
                  *symbolName == "_GLOBAL_OFFSET_TABLE_";
     if ((*flags & llvm::object::SymbolRef::SF_Undefined) && !known)
-      return makeError("a kernel calls '" + symbolName->str() +
-                       "', which the runtime does not have");
+      return makeError(
+          "the target CPU '" + target.cpu +
+          "' lacks an instruction that the model needs: a kernel calls '" +
+          symbolName->str() +
+          "', which the runtime does not have; expected a newer CPU, such as "
+          "x86-64-v3");
   }
   return {};
 }

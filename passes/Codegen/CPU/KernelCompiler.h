@@ -32,11 +32,15 @@ VectorUnit vectorUnit(const CpuTarget &target);
 mlir::OwningOpRef<mlir::ModuleOp> emitKernels(mlir::MLIRContext &context,
                                               const std::vector<KernelSpec> &kernels,
                                               VectorUnit unit);
-/// The object file: kernels at -O3, and the task table.
-Expected<llvm::SmallVector<char, 0>>
-compileKernels(mlir::ModuleOp lowered, const CpuTarget &target, const std::string &table);
-/// An error that names a symbol which the runtime does not have.
-Expected<void> verifyObject(llvm::ArrayRef<char> object);
+/// The object file: kernels at -O3, and the task table. `text`, unless null, receives
+/// them as LLVM IR, before anything is optimized.
+Expected<llvm::SmallVector<char, 0>> compileKernels(mlir::ModuleOp lowered,
+                                                    const CpuTarget &target,
+                                                    const std::string &table,
+                                                    std::string *text = nullptr);
+/// An error that names a symbol which the runtime does not have: what LLVM makes a call
+/// of where the CPU has no instruction for it.
+Expected<void> verifyObject(llvm::ArrayRef<char> object, const CpuTarget &target);
 /// Links an object into a shared library, in this process.
 Expected<void> linkStage(llvm::ArrayRef<char> object, const std::string &path);
 

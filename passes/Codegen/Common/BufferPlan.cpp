@@ -2,6 +2,7 @@
 #include "passes/Codegen/Common/BufferPlan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -12,57 +13,108 @@ static uint64_t aligned(uint64_t bytes, uint64_t alignment) {
 }
 
 namespace {
-struct Placed {
+struct Range {
   uint64_t begin, end;
-  int64_t first, last;
 };
 
-/// What is placed, found by time. Level k has windows of 16·4^k tasks; a buffer is in the
-/// (at most two) windows that its life touches on the lowest level whose windows are no
-/// shorter. Most lives are a few tasks, so that a search sees only neighbours in time:
-/// trying all others takes quadratic time in the layers of a model.
-class Timeline {
+/// Bytes of the arena that are taken: ranges by begin, apart from each other. Values that
+/// lie side by side are one range, however many they are.
+class Taken {
 public:
-  void add(const Placed &placed) {
-    size_t level = 0;
-    while (placed.last - placed.first >= width(level))
-      ++level;
-    if (level >= levels.size())
-      levels.resize(level + 1);
-    int64_t first = window(placed.first, level), last = window(placed.last, level);
-    for (int64_t w = first; w <= last; ++w)
-      levels[level][w].push_back(placed);
-  }
-
-  /// Those that live at the same time as `wanted`, by begin; some may come twice.
-  std::vector<Placed> neighbours(const Interval &wanted) const {
-    std::vector<Placed> found;
-    for (size_t level = 0; level < levels.size(); ++level) {
-      auto end = levels[level].upper_bound(window(wanted.last, level));
-      for (auto it = levels[level].lower_bound(window(wanted.first, level)); it != end;
-           ++it)
-        for (const Placed &other : it->second)
-          if (other.last >= wanted.first && other.first <= wanted.last)
-            found.push_back(other);
+  void add(Range range) {
+    auto first =
+        std::ranges::lower_bound(list, range.begin, {}, [](Range r) { return r.end; });
+    auto last = first;
+    for (; last != list.end() && last->begin <= range.end; ++last) {
+      range.begin = std::min(range.begin, last->begin);
+      range.end = std::max(range.end, last->end);
     }
-    std::sort(found.begin(), found.end(),
-              [](const Placed &a, const Placed &b) { return a.begin < b.begin; });
-    return found;
+    if (first == last)
+      list.insert(first, range);
+    else
+      *first = range, list.erase(first + 1, last);
+  }
+  void appendTo(std::vector<Range> &ranges) const {
+    ranges.insert(ranges.end(), list.begin(), list.end());
   }
 
 private:
-  static int64_t width(size_t level) { return int64_t(16) << (2 * level); }
-  /// Times begin at -1.
-  static int64_t window(int64_t time, size_t level) { return (time + 1) / width(level); }
+  std::vector<Range> list;
+};
 
-  std::vector<std::map<int64_t, std::vector<Placed>>> levels;
+/// What is placed, by time: a tree over the moments. In a training step every value of
+/// the forward pass that a gradient reads is alive at the turn, so that values have as
+/// many neighbours in time as there are layers; but what they take together is few
+/// ranges. A search looks at those of some nodes per level of the tree.
+class Timeline {
+public:
+  /// Moments are -1 to `last`.
+  explicit Timeline(int64_t last) : moments(std::bit_ceil(uint64_t(last + 2))) {
+    nodes.resize(2 * moments);
+  }
+
+  void add(const Interval &life, Range range) { add(1, whole(), momentsOf(life), range); }
+
+  /// What others take while `wanted` lives, by begin; ranges may overlap.
+  std::vector<Range> takenIn(const Interval &wanted) const {
+    std::vector<Range> ranges;
+    collect(1, whole(), momentsOf(wanted), ranges);
+    std::ranges::sort(ranges, {}, &Range::begin);
+    return ranges;
+  }
+
+private:
+  struct Node {
+    Taken
+        throughout; ///< by what lives in all its moments, and not in all of its parent's
+    Taken sometime; ///< by what lives in some of them
+  };
+  /// Moments from `begin` to before `end`, counted from 0.
+  struct Moments {
+    uint64_t begin, end;
+
+    bool contains(Moments other) const {
+      return begin <= other.begin && other.end <= end;
+    }
+    bool meets(Moments other) const { return begin < other.end && other.begin < end; }
+    Moments firstHalf() const { return {begin, (begin + end) / 2}; }
+    Moments secondHalf() const { return {(begin + end) / 2, end}; }
+  };
+
+  static Moments momentsOf(const Interval &life) {
+    return {static_cast<uint64_t>(life.first + 1), static_cast<uint64_t>(life.last + 2)};
+  }
+  Moments whole() const { return {0, moments}; }
+
+  void add(size_t node, Moments own, Moments life, Range range) {
+    if (!life.meets(own))
+      return;
+    nodes[node].sometime.add(range);
+    if (life.contains(own))
+      return nodes[node].throughout.add(range);
+    add(2 * node, own.firstHalf(), life, range);
+    add(2 * node + 1, own.secondHalf(), life, range);
+  }
+
+  void collect(size_t node, Moments own, Moments life, std::vector<Range> &ranges) const {
+    if (!life.meets(own))
+      return;
+    if (life.contains(own))
+      return nodes[node].sometime.appendTo(ranges);
+    nodes[node].throughout.appendTo(ranges);
+    collect(2 * node, own.firstHalf(), life, ranges);
+    collect(2 * node + 1, own.secondHalf(), life, ranges);
+  }
+
+  uint64_t moments;
+  std::vector<Node> nodes; ///< the root is 1, the halves of k are 2k and 2k + 1
 };
 } // namespace
 
-/// Where `bytes` fit between the buffers of `others`, which are sorted by begin.
-static uint64_t findPlace(const std::vector<Placed> &others, uint64_t bytes) {
+/// Where `bytes` fit between `others`, which are sorted by begin.
+static uint64_t findPlace(const std::vector<Range> &others, uint64_t bytes) {
   uint64_t end = 0, best = 0, bestGap = UINT64_MAX;
-  for (const Placed &other : others) {
+  for (Range other : others) {
     if (other.begin > end && other.begin - end >= bytes && other.begin - end < bestGap) {
       bestGap = other.begin - end;
       best = end;
@@ -81,13 +133,17 @@ BufferPlan partita::codegen::planBuffers(const std::vector<Interval> &intervals,
   });
   BufferPlan plan;
   plan.offsets.resize(intervals.size());
-  Timeline placed;
+  int64_t last = 0;
+  for (const Interval &interval : intervals)
+    last = std::max(last, interval.last);
+  Timeline placed(last);
   for (size_t i : order) {
     uint64_t bytes = aligned(intervals[i].bytes, alignment);
-    uint64_t at = findPlace(placed.neighbours(intervals[i]), bytes);
+    uint64_t at = findPlace(placed.takenIn(intervals[i]), bytes);
     plan.offsets[i] = at;
     plan.total = std::max(plan.total, at + bytes);
-    placed.add({at, at + bytes, intervals[i].first, intervals[i].last});
+    if (bytes != 0)
+      placed.add(intervals[i], {at, at + bytes});
   }
   return plan;
 }

@@ -302,6 +302,7 @@ void KernelBuilder::finish(const std::string &source) {
   KernelSplit split = spec.split();
   const TeamPlan &team = former.program.team;
   kernel.units = split.units;
+  kernel.flops = spec.flops(), kernel.bytes = spec.bytes();
   // Waking a team and meeting again takes about a microsecond.
   kernel.parts = static_cast<int32_t>(std::clamp<int64_t>(
       std::min(split.units, spec.work() / team.workPerPart), 1, team.threads));

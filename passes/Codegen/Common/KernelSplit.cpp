@@ -3,8 +3,6 @@
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
 
-#include "dialects/Graph/Graph.h"
-
 #include <algorithm>
 
 using namespace mlir;
@@ -15,34 +13,6 @@ using namespace partita::codegen;
 static constexpr int64_t enoughUnits = 64;
 /// A chunk of the innermost dim is a multiple of this: whole vectors, whole cache lines.
 static constexpr int64_t chunkStep = 64;
-
-int64_t KernelSpec::work() const {
-  int64_t steps = 0;
-  if (attention) // two products, of which a step has eight flops
-    steps = (domain[numOuter()] + domain[numOuter() + 1]) / 4;
-  for (const KernelNode &node : nodes) {
-    switch (node.kind) {
-    case KernelNode::Constant:
-    case KernelNode::Result:
-    case KernelNode::Score:
-      break;
-    case KernelNode::Load:
-      steps += 1;
-      break;
-    case KernelNode::Payload:
-      steps += cast<PayloadOpInterface>(node.op).getPayload().flops();
-      break;
-    case KernelNode::Row: // a pass or three
-    case KernelNode::Indexed:
-      steps += 8;
-      break;
-    }
-  }
-  for (size_t d = 0; d < domain.size(); ++d)
-    if (!attention || d < numOuter() || d >= numOuter() + 2)
-      steps *= domain[d];
-  return steps;
-}
 
 /// Two cache lines of f32: enough accumulators to add without waiting for the sum
 /// before, few enough that the channels of a small layer are work for two threads.

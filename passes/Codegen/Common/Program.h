@@ -152,6 +152,11 @@ struct KernelSpec {
   /// All its work, in steps of about 0.2 ns: what an operation on one element takes in
   /// vectors. A rough figure, by which is decided how many threads are woken.
   int64_t work() const;
+  /// How many points nodes have.
+  double points() const;
+  /// For profiles: task::Work.
+  double flops() const;
+  double bytes() const;
 };
 
 /// The name of the stage's kernel of this number.

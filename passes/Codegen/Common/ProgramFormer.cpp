@@ -31,6 +31,7 @@ public:
       program.identity.ranks.push_back(static_cast<int32_t>(rank));
     program.mesh = op->getAttrOfType<dist::MeshAttr>(dist::meshAttr).getMesh();
     buffers.resize(plan.buffers.size());
+    countEntries();
     size_t b = 0;
     for (auto buffer : block.getOps<BufferOp>())
       addBuffer(buffer, b++);
@@ -51,21 +52,26 @@ public:
   }
 
 private:
-  /// Whether more than one entry of a schedule touches the buffer.
-  bool isShared(size_t b) const {
-    const schedule::Buffer &buffer = plan.buffers[b];
-    auto index = static_cast<int64_t>(b);
-    int64_t entries = 0;
+  /// By buffer how many entries of a schedule touch it. What is transferred counts as
+  /// touched by several.
+  void countEntries() {
+    entries.assign(plan.buffers.size(), 0);
+    std::vector<const schedule::Segment *> seen(plan.buffers.size());
     for (const schedule::Segment &segment : plan.segments)
-      if (llvm::is_contained(segment.reads, index) ||
-          llvm::is_contained(segment.writes, index))
-        entries += segment.once ? 1 : pipeline.microBatches;
-    for (const schedule::Transfer &t : pipeline.transfers)
-      if ((t.from == static_cast<int64_t>(number) && t.fromBuffer == index) ||
-          (t.to == static_cast<int64_t>(number) && t.toBuffer == index))
-        return true;
-    return buffer.slots > 1 || entries > 1;
+      for (const auto *list : {&segment.reads, &segment.writes})
+        for (int64_t b : *list)
+          if (std::exchange(seen[static_cast<size_t>(b)], &segment) != &segment)
+            entries[static_cast<size_t>(b)] += segment.once ? 1 : pipeline.microBatches;
+    for (const schedule::Transfer &t : pipeline.transfers) {
+      if (t.from == static_cast<int64_t>(number))
+        entries[static_cast<size_t>(t.fromBuffer)] += 2;
+      if (t.to == static_cast<int64_t>(number))
+        entries[static_cast<size_t>(t.toBuffer)] += 2;
+    }
   }
+
+  /// Whether more than one entry of a schedule touches the buffer.
+  bool isShared(size_t b) const { return plan.buffers[b].slots > 1 || entries[b] > 1; }
 
   void addBuffer(BufferOp op, size_t b) {
     BufferSlot &buffer = buffers[b];
@@ -221,6 +227,7 @@ private:
   /// By segment the states that it moves on.
   llvm::DenseMap<Operation *, SmallVector<TaskFormer::Rolling, 0>> moves;
   std::vector<BufferSlot> buffers;
+  std::vector<int64_t> entries;             ///< by buffer, see countEntries
   llvm::DenseMap<int64_t, int64_t> numbers; ///< of transfers, in the program
 };
 

@@ -134,10 +134,12 @@ std::optional<RolledValues> codegen::rolledValues(func::FuncOp function,
 StateUses::StateUses(ProgramOp program)
     : microBatches(microBatchesOf(program->getParentOfType<ModuleOp>())) {
   for (auto segment : program.getBody().front().getOps<SegmentOp>()) {
+    // Found by its name among all names of the program: once, not for every state.
+    func::FuncOp function = segment.callee();
     auto touch = [&](FlatSymbolRefAttr name) -> Uses & {
       Uses &it = uses[name.getAttr()];
       if (it.segment != segment) {
-        it.segment = segment;
+        it.segment = segment, it.function = function;
         ++it.segments;
       }
       return it;
@@ -176,7 +178,7 @@ std::optional<RollingSegment> StateUses::rollingSegment(BufferOp buffer) const {
   auto times = only.getOnce() ? 1 : microBatches;
   if (static_cast<int64_t>(buffer.getSlots()) != times || it.reads != 1 || it.writes != 1)
     return std::nullopt;
-  auto values = rolledValues(only.callee(), it.read, it.write);
+  auto values = rolledValues(it.function, it.read, it.write);
   if (!values)
     return std::nullopt;
   return RollingSegment{only, std::move(*values)};

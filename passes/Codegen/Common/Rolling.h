@@ -64,7 +64,8 @@ public:
 private:
   /// Of a buffer.
   struct Uses {
-    task_ir::SegmentOp segment; ///< the last that touches it
+    task_ir::SegmentOp segment;  ///< the last that touches it
+    mlir::func::FuncOp function; ///< that segment's
     int segments = 0, reads = 0, writes = 0;
     unsigned read = 0, write = 0; ///< the last of them, by number
     bool isSent = false;

@@ -136,20 +136,27 @@ LogicalResult TaskFormer::formTasksOf(Operation &op) {
 void TaskFormer::formResults(ArrayRef<BufferSlot *> reads,
                              ArrayRef<BufferSlot *> writes) {
   auto results = function.front().getTerminator()->getOperands();
+  // By storage the buffer that it is of; null: of several.
+  llvm::DenseMap<int, BufferSlot *> bufferOf;
+  for (BufferSlot *buffer : writes)
+    if (auto [at, added] = bufferOf.try_emplace(buffer->storage, buffer);
+        !added && at->second != buffer)
+      at->second = nullptr;
   // What a buffer held before is copied before the buffer is written.
   for (auto [value, buffer] : llvm::zip_equal(results, writes)) {
     Tensor tensor = tensorOf(value);
-    bool isOld = llvm::any_of(writes, [&, own = buffer](BufferSlot *other) {
-      return other != own && other->storage == tensor.storage && tensor.storage >= 0;
-    });
+    auto other = bufferOf.find(tensor.storage);
+    bool isOld =
+        tensor.storage >= 0 && other != bufferOf.end() && other->second != buffer;
     // Of itself other elements than those that it is left with.
     isOld |= buffer->storage >= 0 && tensor.storage == buffer->storage &&
              !(tensor.view == resultIn(value, *buffer).view);
     if (isOld && tensor.view.elements() != 0)
       setTensor(value, copied(tensor, dtypeOf(value), buffer->name));
   }
+  llvm::SmallPtrSet<BufferSlot *, 8> read(reads.begin(), reads.end());
   for (auto [value, buffer] : llvm::zip_equal(results, writes))
-    formResult(value, *buffer, llvm::is_contained(reads, buffer));
+    formResult(value, *buffer, read.contains(buffer));
 }
 
 /// What fills a storage of its own from one end to the other is made in the buffer;

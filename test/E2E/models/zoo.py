@@ -28,7 +28,7 @@ import text_picture
 
 HERE = pathlib.Path(__file__).resolve().parent
 #: Part of every case.json: raise it when what this script writes changes.
-RECIPE = 1
+RECIPE = 2
 
 
 def randomized(path):
@@ -91,6 +91,22 @@ def light(name):
     return pathlib.Path(onnx.__file__).parent / "backend/test/data/light" / name
 
 
+def logits(path):
+    """The model without the softmax at its end. Where all channels are alike, so are the
+    logits but for their last digit, which of numbers of 6e9 is 512: behind a softmax it
+    decides between a thousandth and nothing."""
+    def build():
+        model = onnx.load(path)
+        graph = model.graph
+        last = graph.node[-1]
+        assert last.op_type == "Softmax" and list(last.output) == [graph.output[0].name]
+        graph.node.remove(last)
+        graph.output[0].name = last.input[0]
+        return model
+    build.__name__ = f"{path.stem}, logits"
+    return build
+
+
 def exported(name):
     return HERE / "data" / f"{name}.onnx"
 
@@ -119,7 +135,8 @@ MODELS = {
     "ppocr-cls": (ocr("ch_ppocr_mobile_v2.0_cls_infer.onnx"), {"x": [2, 3, 48, 192]},
                   False),
     "resnet50": (light("light_resnet50.onnx"), {"gpu_0/data_0": [1, 3, 224, 224]}, False),
-    "squeezenet": (light("light_squeezenet.onnx"), {"data_0": [1, 3, 224, 224]}, False),
+    "squeezenet": (logits(light("light_squeezenet.onnx")), {"data_0": [1, 3, 224, 224]},
+                   False),
     "resnet50-random": (randomized(light("light_resnet50.onnx")),
                         {"gpu_0/data_0": [1, 3, 224, 224]}, False),
     "squeezenet-random": (randomized(light("light_squeezenet.onnx")),

@@ -18,6 +18,7 @@ def check_nodes(document, ranks, requests, planned):
     medians = [node["median_seconds"] for node in nodes]
     assert medians == sorted(medians, reverse=True), "sorted by seconds"
     assert len({node["node"] for node in nodes}) == len(nodes)
+    assert all(bound > 0 for bound in profile["roofline"].values()), profile["roofline"]
     for node in nodes:
         assert 0 <= node["min_seconds"] <= node["median_seconds"], node
         assert node["min_seconds"] <= max(document["request_seconds"]), node
@@ -25,6 +26,9 @@ def check_nodes(document, ranks, requests, planned):
         assert 0 < node["ranks"] <= ranks
         if node["ranks"] == 1:
             assert node["spread_seconds"] == 0, node
+        assert node["flops"] >= 0 and node["bytes"] >= 0, node
+        for share, work in (("peak_share", "flops"), ("memory_share", "bytes")):
+            assert (node[share] > 0) == (node[work] > 0), node
         talks = any(k in node["kinds"] for k in ("all-", "reduce", "transfer", "halo"))
         assert talks or (node["waiting_seconds"] == 0 and node["received_bytes"] == 0), node
     received = {n["node"]: n["received_bytes"] for n in nodes if n["received_bytes"]}

@@ -104,9 +104,13 @@ def main(folder):
     save(external(mlp(), folder, "../outside.bin", None), "outside.onnx")
     save(external(mlp(), folder, "short.bin", 16), "short.onnx")
     model = mlp()
-    model.graph.node[1].op_type = "NonZero"
+    model.graph.node[1].op_type = "CumSum"
     model.graph.node[1].name = "strange"
-    model.graph.node[2].domain = "com.example"
+    model.graph.node[1].input.append("axis")
+    model.graph.node.insert(0, helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0))
+    model.graph.node.insert(1, helper.make_node("Cast", ["sum"], ["axis"],
+                                                to=TensorProto.INT64))
+    model.graph.node[4].domain = "com.example"
     model.opset_import.append(helper.make_opsetid("com.example", 3))
     save(model, "unsupported.onnx")
     x = np.random.default_rng(2).standard_normal((4, 8)).astype(np.float32)

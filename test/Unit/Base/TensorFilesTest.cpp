@@ -186,8 +186,8 @@ TEST_CASE("a bundle of another version, or with a foreign path, is refused") {
     REQUIRE(!result);
     return result.error().message;
   };
-  CHECK_THAT(message("\"format\": 2", "\"format\": 3"),
-             Catch::Contains("has format 3") &&
+  CHECK_THAT(message("\"format\": 3", "\"format\": 4"),
+             Catch::Contains("has format 4") &&
                  Catch::Contains("compile the model again"));
   CHECK_THAT(message("stage-0.so", "../evil.so"), Catch::Contains("leaves the bundle"));
   CHECK_THAT(message("\"fingerprint\": \"", "\"fingerprint\": \"12"),

@@ -214,6 +214,38 @@ TEST_CASE("a Loop of unknown length stays, for the compiler to report") {
   CHECK(!std::filesystem::exists(folder.file("out.onnx")));
 }
 
+TEST_CASE("a Loop without an iteration gives what it was given") {
+  for (const char *first : {"n = Constant <value = int64 {0}> ()  "
+                            "c = Constant <value = bool {1}> ()",
+                            "n = Constant <value = int64 {5}> ()  "
+                            "c = Constant <value = bool {0}> ()"}) {
+    auto model = load(R"(g (float[2] x) => (float[2] y) { )" + std::string(first) + R"(
+      y = Loop (n, c, x) <
+        body = b (int64 i, bool k, float[2] h) => (bool o, float[2] z) {
+          o = Identity (k)
+          z = Neg (h)
+        }
+      >
+    })");
+    REQUIRE(model);
+    CHECK(listing(*model) == "Identity(x) -> y\n");
+  }
+}
+
+TEST_CASE("a Gradient in a function is named") {
+  auto model = load(parse(R"(g (float[2] x) => (float[2] y) { y = local.Slope (x) }
+    <domain: "local", opset_import: ["" : 17, "ai.onnx.preview.training" : 1]>
+    Slope (a) => (d) {
+      s = Mul (a, a)
+      d = ai.onnx.preview.training.Gradient <xs = ["a"], y = "s"> (a)
+    })",
+                          17, ", \"local\" : 1, \"ai.onnx.preview.training\" : 1"));
+  REQUIRE(!model);
+  CHECK(model.error().message ==
+        "node 'y/Gradient' (Gradient) stands in a function, a branch or a loop; it names "
+        "values that it differentiates, which must be of the model's own graph");
+}
+
 TEST_CASE("operators that ONNX defines by a function are expanded unless kept") {
   const char *text = R"(g (float[2,8] x) => (float[2,8] y) { y = Mish (x) })";
   auto kept = load(text, 18);

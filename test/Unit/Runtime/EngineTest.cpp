@@ -3,6 +3,8 @@
 
 #include "partita/Runtime/Plain.h"
 
+#include <cstdlib>
+
 using namespace partita;
 using namespace partita::test;
 
@@ -73,6 +75,61 @@ TEST_CASE("matmul: every post-op, alone and in chains") {
   checkMatMul(p, "chain");
   p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, 1}};
   checkMatMul(p, "operand along the batch only");
+}
+
+TEST_CASE("matmul: one column is no work for reference code") {
+  for (DType type : {DType::F32, DType::BF16, DType::F64})
+    for (int64_t m : {2, 40, 300})
+      for (int64_t k : {1, 7, 64})
+        for (bool packed : {false, true}) {
+          task::MatMul p = sized(type, m, 1, k);
+          p.b_packed = packed;
+          for (p.bias_mask = 0; p.bias_mask < 4; ++p.bias_mask)
+            checkMatMul(p, "bias " + std::to_string(p.bias_mask));
+          p.bias_mask = 1;
+          for (int64_t mask : {0, 1, 2, 3}) {
+            p.post = {{PARTITA_POST_BINARY_MUL, 0, 0, mask}, {PARTITA_POST_RELU, 0.5f}};
+            checkMatMul(p, "operand of mask " + std::to_string(mask));
+          }
+          p.batch = {{3, m * k, packed ? 0 : k, m}};
+          for (int64_t mask : {0, 1, 2, 3, 5, 6, 7}) {
+            p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, mask}};
+            checkMatMul(p, "batch, operand of mask " + std::to_string(mask));
+          }
+          p.batch[0].a = 0, p.post = {};
+          checkMatMul(p, "one matrix for all columns");
+          p = sized(type, m, 1, k);
+          p.a_row = 1, p.a_col = m + 2;
+          checkMatMul(p, "transposed");
+          p.b_row = 3;
+          checkMatMul(p, "transposed, a column of a matrix");
+          p.c_row = 2;
+          checkMatMul(p, "into a column of a matrix");
+        }
+  auto call = onednn::oneDnn().create(sized(DType::F32, 512, 1, 768));
+  REQUIRE(call);
+  CHECK_FALSE((*call)->implementation().starts_with("ref"));
+}
+
+TEST_CASE("matmul: Relu of infinities is no NaN") {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const engine::Engine *engine : {&onednn::oneDnn(), &plain::loops()})
+    for (DType type : {DType::F32, DType::F64, DType::F16}) {
+      task::MatMul p = sized(type, 3, 3, 1);
+      p.post = {{PARTITA_POST_RELU}};
+      Buffer a(type, 3), b(type, 3), c(type, 9);
+      for (int64_t i = 0; i < 3; ++i) {
+        a.set(i, i == 0 ? -inf : i == 1 ? inf : -2);
+        b.set(i, 1);
+      }
+      auto call = engine->create(p);
+      REQUIRE(call);
+      Prepared run(p, {a.data, b.data, c.data, nullptr, nullptr}, task::MatMulScratch,
+                   *call);
+      INFO(name(type) << " by " << (*call)->implementation());
+      for (int64_t i = 0; i < 9; ++i)
+        CHECK(c.get(i) == (i / 3 == 1 ? inf : 0));
+    }
 }
 
 //===----------------------------------------------------------------------===//
@@ -218,6 +275,43 @@ TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
           checkConv(p, false, "1x1, add, relu, mask " + std::to_string(mask));
         }
       }
+}
+
+/// Whether oneDNN may use 512-bit vectors here.
+static bool hasWinograd() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         !std::getenv("ONEDNN_MAX_CPU_ISA");
+}
+
+TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where it is") {
+  task::Conv p;
+  p.dtype = static_cast<int64_t>(DType::F32);
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST, p.weights_packed = 1;
+  p.batch = 1, p.in_channels = p.out_channels = 64;
+  p.spatial = {window(20, 3, 1, 1, 1, 1), window(21, 3, 1, 1, 1, 1)};
+  auto isWinograd = [&] {
+    auto call = onednn::oneDnn().create(p);
+    REQUIRE(call);
+    return (*call)->implementation().find("wino_2x3") != std::string::npos;
+  };
+  auto check = [&](std::vector<task::PostOp> post, bool expected, const char *what) {
+    p.post = std::move(post);
+    checkConv(p, false, what);
+    INFO(what);
+    CHECK(isWinograd() == (expected && hasWinograd()));
+  };
+  check({{PARTITA_POST_BINARY_ADD, 0, 0, 15}, {PARTITA_POST_RELU}}, true, "add, relu");
+  check({{PARTITA_POST_RELU}, {PARTITA_POST_BINARY_ADD, 0, 0, 15}}, false, "relu, add");
+  p.has_bias = 1;
+  check({{PARTITA_POST_BINARY_SUB, 0, 0, 15}}, false, "bias, subtract");
+  p.dst_format = PARTITA_FORMAT_CHANNELS_FIRST;
+  check({{PARTITA_POST_BINARY_ADD, 0, 0, 15}}, true, "bias, add, channels first");
+  // A rank's rows, which come with those of its neighbours.
+  p.spatial[0] = window(21, 3, 1, 1, 1, 0);
+  checkConv(p, false, "a rank's rows");
+  p.spatial[0] = window(10, 3, 1, 1, 1, 1);
+  CHECK(!isWinograd());
 }
 
 TEST_CASE("transposed conv: groups, strides, output padding") {

@@ -1,6 +1,7 @@
 //===- ExecutorTest.cpp - What ranks prepare, and share -------------------===//
 #include "FarDevice.h"
 
+#include "partita/Base/Scalar.h"
 #include "partita/Runtime/Executor.h"
 
 #include <catch2/catch.hpp>
@@ -156,4 +157,60 @@ TEST_CASE("weights and calls on a device with memory of its own") {
   Chain one({24, 24, 3}, {0, 1, 0}, device);
   CHECK(one.run() < 1e-3);
   CHECK(one.run() < 1e-3);
+}
+
+/// Products of f16 are made of widened copies in scratch, whatever the CPU.
+TEST_CASE("calls that take more scratch than was planned have a block of their own") {
+  constexpr int64_t rows = 4, columns = 8;
+  constexpr uint64_t bytes = columns * columns * 2;
+  TaskTableBuilder builder(*Mesh::parse(""));
+  uint32_t at[4];
+  for (uint64_t i = 0; i < 4; ++i)
+    at[i] = builder.addBuffer(Space::Arena, i * bytes, bytes);
+  uint32_t little = builder.addBuffer(Space::Arena, 4 * bytes, 64);
+  builder.setMemory(4 * bytes + 64, 0, 0);
+  Layout image = Layout::replicated({rows, columns});
+  builder.addTensor({Role::Input, DType::F16, "x", image, at[0]});
+  builder.addTensor(
+      {Role::Input, DType::F16, "w", Layout::replicated({columns, columns}), at[1]});
+  builder.addTensor({Role::Output, DType::F16, "y", image, at[2]});
+  builder.addTensor({Role::Output, DType::F16, "z", image, at[3]});
+  task::MatMul p;
+  p.dtype = static_cast<uint8_t>(DType::F16);
+  p.m = rows, p.n = p.k = columns;
+  p.a_row = p.b_row = p.c_row = columns, p.a_col = p.b_col = 1;
+  for (auto [to, scratch] :
+       {std::pair(at[2], int64_t(-1)), std::pair(at[3], int64_t(little))})
+    builder.addTask(
+        {.source = "fc", .operands = {at[0], at[1], to, -1, scratch}, .params = p});
+  std::string blob = builder.finish();
+  auto read = TaskTable::read(std::as_bytes(std::span(blob)));
+  REQUIRE(read);
+  LocalTeam team(1);
+  auto transport = team.connect(0);
+  RankProgress progress;
+  auto made = Executor::create(
+      Stage::fromParts(std::move(*read), {}),
+      std::make_shared<WeightStore>(std::vector<std::shared_ptr<const InputFile>>(),
+                                    *engineOf("cpu")),
+      *transport, {1, 0, &progress});
+  REQUIRE(made);
+  std::vector<uint16_t> x(rows * columns), w(columns * columns), y(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = floatToHalf(static_cast<float>(i % 5));
+  for (size_t i = 0; i < w.size(); ++i)
+    w[i] = floatToHalf(static_cast<float>(i % 3));
+  REQUIRE((*made)->setInput(0, reinterpret_cast<const std::byte *>(x.data())));
+  REQUIRE((*made)->setInput(1, reinterpret_cast<const std::byte *>(w.data())));
+  REQUIRE((*made)->run());
+  for (size_t output : {2, 3}) {
+    REQUIRE((*made)->getOutput(output, reinterpret_cast<std::byte *>(y.data())));
+    for (size_t i = 0; i < y.size(); ++i) {
+      float sum = 0;
+      for (size_t k = 0; k < columns; ++k)
+        sum += static_cast<float>((i / columns * columns + k) % 5) *
+               static_cast<float>((k * columns + i % columns) % 3);
+      CHECK(halfToFloat(y[i]) == sum);
+    }
+  }
 }

@@ -212,6 +212,11 @@ TEST_CASE("own products: chosen by the code's vectors, not by the machine that r
   p.b_packed = false, p.n = 128;
   CHECK((*onednn::engineFor({"avx2"}).create(p))->implementation() !=
         own->implementation());
+  p = sized(DType::F32, 40, 1, 64);
+  p.b_packed = true;
+  CHECK_FALSE(gemm::isWorth(p));
+  p.c_row = 2; // no row
+  CHECK(gemm::isWorth(p));
   // f16 is computed in f32, by the same kernels.
   p = sized(DType::F16, 40, 300, 64);
   p.b_packed = true;

@@ -65,6 +65,24 @@ TEST_CASE("train: what is not said") {
   CHECK(spec.batchStatistics);
   CHECK(!spec.optimizerParallel.enable);
   CHECK(spec.recompute.empty());
+  CHECK(!spec.choosesAccumulation);
+}
+
+TEST_CASE("train: a number of micro-batches that is chosen") {
+  Spec spec = read(with(R"("accumulation": "auto", "gradients": "mean")"));
+  CHECK(spec.accumulation == 1);
+  CHECK(spec.choosesAccumulation);
+  CHECK(failure(with(R"("accumulation": "many")")) ==
+        "s.json: accumulation: expected \"auto\", got \"many\"");
+  // What would not be the same step for every number.
+  CHECK(failure(with(R"("accumulation": "auto", "gradients": "sum")")) ==
+        "s.json: \"gradients\": \"sum\" is of a number of micro-batches, but "
+        "\"accumulation\" is \"auto\"");
+  CHECK(failure("{" + optimizer +
+                R"(, "accumulation": "auto", "loss": {"output": "l"}})") ==
+        "s.json: \"accumulation\": \"auto\" needs a \"kind\" of loss: whether output 'l' "
+        "is "
+        "a mean or a sum over the batch is not known");
 }
 
 TEST_CASE("train: losses") {

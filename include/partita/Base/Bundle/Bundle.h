@@ -25,7 +25,7 @@
 namespace partita {
 
 /// Of bundle.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t bundleFormat = 2;
+inline constexpr int64_t bundleFormat = 3;
 /// Of this build of Partita.
 std::string_view partitaVersion();
 
@@ -59,6 +59,9 @@ struct BundleEntry {
   /// By input and output the names of the model's symbolic dims, "" for dims that have
   /// none: tensors of another entry, or shorter ones, differ in these alone.
   std::map<std::string, std::vector<std::string>> dims = {};
+  /// Outputs of the programs that the model does not have: i64 scalars that say how long
+  /// dims of outputs, which `dims` calls by the same name, are in a request.
+  std::vector<std::string> sizes = {};
   std::string plan = "plan.json"; ///< of this entry; the runtime does not read it
 };
 

@@ -43,6 +43,8 @@ struct PlanTensor {
   std::string name, layout; ///< Layout::str
   std::string served = {};  ///< of an argument, as PlanNode::served
   std::string state = {};   ///< the state that comes or goes by it; empty: none
+  /// Of a result whose size is data, per dim the result that is its size, or "".
+  std::vector<std::string> sizes = {};
 };
 struct PlanCollective {
   std::string op, axes, node;
@@ -123,6 +125,13 @@ struct PlanWork {
   std::vector<Axis> axes;
 };
 
+/// A function that an op of the program runs, a loop's body: the layouts of its ends,
+/// which are those of what goes into the op and comes out of it.
+struct PlanFunction {
+  std::string name;
+  std::vector<std::string> arguments, results; ///< Layout::str
+};
+
 struct PlanStage {
   std::string mesh; ///< Mesh::str
   /// Of a pipeline the ranks of the run that it is on; several stages may share theirs.
@@ -130,6 +139,7 @@ struct PlanStage {
   /// In program order, or, as read from a file, those of one name and op in it.
   std::vector<PlanNode> nodes;
   std::vector<PlanTensor> arguments, results;
+  std::vector<PlanFunction> functions = {};
   std::vector<PlanCollective> collectives;
   std::optional<PlanMemory> memory; ///< of a bundle's plan
   std::optional<PlanWork> work;
@@ -149,6 +159,8 @@ struct Plan {
   int64_t round = 1;        ///< of them, see StageOrder
   std::optional<PlanCertificate> certificate; ///< of a plan that was searched
   std::optional<PlanRecompute> recompute;     ///< of a training step that needs it
+  /// Micro-batches of a training step, where its specification left them open.
+  std::optional<int64_t> accumulation;
 
   std::string json() const;
 };

@@ -31,14 +31,25 @@ struct RunSpan {
 struct RunProgram {
   struct Task {
     std::string node, kind;
+    /// What one run of it computes, and the bytes of what it reads and writes
+    /// (TaskWork.h); 0 of what communicates.
+    double flops = 0, bytes = 0;
   };
   std::string name; ///< empty where there is only one
   std::vector<Task> tasks;
   std::vector<std::string> transfers, segments;
 };
 
+/// What a rank reaches at most, measured on its host while all ranks measured; 0:
+/// unknown.
+struct Roofline {
+  double flops = 0; ///< f32 multiply-adds and others, per second
+  double bytes = 0; ///< read from memory, per second
+};
+
 struct RankRecord {
-  size_t program = 0;         ///< of RunProfile
+  size_t program = 0; ///< of RunProfile
+  Roofline roofline;
   std::vector<RunSpan> spans; ///< a span stands behind those that it holds
 };
 

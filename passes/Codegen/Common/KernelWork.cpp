@@ -1,0 +1,76 @@
+//===- KernelWork.cpp - What a kernel computes, reads and writes ----------===//
+#include "passes/Codegen/Common/Program.h"
+
+#include "dialects/Graph/Graph.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace partita;
+using namespace partita::codegen;
+
+int64_t KernelSpec::work() const {
+  int64_t steps = 0;
+  if (attention) // two products, of which a step has eight flops
+    steps = (domain[numOuter()] + domain[numOuter() + 1]) / 4;
+  for (const KernelNode &node : nodes) {
+    switch (node.kind) {
+    case KernelNode::Constant:
+    case KernelNode::Result:
+    case KernelNode::Score:
+      break;
+    case KernelNode::Load:
+      steps += 1;
+      break;
+    case KernelNode::Payload:
+      steps += cast<PayloadOpInterface>(node.op).getPayload().flops();
+      break;
+    case KernelNode::Row: // a pass or three
+    case KernelNode::Indexed:
+      steps += 8;
+      break;
+    }
+  }
+  for (size_t d = 0; d < domain.size(); ++d)
+    if (!attention || d < numOuter() || d >= numOuter() + 2)
+      steps *= domain[d];
+  return steps;
+}
+
+double KernelSpec::points() const {
+  double points = 1;
+  for (size_t d = 0; d < domain.size(); ++d)
+    if (!attention || d < numOuter() || d >= numOuter() + 2)
+      points *= static_cast<double>(domain[d]);
+  return points;
+}
+
+double KernelSpec::flops() const {
+  double perPoint = 0, ofRows = 0;
+  if (attention) // a multiply-add per element of a key, and one per element of a value
+    perPoint = 2.0 * static_cast<double>(domain[numOuter()] + domain[numOuter() + 1]);
+  for (const KernelNode &node : nodes) {
+    if (node.kind == KernelNode::Payload)
+      perPoint +=
+          static_cast<double>(cast<PayloadOpInterface>(node.op).getPayload().flops());
+    else if (node.kind == KernelNode::Row || node.kind == KernelNode::Indexed)
+      if (auto op = dyn_cast<ShardingRuleOpInterface>(node.op))
+        ofRows += static_cast<double>(op.getFlops());
+  }
+  return perPoint * points() + ofRows;
+}
+
+double KernelSpec::bytes() const {
+  double bytes = 0;
+  for (const auto &list : {operands, outputs})
+    for (const KernelOperand &operand : list) {
+      double elements = 1;
+      for (size_t d = 0; d < operand.strides.size(); ++d)
+        if (operand.strides[d] != 0 && !(operand.perRow && d >= numOuter()))
+          elements *= static_cast<double>(domain[d]);
+      if (!operand.view.dims.empty()) // at computed places: one for each point, or all
+        elements = std::min(points(), static_cast<double>(operand.view.elements()));
+      bytes += elements * static_cast<double>(byteWidth(operand.type));
+    }
+  return bytes;
+}

@@ -1,0 +1,38 @@
+//===- Accumulation.h - How many micro-batches a step may have --*- C++ -*-===//
+//
+// Where a specification says "accumulation": "auto", the shape of the model is that of a
+// whole step, and the step is the same whatever number of micro-batches is chosen. That
+// asks of the model that it works row by row of one batch.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_PASSES_PIPELINES_ACCUMULATION_H
+#define PARTITA_PASSES_PIPELINES_ACCUMULATION_H
+
+#include "passes/Pipelines/Compile.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace partita {
+
+/// The first dim of all inputs that have dims, states apart. An error where they differ.
+Expected<int64_t> rowsOf(mlir::func::FuncOp main);
+
+/// An error if the rows of an input of a step are not `rows`: the labels' may not be.
+Expected<void> checkRows(mlir::func::FuncOp step, int64_t rows);
+
+/// An error that names the node by which rows of the output that the specification's loss
+/// is of depend on each other. `main` is an imported model.
+Expected<void> checkApart(mlir::func::FuncOp main, const std::string &specification);
+
+/// Whether the specification that the options name leaves the number open.
+bool choosesAccumulation(const CompileOptions &options);
+
+/// Numbers that divide so many rows, ascending.
+std::vector<int64_t> accumulationsOf(int64_t rows);
+
+/// "accumulation: 4 micro-batches of 2 rows".
+std::string accumulationText(int64_t accumulation, int64_t rows);
+
+} // namespace partita
+
+#endif // PARTITA_PASSES_PIPELINES_ACCUMULATION_H
