@@ -4,7 +4,8 @@
 // code gets memory, counts the calls of all threads by whose code asks (Partita's own, or
 // another library's: an engine, MPI), and passes them on. A program that looks for
 // `count_own` and `count_others` can ask in between; the others leave their totals in the
-// folder $COUNT_ALLOCATIONS, in a file named after the process.
+// folder $COUNT_ALLOCATIONS, in a file named after the process: own, others, program,
+// parent process, rank of an MPI job or -.
 //
 //===----------------------------------------------------------------------===//
 #include "Asker.h"
@@ -121,8 +122,10 @@ static void leaveTotal() {
   char text[512];
   std::snprintf(text, sizeof(text), "%s/%d", folder, static_cast<int>(::getpid()));
   int file = ::open(text, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  int length = std::snprintf(text, sizeof(text), "%llu %llu %s\n", mine, theirs,
-                             program_invocation_short_name);
+  const char *rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  int length = std::snprintf(text, sizeof(text), "%llu %llu %s %d %s\n", mine, theirs,
+                             program_invocation_short_name, static_cast<int>(::getppid()),
+                             rank ? rank : "-");
   (void)!::write(file, text, static_cast<size_t>(length));
   ::close(file);
 }
