@@ -256,16 +256,17 @@ private:
   Expected<void> readSlice(size_t tensor, std::byte *to) const;
   void drop(const Weight &weight);
   Expected<void> fetchRead();
-  std::vector<size_t> preparationOrder() const;
+  std::vector<Op *> preparationOrder();
   Expected<void> warmUp();
   Expected<void> warmUpTransfers();
-  Expected<void> prepareTask(size_t index);
+  void makeOps();
+  Expected<void> prepareOp(Op &op);
   Expected<void> prepareSchedule();
   Expected<Moving> prepareMoving(schedule::Flight flight);
   void setSlots(size_t segment, int64_t microBatch);
   void prepareLoops();
   Expected<void> runTasks(size_t first, size_t end);
-  Expected<void> runLoop(const Op &op);
+  Expected<void> runLoop(const Op &op, size_t index);
   Expected<void> runSegment(size_t segment);
   Expected<void> runEntry(const Entry &entry);
   bool begin(const Moving &moving) noexcept;
@@ -321,7 +322,7 @@ private:
            std::shared_ptr<engine::Call::Weight>>
       packedWeights;
   Memory scratch; ///< of the calls that take more than was planned
-  std::vector<size_t> wantScratch;
+  std::vector<Op *> wantScratch;
   uint64_t moreScratch = 0;         ///< bytes of the largest
   std::vector<std::byte *> address; ///< per buffer
   std::vector<Weight> owned;        ///< by offset
@@ -330,7 +331,9 @@ private:
   std::vector<bool> ownsTensor;
   std::map<const engine::Call *, std::unique_ptr<engine::Call::Frame>> frames;
   int64_t meshPlace = 0;
-  std::vector<Op> ops;
+  std::vector<Op> ops;        ///< in the order of the first task of each
+  std::vector<uint32_t> opOf; ///< per task
+  uint32_t current = 0;       ///< the task that runs
   std::vector<Entry> entries; ///< the rank's schedule
   /// By segment: operands whose address depends on the micro-batch.
   struct Slotted {

@@ -19,6 +19,7 @@ public:
 
   /// What is wrong with the next task; its operands have been checked.
   Expected<void> next(const TaskView &task);
+  bool isAny() const { return !flying.empty(); }
   /// Those that are in flight, ascending.
   std::vector<uint32_t> handles() const;
   /// What is wrong with the end of the segment.

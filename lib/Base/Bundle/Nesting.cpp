@@ -58,8 +58,6 @@ Expected<void> Nesting::checkMove(const TaskView &task, const task::Move &move,
 }
 
 Expected<std::vector<uint64_t>> Nesting::reach(const TaskView &task) const {
-  if (task.moves.empty())
-    return std::vector<uint64_t>(task.operands.size(), 0);
   std::vector<int64_t> loops; // trips, the innermost first
   for (size_t i = open.size(); i-- > 0;)
     if (open[i].trips != 0)

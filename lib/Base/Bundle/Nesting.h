@@ -18,6 +18,10 @@ public:
   /// Behind the task: a range that begins with it.
   Expected<void> enter(size_t place, const TaskView &task, const InFlight &flights);
 
+  /// Whether the next task is in one of them, or behind the last task of one that has not
+  /// been left.
+  bool isOpen() const { return !open.empty(); }
+
   /// How far behind the beginning of its buffer each operand of the task comes, in bytes;
   /// an error if a move is none.
   Expected<std::vector<uint64_t>> reach(const TaskView &task) const;

@@ -173,8 +173,38 @@ uint32_t TaskTableBuilder::addLayout(const Layout &layout) {
   return indexOf(layoutIndex, layout.str(mesh), layouts, layout);
 }
 
+/// Everything but the operands and the source: equal bytes are equal descriptors.
+static std::string bytesOfDescriptor(const TaskSpec &task) {
+  std::string bytes;
+  auto add = [&](auto... values) {
+    int64_t list[] = {static_cast<int64_t>(values)...};
+    bytes.append(reinterpret_cast<const char *>(list), sizeof(list));
+  };
+  add(task.operands.size(), task.handle, task.rankValues.size(), task.moves.size());
+  for (uint32_t value : task.rankValues)
+    add(value);
+  for (const task::Move &move : task.moves)
+    add(move.operand, move.loop, move.begin, move.stride);
+  return bytes + task::bytesOf(task.params);
+}
+
 uint32_t TaskTableBuilder::addTask(TaskSpec task) {
-  tasks.push_back(std::move(task));
+  auto [descriptor, isNew] = descriptorIndex.try_emplace(
+      bytesOfDescriptor(task), static_cast<uint32_t>(descriptors.size()));
+  auto [call, isFirst] = callIndex.try_emplace({descriptor->second, task.operands},
+                                               static_cast<uint32_t>(calls.size()));
+  if (isFirst) {
+    calls.emplace_back(descriptor->second, static_cast<uint32_t>(operands.size()));
+    operands.insert(operands.end(), task.operands.begin(), task.operands.end());
+  }
+  auto [source, isNamed] =
+      sourceIndex.try_emplace(task.source, static_cast<uint32_t>(sources.size()));
+  if (isNamed)
+    sources += task.source;
+  tasks.emplace_back(call->second, source->second,
+                     static_cast<uint32_t>(task.source.size()));
+  if (isNew)
+    descriptors.push_back(std::move(task));
   return static_cast<uint32_t>(tasks.size() - 1);
 }
 
@@ -243,10 +273,7 @@ struct Writer {
                             t.fileOffset, t.fileBytes, t.roll ? &roll : nullptr);
   }
 
-  Offset<fb::Task> task(const TaskSpec &t) {
-    auto source = text(t.source);
-    auto operands =
-        out.CreateVector(std::vector<int32_t>(t.operands.begin(), t.operands.end()));
+  Offset<fb::Descriptor> descriptor(const TaskSpec &t) {
     auto values = out.CreateVector(t.rankValues);
     // The union counts from 1: 0 is none.
     auto kind = static_cast<fb::Params>(t.params.index() + 1);
@@ -254,7 +281,8 @@ struct Writer {
     auto moves = t.moves.empty()
                      ? Offset<flatbuffers::Vector<const fb::Move *>>()
                      : out.CreateVectorOfNativeStructs<fb::Move, task::Move>(t.moves);
-    return fb::CreateTask(out, source, operands, values, kind, params, t.handle, moves);
+    return fb::CreateDescriptor(out, static_cast<uint32_t>(t.operands.size()), values,
+                                kind, params, t.handle, moves);
   }
 
   auto axesOf(const Mesh &mesh) {
@@ -292,11 +320,11 @@ struct Writer {
         entries);
   }
 
-  Offset<fb::Segment> segment(const SegmentSpec &s, std::span<const TaskSpec> tasks) {
-    auto list = each(tasks, [&](const TaskSpec &t) { return task(t); });
+  Offset<fb::Segment> segment(const SegmentSpec &s, size_t numTasks) {
     auto name = text(s.name);
     auto reads = out.CreateVector(s.reads);
-    return fb::CreateSegment(out, name, list, s.once, reads, out.CreateVector(s.writes));
+    return fb::CreateSegment(out, name, static_cast<uint32_t>(numTasks), s.once, reads,
+                             out.CreateVector(s.writes));
   }
 };
 } // namespace
@@ -316,15 +344,20 @@ std::string TaskTableBuilder::finish() const {
                                w.out.CreateVector(v.listed), static_cast<uint8_t>(v.type),
                                v.count);
   });
+  auto descriptorList =
+      w.each(descriptors, [&](const TaskSpec &t) { return w.descriptor(t); });
+  auto callList = w.out.CreateVectorOfStructs(calls);
+  auto operandList = w.out.CreateVector(operands);
+  auto taskList = w.out.CreateVectorOfStructs(tasks);
+  auto names = w.out.CreateString(sources);
   auto pieces = segments;
   if (pieces.empty() || pieces[0].second != 0)
     pieces.insert(pieces.begin(), {{.name = "request"}, 0});
   pieces.push_back({{}, tasks.size()});
   std::vector<Offset<fb::Segment>> segmentList;
   for (size_t i = 0; i + 1 < pieces.size(); ++i)
-    segmentList.push_back(w.segment(
-        pieces[i].first, std::span(tasks).subspan(
-                             pieces[i].second, pieces[i + 1].second - pieces[i].second)));
+    segmentList.push_back(
+        w.segment(pieces[i].first, pieces[i + 1].second - pieces[i].second));
   auto segmentVector = w.out.CreateVector(segmentList);
   auto name = w.text(program.name);
   auto ranks = w.out.CreateVector(program.ranks);
@@ -336,11 +369,12 @@ std::string TaskTableBuilder::finish() const {
       w.each(schedules, [&](const schedule::Schedule &s) { return w.schedule(s); });
   auto of = [&](Space space) { return regions[static_cast<size_t>(space)]; };
   fb::FinishTaskTableBuffer(
-      w.out, fb::CreateTaskTable(w.out, axes, of(Space::Arena), of(Space::Weight),
-                                 packedBytes, layoutList, places, tensorList, symbols,
-                                 values, segmentVector, name, program.microBatches, ranks,
-                                 slots, transferList, scheduleList, of(Space::State),
-                                 of(Space::Io), of(Space::Host)));
+      w.out,
+      fb::CreateTaskTable(w.out, axes, of(Space::Arena), of(Space::Weight), packedBytes,
+                          layoutList, places, tensorList, symbols, values, descriptorList,
+                          callList, operandList, taskList, names, segmentVector, name,
+                          program.microBatches, ranks, slots, transferList, scheduleList,
+                          of(Space::State), of(Space::Io), of(Space::Host)));
   return std::string(reinterpret_cast<const char *>(w.out.GetBufferPointer()),
                      w.out.GetSize());
 }

@@ -52,6 +52,18 @@ public:
   }
 
 private:
+  /// What a descriptor says of its operands: of those at the end, if they are fewer (what
+  /// code needs of its buffers is not in the table).
+  struct DescriptorNeeds {
+    bool isRead = false;
+    std::vector<task::OperandNeed> list;
+
+    task::OperandNeed of(size_t operand, size_t numOperands) const {
+      size_t others = numOperands - list.size();
+      return operand < others ? task::OperandNeed{0, false} : list[operand - others];
+    }
+  };
+
   Expected<void> mesh() {
     auto mesh = readMesh(from.mesh());
     if (!mesh)
@@ -269,21 +281,44 @@ private:
   }
 
   Expected<void> tasks() {
-    if (!charge(from.segments()))
-      return tooMuch("the segments");
+    if (!charge(from.segments()) || !charge(from.descriptors()) ||
+        !charge(from.calls()) || !charge(from.operands()) || !charge(from.tasks()))
+      return tooMuch("the tasks");
     if (!from.segments() || from.segments()->size() == 0)
       return damaged("it has no segment");
+    table.calls = listOf<fb::Call>(from.calls());
+    table.operands = listOf<int32_t>(from.operands());
+    table.tasks = listOf<fb::Task>(from.tasks());
+    table.sources = textOf(from.sources());
+    table.descriptors.resize(from.descriptors() ? from.descriptors()->size() : 0);
+    descriptors.resize(table.descriptors.size());
+    isChecked.resize(table.calls.size());
+    size_t next = 0;
     for (const fb::Segment *s : entriesOf(from.segments()))
-      if (Expected<void> ok = segment(*s); !ok)
+      if (Expected<void> ok = segment(*s, next); !ok)
         return ok;
+    if (next != table.tasks.size())
+      return damaged("task " + std::to_string(next) + " is in no segment");
+    // What nobody refers to has not been looked at.
+    if (auto call = std::ranges::find(isChecked, false); call != isChecked.end())
+      return damaged("no task is call " + std::to_string(call - isChecked.begin()));
+    auto isUnread = [](const DescriptorNeeds &d) { return !d.isRead; };
+    if (auto d = std::ranges::find_if(descriptors, isUnread); d != descriptors.end())
+      return damaged("no call has descriptor " + std::to_string(d - descriptors.begin()));
     return {};
   }
 
-  Expected<void> segment(const fb::Segment &s) {
+  template <typename T, typename Vector> static std::span<const T> listOf(Vector *list) {
+    if (!list || list->size() == 0)
+      return {};
+    return {reinterpret_cast<const T *>(list->Data()), list->size()};
+  }
+
+  Expected<void> segment(const fb::Segment &s, size_t &next) {
     std::string where = "segment '" + std::string(textOf(s.name()).substr(0, 256)) + "'";
-    if (!charge(s.tasks()) || !charge(s.reads()) || !charge(s.writes()))
+    if (!charge(s.reads()) || !charge(s.writes()))
       return tooMuch(where);
-    SegmentView segment{textOf(s.name()), table.tasks.size(), 0, s.once(), {}, {}};
+    SegmentView segment{textOf(s.name()), next, s.num_tasks(), s.once(), {}, {}};
     for (uint32_t buffer : entriesOf(s.reads()))
       segment.reads.push_back(buffer);
     for (uint32_t buffer : entriesOf(s.writes()))
@@ -292,78 +327,169 @@ private:
       for (int64_t buffer : *list)
         if (static_cast<size_t>(buffer) >= table.bufferList.size())
           return damaged(where + " has no buffer " + std::to_string(buffer));
-    size_t count = s.tasks() ? s.tasks()->size() : 0, place = 0;
-    table.tasks.reserve(table.tasks.size() + count);
+    size_t count = segment.numTasks;
+    if (count > table.tasks.size() - next)
+      return damaged(where + " has " + std::to_string(count) + " tasks, " +
+                     std::to_string(table.tasks.size() - next) + " are left");
     InFlight flights(table.bufferList, count);
     Nesting nesting(count);
-    for (const fb::Task *t : entriesOf(s.tasks()))
-      if (Expected<void> ok = next(*t, place++, flights, nesting); !ok)
+    for (size_t place = 0; place < count; ++place, ++next)
+      if (Expected<void> ok = task(next, place, flights, nesting); !ok)
         return ok;
     Expected<void> ok = nesting.arrive(count, flights);
     if (ok)
       ok = flights.end();
     if (!ok)
       return damaged(where + ": " + ok.error().message);
-    segment.numTasks = table.tasks.size() - segment.firstTask;
     table.segmentList.push_back(std::move(segment));
     return {};
   }
 
-  Expected<void> next(const fb::Task &t, size_t place, InFlight &flights,
-                      Nesting &nesting) {
-    Where where{"task", table.tasks.size()};
-    TaskView view;
-    if (Expected<void> ok = take(t, where, view); !ok)
-      return ok;
-    where.name = view.source, where.kind = name(view.kind());
+  /// What a task needs is looked at once per call, unless the tasks around it matter.
+  Expected<void> task(size_t index, size_t place, InFlight &flights, Nesting &nesting) {
+    const fb::Task &t = table.tasks[index];
+    Where where{"task", index};
+    if (t.call() >= table.calls.size())
+      return damaged(where + " is no call");
+    if (t.source() > table.sources.size() ||
+        t.source_bytes() > table.sources.size() - t.source())
+      return damaged(where + ": its source is no name");
+    bool isKnown = isChecked[t.call()];
+    if (isKnown && !table.descriptorOf(t.call()).dependsOnPlace() && !nesting.isOpen() &&
+        !flights.isAny())
+      return {};
+    where.name = table.sources.substr(t.source(), t.source_bytes());
+    if (!isKnown)
+      if (Expected<void> ok = call(t.call(), where); !ok)
+        return ok;
+    return inPlace(index, place, flights, nesting, where);
+  }
+
+  Expected<void> inPlace(size_t index, size_t place, InFlight &flights, Nesting &nesting,
+                         Where &where) {
+    const TaskView view = table.task(index);
+    const auto &needs = descriptors[table.calls[table.callOf(index)].descriptor()];
+    where.kind = name(view.kind());
     if (Expected<void> ok = nesting.arrive(place, flights); !ok)
       return damaged(where + ": " + ok.error().message);
-    auto reach = nesting.reach(view);
-    if (!reach)
-      return damaged(where + ": " + reach.error().message);
-    if (Expected<void> ok = task(view, *reach, where); !ok)
+    if (auto ok = moves(view, needs, nesting, where); !ok)
       return ok;
     Expected<void> ok = flights.next(view);
     if (ok)
       ok = nesting.enter(place, view, flights);
-    if (!ok)
-      return damaged(where + ": " + ok.error().message);
-    table.handles = std::max(table.handles, view.handle + 1);
-    table.tasks.push_back(std::move(view));
+    return ok ? ok : damaged(where + ": " + ok.error().message);
+  }
+
+  /// Operands that move stay in their buffers.
+  Expected<void> moves(const TaskView &view, const DescriptorNeeds &needs,
+                       const Nesting &nesting, const Where &where) {
+    if (view.moves.empty())
+      return {};
+    auto reach = nesting.reach(view);
+    if (!reach)
+      return damaged(where + ": " + reach.error().message);
+    for (size_t i = 0; i < view.operands.size(); ++i) {
+      if ((*reach)[i] == 0)
+        continue;
+      uint64_t has = table.bufferList[static_cast<size_t>(view.operands[i])].bytes;
+      if (has - needs.of(i, view.operands.size()).bytes < (*reach)[i])
+        return damaged(where + ": operand " + std::to_string(i) +
+                       " moves out of its buffer");
+    }
     return {};
   }
 
-  Expected<void> take(const fb::Task &t, const Where &where, TaskView &view) {
-    if (!charge(t.operands()) || !charge(t.rank_values()) || !charge(t.moves()))
+  /// The first task of a call: its descriptor, where that is new, and its operands.
+  Expected<void> call(uint32_t index, Where &where) {
+    const fb::Call &c = table.calls[index];
+    if (c.descriptor() >= descriptors.size())
+      return damaged(where + ": no descriptor " + std::to_string(c.descriptor()));
+    DescriptorNeeds &needs = descriptors[c.descriptor()];
+    if (!needs.isRead)
+      if (Expected<void> ok = descriptor(c.descriptor(), needs, where); !ok)
+        return ok;
+    const Descriptor &what = table.descriptors[c.descriptor()];
+    where.kind = name(what.kind());
+    if (c.operands() > table.operands.size() ||
+        what.numOperands > table.operands.size() - c.operands())
+      return damaged(where + ": its operands are not in the list of them");
+    // Calls may share them.
+    if (4 * uint64_t(what.numOperands) > budget)
       return tooMuch(where);
-    for (const fb::Move *move : entriesOf(t.moves()))
-      view.moves.push_back(flatbuffers::UnPack(*move));
-    view.source = textOf(t.source());
-    view.handle = t.handle();
-    if (t.operands())
-      view.operands = {t.operands()->data(), t.operands()->size()};
-    if (t.rank_values())
-      view.rankValues = {t.rank_values()->data(), t.rank_values()->size()};
-    if (t.params_type() > fb::Params::MAX)
+    budget -= 4 * uint64_t(what.numOperands);
+    auto operands = table.operands.subspan(c.operands(), what.numOperands);
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (auto ok = operand(operands[i], i, needs.of(i, operands.size()), where); !ok)
+        return ok;
+    isChecked[index] = true;
+    return {};
+  }
+
+  Expected<void> descriptor(size_t index, DescriptorNeeds &needs, Where &where) {
+    Descriptor &what = table.descriptors[index];
+    if (auto ok =
+            take(*from.descriptors()->Get(static_cast<uint32_t>(index)), where, what);
+        !ok)
+      return ok;
+    where.kind = name(what.kind());
+    auto own = task::operandNeeds(what.params, table.mesh());
+    if (!own)
+      return damaged(where + ": " + own.error().message);
+    bool isKernel = what.kind() == TaskKind::Kernel;
+    if (isKernel && std::get<task::Kernel>(what.params).kernel >= table.kernels.size())
+      return damaged(where + ": no such kernel");
+    needs.list = std::move(*own);
+    if (auto ok = values(what, needs.list, where); !ok)
+      return ok;
+    if (isKernel && what.numOperands < needs.list.size())
+      return damaged(where + ": it has no operands for the rank values that it reads");
+    if (!isKernel && what.numOperands != needs.list.size())
+      return damaged(where + ": " + std::to_string(what.numOperands) +
+                     " operands, expected " + std::to_string(needs.list.size()));
+    if (isEngineCall(what.kind()) && reachesPacked(what))
+      return damaged(where + ": a packed weight cannot move");
+    Expected<void> ok;
+    if (auto *exchange = std::get_if<task::Exchange>(&what.params))
+      ok = this->exchange(*exchange, needs.list, where);
+    if (auto *halo = std::get_if<task::Halo>(&what.params))
+      ok = this->halo(*halo, needs.list, where);
+    if (!ok)
+      return ok;
+    table.handles = std::max(table.handles, what.handle + 1);
+    needs.isRead = true;
+    return {};
+  }
+
+  Expected<void> take(const fb::Descriptor &d, const Where &where, Descriptor &what) {
+    if (!charge(d.rank_values()) || !charge(d.moves()))
+      return tooMuch(where);
+    for (const fb::Move *move : entriesOf(d.moves()))
+      what.moves.push_back(flatbuffers::UnPack(*move));
+    what.numOperands = d.num_operands();
+    what.handle = d.handle();
+    if (d.rank_values())
+      what.rankValues = {d.rank_values()->data(), d.rank_values()->size()};
+    if (d.params_type() > fb::Params::MAX)
       return makeError("the task table has a task of kind " +
-                       std::to_string(static_cast<int>(t.params_type())) +
+                       std::to_string(static_cast<int>(d.params_type())) +
                        ", which this runtime does not know (" + std::string(where) + ")");
-    if (t.params_type() == fb::Params::NONE || !t.params())
+    if (d.params_type() == fb::Params::NONE || !d.params())
       return damaged(where + " does nothing");
     bool fits = true;
-    unpack(t, view.params, fits,
+    unpack(d, what.params, fits,
            std::make_index_sequence<std::variant_size_v<task::Params>>());
     return fits ? Expected<void>() : tooMuch(where);
   }
 
   template <size_t... I>
-  void unpack(const fb::Task &t, task::Params &params, bool &fits,
+  void unpack(const fb::Descriptor &t, task::Params &params, bool &fits,
               std::index_sequence<I...>) {
     ((static_cast<size_t>(t.params_type()) == I + 1 ? unpackAs<I>(t, params, fits)
                                                     : void()),
      ...);
   }
-  template <size_t I> void unpackAs(const fb::Task &t, task::Params &params, bool &fits) {
+  template <size_t I>
+  void unpackAs(const fb::Descriptor &t, task::Params &params, bool &fits) {
     auto &p = params.emplace<I>();
     using Table = typename std::decay_t<decltype(p)>::TableType;
     auto *record = static_cast<const Table *>(t.params());
@@ -402,7 +528,7 @@ private:
   }
 
   /// The values exist; the operands at the end from which some are read hold them.
-  Expected<void> values(const TaskView &t, std::vector<task::OperandNeed> &needs,
+  Expected<void> values(const Descriptor &t, std::vector<task::OperandNeed> &needs,
                         const Where &where) {
     if (!takesValues(t.kind(), t.rankValues.size()))
       return damaged(where + ": wrong number of rank values");
@@ -425,59 +551,24 @@ private:
     return {};
   }
 
-  Expected<void> task(const TaskView &t, const std::vector<uint64_t> &reach,
-                      const Where &where) {
-    auto needs = task::operandNeeds(t.params, table.mesh());
-    if (!needs)
-      return damaged(where + ": " + needs.error().message);
-    bool kernel = t.kind() == TaskKind::Kernel;
-    if (kernel && std::get<task::Kernel>(t.params).kernel >= table.kernels.size())
-      return damaged(where + ": no such kernel");
-    size_t own = needs->size();
-    if (auto ok = values(t, *needs, where); !ok)
-      return ok;
-    if (kernel && t.operands.size() < needs->size())
-      return damaged(where + ": it has no operands for the rank values that it reads");
-    if (kernel) // what code needs of its buffers is not in the table
-      needs->insert(needs->begin(), t.operands.size() - needs->size(), {0, false});
-    if (t.operands.size() != needs->size())
-      return damaged(where + ": " + std::to_string(t.operands.size()) +
-                     " operands, expected " + std::to_string(needs->size()));
-    for (size_t i = 0; i < t.operands.size(); ++i)
-      if (auto ok = operand(t, i, (*needs)[i], reach[i], where); !ok)
-        return ok;
-    if (isEngineCall(t.kind()) && own > 1 && reachesPacked(t))
-      return damaged(where + ": a packed weight cannot move");
-    if (auto *exchange = std::get_if<task::Exchange>(&t.params))
-      return this->exchange(t, *exchange, reach, where);
-    if (auto *halo = std::get_if<task::Halo>(&t.params))
-      return this->halo(t, *halo, reach, where);
-    return {};
-  }
-
-  /// `reach`: how far its moves take it.
-  Expected<void> operand(const TaskView &t, size_t i, const task::OperandNeed &need,
-                         uint64_t reach, const Where &where) {
-    int32_t buffer = t.operands[i];
+  Expected<void> operand(int32_t buffer, size_t i, const task::OperandNeed &need,
+                         const Where &where) {
     if (buffer == -1 && need.optional)
       return {};
     if (buffer < 0 || static_cast<size_t>(buffer) >= table.bufferList.size())
       return damaged(where + ": operand " + std::to_string(i) + " is no buffer");
-    uint64_t has = table.bufferList[static_cast<size_t>(buffer)].bytes;
-    if (has < need.bytes)
+    const BufferView &view = table.bufferList[static_cast<size_t>(buffer)];
+    if (view.bytes < need.bytes)
       return damaged(where + ": operand " + std::to_string(i) + " has " +
-                     std::to_string(has) + " bytes, the call needs " +
+                     std::to_string(view.bytes) + " bytes, the call needs " +
                      std::to_string(need.bytes));
-    if (has - need.bytes < reach)
-      return damaged(where + ": operand " + std::to_string(i) +
-                     " moves out of its buffer");
-    if (!staysInRoll(table, table.bufferList[static_cast<size_t>(buffer)]))
+    if (!staysInRoll(table, view))
       return damaged(where + ": operand " + std::to_string(i) +
                      " leaves its state when that has rolled");
     return {};
   }
 
-  static bool reachesPacked(const TaskView &t) {
+  static bool reachesPacked(const Descriptor &t) {
     bool packed = false;
     if (auto *p = std::get_if<task::MatMul>(&t.params))
       packed = p->b_packed;
@@ -490,50 +581,45 @@ private:
            });
   }
 
-  /// Whether operand `i` holds a tensor of this shape.
-  Expected<void> holds(const TaskView &t, size_t i, const std::vector<int64_t> &shape,
-                       uint8_t dtype, const std::vector<uint64_t> &reach,
-                       const Where &where) {
-    uint64_t bytes =
-        static_cast<uint64_t>(elementCount(shape)) * byteWidth(static_cast<DType>(dtype));
-    uint64_t has = table.bufferList[static_cast<size_t>(t.operands[i])].bytes;
-    if (has < bytes || has - bytes < reach[i])
-      return damaged(where + ": operand " + std::to_string(i) + " is too small");
-    return {};
+  uint64_t bytesOf(const std::vector<int64_t> &shape, uint8_t dtype) const {
+    return static_cast<uint64_t>(elementCount(shape)) *
+           byteWidth(static_cast<DType>(dtype));
   }
 
   bool haveLayouts(uint32_t a, uint32_t b) const {
     return std::max(a, b) < table.layouts.size();
   }
 
-  /// The layouts of a halo agree, and the buffers hold what they say.
-  Expected<void> halo(const TaskView &t, const task::Halo &p,
-                      const std::vector<uint64_t> &reach, const Where &where) {
+  /// The layouts of a halo agree, and say what its operands hold.
+  Expected<void> halo(const task::Halo &p, std::vector<task::OperandNeed> &needs,
+                      const Where &where) {
     if (!haveLayouts(p.before, p.positions))
       return damaged(where + ": a layout is missing");
     Halo halo = table.halo(p);
     if (Expected<void> ok = halo.verify(table.mesh()); !ok)
       return damaged(where + ": " + ok.error().message);
-    if (auto ok = holds(t, 0, halo.before.localShape(), p.dtype, reach, where); !ok)
-      return ok;
-    return holds(t, 1, halo.shape(), p.dtype, reach, where);
+    needs[0].bytes = bytesOf(halo.before.localShape(), p.dtype);
+    needs[1].bytes = bytesOf(halo.shape(), p.dtype);
+    return {};
   }
 
-  /// The buffers of an exchange hold the local tensors of one global one.
-  Expected<void> exchange(const TaskView &t, const task::Exchange &p,
-                          const std::vector<uint64_t> &reach, const Where &where) {
+  /// The operands of an exchange hold the local tensors of one global one.
+  Expected<void> exchange(const task::Exchange &p, std::vector<task::OperandNeed> &needs,
+                          const Where &where) {
     if (!haveLayouts(p.before, p.after))
       return damaged(where + ": a layout is missing");
     const Layout &before = table.layouts[p.before], &after = table.layouts[p.after];
     if (before.globalShape() != after.globalShape())
       return damaged(where + ": the two layouts have different shapes");
-    if (auto ok = holds(t, 0, before.localShape(), p.dtype, reach, where); !ok)
-      return ok;
-    return holds(t, 1, after.localShape(), p.dtype, reach, where);
+    needs[0].bytes = bytesOf(before.localShape(), p.dtype);
+    needs[1].bytes = bytesOf(after.localShape(), p.dtype);
+    return {};
   }
 
   TaskTable &table;
   const fb::TaskTable &from;
+  std::vector<DescriptorNeeds> descriptors; ///< by number
+  std::vector<bool> isChecked;              ///< by number of the call
 };
 
 size_t TaskTable::numReadValues(const TaskView &task) const {

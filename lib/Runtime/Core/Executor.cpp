@@ -23,7 +23,7 @@ std::string Executor::where(size_t index) const {
   if (index >= table.numTasks())
     return "rank " + std::to_string(transport.rank()) + ", transfer '" +
            std::string(table.transfers()[index - table.numTasks()].name) + "'";
-  const TaskView &task = table.task(index);
+  const TaskView task = table.task(index);
   return "rank " + std::to_string(transport.rank()) + ", node '" +
          std::string(task.source) + "' (" + std::string(name(task.kind())) + ")";
 }
@@ -48,11 +48,11 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
     return tl::unexpected(ok.error());
   if (auto ok = executor->prepareTensors(); !ok)
     return tl::unexpected(ok.error());
-  executor->ops.resize(table.numTasks());
-  for (size_t i : executor->preparationOrder()) {
-    options.progress->step(RankProgress::Loading, static_cast<uint32_t>(i));
-    if (auto ok = executor->prepareTask(i); !ok)
-      return makeError(executor->where(i) + ": " + ok.error().message);
+  executor->makeOps();
+  for (Op *op : executor->preparationOrder()) {
+    options.progress->step(RankProgress::Loading, op->index);
+    if (auto ok = executor->prepareOp(*op); !ok)
+      return makeError(executor->where(op->index) + ": " + ok.error().message);
   }
   if (auto ok = executor->placeScratch(); !ok)
     return tl::unexpected(ok.error());
@@ -222,31 +222,49 @@ uint64_t Executor::localBytes(size_t tensor) const { return slices[tensor].local
 // Tasks
 //===----------------------------------------------------------------------===//
 
+/// An op for every call, or for every task of one that depends on its place.
+void Executor::makeOps() {
+  const TaskTable &table = program->table();
+  constexpr uint32_t none = UINT32_MAX;
+  std::vector<uint32_t> known(table.numCalls(), none);
+  ops.reserve(table.numCalls());
+  opOf.resize(table.numTasks());
+  for (size_t i = 0; i < opOf.size(); ++i) {
+    uint32_t &op = known[table.callOf(i)];
+    if (op == none || table.descriptorOf(table.callOf(i)).dependsOnPlace()) {
+      op = static_cast<uint32_t>(ops.size());
+      ops.emplace_back().index = static_cast<uint32_t>(i);
+    }
+    ++ops[op].uses;
+    opOf[i] = op;
+  }
+}
+
 /// Engine calls first, those with the largest weights before: while one is packed it is
 /// in memory twice, which matters least when the others are not there yet.
-std::vector<size_t> Executor::preparationOrder() const {
+std::vector<Executor::Op *> Executor::preparationOrder() {
   const TaskTable &table = program->table();
-  std::vector<uint64_t> bytes(table.numTasks(), 0);
-  std::vector<size_t> order(table.numTasks());
-  for (size_t i = 0; i < order.size(); ++i) {
-    order[i] = i;
-    const TaskView &task = table.task(i);
+  std::vector<std::pair<uint64_t, Op *>> order;
+  for (Op &op : ops) {
+    const TaskView task = table.task(op.index);
+    uint64_t &bytes = order.emplace_back(0, &op).first;
     if (!hasWeight(task.kind()))
       continue;
     int64_t buffer = task.operands[engine::Call::weightOperand(task.kind())];
     if (buffer >= 0 && weightOf[static_cast<size_t>(buffer)] >= 0)
-      bytes[i] = table.buffers()[static_cast<size_t>(buffer)].bytes;
+      bytes = table.buffers()[static_cast<size_t>(buffer)].bytes;
   }
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return bytes[a] != bytes[b] ? bytes[a] > bytes[b] : a < b;
+  std::ranges::sort(order, [](const auto &a, const auto &b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
-  return order;
+  std::vector<Op *> sorted;
+  for (const auto &entry : order)
+    sorted.push_back(entry.second);
+  return sorted;
 }
 
-Expected<void> Executor::prepareTask(size_t index) {
-  const TaskView &task = program->table().task(index);
-  Op &op = ops[index];
-  op.index = static_cast<uint32_t>(index);
+Expected<void> Executor::prepareOp(Op &op) {
+  const TaskView task = program->table().task(op.index);
   op.addresses.reserve(task.operands.size());
   for (int32_t buffer : task.operands)
     op.addresses.push_back(buffer < 0 ? nullptr : address[static_cast<size_t>(buffer)]);
@@ -267,11 +285,11 @@ Expected<void> Executor::prepareTask(size_t index) {
   if (task.kind() == TaskKind::Wait)
     return {}; // see prepareWaits
   if (auto *repeat = std::get_if<task::Repeat>(&task.params)) {
-    op.work = LoopWork{index + 1 + repeat->tasks, repeat->trips};
+    op.work = LoopWork{repeat->tasks, repeat->trips};
     return {};
   }
   if (auto *skip = std::get_if<task::Skip>(&task.params)) {
-    op.work = SkipWork{index + 1 + skip->tasks, skip->when};
+    op.work = SkipWork{skip->tasks, skip->when};
     return {};
   }
   if (!isCollective(task.kind())) {
@@ -326,8 +344,10 @@ Expected<void> Executor::prepareValues(Op &op, const TaskView &task) {
 void Executor::prepareWaits() {
   const TaskTable &table = program->table();
   std::vector<Op *> started(table.numHandles());
-  for (Op &op : ops) {
-    const TaskView &task = table.task(op.index);
+  if (started.size() == 1) // nothing is only started
+    return;
+  for (Op &op : ops) { // those with handles and the waits have one task each
+    const TaskView task = table.task(op.index);
     if (task.handle != 0)
       started[task.handle] = &op;
     auto *wait = std::get_if<task::Wait>(&task.params);
@@ -358,6 +378,7 @@ Expected<void> Executor::warmUp() {
                  (collective && transport.needsWarmUp() &&
                   collectives.insert(collective->call).second);
     options.progress->step(RankProgress::Loading, op.index);
+    current = op.index;
     if (first && !(collective ? communicate(op, collective->call, CollectivePart::Whole)
                               : step(op)))
       return tl::unexpected(failureOf(op.index));
@@ -393,9 +414,9 @@ Expected<void> Executor::placeScratch() {
   if (!block)
     return tl::unexpected(block.error());
   scratch = std::move(*block);
-  for (size_t index : wantScratch) {
-    TaskKind kind = program->table().task(index).kind();
-    ops[index].addresses[engine::Call::scratchOperand(kind)] = scratch.get();
+  for (Op *op : wantScratch) {
+    TaskKind kind = program->table().task(op->index).kind();
+    op->addresses[engine::Call::scratchOperand(kind)] = scratch.get();
   }
   return {};
 }
@@ -416,7 +437,7 @@ Expected<void> Executor::prepareEngine(Op &op, const TaskView &task) {
   uint64_t has =
       buffer < 0 ? 0 : program->table().buffers()[static_cast<size_t>(buffer)].bytes;
   if (sizes.scratch > has) {
-    wantScratch.push_back(op.index);
+    wantScratch.push_back(&op);
     moreScratch = std::max(moreScratch, sizes.scratch);
   }
   EngineWork work;

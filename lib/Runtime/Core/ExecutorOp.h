@@ -36,10 +36,10 @@ struct AwaitWork {
 /// it cannot be such a value.
 bool rowsOf(const task::Params &params, int64_t value, RowsWork &rows) noexcept;
 
-/// The tasks behind this one, up to before `end`, run `trips` times, or as often as the
-/// op's scalar says.
+/// The tasks behind this one, `tasks` of them, run `trips` times, or as often as the op's
+/// scalar says.
 struct LoopWork {
-  size_t end;
+  size_t tasks;
   int64_t trips;
   struct Moving {
     size_t op, operand; ///< an address of the op
@@ -48,9 +48,9 @@ struct LoopWork {
   std::vector<Moving> moving = {};
 };
 
-/// The tasks behind this one, up to before `end`, do not run where the operand is `when`.
+/// The tasks behind this one, `tasks` of them, do not run where the operand is `when`.
 struct SkipWork {
-  size_t end;
+  size_t tasks;
   bool when;
 };
 
@@ -71,9 +71,11 @@ enum : int64_t {
 /// Is done when the task before it is.
 struct NoWork {};
 
-/// Everything about a task that does not change between requests.
+/// Everything about a call of the table that does not change between requests: tasks that
+/// are the same call share it, but for those that depend on their place.
 struct Executor::Op {
-  uint32_t index = 0;
+  uint32_t index = 0; ///< the first task that it is for
+  uint32_t uses = 0;  ///< how many it is for
   std::vector<void *> addresses;
   std::vector<int64_t> scalars;
   int packedOperand = -1; ///< operand that is read in packed form only

@@ -1,6 +1,8 @@
 //===- RankSchedule.cpp - Preparing the schedule of one rank --------------===//
 #include "ExecutorOp.h"
 
+#include <algorithm>
+
 using namespace partita;
 using namespace partita::runtime;
 
@@ -34,17 +36,21 @@ Expected<void> Executor::prepareSchedule() {
       }
   }
   const TaskTable &table = program->table();
+  bool hasSlots = std::ranges::any_of(table.buffers(),
+                                      [](const BufferView &b) { return b.slots > 1; });
   for (const SegmentView &segment : table.segments()) {
     auto &list = slotted.emplace_back();
-    for (size_t i = segment.firstTask; i < segment.firstTask + segment.numTasks; ++i) {
-      const TaskView &task = table.task(i);
-      for (size_t k = 0; k < ops[i].addresses.size(); ++k) {
-        int32_t buffer = task.operands[ops[i].operandOf(k, task)];
+    for (size_t i = segment.firstTask;
+         hasSlots && i < segment.firstTask + segment.numTasks; ++i) {
+      const TaskView task = table.task(i);
+      const Op &op = ops[opOf[i]];
+      for (size_t k = 0; k < op.addresses.size(); ++k) {
+        int32_t buffer = task.operands[op.operandOf(k, task)];
         if (buffer < 0)
           continue;
         const BufferView &view = table.buffers()[static_cast<size_t>(buffer)];
         if (view.slots > 1)
-          list.push_back({i, k, static_cast<std::byte *>(ops[i].addresses[k]),
+          list.push_back({opOf[i], k, static_cast<std::byte *>(op.addresses[k]),
                           view.slotStride, view.slots});
       }
     }
@@ -55,19 +61,23 @@ Expected<void> Executor::prepareSchedule() {
 /// What moves in which loop.
 void Executor::prepareLoops() {
   const TaskTable &table = program->table();
+  auto isLoop = [](const Op &op) { return std::holds_alternative<LoopWork>(op.work); };
+  if (std::ranges::none_of(ops, isLoop))
+    return;
   std::vector<std::pair<size_t, size_t>> open; // loops around a task: op, end
-  for (Op &op : ops) {
-    while (!open.empty() && open.back().second <= op.index)
+  for (size_t i = 0; i < opOf.size(); ++i) {
+    while (!open.empty() && open.back().second <= i)
       open.pop_back();
-    const TaskView &task = table.task(op.index);
+    Op &op = ops[opOf[i]];
+    const TaskView task = table.task(i);
     for (const task::Move &move : task.moves) {
       auto &loop = std::get<LoopWork>(ops[open[open.size() - 1 - move.loop].first].work);
       for (size_t k = 0; k < op.addresses.size(); ++k)
         if (op.operandOf(k, task) == move.operand)
-          loop.moving.push_back({op.index, k, move.begin, move.stride});
+          loop.moving.push_back({opOf[i], k, move.begin, move.stride});
     }
     if (auto *loop = std::get_if<LoopWork>(&op.work))
-      open.emplace_back(op.index, loop->end);
+      open.emplace_back(opOf[i], i + 1 + loop->tasks);
   }
 }
 

@@ -148,13 +148,13 @@ static double mostTouched(const TaskView &task) {
 Expected<void> Executor::fetchRead() {
   std::vector<double> touched(owned.size(), 0);
   for (const Op &op : ops) {
-    const TaskView &task = program->table().task(op.index);
+    const TaskView task = program->table().task(op.index);
     for (size_t i = 0; i < task.operands.size(); ++i) {
       int32_t buffer = task.operands[i];
       if (buffer < 0 || static_cast<int>(i) == op.packedOperand)
         continue;
       if (int weight = weightOf[static_cast<size_t>(buffer)]; weight >= 0)
-        touched[static_cast<size_t>(weight)] += mostTouched(task);
+        touched[static_cast<size_t>(weight)] += op.uses * mostTouched(task);
     }
   }
   for (size_t w = 0; w < owned.size(); ++w) {

@@ -20,13 +20,13 @@ double runtime::now() {
 size_t Executor::spansOf(size_t firstTask, size_t end) const {
   size_t spans = 0;
   for (size_t i = firstTask; i < end; ++i) {
-    auto *loop = std::get_if<LoopWork>(&ops[i].work);
+    auto *loop = std::get_if<LoopWork>(&ops[opOf[i]].work);
     if (!loop) {
       ++spans;
       continue;
     }
-    spans += static_cast<size_t>(loop->trips) * spansOf(i + 1, loop->end);
-    i = loop->end - 1;
+    spans += static_cast<size_t>(loop->trips) * spansOf(i + 1, i + 1 + loop->tasks);
+    i += loop->tasks;
   }
   return spans;
 }
@@ -96,7 +96,7 @@ RunProgram runtime::programOf(const TaskTable &table) {
   RunProgram program;
   program.name = table.programName();
   for (size_t i = 0; i < table.numTasks(); ++i) {
-    const TaskView &task = table.task(i);
+    const TaskView task = table.task(i);
     task::Work work = task::workOf(task.params, table.mesh());
     program.tasks.push_back({std::string(task.source), std::string(name(task.kind())),
                              work.flops, work.bytes});

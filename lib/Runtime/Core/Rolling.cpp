@@ -25,16 +25,16 @@ void Executor::prepareRolling() {
         buffer < 0 ? -1 : table.buffers()[static_cast<size_t>(buffer)].rolling;
     return tensor < 0 ? nullptr : byTensor[static_cast<size_t>(tensor)];
   };
-  for (const Op &op : ops) {
-    const TaskView &task = table.task(op.index);
-    for (size_t k = 0; k < op.addresses.size(); ++k)
-      if (Rolling *it = rollingOf(task.operands[op.operandOf(k, task)]))
-        it->operands.emplace_back(op.index, k);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const TaskView task = table.task(ops[i].index);
+    for (size_t k = 0; k < ops[i].addresses.size(); ++k)
+      if (Rolling *it = rollingOf(task.operands[ops[i].operandOf(k, task)]))
+        it->operands.emplace_back(i, k);
   }
   for (size_t s = 0; s < slotted.size(); ++s)
     for (size_t n = 0; n < slotted[s].size(); ++n) {
       const Slotted &at = slotted[s][n];
-      const TaskView &task = table.task(at.op);
+      const TaskView task = table.task(ops[at.op].index);
       if (Rolling *it = rollingOf(task.operands[ops[at.op].operandOf(at.operand, task)]))
         it->slotted.emplace_back(s, n);
     }

@@ -114,7 +114,7 @@ bool Executor::communicate(Op &op, int call, CollectivePart part) noexcept {
     ++inFlight;
   }
   if (ok && part != CollectivePart::Start) {
-    options.progress->step(RankProgress::Waiting, op.index);
+    options.progress->step(RankProgress::Waiting, current);
     double begin = recording ? now() : 0;
     ok = transport.wait(call);
     waiting += recording ? now() - begin : 0;
@@ -162,7 +162,7 @@ bool Executor::readValues(Op &op) noexcept {
   auto *rows = std::get_if<RowsWork>(&op.work);
   if (!rows || op.reads.empty())
     return true;
-  const TaskView &task = program->table().task(op.index);
+  const TaskView task = program->table().task(op.index);
   if (!rowsOf(task.params, op.scalars[0], *rows)) {
     work->status = {outOfBounds, op.scalars[0], op.reads[0].most, 0};
     return false;
@@ -180,7 +180,7 @@ public:
       return;
     each(forbid);
     const TaskTable &table = rank.program->table();
-    const TaskView &task = table.task(op.index);
+    const TaskView task = table.task(op.index);
     for (size_t k = 0; k < op.addresses.size(); ++k)
       if (int32_t buffer = task.operands[op.operandOf(k, task)]; buffer >= 0)
         allow(op.addresses[k], table.buffers()[static_cast<size_t>(buffer)].bytes);
@@ -225,7 +225,7 @@ Error Executor::failureOf(size_t index) const {
   std::string at = "rank " + std::to_string(transport.rank()) + ", node '";
   const partita_status &status = work->status;
   if (status.code == PARTITA_STATUS_INDEX) {
-    const TaskView &task = program->table().task(index);
+    const TaskView task = program->table().task(index);
     auto *kernel = std::get_if<task::Kernel>(&task.params);
     auto check = static_cast<size_t>(status.check);
     std::string node(task.source);
@@ -242,13 +242,14 @@ Error Executor::failureOf(size_t index) const {
             (status.code == sendsTooMany ? " sends " : " receives ") +
             std::to_string(status.value) + " rows, it has room for " +
             std::to_string(status.size)};
-  bool isCall = index < ops.size() && std::holds_alternative<EngineWork>(ops[index].work);
+  bool isCall =
+      index < opOf.size() && std::holds_alternative<EngineWork>(ops[opOf[index]].work);
   return {where(index) + (stopped  ? ": stopped because another rank failed"
                           : isCall ? ": the engine reported a failure"
                                    : ": the device reported a failure")};
 }
 
-Expected<void> Executor::runLoop(const Op &op) {
+Expected<void> Executor::runLoop(const Op &op, size_t index) {
   const auto &loop = std::get<LoopWork>(op.work);
   int64_t trips = op.scalars.empty() ? loop.trips : op.scalars[0];
   auto move = [&](auto bytes) {
@@ -259,7 +260,7 @@ Expected<void> Executor::runLoop(const Op &op) {
   };
   for (int64_t t = 0; t < trips; ++t) {
     move([&](const auto &m) { return t == 0 ? m.begin : m.stride; });
-    if (auto ok = runTasks(op.index + 1, loop.end); !ok)
+    if (auto ok = runTasks(index + 1, index + 1 + loop.tasks); !ok)
       return ok;
   }
   if (trips > 0)
@@ -269,16 +270,17 @@ Expected<void> Executor::runLoop(const Op &op) {
 
 Expected<void> Executor::runTasks(size_t first, size_t end) {
   for (size_t i = first; i < end; ++i) {
-    options.progress->step(RankProgress::Running, static_cast<uint32_t>(i));
+    current = static_cast<uint32_t>(i);
+    options.progress->step(RankProgress::Running, current);
     // Nobody else moves along what is in flight.
     stopped = inFlight != 0 && !transport.progress();
-    Op &op = ops[i];
+    Op &op = ops[opOf[i]];
     if (auto *loop = std::get_if<LoopWork>(&op.work); loop && !stopped) {
       if (!readValues(op))
         return tl::unexpected(failureOf(i));
-      if (auto ok = runLoop(op); !ok)
+      if (auto ok = runLoop(op, i); !ok)
         return ok;
-      i = loop->end - 1;
+      i += loop->tasks;
       continue;
     }
     if (auto *skip = std::get_if<SkipWork>(&op.work); skip && !stopped) {
@@ -286,7 +288,7 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
       if (!read(&isSet, op.addresses[0], 1))
         return tl::unexpected(failureOf(i));
       if ((isSet != 0) == skip->when)
-        i = skip->end - 1;
+        i += skip->tasks;
       continue;
     }
     if (stopped || !step(op))

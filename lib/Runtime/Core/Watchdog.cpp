@@ -17,7 +17,7 @@ std::string runtime::describePlace(const TaskTable *table, int rank,
   if (index >= table->numTasks())
     return text + ", transfer '" +
            std::string(table->transfers()[index - table->numTasks()].name) + "'";
-  const TaskView &task = table->task(index);
+  const TaskView task = table->task(index);
   return text + ", node '" + std::string(task.source) + "' (" +
          std::string(name(task.kind())) + ")";
 }

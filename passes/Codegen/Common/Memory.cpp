@@ -194,6 +194,7 @@ public:
       : program(program), memory(memory), table(program.mesh) {}
 
   std::string run() {
+    findNamed();
     table.setProgram(program.identity);
     for (const TensorEntry &entry : program.tensors) {
       TensorSpec spec = entry.spec;
@@ -236,18 +237,40 @@ private:
         buffer({storage, 0, program.storages[static_cast<size_t>(storage)].slotBytes()}));
   }
 
+  /// Storages that are nothing but values of a segment are one buffer where they lie in
+  /// one place, so that tasks of equal layers are equal. Schedules know the others by
+  /// number.
   int64_t buffer(const Place &place) {
     if (place.storage < 0)
       return -1;
-    auto key = std::tuple(place.storage, place.offset, place.bytes);
+    auto s = static_cast<size_t>(place.storage);
+    const Storage &storage = program.storages[s];
+    uint64_t offset = memory.offsets[s] + place.offset;
+    BufferKey key{isNamed[s] ? place.storage : -1,
+                  storage.space,
+                  offset,
+                  place.bytes,
+                  storage.stride(),
+                  storage.slots};
     auto [found, added] = buffers.try_emplace(key, 0);
-    if (added) {
-      auto s = static_cast<size_t>(place.storage);
-      const Storage &storage = program.storages[s];
-      found->second = table.addBuffer(storage.space, memory.offsets[s] + place.offset,
-                                      place.bytes, storage.stride(), storage.slots);
-    }
+    if (added)
+      found->second = table.addBuffer(storage.space, offset, place.bytes,
+                                      storage.stride(), storage.slots);
     return found->second;
+  }
+
+  /// Those of tensors, and what segments and transfers share.
+  void findNamed() {
+    isNamed.assign(program.storages.size(), false);
+    auto add = [&](int storage) { isNamed[static_cast<size_t>(storage)] = true; };
+    for (const TensorEntry &entry : program.tensors)
+      add(entry.storage);
+    for (const ProgramSegment &segment : program.segments) {
+      std::ranges::for_each(segment.reads, add);
+      std::ranges::for_each(segment.writes, add);
+    }
+    for (const ProgramTransfer &transfer : program.transfers)
+      add(transfer.storage);
   }
 
   /// A window is the whole storage in which it lies, and moves.
@@ -296,7 +319,10 @@ private:
   const Program &program;
   const Memory &memory;
   TaskTableBuilder table;
-  std::map<std::tuple<int, uint64_t, uint64_t>, int64_t> buffers;
+  std::vector<bool> isNamed; ///< by storage
+  /// Storage or −1, space, offset in it, bytes, stride and number of slots.
+  using BufferKey = std::tuple<int, Space, uint64_t, uint64_t, uint64_t, uint32_t>;
+  std::map<BufferKey, int64_t> buffers;
   std::vector<std::pair<int, size_t>> open; ///< loops around the task: number, end
 };
 } // namespace

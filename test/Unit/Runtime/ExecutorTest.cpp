@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <unistd.h>
 
 using namespace partita;
@@ -213,4 +214,90 @@ TEST_CASE("calls that take more scratch than was planned have a block of their o
       CHECK(halfToFloat(y[i]) == sum);
     }
   }
+}
+
+/// Rows of `x` that copies leave in `y`, which are four rows of 16 elements each.
+static std::vector<float> copiedBy(const std::function<void(TaskTableBuilder &)> &tasks,
+                                   size_t *numCalls = nullptr) {
+  constexpr uint64_t row = 64;
+  TaskTableBuilder builder(*Mesh::parse(""));
+  builder.addBuffer(Space::Arena, 0, row);
+  builder.addBuffer(Space::Arena, row, 4 * row);
+  builder.addTensor({Role::Input, DType::F32, "x", Layout::replicated({16}), 0});
+  builder.addTensor({Role::Output, DType::F32, "y", Layout::replicated({4, 16}), 1});
+  builder.setMemory(5 * row, 0, 0);
+  task::Fill zeros;
+  zeros.count = 64;
+  builder.addTask({.source = "zeros", .operands = {1}, .params = zeros});
+  tasks(builder);
+  std::string blob = builder.finish();
+  auto read = TaskTable::read(std::as_bytes(std::span(blob)));
+  REQUIRE(read);
+  if (numCalls)
+    *numCalls = read->numCalls();
+  LocalTeam team(1);
+  auto transport = team.connect(0);
+  RankProgress progress;
+  auto made = Executor::create(
+      Stage::fromParts(std::move(*read), {}),
+      std::make_shared<WeightStore>(std::vector<std::shared_ptr<const InputFile>>(),
+                                    *engineOf("cpu")),
+      *transport, {1, 0, &progress});
+  REQUIRE(made);
+  std::vector<float> x(16, 1), y(64), rows;
+  REQUIRE((*made)->setInput(0, reinterpret_cast<const std::byte *>(x.data())));
+  for (int request = 0; request < 2; ++request) { // the second finds all as it was
+    REQUIRE((*made)->run());
+    REQUIRE((*made)->getOutput(1, reinterpret_cast<std::byte *>(y.data())));
+    rows = {y[0], y[16], y[32], y[48]};
+  }
+  return rows;
+}
+
+TEST_CASE("tasks of one call share what is prepared, but where their place matters") {
+  auto copy = [](TaskTableBuilder &table, const char *source) {
+    task::Copy p;
+    p.count = 16;
+    table.addTask(
+        {.source = source, .operands = {0, 1}, .params = p, .moves = {{1, 0, 0, 64}}});
+  };
+  auto repeat = [](TaskTableBuilder &table, uint32_t tasks, int64_t trips) {
+    task::Repeat p;
+    p.tasks = tasks, p.trips = trips;
+    table.addTask({.source = "loop", .params = p});
+  };
+  using Rows = std::vector<float>;
+  size_t numCalls = 0;
+  // The same move in one loop twice, and in a loop within another: each is its own.
+  CHECK(copiedBy(
+            [&](TaskTableBuilder &table) {
+              repeat(table, 2, 2);
+              copy(table, "a");
+              copy(table, "b");
+            },
+            &numCalls) == Rows{1, 1, 0, 0});
+  CHECK(numCalls == 3); // zeros, the loop, the copy
+  CHECK(copiedBy(
+            [&](TaskTableBuilder &table) {
+              repeat(table, 3, 2);
+              copy(table, "a");
+              repeat(table, 1, 3);
+              copy(table, "b");
+            },
+            &numCalls) == Rows{1, 1, 1, 0});
+  CHECK(numCalls == 4);
+  // Loops of one call have other tasks in them.
+  CHECK(copiedBy(
+            [&](TaskTableBuilder &table) {
+              repeat(table, 1, 2);
+              copy(table, "a");
+              repeat(table, 1, 2);
+              table.addTask({.source = "zeros", .operands = {1}, .params = [] {
+                               task::Fill first;
+                               first.count = 16;
+                               return first;
+                             }()});
+            },
+            &numCalls) == Rows{0, 1, 0, 0});
+  CHECK(numCalls == 4);
 }

@@ -258,9 +258,9 @@ struct ProgramSpec {
   std::vector<int32_t> ranks = {}; ///< of the run, by place in the mesh; empty: the same
 };
 
-/// Collects the parts of one stage. Layouts, kernels and rank values are de-duplicated,
-/// so equal input gives equal bytes. Nothing is checked here but by TaskTable::read,
-/// which the code generator runs on its own result.
+/// Collects the parts of one stage. Layouts, kernels, rank values, descriptors, calls and
+/// names are de-duplicated, so equal input gives equal bytes. Nothing is checked here but
+/// by TaskTable::read, which the code generator runs on its own result.
 class TaskTableBuilder {
 public:
   explicit TaskTableBuilder(const Mesh &mesh) : mesh(mesh) {}
@@ -304,7 +304,14 @@ private:
   std::map<std::string, uint32_t, std::less<>> kernelIndex;
   std::vector<RankValueSpec> rankValues;
   std::map<RankValueSpec, uint32_t> rankValueIndex;
-  std::vector<TaskSpec> tasks;
+  std::vector<TaskSpec> descriptors;               ///< without operands and source
+  std::map<std::string, uint32_t> descriptorIndex; ///< by the bytes of all it has
+  std::vector<int32_t> operands;
+  std::vector<fb::Call> calls;
+  std::map<std::pair<uint32_t, std::vector<int64_t>>, uint32_t> callIndex;
+  std::string sources;
+  std::map<std::string, uint32_t> sourceIndex; ///< where a name begins
+  std::vector<fb::Task> tasks;
   std::vector<std::pair<SegmentSpec, size_t>> segments; ///< with the first task
   std::vector<uint32_t> slotCounts;                     ///< per buffer
   ProgramSpec program;
@@ -353,13 +360,30 @@ struct RollingRows {
   uint64_t stride() const { return static_cast<uint64_t>(capacity) * rowBytes; }
 };
 
+/// What a task does, with everything but its operands and its place; equal ones are one.
+struct Descriptor {
+  task::Params params;
+  std::span<const uint32_t> rankValues;
+  std::vector<task::Move> moves;
+  uint32_t numOperands = 0;
+  uint32_t handle = 0; ///< of a task that is only started, else 0
+
+  TaskKind kind() const { return kindOf(params); }
+  /// Whether what it does depends on the tasks around it, and not on its operands alone.
+  bool dependsOnPlace() const {
+    return handle != 0 || !moves.empty() || kind() == TaskKind::Wait ||
+           kind() == TaskKind::Repeat || kind() == TaskKind::Skip;
+  }
+};
+
+/// A task of a table, into which it points.
 struct TaskView {
   std::string_view source;
   std::span<const int32_t> operands; ///< −1 where absent
   std::span<const uint32_t> rankValues;
-  uint32_t handle = 0; ///< of a task that is only started, else 0
-  task::Params params;
-  std::vector<task::Move> moves;
+  uint32_t handle; ///< of a task that is only started, else 0
+  const task::Params &params;
+  std::span<const task::Move> moves;
 
   TaskKind kind() const { return kindOf(params); }
 };
@@ -413,7 +437,23 @@ public:
   /// In order, with all tasks.
   std::span<const SegmentView> segments() const { return segmentList; }
   size_t numTasks() const { return tasks.size(); }
-  const TaskView &task(size_t index) const { return tasks[index]; }
+  TaskView task(size_t index) const {
+    const fb::Task &t = tasks[index];
+    const fb::Call &call = calls[t.call()];
+    const Descriptor &what = descriptors[call.descriptor()];
+    return {sources.substr(t.source(), t.source_bytes()),
+            operands.subspan(call.operands(), what.numOperands),
+            what.rankValues,
+            what.handle,
+            what.params,
+            what.moves};
+  }
+  /// Tasks of one call have the same operands and descriptor.
+  size_t numCalls() const { return calls.size(); }
+  uint32_t callOf(size_t task) const { return tasks[task].call(); }
+  const Descriptor &descriptorOf(size_t call) const {
+    return descriptors[calls[call].descriptor()];
+  }
   /// Handles are smaller than this.
   uint32_t numHandles() const { return handles; }
   // As a program of several.
@@ -452,7 +492,12 @@ private:
   std::vector<TensorView> tensors;
   std::vector<std::string> kernels;
   std::vector<RankValueSpec> rankValues;
-  std::vector<TaskView> tasks;
+  std::vector<Descriptor> descriptors;
+  // In the blob.
+  std::span<const fb::Call> calls;
+  std::span<const int32_t> operands;
+  std::span<const fb::Task> tasks;
+  std::string_view sources;
   std::vector<SegmentView> segmentList;
   std::string_view ownName;
   int64_t numMicroBatches = 1;
