@@ -119,7 +119,8 @@ private:
     for (const SegmentView &s : table.segments()) {
       Segment segment{std::string(s.name), s.once, false, s.reads, s.writes};
       for (size_t t = 0; t < s.numTasks; ++t)
-        segment.communicates |= isCollective(table.task(s.firstTask + t).kind());
+        segment.communicates |=
+            isCollective(table.descriptorOf(table.callOf(s.firstTask + t)).kind());
       if (s.numTasks != 0)
         if (auto *skip = std::get_if<task::Skip>(&table.task(s.firstTask).params))
           segment.mayBeSkipped = skip->tasks + 1 == s.numTasks;

@@ -292,7 +292,7 @@ private:
     table.sources = textOf(from.sources());
     table.descriptors.resize(from.descriptors() ? from.descriptors()->size() : 0);
     descriptors.resize(table.descriptors.size());
-    isChecked.resize(table.calls.size());
+    calls.resize(table.calls.size(), CallIs::New);
     size_t next = 0;
     for (const fb::Segment *s : entriesOf(from.segments()))
       if (Expected<void> ok = segment(*s, next); !ok)
@@ -300,8 +300,8 @@ private:
     if (next != table.tasks.size())
       return damaged("task " + std::to_string(next) + " is in no segment");
     // What nobody refers to has not been looked at.
-    if (auto call = std::ranges::find(isChecked, false); call != isChecked.end())
-      return damaged("no task is call " + std::to_string(call - isChecked.begin()));
+    if (auto call = std::ranges::find(calls, CallIs::New); call != calls.end())
+      return damaged("no task is call " + std::to_string(call - calls.begin()));
     auto isUnread = [](const DescriptorNeeds &d) { return !d.isRead; };
     if (auto d = std::ranges::find_if(descriptors, isUnread); d != descriptors.end())
       return damaged("no call has descriptor " + std::to_string(d - descriptors.begin()));
@@ -348,18 +348,18 @@ private:
   /// What a task needs is looked at once per call, unless the tasks around it matter.
   Expected<void> task(size_t index, size_t place, InFlight &flights, Nesting &nesting) {
     const fb::Task &t = table.tasks[index];
-    Where where{"task", index};
-    if (t.call() >= table.calls.size())
-      return damaged(where + " is no call");
-    if (t.source() > table.sources.size() ||
-        t.source_bytes() > table.sources.size() - t.source())
-      return damaged(where + ": its source is no name");
-    bool isKnown = isChecked[t.call()];
-    if (isKnown && !table.descriptorOf(t.call()).dependsOnPlace() && !nesting.isOpen() &&
-        !flights.isAny())
+    bool isNamed = t.source() <= table.sources.size() &&
+                   t.source_bytes() <= table.sources.size() - t.source();
+    if (isNamed && t.call() < calls.size() && calls[t.call()] == CallIs::Good &&
+        !nesting.isOpen() && !flights.isAny())
       return {};
+    Where where{"task", index};
+    if (t.call() >= calls.size())
+      return damaged(where + " is no call");
+    if (!isNamed)
+      return damaged(where + ": its source is no name");
     where.name = table.sources.substr(t.source(), t.source_bytes());
-    if (!isKnown)
+    if (calls[t.call()] == CallIs::New)
       if (Expected<void> ok = call(t.call(), where); !ok)
         return ok;
     return inPlace(index, place, flights, nesting, where);
@@ -421,7 +421,7 @@ private:
     for (size_t i = 0; i < operands.size(); ++i)
       if (auto ok = operand(operands[i], i, needs.of(i, operands.size()), where); !ok)
         return ok;
-    isChecked[index] = true;
+    calls[index] = what.dependsOnPlace() ? CallIs::GoodInPlace : CallIs::Good;
     return {};
   }
 
@@ -619,7 +619,9 @@ private:
   TaskTable &table;
   const fb::TaskTable &from;
   std::vector<DescriptorNeeds> descriptors; ///< by number
-  std::vector<bool> isChecked;              ///< by number of the call
+  /// By number: not looked at yet, good wherever it is, or good if its place is.
+  enum class CallIs : uint8_t { New, Good, GoodInPlace };
+  std::vector<CallIs> calls;
 };
 
 size_t TaskTable::numReadValues(const TaskView &task) const {

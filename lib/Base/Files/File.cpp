@@ -30,12 +30,17 @@ std::string partita::fingerprint(std::span<const std::byte> bytes) {
   // A multiplication spreads every bit upwards, the shift back down; the size tells apart
   // what differs only in zeros at the end.
   uint64_t state = bytes.size() + 0x9e3779b97f4a7c15;
-  for (size_t at = 0; at < bytes.size(); at += 8) {
+  auto take = [&](const std::byte *from, size_t count) {
     uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+    std::memcpy(&word, from, count);
     state = (state ^ word) * 0xff51afd7ed558ccd;
     state ^= state >> 32;
-  }
+  };
+  size_t whole = bytes.size() / 8 * 8;
+  for (size_t at = 0; at < whole; at += 8)
+    take(bytes.data() + at, 8); // no call, as the count is known
+  if (whole != bytes.size())
+    take(bytes.data() + whole, bytes.size() - whole);
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(state));
   return text;

@@ -230,10 +230,12 @@ void Executor::makeOps() {
   ops.reserve(table.numCalls());
   opOf.resize(table.numTasks());
   for (size_t i = 0; i < opOf.size(); ++i) {
-    uint32_t &op = known[table.callOf(i)];
-    if (op == none || table.descriptorOf(table.callOf(i)).dependsOnPlace()) {
+    uint32_t call = table.callOf(i), op = known[call];
+    if (op == none) {
       op = static_cast<uint32_t>(ops.size());
       ops.emplace_back().index = static_cast<uint32_t>(i);
+      if (!table.descriptorOf(call).dependsOnPlace())
+        known[call] = op;
     }
     ++ops[op].uses;
     opOf[i] = op;
