@@ -38,11 +38,24 @@ struct State {
   }
 };
 
+/// What follows from a rule and a strategy alone.
+struct PlannedOp {
+  std::vector<OperandForm> operands;
+  std::vector<Layout> resultLayouts;
+  std::vector<State> results;
+  ShardingRule local;
+  /// Rules that ops state about themselves and that are `local`.
+  SmallPtrSet<const RuleFacts *, 2> own;
+  SmallVector<RuleRef, 2> kept; ///< as long as their addresses are known
+};
+/// Equal layers have the same ones.
+using PlannedOps = DenseMap<std::pair<Attribute, Attribute>, std::unique_ptr<PlannedOp>>;
+
 /// Follows the state of every value through one function.
 class Checker {
 public:
-  Checker(func::FuncOp function, dist::MeshAttr mesh)
-      : function(function), mesh(mesh.getMesh()) {}
+  Checker(func::FuncOp function, dist::MeshAttr mesh, PlannedOps &planned)
+      : function(function), mesh(mesh.getMesh()), planned(planned) {}
 
   LogicalResult run() {
     for (BlockArgument argument : function.getArguments())
@@ -223,39 +236,56 @@ private:
     if (!global || !strategyAttr)
       return op.emitOpError("has no ") << (global ? "dist.strategy" : "dist.rule");
     const ShardingRule &rule = global.getRule();
-    auto strategy = strategyAttr.resolve(rule);
-    if (!strategy)
-      return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+    std::unique_ptr<PlannedOp> &known = planned[{global, strategyAttr}];
+    if (!known) {
+      auto strategy = strategyAttr.resolve(rule);
+      if (!strategy)
+        return op.emitOpError("has a bad dist.strategy: ") << strategy.error().message;
+      known = std::make_unique<PlannedOp>(plannedOf(rule, *strategy));
+    }
     if (rule.operands.size() != op.getNumOperands() ||
         rule.results.size() != op.getNumResults())
       return op.emitOpError("has a dist.rule for ")
              << rule.operands.size() << " operands and " << rule.results.size()
              << " results";
     for (unsigned i = 0; i < op.getNumOperands(); ++i)
-      if (failed(checkOperand(op, i, operandForm(rule, *strategy, i))))
+      if (failed(checkOperand(op, i, known->operands[i])))
         return failure();
     for (unsigned i = 0; i < op.getNumResults(); ++i) {
-      Layout layout = resultLayout(rule, *strategy, i);
-      if (failed(checkLocal(&op, "result", i, layout, op.getResult(i))))
+      if (failed(checkLocal(&op, "result", i, known->resultLayouts[i], op.getResult(i))))
         return failure();
-      states[op.getResult(i)] = State::of(layout);
+      states[op.getResult(i)] = known->results[i];
     }
-    return checkRule(op, rule, *strategy);
+    return checkRule(op, *known);
   }
 
-  LogicalResult checkRule(Operation &op, const ShardingRule &rule,
-                          const Strategy &strategy) {
+  static PlannedOp plannedOf(const ShardingRule &rule, const Strategy &strategy) {
+    PlannedOp result;
+    for (unsigned i = 0; i < rule.operands.size(); ++i)
+      result.operands.push_back(operandForm(rule, strategy, i));
+    for (unsigned i = 0; i < rule.results.size(); ++i) {
+      result.resultLayouts.push_back(resultLayout(rule, strategy, i));
+      result.results.push_back(State::of(result.resultLayouts.back()));
+    }
+    result.local = localRule(rule, strategy);
+    return result;
+  }
+
+  LogicalResult checkRule(Operation &op, PlannedOp &known) {
     RuleRef facts = ruleOf(&op);
+    if (known.own.contains(facts.get()))
+      return success();
     const Expected<ShardingRule> &own = facts->rule;
     if (!own)
       return noteOperands(op.emitOpError(own.error().message), &op);
-    ShardingRule expected = localRule(rule, strategy);
-    if (equalUpToNames(*own, expected))
-      return success();
-    return noteOperands(
-        op.emitOpError("has a dist.rule that is not its own: on one rank it would be ")
-            << expected.str() << ", but the op's is " << own->str(),
-        &op);
+    if (!equalUpToNames(*own, known.local))
+      return noteOperands(
+          op.emitOpError("has a dist.rule that is not its own: on one rank it would be ")
+              << known.local.str() << ", but the op's is " << own->str(),
+          &op);
+    known.own.insert(facts.get());
+    known.kept.push_back(std::move(facts));
+    return success();
   }
 
   LogicalResult checkOperand(Operation &op, unsigned i, const OperandForm &form) {
@@ -324,6 +354,7 @@ private:
 
   func::FuncOp function;
   const Mesh &mesh;
+  PlannedOps &planned;
   DenseMap<Value, State> states;
 };
 
@@ -331,18 +362,24 @@ struct VerifyPartitionedPass
     : partita::impl::VerifyPartitionedPassBase<VerifyPartitionedPass> {
   void runOnOperation() override {
     markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
-    for (auto function : getOperation().getOps<func::FuncOp>()) {
-      if (function.isExternal())
-        continue;
-      dist::MeshAttr mesh = dist::findMesh(function);
-      if (!mesh) {
-        function.emitOpError(
-            "is not partitioned: no enclosing op has a dist.mesh attribute");
-        return signalPassFailure();
-      }
-      if (failed(Checker(function, mesh).run()))
-        return signalPassFailure();
-    }
+    if (failed(verifyPartitioned(getOperation().getBody()->getOps<func::FuncOp>())))
+      signalPassFailure();
   }
 };
 } // namespace
+
+LogicalResult partita::verifyPartitioned(
+    llvm::iterator_range<Block::op_iterator<func::FuncOp>> functions) {
+  PlannedOps planned;
+  for (func::FuncOp function : functions) {
+    if (function.isExternal())
+      continue;
+    dist::MeshAttr mesh = dist::findMesh(function);
+    if (!mesh)
+      return function.emitOpError(
+          "is not partitioned: no enclosing op has a dist.mesh attribute");
+    if (failed(Checker(function, mesh, planned).run()))
+      return failure();
+  }
+  return success();
+}

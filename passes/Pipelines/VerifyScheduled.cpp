@@ -6,7 +6,6 @@
 #include "passes/Partition/Passes.h"
 
 #include "mlir/IR/Builders.h"
-#include "mlir/Pass/PassManager.h"
 
 namespace partita {
 #define GEN_PASS_DEF_VERIFYSCHEDULEDPASS
@@ -20,6 +19,7 @@ using namespace partita::task_ir;
 namespace {
 struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifyScheduledPass> {
   void runOnOperation() override {
+    markAllAnalysesPreserved(); // nothing changes: the verifier need not run again
     ModuleOp module = getOperation();
     if (module.getOps<ProgramOp>().empty()) {
       module.emitError("has no task.program");
@@ -92,19 +92,30 @@ struct VerifyScheduledPass : partita::impl::VerifyScheduledPassBase<VerifySchedu
     }
   }
 
+  /// Whether the functions are of level L3 as they are.
+  static bool isPlain(ProgramOp program) {
+    return !program
+                .walk([](Operation *op) {
+                  bool isOther = isa<StartOp, WaitOp, MoveOp>(op) || statedLayouts(op);
+                  return isOther ? WalkResult::interrupt() : WalkResult::advance();
+                })
+                .wasInterrupted();
+  }
+
   /// Where communications take place when they start, the functions are of level L3.
   LogicalResult checkFunctions(ProgramOp program) {
+    Block &block = program.getBody().front();
+    if (isPlain(program))
+      return verifyPartitioned(block.getOps<func::FuncOp>());
     OwningOpRef<ModuleOp> plain = ModuleOp::create(program.getLoc());
     for (NamedAttribute attr : program->getDiscardableAttrs())
       (*plain)->setDiscardableAttr(attr.getName(), attr.getValue());
     OpBuilder builder(plain->getBodyRegion());
-    for (auto function : program.getBody().front().getOps<func::FuncOp>())
+    for (auto function : block.getOps<func::FuncOp>())
       builder.clone(*function);
     inlineStarts(*plain);
     callInstead(*plain);
-    PassManager manager(&getContext());
-    manager.addPass(createVerifyPartitionedPass());
-    return manager.run(*plain);
+    return verifyPartitioned(plain->getBody()->getOps<func::FuncOp>());
   }
 };
 } // namespace

@@ -16,6 +16,7 @@
 #include "mlir/IR/Diagnostics.h"
 
 #include <map>
+#include <pthread.h>
 
 using namespace mlir;
 using namespace partita;
@@ -214,12 +215,26 @@ struct Dumps {
 };
 } // namespace
 
-static Expected<void> emitStage(const Program &program, const Memory &memory,
-                                const CpuTarget &target, const std::string &path,
-                                const Dumps &dumps) {
-  std::string table = buildTable(program, memory);
-  if (auto ok = TaskTable::read(std::as_bytes(std::span(table))); !ok)
-    return makeError("the task table is inconsistent: " + ok.error().message);
+/// Does the work on a thread of its own, and waits for it. A thread has a heap of its
+/// own: passes over deep models leave millions of free pieces between what stays, and
+/// LLVM, which allocates all the time, would look through them and work in them.
+static void onOwnHeap(llvm::function_ref<void()> work) {
+  auto run = [](void *given) -> void * {
+    (*static_cast<llvm::function_ref<void()> *>(given))();
+    return nullptr;
+  };
+  // Not by std::thread, which throws where the system has no more threads.
+  pthread_t thread;
+  if (::pthread_create(&thread, nullptr, run, &work) != 0)
+    return work();
+  ::pthread_join(thread, nullptr);
+}
+
+/// The object file of a program's kernels and table.
+static Expected<llvm::SmallVector<char, 0>> compiledStage(const Program &program,
+                                                          const CpuTarget &target,
+                                                          const std::string &table,
+                                                          std::string *text) {
   // A context of their own: this may run inside a pass, where dialects cannot be loaded.
   DialectRegistry registry;
   registerKernelDialects(registry);
@@ -229,9 +244,20 @@ static Expected<void> emitStage(const Program &program, const Memory &memory,
       emitKernels(context, program.kernels, vectorUnit(target));
   if (failed(lowerKernels(*kernels)))
     return makeError("the kernels cannot be lowered");
+  return compileKernels(*kernels, target, table, text);
+}
+
+static Expected<void> emitStage(const Program &program, const Memory &memory,
+                                const CpuTarget &target, const std::string &path,
+                                const Dumps &dumps) {
+  std::string table = buildTable(program, memory);
+  if (auto ok = TaskTable::read(std::as_bytes(std::span(table))); !ok)
+    return makeError("the task table is inconsistent: " + ok.error().message);
   std::string text;
   bool isTold = !dumps.kernels.empty();
-  auto object = compileKernels(*kernels, target, table, isTold ? &text : nullptr);
+  Expected<llvm::SmallVector<char, 0>> object;
+  onOwnHeap(
+      [&] { object = compiledStage(program, target, table, isTold ? &text : nullptr); });
   if (!object)
     return tl::unexpected(object.error());
   if (isTold)
