@@ -236,8 +236,10 @@ namespace {
 /// Buffers, a segment and a schedule around one function.
 class StraightBuilder {
 public:
-  explicit StraightBuilder(func::FuncOp function)
-      : function(function), builder(function.getContext()),
+  /// One that runs others is copied in any case, as these are.
+  StraightBuilder(func::FuncOp function, bool mayTake)
+      : function(function), mayTake(mayTake && !runsOthers(function)),
+        builder(function.getContext()),
         mesh(dist::findMesh(function)
                  ? dist::findMesh(function)
                  : dist::MeshAttr::get(function.getContext(), *Mesh::parse(""))),
@@ -279,7 +281,13 @@ private:
       for (Operation *callee : op.getCallees())
         cloneWithCallees(cast<FunctionOpInterface>(callee));
     });
-    Operation *copy = builder.clone(*original.getOperation());
+    Operation *copy = original.getOperation();
+    if (mayTake) {
+      copy->remove();
+      builder.insert(copy);
+    } else {
+      copy = builder.clone(*copy);
+    }
     SmallVector<CallingOpInterface> calls;
     copy->walk([&](CallingOpInterface op) { calls.push_back(op); });
     for (CallingOpInterface op : calls)
@@ -311,7 +319,13 @@ private:
     op->erase();
   }
 
+  static bool runsOthers(func::FuncOp function) {
+    return function.walk([](CallingOpInterface) { return WalkResult::interrupt(); })
+        .wasInterrupted();
+  }
+
   func::FuncOp function;
+  bool mayTake;
   OpBuilder builder;
   dist::MeshAttr mesh;
   FunctionBuffers buffers;
@@ -319,5 +333,9 @@ private:
 } // namespace
 
 OwningOpRef<ModuleOp> task_ir::straightProgram(func::FuncOp function) {
-  return StraightBuilder(function).build();
+  return StraightBuilder(function, /*mayTake=*/false).build();
+}
+
+OwningOpRef<ModuleOp> task_ir::takeStraightProgram(func::FuncOp function) {
+  return StraightBuilder(function, /*mayTake=*/true).build();
 }

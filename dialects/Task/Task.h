@@ -77,6 +77,9 @@ private:
 /// and results are buffers that are inputs and outputs, or states. The function is
 /// copied.
 mlir::OwningOpRef<mlir::ModuleOp> straightProgram(mlir::func::FuncOp function);
+/// The same for whoever has no more use for the module that the function is in: it may be
+/// taken out of it.
+mlir::OwningOpRef<mlir::ModuleOp> takeStraightProgram(mlir::func::FuncOp function);
 
 /// What an op states of layouts, by its attributes or the functions that it calls.
 struct StatedLayouts {

@@ -21,7 +21,7 @@ struct SchedulePass : partita::impl::SchedulePassBase<SchedulePass> {
       module.emitError("has no function @main");
       return signalPassFailure();
     }
-    OwningOpRef<ModuleOp> scheduled = task_ir::straightProgram(function);
+    OwningOpRef<ModuleOp> scheduled = task_ir::takeStraightProgram(function);
     module.getBody()->clear();
     module.getBody()->getOperations().splice(module.getBody()->end(),
                                              scheduled->getBody()->getOperations());
