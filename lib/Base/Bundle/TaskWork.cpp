@@ -52,7 +52,11 @@ template <typename P> std::vector<int64_t> resultDims(const P &p) {
 }
 
 Work withPost(Work work, const Conv &p) {
-  work.bytes += postElements(p.post, resultDims(p)) * widthOf(p.dtype);
+  std::vector<int64_t> dims = resultDims(p);
+  double elements = postElements(p.post, dims);
+  if (p.adds_to_result)
+    elements += real(elementCount(dims));
+  work.bytes += elements * widthOf(p.dtype);
   return work;
 }
 

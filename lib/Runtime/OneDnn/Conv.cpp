@@ -107,20 +107,25 @@ public:
         given{imageDesc(srcDims, p.src_format, type),
               imageDesc(dstDims, p.dst_format, type)},
         weights(weightDesc(p, type, transposed)),
-        order(memoryOrder(p.dst_format, dstDims.size())) {}
+        order(memoryOrder(p.dst_format, dstDims.size())) {
+    if (p.adds_to_result)
+      addend = Place{Place::Operand, task::ConvDst};
+  }
 
   /// Winograd's algorithm with all post-ops inside, on copies of the images. A tensor
   /// that is added first is put into the copy of the result, to which the primitive adds.
   /// Null if there is no primitive.
   std::unique_ptr<Program> buildWinograd() {
     algorithm = dnnl_convolution_winograd;
-    isSum = !p.post.empty() && p.post[0].kind == PARTITA_POST_BINARY_ADD &&
-            whole(p.post[0].mask);
-    for (size_t i = isSum; i < p.post.size(); ++i)
+    bool first = !p.adds_to_result && !p.post.empty() &&
+                 p.post[0].kind == PARTITA_POST_BINARY_ADD && whole(p.post[0].mask);
+    for (size_t i = first; i < p.post.size(); ++i)
       if (task::isBinary(p.post[i].kind))
         return nullptr;
+    if (first)
+      addend = Place{Place::Operand, task::ConvPost};
     images = {describeAny(srcDims, type), describeAny(dstDims, type)};
-    auto attr = makeAttr({p.post.begin() + isSum, p.post.end()}, {}, isSum);
+    auto attr = makeAttr({p.post.begin() + first, p.post.end()}, {}, addend.has_value());
     PrimitiveDesc desc;
     if (!attr || !makeDesc(*attr, desc))
       return nullptr;
@@ -142,7 +147,7 @@ public:
         freeForm ? Images{describeAny(srcDims, type), describeAny(dstDims, type)} : given;
     if (!supported(post) || (freeForm && !stored.empty() && !adoptForm()))
       return nullptr;
-    auto attr = makeAttr(post, used);
+    auto attr = makeAttr(post, used, addend.has_value());
     PrimitiveDesc desc;
     if (!attr || !makeDesc(*attr, desc))
       return nullptr;
@@ -172,7 +177,7 @@ private:
   /// Fixes the form of the images to what oneDNN chooses without post-ops, and that of
   /// whole operands to the result's: left to itself it picks a slow primitive.
   bool adoptForm() {
-    auto plain = makeAttr({});
+    auto plain = makeAttr({}, {}, addend.has_value());
     PrimitiveDesc probe;
     if (!plain || !makeDesc(*plain, probe))
       return false;
@@ -255,10 +260,11 @@ private:
       arguments.push_back({DNNL_ARG_BIAS,
                            describe({p.out_channels}, type),
                            {Place::Operand, task::ConvBias}});
-    if (isSum &&
-        !program.addReorder(given.dst, {Place::Operand, task::ConvPost}, dst, dstPlace))
+    bool isThere = p.adds_to_result && !copyBack;
+    if (addend && !isThere && !program.addReorder(given.dst, *addend, dst, dstPlace))
       return false;
-    if (fused && !isSum && !addPostArguments(program, arguments))
+    if (fused && algorithm != dnnl_convolution_winograd &&
+        !addPostArguments(program, arguments))
       return false;
     if (!program.add(desc, std::move(arguments)))
       return false;
@@ -276,7 +282,7 @@ private:
 
   bool addPostArguments(Program &program, std::vector<Argument> &arguments) const {
     uint64_t next = task::ConvPost;
-    int position = 0;
+    int position = p.adds_to_result ? 1 : 0;
     size_t binary = 0;
     for (const task::PostOp &op : p.post) {
       if (task::isBinary(op.kind)) {
@@ -301,12 +307,13 @@ private:
   dnnl_data_type_t type;
   bool transposed;
   dnnl_alg_kind_t algorithm;
-  bool isSum = false;     ///< what the first post-op adds is in the result before
   const WeightForm *form; ///< of the packed weights, or null: the primitive's choice
   Dims srcDims, dstDims;
   Images given, images; ///< as the table stores them, as the primitive is asked for
   dnnl_memory_desc_t weights;
   std::vector<size_t> order; ///< of dst's dims in memory
+  /// What the primitive finds in the result and adds to, if it does.
+  std::optional<Place> addend;
   /// Binary operands as the table stores them, and as the primitive reads them.
   std::vector<dnnl_memory_desc_t> stored, used;
 };

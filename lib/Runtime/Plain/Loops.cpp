@@ -225,8 +225,10 @@ private:
     forBox(outBox, [&](const int64_t *out) {
       Sum<T> sum = bias ? static_cast<Sum<T>>(load(bias[oc])) : Sum<T>(0);
       sum += taps<T>(operands, n, oc, out);
-      target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)] =
-          store<T>(static_cast<Compute<T>>(sum));
+      T &to = target[n * dst.batch + oc * dst.channel + offset(out, dst.spatial)];
+      if (p.adds_to_result)
+        sum += static_cast<Sum<T>>(load(to));
+      to = store<T>(static_cast<Compute<T>>(sum));
     });
   }
 

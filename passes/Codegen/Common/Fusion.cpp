@@ -99,7 +99,7 @@ void Fusion::findChains(func::FuncOp function) {
                                 getElementTypeOrSelf(value.getType())) ||
           !appendStep(chain, *step))
         break;
-      chained.insert(user);
+      chained[user] = &op;
       value = user->getResult(0);
     }
     engines[chain.empty() ? &op : chain.back().op] = &op;
@@ -191,6 +191,15 @@ bool Fusion::isAbsorbed(Operation *op) const {
 const Attention *Fusion::attentionAt(Operation *op) const {
   auto found = attentions.byRoot.find(op);
   return found == attentions.byRoot.end() ? nullptr : &found->second;
+}
+
+Operation *Fusion::formedAt(Operation *op) const {
+  if (attentions.absorbed.contains(op))
+    return nullptr;
+  if (Group *group = groupOf.lookup(op))
+    return group->root;
+  Operation *engine = chained.lookup(op);
+  return callResult(engine ? engine : op).getDefiningOp();
 }
 
 ArrayRef<PostStep> Fusion::postChain(Operation *engine) const {

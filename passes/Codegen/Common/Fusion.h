@@ -68,6 +68,8 @@ public:
   llvm::ArrayRef<PostStep> postChain(mlir::Operation *engine) const;
   /// The engine op whose call is formed when `op` is reached, or null.
   mlir::Operation *engineAt(mlir::Operation *op) const;
+  /// The op at which the tasks are formed that compute this one; null: at several.
+  mlir::Operation *formedAt(mlir::Operation *op) const;
   /// The value that the call computes: the engine op's or its last post-op's result.
   mlir::Value callResult(mlir::Operation *engine) const;
 
@@ -81,7 +83,7 @@ private:
   llvm::DenseMap<mlir::Operation *, Group *> groupOf;
   llvm::DenseMap<mlir::Operation *, std::vector<PostStep>> chains;
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> engines;
-  llvm::DenseSet<mlir::Operation *> chained;
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> chained; ///< to their engine op
 };
 
 /// Whether the value is a uniform graph.constant.

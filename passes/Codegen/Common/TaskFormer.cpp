@@ -373,6 +373,28 @@ bool TaskFormer::mayOverwrite(Value value, Operation *user) {
          storage.elements == tensor.view.elements() && !isUniform(value);
 }
 
+bool TaskFormer::mayReplace(Value value, Operation *user) {
+  Operation *now = fusion.formedAt(user);
+  Tensor tensor = tensorOf(value);
+  while (isa_and_nonnull<ViewOpInterface>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  if (!now || !value.getDefiningOp() || isUniform(value))
+    return false;
+  for (SmallVector<Value> views{value}; !views.empty();)
+    for (Operation *other : views.pop_back_val().getUsers()) {
+      if (isa<ViewOpInterface>(other))
+        views.push_back(other->getResult(0));
+      // Other dialects' ops may be in flight, or end the function.
+      else if (other != user &&
+               (!isa<graph::GraphDialect>(other->getDialect()) ||
+                !fusion.formedAt(other) || !fusion.formedAt(other)->isBeforeInBlock(now)))
+        return false;
+    }
+  const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
+  return storage.isTemporary() && storage.space == Space::Arena && storage.slots == 1 &&
+         tensor.view.offset == 0 && storage.elements == tensor.view.elements();
+}
+
 Place TaskFormer::place(const Tensor &tensor) const {
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
   size_t width = byteWidth(storage.type);

@@ -132,6 +132,9 @@ public:
 
   /// Whether nothing but `user` reads the value's storage, so that it may overwrite it.
   bool mayOverwrite(mlir::Value value, mlir::Operation *user);
+  /// Whether `user`, whose tasks are formed next, may have its result where the value
+  /// lies: the tasks of all its other readers are there already, and none is in flight.
+  bool mayReplace(mlir::Value value, mlir::Operation *user);
 
   /// The tensor's bytes; of a strided view, everything from its first element on.
   Place place(const Tensor &tensor) const;

@@ -63,9 +63,9 @@ static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &o
   return dims;
 }
 
-/// Operands of post-ops, dense over the dims along which they vary, in the order of the
-/// result's format.
-static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
+/// Operands of the post-ops from `first` on, dense over the dims along which they vary,
+/// in the order of the result's format.
+static void addConvPosts(Operation *op, size_t first, TaskFormer &former, Task &task,
                          task::Conv &params) {
   Value result = op->getResult(0);
   size_t rank = shapeOf(result).size();
@@ -75,7 +75,7 @@ static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
   order.insert(params.dst_format == PARTITA_FORMAT_CHANNELS_LAST ? order.end()
                                                                  : order.begin() + 1,
                1);
-  for (const PostStep &step : former.plan().postChain(op)) {
+  for (const PostStep &step : former.plan().postChain(op).drop_front(first)) {
     task::PostOp post = step.post;
     if (step.operand) {
       Tensor tensor = former.tensorOf(step.operand);
@@ -97,10 +97,33 @@ static void addConvPosts(Operation *op, TaskFormer &former, Task &task,
   }
 }
 
+/// Where the image lies that is added first to the products, if the result can have its
+/// place: a residual that nobody reads later. The engine then adds to what is there, and
+/// takes faster primitives than with an operand more.
+///
+///   %1 = conv %0 … : reads %x earlier     %0, %1: places of their own
+///   %2 = conv %1 …; %3 = %2 + %x          %3 in the place of %x
+static std::optional<Tensor> placeOfAddend(Operation *op, TaskFormer &former) {
+  ArrayRef<PostStep> chain = former.plan().postChain(op);
+  Value result = former.plan().callResult(op);
+  if (chain.empty() || chain[0].post.kind != PARTITA_POST_BINARY_ADD ||
+      chain[0].operand.getType() != result.getType() ||
+      llvm::any_of(result.getUsers(), [](Operation *user) {
+        return user->hasTrait<OpTrait::IsTerminator>(); // has a place of its own
+      }))
+    return std::nullopt;
+  if (!former.mayReplace(chain[0].operand, chain[0].op))
+    return std::nullopt;
+  Tensor place = former.tensorOf(chain[0].operand);
+  return place.view.isChannelsLast() ? std::optional(place) : std::nullopt;
+}
+
 template <typename Op>
 static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   Value result = former.plan().callResult(op);
-  Tensor target = former.allocateLike(result, View::channelsLast(shapeOf(result)));
+  std::optional<Tensor> addend = placeOfAddend(op, former);
+  Tensor target =
+      addend ? *addend : former.allocateLike(result, View::channelsLast(shapeOf(result)));
   former.setTensor(result, target);
   std::vector<int64_t> pads(op.getPads().begin(), op.getPads().end());
   // The pads of a transposed convolution cut its result; the engine takes them as such.
@@ -119,13 +142,14 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   params.dst_format = formatOf(target.view);
   params.has_bias = op.getBias() != nullptr;
   params.weights_packed = former.isWeight(filter) && filter.view.offset == 0;
+  params.adds_to_result = addend.has_value();
   params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2), op.getStrides(),
                                op.getDilations(), pads);
   Task task{sourceName(op)};
   task.operands = {former.place(image), former.place(filter), former.place(target),
                    params.has_bias ? former.place(former.denseOf(op.getBias())) : Place(),
                    Place()};
-  addConvPosts(op, former, task, params);
+  addConvPosts(op, addend ? 1 : 0, former, task, params);
   if (transposed)
     task.params = task::ConvTranspose(std::move(params));
   else

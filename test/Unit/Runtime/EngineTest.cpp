@@ -173,6 +173,10 @@ static void checkConv(task::Conv p, bool transposed, const std::string &what) {
   }
   for (Buffer &b : buffers)
     operands.push_back(b.data);
+  // The definition of both, by scattering input elements through the kernel's taps.
+  std::vector<double> result(static_cast<size_t>(buffers[2].count), 0.0);
+  for (size_t i = 0; p.adds_to_result && i < result.size(); ++i)
+    result[i] = buffers[2].get(static_cast<int64_t>(i));
   Prepared run(params, operands, task::ConvScratch);
   INFO(what << " of " << name(type) << " by " << run.call->implementation());
   std::vector<int64_t> in, out, kernel;
@@ -182,8 +186,6 @@ static void checkConv(task::Conv p, bool transposed, const std::string &what) {
     kernel.push_back(d.kernel);
   }
   int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups;
-  // The definition of both, by scattering input elements through the kernel's taps.
-  std::vector<double> result(static_cast<size_t>(buffers[2].count), 0.0);
   for (int64_t n = 0; n < p.batch; ++n)
     for (int64_t g = 0; g < p.groups; ++g)
       for (int64_t i = 0; i < ig; ++i)
@@ -274,6 +276,12 @@ TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
           p.post = {{PARTITA_POST_BINARY_ADD, 0, 0, mask}, {PARTITA_POST_RELU}};
           checkConv(p, false, "1x1, add, relu, mask " + std::to_string(mask));
         }
+        p.adds_to_result = true, p.has_bias = 1;
+        checkConv(p, false, "1x1 to its result, add, relu");
+        p.post = {{PARTITA_POST_RELU}};
+        checkConv(p, false, "1x1 to its result, relu");
+        p.groups = 16;
+        checkConv(p, false, "depthwise to its result, relu");
       }
 }
 
@@ -307,6 +315,12 @@ TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where
   check({{PARTITA_POST_BINARY_SUB, 0, 0, 15}}, false, "bias, subtract");
   p.dst_format = PARTITA_FORMAT_CHANNELS_FIRST;
   check({{PARTITA_POST_BINARY_ADD, 0, 0, 15}}, true, "bias, add, channels first");
+  p.adds_to_result = true;
+  check({{PARTITA_POST_RELU}}, true, "to its result, relu, channels first");
+  check({{PARTITA_POST_BINARY_ADD, 0, 0, 15}}, false, "to its result, add");
+  p.dst_format = PARTITA_FORMAT_CHANNELS_LAST;
+  check({{PARTITA_POST_RELU}}, true, "to its result, relu");
+  p.adds_to_result = false;
   // A rank's rows, which come with those of its neighbours.
   p.spatial[0] = window(21, 3, 1, 1, 1, 0);
   checkConv(p, false, "a rank's rows");
