@@ -2,7 +2,8 @@
 //
 //   bench-gemm [THREADS [FILTER]]
 // The shapes of the transformers that are measured, for one thread or a team: by oneDNN's
-// product, by its 1 × 1 convolution with the weight in blocks, and by our own kernels.
+// product, by its 1 × 1 convolution with the weight in blocks, by our own kernels, and as
+// the runtime takes it.
 // Weights are constants unless a line says "computed". Prints GFLOP/s and the share of
 // the peak of as many cores, which is measured around every line.
 // ONEDNN_MAX_CPU_ISA=AVX2 shows what a machine without 512-bit vectors does.
@@ -117,6 +118,7 @@ static void measure(const Shape &s, int threads, int width) {
   if (!s.computed)
     add("1x1", convolution(s), library.create(convolution(s)));
   add("own", product(s), std::shared_ptr<const engine::Call>(gemm::matMul(product(s))));
+  add("taken", product(s), onednn::oneDnn().create(product(s)));
   double flops = 2.0 * double(s.m * s.n * s.k * s.batch), best = 0;
   auto rounds = static_cast<int>(std::clamp(6e9 / flops, 7.0, 400.0));
   for (int round = 0; round < rounds; ++round) {
@@ -134,7 +136,8 @@ static void measure(const Shape &s, int threads, int width) {
     double speed = flops / ready->median() * 1e-9;
     std::printf("  %s %6.1f (%.2f)", name, speed, speed / best);
   }
-  std::printf("  [%s]\n", ways[0].second->call->implementation().c_str());
+  std::printf("  [%s; %s]\n", ways.front().second->call->implementation().c_str(),
+              ways.back().second->call->implementation().c_str());
   std::fflush(stdout);
 }
 
@@ -150,7 +153,7 @@ int main(int argc, char **argv) {
     std::printf(", 512 bits %.1f", peak(16));
   std::printf("; shares are of %d bits, rows x columns x summands\n", width * 32);
   std::vector<Shape> shapes;
-  for (int64_t m : {1, 2, 4, 8, 128, 197})
+  for (int64_t m : {1, 2, 3, 4, 8, 128, 197})
     for (auto [n, k] : {std::pair<int64_t, int64_t>{768, 768},
                         {2304, 768},
                         {3072, 768},

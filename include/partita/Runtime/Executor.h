@@ -70,6 +70,13 @@ public:
 
   engine::Calls &calls() { return engineCalls; }
 
+  /// Room for packed blocks of so many bytes together, side by side: huge pages, which
+  /// most weights alone are too small to fill, then hold several. A request of one token
+  /// reads every weight once, from memory, and 1.3 times as fast from huge pages.
+  void reserve(uint64_t bytes);
+  /// Gives back what of the room nobody has taken: ranks that share weights.
+  void trim();
+
   /// The packed block with this identity; `make` fills it the first time, while others
   /// that want the same one wait.
   template <typename Make>
@@ -77,7 +84,7 @@ public:
     std::shared_ptr<Entry> entry = find(identity);
     std::lock_guard guard(entry->lock);
     if (!entry->block) {
-      auto block = hostMemory(bytes);
+      auto block = blockOf(bytes);
       if (!block)
         return block;
       if (Expected<void> ok = make(block->get()); !ok)
@@ -93,11 +100,14 @@ private:
     Memory block;
   };
   std::shared_ptr<Entry> find(const std::string &identity);
+  Expected<Memory> blockOf(uint64_t bytes);
 
   std::vector<std::shared_ptr<const InputFile>> files;
   std::mutex lock;
   std::map<std::string, std::shared_ptr<Entry>> entries;
   std::map<std::array<uint64_t, 3>, std::weak_ptr<const std::byte>> mappings;
+  Memory room;
+  uint64_t roomBytes = 0, roomTaken = 0;
   engine::Calls engineCalls;
 };
 

@@ -1,8 +1,9 @@
 //===- Gemm.h - Products of f32 by our own kernels --------------*- C++ -*-===//
 //
 // For CPUs with vectors of 256 bits, where oneDNN neither packs weights nor keeps its
-// speed over all shapes. A weight is packed into panels once, at load; other operands are
-// packed into scratch, piece by piece. docs/codegen.md, "Products", has the measurements.
+// speed over all shapes, and for few rows, which wait for the weight. A weight is packed
+// into panels once, at load; other operands are packed into scratch, piece by piece.
+// docs/codegen.md, "Products", has the measurements.
 //
 // The form of a packed weight is that of its shape alone, so calls of any number of rows
 // and threads read one copy.
@@ -14,15 +15,25 @@
 #include "partita/Runtime/Engine.h"
 
 #include <memory>
+#include <optional>
 
 namespace partita::gemm {
 
 /// Whether this CPU runs the kernels: it has AVX2 and FMA.
 bool isSupported();
 
+/// A weight that somebody else packs: blocks of `columns` neighbouring columns, `step`
+/// elements apart, of rows of as many elements, one per summand.
+struct Blocks {
+  int64_t columns; ///< a multiple of 16
+  int64_t step;    ///< at least columns · k
+};
+
 /// The call, for the team of this thread; null where the kernels do not take it: another
-/// CPU, another element type, a weight whose elements overlap.
-std::unique_ptr<engine::Call> matMul(const task::MatMul &params);
+/// CPU, another element type, a weight whose elements overlap. With `blocks`, the packed
+/// weight is described to it as these; it has no form of its own and packs nothing.
+std::unique_ptr<engine::Call> matMul(const task::MatMul &params,
+                                     std::optional<Blocks> blocks = std::nullopt);
 
 /// Whether the kernels are expected to be faster than oneDNN's AVX2 code, for a call that
 /// they take.

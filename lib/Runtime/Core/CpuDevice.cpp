@@ -27,8 +27,8 @@ Expected<Memory> runtime::hostMemory(uint64_t bytes, bool isFilled) {
   std::byte *data = static_cast<std::byte *>(block) + redZone;
   forbid(block, redZone);
   forbid(data + bytes, redZone);
-  // Rounding up to huge pages must not exceed what was planned by much.
-  if (isFilled && bytes >= (uint64_t(32) << 20))
+  // A huge page lies in the block as a whole, or is none: no more memory than planned.
+  if (isFilled && bytes >= (uint64_t(2) << 20))
     ::madvise(data, bytes, MADV_HUGEPAGE);
   if (!isFilled)
     ::madvise(data, bytes, MADV_NOHUGEPAGE);

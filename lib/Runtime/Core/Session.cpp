@@ -103,6 +103,8 @@ struct Session::State {
   /// Not by std::thread, which throws where the system has no more threads.
   static Expected<void> startRank(std::shared_ptr<State> state, size_t index);
   Expected<void> connect();
+  /// Of weights repacked for engines, of all ranks here, as if none shared any.
+  uint64_t packedBytes() const;
   Expected<void> prepare(LoadedEntry &entry);
   Expected<void> checkStates() const;
   void rankMain(size_t index);
@@ -283,6 +285,14 @@ void Session::State::rankMain(size_t index) {
     serve(index);
 }
 
+uint64_t Session::State::packedBytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < transports.size(); ++i)
+    for (const LoadedEntry &it : entries)
+      bytes += it.stages[stageOfRank(it, i)]->table().packedBytes();
+  return bytes;
+}
+
 Expected<void> Session::State::startRank(std::shared_ptr<State> state, size_t index) {
   using Start = std::pair<std::shared_ptr<State>, size_t>;
   auto start = std::make_unique<Start>(state, index);
@@ -443,6 +453,7 @@ Expected<std::unique_ptr<Session>> Session::start(std::vector<SessionEntry> entr
     return tl::unexpected(ok.error());
   if (auto ok = state->connect(); !ok)
     return tl::unexpected(ok.error());
+  state->weights->reserve(state->packedBytes());
   std::unique_ptr<Session> session(new Session());
   session->state = state;
   for (size_t i = 0; i < state->transports.size(); ++i)
@@ -452,6 +463,7 @@ Expected<std::unique_ptr<Session>> Session::start(std::vector<SessionEntry> entr
     }
   if (auto ok = state->await(); !ok)
     return tl::unexpected(ok.error());
+  state->weights->trim();
   return session;
 }
 

@@ -4,10 +4,14 @@
 #include "partita/Runtime/OneDnn.h"
 #include "partita/Runtime/Plain.h"
 
+#include "Sanitizer.h"
+
 #include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <unordered_map>
 
 using namespace partita;
@@ -94,6 +98,36 @@ std::shared_ptr<WeightStore::Entry> WeightStore::find(const std::string &identit
   if (!entry)
     entry = std::make_shared<Entry>();
   return entry;
+}
+
+/// Packed blocks are not told apart by the sanitizer where they lie side by side.
+void WeightStore::reserve(uint64_t bytes) {
+  auto made = checksAddresses ? Memory() : hostMemory(bytes).value_or(nullptr);
+  std::lock_guard guard(lock);
+  room = made;
+  roomBytes = room ? bytes : 0;
+  roomTaken = 0;
+}
+
+void WeightStore::trim() {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::lock_guard guard(lock);
+  uint64_t end = (roomTaken + page - 1) / page * page;
+  if (end < roomBytes)
+    ::madvise(room.get() + end, roomBytes - end, MADV_DONTNEED);
+}
+
+Expected<Memory> WeightStore::blockOf(uint64_t bytes) {
+  {
+    std::lock_guard guard(lock);
+    uint64_t begin = (roomTaken + PARTITA_BUFFER_ALIGNMENT - 1) /
+                     PARTITA_BUFFER_ALIGNMENT * PARTITA_BUFFER_ALIGNMENT;
+    if (room && begin <= roomBytes && bytes <= roomBytes - begin) {
+      roomTaken = begin + bytes;
+      return Memory(room, room.get() + begin);
+    }
+  }
+  return hostMemory(bytes);
 }
 
 Expected<std::shared_ptr<const std::byte>>

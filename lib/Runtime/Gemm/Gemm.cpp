@@ -60,7 +60,7 @@ struct Post {
 
 class PackedMatMul : public Call {
 public:
-  explicit PackedMatMul(const task::MatMul &params);
+  PackedMatMul(const task::MatMul &params, std::optional<Blocks> packedBlocks);
   Expected<void> pack(const void *raw, void *packed) const override;
   Expected<std::unique_ptr<Weight>> describe(void *packed) const override;
   Expected<std::unique_ptr<Frame>> frame() const override {
@@ -103,6 +103,12 @@ private:
   void block(const Block &block) const;
   void packLeft(const Block &block, Span depths) const;
   Group groupAt(const Block &block, int64_t panel) const;
+  /// Of a panel of the packed weight, its part from a summand on; elements.
+  int64_t placeOf(int64_t panel, int64_t summand) const {
+    int64_t perBlock = blocks.columns / panelColumns;
+    return panel / perBlock * blocks.step + panel % perBlock * panelColumns +
+           summand * blocks.columns;
+  }
   Lines sourceBehind(const Block &block, const Group &group, Span depths,
                      int64_t q) const;
   Right rightOf(const Block &block, const Group &group, Span depths, int64_t q) const;
@@ -112,6 +118,7 @@ private:
 
   task::MatMul p;
   Geometry sizes;
+  Blocks blocks; ///< of the packed weight: our own are of one panel
   std::vector<Post> posts;
   const Kernels &kernel;
   int64_t unitCount = 1;
@@ -126,8 +133,10 @@ struct PanelWeight : Call::Weight {
 
 } // namespace
 
-PackedMatMul::PackedMatMul(const task::MatMul &params)
-    : p(params), sizes(p.m, p.n, p.k), kernel(*kernels()) {
+PackedMatMul::PackedMatMul(const task::MatMul &params, std::optional<Blocks> packedBlocks)
+    : p(params), sizes(p.m, p.n, p.k),
+      blocks(packedBlocks.value_or(Blocks{panelColumns, panelColumns * p.k})),
+      kernel(*kernels()) {
   size_t rowDim = p.batch.size(), columnDim = rowDim + 1;
   // One value per column is where the sums begin, not a post-op.
   if (p.bias_mask & 2)
@@ -137,10 +146,10 @@ PackedMatMul::PackedMatMul(const task::MatMul &params)
   for (const task::PostOp &op : p.post)
     addPost(op, task::isBinary(op.kind) ? next++ : 0, op.mask);
   direct = !p.b_packed && p.b_col == 1 && sizes.tiles <= 2;
-  if (p.b_packed) {
+  if (p.b_packed && !packedBlocks) {
     memory.packed = static_cast<uint64_t>(4 * sizes.panels * panelColumns * p.k);
     weightForm = formOf(p);
-  } else {
+  } else if (!p.b_packed) {
     sizes.right = packedTogether * panelColumns * tileDepth;
   }
   unitCount = sizes.rowBlocks * sizes.panels;
@@ -288,7 +297,9 @@ PackedMatMul::Group PackedMatMul::groupAt(const Block &block, int64_t panel) con
   // be packed apart.
   int64_t wide = block.tiles.size() == 1 ? panelsAt[block.rows.size() - 1] : 1;
   bool isWhole = p.b_packed || (panel + wide) * panelColumns <= p.n;
-  bool isWide = wide > 1 && wide <= left && isWhole;
+  int64_t perBlock = p.b_packed ? blocks.columns / panelColumns : 1;
+  bool isEven = perBlock == 1 || panel % perBlock + wide <= perBlock;
+  bool isWide = wide > 1 && wide <= left && isWhole && isEven;
   return {panel, isWide ? wide : 1, isWide};
 }
 
@@ -298,14 +309,16 @@ PackedMatMul::Right PackedMatMul::rightOf(const Block &block, const Group &group
   Span summands = sizes.summandsOf(q);
   if (p.b_packed) {
     // Behind the slab's last summands comes the next panel.
-    int64_t begin = sizes.summandsOf(depths.begin).begin;
-    int64_t on = q + 1 < depths.end ? summands.size()
-                                    : group.count * p.k - (summands.begin - begin);
-    const float *at = block.part.packed + column * p.k + summands.begin * panelColumns;
+    int64_t at = placeOf(group.panel, summands.begin);
+    int64_t next = q + 1 < depths.end ? placeOf(group.panel, summands.end)
+                                      : placeOf(group.panel + group.count,
+                                                sizes.summandsOf(depths.begin).begin);
     int64_t lines = summands.size() * group.count;
-    return {{at, panelColumns, panelColumns * p.k},
-            on * panelColumns,
-            {at + on * panelColumns, lines, 0, lines}};
+    bool isOne = blocks.columns == panelColumns;
+    return {
+        {block.part.packed + at, blocks.columns, isOne ? blocks.step : panelColumns},
+        next - at,
+        {block.part.packed + next, isOne ? lines : 1, isOne ? 0 : blocks.columns, lines}};
   }
   const float *from = block.b.at + summands.begin * p.b_row + column * p.b_col;
   if (direct && column + group.count * panelColumns <= p.n)
@@ -407,7 +420,7 @@ static bool isCountable(const task::MatMul &p) {
   return units < 1e15;
 }
 
-std::unique_ptr<Call> gemm::matMul(const task::MatMul &p) {
+std::unique_ptr<Call> gemm::matMul(const task::MatMul &p, std::optional<Blocks> blocks) {
   // Of a weight whose elements are apart, the packed bytes are bounded by the stored
   // ones.
   if (!kernels() || static_cast<DType>(p.dtype) != DType::F32 ||
@@ -417,7 +430,7 @@ std::unique_ptr<Call> gemm::matMul(const task::MatMul &p) {
   for (const task::BatchDim &d : p.batch)
     if (p.b_packed && d.b != 0)
       return nullptr;
-  return std::make_unique<PackedMatMul>(p);
+  return std::make_unique<PackedMatMul>(p, blocks);
 }
 
 bool gemm::isWorth(const task::MatMul &p) {

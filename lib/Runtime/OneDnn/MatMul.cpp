@@ -217,6 +217,68 @@ static std::unique_ptr<Program> bestOf(const Product &product, dnnl_data_type_t 
   return call;
 }
 
+/// How the packed weight lies, if its columns are in blocks that our kernels read.
+static std::optional<gemm::Blocks> blocksOf(const dnnl_memory_desc_t &form) {
+  const dnnl_blocking_desc_t &blocking = form.format_desc.blocking;
+  const int inner = blocking.inner_nblks;
+  if (form.ndims != 2 || form.data_type != dnnl_f32 || form.format_kind != dnnl_blocked ||
+      inner < 1 || inner > 2 || blocking.inner_idxs[inner - 1] != 1 ||
+      (inner == 2 && blocking.inner_idxs[0] != 0))
+    return std::nullopt;
+  const int64_t columns = blocking.inner_blks[inner - 1];
+  const int64_t summands = inner == 2 ? blocking.inner_blks[0] : 1;
+  gemm::Blocks blocks{columns, form.padded_dims[0] * columns};
+  if (columns % 16 != 0 || blocking.strides[0] != summands * columns ||
+      blocking.strides[1] != blocks.step)
+    return std::nullopt;
+  return blocks;
+}
+
+namespace {
+/// A product of few rows by our kernels, with the weight as oneDNN packs it, so that
+/// calls of many rows, in other entries of a bundle, share it.
+class FewRows final : public Call {
+public:
+  FewRows(std::unique_ptr<Call> product, std::unique_ptr<Program> packing)
+      : product(std::move(product)), packing(std::move(packing)) {
+    memory = {this->product->sizes().scratch, this->packing->sizes().packed};
+    weightForm = this->packing->form();
+  }
+  Expected<void> pack(const void *raw, void *packed) const override {
+    return packing->pack(raw, packed);
+  }
+  Expected<std::unique_ptr<Weight>> describe(void *packed) const override {
+    return product->describe(packed);
+  }
+  Expected<std::unique_ptr<Frame>> frame() const override { return product->frame(); }
+  bool run(Frame &frame, std::span<void *const> operands,
+           const Weight *weight) const noexcept override {
+    return product->run(frame, operands, weight);
+  }
+  std::string implementation() const override {
+    return product->implementation() + ", blocks of " + packing->implementation();
+  }
+
+private:
+  std::unique_ptr<Call> product;
+  std::unique_ptr<Program> packing;
+};
+} // namespace
+
+/// A product of few rows waits for its weight. Our kernels fetch it ahead, oneDNN's do
+/// not: 1 × 768 × 32,000 takes 5.0 ms and 7.3 ms (AMD EPYC, 512-bit vectors). With four
+/// rows and more, a tile covers one panel of a block, and passes over the block again.
+static std::unique_ptr<Call> fewRows(const task::MatMul &p,
+                                     std::unique_ptr<Program> &packing) {
+  constexpr int64_t most = 3;
+  if (p.m > most || !p.b_packed || !packing || packing->sizes().packed == 0)
+    return nullptr;
+  auto blocks = blocksOf(packing->packedAs());
+  auto product = blocks ? gemm::matMul(p, blocks) : nullptr;
+  return product ? std::make_unique<FewRows>(std::move(product), std::move(packing))
+                 : nullptr;
+}
+
 MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form,
                               Products products) {
   auto type = dataType(params.dtype);
@@ -229,6 +291,9 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
     if (auto own = gemm::matMul(p))
       return own;
   std::unique_ptr<Program> call = bestOf({p}, *type, form);
+  if (products != Products::OfLibrary)
+    if (auto few = fewRows(p, call))
+      return few;
   if (!call || isReference(*call))
     if (auto row = asRow(p))
       if (auto other = bestOf(*row, *type, nullptr); other && !isReference(*other))

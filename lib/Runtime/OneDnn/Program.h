@@ -102,6 +102,8 @@ public:
                   const dnnl_memory_desc_t &to, Place target);
   /// Declares that the weight is kept as `to`, repacked at load from `from`.
   bool packWeight(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
+  /// What packWeight was given.
+  const dnnl_memory_desc_t &packedAs() const { return packTo; }
   /// Post-ops done by plain loops after the last primitive.
   void addPost(plain::Post post) { posts.push_back(std::move(post)); }
   void describeAs(std::string text) { name = std::move(text); }

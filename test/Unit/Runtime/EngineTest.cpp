@@ -111,6 +111,44 @@ TEST_CASE("matmul: one column is no work for reference code") {
   CHECK_FALSE((*call)->implementation().starts_with("ref"));
 }
 
+/// Whether oneDNN may use 512-bit vectors here.
+static bool hasWideVectors() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         !std::getenv("ONEDNN_MAX_CPU_ISA");
+}
+
+TEST_CASE("matmul: few rows read the weight that many rows have had packed") {
+  for (int64_t m : {1, 2, 3, 4})
+    for (int64_t n : {1, 16, 48, 64, 100, 773})
+      for (int64_t k : {1, 17, 320, 321, 700}) {
+        task::MatMul p = sized(DType::F32, m, n, k);
+        p.b_packed = p.bias_mask = 1;
+        p.post = {{PARTITA_POST_RELU}, {PARTITA_POST_BINARY_ADD, 0, 0, 3}};
+        checkMatMul(p, "few rows");
+        p.b_row = 1, p.b_col = k;
+        checkMatMul(p, "few rows, transposed weight");
+      }
+  engine::Calls calls(onednn::oneDnn());
+  auto many = calls.get(
+      [] {
+        task::MatMul p = sized(DType::F32, 64, 768, 768);
+        p.b_packed = 1;
+        return p;
+      }(),
+      "w");
+  REQUIRE(many);
+  for (int64_t m : {1, 2, 3}) {
+    task::MatMul p = sized(DType::F32, m, 768, 768);
+    p.b_packed = 1;
+    auto few = calls.get(p, "w");
+    REQUIRE(few);
+    CHECK((*few)->form() == (*many)->form());
+    if (hasWideVectors())
+      CHECK((*few)->implementation().find("blocks of") != std::string::npos);
+  }
+}
+
 TEST_CASE("matmul: Relu of infinities is no NaN") {
   const double inf = std::numeric_limits<double>::infinity();
   for (const engine::Engine *engine : {&onednn::oneDnn(), &plain::loops()})
@@ -285,13 +323,6 @@ TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
       }
 }
 
-/// Whether oneDNN may use 512-bit vectors here.
-static bool hasWinograd() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         !std::getenv("ONEDNN_MAX_CPU_ISA");
-}
-
 TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where it is") {
   task::Conv p;
   p.dtype = static_cast<int64_t>(DType::F32);
@@ -307,7 +338,7 @@ TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where
     p.post = std::move(post);
     checkConv(p, false, what);
     INFO(what);
-    CHECK(isWinograd() == (expected && hasWinograd()));
+    CHECK(isWinograd() == (expected && hasWideVectors()));
   };
   check({{PARTITA_POST_BINARY_ADD, 0, 0, 15}, {PARTITA_POST_RELU}}, true, "add, relu");
   check({{PARTITA_POST_RELU}, {PARTITA_POST_BINARY_ADD, 0, 0, 15}}, false, "relu, add");
