@@ -4,13 +4,17 @@ search finds and others, each the best that keeps some nodes as a seeded draw sa
 every plan's two times, the rank correlation, and how far the found plan is from the best
 that was measured.
 
-usage: ranking.py PARTITA [--ranks N] [--plans N] [--seed S] [MODEL…]
+usage: ranking.py PARTITA [--ranks N] [--plans N] [--seed S] [--through CMD] [--keep D]
+                  [MODEL…]
 
 A MODEL is NAME/SIZE of bench/models, SIZE tiny or small. Constants of the machine are
 measured first (partita calibrate). Requests of all plans of a model are interleaved, and
 each plan's time is that of its fastest: a machine that slows down for a while slows all.
+What is timed runs as an argument of CMD, which may keep others from the machine. --keep
+leaves plans, bundles, cluster file and times in the folder D.
 """
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -87,14 +91,24 @@ def make_plans(partita, model, outputs, arguments, work, host):
     return plans
 
 
-def measure(partita, plans, work, inputs):
-    best = [float("inf")] * len(plans)
-    for _ in range(4):
-        for k, (_, bundle) in enumerate(plans):
-            text = call([partita, "run", bundle, "--repeat", "12", *inputs])
+def measure(partita, bundles, seconds, inputs):
+    """The fastest request of each bundle. Short ones are repeated for a while: a rank that
+    is interrupted holds up the others, and most of a tenth of a millisecond may be that."""
+    repeats = str(max(12, min(400, int(0.04 / seconds))))
+    best = [float("inf")] * len(bundles)
+    for _ in range(5):
+        for k, bundle in enumerate(bundles):
+            text = call([partita, "run", bundle, "--repeat", repeats, *inputs])
             times = [float(t) for t in re.findall(r"request \d+: ([0-9.]+) s", text)]
             best[k] = min(best[k], *times[2:])
     return best
+
+
+def measure_through(through, partita, plans, inputs):
+    """The same in a process of its own."""
+    task = json.dumps([partita, [bundle for _, bundle in plans], plans[0][0], inputs])
+    return json.loads(call([*through, sys.executable, os.path.abspath(__file__),
+                            "--measure", task]))
 
 
 def ranks(values):
@@ -128,23 +142,31 @@ def make_inputs(partita, model, work):
 
 
 def main():
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(*json.loads(sys.argv[2]))))
+        return
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
     parser.add_argument("models", nargs="*", default=DEFAULT)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--plans", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--through", default="")
+    parser.add_argument("--keep")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as top:
+    through = arguments.through.split()
+    with contextlib.ExitStack() as stack:
+        top = arguments.keep or stack.enter_context(tempfile.TemporaryDirectory())
+        os.makedirs(top, exist_ok=True)
         host = os.path.join(top, "host.json")
-        print(call([arguments.partita, "calibrate", "--ranks", str(arguments.ranks), "-q",
-                    "-o", host]))
+        print(call([*through, arguments.partita, "calibrate", "--ranks",
+                    str(arguments.ranks), "-o", host]))
         print("| model | plans | found plan: predicted | measured | best measured | "
               "found / best | rank correlation |\n|---|---|---|---|---|---|---|")
         for name in arguments.models or DEFAULT:
             kind, size = name.split("/")
             work = os.path.join(top, kind + "-" + size)
-            os.makedirs(work)
+            os.makedirs(work, exist_ok=True)
             model = os.path.join(work, "model.onnx")
             subprocess.run([sys.executable,
                             os.path.join(HERE, "..", "models", "generate.py"), kind,
@@ -153,8 +175,10 @@ def main():
             outputs = candidates(arguments.partita, model, work)
             plans = make_plans(arguments.partita, model, outputs, arguments, work, host)
             inputs = make_inputs(arguments.partita, model, work)
-            measured = measure(arguments.partita, plans, work, inputs)
+            measured = measure_through(through, arguments.partita, plans, inputs)
             predicted = [seconds for seconds, _ in plans]
+            with open(os.path.join(work, "times.json"), "w") as file:
+                json.dump([predicted, measured], file)
             for p, m in zip(predicted, measured):
                 print(f"    {name}: {p * 1e3:.3f} ms predicted, {m * 1e3:.3f} ms measured",
                       file=sys.stderr)

@@ -25,9 +25,9 @@ static std::optional<Collective> collectiveOf(StepKind kind) {
   }
 }
 
-/// Bytes that a step without a collective moves in local memory.
-static double localBytes(const Step &step, double elementBytes) {
-  auto after = static_cast<double>(step.after.localElements()) * elementBytes;
+/// Elements that a step without a collective reads and writes in local memory.
+static int64_t localElements(const Step &step) {
+  int64_t after = step.after.localElements();
   switch (step.kind) {
   case StepKind::Slice:
   case StepKind::Repad:
@@ -41,14 +41,12 @@ static double localBytes(const Step &step, double elementBytes) {
 
 /// Every rank receives `received` bytes from the others of its group, as in an all-to-all
 /// of as much more as a rank keeps.
-static CollectivePrice priceExchange(const Placement &placement, const AxisList &axes,
+static CollectivePrice priceExchange(const Topology &topology, const Span &span,
                                      double received) {
-  Span span = placement.span(axes);
   auto n = static_cast<double>(span.size());
   if (n == 1 || received == 0)
     return {};
-  return priceCollective(placement.topology(), span, Collective::AllToAll,
-                         received * n / (n - 1));
+  return priceCollective(topology, span, Collective::AllToAll, received * n / (n - 1));
 }
 
 /// Sorted, each once.
@@ -99,33 +97,58 @@ static bool packs(const Step &step) {
          g.outer > 1;
 }
 
-StepPrice partita::priceStep(const Placement &placement, const Step &step,
-                             int64_t elementBytes) {
-  const Device &device = placement.topology().device;
-  auto width = static_cast<double>(elementBytes);
-  StepPrice result;
-  result.receivedBytes = static_cast<double>(step.receivedElements) * width;
-  CollectivePrice collective;
+StepShape partita::shapeOf(const Placement &placement, const Step &step) {
+  StepShape shape;
+  shape.receivedElements = step.receivedElements;
   if (step.kind == StepKind::Exchange) {
-    collective =
-        priceExchange(placement, axesOfBoth(placement.mesh(), step.before, step.after),
-                      result.receivedBytes);
+    shape.kind = StepShape::Kind::Exchange;
+    shape.span = placement.span(axesOfBoth(placement.mesh(), step.before, step.after));
   } else if (std::optional<Collective> kind = collectiveOf(step.kind)) {
-    double bytes = static_cast<double>(std::max(step.before.localElements(),
-                                                step.after.localElements())) *
-                   width;
-    AxisList axes =
-        step.kind == StepKind::Permute ? permutedAxes(placement.mesh(), step) : step.axes;
-    collective =
-        priceCollective(placement.topology(), placement.span(axes), *kind, bytes);
-    if (packs(step))
-      result.price += onDevice(copySeconds(device, bytes));
-  } else if (double bytes = localBytes(step, width)) {
+    shape.kind = StepShape::Kind::Collective;
+    shape.collective = *kind;
+    shape.elements = std::max(step.before.localElements(), step.after.localElements());
+    shape.packs = packs(step);
+    shape.span = placement.span(step.kind == StepKind::Permute
+                                    ? permutedAxes(placement.mesh(), step)
+                                    : step.axes);
+  } else if (int64_t elements = localElements(step)) {
+    shape.kind = StepShape::Kind::Local;
+    shape.elements = elements;
+  }
+  return shape;
+}
+
+StepPrice partita::priceShape(const Topology &topology, const StepShape &shape,
+                              int64_t elementBytes) {
+  const Device &device = topology.device;
+  auto width = static_cast<double>(elementBytes);
+  double bytes = static_cast<double>(shape.elements) * width;
+  StepPrice result;
+  result.receivedBytes = static_cast<double>(shape.receivedElements) * width;
+  CollectivePrice collective;
+  switch (shape.kind) {
+  case StepShape::Kind::Nothing:
+    break;
+  case StepShape::Kind::Local:
     result.price = onDevice(streamSeconds(device, bytes) + device.launch);
+    break;
+  case StepShape::Kind::Collective:
+    collective = priceCollective(topology, shape.span, shape.collective, bytes);
+    if (shape.packs)
+      result.price += onDevice(copySeconds(device, bytes));
+    break;
+  case StepShape::Kind::Exchange:
+    collective = priceExchange(topology, shape.span, result.receivedBytes);
+    break;
   }
   result.price += collective.price;
   result.algorithm = collective.algorithm;
   return result;
+}
+
+StepPrice partita::priceStep(const Placement &placement, const Step &step,
+                             int64_t elementBytes) {
+  return priceShape(placement.topology(), shapeOf(placement, step), elementBytes);
 }
 
 TimeCost partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
@@ -146,7 +169,8 @@ StepPrice partita::priceWindow(const Placement &placement, const Halo &halo,
   const Device &device = placement.topology().device;
   result.price = onDevice(copySeconds(device, buffer));
   CollectivePrice exchange =
-      priceExchange(placement, halo.axes(placement.mesh()), result.receivedBytes);
+      priceExchange(placement.topology(), placement.span(halo.axes(placement.mesh())),
+                    result.receivedBytes);
   result.price += exchange.price;
   result.algorithm = exchange.algorithm;
   return result;

@@ -1,6 +1,7 @@
 //===- Timing.cpp - How long conversions take, what is fused --------------===//
 #include "partita/Search/Timing.h"
 
+#include "Conversions.h"
 #include "partita/Cost/Compute.h"
 
 #include <algorithm>
@@ -14,10 +15,13 @@ Picos search::picosOf(double seconds) {
 }
 
 Timing::Timing(const FlowGraph &graph, const Placement &placement)
-    : graph(graph), placement(placement) {
+    : graph(graph), placement(placement),
+      plans(std::make_unique<ConversionPlans>(placement, graph.reshard)) {
   findFusion();
   followTies();
 }
+
+Timing::~Timing() = default;
 
 Picos Timing::step(const Step &step, int64_t elementBytes) const {
   return picosOf(priceStep(placement, step, elementBytes).price.seconds);
@@ -44,21 +48,20 @@ Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes) const {
     Halo halo = *target.halo;
     halo.before = source;
     result.possible = true;
-    result.time = window(halo, elementBytes);
-    result.receivedBytes = haloElements(graph.mesh, halo) * elementBytes;
+    StepPrice price = priceWindow(placement, halo, elementBytes);
+    result.time = picosOf(price.price.seconds);
+    result.receivedBytes = static_cast<int64_t>(price.receivedBytes);
     result.peakBytes =
         (source.localElements() + elementCount(halo.shape())) * elementBytes;
     return result;
   }
-  auto steps = planReshard(graph.mesh, source, target.layout, graph.reshard);
-  if (!steps)
-    return result;
-  result.possible = true;
-  for (const Step &it : steps->steps)
-    if (it.kind != StepKind::View)
-      result.time += step(it, elementBytes);
-  result.receivedBytes = steps->receivedElements * elementBytes;
-  result.peakBytes = steps->peakElements * elementBytes;
+  ConversionPlans::Plan steps = plans->plan(source, target.layout);
+  result.possible = steps.possible;
+  for (const StepShape &it : steps.steps)
+    result.time +=
+        picosOf(priceShape(placement.topology(), it, elementBytes).price.seconds);
+  result.receivedBytes = steps.receivedElements * elementBytes;
+  result.peakBytes = steps.peakElements * elementBytes;
   return result;
 }
 

@@ -122,10 +122,11 @@ std::string partita::planText(const PlanStory &story) {
   result += reshardText(story, total);
   result += knownText(story, found);
   result += meshesText(story);
-  result += formatted(
-      "searched %zu variables and %zu edges, %zu layers tied: import %.2f s, "
-      "problem %.2f s, solving %.2f s\n",
-      found.variables, found.edges, found.tiedLayers, story.importSeconds, build, solve);
+  result += formatted("searched %zu variables and %zu edges, %zu layers tied: import %s, "
+                      "problem %s, solving %s\n",
+                      found.variables, found.edges, found.tiedLayers,
+                      durationText(story.importSeconds).c_str(),
+                      durationText(build).c_str(), durationText(solve).c_str());
   for (const std::string &choice : story.choices)
     result += choice + "\n";
   return result;

@@ -31,6 +31,22 @@ struct StepPrice {
   double receivedBytes = 0; ///< that a rank receives, the most over all ranks
 };
 
+/// What a step is to a price: sizes in elements, which grow in proportion with the
+/// tensor.
+struct StepShape {
+  enum class Kind : uint8_t { Nothing, Local, Collective, Exchange };
+  Kind kind = Kind::Nothing;
+  Collective collective = Collective::AllReduce; ///< of kind Collective
+  bool packs = false;                            ///< pieces are apart in the local tensor
+  Span span;                                     ///< of its groups
+  /// Collective: the larger of the blocks before and after. Local: read and written.
+  int64_t elements = 0;
+  int64_t receivedElements = 0;
+};
+StepShape shapeOf(const Placement &placement, const Step &step);
+StepPrice priceShape(const Topology &topology, const StepShape &shape,
+                     int64_t elementBytes);
+
 /// `elementBytes` bytes per element.
 StepPrice priceStep(const Placement &placement, const Step &step, int64_t elementBytes);
 

@@ -20,7 +20,11 @@
 
 #include <unordered_map>
 
+#include <memory>
+
 namespace partita::search {
+
+class ConversionPlans;
 
 using Picos = int64_t;
 
@@ -66,6 +70,7 @@ struct Conversion {
 class Timing {
 public:
   Timing(const FlowGraph &graph, const Placement &placement);
+  ~Timing();
 
   const FlowGraph &graph;
   const Placement &placement;
@@ -124,10 +129,11 @@ private:
   Picos stream(int32_t op, const Strategy &strategy) const;
   Conversion plan(int32_t from, int32_t to, int64_t elementBytes) const;
 
-  std::vector<bool> internal;      ///< per value
-  std::vector<bool> noBytes;       ///< per value
-  std::vector<bool> elsewhere;     ///< per value
-  std::vector<int64_t> sinkDone;   ///< per op the moment of doneAt, of sinks
+  std::unique_ptr<ConversionPlans> plans; ///< of layouts, by kind
+  std::vector<bool> internal;             ///< per value
+  std::vector<bool> noBytes;              ///< per value
+  std::vector<bool> elsewhere;            ///< per value
+  std::vector<int64_t> sinkDone;          ///< per op the moment of doneAt, of sinks
   std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body
   std::vector<int32_t> kernelEnd;  ///< per op the last op of its kernel
   std::vector<bool> views, joined; ///< per op
