@@ -101,20 +101,36 @@ std::vector<uint32_t> Core::dominated(int var) {
   size_t degree = v.edges.size();
   std::vector<uint32_t> result;
   std::vector<double> kept = v.cost;
-  for (int worse = 0; worse < v.size(); ++worse)
+  // Per edge what all choices cost with the partner of the one that is looked at.
+  struct Column {
+    const double *first;
+    size_t stride;
+  };
+  std::vector<Column> columns;
+  for (int worse = 0; worse < v.size(); ++worse) {
+    columns.clear();
+    // Rounding must not reject here what the full comparison would accept.
+    double mine = v.cost[worse] + 1e-6;
+    for (size_t i = 0; i < degree; ++i) {
+      int t = partner[worse * degree + i];
+      double cost = entry(v.edges[i], var, worse, t);
+      if (isInfinite(cost))
+        continue;
+      mine += cost + std::abs(cost) * 1e-9;
+      const CoreEdge &edge = edges[v.edges[i]];
+      auto width = static_cast<size_t>(vars[edge.second].size());
+      auto place = static_cast<size_t>(t);
+      columns.push_back(edge.first == var ? Column{edge.table.data() + place, width}
+                                          : Column{edge.table.data() + place * width, 1});
+    }
     for (int better = 0; better < v.size(); ++better) {
       if (better == worse || (forbids[better] & ~forbids[worse]) ||
           isInfinite(v.cost[better]))
         continue;
       work += 2;
-      // Rounding must not reject here what the full comparison would accept.
-      double room = v.cost[worse] - v.cost[better] + 1e-6;
-      for (size_t i = 0; i < degree; ++i) {
-        int t = partner[worse * degree + i];
-        double cw = entry(v.edges[i], var, worse, t);
-        if (!isInfinite(cw))
-          room += cw - entry(v.edges[i], var, better, t) + std::abs(cw) * 1e-9;
-      }
+      double room = mine - v.cost[better];
+      for (const Column &column : columns)
+        room -= column.first[static_cast<size_t>(better) * column.stride];
       if (room < 0 || !dominates(var, better, worse))
         continue;
       v.cost[worse] = infinite;
@@ -122,6 +138,7 @@ std::vector<uint32_t> Core::dominated(int var) {
       result.push_back(static_cast<uint32_t>(better));
       break;
     }
+  }
   v.cost = std::move(kept);
   return result;
 }

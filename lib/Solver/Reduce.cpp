@@ -324,26 +324,57 @@ bool Core::mergeFunctional() {
 }
 
 /// The least over var's choices for each choice of its one or two neighbours, and which.
+namespace {
+struct Least {
+  double cost;
+  size_t at; ///< the first of equals; 0 where all are infinite
+};
+} // namespace
+
+/// The least of a[i] + b[i]. Eight at a time first, which compilers do in registers, then
+/// the place of what was found.
+static Least leastSum(const double *a, const double *b, size_t count) {
+  constexpr size_t width = 8;
+  double least[width];
+  std::fill(least, least + width, infinite);
+  size_t i = 0;
+  for (; i + width <= count; i += width)
+    for (size_t l = 0; l < width; ++l) {
+      double sum = a[i + l] + b[i + l];
+      least[l] = sum < least[l] ? sum : least[l];
+    }
+  for (; i < count; ++i) {
+    double sum = a[i] + b[i];
+    least[0] = sum < least[0] ? sum : least[0];
+  }
+  double cost = *std::min_element(least, least + width);
+  if (!(cost < infinite))
+    return {infinite, 0};
+  size_t at = 0;
+  while (a[at] + b[at] != cost)
+    ++at;
+  return {cost, at};
+}
+
 Memo::Result Core::eliminationTable(int var, int ea, int eb) const {
   const CoreVar &v = vars[var];
   int k = v.size(), a = other(ea, var), ka = vars[a].size();
   bool two = eb >= 0;
   int b = two ? other(eb, var) : -1, kb = two ? vars[b].size() : 1;
-  std::vector<double> table(static_cast<size_t>(ka) * kb, infinite);
+  std::vector<double> table(static_cast<size_t>(ka) * kb);
   std::vector<uint32_t> map(table.size());
-  std::vector<double> row(k);
+  std::vector<double> row(k), columns(static_cast<size_t>(kb) * k, 0);
+  for (int t = 0; two && t < kb; ++t)
+    for (int c = 0; c < k; ++c)
+      columns[static_cast<size_t>(t) * k + c] = entry(eb, b, t, c);
   for (int s = 0; s < ka; ++s) {
     for (int c = 0; c < k; ++c)
       row[c] = v.cost[c] + entry(ea, a, s, c);
     for (int t = 0; t < kb; ++t) {
       size_t at = static_cast<size_t>(s) * kb + t;
-      for (int c = 0; c < k; ++c) {
-        double sum = row[c] + (two ? entry(eb, b, t, c) : 0);
-        if (sum < table[at]) {
-          table[at] = sum;
-          map[at] = static_cast<uint32_t>(c);
-        }
-      }
+      Least least = leastSum(row.data(), &columns[static_cast<size_t>(t) * k], k);
+      table[at] = least.cost;
+      map[at] = static_cast<uint32_t>(least.at);
     }
   }
   return {Table(std::move(table)), std::move(map)};
