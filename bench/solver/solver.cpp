@@ -6,7 +6,10 @@
 //   bench-solver runs                          stacks of 8, 96, 1,024 equal layers, tied
 //   in
 //                                              1, 2, 3 runs or not at all
-//   bench-solver large SPEC SECONDS            one generated problem, without the head
+//   bench-solver large SPEC SECONDS [WORK]     one generated problem, without the head.
+//                                              With WORK it stops by that, whatever it
+//                                              takes: on a machine that others use, the
+//                                              work that an idle one does in SECONDS
 //   bench-solver write SPEC FILE               the same as a problem file
 //
 // SPEC is KIND:NODES:CHOICES[:AXIS,AXIS…[:TIGHTNESS[:SEED]]] with KIND transformer, unet,
@@ -47,10 +50,12 @@ static std::string gap(const Solution &s) {
 }
 
 /// Solves and prints one line of the table.
-static void row(const std::string &name, const Problem &problem, double limit) {
+static void row(const std::string &name, const Problem &problem, double limit,
+                std::optional<int64_t> work = {}) {
   SolveOptions options;
   options.threads = 2;
   options.timeLimit = limit;
+  options.workLimit = work;
   double first = -1;
   options.progress = [&](const Progress &p) {
     if (p.cost && first < 0)
@@ -63,6 +68,7 @@ static void row(const std::string &name, const Problem &problem, double limit) {
               limit, s.choices.empty() ? "-" : toString(s.cost).c_str(),
               toString(s.lowerBound).c_str(), gap(s).c_str(),
               s.status == Status::Optimal ? "yes" : "no", first, s.seconds, peakGib());
+  std::fprintf(stderr, "%s: work %lld\n", name.c_str(), static_cast<long long>(s.work));
   std::fflush(stdout);
 }
 
@@ -195,7 +201,7 @@ static Problem generate(const std::string &text) {
   return bench::Model(spec).make();
 }
 
-static int large(const std::string &spec, double limit) {
+static int large(const std::string &spec, double limit, std::optional<int64_t> work) {
   Problem problem = generate(spec);
   size_t entries = 0, widest = 0;
   for (const Edge &e : problem.edges)
@@ -207,7 +213,7 @@ static int large(const std::string &spec, double limit) {
                 "`%s`: %zu nodes, %zu edges, up to %zu choices, %.0f M costs",
                 spec.c_str(), problem.variables.size(), problem.edges.size(), widest,
                 static_cast<double>(entries) / 1e6);
-  row(size, problem, limit);
+  row(size, problem, limit, work);
   return 0;
 }
 
@@ -226,11 +232,12 @@ int main(int argc, char **argv) {
     return blocks();
   if (argc == 2 && std::strcmp(argv[1], "runs") == 0)
     return runs();
-  if (argc == 4 && std::strcmp(argv[1], "large") == 0)
-    return large(argv[2], std::atof(argv[3]));
+  if ((argc == 4 || argc == 5) && std::strcmp(argv[1], "large") == 0)
+    return large(argv[2], std::atof(argv[3]),
+                 argc == 5 ? std::optional(std::atoll(argv[4])) : std::nullopt);
   if (argc == 4 && std::strcmp(argv[1], "write") == 0)
     return write(generate(argv[2]), argv[3]);
   std::fprintf(stderr, "usage: bench-solver header | instances FOLDER [seconds...] | "
-                       "blocks | runs | large SPEC SECONDS | write SPEC FILE\n");
+                       "blocks | runs | large SPEC SECONDS [WORK] | write SPEC FILE\n");
   return 2;
 }

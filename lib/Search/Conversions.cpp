@@ -45,11 +45,13 @@ static void addAxes(std::vector<int64_t> &key, const AxisList &axes) {
 std::optional<ConversionPlans::Scale> ConversionPlans::kindOf(const Layout &source,
                                                               const Layout &target) {
   const int64_t ranks = placement.mesh().numRanks();
-  // What a reduction must move at least is a mean over ranks, rounded up: it grows in
-  // proportion only where it is whole, for which extents keep more of their divisors.
+  // What a reduction receives, and what it must receive at least, are parts of a block
+  // and means over ranks, rounded: they grow in proportion only where they are whole, for
+  // which extents keep more of their divisors.
   const int64_t kept = source.partial.empty() ? ranks : ranks * ranks;
   Scale scale;
-  int64_t elements = 1;
+  int64_t elements = 1; // modulo the ranks
+  bool isPadded = false;
   key.clear();
   extents.clear();
   for (size_t d = 0; d < source.dims.size(); ++d) {
@@ -67,6 +69,7 @@ std::optional<ConversionPlans::Scale> ConversionPlans::kindOf(const Layout &sour
     }
     extents.push_back(extent);
     elements = elements * (extent ? extent : size) % ranks;
+    isPadded |= a.padded() != size || b.padded() != size;
     key.push_back(extent);
     for (const DimLayout *dim : {&a, &b}) {
       if (extent == 0)
@@ -80,7 +83,7 @@ std::optional<ConversionPlans::Scale> ConversionPlans::kindOf(const Layout &sour
       }
     }
   }
-  if (!source.partial.empty() && elements != 0)
+  if (!source.partial.empty() && (elements != 0 || isPadded))
     return std::nullopt;
   for (const Layout *layout : {&source, &target}) {
     key.push_back(static_cast<int64_t>(layout->partial.size()));

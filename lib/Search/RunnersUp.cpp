@@ -134,8 +134,10 @@ static std::vector<std::string> conversionsOf(Timing &timing, const Decided &pla
   return texts;
 }
 
-/// Seconds of solving for all runners-up, and for one behind others that took them.
+/// Seconds of solving for all runners-up, and for one behind others that took them; the
+/// same in work.
 static constexpr double mostSecondsOfAll = 2, leastSeconds = 0.1;
+static constexpr int64_t mostWorkOfAll = 200'000, leastWork = 10'000;
 
 std::vector<std::optional<RunnerUp>>
 search::runnersUp(Timing &timing, const SearchOptions &options,
@@ -153,16 +155,22 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
   // Nothing is decided by them. Under a tight limit none ends early: what all may take is
   // bounded, too.
   double left = mostSecondsOfAll;
-  solve.workLimit = options.workLimit;
+  int64_t workLeft = mostWorkOfAll;
   solve.threads = options.threads;
   for (size_t i = 0; i < reshards.size(); ++i) {
     solver::Problem problem =
         Without(timing, *model, reshards[i].fromForm, reshards[i].toForm).run();
     solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
+    if (options.workLimit)
+      solve.workLimit = std::min(
+          {mostWorkOfAll / 2, *options.workLimit, std::max(workLeft, leastWork)});
     const auto begin = std::chrono::steady_clock::now();
-    auto solution = MemoryRounds(problem, solve, {}, 0).run(solve.timeLimit, {}, true);
+    auto solution = MemoryRounds(problem, solve, {}, 0)
+                        .run(solve.timeLimit, solve.workLimit, {}, true);
     left -=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (solution)
+      workLeft -= solution->work;
     if (!solution || solution->choices.empty())
       continue;
     Decided plan = model->decide(timing, solution->choices);

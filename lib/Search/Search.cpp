@@ -42,9 +42,9 @@ public:
   /// Builds the problem and solves it without memory. A result if that is the end.
   std::optional<Result> begin();
   Picos lowerBound() const { return static_cast<Picos>(rounds->lowerBound()); }
-  /// Plans that take `upper` or longer are left out. Unless it is the last try, another
-  /// may go on.
-  Result solve(std::optional<Picos> upper, double timeLimit, bool isLast);
+  /// Plans that take `upper` or longer are left out. The first of several tries is a
+  /// short one.
+  Result solve(std::optional<Picos> upper, bool isLast);
   /// A plan of little memory.
   std::optional<Found> leastMemory();
 
@@ -93,12 +93,22 @@ std::optional<Result> Task::begin() {
   return std::nullopt;
 }
 
+/// Of a candidate that has to wait until the others had their turn: seconds, and about as
+/// much work.
+static constexpr double quickSeconds = 1;
+static constexpr int64_t quickWork = 100'000;
+
+/// What the smaller of two limits is, if there is a limit.
+static std::optional<int64_t> within(std::optional<int64_t> limit, int64_t most) {
+  return limit ? std::optional(std::min(*limit, most)) : std::nullopt;
+}
+
 std::optional<Found> Task::leastMemory() {
   solver::Problem weighed = withPricedMemory(model.problem, 0, 1);
   Collapsed collapsed(weighed);
   solver::SolveOptions solve;
-  solve.timeLimit = std::min(2.0, options.timeLimit / 4);
-  solve.workLimit = options.workLimit;
+  solve.timeLimit = std::min(2 * quickSeconds, options.timeLimit / 4);
+  solve.workLimit = within(options.workLimit, 2 * quickWork);
   auto solution = solver::solve(collapsed.problem, solve);
   if (!solution || solution->choices.empty())
     return std::nullopt;
@@ -109,9 +119,11 @@ std::optional<Found> Task::leastMemory() {
   return least;
 }
 
-Result Task::solve(std::optional<Picos> upper, double timeLimit, bool isLast) {
+Result Task::solve(std::optional<Picos> upper, bool isLast) {
   auto start = std::chrono::steady_clock::now();
-  auto solution = rounds->run(timeLimit, upper, isLast);
+  auto solution = rounds->run(
+      isLast ? options.timeLimit : std::min(quickSeconds, options.timeLimit),
+      isLast ? options.workLimit : within(options.workLimit, quickWork), upper, isLast);
   if (!solution)
     return fail({solution.error().message, true, 0, false, std::nullopt});
   found.solveSeconds += secondsSince(start);
@@ -166,13 +178,13 @@ public:
     byBound();
     if (order.size() > 1) {
       onThreads(order, [&](size_t i) {
-        solve(i, std::min(quick, options.timeLimit), false);
+        solve(i, false);
         const Result &result = results[i];
         ended[i] = result ? result->proved : result.error().proved;
       });
       byBound();
     }
-    onThreads(order, [&](size_t i) { solve(i, options.timeLimit, true); });
+    onThreads(order, [&](size_t i) { solve(i, true); });
     if (fastest == none)
       explainMemory();
     return std::move(results);
@@ -180,14 +192,12 @@ public:
 
 private:
   static constexpr Picos none = std::numeric_limits<Picos>::max();
-  /// Seconds after which a candidate has to wait until the others had their turn.
-  static constexpr double quick = 1;
 
-  void solve(size_t i, double timeLimit, bool isLast) {
+  void solve(size_t i, bool isLast) {
     std::optional<Picos> upper;
     if (Picos now = fastest; now != none)
       upper = now + 1;
-    Result result = tasks[i]->solve(upper, timeLimit, isLast);
+    Result result = tasks[i]->solve(upper, isLast);
     // A plan that is not the fastest is still worth telling.
     bool isWorse = results[i] && !result;
     if (isWorse) {

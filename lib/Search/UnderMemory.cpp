@@ -36,7 +36,8 @@ SolveOptions MemoryRounds::limits(double share) const {
   now.timeLimit = std::max(0.2, (options.timeLimit - best.seconds) * share);
   if (now.workLimit)
     *now.workLimit = std::max<int64_t>(
-        1, static_cast<int64_t>(static_cast<double>(*now.workLimit - best.work) * share));
+        1, static_cast<int64_t>(
+               static_cast<double>(*now.workLimit - (best.work - workBefore)) * share));
   if (hasAnswer())
     now.upper = static_cast<int64_t>(best.cost);
   return now;
@@ -48,7 +49,7 @@ bool MemoryRounds::isGoodEnough() const {
 }
 
 bool MemoryRounds::isLate() const {
-  return options.workLimit ? static_cast<double>(best.work) >
+  return options.workLimit ? static_cast<double>(best.work - workBefore) >
                                  shareOfRounds * static_cast<double>(*options.workLimit)
                            : best.seconds > shareOfRounds * options.timeLimit;
 }
@@ -209,11 +210,13 @@ Expected<Solution> MemoryRounds::finish(bool isLast) {
 
 Expected<void> MemoryRounds::relax() { return round(); }
 
-Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> upper,
-                                     bool isLast) {
+Expected<Solution> MemoryRounds::run(double timeLimit, std::optional<int64_t> workLimit,
+                                     std::optional<int64_t> upper, bool isLast) {
   options.timeLimit = timeLimit;
+  options.workLimit = workLimit;
   options.upper = upper;
   best.seconds = 0;
+  workBefore = best.work;
   isOpen = rounds == 0 || (last.status != Status::Infeasible && !isGoodEnough());
   if (upper && best.lowerBound >= *upper) {
     Solution none;

@@ -33,12 +33,12 @@ public:
   Expected<void> relax();
   solver::Wide lowerBound() const { return best.lowerBound; }
 
-  /// All rounds, in so many seconds (or the work of the options). The solution is as
-  /// solver::solve's, choices of the whole problem. Only answers that cost less than
+  /// All rounds, in so many seconds, or in so much work if that is given. The solution is
+  /// as solver::solve's, choices of the whole problem. Only answers that cost less than
   /// `upper` are looked for. Unless it is the last, another call may go on where this one
   /// stopped.
-  Expected<solver::Solution> run(double timeLimit, std::optional<int64_t> upper,
-                                 bool isLast);
+  Expected<solver::Solution> run(double timeLimit, std::optional<int64_t> workLimit,
+                                 std::optional<int64_t> upper, bool isLast);
 
 private:
   /// Solves for the moments so far; keeps the bound, and the answer if it fits. Else the
@@ -71,6 +71,7 @@ private:
   solver::Solution last; ///< of the last round
   bool isOpen = true;    ///< whether another round may lead on
   int rounds = 0;
+  int64_t workBefore = 0; ///< of earlier calls of `run`
   bool isSeeded = false;
   bool isBestByUsages = true; ///< or only by `peakOf`
   solver::Wide relaxed = 0;   ///< the bound without memory

@@ -25,6 +25,9 @@
 using namespace mlir;
 using namespace partita;
 
+/// Work of the solver per mesh: some seconds.
+static constexpr int64_t mostWork = 2'000'000;
+
 namespace {
 class Planner {
 public:
@@ -35,17 +38,25 @@ public:
 
 private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
+  /// What one of `parts` equal parts of the time or work may take.
+  void limit(search::SearchOptions &search, int parts) const {
+    if (options.timeLimit)
+      search.timeLimit = *options.timeLimit / parts;
+    else
+      search.workLimit = mostWork / parts;
+  }
   search::SearchOptions searchOptions() const {
     search::SearchOptions search;
     search.memoryLimit = target.memoryLimit;
-    search.timeLimit = options.timeLimit;
+    limit(search, 1);
     search.threads = options.threads;
     return search;
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
   Expected<Flow> flowOn(const Mesh &mesh, search::Pins &pins);
+  /// In one of `parts` equal parts of what the search may take.
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
-                                             double timeLimit);
+                                             int parts = 1);
   /// What is faster than the best plan under a limit, if there is one, with what the
   /// specification leaves open: what is computed again, the number of micro-batches. The
   /// program then is that step, and the bound of a mesh one for any such choice.
@@ -82,6 +93,7 @@ private:
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
+  int searches = 0;
 };
 } // namespace
 
@@ -121,7 +133,8 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
 }
 
 Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes,
-                                                    double timeLimit) {
+                                                    int parts) {
+  ++searches;
   std::vector<Flow> flows;
   std::vector<Placement> placements;
   std::vector<search::Pins> pins(meshes.size());
@@ -139,7 +152,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   for (size_t i = 0; i < meshes.size(); ++i)
     candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
   search::SearchOptions search = searchOptions();
-  search.timeLimit = timeLimit;
+  limit(search, parts);
   auto all = search::searchAll(candidates, search);
   // A known plan may be faster than what was found: of all meshes, not of each.
   auto timeOf = [](const auto &it) {
@@ -176,8 +189,7 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    auto result =
-        searchOn(search::meshesOf(target.topology, options.mostAxes), options.timeLimit);
+    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes));
     std::swap(larger, target.topology);
     if (result && std::any_of(result->begin(), result->end(),
                               [](const MeshResult &it) { return it.found.has_value(); }))
@@ -281,6 +293,8 @@ Expected<std::string> Planner::finish(size_t best) {
 /// Meshes on which choices are tried, and how many on each of one plan.
 static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
+/// Searches for choices after which no other mesh is tried, where time is no limit.
+static constexpr int mostSearches = 8;
 
 Expected<std::optional<Planner::Chosen>>
 Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
@@ -311,7 +325,7 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
                         choice.before - choice.peak};
     if (auto ok = compiler.import(); !ok)
       return tl::unexpected(ok.error());
-    auto all = searchOn({result.mesh}, options.timeLimit / mostChoices);
+    auto all = searchOn({result.mesh}, mostChoices);
     if (!all)
       return tl::unexpected(all.error());
     MeshResult &now = all->front();
@@ -362,11 +376,13 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   std::optional<PlanRecompute> recompute;
   std::optional<int64_t> accumulation;
   const auto begin = std::chrono::steady_clock::now();
+  const int before = searches;
   const bool isOpen = target.memoryLimit && choosesStep(options.model);
   for (size_t i = 0; isOpen && i < results.size() && i < mostChoiceMeshes; ++i) {
     // Meshes that are left may still be the only ones that fit.
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    if (best && spent.count() > options.timeLimit)
+    if (best && (options.timeLimit ? spent.count() > *options.timeLimit
+                                   : searches - before >= mostSearches))
       break;
     std::optional<double> seconds;
     if (best)
@@ -418,7 +434,7 @@ Expected<std::string> Planner::run() {
   std::optional<size_t> best;
   for (const Mesh &mesh : meshes)
     progress("searching mesh " + mesh.str());
-  auto all = searchOn(meshes, options.timeLimit);
+  auto all = searchOn(meshes);
   if (!all)
     return tl::unexpected(all.error());
   results = std::move(*all);

@@ -14,7 +14,9 @@ struct PlanOptions {
   std::string hintsOutput; ///< the plan as hints; empty: none
   std::string report;      ///< an HTML page; empty: none
   size_t mostAxes = 2;     ///< of the meshes that are tried
-  double timeLimit = 20;   ///< seconds of solving per mesh
+  /// Seconds of solving per mesh. Without it the solver stops by work, and the plan is
+  /// the same on every machine.
+  std::optional<double> timeLimit;
   int threads = 1;
 };
 

@@ -55,9 +55,12 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   command->add_option("--axes", options->mostAxes, "Axes of the meshes that are tried")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();
-  command->add_option("--time-limit", options->timeLimit, "Seconds of solving per mesh")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command
+      ->add_option(
+          "--time-limit", options->timeLimit,
+          "Seconds of solving per mesh (default: so much work, some seconds, that "
+          "every machine has the same plan)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--threads", options->threads, "Threads of the solver")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
