@@ -193,7 +193,7 @@ def strategies_of(folder, order):
     """The strategy of each ONNX node's main op, from the program behind the search."""
     program = glob.glob(os.path.join(folder, "*pre_auto_parallel*.ir"))
     with open(program[0]) as file:
-        found = re.findall(r"\{instance name: node(\d+)\}.*\{in_strategy: (\(.*?\))\}",
+        found = re.findall(r"\{instance name: node(\d+)\}.*\{in_strategy: (\(.*?\))(?:\}|, out)",
                            file.read())
     lists = str.maketrans("()", "[]")
     return {order[int(number)]: json.loads(strategy.translate(lists))

@@ -25,9 +25,6 @@
 using namespace mlir;
 using namespace partita;
 
-/// Work of the solver per mesh: some seconds.
-static constexpr int64_t mostWork = 2'000'000;
-
 namespace {
 class Planner {
 public:
@@ -40,10 +37,9 @@ private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
   /// What one of `parts` equal parts of the time or work may take.
   void limit(search::SearchOptions &search, int parts) const {
-    if (options.timeLimit)
-      search.timeLimit = *options.timeLimit / parts;
-    else
-      search.workLimit = mostWork / parts;
+    search.timeLimit = options.timeLimit / parts;
+    if (options.workLimit)
+      search.workLimit = std::max<int64_t>(1, *options.workLimit / parts);
   }
   search::SearchOptions searchOptions() const {
     search::SearchOptions search;
@@ -381,8 +377,8 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   for (size_t i = 0; isOpen && i < results.size() && i < mostChoiceMeshes; ++i) {
     // Meshes that are left may still be the only ones that fit.
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    if (best && (options.timeLimit ? spent.count() > *options.timeLimit
-                                   : searches - before >= mostSearches))
+    if (best && (options.workLimit ? searches - before >= mostSearches
+                                   : spent.count() > options.timeLimit))
       break;
     std::optional<double> seconds;
     if (best)

@@ -55,12 +55,17 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   command->add_option("--axes", options->mostAxes, "Axes of the meshes that are tried")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();
+  auto *time =
+      command
+          ->add_option("--time-limit", options->timeLimit, "Seconds of solving per mesh")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
   command
-      ->add_option(
-          "--time-limit", options->timeLimit,
-          "Seconds of solving per mesh (default: so much work, some seconds, that "
-          "every machine has the same plan)")
-      ->check(CLI::PositiveNumber);
+      ->add_option("--work", options->workLimit,
+                   "Instead of seconds so much work of the solver per mesh (a second is "
+                   "10,000 to 500,000): every machine then has the same plan")
+      ->check(CLI::PositiveNumber)
+      ->excludes(time);
   command->add_option("--threads", options->threads, "Threads of the solver")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
