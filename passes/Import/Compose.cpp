@@ -5,6 +5,22 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::import;
 
+Value Compose::mean(Value a, ArrayRef<int64_t> axes, bool keep) {
+  double known = 1;
+  Value count;
+  for (int64_t axis : axes) {
+    auto d = static_cast<size_t>(axis);
+    Value own = a ? importer.countOf(a, d) : Value();
+    known *= a && !own ? static_cast<double>(shape(a)[d]) : 1;
+    if (own)
+      count = count ? mul(count, own) : own;
+  }
+  Value total = sum(a, axes, keep);
+  if (!count)
+    return div(total, known);
+  return div(total, mul(cast(count, type(total)), known));
+}
+
 Values Compose::repeat(int64_t trips, const Values &carried, const Values &scanned,
                        size_t count, llvm::function_ref<Values(const Values &)> body) {
   if (failed() || llvm::is_contained(carried, Value()) ||

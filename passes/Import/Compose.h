@@ -24,6 +24,9 @@ public:
 
   Importer &importer;
 
+  /// Over dims that may have counts: of what is there.
+  mlir::Value mean(mlir::Value a, llvm::ArrayRef<int64_t> axes, bool keep = true);
+
   /// A loop of `count` results: see Importer::repeat.
   Values repeat(int64_t trips, const Values &carried, const Values &scanned, size_t count,
                 llvm::function_ref<Values(const Values &)> body);

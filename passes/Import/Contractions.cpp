@@ -168,5 +168,5 @@ void import::addContractions(HandlerTable &table) {
   table["MatMul"] = takesCounts(importMatMul);
   table["Gemm"] = takesCounts(importGemm);
   table["Conv"] = takesCounts(importConv);
-  table["ConvTranspose"] = importConvTranspose;
+  table["ConvTranspose"] = takesCounts(importConvTranspose);
 }

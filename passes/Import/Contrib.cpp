@@ -239,6 +239,8 @@ static Expected<Values> importRotary(Importer &importer, const Node &node) {
   Value cosines = importer.input(node, 2), sines = importer.input(node, 3);
   if (intAttr(node, "is_packed_batching", 0) != 0)
     return makeError("RotaryEmbedding with packed batches");
+  if (floatAttr(node, "scale", 1) != 1)
+    return makeError("RotaryEmbedding with a scale");
   bool isMatrix = c.shape(x).size() == 3;
   int64_t count = intAttr(node, "num_heads", 0);
   if (isMatrix && count == 0)
@@ -255,6 +257,8 @@ struct Scores {
   double scale = 0, softcap = 0; ///< scale 0: 1/√H; softcap 0: none
   Value bias;                    ///< added, broadcast to [B, N, S, T]; null: none
   Value seen;                    ///< boolean, broadcast likewise; null: all
+  double unseen = -65504;        ///< the score of what is not: as low as f16 can be
+  Value sink; ///< per head [N], the score of one more key, of value 0; null: none
 };
 } // namespace
 
@@ -272,9 +276,14 @@ static Value attention(Compose &c, Value q, Value k, Value v, const Scores &s) {
     scores = c.mul(c.op("tanh", c.div(scores, s.softcap)), s.softcap);
   if (s.bias)
     scores = c.add(scores, s.bias);
-  if (s.seen) // as far from the others as f16 can be
-    scores = c.select(s.seen, scores, c.like(scores, -65504));
+  if (s.seen)
+    scores = c.select(s.seen, scores, c.like(scores, s.unseen));
+  if (s.sink) {
+    Value sink = c.reshape(c.cast(s.sink, c.type(scores)), {1, qs[1], 1, 1});
+    scores = c.concat({scores, c.broadcast(sink, {qs[0], qs[1], qs[2], 1})}, 3);
+  }
   Value weights = c.op("softmax", scores, c.importer.attr("axis", int64_t(3)));
+  weights = c.slice(weights, 3, 0, ks[2]);
   weights = c.reshape(weights, {qs[0], ks[1], each, qs[2], ks[2]});
   Value y = c.contract(weights, v, "b n g s t, b n t h -> b n g s h");
   return c.reshape(y, {qs[0], qs[1], qs[2], vs[3]});
@@ -303,8 +312,28 @@ static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
   auto in = [&](size_t i) { return importer.input(node, i); };
   int64_t count = intAttr(node, "num_heads", 1);
   Value query = in(0), key = in(1), value = in(2);
+  for (size_t i : {8, 9})
+    if (in(i))
+      return makeError("MultiHeadAttention with input " + std::to_string(i) +
+                       ", which its decoder's kernel has");
+  // Packed: [B, S, N, 3, H], or keys and values [B, S, N, 2, H].
+  auto part = [&](Value packed, int64_t i) {
+    Shape s = c.shape(packed);
+    return c.reshape(c.slice(packed, 3, i, i + 1), {s[0], s[1], s[2] * s[4]});
+  };
+  auto isPacked = [&](Value packed, int64_t parts) {
+    Shape s = c.shape(packed);
+    return s.size() == 5 && s[2] == count && s[3] == parts;
+  };
+  if (!key && isPacked(query, 3)) {
+    Value packed = query;
+    query = part(packed, 0), key = part(packed, 1), value = part(packed, 2);
+  } else if (!value && isPacked(key, 2)) {
+    Value packed = key;
+    key = part(packed, 0), value = part(packed, 1);
+  }
   if (!key || !value || c.shape(query).size() != 3)
-    return makeError("MultiHeadAttention with packed operands");
+    return makeError("MultiHeadAttention whose operands are neither packed nor apart");
   if (Value bias = in(3)) {
     int64_t width = c.shape(query)[2], all = c.shape(bias)[0];
     query = c.add(query, c.slice(bias, 0, 0, width));
@@ -366,12 +395,36 @@ static Expected<Values> importGroupQuery(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
   int64_t count = intAttr(node, "num_heads", 1), keys = intAttr(node, "kv_num_heads", 1);
-  if (!in(1) || !in(2))
-    return makeError("GroupQueryAttention with packed operands");
+  if (intAttr(node, "qk_output", 0) != 0 ||
+      intAttr(node, "sliding_window_cache", 0) != 0 ||
+      stringAttr(node, "k_quant_type", "NONE") != "NONE" ||
+      stringAttr(node, "v_quant_type", "NONE") != "NONE" || in(12) || in(13))
+    return makeError("GroupQueryAttention with a quantized or a sliding cache, or with "
+                     "scores as output");
   auto length = importer.constantIntegers(node, 6);
   if (!length)
     return tl::unexpected(length.error());
-  Value q = heads(c, in(0), count), k = heads(c, in(1), keys), v = heads(c, in(2), keys);
+  Value query = in(0), key = in(1), value = in(2);
+  if (!key && !value && c.shape(query).size() == 3) {
+    // Packed: the heads of queries, keys and values one behind the other.
+    Value packed = query;
+    int64_t head = c.shape(packed)[2] / (count + 2 * keys), first = count * head;
+    query = c.slice(packed, 2, 0, first);
+    key = c.slice(packed, 2, first, first + keys * head);
+    value = c.slice(packed, 2, first + keys * head, first + 2 * keys * head);
+  }
+  if (!key || !value)
+    return makeError("GroupQueryAttention whose operands are neither packed nor apart");
+  Value q = heads(c, query, count), k = heads(c, key, keys), v = heads(c, value, keys);
+  auto norm = [&](Value x, size_t weight) {
+    double epsilon = floatAttr(node, "qk_norm_epsilon", 1e-6);
+    return in(weight) ? c.op("rms_norm", {x, in(weight)},
+                             {importer.attr("axis", int64_t(-1)),
+                              importer.attr("epsilon",
+                                            importer.builder.getF64FloatAttr(epsilon))})
+                      : x;
+  };
+  q = norm(q, 14), k = norm(k, 15);
   if (c.failed() || length->size() != 1)
     return c.results({});
   Shape qs = c.shape(q);
@@ -384,6 +437,8 @@ static Expected<Values> importGroupQuery(Importer &importer, const Node &node) {
   if (intAttr(node, "do_rotary", 0) != 0) {
     bool pairs = intAttr(node, "rotary_interleaved", 0) != 0;
     Value positions = c.add(c.reshape(starts, {qs[0], 1}), c.iota(c.i64(), qs[2], 1, 2));
+    if (in(9))
+      positions = in(9);
     q = rotated(c, q, positions, in(7), in(8), pairs);
     k = rotated(c, k, positions, in(7), in(8), pairs);
   }
@@ -396,7 +451,13 @@ static Expected<Values> importGroupQuery(Importer &importer, const Node &node) {
   Scores scores;
   scores.scale = floatAttr(node, "scale", 0);
   scores.softcap = floatAttr(node, "softcap", 0);
-  scores.seen = c.op("less_equal", {column, row});
+  scores.bias = in(10);
+  scores.sink = in(11);
+  if (!scores.sink && intAttr(node, "smooth_softmax", 0) == 1)
+    scores.sink = c.zeros(c.type(q), {count});
+  // Without an order a query sees all keys that there are.
+  bool isCausal = intAttr(node, "causal", 1) != 0;
+  scores.seen = isCausal ? c.op("less_equal", {column, row}) : c.less(column, ends);
   if (int64_t window = intAttr(node, "local_window_size", -1); window > 0)
     scores.seen = c.both(
         scores.seen, c.op("greater", {column, c.sub(row, static_cast<double>(window))}));
@@ -404,21 +465,21 @@ static Expected<Values> importGroupQuery(Importer &importer, const Node &node) {
 }
 
 void import::addContrib(HandlerTable &table) {
-  auto add = [&](const char *name, Handler handler) {
+  auto add = [&](const char *name, OperatorImport handler) {
     table[std::string("com.microsoft.") + name] = handler;
   };
-  add("Gelu", importBiasGelu);
-  add("BiasGelu", importBiasGelu);
-  add("FastGelu", importBiasGelu);
-  add("QuickGelu", importQuickGelu);
-  add("FusedMatMul", importFusedMatMul);
-  add("FusedGemm", importFusedGemm);
-  add("FusedConv", importFusedConv);
-  add("SkipLayerNormalization", importSkipNorm);
-  add("SkipSimplifiedLayerNormalization", importSkipNorm);
+  add("Gelu", takesCounts(importBiasGelu));
+  add("BiasGelu", takesCounts(importBiasGelu));
+  add("FastGelu", takesCounts(importBiasGelu));
+  add("QuickGelu", takesCounts(importQuickGelu));
+  add("FusedMatMul", takesCounts(importFusedMatMul));
+  add("FusedGemm", takesCounts(importFusedGemm));
+  add("FusedConv", takesCounts(importFusedConv));
+  add("SkipLayerNormalization", takesCounts(importSkipNorm));
+  add("SkipSimplifiedLayerNormalization", takesCounts(importSkipNorm));
   add("RotaryEmbedding", importRotary);
   add("MultiHeadAttention", importMultiHead);
   add("GroupQueryAttention", importGroupQuery);
   // ONNX Runtime has it in ONNX's own domain.
-  table["SimplifiedLayerNormalization"] = importSimplifiedNorm;
+  table["SimplifiedLayerNormalization"] = takesCounts(importSimplifiedNorm);
 }

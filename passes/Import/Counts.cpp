@@ -15,11 +15,13 @@
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Reference/Kernels.h"
 
+#include <limits>
 #include <numeric>
 
 using namespace mlir;
 using namespace partita;
 using namespace partita::import;
+using onnx_model::Node;
 
 Value Importer::countOf(Value value, size_t d) const {
   auto it = counts.find(value);
@@ -41,9 +43,30 @@ bool Importer::hasCounts(Operation *op) const {
 
 void Importer::setCount(Value value, size_t d, Value count) {
   assert(shapeOf(value)[d] > 1 && "a dim of size 1 belongs to no loop");
+  count = sizes.addCount(count, shapeOf(value)[d]);
   auto &dims = counts[value];
   dims.resize(shapeOf(value).size());
   dims[d] = count;
+}
+
+Size Importer::sizeOf(Value value, size_t d) {
+  Value count = countOf(value, d);
+  return count ? sizes.ofCount(count) : Size(shapeOf(value)[d]);
+}
+
+void Importer::setSize(Value value, size_t d, const Size &size) {
+  if (value && !size.isKnown())
+    setCount(value, d, sizes.valueOf(size));
+}
+
+Expected<std::vector<Size>> Importer::inputSizes(const Node &node, size_t i) {
+  Value operand = input(node, i);
+  if (auto read = operand ? sizes.read(operand) : std::nullopt)
+    return std::move(*read);
+  auto known = constantIntegers(node, i);
+  if (!known)
+    return tl::unexpected(known.error());
+  return std::vector<Size>(known->begin(), known->end());
 }
 
 std::string Importer::countText(Value value, size_t d) const {
@@ -71,6 +94,7 @@ void Importer::forgetCounts(func::FuncOp function) {
       gone.push_back(value);
   for (Value value : gone)
     counts.erase(value);
+  sizes.forget(&function.front());
   derivedCounts.clear();
 }
 
@@ -120,24 +144,47 @@ Value Importer::isThere(Value count, int64_t extent, size_t d, size_t rank) {
   return (*shaped)->getResult(0);
 }
 
-/// The value as it is before the count of dim `d`, and neutral behind it; without counts
+/// The value as it is before the count of dim `d`, and `fill` behind it; without counts
 /// of its own.
-Value Importer::withNeutral(Value value, size_t d, ReduceKind kind) {
+Value Importer::filledBehind(Value value, size_t d, const HostTensor &fill) {
   Shape shape = shapeOf(value);
   Value there = isThere(countOf(value, d), shape[d], d, shape.size());
+  return made("graph.where", {there, value, constant(fill, "")});
+}
+
+Value Importer::withNeutral(Value value, size_t d, ReduceKind kind) {
   HostTensor neutral =
       HostTensor::zeros(*dtypeOf(getElementTypeOrSelf(value.getType())), {});
   fillNeutral(neutral, kind);
-  return made("graph.where", {there, value, constant(neutral, "")});
+  return filledBehind(value, d, neutral);
+}
+
+void Importer::keepOtherCounts(Value from, Value to, size_t d) {
+  for (size_t other : countedDims(from))
+    if (other != d)
+      setCount(to, other, countOf(from, other));
 }
 
 Expected<Value> Importer::whole(Value value, size_t d, ReduceKind kind) {
   if (!countOf(value, d))
     return value;
   Value filled = withNeutral(value, d, kind);
-  for (size_t other : countedDims(value))
-    if (other != d)
-      setCount(filled, other, countOf(value, other));
+  keepOtherCounts(value, filled, d);
+  return filled;
+}
+
+Expected<Value> Importer::lastInOrder(Value value, size_t d, bool isDescending) {
+  if (!countOf(value, d))
+    return value;
+  Type element = getElementTypeOrSelf(value.getType());
+  HostTensor last = HostTensor::zeros(*dtypeOf(element), {});
+  fillNeutral(last, isDescending ? ReduceKind::Max : ReduceKind::Min);
+  // A sort has NaN above all numbers.
+  if (isa<FloatType>(element) && !isDescending)
+    last = reference::tensor<double>(last.type, {},
+                                     {std::numeric_limits<double>::quiet_NaN()});
+  Value filled = filledBehind(value, d, last);
+  keepOtherCounts(value, filled, d);
   return filled;
 }
 
@@ -153,10 +200,10 @@ namespace {
 /// What the rule of one op says about counts of its operands.
 class CountRule {
 public:
-  CountRule(const Importer &importer, Operation *op, const ShardingRule &rule)
+  CountRule(Importer &importer, Operation *op, const ShardingRule &rule)
       : importer(importer), op(op), rule(rule), ofLoop(rule.factors.size()) {}
 
-  const Importer &importer;
+  Importer &importer;
   Operation *op;
   const ShardingRule &rule;
   Values ofLoop; ///< null: all elements are there
@@ -178,21 +225,39 @@ public:
   }
 
 private:
-  Expected<void> add(unsigned o, size_t d) {
+  /// The count of the first loop of a dim that has a count: of one that is split into
+  /// several, if the others divide it. Null: it cannot be said.
+  Value countOfLoop(unsigned o, size_t d) const {
     Value operand = op->getOperand(o);
     const std::vector<int32_t> &loops = rule.operands[o][d];
-    bool follows = loops.size() == 1 && factor(loops[0]).size == shapeOf(operand)[d];
+    int64_t inner = 1, extent = shapeOf(operand)[d];
+    if (loops.empty())
+      return {};
+    for (int32_t f : llvm::drop_begin(loops))
+      inner *= factor(f).size;
+    if (factor(loops[0]).size * inner != extent)
+      return {};
+    if (inner == 1)
+      return importer.countOf(operand, d);
+    auto outer = importer.sizes.exactDiv(importer.sizeOf(operand, d), inner);
+    return outer ? importer.sizes.addCount(importer.sizes.valueOf(*outer), outer->most)
+                 : Value();
+  }
+
+  Expected<void> add(unsigned o, size_t d) {
+    Value operand = op->getOperand(o), count = countOfLoop(o, d);
+    bool follows = count != nullptr;
     if (follows) {
-      const Factor &loop = factor(loops[0]);
+      const Factor &loop = factor(rule.operands[o][d][0]);
       follows = (loop.kind() == FactorKind::Parallel || loop.reduction()) &&
                 !loop.window() && loop.indexOperand() < 0;
     }
     if (!follows)
       return makeError(importer.countText(operand, d) + ", and " +
                        op->getName().stripDialect().str() + " needs all of them");
-    Value &known = ofLoop[static_cast<size_t>(loops[0])];
+    Value &known = ofLoop[static_cast<size_t>(rule.operands[o][d][0])];
     if (!known)
-      known = importer.countOf(operand, d);
+      known = count;
     return {};
   }
 
@@ -212,9 +277,10 @@ private:
 
   /// Who shares a loop has as many elements.
   Expected<void> checkShared(unsigned o, size_t d) const {
-    Value operand = op->getOperand(o), own = importer.countOf(operand, d);
+    Value operand = op->getOperand(o);
+    Value own = importer.countOf(operand, d) ? countOfLoop(o, d) : Value();
     for (int32_t f : rule.operands[o][d]) {
-      if (countOf(f) == own)
+      if (countOf(f) == (f == rule.operands[o][d][0] ? own : Value()))
         continue;
       for (unsigned other = 0; other < op->getNumOperands(); ++other)
         for (size_t at = 0; at < rule.operands[other].size(); ++at)
@@ -240,11 +306,11 @@ Expected<Values> Importer::followCounts(Operation *op) {
   RuleRef facts = ruleOf(op);
   if (!facts->rule)
     return fail(facts->rule.error());
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPoint(op);
   CountRule rule(*this, op, *facts->rule);
   if (auto ok = rule.find(); !ok)
     return fail(ok.error());
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPoint(op);
   for (unsigned o = 0; o < op->getNumOperands(); ++o) {
     Value operand = op->getOperand(o);
     for (size_t d : countedDims(operand))

@@ -1,5 +1,5 @@
 //===- Einsum.cpp - Import of sums of products by an equation -------------===//
-#include "passes/Import/Compose.h"
+#include "passes/Import/Counted.h"
 
 #include <map>
 
@@ -44,10 +44,7 @@ static Value einsumDiagonals(Compose &c, Value a, EinsumDims &dims) {
     for (size_t j = dims.size(); j-- > i + 1;) {
       if (dims[i] != dims[j] || !a)
         continue;
-      size_t rank = dims.size();
-      int64_t extent = c.shape(a)[i];
-      Value same =
-          c.equal(c.iota(c.i64(), extent, i, rank), c.iota(c.i64(), extent, j, rank));
+      Value same = c.equal(placesAlong(c, a, i), placesAlong(c, a, j));
       a = c.sum(c.select(same, a, c.like(a, 0)), {static_cast<int64_t>(j)}, false);
       dims.erase(dims.begin() + static_cast<int64_t>(j));
     }
@@ -157,4 +154,6 @@ static Expected<Values> importEinsum(Importer &importer, const Node &node) {
   return c.results({c.transpose(a, order)});
 }
 
-void import::addEinsum(HandlerTable &table) { table["Einsum"] = importEinsum; }
+void import::addEinsum(HandlerTable &table) {
+  table["Einsum"] = takesCounts(importEinsum);
+}

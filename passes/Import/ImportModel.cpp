@@ -4,7 +4,7 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Returned.h"
 #include "dialects/Interfaces/ValueNames.h"
-#include "passes/Import/Importer.h"
+#include "passes/Import/Counted.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -76,6 +76,8 @@ public:
     auto function = begin();
     importer.keepsLoops = model.keepsLoops;
     findLoops();
+    for (const Node &node : model.graph.nodes)
+      outputNames.insert_range(node.outputs);
     importNodes(nodesAround(nullptr), unsupported);
     if (!unsupported.empty())
       return tl::unexpected(describe(model.path, unsupported));
@@ -93,6 +95,9 @@ private:
                       : hasImport(node) && !hasOperands(node))
         continue;
       auto values = isEnd(node) ? importBody(node, unsupported) : importNode(node);
+      for (size_t i = values ? values->size() : 0; i < node.outputs.size(); ++i)
+        if (values && !node.outputs[i].empty())
+          values = makeError("its output " + std::to_string(i) + " is not computed");
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
           define(node.outputs[i], (*values)[i], node);
@@ -220,7 +225,9 @@ private:
     return nodes;
   }
 
-  /// Where import knows the condition, the branch is part of the program around it.
+  /// Where import knows the condition, the branch is part of the program around it. So
+  /// are both where what they give is of other sizes, or as long as the data say: an op
+  /// has results of one type.
   Expected<Values> importIf(const Node &end, const Node &begin,
                             std::vector<UnsupportedNode> &unsupported) {
     size_t count = end.outputs.size();
@@ -228,8 +235,10 @@ private:
     auto branch = [&](size_t number) {
       return [&, number](const Values &arguments) -> Expected<Values> {
         auto outputs = ArrayRef(end.inputs).slice(1 + number * count, count);
-        for (auto [name, value] : llvm::zip_equal(begin.outputs, arguments))
-          importer.define(name, value);
+        // What import knows of a value around it, it knows of no argument.
+        for (auto [name, value, input] :
+             llvm::zip_equal(begin.outputs, arguments, inputs))
+          importer.define(name, importer.knows(input) ? input : value);
         size_t before = unsupported.size();
         importNodes(nodesOfBranch(end, begin, outputs), unsupported);
         Values given;
@@ -242,10 +251,35 @@ private:
       };
     };
     Value condition = inputs.front();
-    auto known = importer.constantValue(condition);
-    if (known && known->size() == 1)
-      return branch(known->bytes[0] != std::byte{0} ? 0 : 1)(inputs);
-    return importer.choose(condition, inputs, branch(0), branch(1));
+    auto known = importer.sizes.read(condition);
+    if (known && known->size() == 1 && known->front().isKnown())
+      return branch(known->front().most != 0 ? 0 : 1)(inputs);
+    bool isCounted = false;
+    std::vector<SmallVector<Type>> types(2);
+    auto watched = [&](size_t number) {
+      return [&, number](const Values &arguments) {
+        auto given = branch(number)(arguments);
+        for (Value value : given ? *given : Values()) {
+          isCounted |= !importer.countedDims(value).empty();
+          types[number].push_back(value.getType());
+        }
+        return given;
+      };
+    };
+    auto made = importer.choose(condition, inputs, watched(0), watched(1));
+    bool areOther =
+        types[0].size() == count && types[1].size() == count && types[0] != types[1];
+    if (made || !(isCounted || areOther))
+      return made;
+    auto yes = branch(0)(inputs);
+    auto no = yes ? branch(1)(inputs) : yes;
+    if (!no)
+      return no;
+    Compose c(importer);
+    Values results;
+    for (auto [a, b] : llvm::zip_equal(*yes, *no))
+      results.push_back(either(c, condition, a, b));
+    return c.results(results);
   }
 
   using Build = llvm::function_ref<Expected<Values>(const Values &)>;
@@ -289,7 +323,9 @@ private:
     if (made && isOfThisNode(made))
       return setValueName(made, name);
     addValueName(value, name);
-    addValueName(value, node.origin);
+    // A node without a name is called by its first output, which no part of it is.
+    if (node.name == node.origin || !outputNames.contains(node.origin))
+      addValueName(value, node.origin);
   }
 
   /// Of several results of an op one may have been named before.
@@ -539,6 +575,7 @@ private:
   Importer importer;
   std::vector<Loop> loops;
   std::map<const Node *, size_t> loopOf;
+  llvm::StringSet<> outputNames; ///< of all nodes
 };
 } // namespace
 

@@ -240,6 +240,11 @@ std::optional<HostTensor> Importer::constantValue(Value value) const {
   return result;
 }
 
+bool Importer::knows(Value value) {
+  Operation *op = value.getDefiningOp();
+  return isa_and_nonnull<graph::ConstantOp, graph::WeightOp>(op) || sizes.read(value);
+}
+
 /// How a value that depends on inputs could become a constant: the first of them,
 /// integers before all others, for tensors of numbers do not say how a program looks.
 static std::string boundBy(Value value) {

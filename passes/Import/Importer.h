@@ -12,6 +12,7 @@
 
 #include "dialects/Graph/Formula.h"
 #include "passes/Import/Import.h"
+#include "passes/Import/Sizes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Builders.h"
@@ -95,8 +96,19 @@ public:
   Expected<mlir::Value> whole(mlir::Value value, size_t d, ReduceKind kind);
   /// The same with zeros, of all dims.
   Expected<mlir::Value> whole(mlir::Value value);
+  /// The same with what a sort puts last; elements that equal it stay before it.
+  Expected<mlir::Value> lastInOrder(mlir::Value value, size_t d, bool isDescending);
   /// 0, 1, 2, … below an extent, one weight wherever it is asked for.
   mlir::Value places(int64_t extent);
+  /// Integers that follow from counts.
+  Sizes sizes{*this};
+  /// The elements of input `i`, each known or computed from counts; else the error that
+  /// `constantIntegers` has.
+  Expected<std::vector<Size>> inputSizes(const onnx_model::Node &node, size_t i);
+  /// Of dim `d`: its extent, or its count.
+  Size sizeOf(mlir::Value value, size_t d);
+  /// Of a dim of the most extent that `size` has: its count, unless that is known.
+  void setSize(mlir::Value value, size_t d, const Size &size);
   /// `op` of a count and a number; the same value wherever it is asked for again.
   mlir::Value countBy(llvm::StringRef op, mlir::Value count, int64_t number);
   /// An error if one of these has a count: its `countText`, and what that means.
@@ -120,6 +132,8 @@ public:
 
   /// The value of a constant or weight; nullopt for anything computed.
   std::optional<HostTensor> constantValue(mlir::Value value) const;
+  /// Whether it is a constant or a weight, or its elements follow from counts.
+  bool knows(mlir::Value value);
   /// The value of input `i`; an error that names the input if it is not constant.
   Expected<HostTensor> requiredValue(const onnx_model::Node &node, size_t i) const;
   /// The same as integers.
@@ -165,6 +179,9 @@ private:
   mlir::Value isThere(mlir::Value count, int64_t extent, size_t d, size_t rank);
   mlir::Value made(llvm::StringRef op, mlir::ValueRange operands);
   mlir::Value withNeutral(mlir::Value value, size_t d, ReduceKind kind);
+  /// The value with others behind the count of dim `d`, and the counts of other dims.
+  mlir::Value filledBehind(mlir::Value value, size_t d, const HostTensor &fill);
+  void keepOtherCounts(mlir::Value from, mlir::Value to, size_t d);
   Expected<Values> foldExternal(mlir::Operation *op);
   bool isExternal(mlir::Value value) const;
   mlir::Value addWeight(onnx_model::Tensor tensor, const std::string &name);

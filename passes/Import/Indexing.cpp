@@ -1,5 +1,5 @@
 //===- Indexing.cpp - Import of ops whose operands say where things go ----===//
-#include "passes/Import/Compose.h"
+#include "passes/Import/Counted.h"
 
 using namespace mlir;
 using namespace partita;
@@ -15,9 +15,13 @@ static Value gatherElements(Compose &c, Value data, Value indices, size_t axis) 
 
 static Expected<Values> importGatherElements(Importer &importer, const Node &node) {
   Compose c(importer);
-  Value data = importer.input(node, 0);
-  return c.results({gatherElements(c, data, importer.input(node, 1),
-                                   c.axis(intAttr(node, "axis", 0), data))});
+  Value data = importer.input(node, 0), indices = importer.input(node, 1);
+  size_t axis = c.axis(intAttr(node, "axis", 0), data);
+  if (!c.failed() && importer.countOf(data, axis)) {
+    indices = checkedIndices(c, indices, data, axis);
+    data = c.take(importer.whole(data, axis, ReduceKind::Sum));
+  }
+  return c.results({gatherElements(c, data, indices, axis)});
 }
 
 /// ONNX's `reduction` as attribute of a scatter.
@@ -39,13 +43,52 @@ static SmallVector<NamedAttribute> scatterAttrs(Compose &c, const Node &node,
   return attrs;
 }
 
+/// A scatter along dim `axis`, of which data and updates may have counts. Without a kind
+/// no update is neutral: those that are not there go to a row behind the data's.
+static Value scatter(Compose &c, Value data, Value indices, Value updates, size_t axis,
+                     ArrayRef<NamedAttribute> attrs) {
+  Importer &importer = c.importer;
+  if (c.failed())
+    return nullptr;
+  int64_t extent = c.shape(data)[axis];
+  Size there = importer.sizeOf(data, axis);
+  if (!there.isKnown()) {
+    indices = checkedIndices(c, indices, data, axis);
+    data = c.take(importer.whole(data, axis, ReduceKind::Sum));
+  }
+  bool hasKind =
+      llvm::any_of(attrs, [](const NamedAttribute &a) { return a.getName() == "kind"; });
+  if (hasKind || !importer.countOf(updates, axis)) {
+    Value result = c.op("scatter_elements", {data, indices, updates}, attrs);
+    importer.setSize(result, axis, there);
+    return result;
+  }
+  Shape shape = c.shape(updates);
+  Value places = c.iota(c.i64(), shape[axis], axis, shape.size());
+  Value isThere = c.less(places, importer.countOf(updates, axis));
+  indices = c.cast(c.take(importer.whole(indices, axis, ReduceKind::Sum)), c.i64());
+  indices =
+      c.select(c.less(indices, 0), c.add(indices, static_cast<double>(extent)), indices);
+  // An index that names no row is behind that one, too.
+  Value none = c.like(indices, static_cast<double>(extent) + 1);
+  indices = c.select(c.less(indices, static_cast<double>(extent)), indices, none);
+  indices = c.select(isThere, indices, c.like(indices, static_cast<double>(extent)));
+  std::vector<int64_t> low(shape.size(), 0), high(shape.size(), 0);
+  high[axis] = 1;
+  updates = c.take(importer.whole(updates, axis, ReduceKind::Sum));
+  Value result =
+      c.op("scatter_elements", {c.pad(data, low, high), indices, updates}, attrs);
+  result = c.slice(result, axis, 0, extent);
+  importer.setSize(result, axis, there);
+  return result;
+}
+
 static Expected<Values> importScatterElements(Importer &importer, const Node &node) {
   Compose c(importer);
   Value data = importer.input(node, 0);
-  auto axis = static_cast<int64_t>(c.axis(intAttr(node, "axis", 0), data));
-  return c.results(
-      {c.op("scatter_elements", {data, importer.input(node, 1), importer.input(node, 2)},
-            scatterAttrs(c, node, axis))});
+  size_t axis = c.axis(intAttr(node, "axis", 0), data);
+  return c.results({scatter(c, data, importer.input(node, 1), importer.input(node, 2),
+                            axis, scatterAttrs(c, node, static_cast<int64_t>(axis)))});
 }
 
 /// Where rows of `count` places lie in the dims that they address, as one dim. Component
@@ -75,6 +118,8 @@ static Expected<Values> importScatterND(Importer &importer, const Node &node) {
   Compose c(importer);
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   Shape shape = c.shape(data), at = c.shape(indices);
+  Value before = data;
+  checkComponents(c, data, indices, 0);
   auto depth = static_cast<size_t>(at.empty() ? 0 : at.back());
   if (at.empty() || depth > shape.size())
     return makeError("the indices do not address data of rank " +
@@ -86,10 +131,12 @@ static Expected<Values> importScatterND(Importer &importer, const Node &node) {
   place = c.reshape(place, {count, 1});
   Value updates = c.reshape(importer.input(node, 2), {count, row});
   Value result =
-      c.op("scatter_elements",
-           {c.reshape(data, {rows, row}), c.broadcast(place, {count, row}), updates},
-           scatterAttrs(c, node, 0));
-  return c.results({c.reshape(result, shape)});
+      scatter(c, c.reshape(data, {rows, row}), c.broadcast(place, {count, row}), updates,
+              0, scatterAttrs(c, node, 0));
+  result = c.reshape(result, shape);
+  for (size_t d = 0; d < std::min(depth, shape.size()); ++d)
+    importer.setSize(result, d, importer.sizeOf(before, d));
+  return c.results({result});
 }
 
 /// Element t of a sequence of length n is element n − 1 − t for t < n.
@@ -143,7 +190,7 @@ static Expected<Values> importArg(Importer &importer, const Node &node) {
   Value isBest = c.equal(x, best);
   if (x && isa<FloatType>(c.type(x)))
     isBest = c.op("or", {isBest, c.op("isnan", x)});
-  Value places = c.iota(c.i64(), shape[axis], axis, shape.size());
+  Value places = placesAlong(c, x, axis);
   Value none = c.like(places, isLast ? -1 : static_cast<double>(shape[axis]));
   Value candidates = c.select(isBest, places, none);
   return c.results(
@@ -156,7 +203,7 @@ static Expected<Values> importHardmax(Importer &importer, const Node &node) {
   size_t axis = c.axis(intAttr(node, "axis", -1), x);
   Shape shape = c.shape(x);
   auto dim = static_cast<int64_t>(axis);
-  Value places = c.iota(c.i64(), shape[axis], axis, shape.size());
+  Value places = placesAlong(c, x, axis);
   Value candidates = c.select(c.equal(x, c.reduce(ReduceKind::Max, x, {dim})), places,
                               c.like(places, static_cast<double>(shape[axis])));
   Value first = c.reduce(ReduceKind::Min, candidates, {dim});
@@ -192,22 +239,12 @@ static int64_t groupsOf(int64_t extent, int64_t count) {
 /// The first of a long axis are among the first of its groups. So the groups are a dim
 /// that splits, and only their first elements meet. They stay in the order of their
 /// places, by which equal ones are told apart.
-static Expected<Values> importTopK(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0);
-  auto count = importer.constantIntegers(node, 1);
-  if (!count)
-    return tl::unexpected(count.error());
-  size_t axis = c.axis(intAttr(node, "axis", -1), x);
-  int64_t k = count->empty() ? 0 : (*count)[0], extent = c.shape(x)[axis];
-  if (k < 1 || k > extent)
-    return makeError("the largest " + std::to_string(k) + " of " +
-                     std::to_string(extent) + " elements");
-  bool isLargest = intAttr(node, "largest", 1) != 0;
+static Values topOf(Compose &c, Value x, size_t axis, int64_t k, bool isLargest) {
+  int64_t extent = c.shape(x)[axis];
   int64_t groups = groupsOf(extent, k);
   if (groups == 1) {
     First first = firstOf(c, x, axis, k, isLargest);
-    return c.results({first.values, first.places});
+    return {first.values, first.places};
   }
   Shape cut = c.shape(x), candidates = cut;
   cut[axis] = groups;
@@ -220,7 +257,46 @@ static Expected<Values> importTopK(Importer &importer, const Node &node) {
   Value values = c.reshape(local.values, candidates);
   Value places = c.reshape(c.add(local.places, begins), candidates);
   First first = firstOf(c, values, axis, k, isLargest);
-  return c.results({first.values, gatherElements(c, places, first.places, axis)});
+  return {first.values, gatherElements(c, places, first.places, axis)};
+}
+
+static Expected<Values> importTopK(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto given = importer.inputSizes(node, 1);
+  if (!given)
+    return tl::unexpected(given.error());
+  size_t axis = c.axis(intAttr(node, "axis", -1), x);
+  if (c.failed())
+    return c.results({});
+  Size count = given->empty() ? Size(0) : given->front(),
+       there = importer.sizeOf(x, axis);
+  int64_t extent = c.shape(x)[axis];
+  bool isKnown = count.isKnown() && there.isKnown();
+  int64_t k = isKnown ? count.most : std::min(boundOf(count), extent);
+  if (k < 1 || k > extent || (!isKnown && k < boundOf(count) && count.least > k))
+    return makeError("the largest " + std::to_string(k) + " of " +
+                     std::to_string(extent) + " elements");
+  bool isLargest = intAttr(node, "largest", 1) != 0;
+  if (isKnown)
+    return c.results(topOf(c, x, axis, k, isLargest));
+  // What is not there comes last.
+  Value filled = x;
+  if (importer.countOf(x, axis))
+    filled = c.take(importer.lastInOrder(x, axis, isLargest));
+  Values top = topOf(c, filled, axis, k, isLargest);
+  // Fewer than k end the run.
+  if (Value all = importer.countOf(x, axis); all && top[1]) {
+    Value number = c.iota(c.i64(), k, axis, c.shape(x).size());
+    Value checked =
+        c.op("or", {c.less(top[1], all),
+                    c.op("greater_equal", {number, importer.sizes.valueOf(count)})});
+    Value place = c.select(checked, top[1], c.like(top[1], static_cast<double>(extent)));
+    top[0] = gatherElements(c, filled, place, axis);
+  }
+  for (Value result : top)
+    importer.setSize(result, axis, count);
+  return c.results(top);
 }
 
 //===-- Patterns of places ------------------------------------------------===//
@@ -255,8 +331,8 @@ static Expected<Values> importTrilu(Importer &importer, const Node &node) {
   Shape shape = c.shape(x);
   if (shape.size() < 2)
     return makeError("Trilu of rank " + std::to_string(shape.size()));
-  Value row = c.iota(c.i64(), shape[shape.size() - 2], 0, 2);
-  Value column = c.iota(c.i64(), shape.back(), 1, 2);
+  Value row = placesAlong(c, x, shape.size() - 2);
+  Value column = placesAlong(c, x, shape.size() - 1);
   if (k)
     row = c.add(row, c.reshape(k, {}));
   Value kept = intAttr(node, "upper", 1) != 0 ? c.op("less_equal", {row, column})
@@ -277,7 +353,7 @@ static Expected<Values> importEyeLike(Importer &importer, const Node &node) {
       return tl::unexpected(given.error());
     element = *given;
   }
-  Value row = c.iota(c.i64(), shape[0], 0, 2), column = c.iota(c.i64(), shape[1], 1, 2);
+  Value row = placesAlong(c, x, 0), column = placesAlong(c, x, 1);
   row = c.add(row, static_cast<double>(intAttr(node, "k", 0)));
   return c.results({c.cast(c.equal(row, column), element)});
 }
@@ -288,11 +364,11 @@ void import::addIndexing(HandlerTable &table) {
   table["ScatterND"] = takesCounts(importScatterND);
   table["ReverseSequence"] = importReverseSequence;
   table["TensorScatter"] = importTensorScatter;
-  table["ArgMax"] = importArg;
-  table["ArgMin"] = importArg;
-  table["Hardmax"] = importHardmax;
-  table["TopK"] = importTopK;
-  table["OneHot"] = importOneHot;
-  table["Trilu"] = importTrilu;
-  table["EyeLike"] = importEyeLike;
+  table["ArgMax"] = takesCounts(importArg);
+  table["ArgMin"] = takesCounts(importArg);
+  table["Hardmax"] = takesCounts(importHardmax);
+  table["TopK"] = takesCounts(importTopK);
+  table["OneHot"] = takesCounts(importOneHot);
+  table["Trilu"] = takesCounts(importTrilu);
+  table["EyeLike"] = takesCounts(importEyeLike);
 }

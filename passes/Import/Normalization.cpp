@@ -40,8 +40,6 @@ static Expected<Values> importLayerNormWithMoments(Importer &importer, const Nod
   Compose c(importer);
   Value x = importer.input(node, 0), scale = importer.input(node, 1);
   Value bias = importer.input(node, 2);
-  if (auto ok = importer.checkAllThere({x}, "and of moments all are needed"); !ok)
-    return tl::unexpected(ok.error());
   Type element = c.type(x);
   auto stash = elementTypeOfOnnx(importer, intAttr(node, "stash_type", 1));
   if (!stash)
@@ -87,8 +85,6 @@ static Expected<Values> importInstanceNorm(Importer &importer, const Node &node)
 static Expected<Values> importBatchNormTraining(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);
-  if (auto ok = importer.checkAllThere({x}, "and of moments all are needed"); !ok)
-    return tl::unexpected(ok.error());
   std::vector<int64_t> axes = c.dimsFrom(2, x);
   axes.insert(axes.begin(), 0);
   Moments m = momentsOf(c, x, axes, floatAttr(node, "epsilon", 1e-5));
@@ -166,8 +162,8 @@ static Expected<Values> importLrn(Importer &importer, const Node &node) {
 
 void import::addNormalization(HandlerTable &table) {
   table["LayerNormalization"] = takesCounts(importLayerNorm);
-  table["InstanceNormalization"] = importInstanceNorm;
+  table["InstanceNormalization"] = takesCounts(importInstanceNorm);
   table["BatchNormalization"] = takesCounts(importBatchNorm);
-  table["LpNormalization"] = importLpNorm;
+  table["LpNormalization"] = takesCounts(importLpNorm);
   table["LRN"] = importLrn;
 }

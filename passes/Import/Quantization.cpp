@@ -186,11 +186,11 @@ static Expected<Values> importQLinearConv(Importer &importer, const Node &node) 
 }
 
 void import::addQuantization(HandlerTable &table) {
-  table["DequantizeLinear"] = importDequantize;
-  table["QuantizeLinear"] = importQuantize;
-  table["DynamicQuantizeLinear"] = importDynamicQuantize;
-  table["MatMulInteger"] = importMatMulInteger;
-  table["QLinearMatMul"] = importQLinearMatMul;
-  table["ConvInteger"] = importConvInteger;
-  table["QLinearConv"] = importQLinearConv;
+  table["DequantizeLinear"] = takesCounts(importDequantize);
+  table["QuantizeLinear"] = takesCounts(importQuantize);
+  table["DynamicQuantizeLinear"] = takesCounts(importDynamicQuantize);
+  table["MatMulInteger"] = takesCounts(importMatMulInteger);
+  table["QLinearMatMul"] = takesCounts(importQLinearMatMul);
+  table["ConvInteger"] = takesCounts(importConvInteger);
+  table["QLinearConv"] = takesCounts(importQLinearConv);
 }

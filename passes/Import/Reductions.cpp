@@ -155,5 +155,5 @@ void import::addReductions(HandlerTable &table) {
   table["GlobalMaxPool"] = takesCounts(importGlobalPool);
   table["Softmax"] = takesCounts(importSoftmax);
   table["LogSoftmax"] = takesCounts(importSoftmax);
-  table["RMSNormalization"] = importRmsNorm;
+  table["RMSNormalization"] = takesCounts(importRmsNorm);
 }

@@ -171,9 +171,20 @@ Importer::choose(Value condition, const Values &inputs,
   if (!one)
     return tl::unexpected(one.error());
   auto other = bodyOf("branch", seen, counted(otherwise));
-  if (!other)
+  auto forget = [&](Body &body) {
+    forgetCounts(body.function);
+    body.function.erase();
+  };
+  if (!other) {
+    forget(*one);
     return tl::unexpected(other.error());
-  if (one->function.getResultTypes() != other->function.getResultTypes())
+  }
+  bool areSame = one->function.getResultTypes() == other->function.getResultTypes();
+  if (!areSame) {
+    forget(*one);
+    forget(*other);
+  }
+  if (!areSame)
     return makeError("the branches of an If whose condition is computed give tensors of "
                      "other types or shapes");
   auto own = static_cast<unsigned>(inputs.size());

@@ -650,7 +650,7 @@ void import::addSampling(HandlerTable &table) {
   table["AffineGrid"] = importAffineGrid;
   table["RoiAlign"] = takesCounts(importRoiAlign);
   table["DeformConv"] = importDeformConv;
-  table["Tile"] = importTile;
+  table["Tile"] = takesCounts(importTile);
   table["DepthToSpace"] = importDepthToSpace;
   table["SpaceToDepth"] = importSpaceToDepth;
   table["Col2Im"] = importCol2Im;

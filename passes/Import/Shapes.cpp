@@ -1,5 +1,5 @@
 //===- Shapes.cpp - Import of ops that move elements ----------------------===//
-#include "passes/Import/Compose.h"
+#include "passes/Import/Counted.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -58,28 +58,67 @@ static Expected<Values> importSize(Importer &importer, const Node &node) {
   return c.results({product ? c.mul(product, known) : known});
 }
 
+/// The bounds of a tensor of these sizes.
+static Shape boundsOf(const std::vector<Size> &sizes) {
+  Shape bounds;
+  for (const Size &size : sizes)
+    bounds.push_back(boundOf(size));
+  return bounds;
+}
+
 static Expected<Values> importConstantOfShape(Importer &importer, const Node &node) {
-  auto shape = importer.constantIntegers(node, 0);
-  if (!shape)
-    return tl::unexpected(shape.error());
+  auto sizes = importer.inputSizes(node, 0);
+  if (!sizes)
+    return tl::unexpected(sizes.error());
+  Shape shape = boundsOf(*sizes);
   const auto *given = node.attribute<onnx_model::Tensor>("value");
   HostTensor one = HostTensor::zeros(DType::F32, {1});
   if (given) {
     one = HostTensor{given->type, {1}, {}};
     one.bytes.assign(given->bytes.begin(), given->bytes.end());
   }
-  auto type = tensorType(importer.builder.getContext(), one.type, *shape);
+  auto type = tensorType(importer.builder.getContext(), one.type, shape);
   auto splat =
       cast<DenseElementsAttr>(graph::toAttribute(importer.builder.getContext(), one));
-  if (elementCount(*shape) == 0)
+  if (elementCount(shape) == 0)
     return Values{importer.empty(type)};
   if (auto ok = checkSize(type); !ok)
     return tl::unexpected(ok.error());
-  return Values{graph::ConstantOp::create(importer.builder, importer.location,
-                                          splat.resizeSplat(type))};
+  Value result = graph::ConstantOp::create(importer.builder, importer.location,
+                                           splat.resizeSplat(type));
+  for (size_t d = 0; d < shape.size(); ++d)
+    importer.setSize(result, d, (*sizes)[d]);
+  return Values{result};
+}
+
+/// Of a limit that is data: as many as there can be.
+static Expected<Values> countedRange(Importer &importer, const Node &node) {
+  auto start = importer.inputSizes(node, 0), limit = importer.inputSizes(node, 1);
+  auto step = importer.constantIntegers(node, 2);
+  if (!start || !limit || !step)
+    return tl::unexpected(!start ? start.error() : !limit ? limit.error() : step.error());
+  Compose c(importer);
+  Type type = c.type(importer.input(node, 0));
+  int64_t by = step->empty() ? 0 : (*step)[0];
+  if (by == 0 || start->size() != 1 || limit->size() != 1 || !isa<IntegerType>(type))
+    return makeError("Range of a limit that is data, of numbers that are not whole or "
+                     "with a step of 0");
+  Sizes &sizes = importer.sizes;
+  Size way = sizes.scaled(sizes.sub(limit->front(), start->front()), by < 0 ? -1 : 1);
+  Size count = sizes.ceilDiv(sizes.max(way, 0), std::abs(by));
+  if (count.most < 1)
+    return Values{importer.empty(RankedTensorType::get({0}, type))};
+  Value all = c.mul(importer.places(boundOf(count)), static_cast<double>(by));
+  all = c.cast(c.add(all, sizes.valueOf(start->front())), type);
+  importer.setSize(all, 0, count);
+  return c.results({all});
 }
 
 static Expected<Values> importRange(Importer &importer, const Node &node) {
+  for (size_t i : {0, 1})
+    if (!importer.constantValue(importer.input(node, i)) &&
+        importer.sizes.read(importer.input(node, i)))
+      return countedRange(importer, node);
   auto start = importer.requiredValue(node, 0), limit = importer.requiredValue(node, 1),
        step = importer.requiredValue(node, 2);
   for (const auto *operand : {&start, &limit, &step})
@@ -107,16 +146,32 @@ static std::string countedText(const Importer &importer, Value value) {
   return importer.countText(value, importer.countedDims(value).front());
 }
 
+/// The extent that a dim of `size` elements has, if a dim of the input has them, or some
+/// in each.
+static int64_t extentLike(Importer &importer, Value input, const Size &size) {
+  if (size.isKnown())
+    return size.most;
+  for (size_t d : importer.countedDims(input)) {
+    Size own = importer.sizeOf(input, d);
+    int64_t extent = shapeOf(input)[d];
+    if (own.most > 0 && importer.sizes.scaled(own, size.most / own.most) == size)
+      return extent * (size.most / own.most);
+    if (size.most > 0 && importer.sizes.scaled(size, own.most / size.most) == own &&
+        extent % (own.most / size.most) == 0)
+      return extent / (own.most / size.most);
+  }
+  return boundOf(size);
+}
+
 static Expected<Values> importReshape(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
-  Shape from = shapeOf(input);
-  auto shape = importer.constantIntegers(node, 1);
-  if (!shape)
-    return tl::unexpected(shape.error());
-  const std::vector<int64_t> asked = *shape;
+  Shape from = shapeOf(input), shape;
+  auto asked = importer.inputSizes(node, 1);
+  if (!asked)
+    return tl::unexpected(asked.error());
   int64_t known = 1, open = -1;
-  for (size_t d = 0; d < shape->size(); ++d) {
-    int64_t &extent = (*shape)[d];
+  for (size_t d = 0; d < asked->size(); ++d) {
+    int64_t extent = extentLike(importer, input, (*asked)[d]);
     if (extent == 0 && intAttr(node, "allowzero", 0) == 0) {
       if (d >= from.size())
         return makeError("the shape copies dim " + std::to_string(d) +
@@ -130,21 +185,30 @@ static Expected<Values> importReshape(Importer &importer, const Node &node) {
                        std::to_string(d));
     else
       known *= extent;
+    shape.push_back(extent);
   }
   if (open >= 0) {
     if (known == 0 || elementCount(from) % known != 0)
       return makeError("the open dim of the shape does not divide " +
                        std::to_string(elementCount(from)) + " elements");
-    (*shape)[open] = elementCount(from) / known;
+    shape[static_cast<size_t>(open)] = elementCount(from) / known;
   }
-  auto result = importer.reshape(input, *shape);
+  auto result = importer.reshape(input, shape);
   if (!result)
     return single(result);
   // A number says how many there are, not how many there can be.
-  for (size_t d : importer.countedDims(*result))
-    if (asked[d] > 0)
-      return makeError(countedText(importer, input) + ", and its shape becomes " +
-                       std::to_string(asked[d]) + " at dim " + std::to_string(d));
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const Size &size = (*asked)[d];
+    Size there = importer.sizeOf(*result, d);
+    if (size.most > 0 && (size.isKnown() ? !there.isKnown() : !(there == size)))
+      return makeError(
+          importer.countedDims(input).empty()
+              ? "dim " + std::to_string(d) +
+                    " of the shape is data, and the input's are not"
+              : countedText(importer, input) + ", and its shape becomes " +
+                    (size.isKnown() ? std::to_string(size.most) : "another size") +
+                    " at dim " + std::to_string(d));
+  }
   return single(result);
 }
 
@@ -221,15 +285,40 @@ static Expected<Values> importTranspose(Importer &importer, const Node &node) {
 
 static Expected<Values> importExpand(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
-  auto shape = importer.constantIntegers(node, 1);
-  if (!shape)
-    return tl::unexpected(shape.error());
-  auto result = broadcastShapes({shapeOf(input), *shape});
+  auto asked = importer.inputSizes(node, 1);
+  if (!asked)
+    return tl::unexpected(asked.error());
+  Shape from = shapeOf(input), wanted;
+  size_t rank = std::max(from.size(), asked->size());
+  // What the input has already is not asked for again.
+  std::vector<size_t> counted;
+  for (size_t i = 0; i < asked->size(); ++i) {
+    const Size &size = (*asked)[i];
+    size_t d = i + rank - asked->size(), own = d + from.size() - rank;
+    bool isThere = d + from.size() >= rank && (importer.sizeOf(input, own) == size);
+    if (!isThere && !size.isKnown())
+      counted.push_back(d);
+    if (!isThere && !size.isKnown() && d + from.size() >= rank && from[own] != 1)
+      return makeError("dim " + std::to_string(own) + " of its input has " +
+                       std::to_string(from[own]) +
+                       " elements at most, and becomes one of "
+                       "as many as the data say");
+    wanted.push_back(isThere ? from[own] : boundOf(size));
+    if (!isThere && size.isKnown() && size.most != 1 && d + from.size() >= rank &&
+        importer.countOf(input, own))
+      return makeError(importer.countText(input, own) + ", and becomes " +
+                       std::to_string(size.most));
+  }
+  auto result = broadcastShapes({from, wanted});
   if (!result)
     return tl::unexpected(result.error());
-  if (*result == shapeOf(input))
+  if (*result == from)
     return Values{input};
-  return single(importer.emitShaped("graph.broadcast", input, *result));
+  auto wide = importer.emitShaped("graph.broadcast", input, *result);
+  for (size_t d : counted)
+    if (wide)
+      importer.setSize(*wide, d, (*asked)[d - (rank - asked->size())]);
+  return single(wide);
 }
 
 //===-- Cutting and joining -----------------------------------------------===//
@@ -246,26 +335,51 @@ static Expected<Value> slice(Importer &importer, Value input, const Shape &resul
                               importer.attr("steps", ArrayRef(steps))});
 }
 
-/// The first `most` elements of a dim that has a count.
-static Expected<Value> firstOf(Importer &importer, Value input, size_t d, int64_t most) {
+/// Elements [start, end) of a dim that has a count, or up to places that are data.
+static Expected<Value> sliceBySizes(Importer &importer, Value input, size_t d, Size start,
+                                    Size end, int64_t step) {
+  Sizes &sizes = importer.sizes;
+  Size extent = importer.sizeOf(input, d);
+  // Of numbers of one sign the difference is the most.
+  int64_t most = shapeOf(input)[d], way = step > 0 ? 1 : -1;
+  if (start.isKnown() && end.isKnown() && (start.most < 0) == (end.most < 0))
+    most = std::min(most, std::max<int64_t>(0, (end.most - start.most) * way));
+  auto place = [&](const Size &at, int64_t low, const Size &high) {
+    return sizes.min(sizes.max(at.most < 0 ? sizes.add(at, extent) : at, low), high);
+  };
+  for (const Size &at : {start, end})
+    if (at.least < 0 && at.most >= 0)
+      return makeError("a place of the slice of dim " + std::to_string(d) +
+                       " is data, and may count from the end or not");
+  int64_t low = step > 0 ? 0 : -1;
+  Size high = step > 0 ? extent : sizes.sub(extent, 1);
+  Size from = place(start, low, high), to = place(end, low, high);
+  Size length = sizes.max(sizes.scaled(sizes.sub(to, from), way), 0);
+  length = sizes.ceilDiv(length, std::abs(step));
+  length.most = std::min(length.most, (most + std::abs(step) - 1) / std::abs(step));
+  if (length.most < 1) {
+    Shape none = shapeOf(input);
+    none[d] = 0;
+    return importer.empty(
+        RankedTensorType::get(none, getElementTypeOrSelf(input.getType())));
+  }
   Compose c(importer);
-  int64_t bound = std::max<int64_t>(most, 2);
-  if (bound >= shapeOf(input)[d] && most == bound)
-    return input;
-  Value count = importer.countBy("graph.min", importer.countOf(input, d), most);
-  Value all = c.take(importer.whole(input, d, ReduceKind::Sum));
-  Value first = c.slice(all, d, 0, std::min(bound, shapeOf(input)[d]));
-  if (first)
-    importer.setCount(first, d, count);
-  return first ? Expected<Value>(first) : tl::unexpected(c.results({}).error());
+  Value part = taken(c, input, d, from, step, length);
+  return part ? Expected<Value>(part) : tl::unexpected(c.results({}).error());
+}
+
+/// A place far outside of every tensor is one a little outside.
+static Size nearby(const Size &size) {
+  constexpr int64_t far = int64_t(1) << 40;
+  return size.isKnown() ? Size(std::clamp(size.most, -far, far)) : size;
 }
 
 static Expected<Values> importSlice(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   Shape result = shapeOf(input);
   std::vector<int64_t> begin(result.size(), 0), step(result.size(), 1);
-  auto starts = importer.constantIntegers(node, 1);
-  auto ends = importer.constantIntegers(node, 2);
+  auto starts = importer.inputSizes(node, 1);
+  auto ends = importer.inputSizes(node, 2);
   if (!starts || !ends)
     return tl::unexpected(!starts ? starts.error() : ends.error());
   std::vector<int64_t> axes(starts->size()), steps(starts->size(), 1);
@@ -286,29 +400,47 @@ static Expected<Values> importSlice(Importer &importer, const Node &node) {
     auto axis = normalizeAxis(axes[i], result.size());
     if (!axis || steps[i] == 0)
       return makeError(!axis ? axis.error().message : "a step of 0");
-    if (importer.countOf(input, *axis) && (*starts)[i] == 0 && steps[i] == 1 &&
-        (*ends)[i] > 0) {
-      auto first = firstOf(importer, input, *axis, (*ends)[i]);
-      if (!first)
-        return single(first);
-      input = *first;
+    Size first = nearby((*starts)[i]), last = nearby((*ends)[i]);
+    if (importer.countOf(input, *axis) || !first.isKnown() || !last.isKnown()) {
+      auto part = sliceBySizes(importer, input, *axis, first, last, steps[i]);
+      if (!part)
+        return single(part);
+      input = *part;
       result[*axis] = shapeOf(input)[*axis];
       continue;
     }
     int64_t extent = result[*axis], by = steps[i];
     int64_t low = by > 0 ? 0 : -1, high = by > 0 ? extent : extent - 1;
-    auto place = [&](int64_t at) {
-      return std::clamp(at < 0 ? std::max(at, -extent - 1) + extent : at, low, high);
+    auto place = [&](const Size &size) {
+      int64_t at = size.most;
+      return std::clamp(at < 0 ? at + extent : at, low, high);
     };
-    int64_t from = place((*starts)[i]);
-    // A huge negative end of a backward slice means "past the first element".
-    int64_t to = (*ends)[i] < -extent ? (by > 0 ? 0 : -1) : place((*ends)[i]);
+    int64_t from = place(first), to = place(last);
     begin[*axis] = from;
     step[*axis] = by;
     result[*axis] = std::max<int64_t>(0, by > 0 ? (to - from + by - 1) / by
                                                 : (from - to - by - 1) / -by);
   }
   return single(slice(importer, input, result, begin, step));
+}
+
+/// Of a dim that has a count, or into parts that are data: they make up all of it.
+static Expected<Values> splitBySizes(Importer &importer, Value input, size_t axis,
+                                     const std::vector<Size> &parts) {
+  Compose c(importer);
+  Values results;
+  Size start;
+  for (const Size &part : parts) {
+    if (part.most < 1)
+      return makeError("a part has no elements");
+    results.push_back(taken(c, input, axis, start, 1, part));
+    start = importer.sizes.add(start, part);
+  }
+  if (!(start == importer.sizeOf(input, axis)))
+    return makeError(
+        "the parts do not make up dim " + std::to_string(axis) +
+        ", which or of which the parts have as many elements as the data say");
+  return c.results(results);
 }
 
 static Expected<Values> importSplit(Importer &importer, const Node &node) {
@@ -319,10 +451,14 @@ static Expected<Values> importSplit(Importer &importer, const Node &node) {
     return tl::unexpected(axis.error());
   std::vector<int64_t> sizes;
   if (node.hasInput(1)) {
-    auto given = importer.constantIntegers(node, 1);
+    auto given = importer.inputSizes(node, 1);
     if (!given)
       return tl::unexpected(given.error());
-    sizes = std::move(*given);
+    auto isKnown = [](const Size &size) { return size.isKnown(); };
+    if (importer.countOf(input, *axis) || !llvm::all_of(*given, isKnown))
+      return splitBySizes(importer, input, *axis, *given);
+    for (const Size &size : *given)
+      sizes.push_back(size.most);
   } else {
     auto parts = static_cast<int64_t>(node.outputs.size());
     int64_t each = (shape[*axis] + parts - 1) / parts;
@@ -365,6 +501,14 @@ static Expected<Values> importConcat(Importer &importer, const Node &node) {
   llvm::erase_if(operands, isEmpty);
   if (operands.size() == 1)
     return operands;
+  auto axis = normalizeAxis(intAttr(node, "axis", 0), shapeOf(operands[0]).size());
+  if (axis && llvm::any_of(operands, [&](Value v) {
+        auto d = static_cast<size_t>(*axis);
+        return shapeOf(v).size() > d && importer.countOf(v, d);
+      })) {
+    Compose c(importer);
+    return c.results({joined(c, operands, static_cast<size_t>(*axis))});
+  }
   return single(importer.emit("graph.concat", operands,
                               importer.attr("axis", intAttr(node, "axis", 0))));
 }
@@ -393,7 +537,7 @@ static Expected<Values> padByWrapping(Importer &importer, Value x,
 static Expected<Values> importPad(Importer &importer, const Node &node) {
   Value input = importer.input(node, 0);
   size_t rank = shapeOf(input).size();
-  auto pads = importer.constantIntegers(node, 1);
+  auto pads = importer.inputSizes(node, 1);
   if (!pads)
     return tl::unexpected(pads.error());
   std::vector<int64_t> axes;
@@ -409,84 +553,107 @@ static Expected<Values> importPad(Importer &importer, const Node &node) {
     return makeError("expected " + std::to_string(2 * axes.size()) + " pads, got " +
                      std::to_string(pads->size()));
   std::vector<int64_t> low(rank, 0), high(rank, 0);
+  Compose c(importer);
+  std::string mode = stringAttr(node, "mode", "constant");
+  Value fill = importer.input(node, 2);
+  if (!fill)
+    fill = importer.scalar(getElementTypeOrSelf(input.getType()), 0);
   for (size_t i = 0; i < axes.size(); ++i) {
     auto axis = normalizeAxis(axes[i], rank);
     if (!axis)
       return tl::unexpected(axis.error());
-    low[*axis] = (*pads)[i];
-    high[*axis] = (*pads)[axes.size() + i];
+    const Size &before = (*pads)[i], &behind = (*pads)[axes.size() + i];
+    if ((importer.countOf(input, *axis) && !(before == Size(0) && behind == Size(0))) ||
+        !before.isKnown() || !behind.isKnown()) {
+      if (mode != "constant")
+        return makeError("dim " + std::to_string(*axis) +
+                         " has or gets as many elements as the data say, and mode \"" +
+                         mode + "\" needs the last of them");
+      input = padded(c, input, *axis, before, behind, fill);
+      if (c.failed())
+        return c.results({});
+      continue;
+    }
+    low[*axis] = before.most;
+    high[*axis] = behind.most;
   }
-  if (stringAttr(node, "mode", "constant") == "wrap")
+  auto isZero = [](int64_t amount) { return amount == 0; };
+  if (!importer.countedDims(input).empty() && llvm::all_of(low, isZero) &&
+      llvm::all_of(high, isZero))
+    return Values{input};
+  if (mode == "wrap")
     return padByWrapping(importer, input, low, high);
-  Value fill = importer.input(node, 2);
-  if (!fill)
-    fill = importer.scalar(getElementTypeOrSelf(input.getType()), 0);
-  auto mode = modeAttr<graph::PadModeAttr>(importer, node, "mode", "mode", "constant");
-  if (!mode)
-    return tl::unexpected(mode.error());
+  auto kind = modeAttr<graph::PadModeAttr>(importer, node, "mode", "mode", "constant");
+  if (!kind)
+    return tl::unexpected(kind.error());
   return single(importer.emit("graph.pad", {input, fill},
                               {importer.attr("low", ArrayRef(low)),
-                               importer.attr("high", ArrayRef(high)), *mode}));
+                               importer.attr("high", ArrayRef(high)), *kind}));
 }
 
 //===-- Gathers, sums, resampling -----------------------------------------===//
-
-/// In a dim that has a count, negative indices count from it, and one that is not below
-/// it names no element: it becomes one outside of the dim, which ends the run.
-static Value checkedIndices(Compose &c, Value indices, Value count, int64_t extent) {
-  Value at = c.cast(indices, c.i64());
-  at = c.select(c.less(at, 0), c.add(at, count), at);
-  Value isThere = c.both(c.less(at, count), c.op("greater_equal", {at, c.like(at, 0)}));
-  return c.select(isThere, at, c.like(at, static_cast<double>(extent)));
-}
 
 static Expected<Values> importGather(Importer &importer, const Node &node) {
   Compose c(importer);
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   size_t axis = c.axis(intAttr(node, "axis", 0), data);
-  if (Value count = c.failed() ? Value() : importer.countOf(data, axis)) {
-    indices = checkedIndices(c, indices, count, c.shape(data)[axis]);
+  if (!c.failed() && importer.countOf(data, axis)) {
+    indices = checkedIndices(c, indices, data, axis);
     data = c.take(importer.whole(data, axis, ReduceKind::Sum));
   }
   return c.results({c.gather(data, indices, static_cast<int64_t>(axis))});
 }
 
 static Expected<Values> importGatherND(Importer &importer, const Node &node) {
-  return single(
-      importer.emit("graph.gather_nd", {importer.input(node, 0), importer.input(node, 1)},
-                    importer.attr("batch_dims", intAttr(node, "batch_dims", 0))));
+  Compose c(importer);
+  Value data = importer.input(node, 0), indices = importer.input(node, 1);
+  int64_t batch = intAttr(node, "batch_dims", 0);
+  checkComponents(c, data, indices, batch);
+  return c.results(
+      {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
 }
 
 static Expected<Values> importCumulative(Importer &importer, const Node &node) {
-  auto axis = importer.constantIntegers(node, 1);
-  if (!axis)
-    return tl::unexpected(axis.error());
+  Compose c(importer);
+  Value input = importer.input(node, 0);
+  auto given = importer.constantIntegers(node, 1);
+  if (!given)
+    return tl::unexpected(given.error());
+  size_t axis = c.axis(given->empty() ? 0 : (*given)[0], input);
+  if (c.failed())
+    return c.results({});
   auto flag = [&](const char *name) {
     return importer.attr(name, importer.builder.getBoolAttr(intAttr(node, name, 0) != 0));
   };
-  return single(importer.emit(
-      node.opType == "CumProd" ? "graph.cumprod" : "graph.cumsum",
-      importer.input(node, 0),
-      {importer.attr("axis", (*axis)[0]), flag("exclusive"), flag("reverse")}));
+  bool isProduct = node.opType == "CumProd";
+  // From the end: what is behind the count changes nothing.
+  Size there = importer.sizeOf(input, axis);
+  input =
+      c.take(importer.whole(input, axis, isProduct ? ReduceKind::Prod : ReduceKind::Sum));
+  Value result = c.op(isProduct ? "cumprod" : "cumsum", input,
+                      {importer.attr("axis", static_cast<int64_t>(axis)),
+                       flag("exclusive"), flag("reverse")});
+  importer.setSize(result, axis, there);
+  return c.results({result});
 }
 
 void import::addShapes(HandlerTable &table) {
   table["Shape"] = takesCounts(importShape);
   table["Size"] = takesCounts(importSize);
-  table["ConstantOfShape"] = importConstantOfShape;
-  table["Range"] = importRange;
+  table["ConstantOfShape"] = takesCounts(importConstantOfShape);
+  table["Range"] = takesCounts(importRange);
   table["Reshape"] = takesCounts(importReshape);
   table["Flatten"] = takesCounts(importFlatten);
   table["Squeeze"] = takesCounts(importSqueeze);
   table["Unsqueeze"] = takesCounts(importUnsqueeze);
   table["Transpose"] = takesCounts(importTranspose);
-  table["Expand"] = importExpand;
+  table["Expand"] = takesCounts(importExpand);
   table["Slice"] = takesCounts(importSlice);
   table["Split"] = takesCounts(importSplit);
   table["Concat"] = takesCounts(importConcat);
-  table["Pad"] = importPad;
+  table["Pad"] = takesCounts(importPad);
   table["Gather"] = takesCounts(importGather);
   table["GatherND"] = takesCounts(importGatherND);
-  table["CumSum"] = importCumulative;
-  table["CumProd"] = importCumulative;
+  table["CumSum"] = takesCounts(importCumulative);
+  table["CumProd"] = takesCounts(importCumulative);
 }

@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "models"))
 import builder  # noqa: E402
+import random_ops  # noqa: E402
 
 SIZES = [1, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 12, 14, 15, 16]
 #: Up to 6 ranks; axes of one name never differ in what they may do.
@@ -29,7 +30,7 @@ def axes_of(mesh):
             (entry.split("=") for entry in mesh.split(","))}
 
 
-class RandomModel(builder.Builder):
+class RandomModel(random_ops.MoreOps, builder.Builder):
     opset, ir_version = 23, 11
 
     def __init__(self, seed):

@@ -18,6 +18,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import bounded_models
 import equality
 
 PARTITA = sys.argv[1]
@@ -201,7 +202,8 @@ CASES = {
     "suppression_center": lambda: suppression(1), "filtered": filtered,
     "compressed": compressed, "not_zero": not_zero, "branches": branches,
     "unique": unique, "unique_unsorted": lambda: unique(sorted=0),
-    "unique_axis": lambda: unique(axis=1), "unique_last": lambda: unique(axis=-1, sorted=0)}
+    "unique_axis": lambda: unique(axis=1), "unique_last": lambda: unique(axis=-1, sorted=0),
+    **bounded_models.CASES}
 
 
 def call(*arguments):
