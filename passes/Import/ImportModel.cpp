@@ -76,8 +76,6 @@ public:
     auto function = begin();
     importer.keepsLoops = model.keepsLoops;
     findLoops();
-    for (const Node &node : model.graph.nodes)
-      outputNames.insert_range(node.outputs);
     importNodes(nodesAround(nullptr), unsupported);
     if (!unsupported.empty())
       return tl::unexpected(describe(model.path, unsupported));
@@ -323,9 +321,7 @@ private:
     if (made && isOfThisNode(made))
       return setValueName(made, name);
     addValueName(value, name);
-    // A node without a name is called by its first output, which no part of it is.
-    if (node.name == node.origin || !outputNames.contains(node.origin))
-      addValueName(value, node.origin);
+    addValueName(value, node.origin);
   }
 
   /// Of several results of an op one may have been named before.
@@ -575,7 +571,6 @@ private:
   Importer importer;
   std::vector<Loop> loops;
   std::map<const Node *, size_t> loopOf;
-  llvm::StringSet<> outputNames; ///< of all nodes
 };
 } // namespace
 

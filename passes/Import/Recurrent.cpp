@@ -17,6 +17,12 @@ static constexpr int64_t alwaysUnrolled = 2;
 static constexpr int64_t mostUnrolled = 512;
 
 namespace {
+/// Parameters only where the function has some.
+struct Activation {
+  std::string name;
+  double alpha = 0, beta = 0;
+};
+
 /// One direction of a recurrent op: what its steps read.
 struct Direction {
   Value projected;     ///< [T, B, gates·H]: x·Wᵀ with the biases that are only added
@@ -24,7 +30,7 @@ struct Direction {
   Value recurrentBias; ///< [1, H], of a GRU whose reset comes behind the product; or null
   Value peepholes;     ///< [1, 3·H] of an LSTM, or null
   Value h, c;          ///< the state [B, H]; c of an LSTM only
-  SmallVector<std::string> activations;
+  SmallVector<Activation> activations;
 };
 
 class Recurrent {
@@ -41,7 +47,8 @@ private:
   void rnnStep(Direction &d, Value gates);
   void gruStep(Direction &d, Value x);
   void lstmStep(Direction &d, Value gates);
-  Value activate(const std::string &name, Value x);
+  Value activate(const Activation &activation, Value x);
+  void readActivations();
   Value gate(Value gates, int64_t i) {
     return c.slice(gates, 1, i * hidden, (i + 1) * hidden);
   }
@@ -59,8 +66,9 @@ private:
   bool isLstm = false, isGru = false, batchFirst = false;
   int64_t steps = 0, batch = 0, hidden = 0, gates = 1;
   double clip = 0;
-  Value x;       ///< [T, B, I]
-  Value lengths; ///< [B, 1], of sequences that end earlier; or null
+  std::vector<Activation> activations; ///< of both directions
+  Value x;                             ///< [T, B, I]
+  Value lengths;                       ///< [B, 1], of sequences that end earlier; or null
 };
 } // namespace
 
@@ -72,16 +80,75 @@ Value Recurrent::parameter(size_t i, int64_t d) {
   return c.reshape(c.slice(all, 0, d, d + 1), Shape(shape.begin() + 1, shape.end()));
 }
 
-Value Recurrent::activate(const std::string &name, Value v) {
-  static const llvm::StringMap<StringRef> ops = {{"Sigmoid", "sigmoid"},
-                                                 {"Tanh", "tanh"},
-                                                 {"Relu", "relu"},
-                                                 {"Softsign", "softsign"},
-                                                 {"Softplus", "softplus"}};
-  auto found = ops.find(name);
-  if (found == ops.end())
+namespace {
+/// An activation as an op; the defaults are those of ONNX's operator of the name.
+struct KnownActivation {
+  StringRef op;
+  std::optional<double> alpha, beta;
+};
+} // namespace
+
+static const llvm::StringMap<KnownActivation> &knownActivations() {
+  static const llvm::StringMap<KnownActivation> known = {
+      {"sigmoid", {"sigmoid", {}, {}}},
+      {"tanh", {"tanh", {}, {}}},
+      {"relu", {"relu", {}, {}}},
+      {"softsign", {"softsign", {}, {}}},
+      {"softplus", {"softplus", {}, {}}},
+      {"elu", {"elu", 1, {}}},
+      {"leakyrelu", {"leaky_relu", 0.01, {}}},
+      {"thresholdedrelu", {"thresholded_relu", 1, {}}},
+      {"hardsigmoid", {"hard_sigmoid", 0.2, 0.5}},
+      {"affine", {"", 1, 0}},
+      {"scaledtanh", {"tanh", 1, 1}}};
+  return known;
+}
+
+Value Recurrent::activate(const Activation &activation, Value v) {
+  const std::string &name = activation.name;
+  auto found = knownActivations().find(name);
+  if (found == knownActivations().end())
     return c.fail("activation '" + name + "' is not supported");
-  return c.op(found->second, v);
+  double alpha = activation.alpha, beta = activation.beta;
+  if (name == "affine")
+    return c.add(c.mul(v, alpha), beta);
+  if (name == "scaledtanh")
+    return c.mul(c.op("tanh", c.mul(v, beta)), alpha);
+  SmallVector<NamedAttribute> attrs;
+  Builder &builder = c.importer.builder;
+  if (found->second.alpha)
+    attrs.push_back(c.attr("alpha", builder.getF64FloatAttr(alpha)));
+  if (found->second.beta)
+    attrs.push_back(c.attr("beta", builder.getF64FloatAttr(beta)));
+  return c.op(found->second.op, v, attrs);
+}
+
+void Recurrent::readActivations() {
+  size_t each = isLstm ? 3 : isGru ? 2 : 1;
+  std::vector<std::string> names;
+  if (const auto *given = node.attribute<std::vector<std::string>>("activations"))
+    names = *given;
+  auto list = [&](const char *name) {
+    const auto *given = node.attribute<std::vector<float>>(name);
+    return given ? *given : std::vector<float>();
+  };
+  // Parameters stand one behind the other, of those functions that have some.
+  std::vector<float> alphas = list("activation_alpha"), betas = list("activation_beta");
+  size_t alpha = 0, beta = 0;
+  for (size_t i = 0; i < 2 * each; ++i) {
+    bool isFirst = i % each == 0 && each != 1;
+    std::string name = i < names.size() ? names[i] : isFirst ? "Sigmoid" : "Tanh";
+    Activation activation{StringRef(name).lower()};
+    auto known = knownActivations().lookup(activation.name);
+    auto next = [](const std::vector<float> &given, size_t &at, double fallback) {
+      return at < given.size() ? static_cast<double>(given[at++]) : fallback;
+    };
+    if (known.alpha)
+      activation.alpha = next(alphas, alpha, *known.alpha);
+    if (known.beta)
+      activation.beta = next(betas, beta, *known.beta);
+    activations.push_back(activation);
+  }
 }
 
 Direction Recurrent::direction(int64_t number) {
@@ -113,16 +180,9 @@ Direction Recurrent::direction(int64_t number) {
     if (Value peepholes = parameter(7, number))
       d.peepholes = c.reshape(peepholes, {1, 3 * hidden});
   }
-  size_t each = isLstm ? 3 : isGru ? 2 : 1;
-  std::vector<std::string> names;
-  if (const auto *given = node.attribute<std::vector<std::string>>("activations"))
-    names = *given;
-  for (size_t i = 0; i < each; ++i) {
-    size_t at = static_cast<size_t>(number) * each + i;
-    d.activations.push_back(at < names.size()     ? names[at]
-                            : each == 1 || i != 0 ? "Tanh"
-                                                  : "Sigmoid");
-  }
+  auto each = static_cast<int64_t>(activations.size() / 2);
+  for (int64_t i = number * each; i < (number + 1) * each; ++i)
+    d.activations.push_back(activations[static_cast<size_t>(i)]);
   return d;
 }
 
@@ -228,9 +288,7 @@ Expected<Values> Recurrent::run() {
   gates = isLstm ? 4 : isGru ? 3 : 1;
   batchFirst = intAttr(node, "layout", 0) != 0;
   clip = floatAttr(node, "clip", 0);
-  if (node.attributes.contains("activation_alpha") ||
-      node.attributes.contains("activation_beta"))
-    return makeError("activations with parameters of their own");
+  readActivations();
   x = batchFirst ? c.transpose(input(0), {1, 0, 2}) : input(0);
   Shape shape = c.shape(x), weights = c.shape(input(2));
   steps = shape[0], batch = shape[1], hidden = weights[2];

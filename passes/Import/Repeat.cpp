@@ -167,26 +167,28 @@ Importer::choose(Value condition, const Values &inputs,
       return branch(arguments);
     };
   };
+  // Bodies in the branches are functions, too.
+  auto module = builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  llvm::DenseSet<Operation *> before;
+  for (Operation &op : *module.getBody())
+    before.insert(&op);
+  auto fail = [&](const Error &error) {
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(*module.getBody())))
+      if (auto function = dyn_cast<func::FuncOp>(op); function && !before.contains(&op)) {
+        forgetCounts(function);
+        function.erase();
+      }
+    return tl::unexpected(error);
+  };
   auto one = bodyOf("branch", seen, counted(then));
   if (!one)
-    return tl::unexpected(one.error());
+    return fail(one.error());
   auto other = bodyOf("branch", seen, counted(otherwise));
-  auto forget = [&](Body &body) {
-    forgetCounts(body.function);
-    body.function.erase();
-  };
-  if (!other) {
-    forget(*one);
-    return tl::unexpected(other.error());
-  }
-  bool areSame = one->function.getResultTypes() == other->function.getResultTypes();
-  if (!areSame) {
-    forget(*one);
-    forget(*other);
-  }
-  if (!areSame)
-    return makeError("the branches of an If whose condition is computed give tensors of "
-                     "other types or shapes");
+  if (!other)
+    return fail(other.error());
+  if (one->function.getResultTypes() != other->function.getResultTypes())
+    return fail(Error{"the branches of an If whose condition is computed give tensors of "
+                      "other types or shapes"});
   auto own = static_cast<unsigned>(inputs.size());
   takeAlso(one->function, one->function.getNumArguments(), other->shared);
   takeAlso(other->function, own, one->shared);

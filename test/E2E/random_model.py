@@ -45,7 +45,7 @@ class RandomModel(random_ops.MoreOps, builder.Builder):
 
     # What ops are made of.
 
-    def emit(self, op, inputs, shapes, data=1, **attributes):
+    def emit(self, op, inputs, shapes, data=1, isNamed=False, **attributes):
         """A node; `data` inputs of it have dims that hints may name. Its results."""
         self.count += 1
         name = f"{op}_{self.count}"
@@ -53,7 +53,7 @@ class RandomModel(random_ops.MoreOps, builder.Builder):
             [f"v{self.count}_{i}" for i in range(len(shapes))]
         known = [self.shape_of(value) for value in inputs[:data]]
         # Every tenth node has no name and is called by its first output.
-        called = outputs[0] if self.choose.random() < 0.1 else name
+        called = outputs[0] if self.choose.random() < 0.1 and not isNamed else name
         self.node(op, inputs, "" if called != name else name, outputs, **attributes)
         self.hintable.append((called, known, [list(shape) for shape in shapes]))
         for value in inputs:
@@ -505,6 +505,8 @@ class RandomModel(random_ops.MoreOps, builder.Builder):
     def hints(self, mesh):
         """None, one or several entries, for nodes and for tensors by every name."""
         nodes, tensors, subgraphs = {}, {}, {}
+        if not self.hintable:
+            return {}
         weights = [(t.name, list(t.dims)) for t in self.initializers
                    if t.name.startswith("w")]
         for _ in range(self.choose.choice([0, 1, 1, 2, 2, 3])):

@@ -24,6 +24,14 @@ class MoreOps:
     def axis_of(self, shape):
         return self.choose.randrange(len(shape))
 
+    def formula(self, op, inputs, shapes, **attributes):
+        """A node that becomes a program of several ops: hints name what it gives, not its
+        operands, which are those of the first of them. It has a name: by its output's an
+        operand that only passes through a part of it would be meant as well."""
+        results = self.emit(op, inputs, shapes, data=0, isNamed=True, **attributes)
+        self.hintable.pop()
+        return results
+
     def indexable(self, rank):
         """A value whose dims indices can be told by: of size 1 any integer would be one."""
         return self.pick(rank, lambda shape: min(shape) > 1) or \
@@ -64,7 +72,7 @@ class MoreOps:
     def op_hardmax(self):
         x = self.raw([self.size() for _ in range(self.choose.randint(1, 3))])
         shape = self.shape_of(x)
-        self.emit("Hardmax", [x], [shape], axis=self.axis_of(shape))
+        self.formula("Hardmax", [x], [shape], axis=self.axis_of(shape))
 
     def op_compress(self):
         """What is kept is as long as the data say, and reduced again."""
@@ -116,7 +124,7 @@ class MoreOps:
         depth = self.choose.randint(1, len(shape))
         rows = self.size()
         ids = self.raw_indices([rows, depth], min(shape[:depth]))
-        self.emit("ScatterND", [x, ids, self.raw([rows, *shape[depth:]])], [shape],
+        self.formula("ScatterND", [x, ids, self.raw([rows, *shape[depth:]])], [shape],
                   reduction=self.choose.choice(["none", "add", "max"]))
 
     def op_reverse(self):
@@ -125,18 +133,18 @@ class MoreOps:
         batch = self.choose.randint(0, 1)
         lengths = self.constant([self.choose.randint(1, shape[1 - batch])
                                  for _ in range(shape[batch])])
-        self.emit("ReverseSequence", [x, lengths], [shape], batch_axis=batch,
+        self.formula("ReverseSequence", [x, lengths], [shape], batch_axis=batch,
                   time_axis=1 - batch)
 
     def op_trilu(self):
         x = self.operand(self.choose.randint(2, 3))
-        self.emit("Trilu", [x], [self.shape_of(x)], upper=self.choose.randint(0, 1))
+        self.formula("Trilu", [x], [self.shape_of(x)], upper=self.choose.randint(0, 1))
 
     def op_tile(self):
         x = self.operand(self.choose.randint(1, 3))
         shape = self.shape_of(x)
         times = [self.choose.choice([1, 1, 2, 3]) for _ in shape]
-        self.emit("Tile", [x, self.constant(times)],
+        self.formula("Tile", [x, self.constant(times)],
                   [[a * b for a, b in zip(shape, times)]])
 
     def op_cumprod(self):
@@ -159,8 +167,7 @@ class MoreOps:
         text, shape, result = self.choose.choice([
             ("bmk,bkn->bmn", [b, k, n], [b, m, n]), ("bmk,nk->nbm", [n, k], [n, b, m]),
             ("bmk,bm->bk", [b, m], [b, k]), ("bmk,bnk->mn", [b, n, k], [m, n])])
-        self.emit("Einsum", [x, self.parameter(shape, gain=(b * k) ** -0.5)], [result],
-                  data=2, equation=text)
+        self.formula("Einsum", [x, self.parameter(shape, gain=(b * k) ** -0.5)], [result], equation=text)
 
     def op_channel_norm(self):
         x = self.image(self.choose.choice([1, 2]))
@@ -168,15 +175,15 @@ class MoreOps:
         channels = shape[1]
         inputs = [x, self.parameter([channels]), self.parameter([channels])]
         if self.choose.random() < 0.5:
-            self.emit("InstanceNormalization", inputs, [shape], epsilon=0.1)
+            self.formula("InstanceNormalization", inputs, [shape], epsilon=0.1)
             return
         groups = self.choose.choice([g for g in range(1, channels + 1)
                                      if channels % g == 0])
-        self.emit("GroupNormalization", inputs, [shape], num_groups=groups, epsilon=0.1)
+        self.formula("GroupNormalization", inputs, [shape], num_groups=groups, epsilon=0.1)
 
     def op_lrn(self):
         x = self.image(self.choose.choice([1, 2]))
-        self.emit("LRN", [x], [self.shape_of(x)], size=self.choose.choice([1, 3, 5]),
+        self.formula("LRN", [x], [self.shape_of(x)], size=self.choose.choice([1, 3, 5]),
                   alpha=0.5)
 
     def op_lp(self):
@@ -184,7 +191,7 @@ class MoreOps:
         shape = self.shape_of(x)
         away = self.emit("Add", [self.emit("Abs", [x], [shape]),
                                  self.scalar(f"away{self.count}", 0.5)], [shape])
-        self.emit("LpNormalization", [away], [shape], axis=self.axis_of(shape),
+        self.formula("LpNormalization", [away], [shape], axis=self.axis_of(shape),
                   p=self.choose.choice([1, 2]))
 
     def op_attention(self):
@@ -193,7 +200,7 @@ class MoreOps:
         keys = self.choose.choice([queries, self.size()])
         parts = [self.raw([batch, n, rows, width])
                  for n, rows in ((heads, queries), (groups, keys), (groups, keys))]
-        self.emit("Attention", parts, [[batch, heads, queries, width]], data=3,
+        self.formula("Attention", parts, [[batch, heads, queries, width]],
                   is_causal=int(keys == queries and self.choose.random() < 0.5))
 
     def op_rotary(self):
@@ -204,7 +211,7 @@ class MoreOps:
         for _ in range(2):
             self.count += 1
             tables.append(self.weight(f"rot{self.count}", self.draw(9, width // 2)))
-        self.emit("RotaryEmbedding", [x, *tables, where], [[batch, rows, heads * width]],
+        self.formula("RotaryEmbedding", [x, *tables, where], [[batch, rows, heads * width]],
                   num_heads=heads, interleaved=self.choose.randint(0, 1))
 
     # Pictures.
@@ -227,18 +234,18 @@ class MoreOps:
             [(2, 3), (4, 5), (6, 4)])
         if self.choose.random() < 0.5:
             x = self.raw([batch, 8, rows, columns])
-            self.emit("DepthToSpace", [x], [[batch, 2, 2 * rows, 2 * columns]], blocksize=2,
+            self.formula("DepthToSpace", [x], [[batch, 2, 2 * rows, 2 * columns]], blocksize=2,
                       mode=self.choose.choice(["DCR", "CRD"]))
         else:
             x = self.raw([batch, 3, 2 * rows, 2 * columns])
-            self.emit("SpaceToDepth", [x], [[batch, 12, rows, columns]], blocksize=2)
+            self.formula("SpaceToDepth", [x], [[batch, 12, rows, columns]], blocksize=2)
 
     def op_grid_sample(self):
         x = self.image(2)
         batch, channels = self.shape_of(x)[:2]
         rows, columns = self.size(), self.size()
         grid = self.raw([batch, rows, columns, 2])
-        self.emit("GridSample", [x, grid], [[batch, channels, rows, columns]], data=2,
+        self.formula("GridSample", [x, grid], [[batch, channels, rows, columns]],
                   mode="linear", padding_mode=self.choose.choice(["zeros", "border"]),
                   align_corners=self.choose.randint(0, 1))
 
@@ -248,7 +255,7 @@ class MoreOps:
         big = [*shape[:2], self.choose.randint(3, 14), self.choose.randint(3, 14)]
         if np.prod(big) > 4096:
             return self.emit("Relu", [x], [shape])
-        return self.emit("Resize", [x, "", "", self.constant(big)], [big],
+        return self.formula("Resize", [x, "", "", self.constant(big)], [big],
                          mode=self.choose.choice(["linear", "cubic"]),
                          coordinate_transformation_mode=self.choose.choice(
                              ["half_pixel", "align_corners", "asymmetric"]))
@@ -264,7 +271,7 @@ class MoreOps:
         x = self.raw([steps, batch, width])
         weights = [self.parameter([ways, gates * hidden, n], gain=0.4)
                    for n in (width, hidden)]
-        self.emit(op, [x, *weights], [[steps, ways, batch, hidden]], data=3,
+        self.formula(op, [x, *weights], [[steps, ways, batch, hidden]],
                   hidden_size=hidden, direction=direction)
 
     def op_scan(self):
@@ -279,7 +286,5 @@ class MoreOps:
              helper.make_node("Mul", ["n", "r"], ["y"])], "body",
             [value(name, TensorProto.FLOAT, shape) for name in ("s", "r")],
             [value(name, TensorProto.FLOAT, shape) for name in ("n", "y")])
-        self.emit("Scan", [state, x], [shape, [steps, *shape]], data=0, body=body,
+        self.formula("Scan", [state, x], [shape, [steps, *shape]], body=body,
                   num_scan_inputs=1)
-        # Two trips are one behind the other: it has no outputs of its own then.
-        self.hintable.pop()

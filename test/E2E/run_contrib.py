@@ -104,6 +104,17 @@ def cases():
     yield "group_short", "GroupQueryAttention", \
         few + [None, None, ints([4, 4], np.int32), (ints(5, np.int32),), cos, sin], 3, \
         {**group, "do_rotary": 1, "local_window_size": 3}
+    packed = [np.concatenate(few, 2), None, None] + first
+    yield "group_packed", "GroupQueryAttention", packed, 3, group
+    yield "group_packed_turned", "GroupQueryAttention", \
+        packed + [cos, sin, ints([[0, 1, 2, 3, 4], [3, 5, 7, 9, 11]])], 3, \
+        {**group, "do_rotary": 1, "rotary_interleaved": 1, "local_window_size": 2}
+    yield "group_bias", "GroupQueryAttention", \
+        few + first + [None, None, None, real(2, 4, 5, 5)], 3, {**group, "softcap": 3.0}
+    yield "group_sink", "GroupQueryAttention", \
+        few + first + [None, None, None, None, real(4)], 3, group
+    yield "group_smooth", "GroupQueryAttention", few + first, 3, \
+        {**group, "smooth_softmax": 1}
     one = [real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), real(2, 2, 6, 16),
            real(2, 2, 6, 16), ints([6, 6], np.int32), (ints(7, np.int32),), cos, sin]
     yield "group_past", "GroupQueryAttention", one, 3, \

@@ -35,6 +35,9 @@ REASONS = {
     # docs/hints.md: weights that are folded, equal computations.
     "a name that is gone": r"no (node and no module|tensor) is named '(\w+)'(;|$)",
 }
+#: Their weights are folded into others.
+PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
+               "GRU", "LSTM", "RotaryEmbedding"}
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
                      r"the plan, (\d+) B received and (\d+) B of buffers by the program$",
                      re.MULTILINE)
@@ -57,7 +60,7 @@ def may_be_gone(name, model):
         key = (tensor.data_type, tuple(tensor.dims), tensor.raw_data)
         same[tensor.name] = known.setdefault(key, tensor).name
     for node in model.nodes:
-        if node.op_type == "BatchNormalization" and name in node.input[1:]:
+        if node.op_type in PER_CHANNEL and name in node.input[1:]:
             return True
         inputs = tuple(same.get(value, value) for value in node.input)
         key = (node.op_type, inputs, tuple(str(a) for a in node.attribute))
