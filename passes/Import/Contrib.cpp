@@ -295,8 +295,9 @@ static Value causal(Compose &c, int64_t queries, int64_t keys) {
   return c.op("less_equal", {c.iota(c.i64(), keys, 1, 2), row});
 }
 
-/// [B] lengths or [B, T] flags as booleans [B, 1, 1, T].
-static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t keys) {
+/// [B] lengths or [B, T] flags as booleans [B, 1, 1, T], [B, S, T] flags as [B, 1, S, T].
+static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t queries,
+                     int64_t keys) {
   Shape shape = c.shape(mask);
   Shape full{batch, 1, 1, keys};
   if (shape == Shape{batch})
@@ -304,6 +305,9 @@ static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t keys) {
                   c.reshape(c.cast(mask, c.i64()), {batch, 1, 1, 1}));
   if (shape == Shape{batch, keys})
     return c.reshape(c.cast(mask, c.importer.builder.getI1Type()), full);
+  if (shape == Shape{batch, queries, keys})
+    return c.reshape(c.cast(mask, c.importer.builder.getI1Type()),
+                     {batch, 1, queries, keys});
   return c.fail("the mask is neither one length nor one flag per key");
 }
 
@@ -355,7 +359,7 @@ static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
   scores.scale = floatAttr(node, "scale", 0);
   scores.bias = in(5);
   if (Value mask = in(4))
-    scores.seen = keyMask(c, mask, qs[0], ks[2]);
+    scores.seen = keyMask(c, mask, qs[0], qs[2], ks[2]);
   if (intAttr(node, "unidirectional", 0) != 0) {
     Value before = causal(c, qs[2], ks[2]);
     scores.seen = scores.seen ? c.both(scores.seen, before) : before;

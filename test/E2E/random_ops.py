@@ -5,6 +5,12 @@ rounding chooses otherwise.
 import numpy as np
 from onnx import TensorProto, helper
 
+#: What `formula` adds.
+FORMULAS = {"Hardmax", "ReverseSequence", "ScatterND", "Trilu", "Tile", "Einsum",
+            "InstanceNormalization", "GroupNormalization", "LRN", "LpNormalization",
+            "Attention", "RotaryEmbedding", "DepthToSpace", "SpaceToDepth", "GridSample",
+            "Resize", "RNN", "GRU", "LSTM", "Scan"}
+
 
 class MoreOps:
 

@@ -91,6 +91,8 @@ def cases():
     yield "heads_mask", "MultiHeadAttention", \
         rows + [None, ints([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)], 1, \
         {"num_heads": 3}
+    yield "heads_flags", "MultiHeadAttention", \
+        rows + [None, ints(np.tril(np.ones((2, 5, 5))), np.int32)], 1, {"num_heads": 3}
     yield "heads_causal", "MultiHeadAttention", \
         rows + [None, None, real(1, 3, 5, 5)], 1, {"num_heads": 3, "unidirectional": 1}
     yield "heads_past", "MultiHeadAttention", \

@@ -22,6 +22,7 @@ import tempfile
 import onnx
 
 import random_model
+import random_ops
 
 # What a node cannot do, and what hints cannot ask for together.
 REASONS = {
@@ -38,6 +39,7 @@ REASONS = {
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
                "GRU", "LSTM", "RotaryEmbedding"}
+MOVEMENTS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Cast"}
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
                      r"the plan, (\d+) B received and (\d+) B of buffers by the program$",
                      re.MULTILINE)
@@ -61,6 +63,11 @@ def may_be_gone(name, model):
         same[tensor.name] = known.setdefault(key, tensor).name
     for node in model.nodes:
         if node.op_type in PER_CHANNEL and name in node.input[1:]:
+            return True
+        # A part of a formula may be the same movement of an operand.
+        if name in (node.name, *node.output) and node.op_type in MOVEMENTS and any(
+                node.input[0] in other.input for other in model.nodes
+                if other is not node and other.op_type in random_ops.FORMULAS):
             return True
         inputs = tuple(same.get(value, value) for value in node.input)
         key = (node.op_type, inputs, tuple(str(a) for a in node.attribute))
