@@ -14,9 +14,10 @@ struct PlanOptions {
   std::string hintsOutput; ///< the plan as hints; empty: none
   std::string report;      ///< an HTML page; empty: none
   size_t mostAxes = 2;     ///< of the meshes that are tried
-  /// Seconds of solving per mesh. Without it the solver stops by work, and the plan is
-  /// the same on every machine.
-  std::optional<double> timeLimit;
+  double timeLimit = 20; ///< seconds of solving per mesh
+  /// Instead of seconds, work of the solver per mesh: the plan is then the same on every
+  /// machine.
+  std::optional<int64_t> workLimit;
   int threads = 1;
 };
 
