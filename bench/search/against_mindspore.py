@@ -10,10 +10,11 @@ split; bert, the 12 layers of BERT-base on 64 × 512 tokens; resnet50 on 64 imag
 The cluster is servers of 8 A100 with one HDR adapter per device.
 
 MindSpore's strategies become hints, operand by operand, and `partita plan --hints` searches
-what they leave open: how values are converted. Their mesh has an axis for each factor that
-some op needs.
+what they leave open: how values are converted. Their mesh is the best of those with the
+fewest axes that have all their splits.
 """
 import argparse
+import itertools
 import json
 import math
 import os
@@ -118,22 +119,35 @@ def hints_of(model, strategies):
     return {"nodes": nodes}
 
 
-def mesh_of(strategies, devices):
-    """Sizes of axes, major first: an axis ends wherever some op's device matrix has a
-    border. Device matrices have one entry per distinct split of a dim, row-major; what an
-    op does not use comes last."""
-    borders = {1, devices}
-    for operands in strategies.values():
-        for operand in operands:
-            for split in operand:
-                borders |= {split, devices // split}
-                for other in operand:
-                    borders.add(min(devices, split * other))
-    borders = sorted(b for b in borders if devices % b == 0)
-    sizes = []
-    for low, high in zip(borders, borders[1:]):
-        sizes.append(high // low)
-    return ",".join(f"a{i}={size}" for i, size in enumerate(sizes)) or "a0=1"
+def can_place(splits, axes):
+    """Whether disjoint sets of axes have these products."""
+    if not splits:
+        return True
+    return any(math.prod(part) == splits[0] and
+               can_place(splits[1:], [x for i, x in enumerate(axes) if i not in chosen])
+               for count in range(1, len(axes) + 1)
+               for chosen in itertools.combinations(range(len(axes)), count)
+               for part in [[axes[i] for i in chosen]])
+
+
+def factorisations(devices, count):
+    if count == 1:
+        return [(devices,)]
+    return [(size, *rest) for size in range(2, devices) if devices % size == 0
+            for rest in factorisations(devices // size, count - 1)]
+
+
+def meshes_of(strategies, devices):
+    """The meshes of fewest axes that have every operand's splits, in any order."""
+    wanted = {tuple(split for split in operand if split > 1)
+              for operands in strategies.values() for operand in operands}
+    for count in range(1, devices.bit_length()):
+        fitting = [sizes for sizes in factorisations(devices, count)
+                   if all(can_place(splits, list(sizes)) for splits in wanted)]
+        if fitting:
+            return [",".join(f"a{i}={size}" for i, size in enumerate(sizes))
+                    for sizes in fitting]
+    return []
 
 
 def plan(partita, path, cluster, *more):
@@ -185,9 +199,9 @@ def show(arguments, folder, name, path, model, devices):
         hints = os.path.join(folder, "hints.json")
         with open(hints, "w") as file:
             json.dump(hints_of(model, strategies), file)
-        text, _ = plan(arguments.partita, path, cluster, "--mesh",
-                       mesh_of(strategies, devices), "--hints", hints)
-        its = milliseconds("step", text)
+        its = min(milliseconds("step", plan(arguments.partita, path, cluster, "--mesh",
+                                            mesh, "--hints", hints)[0])
+                  for mesh in meshes_of(strategies, devices))
     print(f"| {name}, {devices} | " +
           (f"{timed['search_ms']:.0f} | {timed['compile_s']:.2f}" if "error" not in timed
            else f"{timed['error']} | -") +
