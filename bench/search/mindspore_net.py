@@ -201,10 +201,11 @@ def strategies_of(folder, order):
 
 
 def main():
-    model_path, devices = sys.argv[1], int(sys.argv[2])
+    model_path, devices = os.path.abspath(sys.argv[1]), int(sys.argv[2])
     dump = "--strategies" in sys.argv
     work = tempfile.mkdtemp()
     log = os.path.join(work, "log")
+    os.chdir(work)  # it writes a folder where it runs
     os.environ["GLOG_v"] = "2" if dump else "1"
     # MindSpore logs to standard error, also from C++.
     saved = os.dup(2)
