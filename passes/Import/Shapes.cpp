@@ -437,9 +437,8 @@ static Expected<Values> splitBySizes(Importer &importer, Value input, size_t axi
     start = importer.sizes.add(start, part);
   }
   if (!(start == importer.sizeOf(input, axis)))
-    return makeError(
-        "the parts do not make up dim " + std::to_string(axis) +
-        ", which or of which the parts have as many elements as the data say");
+    return makeError("the parts do not make up dim " + std::to_string(axis) +
+                     ", of which or of whose parts the sizes are data");
   return c.results(results);
 }
 
