@@ -1,9 +1,8 @@
 //===- TaskTable.h - Building and reading task tables -----------*- C++ -*-===//
 //
 // The list of calls that every rank of a stage walks. On disk it is a FlatBuffer
-// (lib/Base/Bundle/TaskTable.fbs; docs/task-table.md says why it is as it is). In memory
-// a task is a variant of the kinds' parameters, which are the structs that the schema's
-// compiler generates: a field is written down once, in the schema.
+// (lib/Base/Bundle/TaskTable.fbs; docs/task-table.md says why it is as it is). What tasks
+// do is in TaskKinds.h.
 //
 // The code generator fills a TaskTableBuilder and embeds the bytes; the runtime reads
 // them back through TaskTable, which checks every index, range and size first, so that a
@@ -23,9 +22,7 @@
 
 #include "partita/Abi/TaskTable.h"
 #include "partita/Base/Bundle/Schedule.h"
-#include "partita/Base/Bundle/TaskTable_generated.h"
-#include "partita/Base/DType.h"
-#include "partita/Base/Error.h"
+#include "partita/Base/Bundle/TaskKinds.h"
 #include "partita/Base/Layout/Halo.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Layout/Mesh.h"
@@ -39,139 +36,6 @@
 #include <vector>
 
 namespace partita {
-
-//===----------------------------------------------------------------------===//
-// Kinds and their parameters
-//===----------------------------------------------------------------------===//
-namespace task {
-
-using Kernel = fb::KernelT;
-using MatMul = fb::MatMulT;
-using Conv = fb::ConvT;
-/// Has the parameters of Conv.
-struct ConvTranspose : Conv {
-  ConvTranspose() = default;
-  explicit ConvTranspose(Conv params) : Conv(std::move(params)) {}
-};
-using ConvBackwardFilter = fb::ConvBackwardFilterT;
-using Pool = fb::PoolT;
-using AllReduce = fb::AllReduceT;
-using AllGather = fb::AllGatherT;
-using ReduceScatter = fb::ReduceScatterT;
-using AllToAll = fb::AllToAllT;
-using Permute = fb::PermuteT;
-using Exchange = fb::ExchangeT;
-using Halo = fb::HaloT;
-using Slice = fb::SliceT;
-using Mask = fb::MaskT;
-using Copy = fb::CopyT;
-using Repad = fb::RepadT;
-using ToPartial = fb::ToPartialT;
-using Fill = fb::FillT;
-using Wait = fb::WaitT;
-using Repeat = fb::RepeatT;
-using Skip = fb::SkipT;
-using Update = fb::UpdateT;
-using AllToAllV = fb::AllToAllVT;
-using Rows = fb::RowsT;
-
-/// What a task does, with everything but its operands. In the order of the schema's
-/// union.
-using Params = std::variant<Kernel, MatMul, Conv, ConvTranspose, ConvBackwardFilter, Pool,
-                            AllReduce, AllGather, ReduceScatter, AllToAll, Permute,
-                            Exchange, Halo, Slice, Mask, Copy, Repad, ToPartial, Fill,
-                            Wait, Repeat, Skip, Update, AllToAllV, Rows>;
-
-/// Fixed operand positions of the engine calls.
-enum MatMulOperand { MatMulA, MatMulB, MatMulC, MatMulBias, MatMulScratch, MatMulPost };
-enum ConvOperand { ConvSrc, ConvWeights, ConvDst, ConvBias, ConvScratch, ConvPost };
-enum ConvBackwardFilterOperand {
-  BackwardSrc,
-  BackwardDst,
-  BackwardFilter,
-  BackwardScratch
-};
-enum PoolOperand { PoolSrc, PoolDst, PoolScratch };
-
-/// The bit pattern of `value` as an element of `type` (for Fill, Mask, Repad…): the
-/// nearest value; bool is 0 or 1.
-int64_t elementBits(DType type, double value);
-bool isBinary(int64_t postKind);
-
-/// Equal bytes are equal parameters.
-std::string bytesOf(const Params &params);
-/// "{ dtype: 0, m: 5, … }": fields that differ from what the schema gives them.
-std::string text(const Params &params);
-
-/// What a task reads and writes: for each operand the bytes that the parameters imply
-/// (0: unknown), and whether it may be absent. Empty for Kernel.
-struct OperandNeed {
-  uint64_t bytes;
-  bool optional;
-};
-/// An error if a parameter is out of its range.
-Expected<std::vector<OperandNeed>> operandNeeds(const Params &params, const Mesh &mesh);
-/// How many elements the list has that a task of this kind takes as its first rank value;
-/// 0: it takes none. The parameters have been checked.
-int64_t listLength(const Params &params);
-
-} // namespace task
-
-/// The places of the kinds in task::Params.
-enum class TaskKind : uint8_t {
-  Kernel,
-  MatMul,
-  Conv,
-  ConvTranspose,
-  ConvBackwardFilter,
-  Pool,
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Permute,
-  Exchange,
-  Halo,
-  Slice,
-  Mask,
-  Copy,
-  Repad,
-  ToPartial,
-  Fill,
-  Wait,
-  Repeat,
-  Skip,
-  Update,
-  AllToAllV,
-  Rows,
-};
-inline TaskKind kindOf(const task::Params &params) {
-  return static_cast<TaskKind>(params.index());
-}
-/// "matmul", "all-reduce"…
-std::string_view name(TaskKind kind);
-/// Whether the task talks to other ranks.
-inline bool isCollective(TaskKind kind) {
-  return (kind >= TaskKind::AllReduce && kind <= TaskKind::Halo) ||
-         kind == TaskKind::AllToAllV;
-}
-/// Whether a task of this kind may be only started: other tasks run until it is waited
-/// for.
-inline bool mayFly(TaskKind kind) { return isCollective(kind) || kind == TaskKind::Copy; }
-/// Whether it copies elements within the rank, so that its operands need no alignment.
-inline bool isLocalCopy(TaskKind kind) {
-  return (kind >= TaskKind::Slice && kind <= TaskKind::Fill) ||
-         kind == TaskKind::Update || kind == TaskKind::Rows;
-}
-/// Whether an engine does it.
-inline bool isEngineCall(TaskKind kind) {
-  return kind >= TaskKind::MatMul && kind <= TaskKind::Pool;
-}
-
-/// Whether one of its operands is a weight, which may be repacked at load.
-inline bool hasWeight(TaskKind kind) {
-  return kind >= TaskKind::MatMul && kind <= TaskKind::ConvTranspose;
-}
 
 //===----------------------------------------------------------------------===//
 // Building
