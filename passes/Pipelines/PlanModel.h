@@ -14,7 +14,7 @@ struct PlanOptions {
   std::string hintsOutput; ///< the plan as hints; empty: none
   std::string report;      ///< an HTML page; empty: none
   size_t mostAxes = 2;     ///< of the meshes that are tried
-  double timeLimit = 20; ///< seconds of solving per mesh
+  double timeLimit = 20;   ///< seconds of solving per mesh
   /// Instead of seconds, work of the solver per mesh: the plan is then the same on every
   /// machine.
   std::optional<int64_t> workLimit;
