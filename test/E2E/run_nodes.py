@@ -203,7 +203,10 @@ def write_table(path, cases, summary):
              "what counts as right is in that file.", "", summary, "",
              "*Divided*: of the right ones with a dim of at least 2, those of which 2 ranks "
              "share some computation: where messages cost what they cost on this host, and "
-             "where they cost nothing. *Types*: of inputs and outputs in the right ones.", "",
+             "where they cost nothing. Whether an op can be divided is what the second figure "
+             "says: these tensors have a few dozen elements, and on a host a message costs more "
+             "than all of their arithmetic, so that a plan which divides them is slower. "
+             "*Types*: of inputs and outputs in the right ones.", "",
              "| operator | types | right | refused | divided | why refused |",
              "|---|---|---|---|---|---|"]
     for operator, group in sorted(by_operator.items()):
