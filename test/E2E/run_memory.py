@@ -14,6 +14,7 @@ kernels. So the mappings of weight files are looked at too (smaps): they must en
 larger than the weights that tasks read as stored, each rounded to pages, whatever of them
 is resident.
 """
+import collections
 import json
 import os
 import re
@@ -128,7 +129,7 @@ def mapped_weights(process):
 
 def peaks(partita, bundle, transport, processes, repeat, mapped=None):
     """Peak resident bytes of the processes that have the bundle's stage mapped, the largest
-    first; `mapped` gets what the last look at each process said of its mapped weights. To
+    first; `mapped` gets what each process had mapped of weights while requests ran. To
     a peak is added what is mapped and not resident: rows of a table that no request has
     looked up.
 
@@ -155,7 +156,7 @@ def watched(partita, bundle, transport, repeat, mapped):
                "--inputs-dir", os.path.join(os.path.dirname(bundle), "inputs")]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True)
-    seen, looks, gone = {}, {}, {}
+    seen, looks, gone, sizes = {}, {}, {}, {}
     while run.poll() is None:
         here = set()
         for process in descendants(run.pid):
@@ -166,8 +167,7 @@ def watched(partita, bundle, transport, repeat, mapped):
                 with open(f"/proc/{process}/status") as file:
                     peak = re.search(r"VmHWM:\s+(\d+) kB", file.read())
                 size, resident = mapped_weights(process)
-                if resident:
-                    mapped[process] = size, resident
+                sizes.setdefault(process, []).append((time.monotonic(), size, resident))
             except OSError:
                 continue
             if peak:
@@ -181,8 +181,25 @@ def watched(partita, bundle, transport, repeat, mapped):
     if run.returncode != 0:
         sys.exit(f"{' '.join(command)}: {run.stdout.read()}")
     ends = {process: gone.get(process, time.monotonic()) for process in looks}
-    return seen, all(ends[process] - last < (ends[process] - first) / 3
-                     for process, (first, last) in looks.items())
+    late = all(ends[process] - last < (ends[process] - first) / 3
+               for process, (first, last) in looks.items())
+    for process, (first, _) in looks.items():
+        at = steady([look[1:] for look in sizes[process]
+                     if look[0] - first > (ends[process] - first) / 3])
+        late = late and at is not None
+        if at and at[1]:
+            mapped[process] = at
+    return seen, late
+
+
+def steady(looks):
+    """The last of the looks (size, resident) while the requests ran, which is most of the
+    time: what is mapped has the same size in most of them. While the process ends, mappings
+    go one by one. None: too few looks to tell."""
+    if len(looks) < 3:
+        return None
+    size, count = collections.Counter(size for size, _ in looks).most_common(1)[0]
+    return [look for look in looks if look[0] == size][-1] if count >= 2 else None
 
 
 def planned(memory, transport, processes):
