@@ -149,7 +149,10 @@ Value import::either(Compose &c, Value condition, Value yes, Value no) {
       continue;
     shape[d] = std::max({a[d], b[d], int64_t(2)});
     Value size = c.select(condition, sizes.valueOf(one), sizes.valueOf(other));
-    chosen.emplace_back(d, one == other ? one : sizes.read(size)->front());
+    auto read = sizes.read(size);
+    if (!read)
+      return c.fail("the branches of an If give tensors of sizes that have no bound");
+    chosen.emplace_back(d, one == other ? one : read->front());
   }
   auto widened = [&](Value value) {
     for (const auto &[d, size] : chosen)

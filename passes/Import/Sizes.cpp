@@ -235,6 +235,9 @@ std::optional<Sizes::Elements> Sizes::readOnce(Value value, Known &known) {
   if (size_t i = find(value, 0);
       !elements && type.getNumElements() == 1 && i < unknowns.size())
     elements = Elements{unknown(value, 0, unknowns[i].least, unknowns[i].most)};
+  // A flag is 0 or 1, whatever it is computed from: the condition of an If.
+  if (!elements && element.isInteger(1) && type.getNumElements() == 1)
+    elements = Elements{unknown(value, 0, 0, 1)};
   if (elements)
     if (!llvm::all_of(*elements, [&](const Size &size) { return holds(element, size); }))
       elements.reset();

@@ -76,6 +76,14 @@ def nested():
                               else_branch=other)], ["y", "z"]
 
 
+def unequal():
+    """A branch gives another shape than the other: which, the data say."""
+    then = graph("then", [node("Transpose", ["x"], ["t"])], ["t"])
+    other = graph("else", [node("Relu", ["x"], ["e"])], ["e"])
+    return [*positive(), node("If", ["c"], ["z"], name="if", then_branch=then,
+                              else_branch=other)], ["z"]
+
+
 def by_shape():
     """A condition that follows from shapes, as exporters write it: one branch is taken, and
     the other may give another shape."""
@@ -86,7 +94,8 @@ def by_shape():
             node("If", ["c"], ["z"], name="if", then_branch=then, else_branch=other)], ["z"]
 
 
-CASES = {"plain": plain, "passed": passed, "nested": nested, "by_shape": by_shape}
+CASES = {"plain": plain, "passed": passed, "nested": nested, "unequal": unequal,
+         "by_shape": by_shape}
 
 
 def call(*arguments, fails=False):
@@ -128,17 +137,18 @@ def main():
                          folder / "out")
                     for k, expected in enumerate(session.run(outputs, {"x": x})):
                         actual = equality.load(folder / f"out/output_{k}.pb")
-                        if not np.allclose(actual, expected, equality.RTOL, equality.ATOL):
+                        if actual.shape != expected.shape or not np.allclose(
+                                actual, expected, equality.RTOL, equality.ATOL):
                             raise RuntimeError(f"{case} on {mesh}: {actual}, {expected}")
                         checks += 1
-        unequal = lambda: ([*positive(), node(
+        other_rank = lambda: ([*positive(), node(
             "If", ["c"], ["z"], name="if", then_branch=graph("t", [node(
-                "Transpose", ["x"], ["t"])], ["t"]), else_branch=graph("e", [node(
-                    "Relu", ["x"], ["e"])], ["e"]))], ["z"])
-        save(unequal, folder / "unequal.onnx")
-        said = call("compile", folder / "unequal.onnx", "-o", folder / "no", fails=True)
+                "Flatten", ["x"], ["t"], axis=0), node("Squeeze", ["t"], ["r"])], ["r"]),
+            else_branch=graph("e", [node("Relu", ["x"], ["e"])], ["e"]))], ["z"])
+        save(other_rank, folder / "rank.onnx")
+        said = call("compile", folder / "rank.onnx", "-o", folder / "no", fails=True)
         wanted = "'if': the branches of an If whose condition is computed give tensors of " \
-            "other types or shapes"
+            "other types or ranks"
         if wanted not in said or (folder / "no").exists():
             raise RuntimeError(said)
     print(f"{checks} outputs equal")
