@@ -111,6 +111,13 @@ Value import::checkedIndices(Compose &c, Value indices, Value data, size_t d) {
   return c.select(isThere, at, c.like(at, static_cast<double>(c.shape(data)[d])));
 }
 
+void import::checkAlong(Compose &c, Value &data, Value &indices, size_t axis) {
+  if (c.failed() || !c.importer.countOf(data, axis))
+    return;
+  indices = checkedIndices(c, indices, data, axis);
+  data = c.take(c.importer.whole(data, axis, ReduceKind::Sum));
+}
+
 void import::checkComponents(Compose &c, Value &data, Value &indices, int64_t batch) {
   Shape at = c.shape(indices);
   if (at.empty() || batch < 0 ||

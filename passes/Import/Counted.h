@@ -32,6 +32,10 @@ mlir::Value padded(Compose &c, mlir::Value x, size_t d, const Size &low, const S
 /// the run. i64.
 mlir::Value checkedIndices(Compose &c, mlir::Value indices, mlir::Value data, size_t d);
 
+/// The indices of a gather along `axis`: if that dim of `data` has a count, the same, and
+/// `data` has all of the dim then.
+void checkAlong(Compose &c, mlir::Value &data, mlir::Value &indices, size_t axis);
+
 /// Indices whose last dim has a component per dim of `data` behind the first `batch`: the
 /// same for those dims that have a count, of which `data` has all then.
 void checkComponents(Compose &c, mlir::Value &data, mlir::Value &indices, int64_t batch);

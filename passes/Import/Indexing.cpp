@@ -17,10 +17,7 @@ static Expected<Values> importGatherElements(Importer &importer, const Node &nod
   Compose c(importer);
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   size_t axis = c.axis(intAttr(node, "axis", 0), data);
-  if (!c.failed() && importer.countOf(data, axis)) {
-    indices = checkedIndices(c, indices, data, axis);
-    data = c.take(importer.whole(data, axis, ReduceKind::Sum));
-  }
+  checkAlong(c, data, indices, axis);
   return c.results({gatherElements(c, data, indices, axis)});
 }
 

@@ -58,13 +58,13 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
   auto *time =
       command
           ->add_option("--time-limit", options->timeLimit, "Seconds of solving per mesh")
-          ->check(CLI::PositiveNumber)
+          ->check(CLI::Range(0.001, 1e6))
           ->capture_default_str();
   command
       ->add_option("--work", options->workLimit,
                    "Instead of seconds so much work of the solver per mesh (a second is "
                    "10,000 to 500,000): every machine then has the same plan")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t(1), int64_t(1'000'000'000'000)))
       ->excludes(time);
   command->add_option("--threads", options->threads, "Threads of the solver")
       ->check(CLI::Range(1, 64))
