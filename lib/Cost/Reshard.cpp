@@ -159,13 +159,29 @@ TimeCost partita::pricePlan(const Placement &placement, const ReshardPlan &plan,
   return price;
 }
 
+/// Whether what a rank holds is made inside its buffer, as code generation does with
+/// images (batch, channels, spatial dims; channels last in memory) of which it is one
+/// run.
+static bool holdsOwnPart(const Halo &halo) {
+  if (!ownBegin(halo))
+    return false;
+  std::vector<int64_t> shape = halo.before.localShape();
+  for (int32_t d = 0; d < halo.windows[0].dim; ++d)
+    if (d != 1 && shape[static_cast<size_t>(d)] != 1)
+      return false;
+  return true;
+}
+
 StepPrice partita::priceWindow(const Placement &placement, const Halo &halo,
                                int64_t elementBytes) {
   auto width = static_cast<double>(elementBytes);
   StepPrice result;
   result.receivedBytes =
       static_cast<double>(haloElements(placement.mesh(), halo)) * width;
-  auto buffer = static_cast<double>(elementCount(halo.shape())) * width;
+  int64_t moved = elementCount(halo.shape());
+  if (holdsOwnPart(halo))
+    moved -= halo.before.localElements();
+  double buffer = static_cast<double>(moved) * width;
   const Device &device = placement.topology().device;
   result.price = onDevice(copySeconds(device, buffer));
   CollectivePrice exchange =

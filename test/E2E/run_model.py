@@ -50,17 +50,23 @@ def call(arguments, timeout=300):
     return done.stdout
 
 
-def shape_arguments(case):
+def shape_arguments(case, folder=""):
     for name, shape in case["shapes"].items():
         yield "--shape"
         yield name + "=" + ",".join(map(str, shape))
+    for name in case.get("constants", []):
+        yield "--const"
+        yield f"{name}={os.path.join(folder, name)}.npy"
 
 
 def weight_hints(ir, mesh, shapes):
     """Splits the output columns of every growing contraction and the output channels of
     every growing convolution over tp, and the batch over dp: Megatron where a model has
     its shape, and a mix of gathers and reductions elsewhere."""
-    weights = dict(re.findall(r'(%\d+) = graph\.weight "([^"]+)"', ir))
+    # What the importer folded has no name in the file.
+    weights = {value: name
+               for value, name in re.findall(r'(%\d+) = graph\.weight "([^"]+)"', ir)
+               if not re.search(r"folded_\d+$", name)}
     hints = {}
     contract = r'graph\.contract (%\w+), (%\d+) \{equation = #graph.equation<"([^"]+)">\} : \(([^)]*)\)'
     tp = int(re.search(r"tp=(\d+)", mesh).group(1))
@@ -118,7 +124,7 @@ def vocabulary_hints(ir, mesh):
 
 def run_case(arguments, folder, case, mesh, how, work):
     model = os.path.join(folder, "model.onnx")
-    shapes = list(shape_arguments(case))
+    shapes = list(shape_arguments(case, folder))
     bundle = os.path.join(work, "bundle")
     command = [arguments.partita, "compile", model, "-o", bundle, *shapes]
     if mesh:

@@ -39,7 +39,9 @@ REASONS = {
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
                "GRU", "LSTM", "RotaryEmbedding"}
-MOVEMENTS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Cast"}
+#: What parts of formulas are.
+PARTS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Cast", "Split", "Slice",
+         "Gather", "Abs"}
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
                      r"the plan, (\d+) B received and (\d+) B of buffers by the program$",
                      re.MULTILINE)
@@ -64,8 +66,12 @@ def may_be_gone(name, model):
     for node in model.nodes:
         if node.op_type in PER_CHANNEL and name in node.input[1:]:
             return True
-        # A part of a formula may be the same movement of an operand.
-        if name in (node.name, *node.output) and node.op_type in MOVEMENTS and any(
+        # A small weight that is transposed is a constant of the result's name.
+        if node.op_type == "Transpose" and name in node.input and any(
+                tensor.name == name for tensor in model.initializers):
+            return True
+        # A part of a formula may be the same op of an operand.
+        if name in (node.name, *node.output) and node.op_type in PARTS and any(
                 node.input[0] in other.input for other in model.nodes
                 if other is not node and other.op_type in random_ops.FORMULAS):
             return True

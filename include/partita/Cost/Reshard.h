@@ -54,7 +54,8 @@ StepPrice priceStep(const Placement &placement, const Step &step, int64_t elemen
 TimeCost pricePlan(const Placement &placement, const ReshardPlan &plan,
                    int64_t elementBytes);
 
-/// Fetching the window buffers of `halo`.
+/// Fetching the window buffers of `halo`: what comes from others, and a copy of
+/// everything that is not made in the buffer (`ownBegin`).
 StepPrice priceWindow(const Placement &placement, const Halo &halo, int64_t elementBytes);
 
 } // namespace partita

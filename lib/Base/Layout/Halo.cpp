@@ -120,6 +120,35 @@ std::vector<DimRun> partita::haloRuns(const Mesh &mesh, const Halo &halo, size_t
   return {{first, first - begin, end - first}};
 }
 
+std::optional<int64_t> partita::ownBegin(const Halo &halo) {
+  if (halo.windows.size() != 1)
+    return std::nullopt;
+  const HaloWindow &window = halo.windows[0];
+  auto dim = static_cast<size_t>(window.dim);
+  for (size_t d = 0; d < halo.before.dims.size(); ++d)
+    if (d != dim && halo.before.dims[d] != halo.positions.dims[d])
+      return std::nullopt;
+  const DimLayout &held = halo.before.dims[dim];
+  const DimFactor &positions = halo.positions.dims[dim].factors[0];
+  if (held.factors.size() != 1 || held.factors[0].axes != positions.axes)
+    return std::nullopt;
+  std::optional<int64_t> begin;
+  for (int64_t block = 0; block < positions.shards(); ++block) {
+    const DimFactor &blocks = held.factors[0];
+    int64_t first = blocks.begin(block);
+    bool isEmpty =
+        !blocks.blocks.empty() && blocks.blocks[static_cast<size_t>(block)] == 0;
+    if (first >= held.size() || isEmpty) // nobody reads what it has
+      continue;
+    int64_t here = first - (positions.begin(block) * window.stride - window.low);
+    if (here < 0 || here + held.local() > window.extent(positions.local()) ||
+        here != begin.value_or(here))
+      return std::nullopt;
+    begin = here;
+  }
+  return begin;
+}
+
 std::vector<ExchangeBlock> partita::haloBlocks(const Mesh &mesh, const Halo &halo,
                                                int64_t rank) {
   std::vector<std::vector<DimRun>> needed;

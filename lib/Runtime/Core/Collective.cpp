@@ -382,18 +382,31 @@ void runtime::copyPull(const Pull &pull, const std::byte *source, std::byte *tar
            source + pull.sourceOffset, target + pull.targetOffset);
 }
 
+/// `pattern`: one element over and over. What is longer is filled from its own begin.
+static void fillRun(std::byte *target, int64_t run, const std::byte *pattern,
+                    int64_t patternBytes) {
+  std::memcpy(target, pattern, static_cast<size_t>(std::min(run, patternBytes)));
+  for (int64_t done = patternBytes; done < run; done *= 2)
+    std::memcpy(target + done, target, static_cast<size_t>(std::min(done, run - done)));
+}
+
 static void fillDims(const PullDim *dim, const PullDim *end, int64_t run,
-                     std::byte *target, const std::byte *element, int64_t width) {
-  for (int64_t i = 0; dim != end && i < dim->count; ++i)
-    fillDims(dim + 1, end, run, target + i * dim->target, element, width);
-  for (int64_t at = 0; dim == end && at < run; at += width)
-    std::memcpy(target + at, element, static_cast<size_t>(width));
+                     std::byte *target, const std::byte *pattern, int64_t bytes) {
+  if (dim == end)
+    return fillRun(target, run, pattern, bytes);
+  for (int64_t i = 0; i < dim->count; ++i)
+    fillDims(dim + 1, end, run, target + i * dim->target, pattern, bytes);
 }
 
 void runtime::fillRest(const Collective &collective, std::byte *target) {
+  if (collective.fills.empty())
+    return;
+  // The widths of elements divide the pattern's.
+  std::byte pattern[256];
   auto width = static_cast<int64_t>(byteWidth(collective.type));
+  for (size_t at = 0; at < sizeof(pattern); at += static_cast<size_t>(width))
+    std::memcpy(pattern + at, &collective.fillBits, static_cast<size_t>(width));
   for (const Fill &fill : collective.fills)
     fillDims(fill.dims.data(), fill.dims.data() + fill.dims.size(), fill.run,
-             target + fill.targetOffset,
-             reinterpret_cast<const std::byte *>(&collective.fillBits), width);
+             target + fill.targetOffset, pattern, sizeof(pattern));
 }

@@ -191,6 +191,19 @@ struct StepModel : TaskOpInterface::ExternalModel<StepModel<Op>, Op> {
   }
 };
 
+/// Where in its buffer every rank has what it holds before, if that is one run: elements
+/// from the buffer's begin. `halo` is of dims as they lie in memory.
+static std::optional<int64_t> ownElements(const Halo &halo) {
+  std::optional<int64_t> begin = ownBegin(halo);
+  if (!begin)
+    return std::nullopt;
+  auto dim = static_cast<size_t>(halo.windows[0].dim);
+  Shape shape = halo.shape();
+  if (elementCount(ArrayRef(shape).take_front(dim)) != 1)
+    return std::nullopt;
+  return *begin * elementCount(ArrayRef(shape).drop_front(dim + 1));
+}
+
 /// An image in channels-last order stays so: its layouts are those of the permuted dims.
 struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
@@ -215,6 +228,10 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
       return success();
     Task task{sourceName(op)};
     task.operands = {former.place(source), former.place(target)};
+    if (auto begin = ownElements(halo);
+        begin && former.makeInside(haloOp.getInput(), op, target, *begin))
+      task.operands[0] = {target.storage, static_cast<uint64_t>(*begin) * byteWidth(type),
+                          task.operands[0].bytes};
     task::Halo params;
     params.dtype = static_cast<int64_t>(type);
     params.bits = neutralBits(type, halo.fill);

@@ -57,6 +57,18 @@ bool TaskFormer::mayShare(Task &task, int from, int to) {
   return isPair && task.kind() == TaskKind::AllReduce;
 }
 
+bool TaskFormer::runsAlways(size_t task, size_t first) const {
+  size_t range = first;
+  for (size_t t : llvm::make_range(llvm::lower_bound(state.ranges, first),
+                                   llvm::lower_bound(state.ranges, task + 1))) {
+    if (auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params))
+      range = std::max(range, t + 1 + repeat->tasks);
+    if (auto *skip = std::get_if<task::Skip>(&program.tasks[t].params))
+      range = std::max(range, t + 1 + skip->tasks);
+  }
+  return task >= std::min(range, program.tasks.size());
+}
+
 bool TaskFormer::makeIn(int from, int to, size_t first) {
   const std::vector<Storage> &storages = program.storages;
   const Storage &a = storages[static_cast<size_t>(from)];
@@ -73,22 +85,13 @@ bool TaskFormer::makeIn(int from, int to, size_t first) {
     return llvm::any_of(task.operands,
                         [&](const Place &p) { return baseOf(p.storage) == which; });
   };
-  size_t end = program.tasks.size(), range = first;
   std::vector<size_t> tasks = tasksAt(from, to, first);
   auto filling =
       llvm::find_if(tasks, [&](size_t t) { return touches(program.tasks[t], from); });
   if (filling == tasks.end())
     return false;
   const size_t filled = *filling;
-  // Parts that run otherwise than once.
-  for (size_t t : llvm::make_range(llvm::lower_bound(state.ranges, first),
-                                   llvm::lower_bound(state.ranges, filled + 1))) {
-    if (auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params))
-      range = std::max(range, t + 1 + repeat->tasks);
-    if (auto *skip = std::get_if<task::Skip>(&program.tasks[t].params))
-      range = std::max(range, t + 1 + skip->tasks);
-  }
-  if (filled < std::min(range, end))
+  if (!runsAlways(filled, first))
     return false;
   for (size_t t : tasks) {
     const Task &task = program.tasks[t];
@@ -102,6 +105,35 @@ bool TaskFormer::makeIn(int from, int to, size_t first) {
   if (touches(program.tasks[filled], to) && !mayShare(program.tasks[filled], from, to))
     return false;
   rename(from, to, tasks);
+  return true;
+}
+
+bool TaskFormer::makeInside(Value value, Operation *user, const Tensor &target,
+                            int64_t begin) {
+  Tensor source = tensorOf(value);
+  if (source.storage == target.storage || !isReadOnlyBy(value, user))
+    return false;
+  const Storage &from = program.storages[static_cast<size_t>(source.storage)];
+  const Storage &to = program.storages[static_cast<size_t>(target.storage)];
+  uint64_t offset = static_cast<uint64_t>(begin) * byteWidth(to.type);
+  std::vector<size_t> tasks = tasksAt(source.storage, -1, 0);
+  if (!from.isTemporary() || from.space != to.space || from.type != to.type ||
+      source.view.offset != 0 || target.view.offset != 0 ||
+      from.elements != source.view.elements() || begin < 0 ||
+      begin + from.elements > to.elements || offset % PARTITA_BUFFER_ALIGNMENT != 0 ||
+      tasks.empty() || tasks.front() < firstTask || !runsAlways(tasks.front(), firstTask))
+    return false;
+  for (size_t t : tasks)
+    for (Place &place : program.tasks[t].operands) {
+      if (place.storage != source.storage)
+        continue;
+      place.storage = target.storage;
+      place.offset += offset;
+    }
+  std::vector<size_t> &list = state.touching[target.storage];
+  list.insert(list.end(), tasks.begin(), tasks.end());
+  llvm::sort(list);
+  state.touching[source.storage].clear();
   return true;
 }
 

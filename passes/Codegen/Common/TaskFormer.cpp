@@ -354,7 +354,7 @@ Tensor TaskFormer::filled(Value value, const HostTensor &contents) {
   return tensor;
 }
 
-bool TaskFormer::mayOverwrite(Value value, Operation *user) {
+bool TaskFormer::isReadOnlyBy(Value &value, Operation *user) const {
   for (;;) {
     if (!value.hasOneUse() || *value.user_begin() != user)
       return false;
@@ -364,7 +364,11 @@ bool TaskFormer::mayOverwrite(Value value, Operation *user) {
     user = op;
     value = op->getOperand(0);
   }
-  if (isCalled && isa<BlockArgument>(value))
+  return !(isCalled && isa<BlockArgument>(value));
+}
+
+bool TaskFormer::mayOverwrite(Value value, Operation *user) {
+  if (!isReadOnlyBy(value, user))
     return false;
   Tensor tensor = tensorOf(value);
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];

@@ -92,6 +92,12 @@ public:
   /// elements that are written. If so they do.
   bool makeIn(int from, int to, size_t first);
 
+  /// Whether the value, which nothing but `user` reads, can be made inside of `target`, a
+  /// storage that no task touches yet, from its element `begin` on. If so it is: its
+  /// tasks fill that part, and it has no place of its own.
+  bool makeInside(mlir::Value value, mlir::Operation *user, const Tensor &target,
+                  int64_t begin);
+
   /// The storage of a buffer, made if need be for a tensor of this kind.
   static int storageOf(Program &program, BufferSlot &buffer, DType type,
                        int64_t elements);
@@ -167,6 +173,10 @@ public:
 
 private:
   std::set<uint32_t> handlesInUse() const;
+  /// Whether nothing but `user` reads the value; `value` becomes what it is a view of.
+  bool isReadOnlyBy(mlir::Value &value, mlir::Operation *user) const;
+  /// Whether the task, one from `first` on, is in no part that runs otherwise than once.
+  bool runsAlways(size_t task, size_t first) const;
   bool mayShare(Task &task, int from, int to);
   /// Brings FormerState::touching up to the last task.
   void indexTasks();

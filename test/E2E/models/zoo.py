@@ -226,7 +226,10 @@ def run(path, feeds):
     return session.run(None, feeds)
 
 
-def write_case(name, target):
+def write_case(name, target, own_input=None, more=None):
+    """Writes the folder of a model. `own_input` makes its inputs in place of make_input;
+    `more` is what case.json says besides. Inputs that are "constants" there are bound when the
+    model is compiled (--const): each is a file NAME.npy."""
     source, shapes, large = MODELS[name]
     if not callable(source) and not source.exists():
         sys.exit(f"zoo.py: {name}: {source} is missing (run utils/setup)")
@@ -243,10 +246,16 @@ def write_case(name, target):
         onnx.save(model, work / "model.onnx")
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [v for v in model.graph.input if v.name not in constants]
+    bound = (more or {}).get("constants", [])
     feeds = {}
     for index, value in enumerate(inputs):
-        values = make_input(name, value.name, value, shapes[value.name], index)
+        shape = shapes[value.name]
+        values = (own_input(value.name, value, shape, index) if own_input else
+                  make_input(name, value.name, value, shape, index))
         feeds[value.name] = values
+        if value.name in bound:
+            np.save(work / f"{value.name}.npy", values)
+            continue
         proto = onnx.numpy_helper.from_array(values, value.name)
         (work / "inputs" / f"input_{index}.pb").write_bytes(proto.SerializeToString())
     outputs = [value.name for value in model.graph.output]
@@ -257,8 +266,9 @@ def write_case(name, target):
         (work / "expected" / f"output_{index}.pb").write_bytes(proto.SerializeToString())
     case = {
         "name": name, "recipe": RECIPE, "onnxruntime": onnxruntime.__version__,
-        "shapes": {key: value for key, value in shapes.items() if key in feeds},
-        "inputs": list(feeds), "outputs": outputs,
+        "shapes": {key: value for key, value in shapes.items()
+                   if key in feeds and key not in bound},
+        "inputs": [key for key in feeds if key not in bound], "outputs": outputs, **(more or {}),
     }
     (work / "case.json").write_text(json.dumps(case, indent=1) + "\n")
     shutil.rmtree(target, ignore_errors=True)

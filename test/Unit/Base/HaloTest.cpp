@@ -103,8 +103,20 @@ static void countBuffer(const Mesh &mesh, const Halo &halo, int64_t rank,
   }
 }
 
+/// Elements of what a rank holds that are not in its buffer from row `begin` on.
+static int64_t misplaced(const HostTensor &own, const HostTensor &buffer, int64_t begin) {
+  int64_t rows = own.shape[1], inner = own.shape[2], wrong = 0;
+  for (int64_t at = 0; at < own.size(); ++at) {
+    int64_t row = at / inner % rows, outer = at / inner / rows;
+    int64_t there = (outer * buffer.shape[1] + row + begin) * inner + at % inner;
+    int32_t value = own.data<int32_t>()[at];
+    wrong += value != -1 && buffer.data<int32_t>()[there] != value;
+  }
+  return wrong;
+}
+
 TEST_CASE("a window buffer holds the rows its windows cover, and the fill elsewhere") {
-  size_t buffers = 0;
+  size_t buffers = 0, inPlace = 0;
   for (const char *text : {"a=2", "a=3", "a=8", "a=2,b=2", "a=2,b=3"}) {
     Mesh mesh = *Mesh::parse(text);
     for (const HaloCase &c : haloCases())
@@ -123,11 +135,38 @@ TEST_CASE("a window buffer holds the rows its windows cover, and the fill elsewh
                       lacking);
           most = std::max(most, lacking);
         }
+        if (auto begin = ownBegin(halo)) {
+          ++inPlace;
+          REQUIRE(*begin + before.dims[1].local() <= halo.shape()[1]);
+          for (size_t r = 0; r < results.size(); ++r)
+            wrong += misplaced(locals[r], results[r], *begin);
+        }
         CHECK(wrong == 0);
         CHECK(haloElements(mesh, halo) == most);
       }
   }
-  std::printf("halo: %zu window buffers equal\n", buffers);
+  std::printf("halo: %zu window buffers equal, in %zu cases around the rank's own rows\n",
+              buffers, inPlace);
+  CHECK(inPlace > 100);
+}
+
+TEST_CASE("the rank's own rows have one place in all buffers, or none") {
+  Mesh mesh = *Mesh::parse("a=2,b=2");
+  auto beginOf = [&](const char *before, const char *positions, HaloWindow window) {
+    Halo halo{*Layout::parse(before, mesh), *Layout::parse(positions, mesh), {window}};
+    REQUIRE(halo.verify(mesh));
+    return ownBegin(halo);
+  };
+  CHECK(beginOf("[{14: a}, {5}]", "[{14: a}, {5}]", {0, 1, 3, 1}) == 1);
+  CHECK(beginOf("[{7/8: a}, {5}]", "[{7/8: a}, {5}]", {0, 1, 3, 1}) == 1);
+  CHECK(beginOf("[{28: a}, {5}]", "[{14: a}, {5}]", {0, 2, 3, 1}) == 1);
+  CHECK(beginOf("[{4=4+0: a}, {5}]", "[{4=4+0: a}, {5}]", {0, 1, 3, 1}) == 1);
+  // The second rank's windows begin at row 8, a row behind what it has.
+  CHECK(beginOf("[{14: a}, {5}]", "[{7/8: a}, {5}]", {0, 2, 3, 0}) == std::nullopt);
+  // Rows that no window of the rank reads have no place.
+  CHECK(beginOf("[{14: a}, {5}]", "[{8: a}, {5}]", {0, 1, 3, -2}) == std::nullopt);
+  CHECK(beginOf("[{14}, {5}]", "[{14: a}, {5}]", {0, 1, 3, 1}) == std::nullopt);
+  CHECK(beginOf("[{14: a}, {6: b}]", "[{14: a}, {6}]", {0, 1, 3, 1}) == std::nullopt);
 }
 
 TEST_CASE("a halo of two dims fetches the corners") {

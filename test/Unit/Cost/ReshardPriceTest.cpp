@@ -87,7 +87,7 @@ TEST_CASE("an exchange costs what is received") {
   CHECK(price.price.seconds == Approx(price.receivedBytes / 100 + 5));
 }
 
-TEST_CASE("windows: the halo travels, the buffer is written") {
+TEST_CASE("windows: the halo travels, what is not in its place is written") {
   Setting s;
   s.mesh = *Mesh::parse("a=4");
   s.topology.levels = {{"only", 4, 100, 1}};
@@ -96,10 +96,22 @@ TEST_CASE("windows: the halo travels, the buffer is written") {
             {{0, 1, 3, 1}}};
   REQUIRE(halo.verify(s.mesh));
   StepPrice price = priceWindow(s.placement(), halo, 4);
-  // A row of 5 from each side; buffers of 6 rows.
+  // A row of 5 from each side; buffers of 6 rows, of which 4 are the rank's own.
   CHECK(price.receivedBytes == 40);
-  CHECK(price.price.device == Approx(2 * 120 / 1000.));
-  CHECK(price.price.seconds == Approx(0.24 + 0.4 + 3));
+  CHECK(price.price.device == Approx(2 * 40 / 1000.));
+  CHECK(price.price.seconds == Approx(0.08 + 0.4 + 3));
+  // Windows of stride 3 begin further from each rank's block than from the one before:
+  // buffers of 6 rows, written as a whole.
+  halo.positions = *Layout::parse("[{5/8: a}, {5}]", s.mesh);
+  halo.windows = {{0, 3, 3, 0}};
+  REQUIRE(halo.verify(s.mesh));
+  CHECK(priceWindow(s.placement(), halo, 4).price.device == Approx(2 * 120 / 1000.));
+  // Rows of several images are several runs.
+  halo = {*Layout::parse("[{2}, {1}, {16: a}]", s.mesh),
+          *Layout::parse("[{2}, {1}, {16: a}]", s.mesh),
+          {{2, 1, 3, 1}}};
+  REQUIRE(halo.verify(s.mesh));
+  CHECK(priceWindow(s.placement(), halo, 4).price.device == Approx(2 * 48 / 1000.));
 }
 
 TEST_CASE("a plan is the sum of its steps") {

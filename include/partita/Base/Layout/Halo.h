@@ -28,6 +28,8 @@
 
 #include "partita/Base/Layout/Reshard.h"
 
+#include <optional>
+
 namespace partita {
 
 /// How one dim is read.
@@ -70,6 +72,13 @@ std::vector<DimRun> haloRuns(const Mesh &mesh, const Halo &halo, size_t d, int64
 
 /// What `rank` takes from each holder, itself included; see exchangeBlocks.
 std::vector<ExchangeBlock> haloBlocks(const Mesh &mesh, const Halo &halo, int64_t rank);
+
+/// Where along the only dim with a window the buffer of every rank has the block that the
+/// rank holds: made there, it need not move. Nothing where several dims have windows,
+/// another dim is laid out otherwise than before, or the place is another one on another
+/// rank. Example: of 14 rows in two blocks, read by windows of 3 with one row of padding,
+/// every buffer has 9 rows, and the rank's own are those from row 1 on.
+std::optional<int64_t> ownBegin(const Halo &halo);
 
 /// Elements that a rank receives from others, the most over all ranks.
 int64_t haloElements(const Mesh &mesh, const Halo &halo);
