@@ -9,6 +9,7 @@ nothing computed again, or some modules. What they need is what their bundles al
 begin below what the fastest plan needs, or half of the others, if that is more (of ResNet-18 none
 needs less than the fastest), and end above what the smallest of all does. Constants of the
 machine are measured first. Steps of the plans of a model alternate; the least time of each counts.
+Ours and the fastest of the others are then measured again, and only that counts.
 """
 import argparse
 import json
@@ -112,17 +113,27 @@ def compare(model, arguments):
     for _ in range(arguments.rounds):
         for bundle, _, _ in [*pool, *filter(None, ours.values())]:
             seconds[bundle] = min([seconds.get(bundle, 1e9), *model.steps(bundle)])
+    # Equal bundles differ by a fifth from measurement to measurement, so the least of twenty
+    # is a lucky one. What counts is measured again: ours, and the fastest of the others.
+    fits = {limit: [it for it in pool if it[1] <= limit][:arguments.others] for limit in ours}
+    fastest = {limit: sorted(some, key=lambda it: seconds[it[0]])[:arguments.finalists]
+               for limit, some in fits.items()}
+    finalists = {it[0] for some in [filter(None, ours.values()), *fastest.values()]
+                 for it in some}
+    seconds = {}
+    for _ in range(3 * arguments.rounds):
+        for bundle in sorted(finalists):
+            seconds[bundle] = min([seconds.get(bundle, 1e9), *model.steps(bundle)])
     for limit, made in ours.items():
-        others = [seconds[bundle] for bundle, size, _ in pool if size <= limit]
-        others = others[:arguments.others]
+        others = [seconds[bundle] for bundle, _, _ in fastest[limit]]
         if not made:
-            print(f"| {model.name} | {limit / 1e6:.2f} | no plan | | | {len(others)} | | |")
+            print(f"| {model.name} | {limit / 1e6:.2f} | no plan | | | {len(fits[limit])} | | |")
             continue
         bundle, size, again = made
         best = f"{1e3 * min(others):.2f}" if others else "–"
         ratio = f"{seconds[bundle] / min(others):.2f}" if others else "–"
         print(f"| {model.name} | {limit / 1e6:.2f} | {size / 1e6:.2f} | {again} | "
-              f"{1e3 * seconds[bundle]:.2f} | {len(others)} | {best} | {ratio} |", flush=True)
+              f"{1e3 * seconds[bundle]:.2f} | {len(fits[limit])} | {best} | {ratio} |", flush=True)
         if size > limit:
             raise RuntimeError(f"{size} B of {limit}")
 
@@ -134,6 +145,7 @@ def main():
     parser.add_argument("--others", type=int, default=20)
     parser.add_argument("--pool", type=int, default=48, help="plans that are drawn")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--finalists", type=int, default=4, help="others that are measured again")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:

@@ -39,9 +39,9 @@ REASONS = {
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
                "GRU", "LSTM", "RotaryEmbedding"}
+RESHAPES = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 #: What parts of formulas are.
-PARTS = {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Cast", "Split", "Slice",
-         "Gather", "Abs"}
+PARTS = RESHAPES | {"Transpose", "Cast", "Split", "Slice", "Gather", "Abs"}
 FIGURES = re.compile(r"^communication per rank: (\d+) B received and (\d+) B of buffers by "
                      r"the plan, (\d+) B received and (\d+) B of buffers by the program$",
                      re.MULTILINE)
@@ -74,6 +74,11 @@ def may_be_gone(name, model):
         if name in (node.name, *node.output) and node.op_type in PARTS and any(
                 node.input[0] in other.input for other in model.nodes
                 if other is not node and other.op_type in random_ops.FORMULAS):
+            return True
+        # Two of these from one shape to one are equal.
+        if name in (node.name, *node.output) and node.op_type in RESHAPES and any(
+                other.op_type in RESHAPES and node.input[0] == other.input[0]
+                for other in model.nodes if other is not node):
             return True
         inputs = tuple(same.get(value, value) for value in node.input)
         key = (node.op_type, inputs, tuple(str(a) for a in node.attribute))
