@@ -31,6 +31,7 @@ import sys
 import tempfile
 
 import onnx
+import onnxruntime
 
 import equality
 
@@ -45,6 +46,10 @@ TIMEOUT = 120
 
 TYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 PAGE = pathlib.Path(__file__).parents[2] / "docs/node-tests.md"
+
+# Aligned corners with scales: ONNX's data divide by the extent times the scale, its text
+# and ONNX Runtime by the result's extent, which is whole. We do what the text says.
+BY_TEXT = re.compile(r"^test_resize_downsample_scales_(linear|cubic)_align_corners$")
 
 # Outputs that no other implementation computes: of a generator of random numbers.
 RANDOM = re.compile(r"^test_(bernoulli|training_dropout)")
@@ -157,11 +162,20 @@ class Case:
         self.compare(partita, bundle, out, where)
         return bundle
 
+    def expected(self, k):
+        """Output `k` as the package has it, or as ONNX Runtime computes it."""
+        if not BY_TEXT.match(self.name):
+            return equality.load(self.inputs / f"output_{k}.pb")
+        session = onnxruntime.InferenceSession(str(self.model))
+        values = {name: equality.load(self.inputs / f"input_{i}.pb")
+                  for i, name in enumerate(self.input_names)}
+        return session.run(None, values)[k]
+
     def compare(self, partita, bundle, out, where):
         wide = equality.WideResults(partita, [str(bundle)], self.inputs)
         for k in range(self.outputs):
             name = f"output_{k}.pb"
-            expected = equality.load(self.inputs / name)
+            expected = self.expected(k)
             actual = equality.load(out / name)
             if RANDOM.match(self.name) and expected.shape == actual.shape:
                 continue

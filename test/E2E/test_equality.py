@@ -36,6 +36,13 @@ class Rule(unittest.TestCase):
         self.assertIn("ours rms 3.54e-05 largest 5e-05", text)
         self.assertIn("ONNX Runtime's rms 1.41e-05 largest 2e-05", text)
 
+    def test_another_model(self):
+        # We compute exactly what we have read, and ONNX Runtime has read something else.
+        text = self.fails(array([1, 2]), array([2, 1]), [1, 2])
+        self.assertIn("another model's result", text)
+        text = self.fails(array([1, 2], np.float16), array([2, 1], np.float16), [1, 2])
+        self.assertIn("another model's result", text)
+
     def test_largest_error_beyond_three_times(self):
         # The rms of many exact elements would let this through.
         theirs = array([2e-5] * 4)
