@@ -48,6 +48,7 @@ const std::unordered_map<std::string, Normalizer::Rule> &Normalizer::rules() {
       {"MaxPool", &N::pool},
       {"AveragePool", &N::pool},
       {"LpPool", &N::pool},
+      {"RoiAlign", &N::roiAlign},
   };
   return table;
 }

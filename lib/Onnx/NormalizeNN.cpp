@@ -162,3 +162,11 @@ Expected<void> Normalizer::pool(Node node) {
     setDefault(node, "count_include_pad", int64_t(0));
   return dropUnusedOutputs(std::move(node));
 }
+
+/// Opset 16 moved a region's edges by half an element, and made that the default.
+Expected<void> Normalizer::roiAlign(Node node) {
+  setDefault(node, "coordinate_transformation_mode",
+             std::string(node.sinceVersion < 16 ? "output_half_pixel" : "half_pixel"));
+  emit(std::move(node));
+  return {};
+}

@@ -1,6 +1,10 @@
 //===- NormalizeReduce.cpp - Reductions and variadic operators ------------===//
 #include "Normalizer.h"
 
+#include "partita/Base/Files/TensorProto.h"
+
+#include <limits>
+
 using namespace partita;
 using namespace partita::onnx_model;
 
@@ -56,9 +60,42 @@ Expected<void> Normalizer::composedReduce(Node node) {
   return done;
 }
 
-/// log(sum(exp(x - max))) + max: without the maximum, exp overflows from 89 on in f32.
+/// The largest finite number of a float type.
+static double largestOf(DType type) {
+  switch (type) {
+  case DType::F64:
+    return std::numeric_limits<double>::max();
+  case DType::F16:
+    return 65504;
+  case DType::BF16:
+    return 0x1.fep127;
+  default:
+    return static_cast<double>(std::numeric_limits<float>::max());
+  }
+}
+
+/// log(sum(exp(x - max))) + max: without the maximum, exp overflows from 89 on in f32. A
+/// maximum that is infinite is taken for the largest number: ∞ - ∞ would be NaN. Of
+/// integers it is computed in f64, as ONNX's definition has it.
 Expected<void> Normalizer::logSumExp(Node node) {
   std::string x = node.inputs[0];
+  if (DType type = typeOf(x); !isFloat(type)) {
+    Node &wide = helper(node, "Cast", {x});
+    wide.attributes["to"] = int64_t(onnxNumber(DType::F64));
+    node.inputs[0] = wide.outputs[0];
+    const auto *extents = shape(x);
+    types[node.inputs[0]] =
+        TypeInfo{DType::F64, extents ? std::optional(*extents) : std::nullopt};
+    Node narrow = node;
+    narrow.name = nodeNames.take(node.name + "/Cast");
+    narrow.opType = "Cast";
+    narrow.attributes = {{"to", int64_t(onnxNumber(type))}};
+    node.outputs = {valueNames.take(node.name + "/f64")};
+    narrow.inputs = node.outputs;
+    auto done = logSumExp(std::move(node));
+    emit(std::move(narrow));
+    return done;
+  }
   Node max = node;
   max.name = nodeNames.take(node.name + "/ReduceMax");
   max.opType = "ReduceMax";
@@ -77,6 +114,15 @@ Expected<void> Normalizer::logSumExp(Node node) {
     if (auto done = reduce(std::move(reduced)); !done)
       return done;
   }
+  auto finite = [&](const std::string &value) {
+    double most = largestOf(typeOf(x));
+    return emitHelper(node, "Clip",
+                      {value, scalarConstant(node, "min", -most, x),
+                       scalarConstant(node, "max", most, x)});
+  };
+  bool isKept = shown == kept;
+  kept = finite(kept);
+  shown = isKept ? kept : finite(shown);
   std::string output = node.outputs[0];
   Node sum = node;
   sum.opType = "ReduceSum";

@@ -51,6 +51,7 @@ private:
   Expected<void> clip(Node node);
   Expected<void> convolution(Node node);
   Expected<void> pool(Node node);
+  Expected<void> roiAlign(Node node);
   void fillWindow(Node &node, size_t spatialRank);
 
   void removeIdentities();

@@ -65,7 +65,27 @@ TEST_CASE("composed reductions become a ReduceSum with something around it") {
   CHECK(ops("ReduceL2") == "Mul ReduceSum Sqrt ");
   CHECK(ops("ReduceSumSquare") == "Mul ReduceSum ");
   CHECK(ops("ReduceLogSum") == "ReduceSum Log ");
-  CHECK(ops("ReduceLogSumExp") == "ReduceMax ReduceMax Sub Exp ReduceSum Log Add ");
+  CHECK(ops("ReduceLogSumExp") ==
+        "ReduceMax ReduceMax Clip Clip Sub Exp ReduceSum Log Add ");
+}
+
+TEST_CASE("the logarithm of a sum of exponentials of integers is one of numbers") {
+  CHECK(listing(normal("g (int32[2,3] x) => (int32[1,1] y) { y = ReduceLogSumExp (x) }",
+                       13)) ==
+        "Cast(x) -> y/Cast\nReduceMax(y/Cast) -> y/ReduceMax\n"
+        "Clip(y/ReduceMax, y/min, y/max) -> y/Clip\nSub(y/Cast, y/Clip) -> y/Sub\n"
+        "Exp(y/Sub) -> y/Exp\nReduceSum(y/Exp) -> y/sum\nLog(y/sum) -> y/Log\n"
+        "Add(y/Log, y/Clip) -> y/f64\nCast(y/f64) -> y\n");
+}
+
+TEST_CASE("RoiAlign before opset 16 takes edges as they are") {
+  std::string graph = "g (float[1,1,4,4] x, float[2,4] r, int64[2] b) => "
+                      "(float[2,1,1,1] y) { y = RoiAlign (x, r, b) }";
+  for (auto [opset, mode] :
+       {std::pair(10, "output_half_pixel"), std::pair(16, "half_pixel")})
+    CHECK(*normal(graph, opset)
+               .graph.nodes.at(0)
+               .attribute<std::string>("coordinate_transformation_mode") == mode);
 }
 
 TEST_CASE("Sum, Mean, Max and Min take two operands at a time") {
