@@ -261,17 +261,18 @@ CumProdOp::evaluate(ArrayRef<const HostTensor *> operands) {
   return evaluateCumulative(*this, *operands[0], 1, std::multiplies<>());
 }
 
-/// Where result element `i` of a dim falls in the operand's coordinates.
-static double sourceCoordinate(Coordinates coordinates, int64_t i, double scale,
+/// Where result element `i` of a dim falls in the operand's coordinates: in f32, as code
+/// has it, for rounding decides what of two elements is the nearest to a place between.
+static double sourceCoordinate(Coordinates coordinates, int64_t i, double factor,
                                int64_t from, int64_t to) {
-  auto x = static_cast<double>(i);
+  auto x = static_cast<float>(i), scale = static_cast<float>(factor);
   if (coordinates == Coordinates::Asymmetric)
     return x / scale;
   if (coordinates == Coordinates::AlignCorners)
-    return to == 1 ? 0 : x * static_cast<double>(from - 1) / static_cast<double>(to - 1);
+    return to == 1 ? 0 : x * static_cast<float>(from - 1) / static_cast<float>(to - 1);
   if (coordinates == Coordinates::PytorchHalfPixel && to == 1)
     return 0;
-  return (x + 0.5) / scale - 0.5;
+  return (x + 0.5F) / scale - 0.5F;
 }
 
 static int64_t roundNearest(Rounding rounding, double x) {

@@ -35,22 +35,28 @@ struct Taps {
 };
 } // namespace
 
-static double coordinateOf(const Resampling &r, int64_t i) {
-  auto x = static_cast<double>(i);
-  auto from = static_cast<double>(r.from), to = static_cast<double>(r.to);
+/// In f32, as ONNX Runtime has it: scales and regions are f32, and in f64 their rounding
+/// would decide what of two elements is the nearest to a place between them.
+static float coordinateOf(const Resampling &r, int64_t i) {
+  auto x = static_cast<float>(i), scale = static_cast<float>(r.scale);
+  auto from = static_cast<float>(r.from), to = static_cast<float>(r.to);
+  auto start = static_cast<float>(r.roiStart), end = static_cast<float>(r.roiEnd);
   if (r.coordinates == "asymmetric")
-    return x / r.scale;
+    return x / scale;
   if (r.coordinates == "align_corners")
     return to == 1 ? 0 : x * (from - 1) / (to - 1);
   if (r.coordinates == "tf_crop_and_resize")
-    return to == 1 ? 0.5 * (r.roiStart + r.roiEnd) * (from - 1)
-                   : (r.roiStart + x * (r.roiEnd - r.roiStart) / (to - 1)) * (from - 1);
+    return to == 1 ? 0.5F * (start + end) * (from - 1)
+                   : start * (from - 1) + x * (end - start) * (from - 1) / (to - 1);
+  if (r.coordinates == "tf_half_pixel_for_nn")
+    return (x + 0.5F) / scale;
   if (r.coordinates == "pytorch_half_pixel" && to == 1)
-    return -0.5;
-  double middle = (x + 0.5) / r.scale - 0.5;
-  if (r.coordinates == "half_pixel_symmetric")
-    return from / 2 * (1 - to / (r.scale * from)) + middle;
-  return middle;
+    return 0;
+  if (r.coordinates == "half_pixel_symmetric") { // of this one ONNX Runtime adds in f64
+    float offset = from / 2 * (1 - to / (scale * from));
+    return static_cast<float>(offset + (x + 0.5) / scale - 0.5);
+  }
+  return (x + 0.5F) / scale - 0.5F;
 }
 
 static double nearestTo(const std::string &rounding, double x) {
@@ -178,13 +184,23 @@ static Expected<ResizeTarget> resizeTarget(Importer &importer, const Node &node,
   return target;
 }
 
+/// Up to opset 10 the nearest element is the one before, but where a dim becomes smaller
+/// the one behind.
+static bool isCeilWhenSmaller(const Node &node) {
+  return node.sinceVersion < 11 && stringAttr(node, "mode", "nearest") == "nearest";
+}
+
 /// By taps; false: graph.resize does it.
-static bool needsTaps(const Node &node) {
+static bool needsTaps(const Node &node, const ResizeTarget &target) {
+  auto isSmaller = [](double scale) { return scale < 1; };
+  if (isCeilWhenSmaller(node) && llvm::any_of(target.scales, isSmaller))
+    return true;
   std::string coordinates =
       stringAttr(node, "coordinate_transformation_mode", "half_pixel");
   return stringAttr(node, "mode", "nearest") == "cubic" ||
          coordinates == "tf_crop_and_resize" || coordinates == "half_pixel_symmetric" ||
-         intAttr(node, "antialias", 0) != 0 || intAttr(node, "exclude_outside", 0) != 0;
+         coordinates == "tf_half_pixel_for_nn" || intAttr(node, "antialias", 0) != 0 ||
+         intAttr(node, "exclude_outside", 0) != 0;
 }
 
 static Expected<Values> resizeByTaps(Importer &importer, const Node &node,
@@ -195,7 +211,6 @@ static Expected<Values> resizeByTaps(Importer &importer, const Node &node,
   Resampling r;
   r.mode = stringAttr(node, "mode", "nearest");
   r.coordinates = stringAttr(node, "coordinate_transformation_mode", "half_pixel");
-  r.rounding = stringAttr(node, "nearest_mode", "round_prefer_floor");
   r.antialias = intAttr(node, "antialias", 0) != 0;
   r.excludeOutside = intAttr(node, "exclude_outside", 0) != 0;
   r.cubic = floatAttr(node, "cubic_coeff_a", -0.75);
@@ -215,6 +230,9 @@ static Expected<Values> resizeByTaps(Importer &importer, const Node &node,
   for (size_t i = 0; i < target.dims.size(); ++i) {
     size_t d = target.dims[i];
     r.from = shape[d], r.to = target.result[d], r.scale = target.scales[i];
+    r.rounding = isCeilWhenSmaller(node) && r.scale < 1
+                     ? "ceil"
+                     : stringAttr(node, "nearest_mode", "round_prefer_floor");
     if (!roi.empty())
       r.roiStart = roi[i], r.roiEnd = roi[target.dims.size() + i];
     bool isCropped = r.roiStart != 0 || r.roiEnd != 1;
@@ -240,7 +258,7 @@ static Expected<Values> importResize(Importer &importer, const Node &node) {
   auto target = resizeTarget(importer, node, shapeOf(input));
   if (!target)
     return tl::unexpected(target.error());
-  if (needsTaps(node))
+  if (needsTaps(node, *target))
     return resizeByTaps(importer, node, *target);
   if (target->result == shapeOf(input))
     return Values{input};
@@ -275,7 +293,7 @@ struct GridDim {
 static Value reflected(Compose &c, Value x, const GridDim &dim) {
   double range = dim.high - dim.low;
   if (range <= 0)
-    return c.like(x, 0);
+    return c.broadcast(c.like(x, 0), c.shape(x));
   Value from = c.sub(x, dim.low);
   Value rounds = c.op("floor", c.div(from, 2 * range));
   Value t = c.sub(from, c.mul(rounds, 2 * range));
@@ -410,7 +428,8 @@ static Expected<Values> importGridSample(Importer &importer, const Node &node) {
                   : c.div(c.sub(c.mul(c.add(g, 1), extent), 1), 2);
     if (mode == "nearest")
       g = c.op("round", g);
-    if (padding != "zeros")
+    // A cubic reads beyond the borders, and each of its taps is taken back on its own.
+    if (padding != "zeros" && mode != "cubic" && mode != "bicubic")
       g = padded(c, g, dim, padding);
     taps.push_back(gridTaps(c, g, dim, mode, padding));
   }
@@ -482,7 +501,7 @@ static Expected<Values> importAffineGrid(Importer &importer, const Node &node) {
   reference::forEachIndex(spatial, [&](const Shape &index) {
     for (size_t k = rank; k-- > 0;) {
       auto n = static_cast<double>(spatial[k]), i = static_cast<double>(index[k]);
-      base.push_back(isAligned ? (n == 1 ? 0 : -1 + 2 * i / (n - 1))
+      base.push_back(isAligned ? (n == 1 ? -1 : -1 + 2 * i / (n - 1))
                                : -1 + (2 * i + 1) / n);
     }
     base.push_back(1);

@@ -293,8 +293,12 @@ private:
     double scale = op.getScales()[d];
     Value x =
         arith::SIToFPOp::create(e.builder, e.location, e.builder.getF32Type(), index);
+    // The product first: a rounded quotient would miss the last element.
+    if (mode == graph::Coordinates::AlignCorners && to == 1)
+      return constant(e, 0);
     if (mode == graph::Coordinates::AlignCorners)
-      return make<arith::MulFOp>(e, x, constant(e, to == 1 ? 0 : (from - 1) / (to - 1)));
+      return make<arith::DivFOp>(e, make<arith::MulFOp>(e, x, constant(e, from - 1)),
+                                 constant(e, to - 1));
     if (mode == graph::Coordinates::Asymmetric)
       return make<arith::DivFOp>(e, x, constant(e, scale));
     if (mode == graph::Coordinates::PytorchHalfPixel && to == 1)
