@@ -3,6 +3,7 @@
 
 #include "partita/Base/Files/TensorProto.h"
 
+#include <limits>
 #include <tuple>
 
 using namespace mlir;
@@ -189,24 +190,38 @@ static Expected<Value> converted(Importer &importer, Value value, Type element) 
   return importer.emit("graph.cast", value, importer.attr("to", TypeAttr::get(element)));
 }
 
-/// Base and exponent may have different types; the result has the base's. A fractional
-/// power of an integer is one of the number: computed in f64, then rounded to zero.
+/// An integer to the power of a float: a product where the exponent is a whole number,
+/// else a power in f64 rounded to zero. What that misses a whole number by, as far as its
+/// own rounding reaches, is no fraction: √9 is 3.
+static Value powerOfInteger(Compose &c, Value base, Value exponent) {
+  Type element = c.type(base), f64 = c.importer.builder.getF64Type();
+  Value y = c.cast(exponent, f64), whole = c.cast(y, element);
+  Value power = c.op("pow", {c.cast(base, f64), y}), near = c.op("round", power);
+  Value miss = c.op("abs", c.sub(power, near));
+  Value isNear = c.less(miss, c.mul(c.op("abs", near), 0x1p-46));
+  Value rounded = c.cast(c.select(isNear, near, power), element);
+  return c.select(c.equal(c.cast(whole, f64), y), c.op("pow", {base, whole}), rounded);
+}
+
+/// Base and exponent may have different types; the result has the base's.
 static Expected<Values> importPow(Importer &importer, const Node &node) {
   Value base = importer.input(node, 0), exponent = importer.input(node, 1);
-  Type element = getElementTypeOrSelf(base.getType()), computed = element;
-  if (!isa<FloatType>(element) &&
-      isa<FloatType>(getElementTypeOrSelf(exponent.getType())))
-    computed = importer.builder.getF64Type();
-  auto x = converted(importer, base, computed);
-  if (!x)
-    return tl::unexpected(x.error());
-  auto y = converted(importer, exponent, computed);
+  Type element = getElementTypeOrSelf(base.getType());
+  Compose c(importer);
+  if (!isa<FloatType>(element) && isa<FloatType>(c.type(exponent)))
+    return c.results({powerOfInteger(c, base, exponent)});
+  auto y = converted(importer, exponent, element);
   if (!y)
     return tl::unexpected(y.error());
-  auto power = importer.emit("graph.pow", {*x, *y});
-  if (!power)
-    return tl::unexpected(power.error());
-  return single(converted(importer, *power, element));
+  return single(importer.emit("graph.pow", {base, *y}));
+}
+
+/// Below 1 there is none.
+static Expected<Values> importAcosh(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  Value none = c.like(x, std::numeric_limits<double>::quiet_NaN());
+  return c.results({c.select(c.less(x, 1), none, c.op("acosh", x))});
 }
 
 template <const char *op>
@@ -251,6 +266,7 @@ void import::addElementwise(HandlerTable &table) {
   table["Gelu"] = takesCounts(importGelu);
   table["Swish"] = takesCounts(importSwish);
   table["Pow"] = takesCounts(importPow);
+  table["Acosh"] = takesCounts(importAcosh);
   table["Max"] = takesCounts(importBinary<maxName>);
   table["Min"] = takesCounts(importBinary<minName>);
   table["Mod"] = takesCounts(importMod);

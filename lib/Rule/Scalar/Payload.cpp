@@ -273,7 +273,7 @@ template <typename T> static T apply(ScalarOp op, T a, T b, T c) {
     else if (b == 0 || b == -1)
       return 0;
     else
-      return (a % b + b) % b;
+      return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
   case ScalarOp::Neg:
     return wrap([](auto x, auto y) { return y - x; }, a, T(0));
   case ScalarOp::Less:

@@ -159,6 +159,7 @@ private:
   Value apply(const ScalarNode &n);
   Value compare(const ScalarNode &n);
   Value divide(Value x, Value y, bool remainder);
+  Value realRemainder(Value x, Value y);
   Value power(const ScalarNode &n);
   Value integerPower(Value x, Value y);
   Value bitwise(ScalarOp op, Value x, Value y);
@@ -268,14 +269,39 @@ Value PayloadEmitter::compare(const ScalarNode &n) {
 
 /// Integer division truncates, the remainder has the divisor's sign (as Python's); by
 /// zero both are 0, and nothing traps. The float remainder has the dividend's sign.
-Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
-  if (real) {
-    Value quotient = make<arith::DivFOp>(x, y);
-    if (!remainder)
-      return quotient;
-    Value whole = contracted<arith::MulFOp>(make<math::TruncOp>(quotient), y);
-    return contracted<arith::SubFOp>(x, whole);
+/// x - trunc(x / y)·y without rounding, for quotients of up to 2^250: a quotient of up to
+/// 2^50 is a whole f64, and one fused product takes that many times the divisor off. The
+/// divisors go from y·2^200 down to y; what is left has never more digits than x or y.
+Value PayloadEmitter::realRemainder(Value x, Value y) {
+  Type f64 = b.getF64Type();
+  bool isNarrow = type != f64;
+  Value left = isNarrow ? make<arith::ExtFOp>(f64, x) : x;
+  Value last = isNarrow ? make<arith::ExtFOp>(f64, y) : y;
+  Value zero = e.constant(f64, 0), dividend = left;
+  auto isNegative = [&](Value v) {
+    return arith::CmpFOp::create(b, at, arith::CmpFPredicate::OLT, v, zero);
+  };
+  for (int exponent = 200; exponent >= 0; exponent -= 50) {
+    Value divisor = make<arith::MulFOp>(last, e.constant(f64, std::ldexp(1.0, exponent)));
+    Value times = make<math::TruncOp>(make<arith::DivFOp>(left, divisor));
+    Value next = make<math::FmaOp>(make<arith::NegFOp>(times), divisor, left);
+    // A quotient just below a whole number may have been rounded to it.
+    Value size = make<math::AbsFOp>(divisor);
+    Value step =
+        make<arith::SelectOp>(isNegative(dividend), make<arith::NegFOp>(size), size);
+    Value isBeyond = arith::CmpFOp::create(b, at, arith::CmpFPredicate::OLT,
+                                           make<arith::MulFOp>(next, step), zero);
+    next = make<arith::SelectOp>(isBeyond, make<arith::AddFOp>(next, step), next);
+    // None of an infinite divisor: its product with 0 would be NaN.
+    Value isNone = arith::CmpFOp::create(b, at, arith::CmpFPredicate::OEQ, times, zero);
+    left = make<arith::SelectOp>(isNone, left, next);
   }
+  return isNarrow ? make<arith::TruncFOp>(type, left) : left;
+}
+
+Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
+  if (real)
+    return remainder ? realRemainder(x, y) : make<arith::DivFOp>(x, y);
   auto equals = [&](Value v, int64_t c) {
     return arith::CmpIOp::create(b, at, arith::CmpIPredicate::eq, v,
                                  e.constant(type, static_cast<double>(c)));
@@ -292,8 +318,15 @@ Value PayloadEmitter::divide(Value x, Value y, bool remainder) {
   Value special = make<arith::OrIOp>(isZero, isMinusOne);
   Value safe = make<arith::SelectOp>(special, one, y);
   if (remainder) {
+    // With the divisor's sign. The sum is of numbers of different signs: no overflow.
     Value once = make<arith::RemSIOp>(x, safe);
-    Value result = make<arith::RemSIOp>(make<arith::AddIOp>(once, safe), safe);
+    auto isNegative = [&](Value v) {
+      return arith::CmpIOp::create(b, at, arith::CmpIPredicate::slt, v, zero);
+    };
+    Value differ = make<arith::XOrIOp>(isNegative(once), isNegative(safe));
+    Value other = make<arith::AddIOp>(once, safe);
+    Value result = make<arith::SelectOp>(differ, other, once);
+    result = make<arith::SelectOp>(equals(once, 0), zero, result);
     return make<arith::SelectOp>(special, zero, result);
   }
   Value quotient = make<arith::DivSIOp>(x, safe);
