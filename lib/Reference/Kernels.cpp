@@ -131,16 +131,35 @@ template <typename T> static T combine(ReduceKind kind, T a, T b) {
   return a;
 }
 
+/// What nothing is reduced to: of integers, by the range of the operand's type. That of a
+/// u64 is i64's: see reduceIn.
+template <typename T> static T neutralOf(DType type, ReduceKind kind) {
+  if (kind == ReduceKind::Sum || kind == ReduceKind::Prod)
+    return kind == ReduceKind::Sum ? T(0) : T(1);
+  bool isMax = kind == ReduceKind::Max;
+  if constexpr (std::is_floating_point_v<T>)
+    return isMax ? -std::numeric_limits<T>::infinity()
+                 : std::numeric_limits<T>::infinity();
+  if (type == DType::I64 || type == DType::U64)
+    return isMax ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+  int64_t count = int64_t(1) << (type == DType::Bool ? 1 : bitWidth(type));
+  bool hasSign = type != DType::Bool && !isUnsigned(type);
+  int64_t low = hasSign ? -count / 2 : 0;
+  return static_cast<T>(isMax ? low : low + count - 1);
+}
+
 template <typename T>
 static HostTensor reduceIn(const HostTensor &operand, const std::vector<bool> &reduced,
                            ReduceKind kind, const Shape &result) {
-  using Limits = std::numeric_limits<T>;
-  constexpr T high = Limits::has_infinity ? Limits::infinity() : Limits::max();
-  constexpr T low = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  T initial = kind == ReduceKind::Sum    ? T(0)
-              : kind == ReduceKind::Prod ? T(1)
-              : kind == ReduceKind::Max  ? low
-                                         : high;
+  T initial = neutralOf<T>(operand.type, kind);
+  // In i64 a u64 has the order of its bits with the first one turned.
+  bool isTurned =
+      operand.type == DType::U64 && (kind == ReduceKind::Max || kind == ReduceKind::Min);
+  auto turned = [&](T value) -> T {
+    if constexpr (std::is_integral_v<T>)
+      return isTurned ? value ^ std::numeric_limits<T>::min() : value;
+    return value;
+  };
   Shape kept = operand.shape;
   for (size_t d = 0; d < kept.size(); ++d)
     if (reduced[d])
@@ -153,8 +172,10 @@ static HostTensor reduceIn(const HostTensor &operand, const std::vector<bool> &r
     int64_t offset = 0;
     for (size_t d = 0; d < index.size(); ++d)
       offset += reduced[d] ? 0 : index[d] * to[d];
-    out[offset] = combine(kind, out[offset], in[next++]);
+    out[offset] = combine(kind, out[offset], turned(in[next++]));
   });
+  for (T &value : out)
+    value = turned(value);
   return tensor<T>(operand.type, result, out);
 }
 
