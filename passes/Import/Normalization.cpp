@@ -52,17 +52,42 @@ static Expected<Values> importLayerNormWithMoments(Importer &importer, const Nod
   return c.results({y, m.mean, m.inverse});
 }
 
-static Expected<Values> importLayerNorm(Importer &importer, const Node &node) {
+/// A parameter as it broadcasts to the dims from `axis` on; null if it has others, too.
+static Value ofRow(Compose &c, Value parameter, size_t rank, size_t axis) {
+  Shape shape = c.shape(parameter);
+  size_t more = shape.size() - std::min(shape.size(), rank - axis);
+  if (llvm::any_of(ArrayRef(shape).take_front(more), [](int64_t n) { return n != 1; }))
+    return nullptr;
+  return c.reshape(parameter,
+                   Shape(shape.begin() + static_cast<int64_t>(more), shape.end()));
+}
+
+/// LayerNormalization of one result, and RMSNormalization. Where scale or bias differ
+/// from row to row, they follow the normalization.
+static Expected<Values> importRowNorm(Importer &importer, const Node &node) {
   if (node.outputs.size() > 1)
     return importLayerNormWithMoments(importer, node);
-  Value scale = importer.input(node, 1), bias = importer.input(node, 2);
-  if (!bias)
-    bias = importer.scalar(getElementTypeOrSelf(scale.getType()), 0);
-  return single(
-      importer.emit("graph.layer_norm", {importer.input(node, 0), scale, bias},
-                    {importer.attr("axis", intAttr(node, "axis", -1)),
-                     importer.attr("epsilon", importer.builder.getF64FloatAttr(
-                                                  floatAttr(node, "epsilon", 1e-5)))}));
+  Compose c(importer);
+  Value x = importer.input(node, 0), scale = importer.input(node, 1);
+  Value bias = node.hasInput(2) ? importer.input(node, 2) : c.like(scale, 0);
+  size_t axis = c.axis(intAttr(node, "axis", -1), x), rank = c.shape(x).size();
+  if (c.failed())
+    return c.results({});
+  double epsilon = floatAttr(node, "epsilon", 1e-5);
+  SmallVector<NamedAttribute> attrs{
+      importer.attr("axis", intAttr(node, "axis", -1)),
+      importer.attr("epsilon", importer.builder.getF64FloatAttr(epsilon))};
+  Value factor = ofRow(c, scale, rank, axis), summand = ofRow(c, bias, rank, axis);
+  bool isInside = factor && summand;
+  if (!isInside)
+    factor = c.like(scale, 1), summand = c.like(scale, 0);
+  Value y = node.opType == "RMSNormalization"
+                ? c.op("rms_norm", {x, factor}, attrs)
+                : c.op("layer_norm", {x, factor, summand}, attrs);
+  if (isInside)
+    return c.results({y});
+  y = c.mul(y, scale);
+  return c.results({node.hasInput(2) ? c.add(y, bias) : y});
 }
 
 /// offset · (inverse · scale) + bias per channel. The two factors first: both gradients
@@ -161,7 +186,8 @@ static Expected<Values> importLrn(Importer &importer, const Node &node) {
 }
 
 void import::addNormalization(HandlerTable &table) {
-  table["LayerNormalization"] = takesCounts(importLayerNorm);
+  table["LayerNormalization"] = takesCounts(importRowNorm);
+  table["RMSNormalization"] = takesCounts(importRowNorm);
   table["InstanceNormalization"] = takesCounts(importInstanceNorm);
   table["BatchNormalization"] = takesCounts(importBatchNorm);
   table["LpNormalization"] = takesCounts(importLpNorm);

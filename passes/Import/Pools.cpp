@@ -200,9 +200,18 @@ static Expected<Values> importLpPool(Importer &importer, const Node &node) {
   return c.results({c.pow(c.mul(average, taps), 1 / p)});
 }
 
+static Expected<Values> importGlobalLpPool(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  auto p = static_cast<double>(intAttr(node, "p", 2));
+  Value sum = c.sum(c.pow(c.op("abs", x), p), c.dimsFrom(2, x));
+  return c.results({c.pow(sum, 1 / p)});
+}
+
 void import::addPools(HandlerTable &table) {
   table["MaxPool"] = takesCounts(importPool);
   table["AveragePool"] = takesCounts(importPool);
   table["LpPool"] = importLpPool;
+  table["GlobalLpPool"] = takesCounts(importGlobalLpPool);
   table["MaxUnpool"] = importMaxUnpool;
 }

@@ -98,17 +98,6 @@ static Expected<Values> importSoftmax(Importer &importer, const Node &node) {
   return c.results({y});
 }
 
-static NamedAttribute epsilon(Importer &importer, const Node &node) {
-  return importer.attr(
-      "epsilon", importer.builder.getF64FloatAttr(floatAttr(node, "epsilon", 1e-5)));
-}
-
-static Expected<Values> importRmsNorm(Importer &importer, const Node &node) {
-  return single(importer.emit(
-      "graph.rms_norm", {importer.input(node, 0), importer.input(node, 1)},
-      {importer.attr("axis", intAttr(node, "axis", -1)), epsilon(importer, node)}));
-}
-
 /// By elimination: the row with the largest element of the first column goes to the top,
 /// which turns the sign unless it is there, and is taken off the others.
 static Expected<Values> importDet(Importer &importer, const Node &node) {
@@ -155,5 +144,4 @@ void import::addReductions(HandlerTable &table) {
   table["GlobalMaxPool"] = takesCounts(importGlobalPool);
   table["Softmax"] = takesCounts(importSoftmax);
   table["LogSoftmax"] = takesCounts(importSoftmax);
-  table["RMSNormalization"] = takesCounts(importRmsNorm);
 }
