@@ -55,7 +55,9 @@ Values Formula::ops(StringRef name, size_t count, ValueRange operands,
 }
 
 Value Formula::cast(Value value, Type element) {
-  if (!value || type(value) == element)
+  if (!value || !element) // what it is to be like has failed
+    return nullptr;
+  if (type(value) == element)
     return value;
   return op("cast", value, attr("to", TypeAttr::get(element)));
 }

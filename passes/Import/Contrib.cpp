@@ -289,15 +289,18 @@ static Value attention(Compose &c, Value q, Value k, Value v, const Scores &s) {
   return c.reshape(y, {qs[0], qs[1], qs[2], vs[3]});
 }
 
-/// Row i of S queries, the last of which is key T − 1, sees keys up to T − S + i.
-static Value causal(Compose &c, int64_t queries, int64_t keys) {
-  Value row = c.add(c.iota(c.i64(), queries, 0, 2), static_cast<double>(keys - queries));
+/// Row i of S queries sees keys up to `before` + i.
+static Value causal(Compose &c, int64_t queries, int64_t keys, int64_t before) {
+  Value row = c.add(c.iota(c.i64(), queries, 0, 2), static_cast<double>(before));
   return c.op("less_equal", {c.iota(c.i64(), keys, 1, 2), row});
 }
 
 /// [B] lengths or [B, T] flags as booleans [B, 1, 1, T], [B, S, T] flags as [B, 1, S, T].
+/// Of 3·B + 2 numbers the first B are lengths; the others say where packed rows begin.
 static Value keyMask(Compose &c, Value mask, int64_t batch, int64_t queries,
                      int64_t keys) {
+  if (c.shape(mask) == Shape{3 * batch + 2})
+    mask = c.slice(mask, 0, 0, batch);
   Shape shape = c.shape(mask);
   Shape full{batch, 1, 1, keys};
   if (shape == Shape{batch})
@@ -350,6 +353,7 @@ static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
   Value q = heads(c, query, count);
   Value k = c.shape(key).size() == 4 ? key : heads(c, key, count);
   Value v = c.shape(value).size() == 4 ? value : heads(c, value, count);
+  int64_t before = in(6) ? c.shape(in(6))[2] : 0;
   if (in(6))
     k = c.concat({in(6), k}, 2), v = c.concat({in(7), v}, 2);
   if (c.failed())
@@ -358,12 +362,16 @@ static Expected<Values> importMultiHead(Importer &importer, const Node &node) {
   Scores scores;
   scores.scale = floatAttr(node, "scale", 0);
   scores.bias = in(5);
-  if (Value mask = in(4))
-    scores.seen = keyMask(c, mask, qs[0], qs[2], ks[2]);
-  if (intAttr(node, "unidirectional", 0) != 0) {
-    Value before = causal(c, qs[2], ks[2]);
-    scores.seen = scores.seen ? c.both(scores.seen, before) : before;
+  if (Value mask = in(4)) {
+    // A number is added: a row of which the mask leaves nothing weighs keys as without
+    // it.
+    Value seen = keyMask(c, mask, qs[0], qs[2], ks[2]);
+    double unseen = floatAttr(node, "mask_filter_value", -10000);
+    Value added = c.select(seen, c.like(q, 0), c.like(q, unseen));
+    scores.bias = scores.bias ? c.add(scores.bias, added) : added;
   }
+  if (intAttr(node, "unidirectional", 0) != 0)
+    scores.seen = causal(c, qs[2], ks[2], before);
   return c.results({joinedHeads(c, attention(c, q, k, v, scores)), k, v});
 }
 

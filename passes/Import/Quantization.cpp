@@ -58,13 +58,15 @@ static Expected<Values> importDequantize(Importer &importer, const Node &node) {
   return c.results({c.cast(c.mul(c.cast(number, c.f32()), factor), result)});
 }
 
-/// To an integer type: rounded to even, with the zero point, saturated.
-static Value quantized(Compose &c, Value ratio, Value zero, Type element) {
+/// To an integer type: rounded to even, with the zero point, saturated; to a float type
+/// saturated only if the node says so.
+static Value quantized(Compose &c, Value ratio, Value zero, Type element,
+                       bool saturates = true) {
   DType to = *dtypeOf(element);
   if (const SmallFloat *format = smallFloat(to)) {
     double largest = smallToFloat(to, format->largest);
     Value sum = zero ? c.add(ratio, c.cast(zero, c.type(ratio))) : ratio;
-    return c.cast(c.clamp(sum, -largest, largest), element);
+    return c.cast(saturates ? c.clamp(sum, -largest, largest) : sum, element);
   }
   double count = std::ldexp(1, bitWidth(to)), low = isUnsigned(to) ? 0 : -count / 2;
   Value whole = c.op("round", ratio);
@@ -88,7 +90,8 @@ static Expected<Values> importQuantize(Importer &importer, const Node &node) {
   Shape shape = c.shape(x);
   Value factor = c.cast(beside(c, scale, shape, axis, block), c.f32());
   Value offset = zero ? beside(c, c.cast(zero, c.f32()), shape, axis, block) : Value();
-  return c.results({quantized(c, c.div(c.cast(x, c.f32()), factor), offset, element)});
+  return c.results({quantized(c, c.div(c.cast(x, c.f32()), factor), offset, element,
+                              intAttr(node, "saturate", 1) != 0)});
 }
 
 /// Scale and zero point from the range of the data, which includes 0.
@@ -105,26 +108,19 @@ static Expected<Values> importDynamicQuantize(Importer &importer, const Node &no
   return c.results({quantized(c, c.div(x, scale), zero, u8), scale, zero});
 }
 
-/// Integers without their zero point, in i32. A zero point per row of the left operand of
-/// a product or per column of the right one stands beside its dim.
+/// A scale or zero point of a product: one for all, one per row or column (`axis`), or of
+/// as many dims as the operand, of which that dim is whole.
+static Value besideProduct(Compose &c, Value parameter, const Shape &shape,
+                           int64_t axis) {
+  bool isWhole = c.shape(parameter).size() > 1 && elementCount(c.shape(parameter)) != 1;
+  return isWhole ? parameter : beside(c, parameter, shape, axis, 0);
+}
+
+/// Integers without their zero point, in i32.
 static Value centered(Compose &c, Value x, Value zero, int64_t axis) {
   Type i32 = c.importer.builder.getI32Type();
   Value wide = c.cast(x, i32);
-  if (!zero)
-    return wide;
-  Shape shape = c.shape(x);
-  Value offset = c.cast(zero, i32);
-  if (elementCount(c.shape(zero)) == 1)
-    return c.sub(wide, c.reshape(offset, {}));
-  if (c.shape(zero).size() == 1) {
-    auto normal = normalizeAxis(axis, shape.size());
-    if (!normal)
-      return c.fail(normal.error().message);
-    Shape one(shape.size() - static_cast<size_t>(*normal), 1);
-    one[0] = c.shape(zero)[0];
-    offset = c.reshape(offset, one);
-  }
-  return c.sub(wide, offset);
+  return zero ? c.sub(wide, besideProduct(c, c.cast(zero, i32), c.shape(x), axis)) : wide;
 }
 
 static Expected<Values> importMatMulInteger(Importer &importer, const Node &node) {
@@ -137,20 +133,21 @@ static Expected<Values> importMatMulInteger(Importer &importer, const Node &node
 /// A sum of i32 products scaled to the result's numbers.
 static Value requantized(Compose &c, Value sum, Value scale, Value zero) {
   Value ratio = c.mul(c.cast(sum, c.f32()), c.cast(scale, c.f32()));
-  return quantized(c, ratio, zero ? c.reshape(zero, {}) : Value(), c.type(zero));
+  return quantized(c, ratio, zero, c.type(zero));
 }
 
 static Expected<Values> importQLinearMatMul(Importer &importer, const Node &node) {
   Compose c(importer);
   auto in = [&](size_t i) { return importer.input(node, i); };
-  auto parameter = [&](size_t i, int64_t axis) {
-    return beside(c, c.cast(in(i), c.f32()), c.shape(in(axis == -2 ? 0 : 3)), axis, 0);
-  };
   Value a = centered(c, in(0), in(2), -2), b = centered(c, in(3), in(5), -1);
   Value product = c.take(matMul(importer, a, b));
-  Value scale = c.div(c.mul(parameter(1, -2), parameter(4, -1)),
-                      c.reshape(c.cast(in(6), c.f32()), {}));
-  return c.results({requantized(c, product, scale, in(7))});
+  auto scaleOf = [&](size_t i, Value of, int64_t axis) {
+    return besideProduct(c, c.cast(in(i), c.f32()), c.shape(of), axis);
+  };
+  Value scale =
+      c.div(c.mul(scaleOf(1, a, -2), scaleOf(4, b, -1)), scaleOf(6, product, -2));
+  Value zero = besideProduct(c, in(7), c.shape(product), -2);
+  return c.results({requantized(c, product, scale, zero)});
 }
 
 /// The convolution of integers, in f64: its sums of up to 2^53 are exact.
@@ -182,7 +179,7 @@ static Expected<Values> importQLinearConv(Importer &importer, const Node &node) 
   Value scale =
       c.div(c.mul(c.reshape(c.cast(in(1), c.f32()), {}), channel(c.cast(in(4), c.f32()))),
             c.reshape(c.cast(in(6), c.f32()), {}));
-  return c.results({requantized(c, sum, scale, in(7))});
+  return c.results({requantized(c, sum, scale, c.reshape(in(7), {}))});
 }
 
 void import::addQuantization(HandlerTable &table) {
