@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "models"))
 import builder  # noqa: E402
+import random_forms  # noqa: E402
 import random_ops  # noqa: E402
 
 SIZES = [1, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 10, 12, 14, 15, 16]
@@ -30,8 +31,8 @@ def axes_of(mesh):
             (entry.split("=") for entry in mesh.split(","))}
 
 
-class RandomModel(random_ops.MoreOps, builder.Builder):
-    opset, ir_version = 23, 11
+class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
+    opset, ir_version = 26, 13
 
     def __init__(self, seed):
         super().__init__(seed)

@@ -153,17 +153,6 @@ class MoreOps:
         self.formula("Tile", [x, self.constant(times)],
                   [[a * b for a, b in zip(shape, times)]])
 
-    def op_cumprod(self):
-        """Of numbers near 1, so that products stay near it."""
-        x = self.operand(self.choose.randint(1, 3))
-        shape = self.shape_of(x)
-        d = self.axis_of(shape)
-        near = self.emit("Mul", [self.emit("Tanh", [x], [shape]),
-                                 self.scalar(f"tenth{self.count}", 0.1)], [shape])
-        one = self.emit("Add", [near, self.scalar(f"unit{self.count}", 1.0)], [shape])
-        self.count += 1
-        self.emit("CumSum", [one, self.weight(f"a{self.count}", np.array(d))], [shape])
-
     # Products and norms.
 
     def op_einsum(self):

@@ -21,6 +21,7 @@ import tempfile
 
 import onnx
 
+import random_forms
 import random_model
 import random_ops
 
@@ -39,6 +40,7 @@ REASONS = {
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
                "GRU", "LSTM", "RotaryEmbedding"}
+FORMULAS = random_ops.FORMULAS | random_forms.FORMULAS
 RESHAPES = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 #: What parts of formulas are.
 PARTS = RESHAPES | {"Transpose", "Cast", "Split", "Slice", "Gather", "Abs"}
@@ -73,7 +75,7 @@ def may_be_gone(name, model):
         # A part of a formula may be the same op of an operand.
         if name in (node.name, *node.output) and node.op_type in PARTS and any(
                 node.input[0] in other.input for other in model.nodes
-                if other is not node and other.op_type in random_ops.FORMULAS):
+                if other is not node and other.op_type in FORMULAS):
             return True
         # Two of these from one shape to one are equal.
         if name in (node.name, *node.output) and node.op_type in RESHAPES and any(
