@@ -444,13 +444,16 @@ static Expected<Values> importGroupQuery(Importer &importer, const Node &node) {
   int64_t total = std::max((*length)[0], hasPast ? c.shape(in(3))[2] : 0);
   Value ends = c.add(c.reshape(c.cast(in(5), c.i64()), {qs[0], 1, 1, 1}), 1);
   Value starts = c.sub(ends, static_cast<double>(qs[2]));
-  if (!hasPast || (*length)[0] == qs[2])
+  bool isFirst = !hasPast || (*length)[0] == qs[2];
+  if (isFirst)
     starts = c.mul(ends, 0);
   if (intAttr(node, "do_rotary", 0) != 0) {
     bool pairs = intAttr(node, "rotary_interleaved", 0) != 0;
     Value positions = c.add(c.reshape(starts, {qs[0], 1}), c.iota(c.i64(), qs[2], 1, 2));
+    // Of a first call's positions only the very first counts; the others follow it.
     if (in(9))
-      positions = in(9);
+      positions =
+          isFirst ? c.reshape(c.slice(c.slice(in(9), 0, 0, 1), 1, 0, 1), {1}) : in(9);
     q = rotated(c, q, positions, in(7), in(8), pairs);
     k = rotated(c, k, positions, in(7), in(8), pairs);
   }
