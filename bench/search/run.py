@@ -149,10 +149,10 @@ def main():
     every = not (arguments.models or arguments.depth or arguments.devices or
                  arguments.scale or arguments.steps)
     with tempfile.TemporaryDirectory() as folder:
-        def show(label, name, extra, servers, mesh):
+        def show(label, name, extra, servers, mesh, *others):
             model = generate(folder, name, extra)
             text, error, seconds = plan(arguments.partita, model, cluster(folder, servers),
-                                        mesh, arguments.time_limit)
+                                        mesh, arguments.time_limit, *others)
             print(row(label, mesh, text, error, seconds), flush=True)
             times = number(r"(import .*s, problem .*s, solving .*s)\n", text)
             print(f"    {label}: {times}", file=sys.stderr)
@@ -180,11 +180,15 @@ def main():
             for name, extra, servers, mesh in MODELS:
                 show(name, name, extra, servers, mesh)
         if arguments.depth or every:
-            for layers in (8, 64, 1024):
-                show(f"gpt3-1.3b, {layers} layers", "gpt3-1.3b",
-                     ["--layers", str(layers), "--batch", "16"], 1, "dp=2,tp=4")
+            # Without a limit, and with one that binds: 1,024 layers need all of 80 GiB.
+            for layers, memory in ((8, None), (64, None), (1024, "1000TiB"), (8, "1.6GiB"),
+                                   (64, "6GiB"), (1024, None)):
+                show(f"gpt3-1.3b, {layers} layers" + (f", {memory}" if memory else ""),
+                     "gpt3-1.3b", ["--layers", str(layers), "--batch", "16"], 1,
+                     "dp=2,tp=4", *(["--memory", memory] if memory else []))
         if arguments.devices or every:
-            for servers, mesh in ((1, "dp=1,tp=8"), (128, "dp=128,tp=8"),
+            # One axis beside two has a smaller problem: ratios are between the latter.
+            for servers, mesh in ((1, "dp=1,tp=8"), (1, "dp=2,tp=4"), (128, "dp=128,tp=8"),
                                   (2048, "dp=2048,tp=8")):
                 show(f"gpt3-13b, {8 * servers} devices", "gpt3-13b",
                      ["--batch", str(2 * servers)], servers, mesh)

@@ -7,23 +7,28 @@
 namespace partita::search {
 
 /// A problem whose classes are of one run, with one variable per class position: as large
-/// as one layer, however many there are. Made once, solved many times.
+/// as one layer, however many there are. Made once, in time linear in the original, and
+/// solved many times.
 struct Collapsed {
-  /// Without classes, usages and memory limit.
+  /// Without classes. Its time steps are the moments of the original that decide whether
+  /// an answer fits: moments at which the same is in use are one, and of moments in the
+  /// middle between two others, as those of the layers of a training step are, only the
+  /// two outermost are left. So an answer has the cost and the peak here that it has in
+  /// the original.
   solver::Problem problem;
   std::vector<uint32_t> variable; ///< of each variable of the original
-  /// Of each edge of the original the edge that has its costs; -1: its ends are one
-  /// variable, whose costs they are.
-  std::vector<int64_t> places;
 
   explicit Collapsed(const solver::Problem &original);
-  /// The problem with the memory that is in use at some moments of the original
-  /// (ascending), one time step each. As rows are only left out, bounds hold for the
-  /// original; whether an answer fits there has to be seen.
-  solver::Problem withMemory(const solver::Problem &original,
-                             const std::vector<int64_t> &moments) const;
+  int64_t steps() const { return numSteps; }
+  /// The problem with the memory that is in use at some of its time steps (ascending). As
+  /// rows are only left out, bounds hold for the original; whether an answer fits there
+  /// has to be seen. Without any there is no limit.
+  solver::Problem withMemory(const std::vector<int64_t> &steps) const;
   /// The answer of the original that an answer stands for.
   std::vector<uint32_t> expand(const std::vector<uint32_t> &choices) const;
+
+private:
+  int64_t numSteps = 0;
 };
 
 } // namespace partita::search

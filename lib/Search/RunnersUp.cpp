@@ -165,7 +165,7 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
       solve.workLimit = std::min(
           {mostWorkOfAll / 2, *options.workLimit, std::max(workLeft, leastWork)});
     const auto begin = std::chrono::steady_clock::now();
-    auto solution = MemoryRounds(problem, solve, {}, 0)
+    auto solution = MemoryRounds(problem, solve, {}, {}, 0)
                         .run(solve.timeLimit, solve.workLimit, {}, true);
     left -=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

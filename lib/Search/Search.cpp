@@ -58,6 +58,19 @@ private:
 };
 } // namespace
 
+/// Per variable whether a plan needs all bytes that its usages have: where a value or a
+/// source has users in several ops it may need fewer, as a choice does not say who reads
+/// which copy.
+static std::vector<char> ownBytes(const Model &model) {
+  std::vector<char> isOwn(model.problem.variables.size(), true);
+  for (const SharedValue &shared : model.values)
+    isOwn[shared.variable] = false;
+  for (const SharedSource &shared : model.sources)
+    for (uint32_t copy : shared.copies)
+      isOwn[copy] = false;
+  return isOwn;
+}
+
 std::optional<Result> Task::begin() {
   auto start = std::chrono::steady_clock::now();
   ModelOptions space = options.model;
@@ -71,13 +84,11 @@ std::optional<Result> Task::begin() {
     found.tiedLayers = tieLayers(candidate.graph, model);
   found.variables = model.problem.variables.size();
   found.edges = model.problem.edges.size();
-  found.buildSeconds = secondsSince(start);
   if (options.memoryLimit && model.fixedBytes >= *options.memoryLimit)
     return fail({"infeasible: small weights that every device holds take " +
                      std::to_string(model.fixedBytes) + " bytes, the limit is " +
                      std::to_string(*options.memoryLimit),
                  true, 0, false, std::nullopt});
-  start = std::chrono::steady_clock::now();
   solver::SolveOptions solve;
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
@@ -85,7 +96,9 @@ std::optional<Result> Task::begin() {
   auto peakOf = [this](const std::vector<uint32_t> &choices) {
     return memoryOf(timing, model.decide(timing, choices), 0).peak();
   };
-  rounds.emplace(model.problem, solve, peakOf, model.fixedBytes);
+  rounds.emplace(model.problem, solve, peakOf, ownBytes(model), model.fixedBytes);
+  found.buildSeconds = secondsSince(start);
+  start = std::chrono::steady_clock::now();
   if (auto ok = rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);

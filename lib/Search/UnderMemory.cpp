@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 using namespace partita;
@@ -26,9 +27,15 @@ static constexpr double shareOfPrice = 0.05;
 static constexpr SolveOptions::Enough whilePricing{0.02, 50'000, 1e-6, 50'000};
 
 MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options,
-                           PeakOf peakOf, int64_t beside)
+                           PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside)
     : problem(problem), options(options), peakOf(std::move(peakOf)), beside(beside),
-      collapsed(problem) {}
+      collapsed(problem), own(collapsed.problem) {
+  for (size_t v = 0; v < isOwn.size(); ++v)
+    if (!isOwn[v])
+      own.variables[collapsed.variable[v]].usages.clear();
+  for (Edge &edge : own.edges)
+    edge.usages.clear();
+}
 
 SolveOptions MemoryRounds::limits(double share) const {
   SolveOptions now = options;
@@ -57,9 +64,7 @@ bool MemoryRounds::isLate() const {
 Expected<void> MemoryRounds::round() {
   ++rounds;
   isOpen = false;
-  auto solution =
-      solve(moments.empty() ? collapsed.problem : collapsed.withMemory(problem, moments),
-            limits(shareOfRounds));
+  auto solution = solve(collapsed.withMemory(moments), limits(shareOfRounds));
   if (!solution)
     return tl::unexpected(solution.error());
   last = std::move(*solution);
@@ -71,7 +76,7 @@ Expected<void> MemoryRounds::round() {
   if (last.choices.empty())
     return {};
   int64_t moment = 0;
-  auto fits = keepIfItFits(collapsed.expand(last.choices), moment);
+  auto fits = keepIfItFits(last.choices, moment);
   if (!fits)
     return tl::unexpected(fits.error());
   if (*fits) {
@@ -86,12 +91,12 @@ Expected<void> MemoryRounds::round() {
 
 Expected<bool> MemoryRounds::keepIfItFits(std::vector<uint32_t> choices,
                                           int64_t &moment) {
-  auto price = priceOf(problem, choices);
+  auto price = priceOf(collapsed.problem, choices);
   if (!price)
     return tl::unexpected(price.error());
   moment = price->peakTime;
   bool fitsByUsages = !problem.memoryLimit || price->peakBytes <= *problem.memoryLimit;
-  if (!fitsByUsages && !(peakOf && peakOf(choices) - beside <= *problem.memoryLimit))
+  if (!fitsByUsages && !fitsByItself(choices))
     return false;
   if (best.choices.empty() || price->cost < best.cost) {
     isBestByUsages = fitsByUsages;
@@ -99,6 +104,12 @@ Expected<bool> MemoryRounds::keepIfItFits(std::vector<uint32_t> choices,
     best.cost = price->cost;
   }
   return true;
+}
+
+bool MemoryRounds::fitsByItself(const std::vector<uint32_t> &choices) const {
+  auto least = priceOf(own, choices);
+  return peakOf && least && least->peakBytes <= *problem.memoryLimit &&
+         peakOf(collapsed.expand(choices)) - beside <= *problem.memoryLimit;
 }
 
 Expected<void> MemoryRounds::seed() {
@@ -122,7 +133,7 @@ Expected<void> MemoryRounds::seed() {
     bool fits = false;
     if (!solution->choices.empty()) {
       int64_t ignored = 0;
-      auto kept = keepIfItFits(priced.expand(solution->choices), ignored);
+      auto kept = keepIfItFits(solution->choices, ignored);
       if (!kept)
         return tl::unexpected(kept.error());
       fits = *kept;
@@ -158,8 +169,7 @@ Solution MemoryRounds::infeasible() {
     return std::move(last);
   int64_t needed = 0;
   for (int64_t moment : moments)
-    if (auto least =
-            solve(bytesAsCosts(collapsed.withMemory(problem, {moment})), limits(0.5)))
+    if (auto least = solve(bytesAsCosts(collapsed.withMemory({moment})), limits(0.5)))
       needed = std::max(needed, static_cast<int64_t>(least->lowerBound));
   if (problem.memoryLimit && needed > *problem.memoryLimit)
     // Rows are never less than a plan's own figure, so they may say too much.
@@ -170,27 +180,13 @@ Solution MemoryRounds::infeasible() {
   return std::move(last);
 }
 
-std::vector<int64_t> MemoryRounds::allMoments() const {
-  std::vector<int64_t> all;
-  auto add = [&](const std::vector<Usage> &usages) {
-    for (const Usage &usage : usages)
-      all.push_back(usage.begin);
-  };
-  for (const Variable &variable : problem.variables)
-    add(variable.usages);
-  for (const Edge &edge : problem.edges)
-    add(edge.usages);
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
-}
-
 Expected<Solution> MemoryRounds::finish(bool isLast) {
   if (isLast && best.choices.empty() && last.status != Status::Infeasible && !isSeeded)
     if (auto ok = seed(); !ok)
       return tl::unexpected(ok.error());
   if (isLast && isOpen && best.choices.empty()) {
-    moments = allMoments();
+    moments.resize(static_cast<size_t>(collapsed.steps()));
+    std::iota(moments.begin(), moments.end(), 0);
     if (auto ok = round(); !ok)
       return tl::unexpected(ok.error());
   }
@@ -205,7 +201,9 @@ Expected<Solution> MemoryRounds::finish(bool isLast) {
   if (!isBestByUsages)
     best.lowerBound = std::min(best.lowerBound, relaxed);
   best.status = best.cost == best.lowerBound ? Status::Optimal : Status::Feasible;
-  return best;
+  Solution whole = best;
+  whole.choices = collapsed.expand(best.choices);
+  return whole;
 }
 
 Expected<void> MemoryRounds::relax() { return round(); }

@@ -24,10 +24,11 @@ public:
   /// problem's usages say: these are never fewer.
   using PeakOf = std::function<int64_t(const std::vector<uint32_t> &)>;
 
-  /// The problem must outlive it.
-  /// So many bytes are in use beside those of the problem.
+  /// The problem must outlive it. `isOwn`: per variable whether `peakOf` counts its
+  /// usages in full; where these alone are too many `peakOf`, which looks at the whole
+  /// program, is not asked. So many bytes are in use beside those of the problem.
   MemoryRounds(const solver::Problem &problem, const solver::SolveOptions &options,
-               PeakOf peakOf, int64_t beside);
+               PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside);
 
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
@@ -46,17 +47,17 @@ private:
   Expected<void> round();
   /// Looks for an answer that fits, at several prices of memory.
   Expected<void> seed();
-  /// Keeps choices of the whole problem if they fit and are the cheapest so far; if they
-  /// do not fit, `moment` is where they need most.
+  /// Keeps choices of the collapsed problem if they fit and are the cheapest so far; if
+  /// they do not fit, `moment` is where they need most.
   Expected<bool> keepIfItFits(std::vector<uint32_t> choices, int64_t &moment);
+  /// Whether choices fit by `peakOf`.
+  bool fitsByItself(const std::vector<uint32_t> &choices) const;
   bool hasAnswer() const {
     return !best.choices.empty() && (!options.upper || best.cost < *options.upper);
   }
   /// Says how much memory is missing.
   solver::Solution infeasible();
   Expected<solver::Solution> finish(bool isLast);
-  /// All moments at which something begins.
-  std::vector<int64_t> allMoments() const;
   solver::SolveOptions limits(double share) const;
   bool isLate() const;
   bool isGoodEnough() const;
@@ -66,8 +67,11 @@ private:
   PeakOf peakOf;
   int64_t beside;
   Collapsed collapsed;
-  std::vector<int64_t> moments;
-  solver::Solution best; ///< lowerBound holds also before there is an answer
+  /// The collapsed problem with no usages but those that `peakOf` counts in full.
+  solver::Problem own;
+  std::vector<int64_t> moments; ///< time steps of the collapsed problem
+  /// Of the collapsed problem; its lowerBound holds also before there is an answer.
+  solver::Solution best;
   solver::Solution last; ///< of the last round
   bool isOpen = true;    ///< whether another round may lead on
   int rounds = 0;

@@ -13,6 +13,7 @@
 #include "Clash.h"
 #include "Construct.h"
 #include "Neighbourhood.h"
+#include "SplitBound.h"
 
 #include <algorithm>
 #include <cmath>
@@ -256,10 +257,43 @@ void Driver::startsPhase(Core &core) {
     improvePhase(core, *best, 50, 0.1);
     if (!tightenPhase(core, 100) || isDone())
       return;
+    splitPhase(core);
     auto found = divePhase(core, fraction);
     if (found && !budget.exhausted())
       improvePhase(core, *found, 50, 0.1);
   }
+}
+
+/// Where message passing leaves a gap that branching does not close, tables of more
+/// variables raise the bound: as large ones as a first pass has time for, then many
+/// passes. The first of all tells whether it is cycles that the gap comes from.
+void Driver::splitPhase(const Core &core) {
+  static constexpr double leastGap = 0.02, leastGain = 0.1;
+  auto gap = [&] { return cut.upper - bound; };
+  if (isSplit || !best || gap() <= leastGap * cut.upper)
+    return;
+  isSplit = true;
+  const double before = gap();
+  auto isWorthwhile = [&] { return gap() < (1 - leastGain) * before; };
+  Budget part = budget.fraction(0.5);
+  std::unique_ptr<SplitBound> highest;
+  for (double entries : {3e5, 1e6}) {
+    if (highest && !isWorthwhile())
+      break;
+    auto split = std::make_unique<SplitBound>(core, entries);
+    Budget first = part.fraction(0.15);
+    bool isDone = split->fits() && split->pass(first);
+    part.work = first.work;
+    if (!isDone)
+      break;
+    bound = std::max(bound, std::min(split->bound(), cut.upper));
+    if (!highest || split->bound() > highest->bound())
+      highest = std::move(split);
+  }
+  while (isWorthwhile() && highest->step(cut.upper) && highest->pass(part))
+    bound = std::max(bound, std::min(highest->bound(), cut.upper));
+  budget.work = part.work;
+  report();
 }
 
 Outcome Driver::run() {
@@ -297,6 +331,7 @@ Outcome Driver::run() {
   for (int rounds = 100; !exactPhase(core, share); rounds *= 2) {
     if (isDone())
       return finish(core, false);
+    splitPhase(core);
     share = share * 3 / 2;
     double before = cut.upper;
     if (best)

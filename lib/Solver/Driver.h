@@ -58,6 +58,7 @@ private:
   void improvePhase(const Core &core, const std::vector<int> &from, int rounds,
                     double share = 1);
   void startsPhase(Core &core);
+  void splitPhase(const Core &core);
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
@@ -78,6 +79,7 @@ private:
   Budget searchBudget;
   /// Most problems end in the first search; what takes longer is for those that do not.
   bool isSecond = false;
+  bool isSplit = false;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

@@ -1,0 +1,351 @@
+//===- SplitBound.cpp - Bounds by elimination with split variables --------===//
+#include "SplitBound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+using namespace partita;
+using namespace partita::solver;
+
+/// What bags pass on has this many entries at most: half a GiB.
+static constexpr double mostPassedOn = 60'000'000;
+
+static double product(const Core &core, const std::vector<int> &scope) {
+  double result = 1;
+  for (int v : scope)
+    result *= core.vars[v].size();
+  return result;
+}
+
+SplitBound::SplitBound(const Core &core, double mostEntries) : core(core) {
+  order(mostEntries);
+  double passedOn = 0;
+  for (const Bag &bag : bags)
+    passedOn += product(core, bag.scope) / core.vars[bag.var].size();
+  isSmall = passedOn <= mostPassedOn;
+  if (!isSmall)
+    return;
+  link();
+  constant = core.constant;
+  std::vector<double> prices(core.lambda.size() + 1);
+  for (size_t r = 0; r < core.lambda.size(); ++r) {
+    prices[r + 1] = prices[r] + core.lambda[r];
+    constant -= core.lambda[r] * static_cast<double>(core.slack[r]);
+  }
+  for (Bag &bag : bags) {
+    const CoreVar &v = core.vars[bag.var];
+    bag.cost = v.cost;
+    for (const Member &m : v.members)
+      for (size_t s = 0; s < bag.cost.size(); ++s)
+        bag.cost[s] +=
+            (prices[m.end] - prices[m.begin]) * static_cast<double>(m.bytes[s]);
+    const Group &group = groups[bag.group];
+    for (double &c : bag.cost)
+      if (!isInfinite(c))
+        c /= static_cast<double>(group.size());
+  }
+  choice.resize(bags.size());
+}
+
+static std::vector<int> united(const std::vector<int> &a, const std::vector<int> &b) {
+  std::vector<int> all;
+  std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all));
+  return all;
+}
+
+/// Eliminates the variable with the smallest table first.
+void SplitBound::order(double mostEntries) {
+  size_t count = core.vars.size();
+  std::vector<Function> functions;
+  std::vector<std::vector<int>> of(count); // functions of each variable
+  std::vector<double> weight(count);
+  std::set<std::pair<double, int>> queue;
+  auto addFunction = [&](Function f) {
+    for (int v : f.scope)
+      of[v].push_back(static_cast<int>(functions.size()));
+    functions.push_back(std::move(f));
+  };
+  auto joined = [&](int v) {
+    std::vector<int> all{v};
+    for (int f : of[v])
+      all = united(all, functions[f].scope);
+    return all;
+  };
+  for (size_t e = 0; e < core.edges.size(); ++e)
+    if (const CoreEdge &edge = core.edges[e]; edge.alive)
+      addFunction({{std::min(edge.first, edge.second), std::max(edge.first, edge.second)},
+                   static_cast<int>(e),
+                   -1});
+  for (size_t v = 0; v < count; ++v)
+    if (core.vars[v].alive)
+      queue.emplace(weight[v] = product(core, joined(static_cast<int>(v))),
+                    static_cast<int>(v));
+  while (!queue.empty()) {
+    int var = queue.begin()->second;
+    queue.erase(queue.begin());
+    std::vector<int> neighbours = joined(var);
+    std::vector<Function> mine;
+    std::vector<int> used = of[var];
+    for (int f : used) {
+      for (int o : functions[f].scope)
+        std::erase(of[o], f);
+      mine.push_back(std::move(functions[f]));
+    }
+    size_t from = bags.size();
+    eliminate(var, mine, mostEntries);
+    for (size_t b = from; b < bags.size(); ++b) {
+      std::vector<int> rest = bags[b].scope;
+      std::erase(rest, var);
+      if (!rest.empty())
+        addFunction({std::move(rest), -1, static_cast<int>(b)});
+    }
+    for (int o : neighbours)
+      if (o != var) {
+        queue.erase({weight[o], o});
+        queue.emplace(weight[o] = product(core, joined(o)), o);
+      }
+  }
+}
+
+/// Makes the bags of a variable: one, or as many as small tables need.
+void SplitBound::eliminate(int var, std::vector<Function> &functions,
+                           double mostEntries) {
+  std::sort(functions.begin(), functions.end(),
+            [&](const Function &a, const Function &b) {
+              return product(core, a.scope) > product(core, b.scope);
+            });
+  size_t from = bags.size();
+  for (Function &f : functions) {
+    size_t b = from;
+    for (; b < bags.size(); ++b)
+      if (std::vector<int> all = united(bags[b].scope, f.scope);
+          product(core, all) <= mostEntries) {
+        bags[b].scope = std::move(all);
+        break;
+      }
+    if (b == bags.size()) {
+      bags.push_back({var, static_cast<int>(groups.size()), f.scope, {}, {}, {}, {}, {}});
+      made.emplace_back();
+    }
+    made[b].push_back(std::move(f));
+  }
+  if (bags.size() == from) {
+    bags.push_back({var, static_cast<int>(groups.size()), {var}, {}, {}, {}, {}, {}});
+    made.emplace_back();
+  }
+  groups.push_back({from, bags.size()});
+}
+
+/// Lays scopes out so that what a bag passes on ends with the variable that takes it in.
+void SplitBound::link() {
+  std::vector<size_t> place(core.vars.size());
+  for (size_t g = 0; g < groups.size(); ++g)
+    place[bags[groups[g].begin].var] = g;
+  turned.resize(core.edges.size());
+  std::vector<int> parent(bags.size(), -1);
+  for (size_t b = 0; b < bags.size(); ++b) {
+    Bag &bag = bags[b];
+    std::sort(bag.scope.begin(), bag.scope.end(),
+              [&](int u, int v) { return place[u] > place[v]; });
+    size_t total = 1;
+    for (int v : bag.scope) {
+      bag.sizes.push_back(core.vars[v].cost.size());
+      total *= bag.sizes.back();
+    }
+    bag.least.resize(total / bag.sizes.back());
+    for (const Function &f : made[b]) {
+      std::vector<int> scope;
+      Input input{nullptr, std::vector<size_t>(bag.scope.size())};
+      if (f.edge >= 0) {
+        const CoreEdge &edge = core.edges[f.edge];
+        scope = {edge.first, edge.second};
+        input.data = edge.table.data();
+        if (edge.second != bag.var) {
+          size_t n = core.vars[edge.first].cost.size(),
+                 m = core.vars[edge.second].cost.size();
+          std::vector<double> &table = turned[f.edge];
+          table.resize(n * m);
+          for (size_t i = 0; i < n; ++i)
+            for (size_t j = 0; j < m; ++j)
+              table[j * n + i] = input.data[i * m + j];
+          input.data = table.data();
+          std::swap(scope[0], scope[1]);
+        }
+      } else {
+        scope = bags[f.bag].scope;
+        scope.pop_back();
+        parent[f.bag] = static_cast<int>(b);
+        input.data = bags[f.bag].least.data();
+      }
+      size_t stride = 1;
+      for (size_t i = scope.size(); i-- > 0;) {
+        size_t at =
+            std::find(bag.scope.begin(), bag.scope.end(), scope[i]) - bag.scope.begin();
+        input.strides[at] = stride;
+        stride *= bag.sizes[at];
+      }
+      bag.inputs.push_back(std::move(input));
+    }
+  }
+  made.clear();
+  for (size_t b = bags.size(); b-- > 0;) {
+    Bag &bag = bags[b];
+    for (size_t d = 0; d + 1 < bag.scope.size(); ++d) {
+      const Bag &above = bags[parent[b]];
+      size_t at = std::find(above.scope.begin(), above.scope.end(), bag.scope[d]) -
+                  above.scope.begin();
+      bag.copies.push_back(at + 1 == above.scope.size() ? parent[b] : above.copies[at]);
+    }
+  }
+}
+
+/// Calls body(row, sums) for every combination of the scope without the bag's own
+/// variable, with the sums of all inputs for its choices.
+template <typename Fn> void SplitBound::rows(const Bag &bag, Fn body) const {
+  size_t outer = bag.scope.size() - 1, k = bag.sizes.back();
+  std::vector<size_t> at(outer), offset(bag.inputs.size());
+  std::vector<double> sums(k);
+  for (size_t row = 0;; ++row) {
+    std::copy(bag.cost.begin(), bag.cost.end(), sums.begin());
+    for (size_t i = 0; i < offset.size(); ++i) {
+      const double *data = bag.inputs[i].data + offset[i];
+      for (size_t s = 0; s < k; ++s)
+        sums[s] += data[s];
+    }
+    body(row, sums.data());
+    size_t d = outer;
+    while (d-- > 0) {
+      bool wraps = ++at[d] == bag.sizes[d];
+      for (size_t i = 0; i < offset.size(); ++i)
+        offset[i] += bag.inputs[i].strides[d] * (wraps ? 1 - bag.sizes[d] : 1);
+      if (!wraps)
+        break;
+      at[d] = 0;
+    }
+    if (d == static_cast<size_t>(-1))
+      return;
+  }
+}
+
+/// Moves costs between copies until their choices cost the same at least. Gives the work.
+int64_t SplitBound::match(const Group &group) {
+  size_t k = bags[group.begin].sizes.back();
+  std::vector<double> mean(k);
+  std::vector<std::vector<double>> marginals;
+  for (size_t b = group.begin; b < group.end; ++b) {
+    std::vector<double> &least = marginals.emplace_back(k, infinite);
+    rows(bags[b], [&](size_t, const double *sums) {
+      for (size_t s = 0; s < k; ++s)
+        least[s] = std::min(least[s], sums[s]);
+    });
+    for (size_t s = 0; s < k; ++s)
+      mean[s] += least[s] / static_cast<double>(group.size());
+  }
+  for (size_t b = group.begin; b < group.end; ++b)
+    for (size_t s = 0; s < k; ++s)
+      if (!isInfinite(mean[s]))
+        bags[b].cost[s] += mean[s] - marginals[b - group.begin][s];
+      else
+        bags[b].cost[s] = infinite;
+  int64_t work = 0;
+  for (size_t b = group.begin; b < group.end; ++b)
+    work += static_cast<int64_t>(bags[b].least.size() * k);
+  return work;
+}
+
+bool SplitBound::pass(Budget &budget) {
+  double total = constant;
+  for (const Group &group : groups) {
+    if (budget.exhausted())
+      return false;
+    if (group.size() > 1 && passes == 0)
+      budget.work += match(group);
+    for (size_t b = group.begin; b < group.end; ++b) {
+      Bag &bag = bags[b];
+      size_t k = bag.sizes.back();
+      rows(bag, [&](size_t row, const double *sums) {
+        double least = sums[0];
+        for (size_t s = 1; s < k; ++s)
+          least = std::min(least, sums[s]);
+        bag.least[row] = std::min(least, infinite);
+      });
+      budget.work += static_cast<int64_t>(bag.least.size() * k);
+      if (bag.scope.size() == 1)
+        total += bag.least[0];
+    }
+  }
+  ++passes;
+  last = total;
+  if (total > best) {
+    best = total;
+    bestCosts.clear();
+    for (const Bag &bag : bags)
+      bestCosts.push_back(bag.cost);
+    stalled = 0;
+  } else {
+    ++stalled;
+  }
+  decode();
+  return true;
+}
+
+/// The choices that have the least cost, from the variable eliminated last to the first.
+void SplitBound::decode() {
+  for (size_t b = bags.size(); b-- > 0;) {
+    const Bag &bag = bags[b];
+    std::vector<double> sums = bag.cost;
+    for (const Input &input : bag.inputs) {
+      size_t offset = 0;
+      for (size_t d = 0; d + 1 < bag.scope.size(); ++d)
+        offset += input.strides[d] * static_cast<size_t>(choice[bag.copies[d]]);
+      for (size_t s = 0; s < sums.size(); ++s)
+        sums[s] += input.data[offset + s];
+    }
+    choice[b] =
+        static_cast<int>(std::min_element(sums.begin(), sums.end()) - sums.begin());
+  }
+}
+
+bool SplitBound::step(double upper) {
+  if (stalled >= 4) {
+    scale *= 0.6;
+    stalled = 0;
+    direction.clear();
+    for (size_t b = 0; b < bags.size(); ++b)
+      bags[b].cost = bestCosts[b];
+    // Towards agreement of the choices seen last, but from the best costs.
+  } else if (stalled == 0 && passes > 1) {
+    scale = std::min(1.0, scale * 1.1);
+  }
+  static constexpr double momentum = 0.6;
+  bool isFirst = direction.empty();
+  direction.resize(bags.size());
+  double norm = 0;
+  for (const Group &group : groups) {
+    if (group.size() < 2)
+      continue;
+    size_t k = bags[group.begin].sizes.back();
+    std::vector<double> mean(k);
+    for (size_t b = group.begin; b < group.end; ++b)
+      mean[choice[b]] += 1.0 / static_cast<double>(group.size());
+    for (size_t b = group.begin; b < group.end; ++b) {
+      direction[b].resize(k);
+      for (size_t s = 0; s < k; ++s) {
+        double now = (choice[b] == static_cast<int>(s)) - mean[s];
+        double &d = direction[b][s];
+        d = isFirst ? now : momentum * d + (1 - momentum) * now;
+        norm += d * d;
+      }
+    }
+  }
+  if (norm < 1e-12)
+    return false;
+  double gap = std::max(upper - best, 1e-9 * std::abs(upper));
+  double length = scale * std::clamp(upper - last, gap, 2 * gap) / norm;
+  for (size_t b = 0; b < bags.size(); ++b)
+    for (size_t s = 0; s < direction[b].size(); ++s)
+      if (!isInfinite(bags[b].cost[s]))
+        bags[b].cost[s] += length * direction[b][s];
+  return true;
+}

@@ -1,0 +1,85 @@
+//===- SplitBound.h - Bounds by elimination with split variables -*- C++ -*-===//
+//
+// Message passing loses where costs go round in cycles, exact elimination needs tables of
+// as many variables as meet. Between the two (mini-buckets: Dechter and Rish, 2003):
+// variables are eliminated one by one, and where the table of one would be too large, the
+// variable is split. Each copy takes a part of what it is joined to and of its cost, and
+// chooses for itself, so that the least cost is a bound. Before a copy is eliminated, its
+// cost moves to the others where they differ in what their choices cost at least (moment
+// matching: Ihler, Flerova, Dechter and Otten, 2012), and from pass to pass towards
+// copies that agree.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_SOLVER_SPLITBOUND_H
+#define PARTITA_LIB_SOLVER_SPLITBOUND_H
+
+#include "Dual.h"
+
+namespace partita::solver {
+
+class SplitBound {
+public:
+  /// Tables of at most so many entries each. The core must not change while this is in
+  /// use; memory has the price of its multipliers.
+  SplitBound(const Core &core, double mostEntries);
+  /// Whether there is room for what is passed on; only then there are passes.
+  bool fits() const { return isSmall; }
+
+  /// One pass; the first one matches copies. False, and no bound, where the budget ends
+  /// it. Its work is added.
+  bool pass(Budget &budget);
+  /// Moves the costs of copies that chose differently in the last pass, by a step that
+  /// would close the gap to `upper` if the bound rose evenly. False: all agree.
+  bool step(double upper);
+  /// The best of all passes.
+  double bound() const { return best; }
+
+private:
+  /// A table that is added up: strides go by the scope of the bag.
+  struct Input {
+    const double *data;
+    std::vector<size_t> strides;
+  };
+  /// A variable, or a copy of it, when it is eliminated.
+  struct Bag {
+    int var, group;
+    /// The variables joined to it, the one eliminated last first, then it.
+    std::vector<int> scope;
+    std::vector<size_t> sizes;
+    std::vector<int> copies;  ///< the bags of the scope's variables, of the copy meant
+    std::vector<double> cost; ///< of its choices
+    std::vector<Input> inputs;
+    std::vector<double> least; ///< over its choices, row-major over the rest of the scope
+  };
+  /// The bags of one variable, of its copies.
+  struct Group {
+    size_t begin, end;
+    size_t size() const { return end - begin; }
+  };
+  struct Function {
+    std::vector<int> scope; ///< sorted
+    int edge, bag;          ///< one of them, the other is -1
+  };
+
+  void order(double mostEntries);
+  void eliminate(int var, std::vector<Function> &functions, double mostEntries);
+  void link();
+  int64_t match(const Group &group);
+  template <typename Fn> void rows(const Bag &bag, Fn body) const;
+  void decode();
+
+  const Core &core;
+  std::vector<Bag> bags;
+  std::vector<Group> groups;
+  std::vector<std::vector<Function>> made; ///< per bag what it adds up, until linked
+  std::vector<std::vector<double>> turned; ///< tables of edges, turned round
+  std::vector<int> choice;                 ///< per bag
+  std::vector<std::vector<double>> bestCosts, direction;
+  bool isSmall = true;
+  double constant = 0, best = -infinite, last = -infinite, scale = 0.02;
+  int stalled = 0, passes = 0;
+};
+
+} // namespace partita::solver
+
+#endif // PARTITA_LIB_SOLVER_SPLITBOUND_H

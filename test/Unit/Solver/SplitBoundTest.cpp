@@ -1,0 +1,77 @@
+//===- SplitBoundTest.cpp - Bounds by elimination with split variables ----===//
+#include "../../../lib/Solver/SplitBound.h"
+#include "RandomProblem.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::solver;
+
+/// The least cost with memory at the core's prices, by enumeration.
+static double leastCost(const Core &core) {
+  double constant = core.constant;
+  for (size_t r = 0; r < core.lambda.size(); ++r)
+    constant -= core.lambda[r] * static_cast<double>(core.slack[r]);
+  std::vector<int> choices(core.vars.size());
+  double least = infinite;
+  for (;;) {
+    double sum = constant;
+    for (size_t v = 0; v < core.vars.size(); ++v) {
+      if (!core.vars[v].alive)
+        continue;
+      sum += core.vars[v].cost[choices[v]];
+      for (const Member &m : core.vars[v].members)
+        for (int r = m.begin; r < m.end; ++r)
+          sum += core.lambda[r] * static_cast<double>(m.bytes[choices[v]]);
+    }
+    for (const CoreEdge &e : core.edges)
+      if (e.alive)
+        sum += e.table.data()[choices[e.first] * core.vars[e.second].size() +
+                              choices[e.second]];
+    least = std::min(least, sum);
+    size_t v = 0;
+    for (; v < choices.size(); ++v) {
+      if (core.vars[v].alive && ++choices[v] < core.vars[v].size())
+        break;
+      choices[v] = 0;
+    }
+    if (v == choices.size())
+      return least;
+  }
+}
+
+TEST_CASE("Elimination with split variables is a bound, and exact where none is split") {
+  std::mt19937_64 random(1);
+  int split = 0, closer = 0;
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
+    CAPTURE(seed);
+    Problem problem = test::SmallProblem(seed).make();
+    Root root = buildCore(problem, {});
+    if (!root.infeasible.empty())
+      continue;
+    Core &core = root.core;
+    for (double &price : core.lambda)
+      price = static_cast<double>(random() % 50) / 10;
+    double least = leastCost(core);
+    if (isInfinite(least))
+      continue;
+    const double margin = 1e-9 * std::max(1.0, std::abs(least));
+    Budget budget;
+    SplitBound exact(core, 1e9);
+    REQUIRE(exact.fits());
+    REQUIRE(exact.pass(budget));
+    CHECK(exact.bound() == Approx(least).margin(margin).epsilon(1e-11));
+    CHECK_FALSE(exact.step(least + 1));
+    SplitBound small(core, 10);
+    REQUIRE(small.pass(budget));
+    double first = small.bound();
+    for (int i = 0; i < 30 && small.step(least) && small.pass(budget); ++i)
+      CHECK(small.bound() <= least + margin);
+    CHECK(small.bound() <= least + margin);
+    CHECK(small.bound() >= first);
+    split += first < least - margin;
+    closer += small.bound() > first + margin;
+  }
+  CHECK(split > 50);
+  CHECK(closer > split / 4);
+}
