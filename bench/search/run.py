@@ -3,12 +3,14 @@
 data-parallel, fully sharded, megatron and megatron-sp, priced alike; the gap to the lower
 bound; and what the search took, in seconds of one core.
 
-usage: run.py PARTITA [--models] [--depth] [--devices] [--scale] [--steps]
+usage: run.py PARTITA [--models] [--depth] [--devices] [--scale] [--steps] [--overlap]
 
 Default: the first three tables. --steps plans training steps (AdamW, f32) without a limit
 of memory, beside the levels of ZeRO and Megatron with and without its distributed
-optimizer. --scale plans every model on 2, 8, 64 and 1,024 devices,
-the batch growing with them, on the best of all meshes of one and two axes.
+optimizer. --overlap simulates plans whose collectives are in flight while kernels run, of
+the plan that is the fastest in turns and of the one chosen for it. --scale plans every
+model on 2, 8, 64 and 1,024 devices, the batch growing with them, on the best of all meshes
+of one and two axes.
 """
 import argparse
 import json
@@ -51,6 +53,20 @@ STEP = {"loss": {"kind": "softmax_cross_entropy", "of": "logits", "labels": "lab
         "optimizer": {"kind": "adamw", "lr": 1e-4}}
 STEP_PLANS = ("data-parallel", "zero-1", "zero-2", "zero-3", "megatron", "megatron zero-1",
               "megatron-sp", "megatron-sp zero-1")
+
+# (label, name, arguments of generate.py, servers of 8, mesh, other options, whether it is
+# a training step)
+OVERLAPS = [
+    ("gpt3-175b", "gpt3-175b", ["--batch", "1536", "--sequence", "2048"], 128,
+     "dp=128,tp=8", [], False),
+    ("gpt3-175b, 60 GiB", "gpt3-175b", ["--batch", "1536", "--sequence", "2048"], 128,
+     "dp=128,tp=8", ["--memory", "60GiB"], False),
+    ("bert-large", "bert-large", ["--batch", "256", "--sequence", "512"], 8, "dp=16,tp=4",
+     [], False),
+    ("resnet50", "resnet50", ["--batch", "64"], 1, "dp=4,tp=2", [], False),
+    ("gpt3-1.3b, 8 layers, training step", "gpt3-1.3b",
+     ["--layers", "8", "--batch", "16", "--sequence", "1024"], 1, "dp=8", [], True),
+]
 
 # (name, other arguments of generate.py, samples per device): the batch is that times the
 # devices, at least one.
@@ -139,15 +155,29 @@ HEAD = ("| model | mesh | ours | gap | data-parallel | fully sharded | megatron 
         "megatron-sp | memory | core s |\n|---|---|---|---|---|---|---|---|---|---|")
 
 
+def overlap_row(name, mesh, texts, seconds):
+    cells = [name, mesh]
+    for text in texts:
+        cells += [number("step: ([0-9.]+ .?s)", text),
+                  number("with overlap: ([0-9.]+ .?s) simulated", text),
+                  number("simulated, at least ([0-9.]+ .?s)", text),
+                  number(r"simulated.* \(a gap of ([0-9.]+%)\)", text)]
+    return "| " + " | ".join(cells + [f"{s:.2f}" for s in seconds]) + " |"
+
+
+OVERLAP_HEAD = ("| model | mesh | in turns | simulated | at least | gap | --overlap: in turns "
+                "| simulated | at least | gap | core s | --overlap |\n" + "|---" * 12 + "|")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
-    for table in ("models", "depth", "devices", "scale", "steps"):
+    for table in ("models", "depth", "devices", "scale", "steps", "overlap"):
         parser.add_argument("--" + table, action="store_true")
     parser.add_argument("--time-limit", type=float, default=60)
     arguments = parser.parse_args()
     every = not (arguments.models or arguments.depth or arguments.devices or
-                 arguments.scale or arguments.steps)
+                 arguments.scale or arguments.steps or arguments.overlap)
     with tempfile.TemporaryDirectory() as folder:
         def show(label, name, extra, servers, mesh, *others):
             model = generate(folder, name, extra)
@@ -169,6 +199,26 @@ def main():
             times = number(r"(import .*s, problem .*s, solving .*s)\n", text)
             print(f"    {label}: {times}", file=sys.stderr)
 
+        def show_overlap(label, name, extra, servers, mesh, others, trains):
+            model = generate(folder, name, extra)
+            others = list(others)
+            if trains:
+                spec = os.path.join(folder, "spec.json")
+                with open(spec, "w") as file:
+                    json.dump(STEP, file)
+                others += ["--train", spec]
+            texts, times = [], []
+            for option in ([], ["--overlap"]):
+                text, _, seconds = plan(arguments.partita, model, cluster(folder, servers),
+                                        mesh, arguments.time_limit, *others, *option)
+                texts.append(text)
+                times.append(seconds)
+            print(overlap_row(label, mesh, texts, times), flush=True)
+
+        if arguments.overlap:
+            print(OVERLAP_HEAD)
+            for case in OVERLAPS:
+                show_overlap(*case)
         if arguments.steps:
             print("Times of others as multiples of ours.\n" + STEP_HEAD)
             for step in STEPS:

@@ -21,8 +21,9 @@ struct Clock : StepObserver {
 };
 } // namespace
 
-/// An internal value that is not used as it is produced leaves its kernel.
-static Picos breakingTime(Timing &timing, const Decided &plan, int32_t number) {
+Picos search::breakingTime(Timing &timing, const Decided &plan, int32_t number) {
+  if (!timing.isInternal(number))
+    return 0;
   const FlowGraph &graph = timing.graph;
   const FlowValue &value = graph.values[static_cast<size_t>(number)];
   auto producer = static_cast<size_t>(value.producer);
@@ -46,8 +47,7 @@ PlanCost search::evaluate(Timing &timing, const Decided &plan) {
   Price price = partita::price(graph, plan.strategies, plan.servings, &clock);
   cost.conversions = clock.total;
   for (size_t v = 0; v < graph.values.size(); ++v)
-    if (timing.isInternal(static_cast<int32_t>(v)))
-      cost.conversions += breakingTime(timing, plan, static_cast<int32_t>(v));
+    cost.conversions += breakingTime(timing, plan, static_cast<int32_t>(v));
   cost.receivedBytes = price.receivedBytes;
   cost.collectives = price.collectives;
   cost.peakBuffer = price.peakBytes;

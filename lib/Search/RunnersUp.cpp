@@ -140,17 +140,9 @@ static constexpr double mostSecondsOfAll = 2, leastSeconds = 0.1;
 static constexpr int64_t mostWorkOfAll = 200'000, leastWork = 10'000;
 
 std::vector<std::optional<RunnerUp>>
-search::runnersUp(Timing &timing, const SearchOptions &options,
+search::runnersUp(Timing &timing, const Model &model, const SearchOptions &options,
                   const std::vector<Reshard> &reshards) {
   std::vector<std::optional<RunnerUp>> result(reshards.size());
-  ModelOptions space = options.model;
-  space.memoryLimit = options.memoryLimit;
-  space.pins = options.pins;
-  auto model = buildModel(timing, space);
-  if (!model)
-    return result;
-  if (options.tieLayers)
-    tieLayers(timing.graph, *model);
   solver::SolveOptions solve;
   // Nothing is decided by them. Under a tight limit none ends early: what all may take is
   // bounded, too.
@@ -159,7 +151,7 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
   solve.threads = options.threads;
   for (size_t i = 0; i < reshards.size(); ++i) {
     solver::Problem problem =
-        Without(timing, *model, reshards[i].fromForm, reshards[i].toForm).run();
+        Without(timing, model, reshards[i].fromForm, reshards[i].toForm).run();
     solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
     if (options.workLimit)
       solve.workLimit = std::min(
@@ -173,7 +165,7 @@ search::runnersUp(Timing &timing, const SearchOptions &options,
       workLeft -= solution->work;
     if (!solution || solution->choices.empty())
       continue;
-    Decided plan = model->decide(timing, solution->choices);
+    Decided plan = model.decide(timing, solution->choices);
     result[i] = {evaluate(timing, plan).total(), static_cast<Picos>(solution->lowerBound),
                  conversionsOf(timing, plan, reshards[i].number)};
   }

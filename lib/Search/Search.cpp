@@ -71,17 +71,28 @@ static std::vector<char> ownBytes(const Model &model) {
   return isOwn;
 }
 
-std::optional<Result> Task::begin() {
-  auto start = std::chrono::steady_clock::now();
+Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
+                                size_t *tiedLayers) {
   ModelOptions space = options.model;
   space.memoryLimit = options.memoryLimit;
+  space.pins = options.pins;
+  auto model = buildModel(timing, space);
+  if (!model || !options.tieLayers)
+    return model;
+  size_t layers = tieLayers(timing.graph, *model);
+  if (tiedLayers)
+    *tiedLayers = layers;
+  return model;
+}
+
+std::optional<Result> Task::begin() {
+  auto start = std::chrono::steady_clock::now();
+  SearchOptions space = options;
   space.pins = candidate.pins;
-  auto built = buildModel(timing, space);
+  auto built = modelOf(timing, space, &found.tiedLayers);
   if (!built)
     return fail({built.error().message, true, 0, false, std::nullopt});
   model = std::move(*built);
-  if (options.tieLayers)
-    found.tiedLayers = tieLayers(candidate.graph, model);
   found.variables = model.problem.variables.size();
   found.edges = model.problem.edges.size();
   if (options.memoryLimit && model.fixedBytes >= *options.memoryLimit)

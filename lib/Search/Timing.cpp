@@ -37,7 +37,42 @@ int64_t Timing::localBytes(int32_t form, int64_t elementBytes) const {
          elementBytes;
 }
 
-Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes) const {
+Occupied &Occupied::operator+=(const Occupied &other) {
+  time += other.time;
+  device += other.device;
+  for (size_t l = 0; l < links.size(); ++l)
+    links[l] += other.links[l];
+  return *this;
+}
+
+Occupied Occupied::repeated(int64_t trips) const {
+  Occupied all{search::repeated(time, trips), search::repeated(device, trips), {}};
+  for (size_t l = 0; l < links.size(); ++l)
+    all.links[l] = search::repeated(links[l], trips);
+  return all;
+}
+
+Occupied search::occupiedBy(const StepPrice &price) {
+  Occupied result{picosOf(price.price.seconds), picosOf(price.price.device), {}};
+  result.device = std::min(result.device, result.time);
+  for (size_t l = 0; l < result.links.size(); ++l)
+    if (price.price.links[l] > 0)
+      result.links[l] = result.time - result.device;
+  return result;
+}
+
+Occupied Timing::occupied(int32_t from, int32_t to, int64_t elementBytes) const {
+  std::vector<StepPrice> prices;
+  if (from != to)
+    plan(from, to, elementBytes, &prices);
+  Occupied result;
+  for (const StepPrice &price : prices)
+    result += occupiedBy(price);
+  return result;
+}
+
+Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes,
+                        std::vector<StepPrice> *prices) const {
   const Layout &source = forms[from].layout;
   const Form &target = forms[to];
   Conversion result;
@@ -50,6 +85,8 @@ Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes) const {
     result.possible = true;
     StepPrice price = priceWindow(placement, halo, elementBytes);
     result.time = picosOf(price.price.seconds);
+    if (prices)
+      prices->push_back(price);
     result.receivedBytes = static_cast<int64_t>(price.receivedBytes);
     result.peakBytes =
         (source.localElements() + elementCount(halo.shape())) * elementBytes;
@@ -57,9 +94,12 @@ Conversion Timing::plan(int32_t from, int32_t to, int64_t elementBytes) const {
   }
   ConversionPlans::Plan steps = plans->plan(source, target.layout);
   result.possible = steps.possible;
-  for (const StepShape &it : steps.steps)
-    result.time +=
-        picosOf(priceShape(placement.topology(), it, elementBytes).price.seconds);
+  for (const StepShape &it : steps.steps) {
+    StepPrice price = priceShape(placement.topology(), it, elementBytes);
+    result.time += picosOf(price.price.seconds);
+    if (prices)
+      prices->push_back(std::move(price));
+  }
   result.receivedBytes = steps.receivedElements * elementBytes;
   result.peakBytes = steps.peakElements * elementBytes;
   return result;

@@ -7,6 +7,7 @@
 #include "partita/Rule/Decide/ResolveHints.h"
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
+#include "partita/Search/OverlapBound.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanReport.h"
@@ -72,6 +73,12 @@ private:
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
   Expected<std::string> finish(size_t best);
+  /// With --overlap: the plan of a mesh that is the fastest so, if there is one.
+  Expected<void> overlap(const search::Candidate &candidate,
+                         const std::vector<ParameterOps> &parameters, MeshResult &result);
+  /// What is told of overlap: as it was searched for, else of the plan on its mesh.
+  Expected<OverlapTime> overlapOf(search::Timing &timing, const search::Model &model,
+                                  const MeshResult &chosen) const;
   /// What there is to say about the hints file.
   Expected<std::string> writeHints(const FlowGraph &graph, const Placement &placement,
                                    const search::Found &found);
@@ -173,6 +180,10 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
       if (!result.reason.proved || result.reason.isSlower)
         result.lowerBound = result.reason.lowerBound;
     }
+    if (options.overlap)
+      if (auto ok = overlap(candidates[i], parametersOf(function(), *flows[i]), result);
+          !ok)
+        return tl::unexpected(ok.error());
     results.push_back(std::move(result));
   }
   return results;
@@ -242,6 +253,70 @@ Expected<std::string> Planner::writeHints(const FlowGraph &graph,
   return text + ratio + "wrote " + options.hintsOutput + "\n";
 }
 
+Expected<void> Planner::overlap(const search::Candidate &candidate,
+                                const std::vector<ParameterOps> &parameters,
+                                MeshResult &result) {
+  // A mesh whose plans are slower when work takes turns may have the fastest now.
+  if (!result.found && result.reason.proved && !result.reason.isSlower)
+    return {};
+  const auto begin = std::chrono::steady_clock::now();
+  search::Timing timing(candidate.graph, candidate.placement);
+  search::SearchOptions search = searchOptions();
+  search.pins = candidate.pins;
+  size_t tiedLayers = 0;
+  auto model = search::modelOf(timing, search, &tiedLayers);
+  if (!model)
+    return tl::unexpected(model.error());
+  std::vector<search::Decided> known;
+  if (result.found)
+    known.push_back(result.found->plan);
+  FlowGraph copy = candidate.graph;
+  if (search.pins.empty())
+    for (search::KnownPlan &plan :
+         search::knownPlans(copy, candidate.placement, parameters))
+      if (plan.plan && (!search.memoryLimit || plan.memory <= *search.memoryLimit))
+        known.push_back(std::move(*plan.plan));
+  if (copy.atoms.size() != candidate.graph.atoms.size())
+    known.resize(result.found ? 1 : 0);
+  auto best = search::planOverlapped(timing, *model, known, search);
+  if (!best)
+    return tl::unexpected(best.error());
+  result.overlap = OverlapTime{best->time, best->lowerBound};
+  if (!best->plan)
+    return {};
+  if (!result.found) {
+    result.found.emplace();
+    result.found->lowerBound = result.reason.lowerBound;
+    result.found->variables = model->problem.variables.size();
+    result.found->edges = model->problem.edges.size();
+    result.found->tiedLayers = tiedLayers;
+  }
+  search::Found &found = *result.found;
+  found.plan = std::move(*best->plan);
+  found.cost = search::evaluate(timing, found.plan);
+  found.memory = search::memoryOf(timing, found.plan);
+  found.proved = found.proved && found.cost.total() == found.lowerBound;
+  found.solveSeconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {};
+}
+
+Expected<OverlapTime> Planner::overlapOf(search::Timing &timing,
+                                         const search::Model &model,
+                                         const MeshResult &chosen) const {
+  if (chosen.overlap) {
+    OverlapTime overlap = *chosen.overlap;
+    for (const MeshResult &it : results)
+      if (it.overlap && !isAnyChosen) // else of other forms of the step
+        overlap.lowerBound = std::min(overlap.lowerBound, it.overlap->lowerBound);
+    return overlap;
+  }
+  auto bound = search::overlapBound(timing, model);
+  if (!bound)
+    return tl::unexpected(bound.error());
+  return OverlapTime{search::simulate(timing, chosen.found->plan).time, *bound};
+}
+
 Expected<std::string> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
   search::Pins pins;
@@ -256,7 +331,15 @@ Expected<std::string> Planner::finish(size_t best) {
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
-  story.runnersUp = search::runnersUp(timing, again, story.reshards);
+  auto model = search::modelOf(timing, again);
+  if (!model)
+    return tl::unexpected(model.error());
+  story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
+  auto overlapped = overlapOf(timing, *model, chosen);
+  if (!overlapped)
+    return tl::unexpected(overlapped.error());
+  story.overlap = *overlapped;
+  story.isForOverlap = options.overlap && !isAnyChosen;
   std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);
@@ -280,6 +363,8 @@ Expected<std::string> Planner::finish(size_t best) {
                         ? 0
                         : 1 - certificate.lowerBoundSeconds / certificate.stepSeconds;
   certificate.proved = certificate.lowerBoundSeconds == certificate.stepSeconds;
+  certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
+                            static_cast<double>(story.overlap->lowerBound) * 1e-12};
   certificate.searchSeconds = searchSeconds;
   if (auto ok = writeFile(options.output, compiler.plan.json()); !ok)
     return tl::unexpected(ok.error());
@@ -436,7 +521,10 @@ Expected<std::string> Planner::run() {
   results = std::move(*all);
   for (size_t i = 0; i < results.size(); ++i) {
     const auto &found = results[i].found;
-    if (found && (!best || found->cost.total() < results[*best].found->cost.total()))
+    auto timeOf = [&](const MeshResult &it) {
+      return options.overlap ? it.overlap->time : it.found->cost.total();
+    };
+    if (found && (!best || timeOf(results[i]) < timeOf(results[*best])))
       best = i;
   }
   if (auto ok = withChoices(best); !ok)

@@ -19,6 +19,8 @@ struct PlanOptions {
   /// machine.
   std::optional<int64_t> workLimit;
   int threads = 1;
+  /// The plan is the fastest if collectives are in flight while kernels run.
+  bool overlap = false;
 };
 
 /// Searches, writes the plan, and returns what there is to say about it. No weights are

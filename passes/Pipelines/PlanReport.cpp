@@ -98,6 +98,8 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
   page.seconds = secondsOf(found.cost.total());
   page.lowerBound = secondsOf(boundOf(story.meshes));
   page.choices = story.choices;
+  if (std::string text = overlapText(story); !text.empty())
+    page.choices.insert(page.choices.begin(), std::move(text));
   for (const auto &[name, time] : profile.parts)
     page.parts.push_back({name, secondsOf(time)});
   page.memory = std::move(profile.memory);

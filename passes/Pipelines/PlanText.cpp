@@ -93,6 +93,19 @@ Picos partita::boundOf(const std::vector<MeshResult> &meshes) {
   return bound.value_or(0);
 }
 
+std::string partita::overlapText(const PlanStory &story) {
+  if (!story.overlap)
+    return "";
+  const auto &[time, bound] = *story.overlap;
+  double gap =
+      time == 0 ? 0 : static_cast<double>(time - bound) / static_cast<double>(time);
+  return "with overlap: " + timeText(time) + " simulated, at least " + timeText(bound) +
+         (story.isForOverlap || story.meshes.size() == 1 ? "" : " on this mesh") +
+         (story.isForOverlap || !story.target.memoryLimit ? "" : " with any memory") +
+         formatted(" (a gap of %.2f%%)", 100 * gap) +
+         ", were collectives in flight while kernels run";
+}
+
 std::string partita::planText(const PlanStory &story) {
   const MeshResult &best = story.meshes[story.best];
   const Found &found = *best.found;
@@ -118,6 +131,8 @@ std::string partita::planText(const PlanStory &story) {
   result += "lower bound: " + timeText(bound) +
             (bound == total ? ": no plan is faster\n"
                             : formatted(", a gap of %.2f%%\n", 100 * gap));
+  if (std::string text = overlapText(story); !text.empty())
+    result += text + "\n";
   result += memoryText(found, story.target);
   result += reshardText(story, total);
   result += knownText(story, found);

@@ -8,6 +8,13 @@
 
 namespace partita {
 
+/// What a plan would take were collectives in flight while kernels run, and any plan at
+/// least.
+struct OverlapTime {
+  search::Picos time = 0; ///< simulated
+  search::Picos lowerBound = 0;
+};
+
 /// One mesh that was searched.
 struct MeshResult {
   Mesh mesh;
@@ -15,6 +22,8 @@ struct MeshResult {
   search::NotFound reason;
   /// Time below which no plan on this mesh lies; nothing where there is no plan at all.
   std::optional<search::Picos> lowerBound;
+  /// With --overlap: of what was found, if anything was.
+  std::optional<OverlapTime> overlap = std::nullopt;
 };
 
 /// The least bound of all meshes: no plan on any of them is faster.
@@ -29,8 +38,13 @@ struct PlanStory {
   std::vector<std::optional<search::RunnerUp>> runnersUp; ///< per reshard
   double importSeconds = 0;
   std::vector<std::string> choices = {}; ///< what else was chosen, a line each
+  std::optional<OverlapTime> overlap = std::nullopt;
+  /// The plan was chosen for it. Else its bound is of its mesh, with any memory.
+  bool isForOverlap = false;
 };
 std::string planText(const PlanStory &story);
+/// A sentence about the story's overlap; empty without one.
+std::string overlapText(const PlanStory &story);
 
 } // namespace partita
 

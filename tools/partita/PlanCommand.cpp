@@ -66,6 +66,9 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
                    "10,000 to 500,000): every machine then has the same plan")
       ->check(CLI::Range(int64_t(1), int64_t(1'000'000'000'000)))
       ->excludes(time);
+  command->add_flag("--overlap", options->overlap,
+                    "Choose the plan that would be the fastest if collectives were in "
+                    "flight while kernels run (simulated; the runtime takes turns)");
   command->add_option("--threads", options->threads, "Threads of the solver")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -68,8 +68,9 @@ struct RunnerUp {
   std::vector<std::string> instead;
 };
 /// One per conversion, nothing where there is no such plan or none was found in a second.
-/// `reshards` are of `timing`, the program the one that was searched with `options`.
-std::vector<std::optional<RunnerUp>> runnersUp(Timing &timing,
+/// `reshards` and `model` (modelOf) are of `timing`, the program the one that was
+/// searched with `options`.
+std::vector<std::optional<RunnerUp>> runnersUp(Timing &timing, const Model &model,
                                                const SearchOptions &options,
                                                const std::vector<Reshard> &reshards);
 

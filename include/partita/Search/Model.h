@@ -128,6 +128,10 @@ struct PlanCost {
 };
 PlanCost evaluate(Timing &timing, const Decided &plan);
 
+/// What it costs, in all trips, that a conversion takes a value out of its kernel: 0
+/// where none does.
+Picos breakingTime(Timing &timing, const Decided &plan, int32_t value);
+
 } // namespace partita::search
 
 #endif // PARTITA_SEARCH_MODEL_H

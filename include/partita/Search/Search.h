@@ -39,6 +39,12 @@ struct Found {
   double gap() const;
 };
 
+/// The model that is searched, of the timing's program, with the limits and pins of
+/// `options` and layers tied, if they are to be. `tiedLayers`: how many are. An error if
+/// pins leave an op no strategy.
+Expected<Model> modelOf(Timing &timing, const SearchOptions &options,
+                        size_t *tiedLayers = nullptr);
+
 /// Why there is no plan.
 struct NotFound {
   std::string message;

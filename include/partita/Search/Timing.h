@@ -20,6 +20,7 @@
 
 #include <unordered_map>
 
+#include <array>
 #include <memory>
 
 namespace partita::search {
@@ -37,6 +38,21 @@ inline Picos repeated(Picos time, int64_t trips) {
   constexpr Picos most = 100'000'000'000'000'000;
   return __builtin_mul_overflow(time, trips, &all) || all > most ? most : all;
 }
+
+/// For how long something keeps each resource to itself. A collective holds the links of
+/// every level that it uses from its beginning to its end.
+struct Occupied {
+  Picos time = 0;   ///< from begin to end, alone
+  Picos device = 0; ///< of which kernels run
+  std::array<Picos, Topology::maxLevels> links{};
+
+  /// One after the other.
+  Occupied &operator+=(const Occupied &other);
+  Occupied repeated(int64_t trips) const;
+};
+/// A step or window: what is not the device's time is the links'.
+Occupied occupiedBy(const StepPrice &price);
+inline Occupied occupiedByKernel(Picos time) { return {time, time, {}}; }
 
 /// What a user finds of a value: a layout, or the buffer of a halo whose `before` is not
 /// looked at. Canonical.
@@ -86,6 +102,8 @@ public:
   /// From a layout (never a halo) to a form. Not possible: a halo whose partial axes are
   /// not those of the layout, or that must be read from its own positions' layout.
   const Conversion &convert(int32_t from, int32_t to, int64_t elementBytes);
+  /// What one that is possible keeps busy.
+  Occupied occupied(int32_t from, int32_t to, int64_t elementBytes) const;
 
   /// Every op has two moments: it runs, then what it made is converted.
   static int64_t runsAt(int32_t op) { return 2 * int64_t(op); }
@@ -127,7 +145,9 @@ private:
   bool isHeld(int32_t value) const;
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
   Picos stream(int32_t op, const Strategy &strategy) const;
-  Conversion plan(int32_t from, int32_t to, int64_t elementBytes) const;
+  /// Adds the price of every step to `prices`, if that is given.
+  Conversion plan(int32_t from, int32_t to, int64_t elementBytes,
+                  std::vector<StepPrice> *prices = nullptr) const;
 
   std::unique_ptr<ConversionPlans> plans; ///< of layouts, by kind
   std::vector<bool> internal;             ///< per value

@@ -223,6 +223,11 @@ static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate
   if (certificate.memoryLimit)
     out.member("memory_limit", *certificate.memoryLimit);
   out.member("communication_bytes", certificate.communicationBytes);
+  if (certificate.overlapped) {
+    out.member("overlapped_seconds", certificate.overlapped->seconds);
+    out.member("overlapped_lower_bound_seconds",
+               certificate.overlapped->lowerBoundSeconds);
+  }
   if (certificate.searchSeconds)
     out.member("search_seconds", *certificate.searchSeconds);
   out.endObject();
@@ -312,6 +317,9 @@ public:
     if (value.has("memory_limit"))
       result.memoryLimit = integer(value, "memory_limit");
     result.communicationBytes = integer(value, "communication_bytes");
+    if (value.has("overlapped_seconds"))
+      result.overlapped = {number(value, "overlapped_seconds"),
+                           number(value, "overlapped_lower_bound_seconds")};
     if (value.has("search_seconds"))
       result.searchSeconds = number(value, "search_seconds");
     return result;

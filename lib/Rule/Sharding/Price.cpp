@@ -18,28 +18,38 @@ size_t StepTree::convert(size_t node, const Layout &from, const Layout &to,
   return node;
 }
 
-void StepTree::window(size_t node, const Halo &halo) {
-  std::pair<size_t, Halo> entry(node, halo);
-  if (std::find(windows.begin(), windows.end(), entry) != windows.end())
-    return;
-  windows.push_back(std::move(entry));
+size_t StepTree::add(Node node) {
+  nodes.push_back(std::move(node));
+  if (observer) {
+    observer->from = nodes.back().from;
+    observer->to = nodes.size();
+  }
+  return nodes.size();
+}
+
+size_t StepTree::window(size_t node, const Halo &halo) {
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (nodes[i].from == node && nodes[i].halo == halo)
+      return i + 1;
+  size_t buffers = add({node, StepKind::View, {}, {}, 0, halo});
   if (observer)
     observer->onWindow(halo, elementBytes);
   count(haloElements(mesh, halo), halo.before.localElements(),
         elementCount(halo.shape()));
+  return buffers;
 }
 
 size_t StepTree::add(size_t from, const Step &step, int64_t epoch) {
   for (size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].from == from && nodes[i].kind == step.kind &&
+    if (nodes[i].from == from && nodes[i].kind == step.kind && !nodes[i].halo &&
         nodes[i].before == step.before && nodes[i].after == step.after &&
         nodes[i].epoch == epoch)
       return i + 1;
-  nodes.push_back({from, step.kind, step.before, step.after, epoch});
+  size_t node = add({from, step.kind, step.before, step.after, epoch});
   if (observer)
     observer->onStep(step, elementBytes);
   count(step.receivedElements, step.before.localElements(), step.after.localElements());
-  return nodes.size();
+  return node;
 }
 
 void StepTree::count(int64_t received, int64_t in, int64_t out) {
@@ -69,16 +79,17 @@ static void priceValue(const FlowGraph &graph, const std::vector<Strategy> &stra
   std::vector<size_t> nodes;
   for (const ServedLayout &s : served) {
     bool first = s.from < 0;
-    if (isSource && first) { // read so, from its file
-      price.weightBytes += s.layout.localElements() * value.elementBytes;
-      nodes.push_back(0);
-      continue;
-    }
-    size_t node = first ? 0 : nodes[static_cast<size_t>(s.from)];
+    size_t node = first ? 0 : nodes[static_cast<size_t>(s.from)], foundAt = node;
     const Layout &at = first ? produced : served[static_cast<size_t>(s.from)].layout;
-    if (s.halo)
-      steps.window(node, *s.halo);
-    nodes.push_back(s.halo ? node : steps.convert(node, at, s.layout, s.epoch));
+    if (isSource && first) // read so, from its file
+      price.weightBytes += s.layout.localElements() * value.elementBytes;
+    else if (s.halo)
+      foundAt = steps.window(node, *s.halo);
+    else
+      node = foundAt = steps.convert(node, at, s.layout, s.epoch);
+    nodes.push_back(node);
+    if (observer)
+      observer->onServed(s, foundAt);
   }
 }
 
@@ -97,8 +108,10 @@ Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strate
       continue;
     Price once;
     int64_t trips = graph.ops[static_cast<size_t>(graph.values[v].producer)].trips;
-    if (observer)
+    if (observer) {
       observer->trips = trips;
+      observer->value = static_cast<int32_t>(v);
+    }
     priceValue(graph, strategies, servings, static_cast<int32_t>(v), once, observer);
     price.receivedBytes += once.receivedBytes * trips;
     price.collectives += once.collectives * trips;

@@ -28,7 +28,9 @@ TEST_CASE("without a conversion of the best plan no plan is faster, and it is no
     REQUIRE(found->proved);
     Timing timing(graph, placement);
     auto reshards = costliestReshards(timing, found->plan, 5);
-    auto other = runnersUp(timing, options, reshards);
+    auto model = modelOf(timing, options);
+    REQUIRE(model);
+    auto other = runnersUp(timing, *model, options, reshards);
     REQUIRE(other.size() == reshards.size());
     for (size_t i = 0; i < other.size(); ++i) {
       if (!other[i]) {

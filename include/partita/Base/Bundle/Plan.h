@@ -102,6 +102,12 @@ struct PlanCertificate {
   int64_t memoryPerDevice = 0;
   std::optional<int64_t> memoryLimit;
   int64_t communicationBytes = 0; ///< that one rank receives
+  /// What the plan would take, and any plan at least, were collectives in flight while
+  /// kernels run; absent where nobody asked.
+  struct Overlapped {
+    double seconds = 0, lowerBoundSeconds = 0;
+  };
+  std::optional<Overlapped> overlapped;
   /// Absent in bundles: the same compile writes the same bytes.
   std::optional<double> searchSeconds;
 };

@@ -31,13 +31,18 @@ public:
   virtual ~StepObserver() = default;
   virtual void onStep(const Step &step, int64_t elementBytes) = 0;
   virtual void onWindow(const Halo &halo, int64_t elementBytes) = 0;
+  /// The users of `entry` find what they want at `node`. Told behind what leads there.
+  virtual void onServed(const ServedLayout & /*entry*/, size_t /*node*/) {}
   /// How often a run of the program does what is told from now on.
   int64_t trips = 1;
+  int32_t value = -1; ///< whose conversions are told from now on, where that is known
+  /// The nodes of the value's tree between which the step or window stands that is told.
+  size_t from = 0, to = 0;
 };
 
 /// The steps that turn one value into the forms in which its users want it. A step that
 /// several conversions begin with is there once, as in the partitioned program. Node 0 is
-/// the value itself.
+/// the value itself, each step and window leads to another one.
 class StepTree {
 public:
   StepTree(const Mesh &mesh, const ReshardOptions &options, int64_t elementBytes,
@@ -49,8 +54,9 @@ public:
   /// returns the node it is at then. Layouts are canonical. Steps of conversions of
   /// different epochs are never one.
   size_t convert(size_t node, const Layout &from, const Layout &to, int64_t epoch = 0);
-  /// Adds the exchange that fills window buffers from the value at `node`.
-  void window(size_t node, const Halo &halo);
+  /// Adds the exchange that fills window buffers from the value at `node`; returns the
+  /// node of the buffers.
+  size_t window(size_t node, const Halo &halo);
 
 private:
   struct Node {
@@ -58,8 +64,11 @@ private:
     StepKind kind;
     Layout before, after;
     int64_t epoch;
+    std::optional<Halo> halo = std::nullopt; ///< instead of a step
   };
   size_t add(size_t from, const Step &step, int64_t epoch);
+  /// Tells the observer where what it is told next stands; returns the new node.
+  size_t add(Node node);
   void count(int64_t received, int64_t in, int64_t out);
 
   const Mesh &mesh;
@@ -68,7 +77,6 @@ private:
   Price &price;
   StepObserver *observer;
   std::vector<Node> nodes; ///< nodes 1, 2, …
-  std::vector<std::pair<size_t, Halo>> windows;
 };
 
 /// Prices the conversions of one value, each once.
