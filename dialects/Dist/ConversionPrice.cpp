@@ -46,13 +46,14 @@ private:
         begin(window.getInput(), Layout::replicated(shapeOf(window.getInput())));
       return;
     }
-    if (isa<CallingOpInterface>(op))
+    if (isa<CallingOpInterface>(op)) {
       for (OpResult result : op.getResults())
         if (auto layout =
                 FlowEnd{FlowEnd::CallResult, &op, result.getResultNumber()}.layout())
           begin(result, layout.getLayout());
         else
           begin(result, Layout::replicated(shapeOf(result)));
+    }
     auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
     if (!shardable || op.getNumOperands() == 0)
       return;

@@ -147,7 +147,7 @@ Expected<Picos> search::overlapBound(Timing &timing, const Model &model,
     solver::SolveOptions solve;
     solve.workLimit = options.workPerRound;
     auto solution =
-        MemoryRounds(problem, solve, {}, 0).run(0, options.workPerRound, {}, true);
+        MemoryRounds(problem, solve, {}, {}, 0).run(0, options.workPerRound, {}, true);
     if (!solution)
       return tl::unexpected(solution.error());
     planes.learn(solution->lowerBound, solution->choices);
@@ -180,8 +180,9 @@ Expected<Overlapped> search::planOverlapped(Timing &timing, const Model &model,
     solve.timeLimit = search.timeLimit / options.mostRounds;
     if (search.workLimit)
       solve.workLimit = std::max<int64_t>(1, *search.workLimit / options.mostRounds);
-    auto solution = MemoryRounds(problem, solve, peakOf, model.fixedBytes)
-                        .run(solve.timeLimit, solve.workLimit, {}, true);
+    auto solution =
+        MemoryRounds(problem, solve, peakOf, ownBytes(model), model.fixedBytes)
+            .run(solve.timeLimit, solve.workLimit, {}, true);
     if (!solution)
       return tl::unexpected(solution.error());
     planes.learn(solution->lowerBound, solution->choices);

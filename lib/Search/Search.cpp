@@ -58,19 +58,6 @@ private:
 };
 } // namespace
 
-/// Per variable whether a plan needs all bytes that its usages have: where a value or a
-/// source has users in several ops it may need fewer, as a choice does not say who reads
-/// which copy.
-static std::vector<char> ownBytes(const Model &model) {
-  std::vector<char> isOwn(model.problem.variables.size(), true);
-  for (const SharedValue &shared : model.values)
-    isOwn[shared.variable] = false;
-  for (const SharedSource &shared : model.sources)
-    for (uint32_t copy : shared.copies)
-      isOwn[copy] = false;
-  return isOwn;
-}
-
 Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
                                 size_t *tiedLayers) {
   ModelOptions space = options.model;

@@ -26,6 +26,16 @@ static constexpr int mostPrices = 8;
 static constexpr double shareOfPrice = 0.05;
 static constexpr SolveOptions::Enough whilePricing{0.02, 50'000, 1e-6, 50'000};
 
+std::vector<char> search::ownBytes(const Model &model) {
+  std::vector<char> isOwn(model.problem.variables.size(), true);
+  for (const SharedValue &shared : model.values)
+    isOwn[shared.variable] = false;
+  for (const SharedSource &shared : model.sources)
+    for (uint32_t copy : shared.copies)
+      isOwn[copy] = false;
+  return isOwn;
+}
+
 MemoryRounds::MemoryRounds(const Problem &problem, const SolveOptions &options,
                            PeakOf peakOf, const std::vector<char> &isOwn, int64_t beside)
     : problem(problem), options(options), peakOf(std::move(peakOf)), beside(beside),

@@ -3,11 +3,17 @@
 #define PARTITA_LIB_SEARCH_UNDERMEMORY_H
 
 #include "Collapse.h"
+#include "partita/Search/Model.h"
 #include "partita/Solver/Solve.h"
 
 #include <functional>
 
 namespace partita::search {
+
+/// Per variable whether a plan needs all bytes that its usages have: where a value or a
+/// source has users in several ops it may need fewer, as a choice does not say who reads
+/// which copy.
+std::vector<char> ownBytes(const Model &model);
 
 /// Solves a problem in rounds. Tied variables become one, so that it is as large as one
 /// layer. The first round knows nothing of memory; each later one has the memory of the
