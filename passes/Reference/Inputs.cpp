@@ -52,28 +52,41 @@ static bool passesElements(OpOperand &use) {
              graph::ConcatOp>(op);
 }
 
-/// What an addition or subtraction of one constant adds to this operand.
-static std::optional<int64_t> addedConstant(OpOperand &use) {
+namespace {
+/// What was added to an element on the way to a value: from `least` to `most`.
+struct Added {
+  int64_t least = 0, most = 0;
+};
+} // namespace
+
+/// What an addition or subtraction of constants adds to this operand: a write of several
+/// rows adds 0, 1, … to where the first one goes.
+static std::optional<Added> addedConstants(OpOperand &use) {
   Operation *op = use.getOwner();
   bool isSub = isa<graph::SubOp>(op) && use.getOperandNumber() == 0;
   if (!isSub && !isa<graph::AddOp>(op))
     return std::nullopt;
   auto constant =
       op->getOperand(1 - use.getOperandNumber()).getDefiningOp<graph::ConstantOp>();
-  if (!constant || !constant.getValue().isSplat())
+  auto values = constant ? dyn_cast<DenseIntElementsAttr>(constant.getValue())
+                         : DenseIntElementsAttr();
+  if (!values || values.empty())
     return std::nullopt;
-  int64_t value =
-      cast<DenseElementsAttr>(constant.getValue()).getSplatValue<APInt>().getSExtValue();
-  return isSub ? -value : value;
+  Added added{INT64_MAX, INT64_MIN};
+  for (const APInt &value : values) {
+    added.least = std::min(added.least, value.getSExtValue());
+    added.most = std::max(added.most, value.getSExtValue());
+  }
+  return isSub ? Added{-added.most, -added.least} : added;
 }
 
 InputRange partita::inputRange(BlockArgument argument) {
   InputRange range;
   bool isMask = false, isPlain = false;
   // A value and what was added to the argument on the way to it.
-  SmallVector<std::pair<Value, int64_t>> work = {{argument, 0}};
+  SmallVector<std::pair<Value, Added>> work = {{argument, Added()}};
   llvm::DenseSet<Value> seen = {argument};
-  auto follow = [&](Operation *op, int64_t added) {
+  auto follow = [&](Operation *op, Added added) {
     if (seen.insert(op->getResult(0)).second)
       work.emplace_back(op->getResult(0), added);
   };
@@ -82,7 +95,7 @@ InputRange partita::inputRange(BlockArgument argument) {
     for (OpOperand &use : value.getUses()) {
       Operation *op = use.getOwner();
       if (int64_t size = indexedSize(use)) {
-        int64_t low = -added, high = size - added;
+        int64_t low = -added.least, high = size - added.most;
         range = range.isIndex ? InputRange{std::max(range.low, low),
                                            std::min(range.high, high), true}
                               : InputRange{low, high, true};
@@ -97,8 +110,8 @@ InputRange partita::inputRange(BlockArgument argument) {
             work.emplace_back(inside, added);
       } else if (passesElements(use)) {
         follow(op, added);
-      } else if (auto constant = addedConstant(use)) {
-        follow(op, added + *constant);
+      } else if (auto more = addedConstants(use)) {
+        follow(op, {added.least + more->least, added.most + more->most});
       } else if (op->getNumResults() == 1) {
         Type result = getElementTypeOrSelf(op->getResult(0).getType());
         bool counts = isa<graph::CumSumOp, graph::ReduceOp>(op);

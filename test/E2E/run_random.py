@@ -39,7 +39,7 @@ REASONS = {
 }
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
-               "GRU", "LSTM", "RotaryEmbedding"}
+               "GRU", "LSTM", "RotaryEmbedding", "DeformConv"}
 FORMULAS = random_ops.FORMULAS | random_forms.FORMULAS
 RESHAPES = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 #: What parts of formulas are.
