@@ -47,11 +47,12 @@ static double lossOf(const Topology &topology, std::span<const Sample> samples) 
 }
 
 double partita::predictedSeconds(const Topology &topology, const StreamSample &sample) {
-  return groupSeconds(topology.device, sample.bytes);
+  return groupSeconds(topology.device, sample.bytes, sample.operations,
+                      sample.far ? sample.bytes : 0);
 }
 
 double partita::predictedSeconds(const Topology &topology, const MatmulSample &sample) {
-  return matmulSeconds(topology.device, sample.type, sample.shape);
+  return matmulSeconds(topology.device, sample.type, sample.shape, sample.far);
 }
 
 double partita::predictedSeconds(const Topology &topology,
@@ -62,18 +63,45 @@ double partita::predictedSeconds(const Topology &topology,
 }
 
 void partita::fitStreams(Device &device, std::span<const StreamSample> samples) {
-  Topology topology{device, {}, {}};
-  Device &fitted = topology.device;
-  fitted.memoryEfficiency = 1;
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const StreamSample &sample : samples)
+  double shortest = std::numeric_limits<double>::infinity(), slowest = shortest;
+  double fastest = 0, fastestFar = 0;
+  std::vector<int64_t> capacities{0};
+  for (const StreamSample &sample : samples) {
     shortest = std::min(shortest, sample.seconds);
-  fitted.launch = shortest / 2;
-  minimize({&fitted.memoryBandwidth, &fitted.launch},
-           [&] { return lossOf(topology, samples); });
-  if (fitted.launch < negligible * shortest)
-    fitted.launch = 0;
-  device = fitted;
+    if (!sample.far)
+      capacities.push_back(static_cast<int64_t>(sample.bytes));
+    double &most = sample.far ? fastestFar : fastest;
+    most = std::max(most, sample.bytes / sample.seconds);
+    if (sample.operations > 0)
+      slowest = std::min(slowest, sample.operations / sample.seconds);
+  }
+  bool hasOperations = std::isfinite(slowest);
+  double least = std::numeric_limits<double>::infinity();
+  Device best = device;
+  for (int64_t capacity : capacities) {
+    Topology topology{device, {}, {}};
+    Device &fitted = topology.device;
+    fitted.memoryEfficiency = 1;
+    // What some sample reaches: a constant that no sample depends on stays as it is.
+    fitted.memoryBandwidth = fastestFar > 0 ? fastestFar : fastest;
+    fitted.launch = shortest / 2;
+    fitted.cache = capacity;
+    fitted.cacheBandwidth = capacity == 0 ? 0 : fastest;
+    fitted.pointwise = hasOperations ? slowest : 0;
+    std::vector<double *> constants{&fitted.memoryBandwidth, &fitted.launch};
+    if (capacity != 0)
+      constants.push_back(&fitted.cacheBandwidth);
+    if (hasOperations)
+      constants.push_back(&fitted.pointwise);
+    double loss = minimize(constants, [&] { return lossOf(topology, samples); });
+    if (fitted.launch < negligible * shortest)
+      fitted.launch = 0;
+    if (loss < least) {
+      least = loss;
+      best = fitted;
+    }
+  }
+  device = best;
 }
 
 void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
@@ -82,33 +110,41 @@ void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
   std::vector<MatmulTile> candidates(tiles.begin(), tiles.end());
   if (candidates.empty())
     candidates = device.matmul.tiles;
+  // Where arithmetic takes longer than loads, the loss does not say how fast these are:
+  // of speeds that are as good the first is taken.
+  std::vector<double> speeds{1};
+  if (device.cache > 0)
+    speeds = {1, 2, 4, 8};
   double least = std::numeric_limits<double>::infinity();
   Device best = device;
-  for (const MatmulTile &tile : candidates) {
-    Topology topology{device, {}, {}};
-    Device &fitted = topology.device;
-    double peak = device.peakOf(type);
-    fitted.matmul.tiles = {tile};
-    fitted.matmul.efficiency = 1;
-    fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
-    auto setPeak = [&] {
-      std::erase_if(fitted.peak, [&](const auto &entry) { return entry.first == type; });
-      fitted.peak.emplace_back(type, peak);
-    };
-    double loss =
-        minimize({&peak, &fitted.matmul.halfTile, &fitted.matmul.fillSteps}, [&] {
-          setPeak();
-          return lossOf(topology, samples);
-        });
-    setPeak();
-    for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
-      if (*constant < negligible)
-        *constant = 0;
-    if (loss < least) {
-      least = loss;
-      best = fitted;
+  for (const MatmulTile &tile : candidates)
+    for (double speed : speeds) {
+      Topology topology{device, {}, {}};
+      Device &fitted = topology.device;
+      double peak = device.peakOf(type);
+      fitted.matmul.tiles = {tile};
+      fitted.matmul.efficiency = 1;
+      fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
+      fitted.matmul.nearSpeed = speed;
+      auto setPeak = [&] {
+        std::erase_if(fitted.peak,
+                      [&](const auto &entry) { return entry.first == type; });
+        fitted.peak.emplace_back(type, peak);
+      };
+      double loss =
+          minimize({&peak, &fitted.matmul.halfTile, &fitted.matmul.fillSteps}, [&] {
+            setPeak();
+            return lossOf(topology, samples);
+          });
+      setPeak();
+      for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
+        if (*constant < negligible)
+          *constant = 0;
+      if (loss < least) {
+        least = loss;
+        best = fitted;
+      }
     }
-  }
   device = best;
 }
 

@@ -15,8 +15,8 @@ std::string_view partita::name(Collective collective) {
 }
 
 std::string_view partita::name(CollectiveAlgorithm algorithm) {
-  static constexpr std::string_view names[] = {"none",         "ring",     "tree",
-                                               "hierarchical", "pairwise", "direct"};
+  static constexpr std::string_view names[] = {
+      "none", "ring", "tree", "hierarchical", "pairwise", "direct", "shared"};
   return names[static_cast<size_t>(algorithm)];
 }
 
@@ -32,6 +32,14 @@ public:
   bool hierarchical(Collective collective, double bytes);
   bool pairwise(Collective collective, double bytes);
   bool direct(Collective collective, double bytes);
+  bool shared(Collective collective, double bytes);
+  /// Whether all members share memory and the collective is done by it.
+  bool isShared(Collective collective) const {
+    for (size_t l = 0; l < levels(); ++l)
+      if (members(l) > 1 && !topology.levels[l].sharesMemory)
+        return false;
+    return collective != Collective::PointToPoint;
+  }
 
   TimeCost price;
 
@@ -159,6 +167,17 @@ bool Pricer::direct(Collective collective, double bytes) {
   return true;
 }
 
+bool Pricer::shared(Collective collective, double bytes) {
+  if (!isShared(collective))
+    return false;
+  auto level = static_cast<size_t>(span.outermost());
+  auto n = static_cast<double>(size);
+  double share = collective == Collective::Permute ? 1 : (n - 1) / n;
+  price.links[level] += share * transfer(level, bytes);
+  price.seconds = price.links[level] + 2 * topology.levels[level].latency;
+  return true;
+}
+
 CollectivePrice partita::priceCollective(const Topology &topology, const Span &span,
                                          Collective collective, double bytes,
                                          CollectiveAlgorithm algorithm) {
@@ -182,6 +201,9 @@ CollectivePrice partita::priceCollective(const Topology &topology, const Span &s
   case CollectiveAlgorithm::Direct:
     can = pricer.direct(collective, bytes);
     break;
+  case CollectiveAlgorithm::Shared:
+    can = pricer.shared(collective, bytes);
+    break;
   case CollectiveAlgorithm::None:
     break;
   }
@@ -195,6 +217,9 @@ CollectivePrice partita::priceCollective(const Topology &topology, const Span &s
                                          Collective collective, double bytes) {
   if (span.size() == 1)
     return {};
+  if (Pricer(topology, span).isShared(collective))
+    return priceCollective(topology, span, collective, bytes,
+                           CollectiveAlgorithm::Shared);
   CollectivePrice best;
   for (CollectiveAlgorithm algorithm :
        {CollectiveAlgorithm::Ring, CollectiveAlgorithm::Tree,

@@ -32,12 +32,23 @@ double partita::matmulArithmetic(const Device &device, DType type,
   return best;
 }
 
-double partita::matmulSeconds(const Device &device, DType type,
-                              const MatmulShape &shape) {
+/// `near` bytes move `nearSpeed` times as fast as other kernels have them from the cache.
+static double trafficSeconds(const Device &device, double bytes, double far,
+                             double nearSpeed) {
+  double memory = device.memoryBandwidth * device.memoryEfficiency;
+  double near = std::max(0.0, bytes - far);
+  if (near == 0 || near > static_cast<double>(device.cache))
+    return bytes / memory;
+  return (bytes - near) / memory + near / (device.cacheBandwidth * nearSpeed);
+}
+
+double partita::matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
+                              double far) {
   auto batch = static_cast<double>(shape.batch), m = static_cast<double>(shape.m),
        n = static_cast<double>(shape.n), k = static_cast<double>(shape.k);
   double bytes = batch * (m * k + k * n + m * n) * static_cast<double>(byteWidth(type));
-  return std::hypot(matmulArithmetic(device, type, shape), streamSeconds(device, bytes)) +
+  return std::hypot(matmulArithmetic(device, type, shape),
+                    trafficSeconds(device, bytes, far, device.matmul.nearSpeed)) +
          device.launch;
 }
 
@@ -46,8 +57,8 @@ double partita::matmulEfficiency(const Device &device, DType type,
   return shape.flops() / (device.peakOf(type) * matmulSeconds(device, type, shape));
 }
 
-double partita::streamSeconds(const Device &device, double bytes) {
-  return bytes / (device.memoryBandwidth * device.memoryEfficiency);
+double partita::streamSeconds(const Device &device, double bytes, double far) {
+  return trafficSeconds(device, bytes, far, 1);
 }
 
 double partita::groupBytes(std::span<const GroupValue> values) {
@@ -58,7 +69,9 @@ double partita::groupBytes(std::span<const GroupValue> values) {
   return bytes;
 }
 
-double partita::groupSeconds(const Device &device, double bytes, double operations) {
-  return std::max(streamSeconds(device, bytes), operations / device.peakOf(DType::F32)) +
+double partita::groupSeconds(const Device &device, double bytes, double operations,
+                             double far) {
+  return std::max(streamSeconds(device, bytes, far),
+                  operations / device.pointwiseRate()) +
          device.launch;
 }

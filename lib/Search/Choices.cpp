@@ -48,6 +48,7 @@ private:
         add(static_cast<int64_t>(v.type));
         add(v.elementBytes);
         add(timing.isInternal(value));
+        add(timing.isFar(value));
         add(partial[static_cast<size_t>(value)]);
       }
     add(timing.isJoined(op));

@@ -50,7 +50,14 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   double summed = std::max(1.0, static_cast<double>(op.flops) / points / split);
   local.k = static_cast<int64_t>(summed + 0.5);
   DType type = graph.values[static_cast<size_t>(op.operands[0])].type;
-  return picosOf(matmulSeconds(placement.topology().device, type, local));
+  double far = 0;
+  for (size_t o = 0; o < 2; ++o)
+    if (isFar(op.operands[o])) {
+      int64_t width = graph.values[static_cast<size_t>(op.operands[o])].elementBytes;
+      far += static_cast<double>(operandLayout(op.rule, strategy, o).localElements() *
+                                 width);
+    }
+  return picosOf(matmulSeconds(placement.topology().device, type, local, far));
 }
 
 /// An op that moves through memory what it reads and writes outside its fused group. What
@@ -62,14 +69,16 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
     return static_cast<double>(layout.localElements() *
                                graph.values[static_cast<size_t>(value)].elementBytes);
   };
-  double written = 0, read = 0;
+  double written = 0, read = 0, far = 0;
   for (size_t r = 0; r < op.results.size(); ++r)
     written += bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
   for (size_t o = 0; o < op.operands.size(); ++o) {
     if (isInternal(op.operands[o]))
       continue;
     double bytes = bytesOf(op.operands[o], operandLayout(op.rule, strategy, o));
-    read += op.flops == 0 ? std::min(bytes, written) : bytes;
+    bytes = op.flops == 0 ? std::min(bytes, written) : bytes;
+    read += bytes;
+    far += isFar(op.operands[o]) ? bytes : 0;
   }
   for (size_t r = 0; r < op.results.size(); ++r)
     if (isInternal(op.results[r]))
@@ -79,7 +88,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
     shards *= static_cast<double>(strategy.factors[f].size()) /
               static_cast<double>(strategy.factors[f].local());
   double seconds = groupSeconds(device, std::max(0.0, read + written),
-                                static_cast<double>(op.flops) / shards);
+                                static_cast<double>(op.flops) / shards, far);
   if (joined[static_cast<size_t>(number)])
     seconds -= device.launch;
   return picosOf(seconds);

@@ -14,11 +14,28 @@ Picos search::picosOf(double seconds) {
   return static_cast<Picos>(std::llround(std::min(seconds * 1e12, 1e17)));
 }
 
+/// Whether it is there before a run of the program begins, and is read again in the next.
+bool Timing::isLasting(const FlowValue &value) const {
+  if (value.producer < 0)
+    return false;
+  const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
+  return producer.kind == FlowKind::State ||
+         (producer.kind == FlowKind::Source && !producer.isUniform);
+}
+
+bool Timing::isFar(int32_t value) const {
+  return lasting > placement.topology().device.cache &&
+         isLasting(graph.values[static_cast<size_t>(value)]);
+}
+
 Timing::Timing(const FlowGraph &graph, const Placement &placement)
     : graph(graph), placement(placement),
       plans(std::make_unique<ConversionPlans>(placement, graph.reshard)) {
   findFusion();
   followTies();
+  for (const FlowValue &value : graph.values)
+    if (isLasting(value))
+      lasting += value.bytes();
 }
 
 Timing::~Timing() = default;

@@ -50,7 +50,7 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
   auto ok =
       value
           .allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps",
-                      "row_bytes", "misaligned"})
+                      "row_bytes", "misaligned", "near_speed"})
           .and_then([&] { return readMember(value, "units", model.units, units); })
           .and_then([&] { return readMember(value, "tiles", model.tiles, readTiles); })
           .and_then([&] {
@@ -65,6 +65,9 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
           .and_then([&] { return readMember(value, "row_bytes", model.rowBytes, units); })
           .and_then([&] {
             return readMember(value, "misaligned", model.misaligned, readFraction);
+          })
+          .and_then([&] {
+            return readMember(value, "near_speed", model.nearSpeed, readPositive);
           });
   if (!ok)
     return tl::unexpected(ok.error());
@@ -92,7 +95,8 @@ static Expected<Device> startingPoint(const JsonValue &value) {
 
 Expected<Device> cluster::readDevice(const JsonValue &value) {
   if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
-                                 "memory_efficiency", "launch", "matmul"});
+                                 "memory_efficiency", "launch", "cache",
+                                 "cache_bandwidth", "pointwise", "matmul"});
       !ok)
     return tl::unexpected(ok.error());
   auto start = startingPoint(value);
@@ -115,8 +119,18 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
           })
           .and_then(
               [&] { return readMember(value, "launch", device.launch, readNonNegative); })
+          .and_then([&] { return readMember(value, "cache", device.cache, readBytes); })
+          .and_then([&] {
+            return readMember(value, "cache_bandwidth", device.cacheBandwidth,
+                              readPositive);
+          })
+          .and_then([&] {
+            return readMember(value, "pointwise", device.pointwise, readPositive);
+          })
           .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
   if (!ok)
     return tl::unexpected(ok.error());
+  if (device.cache > 0 && device.cacheBandwidth == 0)
+    return value.error("has \"cache\" without \"cache_bandwidth\"");
   return device;
 }

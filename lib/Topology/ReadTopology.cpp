@@ -36,8 +36,9 @@ static Expected<double> readOversubscription(const JsonValue &value) {
 }
 
 static Expected<LinkLevel> readLevel(const JsonValue &value) {
-  if (auto ok = value.allowOnly({"preset", "name", "size", "bandwidth", "latency",
-                                 "oversubscription", "efficiency", "ramp"});
+  if (auto ok =
+          value.allowOnly({"preset", "name", "size", "bandwidth", "latency",
+                           "oversubscription", "efficiency", "ramp", "shares_memory"});
       !ok)
     return tl::unexpected(ok.error());
   for (const char *key : {"name", "size"})
@@ -48,6 +49,7 @@ static Expected<LinkLevel> readLevel(const JsonValue &value) {
     return start;
   LinkLevel level = std::move(*start);
   auto text = [](const JsonValue &v) { return v.asString(); };
+  auto flag = [](const JsonValue &v) { return v.asBool(); };
   auto size = [](const JsonValue &v) { return v.asInteger(1, int64_t(1) << 31); };
   auto bytes = [](const JsonValue &v) -> Expected<double> {
     if (v.isNumber())
@@ -69,7 +71,10 @@ static Expected<LinkLevel> readLevel(const JsonValue &value) {
                 .and_then([&] {
                   return readMember(value, "efficiency", level.efficiency, readFraction);
                 })
-                .and_then([&] { return readMember(value, "ramp", level.ramp, bytes); });
+                .and_then([&] { return readMember(value, "ramp", level.ramp, bytes); })
+                .and_then([&] {
+                  return readMember(value, "shares_memory", level.sharesMemory, flag);
+                });
   if (!ok)
     return tl::unexpected(ok.error());
   return level;

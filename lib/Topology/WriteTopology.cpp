@@ -22,6 +22,8 @@ static void writeMatmul(JsonWriter &json, const MatmulModel &model) {
   json.member("fill_steps", model.fillSteps);
   json.member("row_bytes", model.rowBytes);
   json.member("misaligned", model.misaligned);
+  if (model.nearSpeed != 1)
+    json.member("near_speed", model.nearSpeed);
   json.endObject();
 }
 
@@ -37,6 +39,12 @@ static void writeDevice(JsonWriter &json, const Device &device) {
   json.member("memory_bandwidth", device.memoryBandwidth);
   json.member("memory_efficiency", device.memoryEfficiency);
   json.member("launch", device.launch);
+  if (device.cache > 0) {
+    json.member("cache", device.cache);
+    json.member("cache_bandwidth", device.cacheBandwidth);
+  }
+  if (device.pointwise > 0)
+    json.member("pointwise", device.pointwise);
   json.key("matmul");
   writeMatmul(json, device.matmul);
   json.endObject();
@@ -51,6 +59,8 @@ static void writeLevel(JsonWriter &json, const LinkLevel &level) {
   json.member("oversubscription", level.oversubscription);
   json.member("efficiency", level.efficiency);
   json.member("ramp", level.ramp);
+  if (level.sharesMemory)
+    json.member("shares_memory", true);
   json.endObject();
 }
 

@@ -57,6 +57,7 @@ static Topology startingPoint(const CalibrateOptions &options) {
   topology.device.memory = memory;
   topology.levels[0].name = options.mpi ? "mpi" : "shared-memory";
   topology.levels[0].size = options.ranks;
+  topology.levels[0].sharesMemory = !options.mpi;
   topology.host.memory = memory;
   return topology;
 }
@@ -73,9 +74,8 @@ static void printSample(const Topology &topology, const std::string &name,
 static void print(const Topology &topology, const KernelSamples &kernels,
                   const std::vector<CollectiveSample> &collectives) {
   std::printf("  %-36s %12s %12s %8s\n", "", "measured", "predicted", "");
-  for (const StreamSample &sample : kernels.streams)
-    printSample(topology, "stream of " + bytesText(static_cast<int64_t>(sample.bytes)),
-                sample);
+  for (size_t i = 0; i < kernels.streams.size(); ++i)
+    printSample(topology, kernels.streamNames[i], kernels.streams[i]);
   for (size_t i = 0; i < kernels.matmuls.size(); ++i)
     printSample(topology, kernels.names[i], kernels.matmuls[i]);
   for (const CollectiveSample &sample : collectives)
@@ -112,9 +112,10 @@ static void fit(Topology &topology, const KernelSamples &kernels,
   for (auto &[type, rate] : device.peak)
     rate = rounded(rate);
   LinkLevel &level = topology.levels[0];
-  for (double *value : {&device.memoryBandwidth, &device.launch, &device.matmul.halfTile,
-                        &device.matmul.fillSteps, &level.bandwidth, &level.latency,
-                        &level.ramp, &topology.host.bandwidth})
+  for (double *value :
+       {&device.memoryBandwidth, &device.launch, &device.cacheBandwidth,
+        &device.pointwise, &device.matmul.halfTile, &device.matmul.fillSteps,
+        &level.bandwidth, &level.latency, &level.ramp, &topology.host.bandwidth})
     *value = rounded(*value);
 }
 

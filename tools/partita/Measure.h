@@ -22,6 +22,7 @@ namespace partita {
 
 struct KernelSamples {
   std::vector<StreamSample> streams;
+  std::vector<std::string> streamNames; ///< "relu of 8.00 KiB, just written"
   std::vector<MatmulSample> matmuls;
   std::vector<std::string> names; ///< of the matmuls: "conv 3x3 64 to 64 at 56x56"
 };

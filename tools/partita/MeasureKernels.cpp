@@ -2,11 +2,13 @@
 #include "Measure.h"
 
 #include "common/Interrupt.h"
+#include "partita/Base/Units.h"
 #include "partita/Onnx/Write.h"
 #include "partita/Runtime/Session.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -43,47 +45,117 @@ public:
     model.graph.name = "calibrate";
   }
 
+  /// Every kernel runs `length` times in a row, each on what the one before has written,
+  /// and the last is the sample: it finds its code and its operands in caches, as most
+  /// kernels of a program do. What is not read again is another output.
+  static constexpr int length = 3;
+
   /// The first task of a request waits for the other ranks' and for its own code; the
   /// first after a large one finds none of it in the cache. Neither is what a kernel
   /// costs among others: one that is not a sample goes before.
   void warmUp() {
     std::string name = "warm-up " + std::to_string(++numWarmUps);
-    node("MatMul", name, {input(name, {16, 128}), weight(name, {128, 64})});
+    give(node("MatMul", name, {input(name, {16, 128}), weight(name, {128, 64})})
+             .outputs[0]);
     name += " relu";
-    node("Relu", name, {input(name, {16, 32})});
+    give(node("Relu", name, {input(name, {16, 32})}).outputs[0]);
   }
-  void stream(int64_t rows, int64_t columns) {
-    std::string name = "relu " + std::to_string(rows * columns);
-    node("Relu", name, {input(name, {rows, columns})});
-    streamNodes[name] = 2.0 * 4 * static_cast<double>(rows * columns);
+  /// Read from where nobody has been since the last request.
+  void farStream(int64_t rows, int64_t columns) {
+    double bytes = 2.0 * 4 * static_cast<double>(rows * columns);
+    std::string name = "relu of " + bytesText(static_cast<int64_t>(bytes)) + ", far";
+    give(node("Relu", name, {input(name, {rows, columns})}).outputs[0]);
+    streamNodes.emplace_back(name, StreamSample{bytes, 0, 0, true});
   }
+  /// `perPoint` operations on each element, as FlowOp::flops counts them.
+  void stream(const std::string &op, int64_t rows, int64_t columns, int64_t perPoint) {
+    auto points = static_cast<double>(rows * columns);
+    std::string word = op;
+    std::ranges::transform(word, word.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));
+    });
+    std::string name = word + " of " + bytesText(static_cast<int64_t>(8 * points));
+    std::string value = input(name, {rows, columns});
+    for (int i = 0; i < length; ++i) {
+      onnx_model::Node &it = node(op, step(name, i), {value});
+      if (op == "Softmax")
+        it.attributes["axis"] = int64_t(-1);
+      value = it.outputs[0];
+      give(value);
+    }
+    streamNodes.emplace_back(
+        name, StreamSample{8 * points, 0, points * static_cast<double>(perPoint), false});
+  }
+  /// To columns and back, so that the last of three is of the same shape as the first.
   void matmul(int64_t m, int64_t n, int64_t k) {
     std::string name =
         "matmul " + std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n);
-    node("MatMul", name, {input(name, {m, k}), weight(name, {k, n})});
+    std::string forth = weight(name, {k, n}), value = input(name, {m, k});
+    std::string back = n == k ? forth : weight(name + " back", {n, k});
+    for (int i = 0; i < length; ++i)
+      value = node("MatMul", step(name, i), {value, i % 2 ? back : forth}).outputs[0];
+    give(value);
     matmulNodes.emplace_back(name, MatmulShape{1, m, n, k});
   }
-  /// `size` pixels in square, taps² taps.
-  void conv(int64_t from, int64_t to, int64_t size, int64_t taps) {
+  /// With a weight that nobody has read since the last request.
+  void farMatmul(int64_t m, int64_t n, int64_t k) {
+    std::string name = "matmul " + std::to_string(m) + "x" + std::to_string(k) + "x" +
+                       std::to_string(n) + ", far";
+    give(node("MatMul", name, {input(name, {m, k}), weight(name, {k, n})}).outputs[0]);
+    matmulNodes.emplace_back(name, MatmulShape{1, m, n, k});
+    farBytes[name] = 4.0 * static_cast<double>(k * n);
+  }
+  /// Attention's: `batch` products of two computed operands, to `n` columns and back.
+  void products(int64_t batch, int64_t m, int64_t n, int64_t k) {
+    std::string name = "matmul " + std::to_string(batch) + " of " + std::to_string(m) +
+                       "x" + std::to_string(k) + "x" + std::to_string(n);
+    std::string forth = input(name, {batch, k, n}),
+                back = input(name + " back", {batch, n, k}),
+                value = input(name + " rows", {batch, m, k});
+    for (int i = 0; i < length; ++i)
+      value = node("MatMul", step(name, i), {value, i % 2 ? back : forth}).outputs[0];
+    give(value);
+    matmulNodes.emplace_back(name, MatmulShape{batch, m, n, k});
+  }
+  /// `size` pixels in square, taps² taps, to other channels and back.
+  void conv(int64_t pictures, int64_t from, int64_t to, int64_t size, int64_t taps) {
     std::string name = "conv " + std::to_string(taps) + "x" + std::to_string(taps) + " " +
                        std::to_string(from) + " to " + std::to_string(to) + " at " +
                        std::to_string(size) + "x" + std::to_string(size);
-    onnx_model::Node &it =
-        node("Conv", name,
-             {input(name, {1, from, size, size}), weight(name, {to, from, taps, taps})});
-    it.attributes["pads"] = std::vector<int64_t>(4, taps / 2);
-    it.attributes["strides"] = std::vector<int64_t>(2, 1);
-    it.attributes["dilations"] = std::vector<int64_t>(2, 1);
-    it.attributes["kernel_shape"] = std::vector<int64_t>(2, taps);
-    it.attributes["group"] = int64_t(1);
-    matmulNodes.emplace_back(name, MatmulShape{1, size * size, to, from * taps * taps});
+    if (pictures != 1)
+      name += " of " + std::to_string(pictures);
+    std::string forth = weight(name, {to, from, taps, taps});
+    std::string back =
+        from == to ? forth : weight(name + " back", {from, to, taps, taps});
+    std::string value = input(name, {pictures, from, size, size});
+    for (int i = 0; i < length; ++i) {
+      onnx_model::Node &it = node("Conv", step(name, i), {value, i % 2 ? back : forth});
+      it.attributes["pads"] = std::vector<int64_t>(4, taps / 2);
+      it.attributes["strides"] = std::vector<int64_t>(2, 1);
+      it.attributes["dilations"] = std::vector<int64_t>(2, 1);
+      it.attributes["kernel_shape"] = std::vector<int64_t>(2, taps);
+      it.attributes["group"] = int64_t(1);
+      value = it.outputs[0];
+    }
+    give(value);
+    matmulNodes.emplace_back(
+        name, MatmulShape{1, pictures * size * size, to, from * taps * taps});
   }
 
   onnx_model::Model model;
-  std::map<std::string, double> streamNodes; ///< bytes by node
+  std::vector<std::pair<std::string, StreamSample>> streamNodes; ///< without seconds
   std::vector<std::pair<std::string, MatmulShape>> matmulNodes;
+  std::map<std::string, double> farBytes; ///< of the matmuls, where there are any
 
 private:
+  /// The last one has the sample's name.
+  static std::string step(const std::string &name, int i) {
+    return i + 1 == length ? name : "before " + std::to_string(i) + " " + name;
+  }
+  void give(const std::string &value) {
+    model.graph.outputs.push_back(value);
+    model.graph.outputTypes.push_back(DType::F32);
+  }
   std::string input(const std::string &node, std::vector<int64_t> shape) {
     shape[0] *= ranks;
     model.graph.inputs.push_back({"x of " + node, DType::F32, std::move(shape)});
@@ -114,8 +186,6 @@ private:
     it.inputs = std::move(inputs);
     it.outputs = {"y of " + name};
     model.graph.nodes.push_back(std::move(it));
-    model.graph.outputs.push_back(model.graph.nodes.back().outputs[0]);
-    model.graph.outputTypes.push_back(DType::F32);
     return model.graph.nodes.back();
   }
 
@@ -129,22 +199,40 @@ private:
 static Workload makeWorkload(int ranks) {
   Workload work(ranks);
   work.warmUp();
-  for (int64_t columns : {16, 256, 4096, 16384, 65536, 262144, 1048576})
-    work.stream(4, columns);
+  for (int64_t columns : {65536, 262144, 1048576})
+    work.farStream(4, columns);
+  work.warmUp();
+  for (int64_t columns : {16, 256, 4096, 16384, 65536, 262144, 524288, 1048576})
+    work.stream("Relu", 4, columns, 1);
+  work.warmUp();
+  for (int64_t rows : {16, 128, 512}) {
+    work.stream("Sigmoid", rows, 128, 4);
+    work.stream("Softmax", rows, 128, 4);
+  }
   work.warmUp();
   for (int64_t m : {1, 16, 128, 512}) {
     work.matmul(m, 64, 64);
     work.matmul(m, 256, 256);
     work.matmul(m, 768, 768);
+    if (m == 1)
+      continue;
     work.matmul(m, 3072, 768);
     work.matmul(m, 768, 3072);
   }
+  work.farMatmul(1, 3072, 768);
+  work.farMatmul(1, 768, 3072);
+  work.matmul(512, 4, 64);
   work.matmul(128, 128, 64);
   work.matmul(256, 1000, 512);
-  work.conv(64, 64, 56, 3);
-  work.conv(256, 64, 56, 1);
-  work.conv(256, 256, 14, 3);
-  work.conv(512, 2048, 7, 1);
+  work.products(4, 128, 128, 64);
+  work.products(4, 64, 512, 64);
+  work.conv(1, 64, 64, 56, 3);
+  work.conv(1, 256, 64, 56, 1);
+  work.conv(1, 256, 256, 14, 3);
+  work.conv(1, 512, 2048, 7, 1);
+  work.conv(8, 16, 16, 16, 3);
+  work.conv(8, 32, 64, 8, 1);
+  work.conv(8, 128, 128, 4, 3);
   return work;
 }
 
@@ -224,19 +312,21 @@ Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
       return makeError("calibrate: no time was measured for '" + node + "'");
     return least;
   };
-  for (const auto &[node, bytes] : work.streamNodes) {
+  for (const auto &[node, sample] : work.streamNodes) {
     auto time = of(node);
     if (!time)
       return tl::unexpected(time.error());
-    samples.streams.push_back({bytes, *time});
+    samples.streams.push_back(sample);
+    samples.streams.back().seconds = *time;
+    samples.streamNames.push_back(node);
   }
-  std::sort(samples.streams.begin(), samples.streams.end(),
-            [](const auto &a, const auto &b) { return a.bytes < b.bytes; });
   for (const auto &[node, shape] : work.matmulNodes) {
     auto time = of(node);
     if (!time)
       return tl::unexpected(time.error());
-    samples.matmuls.push_back({DType::F32, shape, *time});
+    auto far = work.farBytes.find(node);
+    samples.matmuls.push_back(
+        {DType::F32, shape, *time, far == work.farBytes.end() ? 0 : far->second});
     samples.names.push_back(node);
   }
   return samples;

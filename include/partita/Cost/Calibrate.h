@@ -10,9 +10,9 @@
 // halved, from the ones that the device or link has: with two to four constants and some
 // tens of samples that takes milliseconds and gives the same on every run.
 //
-// Each step has its own constants: streams give memory bandwidth and launch, matrix
-// products the peak and what small ones lose, collectives bandwidth, latency and ramp of
-// a level. Nothing is fitted to a model.
+// Each step has its own constants: streams give memory bandwidth, cache, launch and the
+// rate of pointwise operations, matrix products the peak and what small ones lose,
+// collectives bandwidth, latency and ramp of a level. Nothing is fitted to a model.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_COST_CALIBRATE_H
@@ -25,16 +25,19 @@
 
 namespace partita {
 
-/// A fused group that moved these bytes.
+/// A fused group that moved these bytes, all of them far or none (Cost/Compute.h).
 struct StreamSample {
   double bytes = 0;
   double seconds = 0;
+  double operations = 0; ///< as FlowOp::flops counts them
+  bool far = true;
 };
 
 struct MatmulSample {
   DType type = DType::F32;
   MatmulShape shape;
   double seconds = 0;
+  double far = 0; ///< of the bytes (Cost/Compute.h)
 };
 
 /// Over all members of one level; `bytes` as priceCollective has them.
@@ -44,11 +47,14 @@ struct CollectiveSample {
   double seconds = 0;
 };
 
-/// Sets the device's memory bandwidth (its efficiency becomes 1) and launch.
+/// Sets the device's memory bandwidth (its efficiency becomes 1) and launch; its cache
+/// and the rate of pointwise operations, if there are samples that are not far, or have
+/// operations. The cache has the bytes of one of the samples.
 void fitStreams(Device &device, std::span<const StreamSample> samples);
 
 /// Sets the peak of the samples' type, the matrix products' tiles (the best one of
-/// `tiles`, if it is not empty), halfTile and fillSteps. Streams come first.
+/// `tiles`, if it is not empty), halfTile and fillSteps, and with a cache nearSpeed.
+/// Streams come first.
 void fitMatmuls(Device &device, std::span<const MatmulSample> samples,
                 std::span<const MatmulTile> tiles);
 

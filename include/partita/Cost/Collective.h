@@ -20,6 +20,11 @@
 //   pairwise      all-to-all by n−1 messages of S/n: a level carries the part of the
 //                 peers that are nearest through it; levels work at the same time.
 //                 Hierarchical: one all-to-all per level, S each time, fewer messages.
+//   shared        members read and write each other's memory (LinkLevel::sharesMemory):
+//                 all meet, everyone moves its part, all meet again, 2 α for any n. For
+//                 an all-reduce a member reads its part of the others' tensors and writes
+//                 the sum to all: (n−1)/n·S in either direction at the same time, as for
+//                 the other collectives. Such a level has no other algorithm.
 //   direct        one message through the outermost level
 //
 // What a level moves below its `ramp` bytes goes at half speed: b + min(b, ramp).
@@ -51,7 +56,8 @@ enum class CollectiveAlgorithm : uint8_t {
   Tree,
   Hierarchical,
   Pairwise,
-  Direct
+  Direct,
+  Shared
 };
 std::string_view name(CollectiveAlgorithm algorithm);
 

@@ -20,6 +20,18 @@
 // elements) are no multiple of rowBytes, kernels load in smaller pieces: `misaligned` of
 // the speed. With one unit and one 1×1 tile this is the peak.
 //
+// Traffic. What has just been touched is in the device's cache, if all that a kernel
+// touches fits there (capacity misses only: Hill, Smith 1989). What was touched so long
+// ago that the cache has held something else since is *far* and comes from memory:
+//
+//     seconds = far/memory + near/(near ≤ cache ? cacheBandwidth : memory)
+//
+// A device without a cache in its description moves all at the memory's bandwidth. In a
+// matrix product near bytes move `nearSpeed` times as fast.
+//
+// Operations of a group count as they are written (exp is one); the rate at which a
+// device does them is its own, `pointwise`, as functions take many instructions.
+//
 // Shapes are local ones, as they will run: padded extents are counted by giving them.
 //
 //===----------------------------------------------------------------------===//
@@ -45,14 +57,17 @@ struct MatmulShape {
 /// Seconds of arithmetic alone, by the formula above.
 double matmulArithmetic(const Device &device, DType type, const MatmulShape &shape);
 
-/// Seconds of a matrix product whose operands and result move once.
-double matmulSeconds(const Device &device, DType type, const MatmulShape &shape);
+/// Seconds of a matrix product whose operands and result move once; `far` bytes of them
+/// are in memory, the others were touched just now.
+double matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
+                     double far = 0);
 
 /// Fraction of the device's peak that matmulSeconds reaches.
 double matmulEfficiency(const Device &device, DType type, const MatmulShape &shape);
 
-/// Seconds to move `bytes` from or to the device's memory in long streams.
-double streamSeconds(const Device &device, double bytes);
+/// Seconds to move `bytes` in long streams; `far` of them are in memory, the others were
+/// touched just now.
+double streamSeconds(const Device &device, double bytes, double far = 0);
 
 /// A value that a fused group touches.
 struct GroupValue {
@@ -66,8 +81,9 @@ struct GroupValue {
 double groupBytes(std::span<const GroupValue> values);
 
 /// Seconds of a fused group without matrix products: the longer of its traffic and its
-/// operations at the f32 peak, and one launch.
-double groupSeconds(const Device &device, double bytes, double operations = 0);
+/// operations, and one launch. Of the bytes `far` are in memory.
+double groupSeconds(const Device &device, double bytes, double operations = 0,
+                    double far = 0);
 
 } // namespace partita
 

@@ -132,6 +132,9 @@ public:
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
   /// Whether the op only renames dims.
   bool isView(int32_t op) const { return views[static_cast<size_t>(op)]; }
+  /// Whether a user of the value finds it in memory only: it lasts from run to run, and
+  /// what does so is more than the device's cache holds.
+  bool isFar(int32_t value) const;
   /// What it costs an internal value to be converted, beyond the conversion.
   Picos breaking(int32_t value, int32_t from, int32_t to) const;
 
@@ -143,6 +146,7 @@ private:
   /// Where what goes into loops and comes out of them lies, and how long.
   void followTies();
   bool isHeld(int32_t value) const;
+  bool isLasting(const FlowValue &value) const;
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
   Picos stream(int32_t op, const Strategy &strategy) const;
   /// Adds the price of every step to `prices`, if that is given.
@@ -153,6 +157,7 @@ private:
   std::vector<bool> internal;             ///< per value
   std::vector<bool> noBytes;              ///< per value
   std::vector<bool> elsewhere;            ///< per value
+  int64_t lasting = 0;                    ///< bytes of all sources and states
   std::vector<int64_t> sinkDone;          ///< per op the moment of doneAt, of sinks
   std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body
   std::vector<int32_t> kernelEnd;  ///< per op the last op of its kernel

@@ -47,6 +47,9 @@ struct MatmulModel {
   /// the speed where they are not, as a fraction.
   int64_t rowBytes = 1;
   double misaligned = 1;
+  /// How many times as fast as cacheBandwidth operands come from the cache: a product
+  /// mostly reads, other kernels write as much as they read.
+  double nearSpeed = 1;
 };
 
 struct Device {
@@ -57,12 +60,19 @@ struct Device {
   double memoryBandwidth = 0;  ///< bytes/s, the data sheet's
   double memoryEfficiency = 1; ///< of it, for long streams
   double launch = 0;           ///< seconds from one kernel to the next
+  /// Bytes of the cache in which a kernel finds what has just been touched, and its
+  /// bytes/s; 0: all comes from memory.
+  int64_t cache = 0;
+  double cacheBandwidth = 0;
+  /// Operations per second of kernels that are no matrix products; 0: the f32 peak.
+  double pointwise = 0;
   MatmulModel matmul;
 
   /// Operations per second in matrix products of `type`. One that is not listed computes
   /// as the other 16-bit float, else as f32, else at the least rate listed; 0 without
   /// any.
   double peakOf(DType type) const;
+  double pointwiseRate() const { return pointwise > 0 ? pointwise : peakOf(DType::F32); }
 };
 
 struct LinkLevel {
@@ -75,6 +85,9 @@ struct LinkLevel {
   double efficiency = 1; ///< of the bandwidth, for long messages
   /// Bytes up to which a collective runs at half of that.
   double ramp = 0;
+  /// Whether members read and write each other's memory, so that a collective takes two
+  /// meetings of all and no messages.
+  bool sharesMemory = false;
 
   /// Bytes/s that a device gets through this level with long messages when all devices
   /// send.

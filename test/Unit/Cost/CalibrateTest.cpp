@@ -15,8 +15,12 @@ static Topology machine() {
   topology.device.memory = int64_t(3) << 30;
   topology.device.memoryBandwidth = 23.7e9;
   topology.device.launch = 3.1e-6;
+  topology.device.cache = 262144;
+  topology.device.cacheBandwidth = 81e9;
+  topology.device.pointwise = 7.3e9;
   topology.device.matmul = {1, {{6, 16}}, 1, 2.5, 9};
-  topology.levels = {{"ring", 4, 2.9e9, 17e-6, 1, 1, 5e4}};
+  topology.device.matmul.nearSpeed = 4;
+  topology.levels = {{"ring", 4, 2.9e9, 17e-6, 1, 1, 5e4, false}};
   topology.host = {int64_t(3) << 30, 23.7e9};
   return topology;
 }
@@ -25,13 +29,17 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   Topology truth = machine();
   std::vector<StreamSample> streams;
   for (double bytes = 512; bytes < 1e8; bytes *= 8)
-    streams.push_back({bytes, 0});
+    for (bool far : {true, false})
+      streams.push_back({bytes, 0, 0, far});
+  for (double bytes : {1 << 14, 1 << 17})
+    streams.push_back({bytes, 0, bytes / 2, false});
   for (StreamSample &sample : streams)
     sample.seconds = predictedSeconds(truth, sample);
   std::vector<MatmulSample> matmuls;
   for (int64_t m : {1, 7, 64, 500})
     for (int64_t k : {16, 256, 3072})
-      matmuls.push_back({DType::F32, {1, m, 96, k}, 0});
+      for (double far : {0., 384. * static_cast<double>(k)})
+        matmuls.push_back({DType::F32, {1, m, 96, k}, 0, far});
   for (MatmulSample &sample : matmuls)
     sample.seconds = predictedSeconds(truth, sample);
   std::vector<CollectiveSample> collectives;
@@ -47,9 +55,13 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   fitStreams(found.device, streams);
   CHECK(found.device.memoryBandwidth == Approx(23.7e9).epsilon(0.01));
   CHECK(found.device.launch == Approx(3.1e-6).epsilon(0.01));
+  CHECK(found.device.cache == 262144);
+  CHECK(found.device.cacheBandwidth == Approx(81e9).epsilon(0.01));
+  CHECK(found.device.pointwise == Approx(7.3e9).epsilon(0.01));
   static constexpr MatmulTile tiles[] = {{1, 1}, {6, 16}, {8, 48}};
   fitMatmuls(found.device, matmuls, tiles);
   CHECK(found.device.matmul.tiles == std::vector<MatmulTile>{{6, 16}});
+  CHECK(found.device.matmul.nearSpeed == 4);
   CHECK(fitError<MatmulSample>(found, matmuls).largest < 0.02);
   fitCollectives(found, collectives);
   CHECK(found.levels[0].bandwidth == Approx(2.9e9).epsilon(0.03));
@@ -66,8 +78,12 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   CHECK(read->device.memory == truth.device.memory);
   CHECK(read->device.memoryBandwidth == truth.device.memoryBandwidth);
   CHECK(read->device.launch == truth.device.launch);
+  CHECK(read->device.cache == truth.device.cache);
+  CHECK(read->device.cacheBandwidth == truth.device.cacheBandwidth);
+  CHECK(read->device.pointwise == truth.device.pointwise);
   CHECK(read->device.matmul.tiles == truth.device.matmul.tiles);
   CHECK(read->device.matmul.halfTile == truth.device.matmul.halfTile);
+  CHECK(read->device.matmul.nearSpeed == truth.device.matmul.nearSpeed);
   CHECK(read->device.matmul.fillSteps == truth.device.matmul.fillSteps);
   REQUIRE(read->levels.size() == 1);
   CHECK(read->levels[0].name == "ring");
@@ -75,5 +91,26 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   CHECK(read->levels[0].bandwidth == truth.levels[0].bandwidth);
   CHECK(read->levels[0].latency == truth.levels[0].latency);
   CHECK(read->levels[0].ramp == truth.levels[0].ramp);
+  CHECK(!read->levels[0].sharesMemory);
+  truth.levels[0].sharesMemory = true;
+  CHECK(readTopology(writeTopology(truth), "written")->levels[0].sharesMemory);
   CHECK(read->host.memory == truth.host.memory);
+}
+
+TEST_CASE("calibrate: without samples for them a device has no cache and no own rate") {
+  Topology truth = machine();
+  truth.device.cache = 0;
+  std::vector<StreamSample> streams;
+  for (double bytes = 512; bytes < 1e8; bytes *= 8)
+    streams.push_back({bytes, 0});
+  for (StreamSample &sample : streams)
+    sample.seconds = predictedSeconds(truth, sample);
+  Device found = *devicePreset("cpu-core");
+  fitStreams(found, streams);
+  CHECK(found.memoryBandwidth == Approx(23.7e9).epsilon(0.01));
+  CHECK(found.cache == 0);
+  CHECK(found.pointwise == 0);
+  std::string text = writeTopology({found, {}, {}});
+  CHECK(text.find("cache") == std::string::npos);
+  CHECK(text.find("pointwise") == std::string::npos);
 }

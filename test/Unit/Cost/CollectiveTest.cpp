@@ -104,6 +104,30 @@ TEST_CASE("links are busy at the levels that carry the bytes") {
   CHECK(outer.device == 0);
 }
 
+TEST_CASE("members of a level that share memory meet twice and move their parts") {
+  Topology t = cluster(1);
+  t.levels[0].sharesMemory = true;
+  Span s = span(8, 1);
+  for (Collective collective : {Collective::AllReduce, Collective::AllGather,
+                                Collective::ReduceScatter, Collective::AllToAll}) {
+    CollectivePrice price = priceCollective(t, s, collective, 800);
+    CHECK(name(price.algorithm) == "shared");
+    CHECK(price.price.seconds == Approx(7 + 2));
+    CHECK(price.price.links[0] == Approx(7));
+  }
+  CHECK(priceCollective(t, s, Collective::Permute, 800).price.seconds == Approx(8 + 2));
+  CHECK(priceCollective(t, s, Collective::PointToPoint, 800).algorithm == Direct);
+  // The members of several units do not share memory, those of a mesh of one host do.
+  CHECK(priceCollective(t, span(8, 4), Collective::AllReduce, 3200).algorithm !=
+        CollectiveAlgorithm::Shared);
+  t.levels[1] = t.levels[0];
+  CollectivePrice both = priceCollective(t, span(8, 8), Collective::AllReduce, 6400);
+  CHECK(both.algorithm == CollectiveAlgorithm::Shared);
+  CHECK(both.price.seconds == Approx(63 + 2));
+  CHECK(both.price.links[0] == 0);
+  CHECK(both.price.links[1] == Approx(63));
+}
+
 TEST_CASE("a level is at half speed below its ramp") {
   Topology t = cluster(0);
   t.levels[0].ramp = 400;

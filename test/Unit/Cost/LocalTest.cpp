@@ -86,6 +86,43 @@ TEST_CASE("fused groups move what crosses their border") {
   CHECK(maskSeconds(device, 0) == 0);
 }
 
+TEST_CASE("what has just been touched is in the cache, if it fits") {
+  Device device;
+  device.peak = {{DType::F32, 1e3}};
+  device.memoryBandwidth = 100;
+  device.cache = 400;
+  device.cacheBandwidth = 1000;
+  CHECK(streamSeconds(device, 400) == Approx(0.4));
+  CHECK(streamSeconds(device, 401) == Approx(4.01));
+  CHECK(streamSeconds(device, 400, 300) == Approx(3 + 0.1));
+  CHECK(streamSeconds(device, 400, 400) == Approx(4));
+  // What is far does not take the place of what is near.
+  CHECK(streamSeconds(device, 1000, 700) == Approx(7 + 0.3));
+  CHECK(groupSeconds(device, 400, 0, 300) == Approx(3.1));
+  CHECK(copySeconds(device, 200) == Approx(0.4));
+  // 3 · 4 · 16 bytes and 128 operations.
+  CHECK(matmulSeconds(device, DType::F32, {1, 4, 4, 4}) ==
+        Approx(std::hypot(0.128, 0.192)));
+  CHECK(matmulSeconds(device, DType::F32, {1, 4, 4, 4}, 64) ==
+        Approx(std::hypot(0.128, 0.64 + 0.128)));
+  device.matmul.nearSpeed = 2;
+  CHECK(matmulSeconds(device, DType::F32, {1, 4, 4, 4}, 64) ==
+        Approx(std::hypot(0.128, 0.64 + 0.064)));
+  CHECK(streamSeconds(device, 400, 300) == Approx(3 + 0.1));
+  device.cache = 0;
+  CHECK(streamSeconds(device, 4) == Approx(0.04));
+}
+
+TEST_CASE("pointwise operations have a rate of their own") {
+  Device device;
+  device.peak = {{DType::F32, 1e3}};
+  device.memoryBandwidth = 100;
+  CHECK(groupSeconds(device, 100, 2000) == Approx(2));
+  device.pointwise = 250;
+  CHECK(groupSeconds(device, 100, 2000) == Approx(8));
+  CHECK(groupSeconds(device, 100, 200) == Approx(1));
+}
+
 TEST_CASE("overlap") {
   CHECK(overlapped(3, 2, 1).together == Approx(3));
   CHECK(overlapped(3, 2, 1).exposed == Approx(0));

@@ -1,6 +1,7 @@
 //===- SearchTest.cpp - Plans of small programs ---------------------------===//
 #include "RandomProgram.h"
 
+#include "partita/Cost/Compute.h"
 #include "partita/Search/Search.h"
 #include "partita/Solver/Solve.h"
 #include "partita/Topology/Presets.h"
@@ -60,6 +61,34 @@ TEST_CASE("a batch that moves nothing is split, the more ways the better") {
   CHECK(found->proved);
   CHECK(found->cost.receivedBytes == 0);
   CHECK(product(strategyOf(graph, *found, "y").axes()) == 4);
+}
+
+TEST_CASE("weights that no cache holds from run to run come from memory") {
+  Program program;
+  program.argument("x", {64, 64});
+  for (int i = 0; i < 3; ++i) {
+    std::string n = std::to_string(i);
+    program.source("w" + n, {64, 64});
+    program.contract("y" + n, i ? "y" + std::to_string(i - 1) : "x", "w" + n,
+                     "m k, k n -> m n");
+    program.work("y" + n, 2 * 64 * 64 * 64);
+  }
+  program.result("y2");
+  FlowGraph graph = program.build(*Mesh::parse("tp=1"));
+  const int64_t weight = 64 * 64 * 4;
+  // All that one product touches fits into either cache, all weights into the larger.
+  for (auto [cache, far] :
+       {std::pair(3 * weight, int64_t(0)), {3 * weight - 1, weight}}) {
+    Topology topology = host(graph.mesh);
+    topology.device.cache = cache;
+    topology.device.cacheBandwidth = 100e9;
+    Placement placement = *Placement::create(graph.mesh, topology);
+    auto found = search::search(graph, placement, {});
+    REQUIRE(found);
+    double seconds = matmulSeconds(topology.device, DType::F32, {1, 64, 64, 64},
+                                   static_cast<double>(far));
+    CHECK(found->cost.total() == 3 * picosOf(seconds));
+  }
 }
 
 TEST_CASE("memory: weights are split where they do not fit, and who has none is named") {

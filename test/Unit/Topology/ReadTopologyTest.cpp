@@ -37,6 +37,34 @@ TEST_CASE("cluster: a device that is written out") {
   CHECK(topology->host.memory == int64_t(1) << 40);
 }
 
+TEST_CASE("cluster: caches, pointwise rates and shared memory are optional") {
+  auto read = [](const std::string &device, const std::string &level) {
+    return readTopology(
+        R"({"device": {"name": "X", "peak": {"f32": 5e9}, "memory": "1GiB",
+            "memory_bandwidth": 1e9)" +
+            device + R"(}, "levels": [{"name": "a", "size": 2, "bandwidth": 1e9,
+            "latency": 0)" +
+            level + "}]}",
+        "c.json");
+  };
+  auto without = read("", "");
+  REQUIRE(without);
+  CHECK(without->device.cache == 0);
+  CHECK(without->device.pointwiseRate() == 5e9);
+  CHECK(!without->levels[0].sharesMemory);
+  auto with = read(R"(, "cache": "8MiB", "cache_bandwidth": 9e9, "pointwise": 2e9)",
+                   R"(, "shares_memory": true)");
+  REQUIRE(with);
+  CHECK(with->device.cache == 8 << 20);
+  CHECK(with->device.cacheBandwidth == 9e9);
+  CHECK(with->device.pointwiseRate() == 2e9);
+  CHECK(with->levels[0].sharesMemory);
+  auto half = read(R"(, "cache": "8MiB")", "");
+  REQUIRE(!half);
+  CHECK(half.error().message ==
+        "c.json: device: has \"cache\" without \"cache_bandwidth\"");
+}
+
 TEST_CASE("cluster: presets, changed and extended") {
   auto topology = readTopology(R"({"server": "DGX-A100", "host": {"bandwidth": 20e9},
     "levels": [{"name": "rack", "preset": "hdr", "size": 16},
