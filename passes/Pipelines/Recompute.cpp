@@ -224,6 +224,10 @@ int64_t StepFitter::excess(const RecomputeChoices &base, const RecomputeChoice &
   }
   double expected = base.seconds + static_cast<double>(choice.time) * 1e-12;
   keep({base.accumulation(), choice, *form, form->seconds.value_or(expected)});
+  // With a little too little recompute a search makes the step fit by slower layouts.
+  if (form->bytes <= limit && form->seconds &&
+      *form->seconds > (1 + goodEnough) * expected)
+    return std::max<int64_t>(1, limit / 32);
   return form->bytes - limit;
 }
 
