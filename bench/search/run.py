@@ -6,8 +6,8 @@ bound; and what the search took, in seconds of one core.
 usage: run.py PARTITA [--models] [--depth] [--devices] [--scale] [--steps] [--overlap]
 
 Default: the first three tables. --steps plans training steps (AdamW, f32) without a limit
-of memory, beside the levels of ZeRO and Megatron with and without its distributed
-optimizer. --overlap simulates plans whose collectives are in flight while kernels run, of
+of memory, and one under 80 GiB, beside the levels of ZeRO and Megatron with and without
+its distributed optimizer. --overlap simulates plans whose collectives are in flight while kernels run, of
 the plan that is the fastest in turns and of the one chosen for it. --scale plans every
 model on 2, 8, 64 and 1,024 devices, the batch growing with them, on the best of all meshes
 of one and two axes.
@@ -38,15 +38,18 @@ MODELS = [
     ("dlrm", ["--batch", "2048"], 2, "dp=4,tp=4"),
 ]
 
-# (label, name, arguments of generate.py, servers of 8, mesh, micro-batches)
+# (label, name, arguments of generate.py, servers of 8, mesh, micro-batches, memory)
 STEPS = [
     ("gpt3-175b", "gpt3-175b", ["--batch", "1536", "--sequence", "2048"], 128,
-     "dp=64,tp=16", 1),
+     "dp=64,tp=16", 1, "1000TiB"),
     *[(f"gpt3-1.3b, {layers} layers", "gpt3-1.3b",
-       ["--layers", str(layers), "--batch", "16", "--sequence", "1024"], 1, "dp=2,tp=4", 1)
+       ["--layers", str(layers), "--batch", "16", "--sequence", "1024"], 1, "dp=2,tp=4", 1,
+       "1000TiB")
       for layers in (8, 64)],
     ("gpt3-350m, 4 micro-batches", "gpt3-350m", ["--batch", "8", "--sequence", "1024"], 1,
-     "dp=2,tp=4", 4),
+     "dp=2,tp=4", 4, "1000TiB"),
+    ("gpt3-175b, 24 micro-batches, 80 GiB", "gpt3-175b",
+     ["--batch", "64", "--sequence", "2048"], 128, "dp=64,tp=16", 24, "80GiB"),
 ]
 STEP = {"loss": {"kind": "softmax_cross_entropy", "of": "logits", "labels": "labels",
                  "axis": -1},
@@ -187,14 +190,14 @@ def main():
             times = number(r"(import .*s, problem .*s, solving .*s)\n", text)
             print(f"    {label}: {times}", file=sys.stderr)
 
-        def show_step(label, name, extra, servers, mesh, micro_batches):
+        def show_step(label, name, extra, servers, mesh, micro_batches, memory):
             model = generate(folder, name, extra)
             spec = os.path.join(folder, "spec.json")
             with open(spec, "w") as file:
                 json.dump({**STEP, "accumulation": micro_batches}, file)
             text, error, seconds = plan(arguments.partita, model, cluster(folder, servers),
                                         mesh, arguments.time_limit, "--train", spec,
-                                        "--memory", "1000TiB")
+                                        "--memory", memory)
             print(step_row(label, mesh, text, error, seconds), flush=True)
             times = number(r"(import .*s, problem .*s, solving .*s)\n", text)
             print(f"    {label}: {times}", file=sys.stderr)

@@ -185,6 +185,16 @@ tl::expected<Found, NotFound> search::orKnown(tl::expected<Found, NotFound> foun
   const std::vector<KnownPlan> known = knownPlans(copy, placement, parameters);
   if (copy.atoms.size() != graph.atoms.size())
     return found;
+  return orKnown(std::move(found), graph, placement, known, options);
+}
+
+tl::expected<Found, NotFound> search::orKnown(tl::expected<Found, NotFound> found,
+                                              const FlowGraph &graph,
+                                              const Placement &placement,
+                                              const std::vector<KnownPlan> &known,
+                                              const SearchOptions &options) {
+  if (!options.pins.empty() || (found ? found->proved : found.error().proved))
+    return found;
   const KnownPlan *best = nullptr;
   for (const KnownPlan &plan : known)
     if (plan.plan && (!options.memoryLimit || plan.memory <= *options.memoryLimit) &&

@@ -157,8 +157,9 @@ search::runnersUp(Timing &timing, const Model &model, const SearchOptions &optio
       solve.workLimit = std::min(
           {mostWorkOfAll / 2, *options.workLimit, std::max(workLeft, leastWork)});
     const auto begin = std::chrono::steady_clock::now();
+    // Where no round finds a plan, what prices of memory lead to is far from the best.
     auto solution = MemoryRounds(problem, solve, {}, {}, 0)
-                        .run(solve.timeLimit, solve.workLimit, {}, true);
+                        .run(solve.timeLimit, solve.workLimit, {}, /*isLast=*/false);
     left -=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (solution)

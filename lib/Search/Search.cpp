@@ -100,7 +100,7 @@ std::optional<Result> Task::begin() {
   if (auto ok = rounds->relax(); !ok)
     return fail({ok.error().message, true, 0, false, std::nullopt});
   found.solveSeconds = secondsSince(start);
-  found.lowerBound = lowerBound();
+  found.lowerBound = found.freeLowerBound = lowerBound();
   return std::nullopt;
 }
 

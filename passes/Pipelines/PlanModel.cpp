@@ -26,6 +26,12 @@
 using namespace mlir;
 using namespace partita;
 
+/// Meshes on which choices are tried, and how many on each of one plan.
+static constexpr size_t mostChoiceMeshes = 6;
+static constexpr int mostChoices = 4;
+/// Searches for choices after which no other mesh is tried, where time is no limit.
+static constexpr int mostSearches = 8;
+
 namespace {
 class Planner {
 public:
@@ -54,6 +60,20 @@ private:
   /// In one of `parts` equal parts of what the search may take.
   Expected<std::vector<MeshResult>> searchOn(const std::vector<Mesh> &meshes,
                                              int parts = 1);
+  /// The choices of the program on a mesh, as it is planned with so many bytes, or
+  /// without a limit.
+  Expected<std::unique_ptr<RecomputeChoices>> choicesOn(const Mesh &mesh,
+                                                        std::optional<int64_t> memory);
+  /// Makes the program the step with so many micro-batches that computes this again.
+  Expected<void> derive(std::optional<int64_t> accumulation,
+                        std::optional<PlanRecompute> recompute);
+  /// Known plans of the program on a mesh; those of the last mesh are kept.
+  const std::vector<search::KnownPlan> &knownOn(const Mesh &mesh, Flow &flow,
+                                                const Placement &placement);
+  /// What was found, or a known plan that is faster and fits.
+  tl::expected<search::Found, search::NotFound>
+  orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh &mesh,
+          Flow &flow, const Placement &placement, const search::SearchOptions &search);
   /// What is faster than the best plan under a limit, if there is one, with what the
   /// specification leaves open: what is computed again, the number of micro-batches. The
   /// program then is that step, and the bound of a mesh one for any such choice.
@@ -92,6 +112,8 @@ private:
   std::string refused;           ///< as StepFitter::refused
   PlanTarget target;
   std::vector<MeshResult> results;
+  std::string knownMesh; ///< of `known`
+  std::vector<search::KnownPlan> known;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
@@ -135,6 +157,74 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
+const std::vector<search::KnownPlan> &Planner::knownOn(const Mesh &mesh, Flow &flow,
+                                                       const Placement &placement) {
+  if (known.empty() || knownMesh != mesh.str()) {
+    knownMesh = mesh.str();
+    FlowGraph copy = flow->graph;
+    known = search::knownPlans(copy, placement, parametersOf(function(), *flow));
+    if (copy.atoms.size() != flow->graph.atoms.size())
+      for (search::KnownPlan &plan : known)
+        plan.plan.reset();
+  }
+  return known;
+}
+
+tl::expected<search::Found, search::NotFound>
+Planner::orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh &mesh,
+                 Flow &flow, const Placement &placement,
+                 const search::SearchOptions &search) {
+  if (!search.pins.empty() || (found ? found->proved : found.error().proved))
+    return found;
+  return search::orKnown(std::move(found), flow->graph, placement,
+                         knownOn(mesh, flow, placement), search);
+}
+
+Expected<void> Planner::derive(std::optional<int64_t> accumulation,
+                               std::optional<PlanRecompute> recompute) {
+  auto nodesOf = [](const std::optional<PlanRecompute> &it) {
+    return it ? it->nodes : std::vector<std::vector<std::string>>();
+  };
+  if (compiler.module &&
+      accumulation.value_or(1) == options.model.accumulation.value_or(1) &&
+      nodesOf(recompute) == nodesOf(options.model.recompute)) {
+    options.model.recompute = std::move(recompute);
+    options.model.accumulation = accumulation;
+    return {};
+  }
+  options.model.accumulation = accumulation;
+  options.model.recompute = std::move(recompute);
+  known.clear();
+  auto ok = compiler.import();
+  if (!ok)
+    compiler.module = {};
+  return ok;
+}
+
+Expected<std::unique_ptr<RecomputeChoices>>
+Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
+  ++searches;
+  search::SearchOptions search = searchOptions();
+  limit(search, mostChoices);
+  search.memoryLimit = memory;
+  auto flow = flowOn(mesh, search.pins);
+  if (!flow)
+    return tl::unexpected(flow.error());
+  auto placement = Placement::create(mesh, target.topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  auto found = orKnown(search::search((*flow)->graph, *placement, search), mesh, *flow,
+                       *placement, search);
+  if (!found)
+    return makeError("no plan: " + found.error().message);
+  search::Timing timing((*flow)->graph, *placement);
+  auto choices =
+      std::make_unique<RecomputeChoices>(timing, found->plan, options.model.accumulation);
+  choices->rows = compiler.rows;
+  choices->lowerBoundSeconds = static_cast<double>(found->lowerBound) * 1e-12;
+  return choices;
+}
+
 Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &meshes,
                                                     int parts) {
   ++searches;
@@ -166,8 +256,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
     if (timeOf(all[i]) == least) {
       search::SearchOptions with = searchOptions();
       with.pins = candidates[i].pins;
-      all[i] = search::orKnown(std::move(all[i]), flows[i]->graph, placements[i],
-                               parametersOf(function(), *flows[i]), with);
+      all[i] = orKnown(std::move(all[i]), meshes[i], flows[i], placements[i], with);
     }
   std::vector<MeshResult> results;
   for (size_t i = 0; i < meshes.size(); ++i) {
@@ -326,8 +415,7 @@ Expected<std::string> Planner::finish(size_t best) {
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
-  story.known =
-      search::knownPlans((*flow)->graph, *placement, parametersOf(function(), **flow));
+  story.known = knownOn(chosen.mesh, *flow, *placement);
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
@@ -371,12 +459,6 @@ Expected<std::string> Planner::finish(size_t best) {
   return text + "wrote " + options.output + "\n";
 }
 
-/// Meshes on which choices are tried, and how many on each of one plan.
-static constexpr size_t mostChoiceMeshes = 6;
-static constexpr int mostChoices = 4;
-/// Searches for choices after which no other mesh is tried, where time is no limit.
-static constexpr int mostSearches = 8;
-
 Expected<std::optional<Planner::Chosen>>
 Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   CompileOptions one = options.model;
@@ -389,8 +471,10 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   auto formOf = [&](const MeshResult &it) -> Expected<StepForm> {
     if (!it.found)
       return makeError(it.reason.message);
-    return StepForm{
-        it.found->memory.peak(), static_cast<double>(it.found->cost.total()) * 1e-12, {}};
+    return StepForm{it.found->memory.peak(),
+                    static_cast<double>(it.found->cost.total()) * 1e-12,
+                    {},
+                    static_cast<double>(it.found->freeLowerBound) * 1e-12};
   };
   auto measure = [&](std::optional<int64_t> accumulation,
                      const search::RecomputeChoice &choice) -> Expected<StepForm> {
@@ -398,13 +482,11 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
     if (count == 1 && choice.nodes.empty())
       return formOf(result);
     isAnyChosen = true;
-    options.model.accumulation = accumulation;
-    options.model.recompute.reset();
+    std::optional<PlanRecompute> recompute;
     if (!choice.nodes.empty())
-      options.model.recompute =
-          PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
-                        choice.before - choice.peak};
-    if (auto ok = compiler.import(); !ok)
+      recompute = PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
+                                choice.before - choice.peak};
+    if (auto ok = derive(accumulation, std::move(recompute)); !ok)
       return tl::unexpected(ok.error());
     auto all = searchOn({result.mesh}, mostChoices);
     if (!all)
@@ -417,13 +499,20 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
       made.insert_or_assign(Key(count, choice.nodes), std::move(now));
     return form;
   };
-  StepFitter fitter(one, *target.memoryLimit, mostChoices, measure, progress);
+  auto basesOf =
+      [&](std::optional<int64_t> accumulation,
+          std::optional<int64_t> memory) -> Expected<std::unique_ptr<RecomputeChoices>> {
+    if (auto ok = derive(accumulation, std::nullopt); !ok)
+      return tl::unexpected(ok.error());
+    return choicesOn(result.mesh, memory);
+  };
+  StepFitter fitter(one, *target.memoryLimit, mostChoices, measure, basesOf, progress);
   if (auto ok = fitter.run(seconds); !ok)
     return tl::unexpected(ok.error());
   if (refused.empty())
     refused = fitter.refused;
   // No number of micro-batches is faster than that.
-  if (fitter.rows && fitter.lowerBoundSeconds)
+  if (choosesAccumulation(one) && fitter.lowerBoundSeconds)
     result.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
   if (!fitter.best || (seconds && *seconds <= fitter.best->seconds))
     return std::nullopt;
@@ -484,10 +573,7 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
                 accumulationText(accumulation.value_or(1), *rows) +
                     "; the bound is of steps with any number of micro-batches" +
                     (refused.empty() ? "" : "; " + refused));
-  const bool isThere = !isAnyChosen && !recompute && !accumulation;
-  options.model.recompute = std::move(recompute);
-  options.model.accumulation = accumulation;
-  return isThere ? Expected<void>() : compiler.import();
+  return derive(accumulation, std::move(recompute));
 }
 
 Expected<std::string> Planner::run() {

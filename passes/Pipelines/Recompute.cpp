@@ -63,20 +63,23 @@ bool partita::choosesStep(const CompileOptions &options) {
          (choosesRecompute(options) || choosesAccumulation(options));
 }
 
+RecomputeChoices::RecomputeChoices(search::Timing &timing, const search::Decided &plan,
+                                   std::optional<int64_t> accumulation)
+    : seconds(static_cast<double>(search::evaluate(timing, plan).total()) * 1e-12),
+      microBatches(accumulation.value_or(1)), space(timing, plan) {}
+
 Expected<std::unique_ptr<RecomputeChoices>>
 RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> memory,
                          const Progress &progress) {
-  auto made = std::make_unique<RecomputeChoices>();
-  made->options = given;
+  CompileOptions options = given;
   // Instead of that of a cluster's devices, too.
-  made->options.memory = memory ? std::to_string(*memory) : "1048576GiB";
-  made->options.dumpDir = made->options.hintsOutput = made->options.explain = "";
-  made->options.to = Level::L2;
-  Compiler compiler(made->options, progress);
+  options.memory = memory ? std::to_string(*memory) : "1048576GiB";
+  options.dumpDir = options.hintsOutput = options.explain = "";
+  options.to = Level::L2;
+  Compiler compiler(options, progress);
   if (auto ok = compiler.import().and_then([&] { return compiler.decide(); }); !ok)
     return tl::unexpected(ok.error());
   compiler.recordPlan();
-  made->rows = compiler.rows;
   auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
   auto mesh = Mesh::parse(given.mesh);
   if (!mesh)
@@ -98,11 +101,12 @@ RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> mem
   if (!placement)
     return tl::unexpected(placement.error());
   search::Timing timing((*flow)->graph, *placement);
-  search::Decided plan{std::move(*strategies), std::move(*servings)};
-  made->seconds = static_cast<double>(search::evaluate(timing, plan).total()) * 1e-12;
+  auto made = std::make_unique<RecomputeChoices>(
+      timing, search::Decided{std::move(*strategies), std::move(*servings)},
+      given.accumulation);
+  made->rows = compiler.rows;
   if (compiler.plan.certificate)
     made->lowerBoundSeconds = compiler.plan.certificate->lowerBoundSeconds;
-  made->space = std::make_unique<search::RecomputeSpace>(timing, plan);
   return made;
 }
 
@@ -120,17 +124,10 @@ std::string partita::recomputeText(const RecomputeChoice &choice, double seconds
 }
 
 StepFitter::StepFitter(const CompileOptions &given, int64_t limit, int mostMeasured,
-                       Measure measure, const Progress &progress)
+                       Measure measure, Bases basesOf, const Progress &progress)
     : options(given), counts(choosesAccumulation(given)),
       repeats(choosesRecompute(given)), limit(limit), mostMeasured(mostMeasured),
-      measure(std::move(measure)), progress(progress) {}
-
-CompileOptions StepFitter::withAccumulation(int64_t count) const {
-  CompileOptions now = options;
-  if (counts)
-    now.accumulation = count;
-  return now;
-}
+      measure(std::move(measure)), basesOf(std::move(basesOf)), progress(progress) {}
 
 double StepFitter::fastest() const {
   double seconds = known.value_or(std::numeric_limits<double>::infinity());
@@ -154,30 +151,26 @@ void StepFitter::keep(Outcome outcome) {
     best = std::move(outcome);
 }
 
-/// Plans to choose from for steps that must fit into so many bytes: the one without a
-/// limit first, then, if a search decides and that one needs more, one with a limit in
-/// between, if there is any.
-static Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
-basesOf(const CompileOptions &options, int64_t limit, const Progress &progress) {
-  std::vector<std::unique_ptr<RecomputeChoices>> bases;
-  auto free = RecomputeChoices::create(options, std::nullopt, progress);
+Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
+StepFitter::plansOf(std::optional<int64_t> accumulation) const {
+  std::vector<std::unique_ptr<RecomputeChoices>> plans;
+  auto free = basesOf(accumulation, std::nullopt);
   if (!free) // what is wrong with the step is said without a limit, too
     return tl::unexpected(free.error());
   int64_t needed = (*free)->before();
-  bases.push_back(std::move(*free));
+  plans.push_back(std::move(*free));
   auto mesh = Mesh::parse(options.mesh);
   if (options.mode != "auto" || !mesh || mesh->numRanks() == 1 || needed <= limit)
-    return bases;
-  auto between =
-      RecomputeChoices::create(options, limit + (needed - limit) / 2, progress);
-  if (between)
-    bases.push_back(std::move(*between));
-  return bases;
+    return plans;
+  if (auto between = basesOf(accumulation, limit + (needed - limit) / 2))
+    plans.push_back(std::move(*between));
+  return plans;
 }
 
 Expected<bool> StepFitter::tryPlain(int64_t count) {
-  CompileOptions now = withAccumulation(count);
-  auto plain = measure(now.accumulation, {});
+  const std::optional<int64_t> accumulation =
+      counts ? std::optional(count) : options.accumulation;
+  auto plain = measure(accumulation, {});
   const bool fits = plain && plain->bytes <= limit;
   if (plain)
     without[count] = plain->bytes;
@@ -187,8 +180,14 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
     keep({count, {}, *plain, 0});
     return false;
   }
+  if (count == 1 && fits && plain->leastSeconds &&
+      *plain->seconds <= (1 + goodEnough) * *plain->leastSeconds) {
+    lowerBoundSeconds = plain->leastSeconds;
+    keep({count, {}, *plain, *plain->seconds});
+    return false;
+  }
   progress("choosing what makes the step fit");
-  auto made = basesOf(now, limit, progress);
+  auto made = plansOf(accumulation);
   if (!made) {
     if (count == 1)
       return tl::unexpected(made.error());
@@ -388,7 +387,12 @@ Expected<void> partita::chooseStep(CompileOptions &options,
       plainSeconds = form->seconds;
     return form;
   };
-  StepFitter fitter(options, limit, mostMeasured, measure, progress);
+  auto basesOf = [&](std::optional<int64_t> accumulation, std::optional<int64_t> memory) {
+    CompileOptions now = options;
+    now.accumulation = accumulation;
+    return RecomputeChoices::create(now, memory, progress);
+  };
+  StepFitter fitter(options, limit, mostMeasured, measure, basesOf, progress);
   if (auto ok = fitter.run(std::nullopt); !ok)
     return tl::unexpected(ok.error());
   if (!fitter.best)

@@ -32,28 +32,32 @@ Expected<void> takeChoices(CompileOptions &options);
 /// leaves open what is computed again, or the number of micro-batches.
 bool choosesStep(const CompileOptions &options);
 
-/// The choices of one step, as it is planned with so many bytes for each device, or
-/// without a limit.
+/// The choices of one step under a plan with nothing computed again.
 class RecomputeChoices {
 public:
+  /// The plan is of the timing's program, which has so many micro-batches.
+  RecomputeChoices(search::Timing &timing, const search::Decided &plan,
+                   std::optional<int64_t> accumulation);
+  /// Of the step as the options plan it, with so many bytes for each device, or without a
+  /// limit.
   static Expected<std::unique_ptr<RecomputeChoices>> create(const CompileOptions &options,
                                                             std::optional<int64_t> memory,
                                                             const Progress &progress);
 
   std::optional<search::RecomputeChoice> choose(int64_t limit) const {
-    return space->choose(limit);
+    return space.choose(limit);
   }
-  int64_t least() const { return space->least(); }
-  int64_t before() const { return space->before(); }
-  int64_t accumulation() const { return options.accumulation.value_or(1); }
+  int64_t least() const { return space.least(); }
+  int64_t before() const { return space.before(); }
+  int64_t accumulation() const { return microBatches; }
   std::optional<int64_t> rows; ///< as Compiler::rows
   /// Of one run, predicted; and what no plan is faster than, where that is known.
   double seconds = 0;
   std::optional<double> lowerBoundSeconds;
 
 private:
-  CompileOptions options;
-  std::unique_ptr<search::RecomputeSpace> space;
+  int64_t microBatches;
+  search::RecomputeSpace space;
 };
 
 /// What a step needs and takes with something chosen, once it is derived and planned so.
@@ -61,6 +65,8 @@ struct StepForm {
   int64_t bytes = 0;
   std::optional<double> seconds; ///< of one run, where a search says it
   PlanPeak peak;
+  /// What the step takes at least with any memory, where a search says it.
+  std::optional<double> leastSeconds = std::nullopt;
 };
 
 /// Looks for the fastest step that fits.
@@ -70,6 +76,10 @@ public:
   /// what is computed again, if anything; an error if no plan of it fits.
   using Measure = std::function<Expected<StepForm>(std::optional<int64_t> accumulation,
                                                    const search::RecomputeChoice &)>;
+  /// The choices of a step with a number of micro-batches that is planned with so many
+  /// bytes, or without a limit.
+  using Bases = std::function<Expected<std::unique_ptr<RecomputeChoices>>(
+      std::optional<int64_t> accumulation, std::optional<int64_t> memory)>;
   struct Outcome {
     int64_t accumulation = 1;
     search::RecomputeChoice choice; ///< no nodes: nothing is computed again
@@ -78,7 +88,7 @@ public:
   };
 
   StepFitter(const CompileOptions &options, int64_t limit, int mostMeasured,
-             Measure measure, const Progress &progress);
+             Measure measure, Bases basesOf, const Progress &progress);
 
   /// Looks through the list, those first that promise most, for as long as they promise
   /// to be faster than what is known, `best` or `known`.
@@ -104,8 +114,10 @@ private:
     std::unique_ptr<RecomputeChoices> choices;
     int64_t offset; ///< bytes that a step was expected to need more than it does
   };
-  /// The options with so many micro-batches.
-  CompileOptions withAccumulation(int64_t count) const;
+  /// Plans to choose from: the one without a limit first, then, if a search decides and
+  /// that one needs more than the limit, one with a limit in between, if there is any.
+  Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
+  plansOf(std::optional<int64_t> accumulation) const;
   /// Measures one of so many micro-batches with nothing computed again; false if no
   /// other one can be better.
   Expected<bool> tryPlain(int64_t count);
@@ -124,6 +136,7 @@ private:
   int64_t limit;
   int mostMeasured, measuredInAll = 0;
   Measure measure;
+  Bases basesOf;
   const Progress &progress;
   std::optional<double> known;
   std::vector<Base> bases;

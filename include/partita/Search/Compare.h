@@ -42,6 +42,11 @@ tl::expected<Found, NotFound> orKnown(tl::expected<Found, NotFound> found,
                                       const FlowGraph &graph, const Placement &placement,
                                       const std::vector<ParameterOps> &parameters,
                                       const SearchOptions &options);
+/// The same, where the known plans are there.
+tl::expected<Found, NotFound> orKnown(tl::expected<Found, NotFound> found,
+                                      const FlowGraph &graph, const Placement &placement,
+                                      const std::vector<KnownPlan> &known,
+                                      const SearchOptions &options);
 
 /// A conversion of a plan.
 struct Reshard {

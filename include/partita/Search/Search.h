@@ -31,6 +31,8 @@ struct Found {
   /// a memory limit counts all copies of a value from its making to its last use; where
   /// the plan fits only because each has its own, the bound is that without a limit.
   Picos lowerBound = 0;
+  /// No plan of the space takes less, with any memory.
+  Picos freeLowerBound = 0;
   bool proved = false; ///< cost.total() == lowerBound
   MemoryUse memory;
   double buildSeconds = 0, solveSeconds = 0;

@@ -38,12 +38,17 @@ public:
       return;
     std::vector<int32_t> values = valuesAround(tie, addition);
     int64_t before = received(values);
-    std::vector<Strategy> saved = strategies;
+    // All that makePartial changes: a step has a tie per parameter, and many more ops.
+    std::vector<std::pair<int32_t, Strategy>> saved{{addition.op, of(addition.op)}};
+    for (const FlowTie::Member &member : tie.members)
+      saved.emplace_back(member.op, of(member.op));
     if (!makePartial(tie, addition, produced.partial[0]) || received(values) >= before)
-      strategies = std::move(saved);
+      for (auto &[op, strategy] : saved)
+        of(op) = std::move(strategy);
   }
 
 private:
+  Strategy &of(int32_t op) { return strategies[static_cast<size_t>(op)]; }
   Layout producedLayout(int32_t value) const {
     const FlowValue &it = graph.values[static_cast<size_t>(value)];
     return resultLayout(graph.ops[static_cast<size_t>(it.producer)].rule,
@@ -116,14 +121,14 @@ private:
     added.passing = {{addition.set, partial.axes}};
     if (!verifyStrategy(graph.mesh, maker.rule, added))
       return false;
-    strategies[static_cast<size_t>(addition.op)] = std::move(added);
+    of(addition.op) = std::move(added);
     for (const FlowTie::Member &member : tie.members) {
       const FlowOp &end = graph.ops[static_cast<size_t>(member.op)];
       Strategy strategy =
           strategyForLayout(end.rule, graph.endFactors(member.op), layout);
       if (strategy.passing.empty())
         return false;
-      strategies[static_cast<size_t>(member.op)] = std::move(strategy);
+      of(member.op) = std::move(strategy);
     }
     return true;
   }

@@ -104,3 +104,41 @@ TEST_CASE("equal layers leave few ways open") {
   CHECK(way->kept <= 5000);
   CHECK(way->time >= 96 + (96 * 60 - 5000) / 10);
 }
+
+TEST_CASE("deep models of many units: no way is left out that may be the cheapest") {
+  // 96 layers of twelve units: each is kept, or one to six neighbours are repeated.
+  std::mt19937 random(3);
+  auto below = [&](unsigned n) { return static_cast<int64_t>(random() % n); };
+  constexpr int32_t perLayer = 12, layers = 96;
+  std::vector<int64_t> bytes, times;
+  for (int32_t u = 0; u < perLayer; ++u) {
+    bytes.push_back(1000 + below(9000));
+    times.push_back(100 + below(3000));
+  }
+  StretchProblem problem;
+  problem.units = perLayer * layers;
+  int64_t all = 0;
+  for (int32_t u = 0; u < problem.units; ++u) {
+    int64_t sum = 0, time = 0;
+    all += bytes[static_cast<size_t>(u % perLayer)];
+    problem.stretches.push_back({u, u + 1, false,
+                                 bytes[static_cast<size_t>(u % perLayer)],
+                                 bytes[static_cast<size_t>(u % perLayer)] + 500, 0});
+    for (int32_t end = u + 1; end <= u + 6 && end <= (u / perLayer + 1) * perLayer;
+         ++end) {
+      sum += bytes[static_cast<size_t>((end - 1) % perLayer)];
+      time += times[static_cast<size_t>((end - 1) % perLayer)];
+      problem.stretches.push_back({u, end, true,
+                                   bytes[static_cast<size_t>((end - 1) % perLayer)] / 2,
+                                   sum + 500, time});
+    }
+  }
+  int64_t least = leastPeak(problem);
+  CHECK(!cheapestWay(problem, least - 1));
+  for (int64_t limit : {least, least + (all - least) / 4, all - all / 10}) {
+    auto way = cheapestWay(problem, limit);
+    REQUIRE(way);
+    CHECK(way->peak <= limit);
+    CHECK(way->proved);
+  }
+}
