@@ -271,10 +271,15 @@ static Expected<Values> importTopK(Importer &importer, const Node &node) {
   int64_t extent = c.shape(x)[axis];
   bool isKnown = count.isKnown() && there.isKnown();
   int64_t k = isKnown ? count.most : std::min(boundOf(count), extent);
-  if (k < 1 || k > extent || (!isKnown && k < boundOf(count) && count.least > k))
+  if (k < (isKnown ? 0 : 1) || k > extent ||
+      (!isKnown && k < boundOf(count) && count.least > k))
     return makeError("the largest " + std::to_string(k) + " of " +
                      std::to_string(extent) + " elements");
   bool isLargest = intAttr(node, "largest", 1) != 0;
+  if (k == 0) {
+    Value none = c.slice(x, axis, 0, 0);
+    return c.results({none, c.cast(none, c.i64())});
+  }
   if (isKnown)
     return c.results(topOf(c, x, axis, k, isLargest));
   // What is not there comes last.
