@@ -262,6 +262,8 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
            static_cast<int32_t>(it.getAs<IntegerAttr>("operand").getInt()),
            dims("result"), dims("input")});
     }
+  for (StringRef node : makersOf(&op))
+    entry.madeFor.push_back(node.str());
   // Tensors are called by their ONNX value name, ops by their node's.
   for (OpResult result : op.getResults()) {
     SmallVector<StringRef> names = valueNames(result);

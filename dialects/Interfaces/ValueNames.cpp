@@ -8,9 +8,30 @@
 using namespace mlir;
 using namespace partita;
 
+/// The metadata of a location that lists nodes, not names of a value.
+static constexpr char madeFor[] = "made for";
+
+static bool listsMakers(FusedLoc location) {
+  auto metadata = dyn_cast_or_null<StringAttr>(location.getMetadata());
+  return metadata && metadata.getValue() == madeFor;
+}
+
+/// The part of a location that lists nodes, if it has one.
+static FusedLoc makersIn(Location location) {
+  if (auto named = dyn_cast<NameLoc>(location))
+    return makersIn(named.getChildLoc());
+  auto fused = dyn_cast<FusedLoc>(location);
+  if (!fused || listsMakers(fused))
+    return fused;
+  for (Location part : fused.getLocations())
+    if (FusedLoc found = makersIn(part))
+      return found;
+  return {};
+}
+
 /// The names in a location: itself and its child, or several that are one value's.
 static void addNames(Location location, SmallVector<StringRef> &names) {
-  if (auto fused = dyn_cast<FusedLoc>(location))
+  if (auto fused = dyn_cast<FusedLoc>(location); fused && !listsMakers(fused))
     for (Location part : fused.getLocations())
       addNames(part, names);
   if (auto named = dyn_cast<NameLoc>(location)) {
@@ -44,12 +65,15 @@ SmallVector<StringRef> partita::valueNames(OpResult result) {
   return names;
 }
 
-/// One location of the names, or nothing if there are none.
-static Location locationOf(MLIRContext *context, ArrayRef<StringRef> names) {
+/// One location of the names and the list of makers, or nothing if there are none.
+static Location locationOf(MLIRContext *context, ArrayRef<StringRef> names,
+                           FusedLoc makers = {}) {
   Builder builder(context);
   SmallVector<Location> locations;
   for (StringRef name : names)
     locations.push_back(NameLoc::get(builder.getStringAttr(name)));
+  if (makers)
+    locations.push_back(makers);
   if (locations.empty())
     return builder.getUnknownLoc();
   return locations.size() == 1 ? locations[0] : builder.getFusedLoc(locations);
@@ -59,7 +83,8 @@ static void setNames(OpResult result, NameLoc node, ArrayRef<StringRef> names) {
   Operation *op = result.getOwner();
   MLIRContext *context = op->getContext();
   if (op->getNumResults() == 1)
-    return op->setLoc(NameLoc::get(node.getName(), locationOf(context, names)));
+    return op->setLoc(
+        NameLoc::get(node.getName(), locationOf(context, names, makersIn(node))));
   SmallVector<Location> parts;
   for (OpResult other : op->getResults()) {
     SmallVector<StringRef> all =
@@ -77,6 +102,27 @@ void partita::setValueName(OpResult result, StringRef name) {
   auto node = dyn_cast<NameLoc>(result.getOwner()->getLoc());
   if (node && (node.getName() != name || result.getOwner()->getNumResults() != 1))
     setNames(result, node, name);
+}
+
+void partita::setMakers(Operation *constant, ArrayRef<StringRef> nodes) {
+  auto own = dyn_cast<NameLoc>(constant->getLoc());
+  if (!own)
+    return;
+  MLIRContext *context = constant->getContext();
+  SmallVector<Location> locations;
+  for (StringRef node : nodes)
+    locations.push_back(NameLoc::get(StringAttr::get(context, node)));
+  FusedLoc makers = FusedLoc::get(context, locations, StringAttr::get(context, madeFor));
+  SmallVector<StringRef> names = valueNames(constant->getOpResult(0));
+  constant->setLoc(NameLoc::get(own.getName(), locationOf(context, names, makers)));
+}
+
+SmallVector<StringRef> partita::makersOf(Operation *op) {
+  SmallVector<StringRef> nodes;
+  if (FusedLoc makers = makersIn(op->getLoc()))
+    for (Location node : makers.getLocations())
+      nodes.push_back(cast<NameLoc>(node).getName());
+  return nodes;
 }
 
 static constexpr char otherNamesAttr[] = "graph.other_names";

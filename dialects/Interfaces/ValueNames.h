@@ -7,8 +7,10 @@
 // called as the node, as nameless nodes are called by their output. Of an op with several
 // results the child has one name for each, whose other names are its child:
 // `loc("top"(fused["values", "indices"("indices.copy")]))`; one without a name of the
-// file is the node's with its number, `top#1`. Locations survive rewriting and printing,
-// and no pass has to know of them.
+// file is the node's with its number, `top#1`. A constant that is one for several nodes
+// says whose imports made it, `loc("fc1"(fused<"made for">["fc1", "fc2"]))`: these nodes
+// do not have it as an input. Locations survive rewriting and printing, and no pass has
+// to know of them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_DIALECTS_INTERFACES_VALUENAMES_H
@@ -55,6 +57,12 @@ void setValueName(mlir::OpResult result, llvm::StringRef name);
 /// Gives a value another name of the file; its own stays the first. An argument of a
 /// function has its others in an attribute, `graph.other_names`.
 void addValueName(mlir::Value value, llvm::StringRef name);
+
+/// Says that the imports of these nodes made a constant.
+void setMakers(mlir::Operation *constant, llvm::ArrayRef<llvm::StringRef> nodes);
+
+/// The nodes whose imports made it, where that is said.
+llvm::SmallVector<llvm::StringRef> makersOf(mlir::Operation *op);
 
 /// The names of an argument of a function besides `graph.name`.
 llvm::SmallVector<llvm::StringRef> otherNames(mlir::BlockArgument argument);

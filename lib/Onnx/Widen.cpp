@@ -52,7 +52,8 @@ void onnx_model::widenFloats(Graph &graph) {
       if (auto *tensor = std::get_if<Tensor>(&attribute))
         widenTensor(*tensor);
       auto *number = std::get_if<int64_t>(&attribute);
-      if (number && (name == "to" || name == "dtype") &&
+      bool isType = name == "to" || name == "dtype" || name == "stash_type";
+      if (number && isType &&
           (*number == onnxFloat || *number == onnxFloat16 || *number == onnxBfloat16))
         *number = onnxDouble;
     }

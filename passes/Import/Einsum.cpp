@@ -133,8 +133,8 @@ static Expected<Values> importEinsum(Importer &importer, const Node &node) {
       int64_t extent = 1;
       for (auto [list, value] : {std::pair(&names, a), std::pair(&dims[i], b)})
         for (size_t d = 0; d < list->size(); ++d)
-          if ((*list)[d] == name && value)
-            extent = std::max(extent, c.shape(value)[d]);
+          if ((*list)[d] == name && value && c.shape(value)[d] != 1)
+            extent = c.shape(value)[d];
       shape.push_back(extent);
     }
     if (!a || !b)

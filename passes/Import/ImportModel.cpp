@@ -7,6 +7,8 @@
 #include "passes/Import/Counted.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <map>
 #include <set>
@@ -61,6 +63,47 @@ static Error describe(const std::string &path,
     text += "\n  " + (node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType +
             "-" + std::to_string(node.version) + " '" + node.node + "': " + node.reason;
   return {text};
+}
+
+/// The node whose import made a constant: both have one name. Empty where it has none,
+/// as an initializer.
+static StringRef makerOf(graph::ConstantOp constant) {
+  auto own = dyn_cast<NameLoc>(constant.getLoc());
+  bool isMade = own && llvm::any_of(constant->getUsers(), [&](Operation *user) {
+                  auto node = dyn_cast<NameLoc>(user->getLoc());
+                  return node && node.getName() == own.getName();
+                });
+  return isMade ? own.getName().getValue() : StringRef();
+}
+
+static bool isCalled(graph::ConstantOp constant, StringRef name) {
+  auto own = dyn_cast<NameLoc>(constant.getLoc());
+  return own && own.getName() == name;
+}
+
+/// Makes equal constants of a function one. It is called as the first of them, so it
+/// notes which nodes' imports made the others:
+///   %0 = constant 0.5 loc("g1")     mul %x, %0 loc("g1")
+///   %1 = constant 0.5 loc("g2")     mul %y, %1 loc("g2")
+/// becomes one that is made for "g1" and "g2", and neither node has it as an input.
+static void mergeConstants(func::FuncOp function) {
+  llvm::MapVector<Attribute, SmallVector<graph::ConstantOp>> groups;
+  for (auto constant : function.getOps<graph::ConstantOp>())
+    groups[constant.getValue()].push_back(constant);
+  for (auto &[value, equal] : groups) {
+    if (equal.size() == 1)
+      continue;
+    llvm::SetVector<StringRef> makers;
+    for (graph::ConstantOp constant : equal)
+      if (StringRef maker = makerOf(constant); !maker.empty())
+        makers.insert(maker);
+    for (graph::ConstantOp other : ArrayRef(equal).drop_front()) {
+      other.replaceAllUsesWith(equal.front().getResult());
+      other.erase();
+    }
+    if (!makers.empty() && (makers.size() > 1 || !isCalled(equal.front(), makers[0])))
+      setMakers(equal.front(), makers.getArrayRef());
+  }
 }
 
 namespace {
@@ -544,6 +587,8 @@ private:
           first + static_cast<unsigned>(i), dist::stateAttr,
           dist::StateAttr::get(builder.getContext(), name, StringAttr()));
     }
+    for (auto each : result.module->getOps<func::FuncOp>())
+      mergeConstants(each);
     return std::move(result);
   }
 

@@ -88,27 +88,6 @@ static Expected<Values> importScatterElements(Importer &importer, const Node &no
                             axis, scatterAttrs(c, node, static_cast<int64_t>(axis)))});
 }
 
-/// Where rows of `count` places lie in the dims that they address, as one dim. Component
-/// d is looked up in a table of d's strides: a component outside its own dim is no index
-/// of the table, and the run says so, where a sum of products could be a place again.
-static Value linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims,
-                         int64_t count) {
-  auto depth = static_cast<int64_t>(dims.size());
-  Value components = c.reshape(c.cast(indices, c.i64()), {count, depth});
-  Value place = c.broadcast(c.scalar(c.i64(), 0), {count});
-  double stride = 1;
-  for (int64_t d = depth; d-- > 0; stride *= static_cast<double>(dims[d])) {
-    std::vector<double> table;
-    for (int64_t i = 0; i < dims[d]; ++i)
-      table.push_back(static_cast<double>(i) * stride);
-    Value component = c.slice(components, 1, d, d + 1);
-    Value looked =
-        c.gather(c.tensor(c.i64(), {dims[d]}, table), c.reshape(component, {count}), 0);
-    place = d + 1 == depth ? looked : c.add(place, looked);
-  }
-  return place;
-}
-
 /// The dims that the indices address become one, in which each row of updates has one
 /// place.
 static Expected<Values> importScatterND(Importer &importer, const Node &node) {
@@ -271,10 +250,15 @@ static Expected<Values> importTopK(Importer &importer, const Node &node) {
   int64_t extent = c.shape(x)[axis];
   bool isKnown = count.isKnown() && there.isKnown();
   int64_t k = isKnown ? count.most : std::min(boundOf(count), extent);
-  if (k < 1 || k > extent || (!isKnown && k < boundOf(count) && count.least > k))
+  if (k < (isKnown ? 0 : 1) || k > extent ||
+      (!isKnown && k < boundOf(count) && count.least > k))
     return makeError("the largest " + std::to_string(k) + " of " +
                      std::to_string(extent) + " elements");
   bool isLargest = intAttr(node, "largest", 1) != 0;
+  if (k == 0) {
+    Value none = c.slice(x, axis, 0, 0);
+    return c.results({none, c.cast(none, c.i64())});
+  }
   if (isKnown)
     return c.results(topOf(c, x, axis, k, isLargest));
   // What is not there comes last.

@@ -605,8 +605,53 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   int64_t batch = intAttr(node, "batch_dims", 0);
   checkComponents(c, data, indices, batch);
-  return c.results(
-      {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
+  Shape shape = c.shape(data), at = c.shape(indices);
+  auto depth = static_cast<size_t>(at.empty() ? 0 : at.back());
+  if (batch != 0 || depth < 1 || depth > shape.size() ||
+      !importer.countedDims(data).empty() || !importer.countedDims(indices).empty())
+    return c.results(
+        {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
+  // The dims that the indices address become one, which splits as that of a Gather does.
+  Shape rows = shape, places(at.begin(), at.end() - 1);
+  rows.erase(rows.begin() + 1, rows.begin() + static_cast<int64_t>(depth));
+  for (size_t d = 1; d < depth; ++d)
+    rows[0] *= shape[d];
+  Value place = depth == 1 ? indices
+                           : linearPlace(c, indices, ArrayRef(shape).take_front(depth),
+                                         elementCount(places));
+  return c.results({c.gather(c.reshape(data, rows), c.reshape(place, places), 0)});
+}
+
+/// What is before each group of a long axis, then each group: of [rest, n]
+///   local [rest, groups, n/groups]   running along the last dim
+///   total [rest, groups, 1]          of each group
+///   before                           running along the groups, exclusive
+/// so that the axis splits, where only a number per group has to meet. A tensor of many
+/// rows splits along these, and a length without a divisor is not cut.
+static Value cumulative(Compose &c, Value x, size_t axis, ReduceKind kind,
+                        bool isExclusive, bool isReverse) {
+  auto running = [&](Value a, size_t d, bool exclusive) {
+    Builder &builder = c.importer.builder;
+    return c.op(kind == ReduceKind::Prod ? "cumprod" : "cumsum", a,
+                {c.attr("axis", static_cast<int64_t>(d)),
+                 c.attr("exclusive", builder.getBoolAttr(exclusive)),
+                 c.attr("reverse", builder.getBoolAttr(isReverse))});
+  };
+  constexpr int64_t mostGroups = 64, isLong = 512, manyRows = 64;
+  Shape shape = c.shape(x), cut = shape;
+  int64_t extent = x ? shape[axis] : 0, groups = mostGroups;
+  while (groups > 1 && extent % groups != 0)
+    --groups;
+  if (extent < isLong || groups == 1 || elementCount(shape) / extent >= manyRows)
+    return running(x, axis, isExclusive);
+  cut[axis] = groups;
+  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, extent / groups);
+  Value grouped = c.reshape(x, cut);
+  Value before = running(c.reduce(kind, grouped, {static_cast<int64_t>(axis) + 1}), axis,
+                         /*exclusive=*/true);
+  Value local = running(grouped, axis + 1, isExclusive);
+  Value all = c.op(kind == ReduceKind::Prod ? "mul" : "add", {before, local});
+  return c.reshape(all, shape);
 }
 
 static Expected<Values> importCumulative(Importer &importer, const Node &node) {
@@ -618,17 +663,12 @@ static Expected<Values> importCumulative(Importer &importer, const Node &node) {
   size_t axis = c.axis(given->empty() ? 0 : (*given)[0], input);
   if (c.failed())
     return c.results({});
-  auto flag = [&](const char *name) {
-    return importer.attr(name, importer.builder.getBoolAttr(intAttr(node, name, 0) != 0));
-  };
-  bool isProduct = node.opType == "CumProd";
+  ReduceKind kind = node.opType == "CumProd" ? ReduceKind::Prod : ReduceKind::Sum;
   // From the end: what is behind the count changes nothing.
   Size there = importer.sizeOf(input, axis);
-  input =
-      c.take(importer.whole(input, axis, isProduct ? ReduceKind::Prod : ReduceKind::Sum));
-  Value result = c.op(isProduct ? "cumprod" : "cumsum", input,
-                      {importer.attr("axis", static_cast<int64_t>(axis)),
-                       flag("exclusive"), flag("reverse")});
+  input = c.take(importer.whole(input, axis, kind));
+  Value result = cumulative(c, input, axis, kind, intAttr(node, "exclusive", 0) != 0,
+                            intAttr(node, "reverse", 0) != 0);
   importer.setSize(result, axis, there);
   return c.results({result});
 }

@@ -104,6 +104,10 @@ def reductions():
     yield form("layer_norm_row", 17, "LayerNormalization", real(2, 3, 4), positive(4),
                real(3, 1))
     yield form("rms_norm_rows", 23, "RMSNormalization", *wide[:2])
+    # The judge of f16 evaluates the moments as well.
+    half = real(3, 8).astype(np.float16)
+    yield form("layer_norm_moments", 17, "LayerNormalization", half,
+               positive(8).astype(np.float16), real(8).astype(np.float16), outputs=3)
     yield form("rms_norm_ones", 23, "RMSNormalization", wide[0], positive(1, 3, 4), axis=1)
 
 
@@ -130,6 +134,29 @@ def scalars():
             results = (values / np.float32(0.5)).astype(dtype)
         yield form(f"quantize_{name}", 21, "QuantizeLinear", values, np.array(0.5, np.float32),
                    np.array(0, dtype), saturate=0, expected=[results])
+
+
+def nothing():
+    """Dims without elements beside dims of one element, and results without elements."""
+    empty = np.zeros((0, 4), np.float32)
+    none = {"isDivided": False}
+    yield form("column_none", 20, "Reshape", np.zeros((0, 1), np.float32), (ints([0]),),
+               **none)
+    yield form("turned_none", 20, "Reshape", np.zeros((0, 3), np.float32),
+               (ints([1, 3, 0]),), allowzero=1, **none)
+    yield form("widened_none", 20, "Unsqueeze", empty, (ints([0, -1]),), **none)
+    yield form("tiled_none", 20, "Tile", np.zeros((0, 2), np.float32), (ints([2, 3]),),
+               **none)
+    yield form("one_hot_none", 20, "OneHot", np.zeros(0, np.int64), (ints(3),),
+               (floats(0, 1),), **none)
+    yield form("blocks_none", 20, "DepthToSpace", np.zeros((0, 4, 2, 2), np.float32),
+               blocksize=2, **none)
+    yield form("scatter_none", 20, "ScatterND", real(4, 5), np.zeros((0, 2), np.int64),
+               np.zeros(0, np.float32), reduction="add", **none)
+    yield form("product_none", 20, "Einsum", empty, real(4, 5), equation="ij,jk->ik", **none)
+    yield form("product_empty", 20, "Einsum", empty.T.copy(), empty, equation="ij,jk->ik",
+               **none)
+    yield form("first_none", 20, "TopK", real(4, 5), (ints([0]),), outputs=2, **none)
 
 
 def products():
@@ -256,7 +283,7 @@ def attempt(partita, work, forms):
 def main():
     partita, wanted = sys.argv[1], sys.argv[2:]
     by_opset = collections.defaultdict(list)
-    for family in (sampling, reductions, scalars, products, attention):
+    for family in (sampling, reductions, scalars, nothing, products, attention):
         for one in family():
             if not wanted or one.name in wanted:
                 by_opset[one.opset].append(one)

@@ -36,7 +36,8 @@ REASONS = {
 }
 #: `name` is what a hint for the tensor itself is given by; None where it has none.
 Tensor = collections.namedtuple("Tensor", "node isInput index rank dim size name")
-Op = collections.namedtuple("Op", "value node kind operands shapes result")
+#: `makers` are other nodes whose imports made a constant.
+Op = collections.namedtuple("Op", "value node kind operands shapes result makers")
 
 
 def shape_arguments(case):
@@ -67,10 +68,25 @@ def names_of(ir):
     return {key: resolve(value) for key, value in text.items()}
 
 
+def makers_of(ir, names):
+    """The nodes whose imports made a constant, by the number of its location."""
+    text = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ir, re.MULTILINE))
+
+    def lists(location):
+        return {names[node] for listed in re.findall(
+            r'fused<"made for">\[(.*?)\]', location)
+            for node in re.findall(r"#loc\d*", listed)}
+
+    return {key: set().union(lists(location), *(
+        makers for inner in re.findall(r"#loc\d*", location)
+        for makers in [lists(text[inner])] if makers)) for key, location in text.items()}
+
+
 def ops_of(ir):
     """Every op of the program in order. Shapes of operands have the dims in the model's
     order, where the program has another (graph.operand_order)."""
     names = names_of(ir)
+    makers = makers_of(ir, names)
     pattern = (r"^ +%(\w+)(?::\d+)? = graph\.(\w+) (.*?) ?: (?:\((.*?)\) -> )?(tensor.*?) "
                r"loc\((#loc\d*)\)$")
     for value, kind, middle, operands, result, loc in re.findall(
@@ -84,7 +100,7 @@ def ops_of(ir):
                 shapes[i] = [shapes[i][d] for d in dims] or shapes[i]
         attributes = re.sub(r"%\w+(#\d+)?|graph\.operand_order = \[.*?\]", "", middle)
         yield Op(value, names.get(loc), (kind, attributes if operands else ""), used,
-                 shapes, shape_of(result))
+                 shapes, shape_of(result), makers.get(loc, set()))
 
 
 def tensors_of_nodes(ops):
@@ -104,7 +120,8 @@ def tensors_of_nodes(ops):
         for op in members:
             for value, shape in zip(op.operands, op.shapes):
                 source = producer.get(value)
-                made = source and source.node == node and not source.operands
+                made = source and not source.operands and (
+                    source.node == node or node in source.makers)
                 if value not in own and not made:
                     inputs.setdefault(value, shape)
         outputs = [op.result for op in members if users[op.value] != {node}]

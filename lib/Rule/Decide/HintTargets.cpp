@@ -227,13 +227,16 @@ private:
   }
 
   /// What ops of the node compute, and what its import made for them (Gemm's alpha, the
-  /// folded weights of a BatchNormalization): it is called like the node.
+  /// folded weights of a BatchNormalization): it is called like the node, or like the
+  /// first of those that it was made for.
   bool isInner(int32_t value, const std::vector<int32_t> &ops) const {
     int32_t producer = graph.values[value].producer;
     return contains(ops, producer) ||
            (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
             std::any_of(ops.begin(), ops.end(), [&](int32_t op) {
-              return graph.ops[producer].name == graph.ops[op].name;
+              const auto &[source, node] = std::tie(graph.ops[producer], graph.ops[op]);
+              return source.name == node.name ||
+                     std::count(source.madeFor.begin(), source.madeFor.end(), node.name);
             }));
   }
 

@@ -142,8 +142,11 @@ Expected<ShardingRule> partita::reshapeRule(const Shape &operand, const Shape &r
     ShardingRule rule;
     auto replicate = [&](const Shape &shape) {
       TensorFactors tensor;
-      for (int64_t extent : shape)
-        tensor.push_back({rule.addFactor(extent, loop::Replicate{})});
+      for (int64_t extent : shape) {
+        tensor.emplace_back();
+        if (extent != 1)
+          tensor.back().push_back(rule.addFactor(extent, loop::Replicate{}));
+      }
       return tensor;
     };
     rule.operands.push_back(replicate(operand));

@@ -26,6 +26,11 @@ TEST_CASE("reshape replicates a span whose cuts do not nest, and only that") {
   CHECK(!reshapeRule({5}, {6}));
 }
 
+TEST_CASE("reshape of no elements: a dim of 1 is no loop, as elsewhere") {
+  CHECK(show(reshapeRule({0, 1}, {0})) == "a 1 -> b {a=0 replicate, b=0 replicate}");
+  CHECK(show(reshapeRule({0}, {1, 0, 1})) == "a -> 1 b 1 {a=0 replicate, b=0 replicate}");
+}
+
 TEST_CASE("broadcast, transpose, reduce") {
   CHECK(show(broadcastRule({{2, 3, 4}, {4}, {3, 1}})) ==
         "a b c, c, b 1 -> a b c {a=2, b=3, c=4}");

@@ -254,6 +254,51 @@ TEST_CASE("hints: inputs of a node are values from outside, each once") {
   CHECK(good.of("scaled") == "[{4: dp}, {6: tp}]");
 }
 
+TEST_CASE("hints: a constant that two nodes' imports made is an input of neither") {
+  // Both products are scaled by one number, which is called like the first node.
+  Program p;
+  p.argument("x", {4, 8});
+  p.source("w", {8, 8});
+  p.source("v", {8, 6});
+  p.source("b", {6});
+  p.source("alpha", {});
+  p.contract("product", "x", "w", "m k, k n -> m n");
+  p.elementwise("first", {"product", "alpha"});
+  p.contract("other product", "first", "v", "m k, k n -> m n");
+  p.elementwise("scaled", {"other product", "alpha"});
+  p.elementwise("second", {"scaled", "b"});
+  for (const char *value : {"alpha", "product"})
+    p.partOf("first", value);
+  for (const char *value : {"other product", "scaled"})
+    p.partOf("second", value);
+  p.result("second");
+  FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+  for (FlowOp &op : graph.ops)
+    if (op.kind == FlowKind::Source && op.name == "first")
+      op.madeFor = {"first", "second"};
+  for (const char *node : {"first", "second"}) {
+    INFO(node);
+    bool hasBias = node == std::string("second");
+    std::string in = std::string("[null, [1, 2]") + (hasBias ? ", [2]]" : "]");
+    auto hints = *Hints::parse(*parseJson(
+        R"({"nodes": {")" + std::string(node) + R"(": {"in": )" + in + "}}}", "hints"));
+    auto decision = decide(graph, ShardMode::SemiAuto, hints);
+    REQUIRE(decision);
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (graph.ops[op].name == node && graph.ops[op].kind == FlowKind::Compute) {
+        Layout layout;
+        layout.dims = decision->strategies[op].factors;
+        CHECK_THAT(layout.str(graph.mesh), Catch::EndsWith("tp}]"));
+      }
+    auto more = *Hints::parse(*parseJson(R"({"nodes": {")" + std::string(node) +
+                                             R"(": {"in": [null, null, null, null]}}})",
+                                         "hints"));
+    CHECK(decide(graph, ShardMode::SemiAuto, more).error().message ==
+          "hints: hint for node '" + std::string(node) + "': it has " +
+              (hasBias ? "3" : "2") + " inputs, the hint 4");
+  }
+}
+
 TEST_CASE("hints: a tensor is called by its own name or by its node's") {
   Program p = gemm();
   p.partOf("node of after", "after");

@@ -62,6 +62,8 @@ struct FlowOp {
     std::vector<int32_t> result, input;
   };
   std::vector<Absorbed> absorbed = {};
+  /// Of a Source that is one for several nodes: the names of those whose import made it.
+  std::vector<std::string> madeFor = {};
   /// The other end of a state: of a State its sink, of a sink the State; −1: there is
   /// none.
   int32_t tied = -1;
