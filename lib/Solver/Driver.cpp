@@ -280,7 +280,7 @@ void Driver::splitPhase(const Core &core) {
   for (double entries : {3e5, 1e6}) {
     if (highest && !isWorthwhile())
       break;
-    auto split = std::make_unique<SplitBound>(core, entries);
+    auto split = std::make_unique<SplitBound>(core, entries, options.threads);
     Budget first = part.fraction(0.15);
     bool isDone = split->fits() && split->pass(first);
     part.work = first.work;

@@ -1,9 +1,12 @@
 //===- SplitBound.cpp - Bounds by elimination with split variables --------===//
 #include "SplitBound.h"
 
+#include "Minima.h"
+
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <thread>
 
 using namespace partita;
 using namespace partita::solver;
@@ -18,7 +21,8 @@ static double product(const Core &core, const std::vector<int> &scope) {
   return result;
 }
 
-SplitBound::SplitBound(const Core &core, double mostEntries) : core(core) {
+SplitBound::SplitBound(const Core &core, double mostEntries, int threads)
+    : core(core), threads(static_cast<size_t>(threads)) {
   order(mostEntries);
   double passedOn = 0;
   for (const Bag &bag : bags)
@@ -46,6 +50,15 @@ SplitBound::SplitBound(const Core &core, double mostEntries) : core(core) {
         c /= static_cast<double>(group.size());
   }
   choice.resize(bags.size());
+}
+
+static void addTables(const std::vector<const double *> &tables,
+                      std::vector<double> &sums) {
+  for (size_t i = 0; i < sums.size(); ++i)
+    sums[i] = tables[0][i] + tables[1][i];
+  for (size_t t = 2; t < tables.size(); ++t)
+    for (size_t i = 0; i < sums.size(); ++i)
+      sums[i] += tables[t][i];
 }
 
 static std::vector<int> united(const std::vector<int> &a, const std::vector<int> &b) {
@@ -200,32 +213,66 @@ void SplitBound::link() {
   }
 }
 
-/// Calls body(row, sums) for every combination of the scope without the bag's own
-/// variable, with the sums of all inputs for its choices.
-template <typename Fn> void SplitBound::rows(const Bag &bag, Fn body) const {
-  size_t outer = bag.scope.size() - 1, k = bag.sizes.back();
-  std::vector<size_t> at(outer), offset(bag.inputs.size());
-  std::vector<double> sums(k);
-  for (size_t row = 0;; ++row) {
-    std::copy(bag.cost.begin(), bag.cost.end(), sums.begin());
-    for (size_t i = 0; i < offset.size(); ++i) {
-      const double *data = bag.inputs[i].data + offset[i];
-      for (size_t s = 0; s < k; ++s)
-        sums[s] += data[s];
-    }
-    body(row, sums.data());
-    size_t d = outer;
-    while (d-- > 0) {
-      bool wraps = ++at[d] == bag.sizes[d];
-      for (size_t i = 0; i < offset.size(); ++i)
-        offset[i] += bag.inputs[i].strides[d] * (wraps ? 1 - bag.sizes[d] : 1);
-      if (!wraps)
-        break;
-      at[d] = 0;
-    }
-    if (d == static_cast<size_t>(-1))
-      return;
+/// Calls body(row, rows, table, given) for blocks of rows that differ in the variable
+/// before the bag's own alone: what the bag's choices cost in a row is its row of the
+/// table minus `given`.
+template <typename Fn>
+void SplitBound::blocks(const Bag &bag, size_t from, size_t to, Fn body) const {
+  size_t outer = bag.scope.size() - 1, k = bag.sizes.back(), inner = bag.rowsOfBlock();
+  std::vector<const double *> fixed, varying;
+  std::vector<const std::vector<size_t> *> fixedStrides, varyingStrides;
+  for (const Input &input : bag.inputs) {
+    bool varies = outer > 0 && input.strides[outer - 1] > 0;
+    (varies ? varying : fixed).push_back(input.data);
+    (varies ? varyingStrides : fixedStrides).push_back(&input.strides);
   }
+  size_t dims = outer > 0 ? outer - 1 : 0;
+  std::vector<size_t> at(dims);
+  for (size_t d = dims, rest = from; d-- > 0; rest /= bag.sizes[d])
+    at[d] = rest % bag.sizes[d];
+  auto move = [&](size_t d, ptrdiff_t steps) {
+    for (size_t i = 0; i < fixed.size(); ++i)
+      fixed[i] += steps * static_cast<ptrdiff_t>((*fixedStrides[i])[d]);
+    for (size_t i = 0; i < varying.size(); ++i)
+      varying[i] += steps * static_cast<ptrdiff_t>((*varyingStrides[i])[d]);
+  };
+  for (size_t d = 0; d < dims; ++d)
+    move(d, static_cast<ptrdiff_t>(at[d]));
+  std::vector<double> given(k), sums(varying.size() == 1 ? 0 : inner * k);
+  for (size_t block = from; block < to; ++block) {
+    for (size_t s = 0; s < k; ++s)
+      given[s] = -bag.cost[s];
+    for (const double *data : fixed)
+      for (size_t s = 0; s < k; ++s)
+        given[s] -= data[s];
+    const double *table = varying.size() == 1 ? varying[0] : sums.data();
+    if (varying.size() > 1)
+      addTables(varying, sums);
+    body(block * inner, inner, table, given.data());
+    for (size_t d = dims; d-- > 0;) {
+      if (++at[d] < bag.sizes[d]) {
+        move(d, 1);
+        break;
+      }
+      at[d] = 0;
+      move(d, 1 - static_cast<ptrdiff_t>(bag.sizes[d]));
+    }
+  }
+}
+
+/// Calls body(from, to, thread) for parts of the blocks of a bag, side by side where they
+/// are worth a thread.
+template <typename Fn> void SplitBound::spread(const Bag &bag, Fn body) const {
+  static constexpr size_t worthAThread = 200'000;
+  size_t blocks = bag.least.size() / bag.rowsOfBlock(), count = threads;
+  if (bag.least.size() * bag.sizes.back() * bag.inputs.size() < worthAThread)
+    count = 1;
+  std::vector<std::thread> others;
+  for (size_t t = 1; t < count; ++t)
+    others.emplace_back(body, blocks * t / count, blocks * (t + 1) / count, t);
+  body(0, blocks / count, 0);
+  for (std::thread &other : others)
+    other.join();
 }
 
 /// Moves costs between copies until their choices cost the same at least. Gives the work.
@@ -233,14 +280,25 @@ int64_t SplitBound::match(const Group &group) {
   size_t k = bags[group.begin].sizes.back();
   std::vector<double> mean(k);
   std::vector<std::vector<double>> marginals;
+  int64_t work = 0;
   for (size_t b = group.begin; b < group.end; ++b) {
-    std::vector<double> &least = marginals.emplace_back(k, infinite);
-    rows(bags[b], [&](size_t, const double *sums) {
-      for (size_t s = 0; s < k; ++s)
-        least[s] = std::min(least[s], sums[s]);
+    std::vector<std::vector<double>> parts(threads, std::vector<double>(k, infinite));
+    spread(bags[b], [&](size_t from, size_t to, size_t thread) {
+      std::vector<double> &least = parts[thread], zero(bags[b].rowsOfBlock()), columns(k);
+      blocks(bags[b], from, to,
+             [&](size_t, size_t count, const double *table, const double *given) {
+               leastOfColumns(table, zero.data(), count, k, columns.data());
+               for (size_t s = 0; s < k; ++s)
+                 least[s] = std::min(least[s], columns[s] - given[s]);
+             });
     });
+    std::vector<double> &least = marginals.emplace_back(k, infinite);
+    for (const std::vector<double> &part : parts)
+      for (size_t s = 0; s < k; ++s)
+        least[s] = std::min(least[s], part[s]);
     for (size_t s = 0; s < k; ++s)
       mean[s] += least[s] / static_cast<double>(group.size());
+    work += static_cast<int64_t>(bags[b].least.size() * k);
   }
   for (size_t b = group.begin; b < group.end; ++b)
     for (size_t s = 0; s < k; ++s)
@@ -248,9 +306,6 @@ int64_t SplitBound::match(const Group &group) {
         bags[b].cost[s] += mean[s] - marginals[b - group.begin][s];
       else
         bags[b].cost[s] = infinite;
-  int64_t work = 0;
-  for (size_t b = group.begin; b < group.end; ++b)
-    work += static_cast<int64_t>(bags[b].least.size() * k);
   return work;
 }
 
@@ -264,11 +319,11 @@ bool SplitBound::pass(Budget &budget) {
     for (size_t b = group.begin; b < group.end; ++b) {
       Bag &bag = bags[b];
       size_t k = bag.sizes.back();
-      rows(bag, [&](size_t row, const double *sums) {
-        double least = sums[0];
-        for (size_t s = 1; s < k; ++s)
-          least = std::min(least, sums[s]);
-        bag.least[row] = std::min(least, infinite);
+      spread(bag, [&](size_t from, size_t to, size_t) {
+        blocks(bag, from, to,
+               [&](size_t row, size_t rows, const double *table, const double *given) {
+                 leastOfRows(table, given, rows, k, bag.least.data() + row);
+               });
       });
       budget.work += static_cast<int64_t>(bag.least.size() * k);
       if (bag.scope.size() == 1)

@@ -20,8 +20,9 @@ namespace partita::solver {
 class SplitBound {
 public:
   /// Tables of at most so many entries each. The core must not change while this is in
-  /// use; memory has the price of its multipliers.
-  SplitBound(const Core &core, double mostEntries);
+  /// use; memory has the price of its multipliers. The number of threads changes no
+  /// bound.
+  SplitBound(const Core &core, double mostEntries, int threads = 1);
   /// Whether there is room for what is passed on; only then there are passes.
   bool fits() const { return isSmall; }
 
@@ -50,6 +51,7 @@ private:
     std::vector<double> cost; ///< of its choices
     std::vector<Input> inputs;
     std::vector<double> least; ///< over its choices, row-major over the rest of the scope
+    size_t rowsOfBlock() const { return sizes.size() > 1 ? sizes[sizes.size() - 2] : 1; }
   };
   /// The bags of one variable, of its copies.
   struct Group {
@@ -65,10 +67,13 @@ private:
   void eliminate(int var, std::vector<Function> &functions, double mostEntries);
   void link();
   int64_t match(const Group &group);
-  template <typename Fn> void rows(const Bag &bag, Fn body) const;
+  template <typename Fn>
+  void blocks(const Bag &bag, size_t from, size_t to, Fn body) const;
+  template <typename Fn> void spread(const Bag &bag, Fn body) const;
   void decode();
 
   const Core &core;
+  size_t threads;
   std::vector<Bag> bags;
   std::vector<Group> groups;
   std::vector<std::vector<Function>> made; ///< per bag what it adds up, until linked

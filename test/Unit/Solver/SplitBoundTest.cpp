@@ -75,3 +75,39 @@ TEST_CASE("Elimination with split variables is a bound, and exact where none is 
   CHECK(split > 50);
   CHECK(closer > split / 4);
 }
+
+TEST_CASE("Threads change no bound of split variables") {
+  constexpr size_t variables = 7, choices = 16;
+  std::mt19937_64 random(3);
+  Problem problem;
+  for (size_t v = 0; v < variables; ++v) {
+    Variable variable;
+    for (size_t s = 0; s < choices; ++s)
+      variable.costs.push_back(static_cast<int64_t>(random() % 100));
+    problem.variables.push_back(std::move(variable));
+  }
+  for (uint32_t u = 0; u < variables; ++u)
+    for (uint32_t v = u + 1; v < variables; ++v) {
+      std::vector<int64_t> costs;
+      for (size_t i = 0; i < choices * choices; ++i)
+        costs.push_back(random() % 9 == 0 ? forbidden
+                                          : static_cast<int64_t>(random() % 100));
+      problem.edges.push_back({u, v, std::move(costs), {}});
+    }
+  Root root = buildCore(problem, {});
+  // Tables of five variables have a million entries, enough for threads; larger ones are
+  // split.
+  std::vector<double> bounds;
+  for (int threads : {1, 2, 3}) {
+    SplitBound split(root.core, 1.1e6, threads);
+    REQUIRE(split.fits());
+    Budget budget;
+    REQUIRE(split.pass(budget));
+    for (int i = 0; i < 5 && split.step(2000) && split.pass(budget);)
+      ++i;
+    bounds.push_back(split.bound());
+  }
+  CHECK(bounds[0] > 0);
+  CHECK(bounds[1] == bounds[0]);
+  CHECK(bounds[2] == bounds[0]);
+}
