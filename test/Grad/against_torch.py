@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps against PyTorch: gradients of whole models, losses of 50 steps, optimizers.
 
-usage: against_torch.py PARTITA [--models NAME,…] [--steps 50] [--export FOLDER]
+usage: against_torch.py PARTITA [--models NAME,…] [--steps 50] [--optimizer NAME] [--export FOLDER]
 
 Run by hand, with a Python that has torch 2.13: continuous integration has none.
 
@@ -31,6 +31,11 @@ import partita  # noqa: E402
 import torch_models  # noqa: E402
 
 warnings.filterwarnings("ignore")
+
+#: As specifications of training have them.
+OPTIMIZERS = {"adamw": {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.01},
+              "momentum": {"kind": "sgd", "lr": 1e-3, "momentum": 0.9},
+              "sgd": {"kind": "sgd", "lr": 1e-3}}
 
 
 class Case:
@@ -124,6 +129,10 @@ def make_optimizer(spec, parameters):
             "adagrad": torch.optim.Adagrad}[kind](parameters, **kwargs)
 
 
+def named(optimizer):
+    return next((n for n, spec in OPTIMIZERS.items() if spec == optimizer), optimizer["kind"])
+
+
 def steps(case, command, count, optimizer, arguments=(), **more):
     module = copy.deepcopy(case.module)
     double = copy.deepcopy(case.module).double()
@@ -148,7 +157,7 @@ def steps(case, command, count, optimizer, arguments=(), **more):
             theirs = max(theirs, abs(expected - exact) / abs(exact))
         far = max(float(np.abs(session.read_state(n) - p.detach().numpy()).max())
                   for n, p in module.named_parameters() if p.grad is not None)
-    print(f"{case.name}, {optimizer['kind']} {' '.join(arguments)}: {count} steps, loss "
+    print(f"{case.name}, {named(optimizer)} {' '.join(arguments)}: {count} steps, loss "
           f"{losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of "
           f"PyTorch's; from PyTorch in double {ours:.1e}, PyTorch in f32 {theirs:.1e}; weights within {far:.1e}", flush=True)
     return worst <= 1e-3 or ours <= 3 * theirs
@@ -168,6 +177,7 @@ def main():
     parser.add_argument("partita")
     parser.add_argument("--models", default=",".join(torch_models.MODELS))
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     parser.add_argument("--meshes", default="", help="more meshes for the steps: dp=2;tp=2")
     parser.add_argument("--export", help="only write models and losses to this folder")
     arguments = parser.parse_args()
@@ -180,10 +190,10 @@ def main():
             case = Case(name, work)
             try:
                 right &= gradients(case, arguments.partita)
-                adam = {"kind": "adamw", "lr": 1e-3, "weight_decay": 0.01}
-                right &= steps(case, arguments.partita, arguments.steps, adam)
+                optimizer = OPTIMIZERS[arguments.optimizer]
+                right &= steps(case, arguments.partita, arguments.steps, optimizer)
                 for mesh in filter(None, arguments.meshes.split(";")):
-                    right &= steps(case, arguments.partita, arguments.steps, adam,
+                    right &= steps(case, arguments.partita, arguments.steps, optimizer,
                                    ["--mesh", mesh])
             except RuntimeError as error:
                 print(f"FAILED {error}", flush=True)
