@@ -220,6 +220,12 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                usageStatus);
       return;
     }
+    if (!options->output.empty() && options->to < Level::L5) {
+      status = fail("--output names a bundle, which --to stops before; --dump-dir is "
+                    "where the levels are written",
+                    usageStatus);
+      return;
+    }
     status = compileCommand(*options);
   });
 }
