@@ -140,24 +140,6 @@ void import::checkComponents(Compose &c, Value &data, Value &indices, int64_t ba
     data = c.take(c.importer.whole(data, d, ReduceKind::Sum));
 }
 
-Value import::linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims,
-                          int64_t count) {
-  auto depth = static_cast<int64_t>(dims.size());
-  Value components = c.reshape(c.cast(indices, c.i64()), {count, depth});
-  Value place = c.broadcast(c.scalar(c.i64(), 0), {count});
-  double stride = 1;
-  for (int64_t d = depth; d-- > 0; stride *= static_cast<double>(dims[d])) {
-    std::vector<double> table;
-    for (int64_t i = 0; i < dims[d]; ++i)
-      table.push_back(static_cast<double>(i) * stride);
-    Value component = c.slice(components, 1, d, d + 1);
-    Value looked =
-        c.gather(c.tensor(c.i64(), {dims[d]}, table), c.reshape(component, {count}), 0);
-    place = d + 1 == depth ? looked : c.add(place, looked);
-  }
-  return place;
-}
-
 Value import::either(Compose &c, Value condition, Value yes, Value no) {
   Importer &importer = c.importer;
   Sizes &sizes = importer.sizes;

@@ -40,12 +40,6 @@ void checkAlong(Compose &c, mlir::Value &data, mlir::Value &indices, size_t axis
 /// same for those dims that have a count, of which `data` has all then.
 void checkComponents(Compose &c, mlir::Value &data, mlir::Value &indices, int64_t batch);
 
-/// Where rows of `count` places lie in the dims that they address, as one dim. Component
-/// d is looked up in a table of d's strides: a component outside its own dim is no index
-/// of the table, and the run says so, where a sum of products could be a place again.
-mlir::Value linearPlace(Compose &c, mlir::Value indices, llvm::ArrayRef<int64_t> dims,
-                        int64_t count);
-
 /// One or the other of two tensors of one rank and element type, whose sizes may differ
 /// or be data, by a bool: the longer of their dims, and what is there of the one.
 mlir::Value either(Compose &c, mlir::Value condition, mlir::Value yes, mlir::Value no);

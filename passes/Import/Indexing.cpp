@@ -88,6 +88,27 @@ static Expected<Values> importScatterElements(Importer &importer, const Node &no
                             axis, scatterAttrs(c, node, static_cast<int64_t>(axis)))});
 }
 
+/// Where rows of `count` places lie in the dims that they address, as one dim. Component
+/// d is looked up in a table of d's strides: a component outside its own dim is no index
+/// of the table, and the run says so, where a sum of products could be a place again.
+static Value linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims,
+                         int64_t count) {
+  auto depth = static_cast<int64_t>(dims.size());
+  Value components = c.reshape(c.cast(indices, c.i64()), {count, depth});
+  Value place = c.broadcast(c.scalar(c.i64(), 0), {count});
+  double stride = 1;
+  for (int64_t d = depth; d-- > 0; stride *= static_cast<double>(dims[d])) {
+    std::vector<double> table;
+    for (int64_t i = 0; i < dims[d]; ++i)
+      table.push_back(static_cast<double>(i) * stride);
+    Value component = c.slice(components, 1, d, d + 1);
+    Value looked =
+        c.gather(c.tensor(c.i64(), {dims[d]}, table), c.reshape(component, {count}), 0);
+    place = d + 1 == depth ? looked : c.add(place, looked);
+  }
+  return place;
+}
+
 /// The dims that the indices address become one, in which each row of updates has one
 /// place.
 static Expected<Values> importScatterND(Importer &importer, const Node &node) {

@@ -605,21 +605,8 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   int64_t batch = intAttr(node, "batch_dims", 0);
   checkComponents(c, data, indices, batch);
-  Shape shape = c.shape(data), at = c.shape(indices);
-  auto depth = static_cast<size_t>(at.empty() ? 0 : at.back());
-  if (batch != 0 || depth < 1 || depth > shape.size() ||
-      !importer.countedDims(data).empty() || !importer.countedDims(indices).empty())
-    return c.results(
-        {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
-  // The dims that the indices address become one, which splits as that of a Gather does.
-  Shape rows = shape, places(at.begin(), at.end() - 1);
-  rows.erase(rows.begin() + 1, rows.begin() + static_cast<int64_t>(depth));
-  for (size_t d = 1; d < depth; ++d)
-    rows[0] *= shape[d];
-  Value place = depth == 1 ? indices
-                           : linearPlace(c, indices, ArrayRef(shape).take_front(depth),
-                                         elementCount(places));
-  return c.results({c.gather(c.reshape(data, rows), c.reshape(place, places), 0)});
+  return c.results(
+      {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
 }
 
 /// What is before each group of a long axis, then each group: of [rest, n]

@@ -68,7 +68,7 @@ class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
             return self.floats[name]
         if name in self.integers:
             return self.integers[name][0]
-        return next(list(t.dims) for t in self.initializers if t.name == name)
+        return next((list(t.dims) for t in self.initializers if t.name == name), None)
 
     def constant(self, values):
         """An operand that says how the program looks."""

@@ -48,15 +48,11 @@ def cases():
             {"largest": largest}, [None, "d"]
     yield "top_rows", ":TopK", [real(96, 3), (ints([5]),)], 2, {"axis": 0}, \
         ["d", None]
-    # So are a running sum and a lookup by several indices.
+    # So is a running sum.
     for more in ({}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}):
         name = "_".join(["running", *more])
         yield name, ":CumSum", [real(2, 960), (ints(1),)], 1, more, [None, "d"]
         yield name + "_rows", ":CumSum", [real(1001, 2), (ints(0),)], 1, more, ["d", None]
-    yield "gather_nd", ":GatherND", [real(6, 5, 4), ints([[0, 4], [-1, 2], [3, -5]])], 1, \
-        {}, ["d", None, None]
-    yield "gather_nd_rows", ":GatherND", [real(6, 5), ints([[[0], [-1]], [[3], [-6]]])], 1, \
-        {}, ["d", None]
     cos, sin = caches(16, 4)
     norm = [real(2, 6, 8), real(2, 6, 8), positive(8)]
     yield "gelu", "Gelu", [real(4, 6)], 1, {}

@@ -73,13 +73,13 @@ def makers_of(ir, names):
     text = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ir, re.MULTILINE))
 
     def lists(location):
-        return {names[node] for listed in re.findall(
+        here = {names[node] for listed in re.findall(
             r'fused<"made for">\[(.*?)\]', location)
             for node in re.findall(r"#loc\d*", listed)}
+        return here.union(*(lists(text[inner])
+                            for inner in re.findall(r"#loc\d*", location)))
 
-    return {key: set().union(lists(location), *(
-        makers for inner in re.findall(r"#loc\d*", location)
-        for makers in [lists(text[inner])] if makers)) for key, location in text.items()}
+    return {key: lists(location) for key, location in text.items()}
 
 
 def ops_of(ir):

@@ -40,6 +40,7 @@ REASONS = {
 #: Their weights are folded into others.
 PER_CHANNEL = {"BatchNormalization", "InstanceNormalization", "GroupNormalization", "RNN",
                "GRU", "LSTM", "RotaryEmbedding", "DeformConv"}
+NORMS = {"LayerNormalization", "RMSNormalization"}
 FORMULAS = random_ops.FORMULAS | random_forms.FORMULAS
 RESHAPES = {"Reshape", "Unsqueeze", "Squeeze", "Flatten"}
 #: What parts of formulas are.
@@ -68,6 +69,12 @@ def may_be_gone(name, model):
     for node in model.nodes:
         if node.op_type in PER_CHANNEL and name in node.input[1:]:
             return True
+        # So are dims of 1 in front of a scale's own.
+        if node.op_type in NORMS and name in node.input[1:] and any(
+                tensor.name == name and tensor.dims[0] == 1 for tensor in
+                model.initializers):
+            return True
+        # A reshape to the same shape is no op.
         # A small weight that is transposed is a constant of the result's name.
         if node.op_type == "Transpose" and name in node.input and any(
                 tensor.name == name for tensor in model.initializers):
@@ -88,6 +95,10 @@ def may_be_gone(name, model):
             return True
         first = known.setdefault(key, node)
         same.update(zip(node.output, first.output))
+        # A reshape to the same shape is no op.
+        if node.op_type in RESHAPES and (
+                model.shape_of(node.input[0]) == model.shape_of(node.output[0])):
+            same[node.output[0]] = same.get(node.input[0], node.input[0])
     return False
 
 
