@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 using namespace partita;
@@ -213,11 +215,23 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
   return left;
 }
 
+/// Cores of fewer table entries go to branch and bound first.
+static constexpr int64_t mostQuick = 500'000;
+
+/// A dive into a core of more table entries is bound by memory.
+static constexpr int64_t mostTogether = 5'000'000;
+
+/// Pieces in a row that bring nothing, after which one of many answers is left as it is,
+/// and the shares of the time that is left that its pieces may take: of the best answer,
+/// of one of several dives at once, of the only dive.
+static constexpr size_t mostIdle = 100;
+static constexpr double bestShare = 0.05, oneOfManyShare = 0.07, onlyShare = 0.1;
+
 /// The answer of a dive, also where a better one is known. It does not see that one: what
 /// only ends below it is often not found at all.
 std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fraction) {
   // With an answer at hand, something is left for its improvement.
-  bool large = best && core.tableEntries() > 5'000'000;
+  bool large = best && core.tableEntries() > mostTogether;
   Budget part = large ? budget.fraction(0.6) : budget;
   Search diver(part, Cut());
   auto found = diver.dive(core, fraction);
@@ -228,39 +242,96 @@ std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fract
   return found;
 }
 
-/// Neighbourhood rounds from an answer until `rounds` in a row brought nothing, or this
-/// share of the time that is left is gone.
-void Driver::improvePhase(const Core &core, const std::vector<int> &from, int rounds,
+/// Neighbourhood search from an answer until `pieces` in a row brought nothing, or this
+/// share of the time that is left is gone. Where it ends elsewhere than the best answer,
+/// the best of both is taken.
+void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
-  Neighbourhood search(core, from);
+  Neighbourhood search(core, from, ++searches);
   Budget part = share < 1 ? budget.fraction(share) : budget;
   int improved = 0;
   bool believed = true;
-  for (int idle = 0; idle < rounds && believed && !part.exhausted(); ++idle) {
+  for (size_t last = 0;
+       search.tried() - last < pieces && believed && !part.exhausted();) {
     if (!search.round(part, options.threads))
       continue;
-    idle = -1;
+    last = search.tried();
     // Pricing the whole problem takes longer than a round does.
-    if (++improved % 64 != 0)
+    if (++improved % 16 != 0)
       continue;
     believed = take(core, search.answer(), search.answerCost());
     report();
   }
   budget.work = part.work;
+  if (best && from != *best && !budget.exhausted())
+    search.merge(*best, budget);
   take(core, search.answer(), search.answerCost());
+}
+
+/// Dives side by side, each followed by a search of its neighbourhood on the same thread.
+/// What they end in is taken in order, so the outcome does not depend on which is ready
+/// first.
+void Driver::diveTogether(const Core &core, std::span<const double> fractions) {
+  struct Start {
+    double fraction;
+    uint64_t seed;
+    Budget budget;
+    std::optional<Neighbourhood> search{};
+  };
+  std::vector<Start> starts;
+  for (double fraction : fractions)
+    starts.push_back({fraction, ++searches, budget});
+  auto run = [&](Start &start) {
+    Search diver(start.budget, Cut());
+    auto found = diver.dive(core, start.fraction);
+    if (!found || start.budget.exhausted())
+      return;
+    Neighbourhood &search = start.search.emplace(core, *std::move(found), start.seed);
+    Budget part = start.budget.fraction(oneOfManyShare);
+    for (size_t last = 0; search.tried() - last < mostIdle && !part.exhausted();)
+      if (search.round(part, 1))
+        last = search.tried();
+    start.budget.work = part.work;
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < starts.size(); ++i)
+    others.emplace_back([&, i] { run(starts[i]); });
+  run(starts[0]);
+  for (std::thread &t : others)
+    t.join();
+  const int64_t before = budget.work;
+  for (Start &start : starts)
+    budget.work += start.budget.work - before;
+  for (Start &start : starts)
+    if (start.search) {
+      if (best)
+        start.search->merge(*best, budget);
+      take(core, start.search->answer(), start.search->answerCost());
+    }
+  report();
 }
 
 /// Dives of different steps end in different places; each is improved by itself. A core
 /// that a better answer has shrunk leaves the next dive less room to go wrong.
 void Driver::startsPhase(Core &core) {
-  for (double fraction : {0.15, 0.08, 0.25, 0.04}) {
-    improvePhase(core, *best, 50, 0.1);
-    if (!tightenPhase(core, 100) || isDone())
+  static constexpr double fractions[] = {0.15, 0.08, 0.25, 0.04};
+  size_t next = 0;
+  for (int round = 0; round < 4; ++round) {
+    improvePhase(core, *best, mostIdle, bestShare);
+    if (!tightenPhase(core, 100) || isDone() || core.tableEntries() <= 2 * mostQuick)
       return;
     splitPhase(core);
-    auto found = divePhase(core, fraction);
-    if (found && !budget.exhausted())
-      improvePhase(core, *found, 50, 0.1);
+    // Dives of large cores side by side wait for the same memory.
+    if (options.threads == 1 || core.tableEntries() > mostTogether) {
+      auto found = divePhase(core, fractions[next++ % std::size(fractions)]);
+      if (found && !budget.exhausted())
+        improvePhase(core, *found, mostIdle, onlyShare);
+      continue;
+    }
+    std::vector<double> now;
+    for (int t = 0; t < options.threads; ++t)
+      now.push_back(fractions[next++ % std::size(fractions)]);
+    diveTogether(core, now);
   }
 }
 
@@ -315,29 +386,32 @@ Outcome Driver::run() {
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
   int64_t share = 50'000'000 + 20 * core.tableEntries();
-  if (best && core.tableEntries() > 500'000) {
+  if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
+    share = 300'000'000;
   }
   if (best && core.tableEntries() > Dual::mostBaked) {
     // Branch and bound would copy what does not fit twice.
     for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
-      improvePhase(core, *best, 200);
+      improvePhase(core, *best, 400);
       if (!tightenPhase(core, 100))
         break;
     }
     if (budget.exhausted())
       return finish(core, false);
   }
-  for (int rounds = 100; !exactPhase(core, share); rounds *= 2) {
+  for (size_t pieces = 200; !exactPhase(core, share); pieces *= 2) {
     if (isDone())
       return finish(core, false);
     splitPhase(core);
-    share = share * 3 / 2;
     double before = cut.upper;
+    const int64_t from = budget.work;
     if (best)
-      improvePhase(core, *best, rounds);
+      improvePhase(core, *best, pieces);
     else
       divePhase(core, 0.02);
+    // As much for the proof as for better answers.
+    share = std::max(share * 3 / 2, budget.work - from);
     if (cut.upper >= before && isSecond)
       continue;
     // What the better answer takes off the root is worth more than the open nodes.

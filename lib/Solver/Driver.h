@@ -55,8 +55,9 @@ private:
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
   std::optional<std::vector<int>> divePhase(const Core &core, double fraction);
-  void improvePhase(const Core &core, const std::vector<int> &from, int rounds,
+  void improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                     double share = 1);
+  void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
   void splitPhase(const Core &core);
   bool take(const Core &root, std::vector<int> choices, double claimed);
@@ -80,6 +81,8 @@ private:
   /// Most problems end in the first search; what takes longer is for those that do not.
   bool isSecond = false;
   bool isSplit = false;
+  /// Neighbourhood searches so far: each looks at other pieces.
+  uint64_t searches = 0;
   /// The best answer, as choices of the reduced root core.
   std::optional<std::vector<int>> best;
 };

@@ -189,6 +189,9 @@ void Dual::stepMultipliers() {
     return;
   std::vector<double> change = excessOfRows(core, choice, lambda);
   size_t rows = change.size();
+  bool exceeds =
+      std::any_of(change.begin(), change.end(), [](double c) { return c > 0; });
+  (exceeds ? over : under) = choice;
   if (std::all_of(change.begin(), change.end(), [](double c) { return c == 0; }))
     return;
   double norm = deflect(direction, change, lambda, 0.3);

@@ -76,6 +76,12 @@ public:
   double bound() const { return best; }
   /// Choices read off during the last forward pass; may break rows and pairs.
   const std::vector<int> &decoded() const { return choice; }
+  /// Of the choices that multipliers were moved by: the last that exceed a row, and the
+  /// last that leave room in every row; empty where there were none. Where memory is what
+  /// keeps the bound down, both are minima, and an answer is between them.
+  const std::vector<int> &decodedOver() const { return over; }
+  const std::vector<int> &decodedUnder() const { return under; }
+  const std::vector<double> &multipliers() const { return lambda; }
   /// Costs of a variable's choices above the bound, with multipliers, as moved so far;
   /// none where the core has no such variable any more.
   std::span<const double> excess(int var) const {
@@ -143,7 +149,7 @@ private:
   double constant = 0, best = -infinite, last = -infinite;
   double scale = 1, expected = infinite;
   int stalled = 0;
-  std::vector<int> choice;
+  std::vector<int> choice, over, under;
   std::vector<double> scratch;
 };
 

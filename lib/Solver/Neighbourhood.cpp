@@ -2,14 +2,16 @@
 #include "Neighbourhood.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 using namespace partita;
 using namespace partita::solver;
 
-Neighbourhood::Neighbourhood(const Core &core, std::vector<int> start)
-    : core(core), choices(std::move(start)), mark(core.vars.size()) {
+Neighbourhood::Neighbourhood(const Core &core, std::vector<int> start, uint64_t seed)
+    : core(core), choices(std::move(start)), mark(core.vars.size()), random(seed) {
   for (size_t v = 0; v < core.vars.size(); ++v)
     if (core.vars[v].alive && core.vars[v].size() > 1)
       alive.push_back(static_cast<int>(v));
@@ -131,20 +133,28 @@ bool Neighbourhood::apply(const Attempt &attempt) {
 bool Neighbourhood::round(Budget &budget, int threads) {
   if (alive.empty())
     return false;
-  std::vector<Attempt> attempts(threads);
+  // Pieces take unequal time: several per thread leave none of them waiting for long.
+  static constexpr int perThread = 4;
+  std::vector<Attempt> attempts(threads == 1 ? 1 : threads * perThread);
   for (Attempt &a : attempts)
     a.free = piece(std::min(size, alive.size()));
-  // Each thread solves its own piece of the same answer; what comes of it is applied in
-  // order, so the outcome does not depend on which is ready first.
+  // All are pieces of the same answer; what comes of them is applied in order, so the
+  // outcome does not depend on which is ready first.
   Budget part = budget.part(20'000'000);
   part.workLimit -= part.work;
   part.work = 0;
+  std::atomic<size_t> next = 0;
+  auto solveSome = [&] {
+    for (size_t i = next++; i < attempts.size(); i = next++)
+      solvePiece(attempts[i], part);
+  };
   std::vector<std::thread> others;
   for (int t = 1; t < threads; ++t)
-    others.emplace_back([&, t] { solvePiece(attempts[t], part); });
-  solvePiece(attempts[0], part);
+    others.emplace_back(solveSome);
+  solveSome();
   for (std::thread &t : others)
     t.join();
+  pieces += attempts.size();
   bool improved = false;
   for (const Attempt &a : attempts) {
     budget.work += a.work;
@@ -159,4 +169,30 @@ bool Neighbourhood::round(Budget &budget, int threads) {
   growth = std::clamp(growth, -3.0, 4.0);
   size = static_cast<size_t>(60.0 * std::exp2(growth));
   return improved;
+}
+
+bool Neighbourhood::merge(const std::vector<int> &other, Budget &budget) {
+  Attempt attempt;
+  ++stamp;
+  auto add = [&](int v) {
+    if (core.vars[v].size() < 2 || std::exchange(mark[v], stamp) == stamp)
+      return;
+    attempt.free.push_back(v);
+  };
+  for (int v : alive)
+    if (choices[v] != other[v])
+      add(v);
+  const size_t differ = attempt.free.size();
+  if (differ == 0)
+    return false;
+  for (size_t i = 0; i < differ; ++i)
+    for (int e : core.vars[attempt.free[i]].edges)
+      add(core.other(e, attempt.free[i]));
+  std::sort(attempt.free.begin(), attempt.free.end());
+  Budget part = budget.part(100'000'000);
+  part.workLimit -= part.work;
+  part.work = 0;
+  solvePiece(attempt, part);
+  budget.work += attempt.work;
+  return attempt.found && apply(attempt);
 }

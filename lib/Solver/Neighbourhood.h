@@ -12,15 +12,21 @@ namespace partita::solver {
 /// choices, and the piece is solved by branch and bound below its present cost.
 class Neighbourhood {
 public:
-  /// `start` is a feasible answer for the alive variables of the core.
-  Neighbourhood(const Core &core, std::vector<int> start);
+  /// `start` is a feasible answer for the alive variables of the core; the seed says
+  /// which pieces are looked at.
+  Neighbourhood(const Core &core, std::vector<int> start, uint64_t seed);
 
-  /// One piece per thread. True when the answer improved.
+  /// A few pieces per thread. True when the answer improved.
   bool round(Budget &budget, int threads);
+
+  /// One piece: the variables that another answer of the core has otherwise, and their
+  /// neighbours. True when the answer improved.
+  bool merge(const std::vector<int> &other, Budget &budget);
 
   const std::vector<int> &answer() const { return choices; }
   double answerCost() const { return cost; }
-  size_t pieceSize() const { return size; }
+  /// Pieces solved so far.
+  size_t tried() const { return pieces; }
 
 private:
   struct Attempt {
@@ -41,9 +47,9 @@ private:
   int stamp = 0;
   std::vector<Wide> use;
   double cost = 0;
-  std::mt19937_64 random{1};
+  std::mt19937_64 random;
   double growth = 0;
-  size_t size = 60;
+  size_t size = 60, pieces = 0;
 };
 
 } // namespace partita::solver

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace partita;
 using namespace partita::solver;
@@ -35,34 +36,151 @@ bool Search::accept(const Node &node, const std::vector<int> &choices) {
   return true;
 }
 
-/// Variables worth branching on, best first: those joined to much, and those whose cheap
-/// choices differ most in what their memory is priced at.
-std::vector<Search::Branch> Search::candidates(const Core &core, const Dual &dual,
+/// What the choices of a variable pay for memory at these multipliers.
+static std::vector<double> memoryPrices(const Core &core, int var,
+                                        const std::vector<double> &lambda) {
+  std::vector<double> result(core.vars[var].cost.size());
+  for (const Member &m : core.vars[var].members) {
+    double price = std::accumulate(lambda.begin() + m.begin, lambda.begin() + m.end, 0.0);
+    for (size_t s = 0; s < result.size(); ++s)
+      result[s] += price * static_cast<double>(m.bytes[s]);
+  }
+  return result;
+}
+
+/// The choices that pay more than this, as a side of a branch.
+static std::vector<bool> dearerThan(const std::vector<double> &price, double middle) {
+  std::vector<bool> result;
+  for (double p : price)
+    result.push_back(p > middle);
+  return result;
+}
+
+/// How differently the choices of a variable pay for memory, those near the best above
+/// all.
+struct MemorySpread {
+  std::vector<double> price;
+  /// The mean price and the mean distance from it.
+  double middle = 0, spread = 0;
+  bool isFlat = true;
+};
+
+static MemorySpread memorySpread(const Core &core, int var,
+                                 std::span<const double> excess,
+                                 const std::vector<double> &lambda, double room) {
+  MemorySpread result;
+  result.price = memoryPrices(core, var, lambda);
+  const std::vector<double> &price = result.price, &cost = core.vars[var].cost;
+  auto nearness = [&](size_t s) {
+    return std::max(0.0, 1 - excess[s] / (room + 1e-9)) + 1e-3;
+  };
+  double low = infinite, high = -infinite, sum = 0, weight = 0;
+  for (size_t s = 0; s < price.size(); ++s) {
+    if (isInfinite(cost[s]))
+      continue;
+    sum += nearness(s) * price[s];
+    weight += nearness(s);
+    low = std::min(low, price[s]);
+    high = std::max(high, price[s]);
+  }
+  result.middle = sum / weight;
+  result.isFlat = high <= low;
+  for (size_t s = 0; s < price.size(); ++s)
+    if (!isInfinite(cost[s]))
+      result.spread += std::abs(price[s] - result.middle) * nearness(s) / weight;
+  return result;
+}
+
+/// What stands between the bound and an answer, by variable: what the decoded choices pay
+/// above it for themselves and for their pairs.
+static std::vector<double> conflicts(const Core &core, Dual &dual, double room) {
+  std::vector<double> result(core.vars.size());
+  const std::vector<int> &choice = dual.decoded();
+  for (size_t v = 0; v < core.vars.size(); ++v)
+    if (core.vars[v].alive)
+      result[v] = std::min(room, dual.excess(static_cast<int>(v))[choice[v]]);
+  for (size_t e = 0; e < core.edges.size(); ++e) {
+    const CoreEdge &edge = core.edges[e];
+    if (!edge.alive)
+      continue;
+    double pays =
+        std::min(room, dual.pairExcess(static_cast<int>(e), edge.first,
+                                       choice[edge.first], choice[edge.second]));
+    result[edge.first] += pays;
+    result[edge.second] += pays;
+  }
+  return result;
+}
+
+/// Variables worth branching on, best first. By turns: those that the minima on both
+/// sides of the memory's limits have otherwise, by what they pay for it; those whose
+/// decoded choice is in conflict with others; and those joined to much.
+std::vector<Search::Branch> Search::candidates(const Core &core, Dual &dual,
                                                size_t count) const {
   struct Scored {
     double score;
     Branch branch;
   };
-  std::vector<Scored> scored;
-  for (size_t v = 0; v < core.vars.size(); ++v) {
-    const CoreVar &var = core.vars[v];
+  const double room = isInfinite(cut.upper) ? 1e-3 * std::abs(dual.bound()) + 1
+                                            : cut.upper - dual.bound();
+  // Choices that cost no more than this share of the gap are as good as equal.
+  static constexpr double nearTie = 0.02;
+  std::vector<double> pays = conflicts(core, dual, room);
+  const std::vector<int> &over = dual.decodedOver(), &under = dual.decodedUnder();
+  const bool hasBoth = !over.empty() && !under.empty();
+  std::vector<Scored> lists[3];
+  for (size_t i = 0; i < core.vars.size(); ++i) {
+    const CoreVar &var = core.vars[i];
     if (!var.alive || var.size() < 2)
       continue;
-    std::span<const double> excess = dual.excess(static_cast<int>(v));
+    int v = static_cast<int>(i);
+    std::span<const double> excess = dual.excess(v);
     int least =
         static_cast<int>(std::min_element(excess.begin(), excess.end()) - excess.begin());
+    if (hasBoth && over[v] != under[v] && !var.members.empty()) {
+      std::vector<double> price = memoryPrices(core, v, dual.multipliers());
+      double differ = price[over[v]] - price[under[v]];
+      if (differ > 0)
+        lists[0].push_back(
+            {differ,
+             {v, least, dearerThan(price, (price[over[v]] + price[under[v]]) / 2)}});
+    } else if (!hasBoth && !var.members.empty()) {
+      MemorySpread at = memorySpread(core, v, excess, dual.multipliers(), nearTie * room);
+      if (!at.isFlat)
+        lists[0].push_back({at.spread, {v, least, dearerThan(at.price, at.middle)}});
+    }
+    if (pays[i] > 0)
+      lists[1].push_back({pays[i], {v, least}});
     double weight =
         static_cast<double>(var.edges.size()) + (var.members.empty() ? 0.0 : 4.0);
-    scored.push_back(
-        {weight / std::log2(1.0 + var.size()), {static_cast<int>(v), least}});
+    lists[2].push_back({weight / std::log2(1.0 + var.size()), {v, least}});
   }
-  std::sort(scored.begin(), scored.end(), [](const Scored &a, const Scored &b) {
-    return a.score != b.score ? a.score > b.score : a.branch.var < b.branch.var;
-  });
+  for (std::vector<Scored> &list : lists)
+    std::sort(list.begin(), list.end(), [](const Scored &a, const Scored &b) {
+      return a.score != b.score ? a.score > b.score : a.branch.var < b.branch.var;
+    });
   std::vector<Branch> result;
-  for (size_t i = 0; i < scored.size() && result.size() < count; ++i)
-    result.push_back(scored[i].branch);
+  std::vector<bool> isTaken(core.vars.size());
+  for (size_t i = 0; i < lists[2].size() && result.size() < count; ++i)
+    for (std::vector<Scored> &list : lists)
+      if (i < list.size() && result.size() < count && !isTaken[list[i].branch.var]) {
+        isTaken[list[i].branch.var] = true;
+        result.push_back(std::move(list[i].branch));
+      }
   return result;
+}
+
+/// Whether a choice is on the first side of a branch.
+static bool isOn(const Search::Branch &at, int choice) {
+  return at.part.empty() ? choice == at.choice : static_cast<bool>(at.part[choice]);
+}
+
+/// Whether both sides of a branch have choices that are not forbidden yet.
+static bool divides(const Core &core, const Search::Branch &at) {
+  bool any[2] = {false, false};
+  for (int s = 0; s < core.vars[at.var].size(); ++s)
+    any[isOn(at, s)] |= !isInfinite(core.vars[at.var].cost[s]);
+  return any[0] && any[1];
 }
 
 /// One side of a branch as a core of its own. False: that side is empty.
@@ -109,22 +227,19 @@ Search::Branch Search::choose(Core &core, const std::vector<Branch> &candidates,
   double bestScore = -1;
   bool pruned = false;
   for (const Branch &at : candidates) {
-    if (isInfinite(core.vars[at.var].cost[at.choice]))
+    if (!divides(core, at))
       continue;
     if (probes == 1 || budget.exhausted())
       return at;
     double with = probe(core, at, true), without = probe(core, at, false);
     double limit = cut.value(core.noise);
-    if (with > limit) {
-      core.vars[at.var].cost[at.choice] = infinite;
-      pruned = true;
-    }
-    if (without > limit) {
-      for (int s = 0; s < core.vars[at.var].size(); ++s)
-        if (s != at.choice)
-          core.vars[at.var].cost[s] = infinite;
-      pruned = true;
-    }
+    for (bool fixed : {true, false})
+      if ((fixed ? with : without) > limit) {
+        for (int s = 0; s < core.vars[at.var].size(); ++s)
+          if (isOn(at, s) == fixed)
+            core.vars[at.var].cost[s] = infinite;
+        pruned = true;
+      }
     count(core);
     if (pruned)
       return {};
@@ -213,16 +328,6 @@ Search::Result Search::resume() {
   return {best, next ? std::min(least, next->bound) : least};
 }
 
-/// What the choices of a variable pay for memory.
-static std::vector<double> memoryPrices(const Core &core, int var) {
-  std::vector<double> result(core.vars[var].cost.size());
-  for (const Member &m : core.vars[var].members)
-    for (int r = m.begin; r < m.end; ++r)
-      for (size_t s = 0; s < result.size(); ++s)
-        result[s] += core.lambda[r] * static_cast<double>(m.bytes[s]);
-  return result;
-}
-
 /// The bound's gap is due to memory: splits the variable whose choices, as far as they
 /// are near the best, pay most differently for it, in the cheap and the costly ones.
 static Search::Branch splitByMemory(const Core &core,
@@ -233,33 +338,19 @@ static Search::Branch splitByMemory(const Core &core,
   for (size_t v = 0; v < core.vars.size(); ++v) {
     if (!core.vars[v].alive || core.vars[v].size() < 2)
       continue;
-    std::vector<double> price = memoryPrices(core, static_cast<int>(v));
-    double low = infinite, high = -infinite, sum = 0, weight = 0;
-    for (size_t s = 0; s < price.size(); ++s) {
-      if (isInfinite(core.vars[v].cost[s]))
-        continue;
-      double near = std::max(0.0, 1 - excess[v][s] / (room + 1e-9)) + 1e-3;
-      sum += near * price[s];
-      weight += near;
-      low = std::min(low, price[s]);
-      high = std::max(high, price[s]);
-    }
-    double middle = sum / weight, spread = 0;
-    for (size_t s = 0; s < price.size(); ++s)
-      if (!isInfinite(core.vars[v].cost[s]))
-        spread += std::abs(price[s] - middle) *
-                  (std::max(0.0, 1 - excess[v][s] / (room + 1e-9)) + 1e-3) / weight;
-    if (spread <= most)
+    MemorySpread at =
+        memorySpread(core, static_cast<int>(v), excess[v], core.lambda, room);
+    if (at.spread <= most)
       continue;
-    most = spread;
+    most = at.spread;
     size_t cheapest = static_cast<size_t>(
         std::min_element(excess[v].begin(), excess[v].end()) - excess[v].begin());
     best = {static_cast<int>(v), static_cast<int>(cheapest), {}};
-    if (high > low) {
-      best.part.resize(price.size());
-      bool side = price[cheapest] > middle;
-      for (size_t s = 0; s < price.size(); ++s)
-        best.part[s] = (price[s] > middle) == side;
+    if (!at.isFlat) {
+      best.part.resize(at.price.size());
+      bool side = at.price[cheapest] > at.middle;
+      for (size_t s = 0; s < at.price.size(); ++s)
+        best.part[s] = (at.price[s] > at.middle) == side;
     }
   }
   return best;

@@ -94,7 +94,7 @@ private:
   void branch(Node node, const Branch &at);
   Node take();
   void put(Node node);
-  std::vector<Branch> candidates(const Core &core, const Dual &dual, size_t count) const;
+  std::vector<Branch> candidates(const Core &core, Dual &dual, size_t count) const;
   double probe(Core &core, Branch at, bool fixed);
   Branch choose(Core &core, const std::vector<Branch> &candidates, double bound);
   void count(Core &core) {
