@@ -224,8 +224,8 @@ static constexpr int64_t mostTogether = 5'000'000;
 /// Pieces in a row that bring nothing, after which one of many answers is left as it is,
 /// and the shares of the time that is left that its pieces may take: of the best answer,
 /// of one of several dives at once, of the only dive.
-static constexpr size_t mostIdle = 100;
-static constexpr double bestShare = 0.05, oneOfManyShare = 0.07, onlyShare = 0.1;
+static constexpr size_t mostIdle = 200;
+static constexpr double bestShare = 0.08, oneOfManyShare = 0.08, onlyShare = 0.1;
 
 /// The answer of a dive, also where a better one is known. It does not see that one: what
 /// only ends below it is often not found at all.
@@ -336,8 +336,8 @@ void Driver::startsPhase(Core &core) {
 }
 
 /// Where message passing leaves a gap that branching does not close, tables of more
-/// variables raise the bound: as large ones as a first pass has time for, then many
-/// passes. The first of all tells whether it is cycles that the gap comes from.
+/// variables raise the bound: as large ones as a first pass has time for and as raise it
+/// further, then many passes, if it is cycles that the gap comes from.
 void Driver::splitPhase(const Core &core) {
   static constexpr double leastGap = 0.02, leastGain = 0.1;
   auto gap = [&] { return cut.upper - bound; };
@@ -348,8 +348,9 @@ void Driver::splitPhase(const Core &core) {
   auto isWorthwhile = [&] { return gap() < (1 - leastGain) * before; };
   Budget part = budget.fraction(0.5);
   std::unique_ptr<SplitBound> highest;
-  for (double entries : {3e5, 1e6}) {
-    if (highest && !isWorthwhile())
+  bool isRising = true;
+  for (double entries : {3e4, 3e5, 1e6}) {
+    if (!isRising)
       break;
     auto split = std::make_unique<SplitBound>(core, entries, options.threads);
     Budget first = part.fraction(0.15);
@@ -358,6 +359,7 @@ void Driver::splitPhase(const Core &core) {
     if (!isDone)
       break;
     bound = std::max(bound, std::min(split->bound(), cut.upper));
+    isRising = !highest || split->bound() > highest->bound() + leastGain * gap();
     if (!highest || split->bound() > highest->bound())
       highest = std::move(split);
   }
@@ -400,9 +402,11 @@ Outcome Driver::run() {
     if (budget.exhausted())
       return finish(core, false);
   }
+  double gap = cut.upper - bound;
   for (size_t pieces = 200; !exactPhase(core, share); pieces *= 2) {
     if (isDone())
       return finish(core, false);
+    const bool isClosing = cut.upper - bound < 0.9 * gap;
     splitPhase(core);
     double before = cut.upper;
     const int64_t from = budget.work;
@@ -410,8 +414,9 @@ Outcome Driver::run() {
       improvePhase(core, *best, pieces);
     else
       divePhase(core, 0.02);
-    // As much for the proof as for better answers.
-    share = std::max(share * 3 / 2, budget.work - from);
+    // As much for the proof as for better answers, where it gets on.
+    share = std::max(share * 3 / 2, isClosing ? budget.work - from : 0);
+    gap = cut.upper - bound;
     if (cut.upper >= before && isSecond)
       continue;
     // What the better answer takes off the root is worth more than the open nodes.
