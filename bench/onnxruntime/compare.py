@@ -7,8 +7,7 @@ usage: compare.py PARTITA ZOO MODEL... [--threads T] [--rounds N] [--avx2]
 
 Prints the median and the fastest of each, and the ratio of ours to ONNX Runtime's. ZOO is made by
 models.py here, or by test/E2E/models/zoo.py (bert-base and gpt2-small when named).
---avx2 compiles and runs ours as on a CPU without 512-bit vectors; ONNX Runtime cannot be
-limited so. --before adds another build of Partita. --ranks R: ours on R ranks with T
+--avx2 compiles and runs both as on a CPU without 512-bit vectors (limited.py). --before adds another build of Partita. --ranks R: ours on R ranks with T
 threads each, ONNX Runtime with R x T threads. --split: how ours is split, all ways in one
 run: auto, a ready rule (megatron), or a dim of the first input that is split (1). --processor: seconds of the processor
 instead of the clock's, for one thread on a machine that others use; of ours, the
@@ -27,14 +26,15 @@ import tempfile
 import time
 
 import onnx
-import onnxruntime
 from onnx import numpy_helper
+
+import limited
 
 
 class OnnxRuntime:
     name = "ONNX Runtime"
 
-    def __init__(self, folder, case, threads, processor):
+    def __init__(self, onnxruntime, folder, case, threads, processor):
         self.clock = time.thread_time if processor else time.perf_counter
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -110,7 +110,7 @@ class Partita:
         self.times += times[1:]  # the first touches all memory
 
 
-def measure(arguments, folder):
+def measure(arguments, folder, onnxruntime):
     """The sides, ours first, with their times."""
     with open(os.path.join(folder, "case.json")) as file:
         case = json.load(file)
@@ -129,8 +129,8 @@ def measure(arguments, folder):
             raise RuntimeError("no way to split it")
         if arguments.before:
             sides.append(partita("before", arguments.before, arguments.split[0]))
-        sides.append(OnnxRuntime(folder, case, arguments.threads * arguments.ranks,
-                                 arguments.processor))
+        sides.append(OnnxRuntime(onnxruntime, folder, case,
+                                 arguments.threads * arguments.ranks, arguments.processor))
         for side in sides:
             side.round(1)
         seconds = sum(side.times[0] for side in sides)
@@ -158,10 +158,20 @@ def main():
     arguments = parser.parse_args()
     if arguments.processor and arguments.threads * arguments.ranks != 1:
         parser.error("--processor is for one thread")
+    with tempfile.TemporaryDirectory() as copy:
+        if arguments.avx2:
+            onnxruntime = limited.import_limited(copy)
+        else:
+            import onnxruntime
+        return compare(arguments, onnxruntime)
+
+
+def compare(arguments, onnxruntime):
     ratios, failed = {}, False
     for model in arguments.models:
         try:
-            *sides, reference = measure(arguments, os.path.join(arguments.zoo, model))
+            *sides, reference = measure(arguments, os.path.join(arguments.zoo, model),
+                                        onnxruntime)
         except (OSError, RuntimeError) as error:
             print(f"{model}: {error}", file=sys.stderr)
             failed = True
