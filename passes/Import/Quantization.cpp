@@ -94,18 +94,24 @@ static Expected<Values> importQuantize(Importer &importer, const Node &node) {
                               intAttr(node, "saturate", 1) != 0)});
 }
 
-/// Scale and zero point from the range of the data, which includes 0.
-static Expected<Values> importDynamicQuantize(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0);
+/// Scale and zero point from the range of the data, which includes 0. Of zeros alone the
+/// scale is 1, as in ONNX Runtime: by ONNX's formula it is 0, and the numbers 0 / 0.
+static Values dynamicallyQuantized(Compose &c, Value x) {
+  Importer &importer = c.importer;
   Type u8 = importer.builder.getIntegerType(8, false);
   auto all = c.dimsFrom(0, x);
   Value high = c.max(c.reduce(ReduceKind::Max, x, all, false), 0);
   Value low = c.min(c.reduce(ReduceKind::Min, x, all, false), 0);
-  Value scale = c.div(c.sub(high, low), 255);
+  Value range = c.sub(high, low);
+  Value scale = c.select(c.equal(range, 0), c.like(range, 1), c.div(range, 255));
   Value zero = c.clamp(c.op("round", c.div(c.sub(c.like(low, 0), low), scale)), 0, 255);
   zero = c.cast(zero, u8);
-  return c.results({quantized(c, c.div(x, scale), zero, u8), scale, zero});
+  return {quantized(c, c.div(x, scale), zero, u8), scale, zero};
+}
+
+static Expected<Values> importDynamicQuantize(Importer &importer, const Node &node) {
+  Compose c(importer);
+  return c.results(dynamicallyQuantized(c, importer.input(node, 0)));
 }
 
 /// A scale or zero point of a product: one for all, one per row or column (`axis`), or of
@@ -182,6 +188,218 @@ static Expected<Values> importQLinearConv(Importer &importer, const Node &node) 
   return c.results({requantized(c, sum, scale, c.reshape(in(7), {}))});
 }
 
+//===-- Operators of com.microsoft ----------------------------------------===//
+//
+// ONNX Runtime's quantizer leaves these: a tensor is numbers, a scale and a zero point,
+// each an input. Products and functions are of f32, results are rounded to the numbers.
+
+namespace {
+/// The operands of a node of com.microsoft.
+struct QuantizedNode {
+  Compose &c;
+  const Node &node;
+
+  Value input(size_t i) const { return c.importer.input(node, i); }
+  Value scale(size_t i) const { return c.reshape(c.cast(input(i), c.f32()), {}); }
+  /// In f32; absent: 0.
+  Value zero(size_t i) const {
+    Value given = input(i);
+    return given ? c.reshape(c.cast(given, c.f32()), {}) : c.scalar(c.f32(), 0);
+  }
+  /// Input `x`, whose scale and zero point are the next two, as real numbers.
+  Value real(size_t x) const {
+    return c.mul(c.sub(c.cast(input(x), c.f32()), zero(x + 2)), scale(x + 1));
+  }
+  /// The result's scale and zero point are inputs `i` and `i + 1`.
+  Expected<Values> numbers(Value y, size_t i, Type element) const {
+    return c.results({quantized(c, c.div(y, scale(i)), zero(i + 1), element)});
+  }
+};
+} // namespace
+
+/// Rounded with the zero point, which decides between two numbers that are as near.
+static Expected<Values> importQLinearBinary(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  Value a = q.real(0), b = q.real(3);
+  Value y = node.opType == "QLinearAdd" ? c.add(a, b) : c.mul(a, b);
+  y = c.add(c.div(y, q.scale(6)), q.zero(7));
+  return c.results({quantized(c, y, Value(), c.type(q.input(0)))});
+}
+
+/// The sum of integers is exact, and scaled once.
+static Expected<Values> importQLinearAverage(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  Value x = q.input(0);
+  size_t first = intAttr(node, "channels_last", 0) != 0 ? 1 : 2;
+  std::vector<int64_t> spatial = c.dimsFrom(first, x);
+  if (first == 1 && !spatial.empty())
+    spatial.pop_back();
+  int64_t count = 1;
+  for (int64_t d : spatial)
+    count *= c.shape(x)[static_cast<size_t>(d)];
+  Type i32 = importer.builder.getI32Type();
+  Value sum = c.sum(c.sub(c.cast(x, i32), c.cast(q.zero(2), i32)), spatial);
+  Value scale = c.div(q.scale(1), c.mul(q.scale(3), static_cast<double>(count)));
+  Value y = c.mul(c.cast(sum, c.f32()), scale);
+  return c.results({quantized(c, y, q.zero(4), c.type(x))});
+}
+
+static Expected<Values> importQLinearFunction(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  Value x = q.real(0), y;
+  if (node.opType == "QLinearSigmoid") {
+    y = c.op("sigmoid", x);
+  } else if (node.opType == "QLinearLeakyRelu") {
+    double alpha = floatAttr(node, "alpha", 0.01);
+    y = c.op("leaky_relu", x,
+             importer.attr("alpha", importer.builder.getF64FloatAttr(alpha)));
+  } else {
+    int64_t axis = intAttr(node, "axis", -1);
+    // By the definition of opset 12 over all dims from the axis on.
+    bool isFlat = intAttr(node, "opset", 13) < 13;
+    size_t d = c.axis(axis, x);
+    if (c.failed())
+      return c.results({});
+    Shape shape = c.shape(x),
+          flat(shape.begin(), shape.begin() + static_cast<int64_t>(d));
+    flat.push_back(
+        elementCount(Shape(shape.begin() + static_cast<int64_t>(d), shape.end())));
+    Value rows = isFlat ? c.reshape(x, flat) : x;
+    y = c.op("softmax", rows, importer.attr("axis", static_cast<int64_t>(d)));
+    y = c.reshape(y, shape);
+  }
+  return q.numbers(y, 3, c.type(q.input(0)));
+}
+
+/// Parts of one scale and zero point each, brought to those of the result.
+static Expected<Values> importQLinearConcat(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  Values parts;
+  for (size_t i = 2; i + 2 < node.inputs.size(); i += 3)
+    parts.push_back(q.real(i));
+  if (parts.empty() || node.inputs.size() % 3 != 2)
+    return makeError("expected a scale and a zero point for each tensor");
+  return q.numbers(c.concat(parts, intAttr(node, "axis", 0)), 0, c.type(q.input(2)));
+}
+
+static Expected<Values> importQLinearWhere(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  return q.numbers(c.select(q.input(0), q.real(1), q.real(4)), 7, c.type(q.input(1)));
+}
+
+static Value transposedIf(Compose &c, Value x, bool isTransposed) {
+  return isTransposed ? c.transpose(x, {1, 0}) : x;
+}
+
+/// The product of integers with a bias in i32. Without a scale the result is real.
+static Expected<Values> importQGemm(Importer &importer, const Node &node) {
+  Compose c(importer);
+  QuantizedNode q{c, node};
+  bool transB = intAttr(node, "transB", 0) != 0;
+  Value a = centered(c, q.input(0), q.input(2), -2);
+  Value b = centered(c, q.input(3), q.input(5), transB ? -2 : -1);
+  a = transposedIf(c, a, intAttr(node, "transA", 0) != 0);
+  Value sum = c.take(matMul(importer, a, transposedIf(c, b, transB)));
+  if (Value bias = q.input(6))
+    sum = c.add(sum, bias);
+  Value columns = c.cast(q.input(4), c.f32());
+  if (elementCount(c.shape(columns)) == 1)
+    columns = c.reshape(columns, {});
+  Value scale = c.mul(c.mul(q.scale(1), columns), floatAttr(node, "alpha", 1));
+  if (node.hasInput(7) != node.hasInput(8))
+    return makeError("the result has a scale or a zero point, not both");
+  if (!node.hasInput(7))
+    return c.results({c.mul(c.cast(sum, c.f32()), scale)});
+  Value y = c.mul(c.cast(sum, c.f32()), c.div(scale, q.scale(7)));
+  return c.results({quantized(c, y, q.zero(8), c.type(q.input(8)))});
+}
+
+/// MatMulIntegerToFloat, and DynamicQuantizeMatMul, whose rows come as real numbers: the
+/// product of integers, times both scales.
+static Expected<Values> importScaledMatMul(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  bool isDynamic = node.opType == "DynamicQuantizeMatMul";
+  Values a{in(0), in(2), in(4)}, b{in(1), in(3), in(5)};
+  if (isDynamic)
+    a = dynamicallyQuantized(c, in(0)), b = {in(1), in(2), in(3)};
+  Value wideA = centered(c, a[0], a[2], -2), wideB = centered(c, b[0], b[2], -1);
+  Value sum = c.take(matMul(importer, wideA, wideB));
+  Value scale = c.mul(besideProduct(c, a[1], c.shape(wideA), -2),
+                      besideProduct(c, b[1], c.shape(wideB), -1));
+  Value y = c.mul(c.cast(sum, c.f32()), scale);
+  if (Value bias = in(isDynamic ? 4 : 6))
+    y = c.add(y, bias);
+  return c.results({y});
+}
+
+/// Numbers of `bits` bits in bytes, the first in the lowest: the last dim becomes as many
+/// times as long.
+static Value unpacked(Compose &c, Value bytes, int64_t bits) {
+  int64_t each = 8 / bits;
+  if (each == 1)
+    return bytes;
+  Shape split = c.shape(bytes), joined = split;
+  split.push_back(1);
+  joined.back() *= each;
+  bytes = c.reshape(bytes, split);
+  Values parts;
+  for (int64_t i = 0; i < each; ++i)
+    parts.push_back(
+        c.op("bit_and", {c.op("shift_right", {bytes, c.like(bytes, double(i * bits))}),
+                         c.like(bytes, double((1 << bits) - 1))}));
+  return c.reshape(c.concat(parts, static_cast<int64_t>(split.size()) - 1), joined);
+}
+
+/// A matrix [N, K] of numbers of few bits, each block of K with a scale and a zero point,
+/// times the rows of the operand.
+static Expected<Values> importMatMulNBits(Importer &importer, const Node &node) {
+  Compose c(importer);
+  auto in = [&](size_t i) { return importer.input(node, i); };
+  int64_t n = intAttr(node, "N", 0), k = intAttr(node, "K", 0);
+  int64_t bits = intAttr(node, "bits", 4), block = intAttr(node, "block_size", 0);
+  if (bits != 2 && bits != 4 && bits != 8)
+    return makeError("numbers of " + std::to_string(bits) + " bits");
+  if (n < 1 || k < 1 || block < 1)
+    return makeError("N, K and block_size have to be positive");
+  int64_t blocks = (k + block - 1) / block;
+  if (elementCount(c.shape(in(1))) != n * blocks * (block * bits / 8) ||
+      elementCount(c.shape(in(2))) != n * blocks)
+    return makeError("B or its scales are not those of a " + std::to_string(n) + " by " +
+                     std::to_string(k) + " matrix in blocks of " + std::to_string(block));
+  Type real = c.type(in(0));
+  Value numbers = unpacked(c, c.reshape(in(1), {n, blocks, block * bits / 8}), bits);
+  Value scales = c.reshape(c.cast(in(2), real), {n, blocks}), zeros = in(3);
+  if (!zeros) {
+    zeros = c.broadcast(c.scalar(real, double(1 << (bits - 1))), {n, blocks});
+  } else if (!isa<FloatType>(c.type(zeros))) {
+    int64_t bytes = (blocks * bits + 7) / 8; // a row begins with a byte
+    zeros = unpacked(c, c.reshape(zeros, {n, bytes}), bits);
+    zeros = c.slice(zeros, 1, 0, blocks);
+  }
+  zeros = c.reshape(c.cast(zeros, real), {n, blocks});
+  numbers = c.cast(numbers, real);
+  Value weight;
+  if (Value group = in(4)) { // which block an element of K belongs to
+    numbers = c.slice(c.reshape(numbers, {n, blocks * block}), 1, 0, k);
+    group = c.slice(group, 0, 0, k);
+    weight = c.mul(c.sub(numbers, c.gather(zeros, group, 1)), c.gather(scales, group, 1));
+  } else {
+    Shape beside{n, blocks, 1};
+    weight = c.mul(c.sub(numbers, c.reshape(zeros, beside)), c.reshape(scales, beside));
+    weight = c.slice(c.reshape(weight, {n, blocks * block}), 1, 0, k);
+  }
+  Value y = c.take(matMul(importer, in(0), c.transpose(weight, {1, 0})));
+  if (Value bias = in(5))
+    y = c.add(y, bias);
+  return c.results({y});
+}
+
 void import::addQuantization(HandlerTable &table) {
   table["DequantizeLinear"] = takesCounts(importDequantize);
   table["QuantizeLinear"] = takesCounts(importQuantize);
@@ -190,4 +408,21 @@ void import::addQuantization(HandlerTable &table) {
   table["QLinearMatMul"] = takesCounts(importQLinearMatMul);
   table["ConvInteger"] = takesCounts(importConvInteger);
   table["QLinearConv"] = takesCounts(importQLinearConv);
+  auto add = [&](const char *name, OperatorImport handler) {
+    table[std::string("com.microsoft.") + name] = handler;
+  };
+  add("QLinearAdd", takesCounts(importQLinearBinary));
+  add("QLinearMul", takesCounts(importQLinearBinary));
+  add("QLinearGlobalAveragePool", importQLinearAverage);
+  add("QLinearSigmoid", takesCounts(importQLinearFunction));
+  add("QLinearLeakyRelu", takesCounts(importQLinearFunction));
+  add("QLinearSoftmax", importQLinearFunction);
+  add("QLinearConcat", takesCounts(importQLinearConcat));
+  add("QLinearWhere", takesCounts(importQLinearWhere));
+  add("QuantizeLinear", takesCounts(importQuantize));
+  add("DequantizeLinear", takesCounts(importDequantize));
+  add("MatMulIntegerToFloat", takesCounts(importScaledMatMul));
+  add("DynamicQuantizeMatMul", takesCounts(importScaledMatMul));
+  add("QGemm", takesCounts(importQGemm));
+  add("MatMulNBits", takesCounts(importMatMulNBits));
 }
