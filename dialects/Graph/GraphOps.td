@@ -8,6 +8,7 @@ include "dialects/Graph/Ops/Contraction.td"
 include "dialects/Graph/Ops/Reduction.td"
 include "dialects/Graph/Ops/Shape.td"
 include "dialects/Graph/Ops/Indexing.td"
+include "dialects/Graph/Ops/Sampling.td"
 include "dialects/Graph/Ops/Control.td"
 
 #endif // PARTITA_DIALECTS_GRAPH_GRAPHOPS

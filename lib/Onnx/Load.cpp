@@ -21,6 +21,8 @@ std::set<std::string> onnx_model::defaultKeptOps() {
       "AffineGrid",
       // Its body is 1 where the operand is less than the number drawn, not the reverse.
       "Bernoulli",
+      // Its body gives zeros a scale of 0.
+      "DynamicQuantizeLinear",
       // The normaliser writes these in terms of ReduceSum, whatever the opset.
       "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
   // clang-format on

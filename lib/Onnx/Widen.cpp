@@ -47,7 +47,10 @@ void onnx_model::widenFloats(Graph &graph) {
       type = DType::F64;
   for (Tensor &tensor : graph.initializers)
     widenTensor(tensor);
-  for (Node &node : graph.nodes)
+  for (Node &node : graph.nodes) {
+    // f32 whatever its operand is, but for this.
+    if (node.opType == "TreeEnsembleRegressor")
+      node.attributes["dtype"] = onnxDouble;
     for (auto &[name, attribute] : node.attributes) {
       if (auto *tensor = std::get_if<Tensor>(&attribute))
         widenTensor(*tensor);
@@ -57,4 +60,5 @@ void onnx_model::widenFloats(Graph &graph) {
           (*number == onnxFloat || *number == onnxFloat16 || *number == onnxBfloat16))
         *number = onnxDouble;
     }
+  }
 }

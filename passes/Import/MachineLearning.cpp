@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <map>
 
 using namespace mlir;
 using namespace partita;
@@ -37,9 +39,15 @@ namespace {
 struct Trees {
   std::vector<double> feature, split, mode, onTrue, onFalse, trueIfMissing;
   std::vector<double> members; ///< `width` per node, NaN where there are fewer
-  std::vector<double> weight, target, roots;
-  size_t interior = 0, all = 0, width = 0, depth = 0;
+  /// Of each leaf, `each` targets and what it adds to them; target -1: none.
+  std::vector<double> weight, target;
+  std::vector<double> roots;
+  size_t interior = 0, all = 0, width = 0, each = 1, depth = 0;
 };
+
+/// By the numbers that they have as attributes.
+enum Aggregate { Average, Sum, Min, Max };
+enum PostTransform { None, Softmax, Logistic, SoftmaxZero, Probit };
 } // namespace
 
 static std::vector<double> tensorAttr(const Node &node, const char *name) {
@@ -49,6 +57,17 @@ static std::vector<double> tensorAttr(const Node &node, const char *name) {
   HostTensor host{tensor->type, tensor->shape, {}};
   host.bytes.assign(tensor->bytes.begin(), tensor->bytes.end());
   return reference::values<double>(host);
+}
+
+/// The position of attribute `name` in `words`, the first where it is absent.
+static Expected<int64_t> wordAttr(const Node &node, const char *name,
+                                  std::initializer_list<const char *> words,
+                                  const char *absent) {
+  std::string word = stringAttr(node, name, absent);
+  const auto *found = std::find(words.begin(), words.end(), word);
+  if (found == words.end())
+    return makeError(std::string(name) + " \"" + word + "\" is not known");
+  return found - words.begin();
 }
 
 static std::vector<double> numbersAttr(const Node &node, const char *name) {
@@ -93,6 +112,16 @@ static void readMembers(Trees &t, const std::vector<double> &values) {
   }
 }
 
+/// As nodes that lead to themselves.
+static void addLeaves(Trees &t) {
+  t.trueIfMissing.resize(t.all, 0);
+  t.feature.resize(t.all, 0), t.split.resize(t.all, 0), t.mode.resize(t.all, 0);
+  for (size_t i = t.interior; i < t.all; ++i) {
+    t.onTrue.push_back(static_cast<double>(i));
+    t.onFalse.push_back(static_cast<double>(i));
+  }
+}
+
 static Expected<Trees> readTrees(const Node &node) {
   Trees t;
   t.feature = numbersAttr(node, "nodes_featureids");
@@ -117,18 +146,149 @@ static Expected<Trees> readTrees(const Node &node) {
     t.onTrue[i] += trueLeaf[i] != 0 ? static_cast<double>(t.interior) : 0;
     t.onFalse[i] += falseLeaf[i] != 0 ? static_cast<double>(t.interior) : 0;
   }
-  t.trueIfMissing.resize(t.all, 0);
-  t.feature.resize(t.all, 0), t.split.resize(t.all, 0), t.mode.resize(t.all, 0);
-  for (size_t i = t.interior; i < t.all; ++i) {
-    t.onTrue.push_back(static_cast<double>(i));
-    t.onFalse.push_back(static_cast<double>(i));
-  }
+  addLeaves(t);
   readMembers(t, tensorAttr(node, "membership_values"));
   auto depth = depthOf(t);
   if (!depth)
     return tl::unexpected(depth.error());
   t.depth = *depth;
   return t;
+}
+
+/// A list of f32, or a tensor of more precise ones.
+static std::vector<double> realsAttr(const Node &node, const std::string &name) {
+  if (const auto *list = node.attribute<std::vector<float>>(name))
+    return {list->begin(), list->end()};
+  return tensorAttr(node, (name + "_as_tensor").c_str());
+}
+
+namespace {
+/// The trees of a TreeEnsembleRegressor: interior nodes and leaves in one list, each
+/// named by the numbers of its tree and of itself, and weights by leaf and target.
+class NamedTrees {
+public:
+  explicit NamedTrees(const Node &node) : node(node) {}
+  Expected<Trees> read();
+
+private:
+  using Name = std::pair<int64_t, int64_t>;
+  Expected<void> number();
+  Expected<void> connect();
+  Expected<void> weigh();
+  Expected<size_t> find(int64_t tree, double name) const;
+
+  const Node &node;
+  Trees t;
+  std::vector<int64_t> tree, name, kind; ///< per node of the list; kind -1: a leaf
+  std::map<Name, size_t> numberOf;       ///< in `t`
+};
+} // namespace
+
+Expected<size_t> NamedTrees::find(int64_t tree, double name) const {
+  auto found = numberOf.find({tree, static_cast<int64_t>(name)});
+  if (found == numberOf.end())
+    return makeError("tree " + std::to_string(tree) + " has no node " +
+                     std::to_string(static_cast<int64_t>(name)));
+  return found->second;
+}
+
+/// Interior nodes first, each kind in its order.
+Expected<void> NamedTrees::number() {
+  static const std::vector<std::string> modes = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE",
+                                                 "BRANCH_GT",  "BRANCH_EQ", "BRANCH_NEQ"};
+  tree = intsAttr(node, "nodes_treeids", {});
+  name = intsAttr(node, "nodes_nodeids", {});
+  const auto *words = node.attribute<std::vector<std::string>>("nodes_modes");
+  if (!words || tree.size() != words->size() || name.size() != words->size())
+    return makeError("the lists of nodes have not one length");
+  size_t leaves = 0;
+  for (const std::string &word : *words) {
+    auto found = llvm::find(modes, word);
+    if (found == modes.end() && word != "LEAF")
+      return makeError("nodes of mode \"" + word + "\"");
+    kind.push_back(word == "LEAF" ? -1 : found - modes.begin());
+    leaves += kind.back() < 0 ? 1 : 0;
+  }
+  t.all = words->size(), t.interior = t.all - leaves;
+  size_t interior = 0, leaf = t.interior;
+  for (size_t i = 0; i < t.all; ++i)
+    if (!numberOf.try_emplace({tree[i], name[i]}, kind[i] < 0 ? leaf++ : interior++)
+             .second)
+      return makeError("tree " + std::to_string(tree[i]) + " has two nodes " +
+                       std::to_string(name[i]));
+  return {};
+}
+
+/// A root is a node to which no other leads.
+Expected<void> NamedTrees::connect() {
+  std::vector<double> feature = numbersAttr(node, "nodes_featureids");
+  std::vector<double> split = realsAttr(node, "nodes_values");
+  std::vector<double> onTrue = numbersAttr(node, "nodes_truenodeids");
+  std::vector<double> onFalse = numbersAttr(node, "nodes_falsenodeids");
+  std::vector<double> missing = numbersAttr(node, "nodes_missing_value_tracks_true");
+  missing.resize(t.all, 0);
+  for (const auto *list : {&feature, &split, &onTrue, &onFalse, &missing})
+    if (list->size() != t.all)
+      return makeError("the lists of nodes have not one length");
+  std::vector<bool> isBelow(t.all, false);
+  for (size_t i = 0; i < t.all; ++i) {
+    if (kind[i] < 0)
+      continue;
+    auto yes = find(tree[i], onTrue[i]), no = find(tree[i], onFalse[i]);
+    if (!yes || !no)
+      return tl::unexpected(yes ? no.error() : yes.error());
+    isBelow[*yes] = isBelow[*no] = true;
+    t.feature.push_back(feature[i]), t.split.push_back(split[i]);
+    t.mode.push_back(static_cast<double>(kind[i]));
+    t.onTrue.push_back(static_cast<double>(*yes));
+    t.onFalse.push_back(static_cast<double>(*no));
+    t.trueIfMissing.push_back(missing[i]);
+  }
+  for (size_t i = 0; i < t.all; ++i)
+    if (!isBelow[i])
+      t.roots.push_back(static_cast<double>(i));
+  return {};
+}
+
+Expected<void> NamedTrees::weigh() {
+  std::vector<int64_t> trees = intsAttr(node, "target_treeids", {});
+  std::vector<double> names = numbersAttr(node, "target_nodeids");
+  std::vector<double> targets = numbersAttr(node, "target_ids");
+  std::vector<double> weights = realsAttr(node, "target_weights");
+  if (names.size() != trees.size() || targets.size() != trees.size() ||
+      weights.size() != trees.size())
+    return makeError("the lists of targets have not one length");
+  std::vector<std::vector<size_t>> ofLeaf(t.all - t.interior);
+  for (size_t i = 0; i < trees.size(); ++i) {
+    auto at = find(trees[i], names[i]);
+    if (!at)
+      return tl::unexpected(at.error());
+    if (*at < t.interior)
+      return makeError("a weight of node " +
+                       std::to_string(static_cast<int64_t>(names[i])) +
+                       ", which is no leaf");
+    ofLeaf[*at - t.interior].push_back(i);
+  }
+  for (const auto &list : ofLeaf)
+    t.each = std::max(t.each, list.size());
+  for (const auto &list : ofLeaf)
+    for (size_t k = 0; k < t.each; ++k) {
+      t.weight.push_back(k < list.size() ? weights[list[k]] : 0);
+      t.target.push_back(k < list.size() ? targets[list[k]] : -1);
+    }
+  return {};
+}
+
+Expected<Trees> NamedTrees::read() {
+  for (auto step : {&NamedTrees::number, &NamedTrees::connect, &NamedTrees::weigh})
+    if (auto done = (this->*step)(); !done)
+      return tl::unexpected(done.error());
+  addLeaves(t);
+  auto depth = depthOf(t);
+  if (!depth)
+    return tl::unexpected(depth.error());
+  t.depth = *depth;
+  return std::move(t);
 }
 
 /// Where `at` [rows, trees] leads in one step.
@@ -170,8 +330,69 @@ static Value step(Compose &c, const Trees &t, Value x, Value at) {
   return c.select(isTrue, look(t.onTrue, c.i64()), look(t.onFalse, c.i64()));
 }
 
+/// The transform of scores [rows, targets]. ONNX names the first three of them; the last
+/// two are those of ONNX Runtime: a softmax in which zeros stay zeros, and the inverse of
+/// the normal distribution by Winitzki's approximation of the inverse error function.
+static Value transformed(Compose &c, Value y, int64_t how) {
+  switch (how) {
+  case Softmax:
+    return c.op("softmax", y, c.attr("axis", int64_t(1)));
+  case Logistic:
+    return c.op("sigmoid", y);
+  case SoftmaxZero: {
+    Value most = c.reduce(ReduceKind::Max, y, {1});
+    Value isScore = c.less(c.like(y, 1e-7), c.op("abs", y));
+    Value e = c.select(isScore, c.op("exp", c.sub(y, most)),
+                       c.mul(y, c.op("exp", c.op("neg", most))));
+    return c.div(e, c.sum(e, {1}));
+  }
+  case Probit: {
+    constexpr double a = 0.147, pi = 3.14159265358979;
+    Value x = c.sub(c.mul(y, 2), 1);
+    Value log = c.op("log", c.mul(c.sub(c.like(x, 1), x), c.add(x, 1)));
+    Value half = c.add(c.mul(log, 0.5), 2 / (pi * a));
+    Value root = c.sqrt(c.sub(c.mul(half, half), c.mul(log, 1 / a)));
+    Value size = c.mul(c.sqrt(c.sub(root, half)), std::sqrt(2.0));
+    return c.select(c.less(x, 0), c.op("neg", size), size);
+  }
+  default:
+    return y;
+  }
+}
+
 /// Each row goes down every tree at once, as many steps as the lowest leaf is away;
-/// leaves wait.
+/// leaves wait. Then [rows, targets] of what the leaves add to each target, with `base`
+/// per target where there are some. A target of which no tree says anything is 0.
+static Value scored(Compose &c, const Trees &t, Value x, int64_t targets, int64_t how,
+                    const std::vector<double> &base = {}) {
+  int64_t rows = c.shape(x)[0], count = static_cast<int64_t>(t.roots.size());
+  auto leaves = static_cast<int64_t>(t.all - t.interior);
+  auto each = static_cast<int64_t>(t.each), entries = count * each;
+  Value at = c.broadcast(c.tensor(c.i64(), {count}, t.roots), {rows, count});
+  for (size_t i = 0; i < t.depth && !c.failed(); ++i)
+    at = step(c, t, x, at);
+  Value leaf = c.sub(at, static_cast<double>(t.interior));
+  auto look = [&](Type type, const std::vector<double> &table) {
+    return c.reshape(c.gather(c.tensor(type, {leaves, each}, table), leaf, 0),
+                     {rows, entries, 1});
+  };
+  Value weight = look(c.type(x), t.weight), target = look(c.i64(), t.target);
+  Value isHere = c.equal(target, c.iota(c.i64(), targets, 2, 3));
+  bool isSum = how == Average || how == Sum;
+  Value none = c.like(x, isSum ? 0 : how == Min ? INFINITY : -INFINITY);
+  ReduceKind kind = isSum        ? ReduceKind::Sum
+                    : how == Min ? ReduceKind::Min
+                                 : ReduceKind::Max;
+  Value y = c.reduce(kind, c.select(isHere, weight, none), {1}, false);
+  if (how == Average)
+    y = c.div(y, static_cast<double>(count));
+  if (!base.empty())
+    y = c.add(y, c.tensor(c.type(y), {targets}, base));
+  if (isSum && base.empty())
+    return y;
+  return c.select(c.reduce(ReduceKind::Max, isHere, {1}, false), y, c.like(y, 0));
+}
+
 static Expected<Values> importTreeEnsemble(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0);
@@ -180,33 +401,41 @@ static Expected<Values> importTreeEnsemble(Importer &importer, const Node &node)
   auto trees = readTrees(node);
   if (!trees)
     return tl::unexpected(trees.error());
-  int64_t rows = c.shape(x)[0], count = static_cast<int64_t>(trees->roots.size());
-  int64_t targets = intAttr(node, "n_targets", 1), leaves = trees->weight.size();
-  int64_t how = intAttr(node, "aggregate_function", 1);
-  int64_t post = intAttr(node, "post_transform", 0);
-  if (how > 1 || post > 2)
+  int64_t how = intAttr(node, "aggregate_function", Sum);
+  int64_t post = intAttr(node, "post_transform", None);
+  if (how < Average || how > Max || post < None || post > Probit)
     return makeError("TreeEnsemble with this aggregate_function or post_transform");
-  Value at = c.broadcast(c.tensor(c.i64(), {count}, trees->roots), {rows, count});
-  for (size_t i = 0; i < trees->depth && !c.failed(); ++i)
-    at = step(c, *trees, x, at);
-  Value leaf = c.sub(at, static_cast<double>(trees->interior));
-  Value weight = c.gather(c.tensor(c.type(x), {leaves}, trees->weight), leaf, 0);
-  Value target = c.gather(c.tensor(c.i64(), {leaves}, trees->target), leaf, 0);
-  Value isHere =
-      c.equal(c.reshape(target, {rows, count, 1}), c.iota(c.i64(), targets, 2, 3));
-  Value y = c.sum(c.select(isHere, c.reshape(weight, {rows, count, 1}), c.like(x, 0)),
-                  {1}, false);
-  if (how == 0)
-    y = c.div(y, static_cast<double>(count));
-  if (post == 1)
-    y = c.op("softmax", y, importer.attr("axis", int64_t(1)));
-  if (post == 2)
-    y = c.op("sigmoid", y);
-  return c.results({y});
+  Value y = scored(c, *trees, x, intAttr(node, "n_targets", 1), how);
+  return c.results({transformed(c, y, post)});
+}
+
+static Expected<Values> importTreeRegressor(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  if (c.shape(x).size() != 2)
+    return makeError("TreeEnsembleRegressor of rank " +
+                     std::to_string(c.shape(x).size()));
+  auto trees = NamedTrees(node).read();
+  auto how =
+      wordAttr(node, "aggregate_function", {"AVERAGE", "SUM", "MIN", "MAX"}, "SUM");
+  auto post = wordAttr(node, "post_transform",
+                       {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}, "NONE");
+  if (!trees || !how || !post)
+    return tl::unexpected(!trees ? trees.error() : !how ? how.error() : post.error());
+  if (!c.type(x).isF64())
+    x = c.cast(x, c.f32());
+  int64_t targets = intAttr(node, "n_targets", 1);
+  std::vector<double> base = realsAttr(node, "base_values");
+  if (!base.empty() && base.size() != static_cast<size_t>(targets))
+    return makeError(std::to_string(base.size()) + " base_values for " +
+                     std::to_string(targets) + " targets");
+  return c.results({c.cast(
+      transformed(c, scored(c, *trees, x, targets, *how, base), *post), c.f32())});
 }
 
 void import::addMachineLearning(HandlerTable &table) {
   table["ai.onnx.ml.Binarizer"] = importBinarizer;
   table["ai.onnx.ml.ArrayFeatureExtractor"] = importFeatureExtractor;
   table["ai.onnx.ml.TreeEnsemble"] = importTreeEnsemble;
+  table["ai.onnx.ml.TreeEnsembleRegressor"] = importTreeRegressor;
 }

@@ -148,7 +148,7 @@ static Expected<Values> importPool(Importer &importer, const Node &node) {
 }
 
 /// The elements of a MaxPool back at their places, among zeros. The places count in the
-/// picture that the windows cover; a larger one asked for has it at its start.
+/// result, as those of a MaxPool count in its operand, and so in the shape asked for.
 static Expected<Values> importMaxUnpool(Importer &importer, const Node &node) {
   Compose c(importer);
   Value x = importer.input(node, 0), places = importer.input(node, 1);
@@ -160,30 +160,21 @@ static Expected<Values> importMaxUnpool(Importer &importer, const Node &node) {
   for (size_t d = 0; d < n; ++d)
     shape[2 + d] = (shape[2 + d] - 1) * window.strides[d] + window.kernel[d] -
                    window.pads[d] - window.pads[n + d];
-  Shape whole = shape;
   if (node.hasInput(2)) {
     auto given = importer.constantIntegers(node, 2);
     if (!given)
       return tl::unexpected(given.error());
-    whole = *given;
+    if (given->size() != shape.size())
+      return makeError("an output_shape of " + std::to_string(given->size()) +
+                       " dims for a tensor of " + std::to_string(shape.size()));
+    shape = *given;
   }
-  int64_t count = elementCount(c.shape(x)), all = elementCount(shape);
-  Value zeros = c.broadcast(c.like(x, 0), {all});
+  int64_t count = elementCount(c.shape(x));
+  Value zeros = c.broadcast(c.like(x, 0), {elementCount(shape)});
   Value flat =
       c.op("scatter_elements", {zeros, c.reshape(places, {count}), c.reshape(x, {count})},
            importer.attr("axis", int64_t(0)));
-  Value y = c.reshape(flat, shape);
-  if (whole != shape) {
-    Shape low(shape.size(), 0), high;
-    for (size_t d = 0; d < shape.size(); ++d)
-      high.push_back(whole[d] - shape[d]);
-    auto mode =
-        graph::PadModeAttr::get(importer.builder.getContext(), graph::PadMode::Constant);
-    y = c.op("pad", {y, c.like(x, 0)},
-             {importer.attr("low", ArrayRef(low)), importer.attr("high", ArrayRef(high)),
-              importer.attr("mode", mode)});
-  }
-  return c.results({y});
+  return c.results({c.reshape(flat, shape)});
 }
 
 /// (Σ |x|^p)^(1/p) over a window: the average of all its taps, pads included, times their

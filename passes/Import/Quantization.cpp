@@ -314,7 +314,7 @@ static Expected<Values> importQGemm(Importer &importer, const Node &node) {
   if (node.hasInput(7) != node.hasInput(8))
     return makeError("the result has a scale or a zero point, not both");
   if (!node.hasInput(7))
-    return c.results({c.mul(c.cast(sum, c.f32()), scale)});
+    return c.results({c.cast(c.mul(c.cast(sum, c.f32()), scale), c.type(q.input(1)))});
   Value y = c.mul(c.cast(sum, c.f32()), c.div(scale, q.scale(7)));
   return c.results({quantized(c, y, q.zero(8), c.type(q.input(8)))});
 }
@@ -332,7 +332,7 @@ static Expected<Values> importScaledMatMul(Importer &importer, const Node &node)
   Value sum = c.take(matMul(importer, wideA, wideB));
   Value scale = c.mul(besideProduct(c, a[1], c.shape(wideA), -2),
                       besideProduct(c, b[1], c.shape(wideB), -1));
-  Value y = c.mul(c.cast(sum, c.f32()), scale);
+  Value y = c.mul(c.cast(sum, c.type(scale)), scale);
   if (Value bias = in(isDynamic ? 4 : 6))
     y = c.add(y, bias);
   return c.results({y});

@@ -1,6 +1,7 @@
 //===- Reductions.cpp - Import of reductions and normalizations -----------===//
 #include "passes/Import/Compose.h"
 
+#include <algorithm>
 #include <numeric>
 
 using namespace mlir;
@@ -18,7 +19,8 @@ static Expected<Value> reduce(Importer &importer, Value input, ReduceKind kind,
        importer.attr("keep_dims", importer.builder.getBoolAttr(keepDims))});
 }
 
-/// A mean is the sum divided by the global count; of dims that have one, by theirs.
+/// A mean is the sum divided by the global count; of dims that have one, by theirs. Of no
+/// elements it is 0, as in ONNX Runtime; ONNX leaves it open.
 static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> axes,
                             bool keepDims) {
   Shape shape = shapeOf(input);
@@ -39,11 +41,9 @@ static Expected<Value> mean(Importer &importer, Value input, ArrayRef<int64_t> a
   auto sum = reduce(importer, input, ReduceKind::Sum, axes, keepDims);
   if (!sum)
     return sum;
-  Value divisor = c.scalar(element, static_cast<double>(count));
-  if (there && !isa<FloatType>(element))
-    there = c.max(there, 1); // an integer is not divided by 0
+  Value divisor = c.scalar(element, static_cast<double>(std::max<int64_t>(count, 1)));
   if (there)
-    divisor = c.mul(divisor, c.cast(there, element));
+    divisor = c.mul(divisor, c.cast(c.max(there, 1), element));
   Value mean = c.div(*sum, divisor);
   return c.failed() ? tl::unexpected(c.results({}).error()) : Expected<Value>(mean);
 }

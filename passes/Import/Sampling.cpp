@@ -515,33 +515,54 @@ static Expected<Values> importAffineGrid(Importer &importer, const Node &node) {
   return c.results({c.reshape(grid, result)});
 }
 
-/// The average over samples of each bin, or the largest of what they are added up from,
-/// as ONNX's definition has it; the number of samples per bin has to be given.
-static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
-  Compose c(importer);
-  Value x = importer.input(node, 0), rois = importer.input(node, 1);
-  Shape shape = c.shape(x);
-  int64_t samples = intAttr(node, "sampling_ratio", 0), count = c.shape(rois)[0];
-  if (samples < 1)
-    return makeError("RoiAlign whose number of samples follows from the data");
-  std::string mode = stringAttr(node, "mode", "avg");
-  if (mode != "avg" && mode != "max")
-    return makeError("RoiAlign with mode \"" + mode + "\"");
-  bool isMax = mode == "max";
-  bool isHalf =
-      stringAttr(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel";
-  Value inside;
-  auto dimTaps = [&](size_t d, int64_t bins) {
-    auto extent = static_cast<double>(shape[2 + d]);
-    double scale = floatAttr(node, "spatial_scale", 1);
+namespace {
+/// What RoiAlign's attributes say of the regions.
+struct Regions {
+  Value rois; ///< x, y of the first corner, x, y of the second
+  double scale = 1;
+  bool isHalf = true, isMax = false;
+  int64_t height = 1, width = 1, samples = 0;
+
+  /// Where the regions begin along spatial dim `d` and how long they are, in elements of
+  /// the picture, [regions, 1].
+  std::pair<Value, Value> along(Compose &c, size_t d) const {
     auto edge = [&](int64_t at) {
-      Value v = c.mul(c.reshape(c.slice(rois, 1, at, at + 1), {count, 1, 1, 1}), scale);
+      Value v = c.mul(c.slice(rois, 1, at, at + 1), scale);
       return isHalf ? c.sub(v, 0.5) : v;
     };
     auto first = static_cast<int64_t>(1 - d);
     Value start = edge(first), length = c.sub(edge(first + 2), start);
-    if (!isHalf)
-      length = c.max(length, 1);
+    return {start, isHalf ? length : c.max(length, 1)};
+  }
+};
+} // namespace
+
+/// As many samples per bin as the region is long: an op, for the data say how many.
+static Expected<Values> adaptiveRoiAlign(Compose &c, const Regions &regions, Value x,
+                                         Value pictures) {
+  // f16 holds places to a quarter of an element in a picture of 500.
+  Regions wide = regions;
+  wide.rois = c.cast(regions.rois, c.type(x).isF64() ? c.type(x) : Type(c.f32()));
+  auto rows = wide.along(c, 0), columns = wide.along(c, 1);
+  Value boxes = c.concat({rows.first, columns.first, rows.second, columns.second}, 1);
+  const Shape bins{regions.height, regions.width};
+  return c.results(
+      {c.op("roi_align", {x, boxes, pictures},
+            {c.importer.attr("bins", ArrayRef(bins)),
+             c.importer.attr("largest", c.builder.getBoolAttr(regions.isMax))})});
+}
+
+/// A given number of samples per bin: a formula of gathers.
+static Expected<Values> sampledRoiAlign(Compose &c, const Regions &regions, Value x,
+                                        Value pictures) {
+  Shape shape = c.shape(x);
+  int64_t count = c.shape(regions.rois)[0], samples = regions.samples;
+  Value inside;
+  auto dimTaps = [&](size_t d, int64_t bins) {
+    auto extent = static_cast<double>(shape[2 + d]);
+    auto [start, length] = regions.along(c, d);
+    start = c.reshape(start, {count, 1, 1, 1});
+    length = c.reshape(length, {count, 1, 1, 1});
     Value step = c.div(length, static_cast<double>(bins * samples));
     Value i = c.add(c.iota(c.type(x), bins * samples, 1 + d, 4), 0.5);
     Value at = c.add(start, c.mul(i, step));
@@ -551,12 +572,11 @@ static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
     GridDim dim{shape[2 + d], 0, extent - 1};
     return gridTaps(c, c.clamp(at, 0, extent - 1), dim, "linear", "border");
   };
-  int64_t height = intAttr(node, "output_height", 1);
-  int64_t width = intAttr(node, "output_width", 1);
+  int64_t height = regions.height, width = regions.width;
   std::vector<std::vector<GridTap>> taps{dimTaps(0, height), dimTaps(1, width)};
   // Gathered without a batch dim: the picture of each region is an index of its own.
   Shape grid{count, height * samples, width * samples, 1};
-  Value picture = c.reshape(c.cast(importer.input(node, 2), c.i64()), {count, 1, 1, 1});
+  Value picture = c.reshape(pictures, {count, 1, 1, 1});
   Value all = c.transpose(x, {0, 2, 3, 1}), sum;
   for (const GridTap &row : taps[0])
     for (const GridTap &column : taps[1]) {
@@ -565,13 +585,35 @@ static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
                               3);
       Value term =
           c.mul(c.op("gather_nd", {all, places}), c.mul(row.weight, column.weight));
-      sum = !sum ? term : isMax ? c.max(sum, term) : c.add(sum, term);
+      sum = !sum ? term : regions.isMax ? c.max(sum, term) : c.add(sum, term);
     }
   sum = c.select(inside, sum, c.like(sum, 0));
   Value bins = c.reshape(sum, {count, height, samples, width, samples, shape[1]});
-  Value y = isMax ? c.reduce(ReduceKind::Max, bins, {2, 4}, false)
-                  : c.mean(bins, {2, 4}, false);
+  Value y = regions.isMax ? c.reduce(ReduceKind::Max, bins, {2, 4}, false)
+                          : c.mean(bins, {2, 4}, false);
   return c.results({c.transpose(y, {0, 3, 1, 2})});
+}
+
+/// The average over samples of each bin, or the largest of what they are added up from,
+/// as ONNX's definition has it.
+static Expected<Values> importRoiAlign(Importer &importer, const Node &node) {
+  Compose c(importer);
+  Value x = importer.input(node, 0);
+  std::string mode = stringAttr(node, "mode", "avg");
+  if (mode != "avg" && mode != "max")
+    return makeError("RoiAlign with mode \"" + mode + "\"");
+  Regions regions;
+  regions.rois = importer.input(node, 1);
+  regions.scale = floatAttr(node, "spatial_scale", 1);
+  regions.isMax = mode == "max";
+  regions.isHalf =
+      stringAttr(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel";
+  regions.height = intAttr(node, "output_height", 1);
+  regions.width = intAttr(node, "output_width", 1);
+  regions.samples = intAttr(node, "sampling_ratio", 0);
+  Value pictures = c.cast(importer.input(node, 2), c.i64());
+  return regions.samples < 1 ? adaptiveRoiAlign(c, regions, x, pictures)
+                             : sampledRoiAlign(c, regions, x, pictures);
 }
 
 //===-- Blocks ------------------------------------------------------------===//

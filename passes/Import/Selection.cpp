@@ -215,6 +215,22 @@ static Value differsFromLast(Compose &c, Value x) {
   return c.concat({first, differs}, 0);
 }
 
+/// Unique of a tensor without elements: slices along `axis` are all equal, if there are
+/// any.
+static Expected<Values> uniqueOfNone(Compose &c, Value x, size_t axis) {
+  int64_t n = c.shape(x)[axis], count = n == 0 ? 0 : 1;
+  auto numbers = [&](const Shape &shape, int64_t value) -> Value {
+    auto type = RankedTensorType::get(shape, c.i64());
+    if (elementCount(shape) == 0)
+      return c.importer.empty(type);
+    return c.tensor(c.i64(), shape,
+                    std::vector<double>(static_cast<size_t>(elementCount(shape)),
+                                        static_cast<double>(value)));
+  };
+  return c.results({c.slice(x, axis, 0, count), numbers({count}, 0), numbers({n}, 0),
+                    numbers({count}, n)});
+}
+
 /// Slices along an axis, or elements, without those that there are before: sorted, or in
 /// the order in which they appear. All is done on the sorted ones, of which equal ones
 /// are a group.
@@ -225,8 +241,10 @@ static Expected<Values> importUnique(Importer &importer, const Node &node) {
     x = c.reshape(x, {elementCount(c.shape(x))});
   size_t axis = c.axis(intAttr(node, "axis", 0), x);
   Shape shape = c.shape(x);
-  if (c.failed() || elementCount(shape) == 0)
-    return c.failed() ? c.results({}) : makeError("its operand has no elements");
+  if (c.failed())
+    return c.results({});
+  if (elementCount(shape) == 0)
+    return uniqueOfNone(c, x, axis);
   int64_t n = shape[axis];
   std::vector<int64_t> front{static_cast<int64_t>(axis)};
   for (size_t d = 0; d < shape.size(); ++d)

@@ -180,13 +180,16 @@ class MoreForms:
     def op_unpool(self):
         batch, channels = self.choose.choice([1, 2]), self.choose.choice([1, 2, 3])
         rows, columns = (2 * self.choose.randint(1, 4) for _ in range(2))
+        isOdd = self.choose.random() < 0.5
+        rows, columns = rows + isOdd, columns + isOdd
         x = self.raw([batch, channels, rows, columns])
         self.count += 1
         values, places = f"v{self.count}", f"l{self.count}"
         window = {"kernel_shape": [2, 2], "strides": [2, 2]}
         self.node("MaxPool", [x], "", [values, places], **window)
-        self.formula("MaxUnpool", [values, places], [[batch, channels, rows, columns]],
-                     **window)
+        more = [self.constant([batch, channels, rows, columns])] if isOdd else []
+        self.formula("MaxUnpool", [values, places, *more],
+                     [[batch, channels, rows, columns]], **window)
 
     def op_global_lp(self):
         x = self.image(self.choose.choice([1, 2]))
@@ -252,7 +255,8 @@ class MoreForms:
             [low, low + 1 + 2 * self.random.random((count, 2))], 1).astype(np.float32))
         self.formula("RoiAlign", [x, boxes, self.raw_indices([count], 2)],
                      [[count, self.shape_of(x)[1], 2, 3]], output_height=2, output_width=3,
-                     sampling_ratio=2, mode=self.choose.choice(["avg", "max"]))
+                     sampling_ratio=self.choose.choice([0, 2]),
+                     mode=self.choose.choice(["avg", "max"]))
 
     # Losses and statistics.
 

@@ -17,15 +17,21 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import equality
+from random_trees import Forest
 from run_contrib import RANDOM, call, ints, positive, real
 from run_nodes import FREE
 
 #: `inputs` by position (None: absent; in a tuple: an initializer). `expected` where ONNX
-#: Runtime has no kernel for the types, or none that numpy can be given to.
+#: Runtime has no kernel for the types, or none that numpy can be given to, or reads the
+#: operator in another way (docs/onnx-forms.md); REFERENCE: what ONNX's reference computes.
 Form = collections.namedtuple(
     "Form", "name opset operator inputs attributes outputs isDivided expected")
+
+
+REFERENCE = "reference"
 
 
 def form(name, opset, operator, *inputs, outputs=1, isDivided=True, expected=None,
@@ -35,6 +41,17 @@ def form(name, opset, operator, *inputs, outputs=1, isDivided=True, expected=Non
 
 def floats(*values, dtype=np.float32):
     return np.array(values, dtype)
+
+
+def unpooled():
+    """Places count in the result, as they come out of a MaxPool of such a picture."""
+    x = real(2, 3, 2, 2)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    for rows, columns in ((4, 4), (5, 5), (5, 6), (4, 7)):
+        places = np.array([[0, 2], [2 * columns + 1, 3 * columns + 3]])
+        places = places + rows * columns * np.arange(6).reshape(2, 3, 1, 1)
+        yield form(f"unpool_{rows}_{columns}", 22, "MaxUnpool", x, places,
+                   (ints([2, 3, rows, columns]),), **window)
 
 
 def regions():
@@ -47,6 +64,18 @@ def sampling():
     for mode in ("avg", "max"):
         yield form(f"roi_old_{mode}", 10, "RoiAlign", *regions(), mode=mode,
                    sampling_ratio=2, output_height=3, output_width=2, spatial_scale=0.7)
+    # As many samples as the regions are long: also none, and thousands outside.
+    picture, rois, pictures = regions()
+    more = floats([4, 4, 2, 2], [0, 0, 8, 7], [-4000, -2, 9000, 1], [1, 1, 1, 1.5])
+    rois, pictures = np.concatenate([rois, more]), np.concatenate([pictures, pictures])
+    for mode in ("avg", "max"):
+        for half in ("half_pixel", "output_half_pixel"):
+            for name, scale in (("", 1.0), ("_scaled", 0.7)):
+                yield form(f"roi_{mode}_{half}{name}", 16, "RoiAlign", picture, rois,
+                           pictures, mode=mode, coordinate_transformation_mode=half,
+                           output_height=3, output_width=2, spatial_scale=scale)
+    yield form("roi_f64", 16, "RoiAlign", picture.astype(np.float64),
+               rois.astype(np.float64), pictures, output_height=2)
     picture = real(2, 3, 7, 6)
     # Along a dim that becomes smaller the next element, along others the one before.
     yield form("resize_10", 10, "Resize", picture, (floats(1, 1, 0.6, 1.7),))
@@ -108,6 +137,11 @@ def reductions():
     half = real(3, 8).astype(np.float16)
     yield form("layer_norm_moments", 17, "LayerNormalization", half,
                positive(8).astype(np.float16), real(8).astype(np.float16), outputs=3)
+    # ONNX leaves the mean of nothing open.
+    for dtype in (np.float32, np.int64):
+        name = f"mean_none_{np.dtype(dtype).name}"
+        yield form(name, 18, "ReduceMean", np.zeros((2, 0), dtype), (ints([1]),),
+                   isDivided=False)
     yield form("rms_norm_ones", 23, "RMSNormalization", wide[0], positive(1, 3, 4), axis=1)
 
 
@@ -126,6 +160,23 @@ def scalars():
                    ints([most, most - 1, most, -3, 3, -3, 3], dtype))
     yield form("power", 15, "Pow", ints([1, 2, 3, 4, 5, 9, 10, 125, -3]),
                floats(0, 1, 2, 3, 2.5, 0.5, 5, 1 / 3, 3))
+    # A number that the type does not have is the nearest, NaN is 0.
+    none = [np.nan, np.inf, -np.inf, 3e9, -3e9, 300, -5]
+    yield form("power_none", 15, "Pow", ints([-3, -4, 4, 9, 0], np.int32), floats(0.5),
+               expected=[ints([0, 0, 2, 3, 0], np.int32)])
+    yield form("cast_none", 19, "Cast", floats(*none), to=onnx.TensorProto.INT32,
+               expected=[ints([0, 2**31 - 1, -2**31, 2**31 - 1, -2**31, 300, -5], np.int32)])
+    for value in (0, -0.0, 5, -5):
+        name = f"dynamic_{'less' if np.signbit(value) else ''}{abs(value)}"
+        yield form(name, 20, "DynamicQuantizeLinear", np.full((4, 6), value, np.float32),
+                   outputs=3)
+    # A NaN is larger than any number, and of several the first comes first.
+    n, inf = np.nan, np.inf
+    rows = floats([1, n, 3, 2], [n, n, 1, 0], [n, -inf, inf, n], [4, 3, n, 5])
+    for largest in (0, 1):
+        for count in (2, 4):
+            yield form(f"first_nan_{largest}_{count}", 20, "TopK", rows, (ints([count]),),
+                       outputs=2, largest=largest, expected=REFERENCE)
     # Not saturated, what is too large is NaN or an infinity.
     for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
         values = floats(0, 1, -7, 100, 1e6, -1e6, np.inf, np.nan)
@@ -156,6 +207,17 @@ def nothing():
     yield form("product_none", 20, "Einsum", empty, real(4, 5), equation="ij,jk->ik", **none)
     yield form("product_empty", 20, "Einsum", empty.T.copy(), empty, equation="ij,jk->ik",
                **none)
+    for shape, axes in (((0, 3), (None, 0, 1)), ((0,), (None,))):
+        for axis in axes:
+            for isSorted in (0, 1):
+                more = {} if axis is None else {"axis": axis}
+                yield form(f"unique_none_{len(shape)}_{axis}_{isSorted}", 17, "Unique",
+                           np.zeros(shape, np.float32), outputs=4, sorted=isSorted, **none,
+                           **more)
+    # ONNX Runtime ends where slices have no elements.
+    yield form("unique_slices_none", 17, "Unique", np.zeros((3, 0), np.float32), outputs=4,
+               axis=0, expected=[np.zeros((1, 0), np.float32), ints([0]), ints([0, 0, 0]),
+                                 ints([3])], **none)
     yield form("first_none", 20, "TopK", real(4, 5), (ints([0]),), outputs=2, **none)
 
 
@@ -191,6 +253,101 @@ def attention():
                ints([3, 1, 0, 5, 10, 0, 4, 8], np.int32), num_heads=3)
 
 
+def trees():
+    """Trees of every mode, aggregate and transform."""
+    op = "ai.onnx.ml:TreeEnsemble"
+
+    def features(dtype=np.float32, missing=False):
+        x = RANDOM.integers(-2, 6, (24, 4)).astype(dtype)
+        if missing:
+            x[RANDOM.random(x.shape) < 0.2] = np.nan
+        return x
+
+    for mode in range(7):
+        yield form(f"tree_mode_{mode}", 21, op, features(),
+                   **Forest(RANDOM, 3, 2, [mode]).ensemble())
+    yield form("tree_modes", 21, op, features(), **Forest(RANDOM, 9, 3, range(7)).ensemble())
+    yield form("tree_f64", 21, op, features(np.float64),
+               **Forest(RANDOM, 3, 2, range(6)).ensemble(np.float64))
+    for missing in (False, True):
+        yield form(f"tree_missing_{missing}", 21, op, features(missing=True),
+                   **Forest(RANDOM, 5, 2, range(6)).ensemble(missing=missing))
+    for targets in (1, 3):
+        for how, name in enumerate(("average", "sum", "min", "max")):
+            forest, x = Forest(RANDOM, 4, targets, range(6), low=0), features()
+            for post in range(5):
+                attributes = dict(forest.ensemble(), aggregate_function=how)
+                one = form(f"tree_{name}_{targets}_{post}", 21, op, x,
+                           post_transform=post, **attributes)
+                yield one._replace(expected=[transformed(
+                    expected_of([form("y", 21, op, x, **attributes)])["y.0"], post)]) \
+                    if post < 3 or targets == 1 else one
+    op = "ai.onnx.ml:TreeEnsembleRegressor"
+    yield form("regressor", 20, op, features(), **Forest(RANDOM, 5, 1, range(6)).regressor())
+    for how in ("AVERAGE", "SUM", "MIN", "MAX"):
+        # Leaves that say something of several targets, of one, or of none.
+        for each in (1, 2, 3):
+            yield form(f"regressor_{how}_{each}", 20, op, features(missing=True),
+                       **Forest(RANDOM, 3, 3, range(6), each=each).regressor(missing=True),
+                       aggregate_function=how, base_values=[0.5, -0.25, 0.125])
+    for dtype in (np.float64, np.int32, np.int64):
+        one = form(f"regressor_{np.dtype(dtype).name}", 20, op, features(),
+                   **Forest(RANDOM, 3, 1, range(6)).regressor())
+        yield one._replace(inputs=(one.inputs[0].astype(dtype),),
+                           expected=list(expected_of([one]).values()))
+    for post in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"):
+        yield form(f"regressor_{post}", 20, op, features(),
+                   **Forest(RANDOM, 2, 3, range(6), low=0).regressor(), post_transform=post)
+
+
+def transformed(scores, post):
+    """Scores [rows, targets] as ONNX's definition has the first three transforms, and ONNX
+    Runtime, which swaps two of them and does none but the last to a single target, has
+    the others."""
+    if post == 0:
+        return scores
+    if post == 2:
+        return (1 / (1 + np.exp(-scores))).astype(scores.dtype)
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    if post == 4:
+        x = 2 * scores.astype(np.float64) - 1
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log = np.log((1 - x) * (1 + x))
+        half = 2 / (np.pi * 0.147) + log / 2
+        root = np.sqrt(np.sqrt(half**2 - log / 0.147) - half)
+        return (np.sqrt(2) * np.sign(x) * root).astype(scores.dtype)
+    if post == 3:
+        e = np.where(scores == 0, 0, e)
+    return (e / e.sum(1, keepdims=True)).astype(scores.dtype)
+
+
+def recurrences():
+    """All that a linear attention may be given, and a convolution that remembers."""
+    batch, steps, keys, values = 2, 5, 4, 3
+    for rule in ("linear", "gated", "delta", "gated_delta"):
+        for heads, own in ((2, 2), (4, 2), (3, 1)):
+            for isLong in (0, 1):
+                decay = -positive(batch, steps, own * (keys if isLong else 1)) \
+                    if "gated" in rule else None
+                rate = np.tanh(positive(batch, steps, own if isLong else 1)) \
+                    if "delta" in rule else None
+                past = real(batch, own, keys, values) if isLong else None
+                yield form(f"linear_{rule}_{heads}_{own}_{isLong}", 27, "LinearAttention",
+                           real(batch, steps, heads * keys),
+                           real(batch, steps, own * keys) / 2,
+                           real(batch, steps, own * values), past, decay, rate, outputs=2,
+                           expected=REFERENCE, q_num_heads=heads, kv_num_heads=own,
+                           update_rule=rule, scale=0.3 * isLong)
+    for extent in (1, 3, 7):
+        for activation in ("none", "silu", "swish"):
+            for bias, past in ((None, None), (real(4), None), (None, real(2, 4, extent - 1)),
+                               (real(4), real(2, 4, extent - 1))):
+                name = f"remembering_{extent}_{activation}_{bias is None}_{past is None}"
+                yield form(name, 27, "CausalConvWithState", real(2, 4, 5),
+                           real(4, 1, extent), bias, past, outputs=2, expected=REFERENCE,
+                           activation=activation)
+
+
 def nodes_of(forms):
     """Nodes, inputs by name and initializers; the outputs of a form begin with its name."""
     nodes, given, initializers = [], {}, []
@@ -221,24 +378,26 @@ def model_of(forms, types):
         initializers)
     opset = forms[0].opset
     model = helper.make_model(graph, ir_version=8 if opset < 21 else 11, opset_imports=[
-        helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
+        helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1),
+        helper.make_opsetid("ai.onnx.ml", 3 if opset < 21 else 5)])
     return model, given
 
 
 def expected_of(forms):
     """name of an output: what it is to be."""
-    results = {f"{one.name}.{k}": value for one in forms if one.expected
-               for k, value in enumerate(one.expected)}
+    results = {}
     for one in forms:
-        if one.expected:
+        names = [f"{one.name}.{k}" for k in range(one.outputs)]
+        if one.expected is not None and one.expected is not REFERENCE:
+            results.update(zip(names, one.expected))
             continue
-        model, given = model_of([one], {f"{one.name}.{k}": onnx.TensorProto.FLOAT
-                                        for k in range(one.outputs)}
-                                if ":" in one.operator else {})
+        model, given = model_of([one], {})
         model = onnx.shape_inference.infer_shapes(model)
-        session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                               providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
+        if one.expected is REFERENCE:
+            session = ReferenceEvaluator(model)
+        else:
+            session = onnxruntime.InferenceSession(model.SerializeToString(),
+                                                   providers=["CPUExecutionProvider"])
         results.update(zip(names, session.run(names, given)))
     return results
 
@@ -283,7 +442,8 @@ def attempt(partita, work, forms):
 def main():
     partita, wanted = sys.argv[1], sys.argv[2:]
     by_opset = collections.defaultdict(list)
-    for family in (sampling, reductions, scalars, nothing, products, attention):
+    for family in (sampling, unpooled, reductions, scalars, nothing, products, attention,
+                   trees, recurrences):
         for one in family():
             if not wanted or one.name in wanted:
                 by_opset[one.opset].append(one)

@@ -47,9 +47,12 @@ TIMEOUT = 120
 TYPES = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 PAGE = pathlib.Path(__file__).parents[2] / "docs/node-tests.md"
 
-# Aligned corners with scales: ONNX's data divide by the extent times the scale, its text
-# and ONNX Runtime by the result's extent, which is whole. We do what the text says.
-BY_TEXT = re.compile(r"^test_resize_downsample_scales_(linear|cubic)_align_corners$")
+# Where ONNX's data are not what its text says, and ONNX Runtime computes the latter, so do
+# we. Aligned corners with scales: the data divide by the extent times the scale, the text
+# by the result's extent, which is whole. MaxUnpool with a shape: in the data the places
+# count in the shape that there would be without, by the text they are those of a MaxPool.
+BY_TEXT = re.compile(r"^test_(resize_downsample_scales_(linear|cubic)_align_corners"
+                     r"|maxunpool_export_with_output_shape)$")
 
 # Outputs that no other implementation computes: of a generator of random numbers.
 RANDOM = re.compile(r"^test_(bernoulli|training_dropout)")

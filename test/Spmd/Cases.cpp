@@ -399,6 +399,14 @@ static std::vector<OpCase> movements() {
            {{}, {Data::Index, 6}});
   inferred("graph.gather_elements", {"4x6xi1", "4x3xi64"}, "axis = 1",
            {{}, {Data::Index, 6}});
+  // Regions inside; and of any length, also a negative one, and beyond the border.
+  for (const char *more : {"", ", largest = true"}) {
+    inferred("graph.roi_align", {"5x4x5x6xf32", "3x4xf32", "3xi64"},
+             std::string("bins = array<i64: 1, 2>") + more,
+             {{}, {Data::Positive}, {Data::Index, 5}});
+    inferred("graph.roi_align", {"6x1x3x2xf32", "4x4xf32", "4xi64"},
+             std::string("bins = array<i64: 2, 1>") + more, {{}, {}, {Data::Index, 6}});
+  }
   auto scatter = [&](const std::string &data, const std::string &indices,
                      const std::string &updates, int64_t limit,
                      const std::string &attributes) {

@@ -1,4 +1,4 @@
-//===- LowerIndexed.cpp - Gather and resize -------------------------------===//
+//===- LowerIndexed.cpp - Elements read at computed places ----------------===//
 #include "passes/Codegen/Emit/KernelEmitter.h"
 #include "passes/Codegen/Emit/Models.h"
 
@@ -407,6 +407,165 @@ private:
     return arith::SelectOp::create(b, at, isInside, element, least);
   }
 };
+
+/// A loop over the rows of a bin's samples, and one over its columns.
+struct RoiAlignModel
+    : IndexedOpInterface::ExternalModel<RoiAlignModel, graph::RoiAlignOp> {
+  /// As of a gather.
+  bool isChecked(Operation *op) const { return !cast<graph::RoiAlignOp>(op).getMasked(); }
+  void emitChecks(Operation *op, KernelEmitter &e, int number) const {
+    checkAll(e, number, 2, shapeOf(op->getOperand(0))[0]);
+  }
+
+  Value emitElement(Operation *op, KernelEmitter &e, int number,
+                    ArrayRef<Value> index) const {
+    auto align = cast<graph::RoiAlignOp>(op);
+    Shape in = shapeOf(align.getData());
+    Value picture = e.loadAt(e.node(number).reads[2], index[0]);
+    SmallVector<Value> at{dataIndex(e, picture, in[0]), index[1], nullptr, nullptr};
+    Samples rows(align, e, number, index, 0), columns(align, e, number, index, 1);
+    auto both = [&](Value a, Value c) -> Value { return make<arith::AndIOp>(e, a, c); };
+    Value start = rows.constant(0);
+    if (align.getLargest()) // but for the samples outside, which are zero
+      start = arith::SelectOp::create(e.builder, e.location,
+                                      both(rows.areAllVisited, columns.areAllVisited),
+                                      rows.constant(-INFINITY), start);
+    Value total = rows.visit(start, [&](const Tap &row, Value sum) {
+      return columns.visit(sum, [&](const Tap &column, Value sum) {
+        Value isInside = both(row.isInside, column.isInside);
+        for (bool below : {false, true})
+          for (bool right : {false, true}) {
+            at[2] = below ? row.high : row.low;
+            at[3] = right ? column.high : column.low;
+            Value weight = make<arith::MulFOp>(e, below ? row.part : row.rest,
+                                               right ? column.part : column.rest);
+            Value term =
+                make<arith::MulFOp>(e, weight, e.loadAt(e.node(number).reads[0], at));
+            term = arith::SelectOp::create(e.builder, e.location, isInside, term,
+                                           rows.constant(0));
+            sum = align.getLargest() ? make<arith::MaximumFOp>(e, sum, term)
+                                     : make<arith::AddFOp>(e, sum, term);
+          }
+        return sum;
+      });
+    });
+    if (!align.getLargest()) {
+      Value count = make<arith::MulFOp>(e, rows.count, columns.count);
+      count = make<arith::MaximumFOp>(e, count, rows.constant(1));
+      total = make<arith::DivFOp>(e, total, count);
+    }
+    return align.getMasked() ? orZero(e, picture, in[0], total) : total;
+  }
+
+private:
+  template <typename Op> static Value make(KernelEmitter &e, Value a, Value c) {
+    return Op::create(e.builder, e.location, a, c);
+  }
+
+  /// A sample along one dim: the elements around it, and their weights.
+  struct Tap {
+    Value low, high, rest, part, isInside;
+  };
+
+  /// The samples of the bin along spatial dim `d`; see samplesOf in Sampling.cpp. All
+  /// numbers are floats, for a region may be of any size.
+  struct Samples {
+    KernelEmitter &e;
+    Type type;
+    int64_t extent;
+    Value begin, size, count, low, trips, areAllVisited;
+
+    Samples(graph::RoiAlignOp align, KernelEmitter &e, int number, ArrayRef<Value> index,
+            size_t d)
+        : e(e), type(e.computeType(e.node(number).type)),
+          extent(shapeOf(align.getData())[2 + d]) {
+      DType from = *dtypeOf(getElementTypeOrSelf(align.getBoxes().getType()));
+      DType to = type.isF64() ? DType::F64 : DType::F32;
+      auto field = [&](size_t k) {
+        Value place = e.integer(static_cast<int64_t>(k));
+        Value element = e.loadAt(e.node(number).reads[1], {index[0], place});
+        return e.convert(element, from, to);
+      };
+      Value bins = constant(static_cast<double>(align.getBins()[d]));
+      size = make<arith::DivFOp>(e, field(2 + d), bins);
+      Value bin = arith::SIToFPOp::create(e.builder, e.location, type, index[2 + d]);
+      begin = make<arith::AddFOp>(e, field(d), make<arith::MulFOp>(e, bin, size));
+      Value ceiling = math::CeilOp::create(e.builder, e.location, size);
+      count = select(compare(arith::CmpFPredicate::OGT, size, constant(0)), ceiling,
+                     constant(0));
+      findRange();
+    }
+
+    /// Those that may be inside, and one more at either end. What is no number counts as
+    /// 0, so that a loop over a region of NaN or infinity ends.
+    void findRange() {
+      Value step = make<arith::DivFOp>(e, size, count);
+      auto place = [&](double at) {
+        Value offset = make<arith::SubFOp>(e, constant(at), begin);
+        return make<arith::SubFOp>(e, make<arith::DivFOp>(e, offset, step),
+                                   constant(0.5));
+      };
+      auto above = arith::CmpFPredicate::OGT;
+      Value first = math::FloorOp::create(e.builder, e.location, place(-1));
+      first = make<arith::SubFOp>(e, first, constant(1));
+      low = select(compare(above, first, constant(0)), first, constant(0));
+      Value last =
+          math::CeilOp::create(e.builder, e.location, place(static_cast<double>(extent)));
+      last = make<arith::AddFOp>(e, last, constant(2));
+      Value high = select(compare(arith::CmpFPredicate::OLT, last, count), last, count);
+      Value number = make<arith::SubFOp>(e, high, low);
+      number = select(compare(above, number, constant(0)), number, constant(0));
+      Value most = constant(static_cast<double>(2 * extent + 8));
+      number = select(compare(arith::CmpFPredicate::OLT, number, most), number, most);
+      trips =
+          arith::FPToSIOp::create(e.builder, e.location, e.builder.getI64Type(), number);
+      areAllVisited =
+          make<arith::AndIOp>(e, compare(arith::CmpFPredicate::OEQ, number, count),
+                              compare(above, count, constant(0)));
+    }
+
+    /// What `body` makes of the value, one sample after the other.
+    Value visit(Value start, llvm::function_ref<Value(const Tap &, Value)> body) {
+      auto loop = scf::ForOp::create(e.builder, e.location, e.integer(0), trips,
+                                     e.integer(1), ValueRange{start});
+      OpBuilder::InsertionGuard guard(e.builder);
+      e.builder.setInsertionPointToStart(loop.getBody());
+      Value result = body(tap(loop.getInductionVar()), loop.getRegionIterArgs()[0]);
+      scf::YieldOp::create(e.builder, e.location, result);
+      return loop.getResult(0);
+    }
+
+    Tap tap(Value trip) {
+      Value k = arith::SIToFPOp::create(e.builder, e.location, type, trip);
+      k = make<arith::AddFOp>(e, make<arith::AddFOp>(e, low, k), constant(0.5));
+      Value at = make<arith::DivFOp>(e, make<arith::MulFOp>(e, k, size), count);
+      at = make<arith::AddFOp>(e, begin, at);
+      Tap tap;
+      auto last = static_cast<double>(extent - 1);
+      tap.isInside =
+          make<arith::AndIOp>(e, compare(arith::CmpFPredicate::OGE, at, constant(-1)),
+                              compare(arith::CmpFPredicate::OLE, at, constant(last + 1)));
+      at = select(compare(arith::CmpFPredicate::OGT, at, constant(0)), at, constant(0));
+      at = make<arith::MinimumFOp>(e, at, constant(last));
+      Value floor = math::FloorOp::create(e.builder, e.location, at);
+      tap.low =
+          arith::FPToSIOp::create(e.builder, e.location, e.builder.getI64Type(), floor);
+      tap.high = make<arith::AddIOp>(e, tap.low, e.integer(1));
+      tap.high = make<arith::MinSIOp>(e, tap.high, e.integer(extent - 1));
+      tap.part = make<arith::SubFOp>(e, at, floor);
+      tap.rest = make<arith::SubFOp>(e, constant(1), tap.part);
+      return tap;
+    }
+
+    Value constant(double value) { return e.constant(type, value); }
+    Value compare(arith::CmpFPredicate predicate, Value a, Value c) {
+      return arith::CmpFOp::create(e.builder, e.location, predicate, a, c);
+    }
+    Value select(Value condition, Value yes, Value no) {
+      return arith::SelectOp::create(e.builder, e.location, condition, yes, no);
+    }
+  };
+};
 } // namespace
 
 void codegen::attachIndexedModels(MLIRContext &context) {
@@ -415,6 +574,7 @@ void codegen::attachIndexedModels(MLIRContext &context) {
   graph::GatherNDOp::attachInterface<GatherNDModel>(context);
   graph::ResizeOp::attachInterface<ResizeModel>(context);
   graph::MaxPoolOp::attachInterface<MaxPoolModel>(context);
+  graph::RoiAlignOp::attachInterface<RoiAlignModel>(context);
   comm::LocalIndexOp::attachInterface<LocalIndexModel>(context);
 }
 
