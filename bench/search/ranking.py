@@ -45,8 +45,9 @@ def candidates(partita, model, work):
     """Outputs of nodes that can be split: (node, rank, dim)."""
     call([partita, "compile", model, "--to", "L0", "--dump-dir", work])
     with open(os.path.join(work, "00-imported.mlir")) as file:
-        ops = list(run_hints.ops_of(file.read()))
-    return [(t.node, t.rank, t.dim) for t in run_hints.tensors_of_nodes(ops)
+        ir = file.read()
+    ops = list(run_hints.ops_of(ir))
+    return [(t.node, t.rank, t.dim) for t in run_hints.tensors_of_nodes(ops, ir)
             if t.node and not t.isInput and t.index == 0]
 
 

@@ -240,6 +240,7 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
   entry.priority = shardable.getPropagationPriority();
   entry.flops = shardable.getFlops();
+  entry.whyWhole = shardable.getWhyWhole();
   entry.isBackward = op.hasAttr(phaseAttr);
   DenseElementsAttr constant;
   entry.isUniform = matchPattern(&op, m_Constant(&constant)) && constant.isSplat();
@@ -291,6 +292,13 @@ dist::buildFlow(FunctionOpInterface function, const Mesh &mesh, Callees callees)
     for (NamedAttribute path : paths)
       flow->graph.modules.emplace(path.getName().str(),
                                   cast<StringAttr>(path.getValue()).str());
+  if (auto nodes = module ? module->getAttrOfType<DictionaryAttr>(nodeInputsAttr)
+                          : DictionaryAttr())
+    for (NamedAttribute node : nodes) {
+      auto &names = flow->graph.nodeInputs[node.getName().str()];
+      for (auto name : cast<ArrayAttr>(node.getValue()).getAsRange<StringAttr>())
+        names.push_back(name.str());
+    }
   return flow;
 }
 

@@ -1,18 +1,11 @@
 //===- Gather.cpp - Ops that read where an operand says -------------------===//
-#include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Indexed.h"
 
 #include "partita/Reference/Kernels.h"
 
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
-
-/// A table split along `axis` gives partial sums: of each index one rank has the row and
-/// the others zero. Booleans have no sum. One index takes one slice, as of queries, keys
-/// and values: the dim is a choice between parts, and a split would leave ranks idle.
-static bool isSumOverAxis(Type element, const Shape &indices) {
-  return !element.isInteger(1) && !indices.empty();
-}
 
 Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
                                          Adaptor adaptor) {
@@ -28,13 +21,11 @@ Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
   };
   for (int64_t extent : shapes[1])
     indices.push_back(add(extent, loop::Parallel{}));
-  Type element = getElementTypeOrSelf(adaptor.getData().getType());
-  loop::Kind gathered = loop::Replicate{};
-  if (isSumOverAxis(element, shapes[1]))
-    gathered = loop::Reduction{.index = 1, .localized = adaptor.getMasked()};
+  const loop::Kind lookup =
+      detail::lookupOf(adaptor.getData().getType(), adaptor.getMasked());
   for (size_t d = 0; d < shapes[0].size(); ++d) {
     bool isAxis = static_cast<int64_t>(d) == *axis;
-    data.push_back(add(shapes[0][d], isAxis ? gathered : loop::Parallel{}));
+    data.push_back(add(shapes[0][d], isAxis ? lookup : loop::Parallel{}));
     if (!isAxis) {
       result.push_back(data.back());
       continue;
@@ -77,13 +68,7 @@ GatherOp::evaluate(ArrayRef<const HostTensor *> operands) {
 
 Operation *GatherOp::materializeLocal(OpBuilder &builder, ValueRange operands,
                                       TypeRange results, const Strategy &strategy) {
-  Operation *local = partita::detail::cloneWithTypes(*this, builder, operands, results);
-  ShardingRule rule = *inferShardingRule();
-  for (size_t f = 0; f < rule.factors.size(); ++f)
-    if (const DimLayout &dim = strategy.factors[f];
-        rule.factors[f].isIndexedBy(1) && (dim.sharded() || dim.padded() != dim.size()))
-      cast<GatherOp>(local).setMasked(true);
-  return local;
+  return detail::localIndexed(*this, builder, operands, results, strategy);
 }
 
 Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
@@ -101,6 +86,10 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
       return {};
     return {rule.addFactor(size, kind)};
   };
+  // A component of several is no place of a loop: only together they are one.
+  loop::Kind looked = loop::Replicate{};
+  if (indices.back() == 1)
+    looked = detail::lookupOf(adaptor.getData().getType(), adaptor.getMasked());
   for (size_t d = 0; d + 1 < indices.size(); ++d) {
     if (d < batch && indices[d] != data[d])
       return makeError("batch dim " + std::to_string(d) + " has size " +
@@ -114,7 +103,7 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
     if (d < batch) {
       dataDims.push_back(indexDims[d]);
     } else if (d < batch + static_cast<size_t>(indices.back())) {
-      dataDims.push_back(add(data[d], loop::Replicate{}));
+      dataDims.push_back(add(data[d], looked));
     } else {
       dataDims.push_back(add(data[d], loop::Parallel{}));
       result.push_back(dataDims.back());
@@ -135,24 +124,33 @@ GatherNDOp::evaluate(ArrayRef<const HostTensor *> operands) {
   std::vector<int64_t> names = reference::values<int64_t>(*operands[1]);
   for (size_t i = 0; i < names.size(); ++i) {
     int64_t extent = data[batch + i % depth];
-    if (names[i] < -extent || names[i] >= extent)
+    if (!getMasked() && (names[i] < -extent || names[i] >= extent))
       return makeError("index " + std::to_string(names[i]) +
                        " is outside a dim of size " + std::to_string(extent));
   }
+  const HostTensor zero = HostTensor::zeros(operands[0]->type, {});
   size_t outer = indices.size() - 1;
+  auto source = [&](const Shape &index) -> int64_t {
+    int64_t at = 0, name = 0;
+    for (size_t d = 0; d < outer; ++d)
+      name += index[d] * indexStrides[d];
+    for (size_t d = 0; d < batch; ++d)
+      at += index[d] * dataStrides[d];
+    for (size_t d = 0; d < depth; ++d) {
+      int64_t i = names[name + static_cast<int64_t>(d)], extent = data[batch + d];
+      if (getMasked() && (i < 0 || i >= extent))
+        return -1;
+      at += (i < 0 ? i + extent : i) * dataStrides[batch + d];
+    }
+    for (size_t d = batch + depth; d < data.size(); ++d)
+      at += index[outer + d - batch - depth] * dataStrides[d];
+    return at;
+  };
   return oneResult(
-      reference::move(*operands[0], shapeOf(getResult()), [&](const Shape &index) {
-        int64_t at = 0, name = 0;
-        for (size_t d = 0; d < outer; ++d)
-          name += index[d] * indexStrides[d];
-        for (size_t d = 0; d < batch; ++d)
-          at += index[d] * dataStrides[d];
-        for (size_t d = 0; d < depth; ++d) {
-          int64_t i = names[name + static_cast<int64_t>(d)];
-          at += (i < 0 ? i + data[batch + d] : i) * dataStrides[batch + d];
-        }
-        for (size_t d = batch + depth; d < data.size(); ++d)
-          at += index[outer + d - batch - depth] * dataStrides[d];
-        return at;
-      }));
+      reference::move(*operands[0], shapeOf(getResult()), source, zero.bytes.data()));
+}
+
+Operation *GatherNDOp::materializeLocal(OpBuilder &builder, ValueRange operands,
+                                        TypeRange results, const Strategy &strategy) {
+  return detail::localIndexed(*this, builder, operands, results, strategy);
 }

@@ -58,12 +58,20 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
   /// the op adds in its rule.
   list<Linear> linear = [];
 
+  /// Of an op that has loops of kind Replicate, for which shapes and why: what mathematics
+  /// or one program for all ranks rules out, and what there is instead. Users read it in
+  /// the op's description (`proof`) and in what --explain says. A test asks for it wherever a
+  /// rule has such a loop.
+  string whole = "";
+  code proof = "\n    *Needed whole.* " # whole # "\n";
+
   /// An op whose results come from one pass over its operands has several.
   let results = (outs Graph_Tensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 
   code common = [{
     static constexpr ::llvm::StringLiteral onnxName() { return "}] # onnx # [{"; }
+    ::llvm::StringRef getWhyWhole() { return "}] # whole # [{"; }
     std::vector<::partita::LinearSet> linearSets() {
       std::vector<::partita::LinearSet> sets;
       }] # !foldl("", linear, text, set, text # set.add) # [{

@@ -1,5 +1,5 @@
 //===- Indexing.cpp - Operands that say where elements go -----------------===//
-#include "dialects/Graph/Graph.h"
+#include "dialects/Graph/Indexed.h"
 
 #include "partita/Reference/Kernels.h"
 
@@ -58,19 +58,6 @@ static Expected<IndexedDims> indexedDims(const std::vector<Shape> &shapes, int64
   return dims;
 }
 
-/// Sets `masked` on a local op whose indices have become places in the rank's block.
-template <typename Op>
-static Operation *localIndexed(Op op, OpBuilder &builder, ValueRange operands,
-                               TypeRange results, const Strategy &strategy) {
-  Operation *local = partita::detail::cloneWithTypes(op, builder, operands, results);
-  ShardingRule rule = *op.inferShardingRule();
-  for (size_t f = 0; f < rule.factors.size(); ++f)
-    if (const DimLayout &dim = strategy.factors[f];
-        rule.factors[f].isIndexedBy(1) && (dim.sharded() || dim.padded() != dim.size()))
-      cast<Op>(local).setMasked(true);
-  return local;
-}
-
 /// The index's place along the axis; -1 for none (of a masked op), an error outside.
 static Expected<std::vector<int64_t>> placesOf(const HostTensor &indices, int64_t extent,
                                                bool masked) {
@@ -89,11 +76,10 @@ static Expected<std::vector<int64_t>> placesOf(const HostTensor &indices, int64_
 
 Expected<ShardingRule> GatherElementsOp::ruleFor(const std::vector<Shape> &shapes,
                                                  Adaptor adaptor) {
-  Type element = getElementTypeOrSelf(adaptor.getData().getType());
-  loop::Kind looked = loop::Replicate{};
-  if (!element.isInteger(1)) // booleans have no sum
-    looked = loop::Reduction{.index = 1, .localized = adaptor.getMasked()};
-  auto dims = indexedDims(shapes, adaptor.getAxis(), looked, loop::Parallel{});
+  auto dims =
+      indexedDims(shapes, adaptor.getAxis(),
+                  detail::lookupOf(adaptor.getData().getType(), adaptor.getMasked()),
+                  loop::Parallel{});
   if (!dims)
     return tl::unexpected(dims.error());
   ShardingRule rule = std::move(dims->rule);
@@ -126,7 +112,7 @@ GatherElementsOp::evaluate(ArrayRef<const HostTensor *> operands) {
 Operation *GatherElementsOp::materializeLocal(OpBuilder &builder, ValueRange operands,
                                               TypeRange results,
                                               const Strategy &strategy) {
-  return localIndexed(*this, builder, operands, results, strategy);
+  return detail::localIndexed(*this, builder, operands, results, strategy);
 }
 
 //===-- Scatter -----------------------------------------------------------===//
@@ -239,7 +225,7 @@ ScatterElementsOp::evaluate(ArrayRef<const HostTensor *> operands) {
 Operation *ScatterElementsOp::materializeLocal(OpBuilder &builder, ValueRange operands,
                                                TypeRange results,
                                                const Strategy &strategy) {
-  return localIndexed(*this, builder, operands, results, strategy);
+  return detail::localIndexed(*this, builder, operands, results, strategy);
 }
 
 //===-- Sort --------------------------------------------------------------===//

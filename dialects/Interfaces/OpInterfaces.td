@@ -49,6 +49,10 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
       (ins "::mlir::OpBuilder &":$builder, "const ::partita::Strategy &":$strategy), "",
       [{ return {}; }]>,
     InterfaceMethod<[{
+      Why loops of kind Replicate cannot be split, in sentences for the user; empty where
+      no rule of the op has one.
+    }], "::llvm::StringRef", "getWhyWhole", (ins), "", [{ return {}; }]>,
+    InterfaceMethod<[{
       How freely shardings flow through the op: 0 for ops that only rename or combine
       elements in place (elementwise, reshape, transpose), 1 for contractions and the
       like, 2 for everything that mixes dims. Lower kinds propagate first.

@@ -67,6 +67,7 @@ private:
   size_t expanded = 0;
   std::vector<PendingNode> pending;
   ModulePaths modules;
+  CallInputs callInputs;
   ProtoTypes protoTypes;
   UniqueNames nodeNames, valueNames;
 };
@@ -226,6 +227,8 @@ std::vector<PendingNode> Expander::inlineFunction(const PendingNode &call,
     attributes[attribute.name()] = &attribute;
   onnx::internal::AttributeBinder(attributes).VisitFunction(&body);
 
+  if (call.name == call.origin)
+    callInputs[call.origin].assign(call.proto.input().begin(), call.proto.input().end());
   NameMap names;
   for (int i = 0; i < body.input_size(); ++i)
     names[body.input(i)] = i < call.proto.input_size() ? call.proto.input(i) : "";
@@ -578,7 +581,7 @@ Expected<ExpandedGraph> Expander::run() {
                        "' (Gradient) stands in a function, a branch or a loop; it names "
                        "values that it differentiates, which must be of the model's own "
                        "graph");
-  ExpandedGraph result{std::move(nodes), {}, std::move(modules)};
+  ExpandedGraph result{std::move(nodes), {}, std::move(modules), std::move(callInputs)};
   for (const auto &[name, proto] : protoTypes)
     if (auto type = plainType(proto))
       result.types.emplace(name, std::move(*type));

@@ -132,6 +132,7 @@ struct ExpandedGraph {
   std::vector<PendingNode> nodes;
   Types types;
   ModulePaths modules;
+  CallInputs callInputs;
 };
 
 /// Takes the nodes out of the model's graph, inlined and expanded. Initializers of

@@ -63,6 +63,7 @@ static Expected<Graph> readGraph(ModelFile &file, const Opsets &opsets,
     return tl::unexpected(expanded.error());
   Types types = std::move(expanded->types);
   ModulePaths modules = std::move(expanded->modules);
+  CallInputs callInputs = std::move(expanded->callInputs);
   TensorReader reader(file, options.weights);
   auto graph = convertGraph(file, std::move(*expanded), reader);
   if (!graph)
@@ -71,6 +72,7 @@ static Expected<Graph> readGraph(ModelFile &file, const Opsets &opsets,
   if (auto sorted = sortGraph(*graph); !sorted)
     return tl::unexpected(sorted.error());
   graph->modules = std::move(modules);
+  graph->callInputs = std::move(callInputs);
   nameParameters(*graph);
   if (auto normal = normalizeGraph(*graph, std::move(types)); !normal)
     return tl::unexpected(normal.error());

@@ -140,6 +140,37 @@ void import::checkComponents(Compose &c, Value &data, Value &indices, int64_t ba
     data = c.take(c.importer.whole(data, d, ReduceKind::Sum));
 }
 
+Value import::linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims) {
+  Shape shape = c.shape(indices);
+  if (shape.empty())
+    return c.fail("a scalar has no components");
+  Value components = c.cast(indices, c.i64()), place;
+  double stride = 1;
+  for (size_t d = dims.size(); d-- > 0; stride *= static_cast<double>(dims[d])) {
+    auto i = static_cast<int64_t>(d);
+    Value looked = c.gather(c.importer.places(dims[d]),
+                            c.slice(components, shape.size() - 1, i, i + 1), 0);
+    looked = stride == 1 ? looked : c.mul(looked, stride);
+    place = place ? c.add(place, looked) : looked;
+  }
+  if (place)
+    return place;
+  shape.back() = 1;
+  return c.broadcast(c.scalar(c.i64(), 0), shape);
+}
+
+Value import::gatherElements(Compose &c, Value data, Value indices, size_t axis) {
+  Shape shape = c.shape(data), reached = c.shape(indices);
+  // An op also where the data are a weight: hints go by the weight's name.
+  graph::Formula plain(c.builder, c.importer.location);
+  if (shape.size() == reached.size() && c.importer.countedDims(data).empty())
+    for (size_t d = 0; d < shape.size(); ++d)
+      if (d != axis && reached[d] < shape[d])
+        data = plain.slice(data, d, 0, reached[d]);
+  return c.op("gather_elements", {data, indices},
+              c.importer.attr("axis", static_cast<int64_t>(axis)));
+}
+
 Value import::either(Compose &c, Value condition, Value yes, Value no) {
   Importer &importer = c.importer;
   Sizes &sizes = importer.sizes;

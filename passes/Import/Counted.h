@@ -40,6 +40,16 @@ void checkAlong(Compose &c, mlir::Value &data, mlir::Value &indices, size_t axis
 /// same for those dims that have a count, of which `data` has all then.
 void checkComponents(Compose &c, mlir::Value &data, mlir::Value &indices, int64_t batch);
 
+/// Where indices [..., n] lie in the n dims `dims` that they address, as one dim: [...,
+/// 1], i64. Component d is looked up among the places of its dim: one outside of it is no
+/// index there, and the run says so, where a sum of products could be a place again.
+mlir::Value linearPlace(Compose &c, mlir::Value indices, llvm::ArrayRef<int64_t> dims);
+
+/// The lookup data[indices[i, j], j] with the dim `axis` looked up. A dim of which the
+/// indices reach only the beginning is cut to that first, so that it is one loop of both.
+mlir::Value gatherElements(Compose &c, mlir::Value data, mlir::Value indices,
+                           size_t axis);
+
 /// One or the other of two tensors of one rank and element type, whose sizes may differ
 /// or be data, by a bool: the longer of their dims, and what is there of the one.
 mlir::Value either(Compose &c, mlir::Value condition, mlir::Value yes, mlir::Value no);

@@ -173,17 +173,21 @@ Expected<Value> Importer::whole(Value value, size_t d, ReduceKind kind) {
   return filled;
 }
 
-Expected<Value> Importer::lastInOrder(Value value, size_t d, bool isDescending) {
-  if (!countOf(value, d))
-    return value;
-  Type element = getElementTypeOrSelf(value.getType());
+HostTensor Importer::lastInOrder(Type element, bool isDescending) {
   HostTensor last = HostTensor::zeros(*dtypeOf(element), {});
   fillNeutral(last, isDescending ? ReduceKind::Max : ReduceKind::Min);
   // A sort has NaN above all numbers.
   if (isa<FloatType>(element) && !isDescending)
     last = reference::tensor<double>(last.type, {},
                                      {std::numeric_limits<double>::quiet_NaN()});
-  Value filled = filledBehind(value, d, last);
+  return last;
+}
+
+Expected<Value> Importer::lastInOrder(Value value, size_t d, bool isDescending) {
+  if (!countOf(value, d))
+    return value;
+  Type element = getElementTypeOrSelf(value.getType());
+  Value filled = filledBehind(value, d, lastInOrder(element, isDescending));
   keepOtherCounts(value, filled, d);
   return filled;
 }

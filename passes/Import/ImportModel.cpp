@@ -119,6 +119,8 @@ public:
     auto function = begin();
     importer.keepsLoops = model.keepsLoops;
     findLoops();
+    for (const Node &node : model.graph.nodes)
+      ++partsOf[node.origin];
     importNodes(nodesAround(nullptr), unsupported);
     if (!unsupported.empty())
       return tl::unexpected(describe(model.path, unsupported));
@@ -135,6 +137,8 @@ private:
       if (isEnd(node) ? !hasOperands(beginOf(node))
                       : hasImport(node) && !hasOperands(node))
         continue;
+      Block *block = builder.getInsertionBlock();
+      Operation *before = block->empty() ? nullptr : &block->back();
       auto values = isEnd(node) ? importBody(node, unsupported) : importNode(node);
       for (size_t i = values ? values->size() : 0; i < node.outputs.size(); ++i)
         if (values && !node.outputs[i].empty())
@@ -142,6 +146,7 @@ private:
       if (values) {
         for (size_t i = 0; i < node.outputs.size() && i < values->size(); ++i)
           define(node.outputs[i], (*values)[i], node);
+        noteInputs(node, block, before);
         continue;
       }
       unsupported.push_back({node.opType, node.domain, node.origin,
@@ -149,6 +154,27 @@ private:
                                  (node.name == node.origin ? "" : " (part of this node)"),
                              versionOf(node)});
     }
+  }
+
+  /// Keeps in which order the ops behind `before`, which a node has become, read the
+  /// inputs that its file's node has.
+  void noteInputs(const Node &node, Block *block, Operation *before) {
+    auto call = model.graph.callInputs.find(node.origin);
+    bool isCall = call != model.graph.callInputs.end();
+    // What else the loader makes several nodes of is in the order of these.
+    if (loopOf.count(&node) || (!isCall && partsOf[node.origin] > 1))
+      return;
+    ReadInputs &inputs = readInputs[node.origin];
+    inputs.names = isCall ? call->second : node.inputs;
+    for (auto op = before ? std::next(before->getIterator()) : block->begin();
+         op != block->end(); ++op)
+      for (Value operand : op->getOperands())
+        for (size_t i = 0; i < inputs.names.size(); ++i)
+          if (importer.lookup(inputs.names[i]) == operand) {
+            if (!llvm::is_contained(inputs.order, i))
+              inputs.order.push_back(i);
+            break;
+          }
   }
 
   static bool isEnd(const Node &node) {
@@ -572,7 +598,7 @@ private:
         addValueName(value, name);
     importer.location = builder.getUnknownLoc();
     func::ReturnOp::create(builder, importer.location, results);
-    setModulePaths();
+    setNodeFacts();
     function.setType(builder.getFunctionType(function.getArgumentTypes(),
                                              ValueRange(results).getTypes()));
     for (auto [i, output] : llvm::enumerate(model.graph.outputs))
@@ -592,9 +618,9 @@ private:
     return std::move(result);
   }
 
-  /// Which module a node comes from, by the node's name: ops are called by it, so that no
-  /// rewrite has to know of modules.
-  void setModulePaths() {
+  /// Which module a node comes from, and the order of its inputs, by the node's name: ops
+  /// are called by it, so that no rewrite has to know of modules.
+  void setNodeFacts() {
     SmallVector<NamedAttribute> paths;
     for (const Node &node : model.graph.nodes)
       if (auto it = model.graph.modules.find(node.origin);
@@ -603,6 +629,16 @@ private:
             builder.getNamedAttr(node.origin, builder.getStringAttr(it->second)));
     if (!paths.empty())
       result.module.get()->setAttr(modulePathsAttr, builder.getDictionaryAttr(paths));
+    // Only where hints could not go by the order of the ops.
+    SmallVector<NamedAttribute> orders;
+    for (auto &[node, inputs] : readInputs)
+      if (!llvm::is_sorted(inputs.order)) {
+        llvm::erase(inputs.names, "");
+        SmallVector<StringRef> names(inputs.names.begin(), inputs.names.end());
+        orders.push_back(builder.getNamedAttr(node, builder.getStrArrayAttr(names)));
+      }
+    if (!orders.empty())
+      result.module.get()->setAttr(nodeInputsAttr, builder.getDictionaryAttr(orders));
   }
 
   struct Loop {
@@ -616,6 +652,14 @@ private:
   Importer importer;
   std::vector<Loop> loops;
   std::map<const Node *, size_t> loopOf;
+  /// The inputs of a node of the file, and the numbers of those that are read, in the
+  /// order in which its ops do.
+  struct ReadInputs {
+    std::vector<std::string> names;
+    std::vector<size_t> order;
+  };
+  std::map<std::string, ReadInputs> readInputs; ///< by node of the file
+  std::map<std::string, int> partsOf;           ///< how many nodes one of the file became
 };
 } // namespace
 

@@ -96,6 +96,8 @@ public:
   Expected<mlir::Value> whole(mlir::Value value, size_t d, ReduceKind kind);
   /// The same with zeros, of all dims.
   Expected<mlir::Value> whole(mlir::Value value);
+  /// What a sort of such elements puts last, a scalar.
+  static HostTensor lastInOrder(mlir::Type element, bool isDescending);
   /// The same with what a sort puts last; elements that equal it stay before it.
   Expected<mlir::Value> lastInOrder(mlir::Value value, size_t d, bool isDescending);
   /// 0, 1, 2, … below an extent, one weight wherever it is asked for.

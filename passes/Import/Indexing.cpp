@@ -8,11 +8,6 @@ using onnx_model::Node;
 
 //===-- Gather and scatter ------------------------------------------------===//
 
-static Value gatherElements(Compose &c, Value data, Value indices, size_t axis) {
-  return c.op("gather_elements", {data, indices},
-              c.importer.attr("axis", static_cast<int64_t>(axis)));
-}
-
 static Expected<Values> importGatherElements(Importer &importer, const Node &node) {
   Compose c(importer);
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
@@ -40,6 +35,25 @@ static SmallVector<NamedAttribute> scatterAttrs(Compose &c, const Node &node,
   return attrs;
 }
 
+/// A dim of which the updates reach only the beginning is a loop of data and updates both
+/// where that beginning is scattered into alone, and the rest put behind it.
+static Value scatterElements(Compose &c, Value data, Value indices, Value updates,
+                             size_t axis, ArrayRef<NamedAttribute> attrs) {
+  Shape shape = c.shape(data), reached = c.shape(indices);
+  bool canCut = shape.size() == reached.size() && c.importer.countedDims(data).empty() &&
+                c.importer.countedDims(indices).empty();
+  graph::Formula plain(c.builder, c.importer.location); // of a weight too: hints name it
+  for (size_t d = 0; canCut && d < shape.size(); ++d) {
+    if (d == axis || reached[d] >= shape[d])
+      continue;
+    Value head = plain.slice(data, d, 0, reached[d]);
+    Value rest = plain.slice(data, d, reached[d], shape[d]);
+    return c.concat({scatterElements(c, head, indices, updates, axis, attrs), rest},
+                    static_cast<int64_t>(d));
+  }
+  return c.op("scatter_elements", {data, indices, updates}, attrs);
+}
+
 /// A scatter along dim `axis`, of which data and updates may have counts. Without a kind
 /// no update is neutral: those that are not there go to a row behind the data's.
 static Value scatter(Compose &c, Value data, Value indices, Value updates, size_t axis,
@@ -56,7 +70,7 @@ static Value scatter(Compose &c, Value data, Value indices, Value updates, size_
   bool hasKind =
       llvm::any_of(attrs, [](const NamedAttribute &a) { return a.getName() == "kind"; });
   if (hasKind || !importer.countOf(updates, axis)) {
-    Value result = c.op("scatter_elements", {data, indices, updates}, attrs);
+    Value result = scatterElements(c, data, indices, updates, axis, attrs);
     importer.setSize(result, axis, there);
     return result;
   }
@@ -88,27 +102,6 @@ static Expected<Values> importScatterElements(Importer &importer, const Node &no
                             axis, scatterAttrs(c, node, static_cast<int64_t>(axis)))});
 }
 
-/// Where rows of `count` places lie in the dims that they address, as one dim. Component
-/// d is looked up in a table of d's strides: a component outside its own dim is no index
-/// of the table, and the run says so, where a sum of products could be a place again.
-static Value linearPlace(Compose &c, Value indices, ArrayRef<int64_t> dims,
-                         int64_t count) {
-  auto depth = static_cast<int64_t>(dims.size());
-  Value components = c.reshape(c.cast(indices, c.i64()), {count, depth});
-  Value place = c.broadcast(c.scalar(c.i64(), 0), {count});
-  double stride = 1;
-  for (int64_t d = depth; d-- > 0; stride *= static_cast<double>(dims[d])) {
-    std::vector<double> table;
-    for (int64_t i = 0; i < dims[d]; ++i)
-      table.push_back(static_cast<double>(i) * stride);
-    Value component = c.slice(components, 1, d, d + 1);
-    Value looked =
-        c.gather(c.tensor(c.i64(), {dims[d]}, table), c.reshape(component, {count}), 0);
-    place = d + 1 == depth ? looked : c.add(place, looked);
-  }
-  return place;
-}
-
 /// The dims that the indices address become one, in which each row of updates has one
 /// place.
 static Expected<Values> importScatterND(Importer &importer, const Node &node) {
@@ -124,7 +117,7 @@ static Expected<Values> importScatterND(Importer &importer, const Node &node) {
   int64_t rows = 1, row = 1, count = elementCount(at) / std::max<int64_t>(1, at.back());
   for (size_t d = 0; d < shape.size(); ++d)
     (d < depth ? rows : row) *= shape[d];
-  Value place = linearPlace(c, indices, ArrayRef(shape).take_front(depth), count);
+  Value place = linearPlace(c, indices, ArrayRef(shape).take_front(depth));
   place = c.reshape(place, {count, 1});
   Value updates = c.reshape(importer.input(node, 2), {count, row});
   Value result =
@@ -224,33 +217,46 @@ static First firstOf(Compose &c, Value x, size_t axis, int64_t count, bool isLar
   return {c.slice(order[0], axis, 0, count), c.slice(order[1], axis, 0, count)};
 }
 
-/// Into how many groups an axis is cut: a divisor, such that the groups' first elements
-/// are at most a quarter of all; 1 if there is none.
-static int64_t groupsOf(int64_t extent, int64_t count) {
-  int64_t groups = std::min<int64_t>(64, extent / (4 * count));
+/// Into how many groups an axis is cut of which the first `count` elements are wanted, in
+/// `rows` rows; 1: it stays whole. The groups' first elements are sorted once more, so
+/// they are at most a quarter of all. A long axis of few rows, which cannot be split
+/// instead, is cut where they are half of all, too, and where no number of groups divides
+/// it.
+static int64_t groupsOf(int64_t extent, int64_t count, int64_t rows) {
+  constexpr int64_t mostGroups = 64, isLong = 512, manyRows = 64;
+  int64_t most = std::min(mostGroups, extent / (4 * count)), groups = most;
   while (groups > 1 && extent % groups != 0)
     --groups;
-  return std::max<int64_t>(1, groups);
+  if (extent < isLong || rows >= manyRows || (groups > 1 && 2 * groups >= most))
+    return std::max<int64_t>(1, groups);
+  return 4 * count <= extent ? std::max<int64_t>(2, most) : 1;
 }
 
 /// The first of a long axis are among the first of its groups. So the groups are a dim
 /// that splits, and only their first elements meet. They stay in the order of their
-/// places, by which equal ones are told apart.
+/// places, by which equal ones are told apart. What fills the last group comes last.
 static Values topOf(Compose &c, Value x, size_t axis, int64_t k, bool isLargest) {
-  int64_t extent = c.shape(x)[axis];
-  int64_t groups = groupsOf(extent, k);
+  Shape cut = c.shape(x), candidates = cut;
+  int64_t extent = cut[axis];
+  int64_t groups = groupsOf(extent, k, elementCount(cut) / extent);
   if (groups == 1) {
     First first = firstOf(c, x, axis, k, isLargest);
     return {first.values, first.places};
   }
-  Shape cut = c.shape(x), candidates = cut;
+  int64_t each = (extent + groups - 1) / groups;
+  if (int64_t missing = groups * each - extent; missing != 0) {
+    std::vector<int64_t> low(cut.size(), 0), high(cut.size(), 0);
+    high[axis] = missing;
+    Value last = c.importer.constant(Importer::lastInOrder(c.type(x), isLargest), "");
+    x = c.op("pad", {x, last}, {c.attr("low", low), c.attr("high", high)});
+  }
   cut[axis] = groups;
-  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, extent / groups);
+  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, each);
   candidates[axis] = groups * k;
   Value grouped = c.reshape(x, cut);
   First local = firstOf(c, grouped, axis + 1, k, isLargest);
-  Value begins = c.mul(c.iota(c.i64(), groups, axis, cut.size()),
-                       static_cast<double>(extent / groups));
+  Value begins =
+      c.mul(c.iota(c.i64(), groups, axis, cut.size()), static_cast<double>(each));
   Value values = c.reshape(local.values, candidates);
   Value places = c.reshape(c.add(local.places, begins), candidates);
   First first = firstOf(c, values, axis, k, isLargest);

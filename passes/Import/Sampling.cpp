@@ -359,25 +359,31 @@ static std::vector<GridTap> gridTaps(Compose &c, Value x, const GridDim &dim,
 }
 
 /// Σ over all combinations of taps of the elements of `x` [N, spatial…, C] there. `taps`
-/// per spatial dim, of shape [N, result…, 1].
+/// per spatial dim, of shape [N, result…, 1]. The spatial dims are looked up as one,
+/// which splits.
 static Value gathered(Compose &c, Value x,
                       const std::vector<std::vector<GridTap>> &taps) {
+  Shape shape = c.shape(x);
+  if (c.failed() || shape.empty())
+    return nullptr;
+  Shape rows = {shape.front(), 1, shape.back()};
+  for (size_t d = 1; d + 1 < shape.size(); ++d)
+    rows[1] *= shape[d];
+  x = c.reshape(x, rows);
   Value sum;
   std::vector<size_t> at(taps.size(), 0);
   for (;;) {
-    Values places;
-    Value weight, inside;
+    Value place, weight, inside;
     for (size_t d = 0; d < taps.size(); ++d) {
       const GridTap &tap = taps[d][at[d]];
-      places.push_back(tap.place);
+      place = place ? c.add(c.mul(place, static_cast<double>(shape[d + 1])), tap.place)
+                    : tap.place;
       if (tap.weight)
         weight = weight ? c.mul(weight, tap.weight) : tap.weight;
       if (tap.inside)
         inside = inside ? c.both(inside, tap.inside) : tap.inside;
     }
-    auto last = static_cast<int64_t>(c.shape(places[0]).size()) - 1;
-    Value term = c.op("gather_nd", {x, c.concat(places, last)},
-                      c.importer.attr("batch_dims", int64_t(1)));
+    Value term = c.op("gather_nd", {x, place}, c.importer.attr("batch_dims", int64_t(1)));
     if (weight)
       term = c.mul(term, weight);
     if (inside)

@@ -605,6 +605,21 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
   int64_t batch = intAttr(node, "batch_dims", 0);
   checkComponents(c, data, indices, batch);
+  Shape shape = c.shape(data), at = c.shape(indices);
+  int64_t depth = at.empty() ? 0 : at.back();
+  bool isOne = depth > 1 && batch >= 0 &&
+               batch + depth <= static_cast<int64_t>(shape.size()) &&
+               importer.countedDims(data).empty() && elementCount(shape) > 0;
+  if (isOne) {
+    // The dims that the indices address become one, which splits as a Gather's does. An
+    // op also where the data are a weight: hints go by the weight's name.
+    auto first = shape.begin() + batch;
+    std::vector<int64_t> dims(first, first + depth);
+    *first = elementCount(dims);
+    shape.erase(first + 1, first + depth);
+    data = graph::Formula(c.builder, importer.location).reshape(data, shape);
+    indices = linearPlace(c, indices, dims);
+  }
   return c.results(
       {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});
 }
@@ -614,7 +629,8 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
 ///   total [rest, groups, 1]          of each group
 ///   before                           running along the groups, exclusive
 /// so that the axis splits, where only a number per group has to meet. A tensor of many
-/// rows splits along these, and a length without a divisor is not cut.
+/// rows splits along these. Neutral elements fill the last group of a length that no
+/// number of groups divides.
 static Value cumulative(Compose &c, Value x, size_t axis, ReduceKind kind,
                         bool isExclusive, bool isReverse) {
   auto running = [&](Value a, size_t d, bool exclusive) {
@@ -624,21 +640,28 @@ static Value cumulative(Compose &c, Value x, size_t axis, ReduceKind kind,
                  c.attr("exclusive", builder.getBoolAttr(exclusive)),
                  c.attr("reverse", builder.getBoolAttr(isReverse))});
   };
-  constexpr int64_t mostGroups = 64, isLong = 512, manyRows = 64;
+  constexpr int64_t mostGroups = 64, fewGroups = 16, isLong = 512, manyRows = 64;
   Shape shape = c.shape(x), cut = shape;
   int64_t extent = x ? shape[axis] : 0, groups = mostGroups;
   while (groups > 1 && extent % groups != 0)
     --groups;
-  if (extent < isLong || groups == 1 || elementCount(shape) / extent >= manyRows)
+  if (extent < isLong || elementCount(shape) / extent >= manyRows)
     return running(x, axis, isExclusive);
+  groups = groups < fewGroups ? mostGroups : groups;
+  int64_t each = (extent + groups - 1) / groups;
+  std::vector<int64_t> low(shape.size(), 0), high = low;
+  high[axis] = groups * each - extent;
   cut[axis] = groups;
-  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, extent / groups);
-  Value grouped = c.reshape(x, cut);
+  cut.insert(cut.begin() + static_cast<int64_t>(axis) + 1, each);
+  Value filled = high[axis] != 0 ? c.pad(x, low, high, kind == ReduceKind::Prod) : x;
+  Value grouped = c.reshape(filled, cut);
   Value before = running(c.reduce(kind, grouped, {static_cast<int64_t>(axis) + 1}), axis,
                          /*exclusive=*/true);
   Value local = running(grouped, axis + 1, isExclusive);
   Value all = c.op(kind == ReduceKind::Prod ? "mul" : "add", {before, local});
-  return c.reshape(all, shape);
+  cut = shape;
+  cut[axis] = groups * each;
+  return c.slice(c.reshape(all, cut), axis, 0, extent);
 }
 
 static Expected<Values> importCumulative(Importer &importer, const Node &node) {

@@ -221,6 +221,7 @@ struct InsertReshardsPass : partita::impl::InsertReshardsPassBase<InsertReshards
         return signalPassFailure();
     // Only who says what he wants of a plan speaks of modules.
     getOperation()->removeAttr(modulePathsAttr);
+    getOperation()->removeAttr(nodeInputsAttr);
   }
 
 private:

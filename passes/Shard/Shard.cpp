@@ -77,6 +77,12 @@ static std::string explainOp(const FlowGraph &graph, const Decision &decision,
   for (const Conflict &conflict : decision.propagated.conflicts)
     if (conflict.op == op)
       text += "; " + toString(graph, conflict);
+  std::string whole;
+  for (size_t f = 0; f < it.rule.factors.size(); ++f)
+    if (it.rule.factors[f].kind() == FactorKind::Replicate)
+      whole += (whole.empty() ? "" : ", ") + it.rule.loopName(f);
+  if (!whole.empty() && !it.whyWhole.empty())
+    text += "; needed whole (" + whole + "): " + std::string(it.whyWhole);
   return text;
 }
 

@@ -348,6 +348,30 @@ def recurrences():
                            activation=activation)
 
 
+def lookups():
+    # A long axis that no number of groups divides, and many of it; equal elements.
+    steps = np.round(real(1009, 2) * 8).astype(np.float32)
+    for largest in (0, 1):
+        yield form(f"top_uneven_{largest}", 17, "TopK", steps, (ints([200]),), outputs=2,
+                   axis=0, largest=largest)
+        yield form(f"top_quarter_{largest}", 17, "TopK",
+                   RANDOM.integers(-99, 99, (3, 1000)), (ints([250]),), outputs=2,
+                   largest=largest)
+    for more in ({}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}):
+        name = "_".join(["running", *more])
+        yield form(name, 17, "CumSum", real(2, 1009), (ints(1),), **more)
+    points = RANDOM.integers(-5, 5, (2, 3, 4, 2))
+    yield form("points", 17, "GatherND", real(2, 6, 5, 3), points, batch_dims=1)
+    yield form("flags", 17, "GatherND", RANDOM.integers(0, 2, (6, 5, 4)).astype(bool),
+               RANDOM.integers(0, 4, (7, 3)))
+    yield form("near", 17, "GatherElements", real(5, 6, 4),
+               RANDOM.integers(-6, 6, (3, 7, 2)), axis=1)
+    order = np.stack([RANDOM.permutation(6)[:4] for _ in range(6)], 1).reshape(4, 3, 2)
+    for reduction in ("none", "add", "max"):
+        yield form(f"put_{reduction}", 18, "ScatterElements", real(6, 5, 4), order,
+                   real(4, 3, 2), axis=0, reduction=reduction)
+
+
 def nodes_of(forms):
     """Nodes, inputs by name and initializers; the outputs of a form begin with its name."""
     nodes, given, initializers = [], {}, []
@@ -443,7 +467,7 @@ def main():
     partita, wanted = sys.argv[1], sys.argv[2:]
     by_opset = collections.defaultdict(list)
     for family in (sampling, unpooled, reductions, scalars, nothing, products, attention,
-                   trees, recurrences):
+                   trees, recurrences, lookups):
         for one in family():
             if not wanted or one.name in wanted:
                 by_opset[one.opset].append(one)

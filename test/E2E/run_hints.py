@@ -36,8 +36,8 @@ REASONS = {
 }
 #: `name` is what a hint for the tensor itself is given by; None where it has none.
 Tensor = collections.namedtuple("Tensor", "node isInput index rank dim size name")
-#: `makers` are other nodes whose imports made a constant.
-Op = collections.namedtuple("Op", "value node kind operands shapes result makers")
+#: `makers` are other nodes whose imports made a constant, `names` those of the result.
+Op = collections.namedtuple("Op", "value node kind operands shapes result makers names")
 
 
 def shape_arguments(case):
@@ -82,10 +82,29 @@ def makers_of(ir, names):
     return {key: lists(location) for key, location in text.items()}
 
 
+def all_names_of(ir):
+    """All names inside a location, by its number."""
+    text = dict(re.findall(r"^(#loc\d*) = loc\((.*)\)$", ir, re.MULTILINE))
+
+    def names(location):
+        own = set(re.findall(r'"([^"]*)"', location))
+        return own.union(*(names(text[inner]) for inner in re.findall(r"#loc\d*", location)))
+
+    return {key: names(location) for key, location in text.items()}
+
+
+def file_orders(ir):
+    """The names of a node's inputs as its file has them, for nodes whose ops read them in
+    another order (graph.node_inputs)."""
+    found = re.search(r"graph\.node_inputs = \{(.*?\])\}", ir)
+    return {node: re.findall(r'"([^"]*)"', names) for node, names in re.findall(
+        r'"?([^",= ][^"=]*?)"? = \[(.*?)\]', found[1])} if found else {}
+
+
 def ops_of(ir):
     """Every op of the program in order. Shapes of operands have the dims in the model's
     order, where the program has another (graph.operand_order)."""
-    names = names_of(ir)
+    names, all_names = names_of(ir), all_names_of(ir)
     makers = makers_of(ir, names)
     pattern = (r"^ +%(\w+)(?::\d+)? = graph\.(\w+) (.*?) ?: (?:\((.*?)\) -> )?(tensor.*?) "
                r"loc\((#loc\d*)\)$")
@@ -100,12 +119,22 @@ def ops_of(ir):
                 shapes[i] = [shapes[i][d] for d in dims] or shapes[i]
         attributes = re.sub(r"%\w+(#\d+)?|graph\.operand_order = \[.*?\]", "", middle)
         yield Op(value, names.get(loc), (kind, attributes if operands else ""), used,
-                 shapes, shape_of(result), makers.get(loc, set()))
+                 shapes, shape_of(result), makers.get(loc, set()),
+                 all_names.get(loc, set()) | set(re.findall(r'^"(.*?)"', middle)))
 
 
-def tensors_of_nodes(ops):
-    """The inputs and outputs of distinct nodes: what comes from outside, in order, once
-    each, and what goes there."""
+def tensors_of_nodes(ops, ir):
+    """The inputs and outputs of distinct nodes: what comes from outside, in the file's
+    order, once each, and what goes there."""
+    orders = file_orders(ir)
+    names = {value: {name} for value, name in re.findall(
+        r"%(arg\d+): tensor<[^>]*> \{graph\.name = \"([^\"]*)\"", ir)}
+    names.update((op.value, op.names) for op in ops)
+
+    def place(node, value):
+        return next((i for i, name in enumerate(orders[node])
+                     if name in names.get(value, ())), len(orders[node]))
+
     nodes, producer, users = {}, {}, collections.defaultdict(set)
     for op in ops:
         if op.operands and op.node:
@@ -124,6 +153,9 @@ def tensors_of_nodes(ops):
                     source.node == node or node in source.makers)
                 if value not in own and not made:
                     inputs.setdefault(value, shape)
+        if node in orders:
+            inputs = {value: inputs[value]
+                      for value in sorted(inputs, key=lambda value: place(node, value))}
         outputs = [op.result for op in members if users[op.value] != {node}]
         key = str(([op.kind for op in members], list(inputs.values()), outputs))
         if key in seen:
@@ -199,7 +231,7 @@ class Trials:
             with open(os.path.join(work, "00-imported.mlir")) as file:
                 ir = file.read()
         ops = list(ops_of(ir))
-        return [*tensors_of_nodes(ops), *tensors_of_sources(ir, ops)]
+        return [*tensors_of_nodes(ops, ir), *tensors_of_sources(ir, ops)]
 
     def run(self, trial):
         """None if all is right, a reason of REASONS, or what went wrong."""

@@ -393,6 +393,9 @@ static std::vector<OpCase> movements() {
   inferred("graph.gather_nd", {"3x4x5xf32", "3x6x1xi64"}, "batch_dims = 1",
            {{}, {Data::Index, 4}});
   inferred("graph.gather_nd", {"3x4x5xf32", "4x2xi64"}, "", {{}, {Data::Index, 3}});
+  inferred("graph.gather_nd", {"6x4xi1", "5x1xi32"}, "", {{}, {Data::Index, 6}});
+  inferred("graph.gather_nd", {"3x6xf32", "3x4x1xi64"}, "batch_dims = 1",
+           {{}, {Data::Index, 6}});
   inferred("graph.gather_elements", {"6x4xf32", "5x4xi64"}, "axis = 0",
            {{}, {Data::Index, 6}});
   inferred("graph.gather_elements", {"4x5x6xf32", "3x5x4xi32"}, "axis = -1",

@@ -27,7 +27,10 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be
     negative. An optional bias [O] is added.
-  }];
+  }] # proof;
+  let whole = "The kernel's dims: the taps of each rank would meet the input at a shift of its "
+              "own, and all ranks run one program. Nothing is lost by it: a tap is "
+              "multiplied once per position and channel, and those loops split.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$filter,
                        Optional<Graph_Tensor>:$bias,
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
@@ -43,6 +46,15 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
 
 def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Transposed convolution of [N, C, spatial…] by [C, O/group, kernel…]";
+  let description = [{
+    `pads` cut the result, the low ones of every spatial dim first; `output_padding` adds
+    to its high end. An optional bias [O] is added.
+  }] # proof;
+  let whole = "The kernel's dims, and the place of a position modulo the stride, which says "
+              "which taps it has: the taps of each rank would meet the input at a shift of "
+              "its own, and all ranks run one program. Nothing is lost by it: a tap is "
+              "multiplied once per element of the input and channel of the result, and "
+              "those loops split.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$filter,
                        Optional<Graph_Tensor>:$bias,
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
@@ -72,7 +84,10 @@ def Graph_ConvBackwardFilterOp : Graph_ShapedOp<"conv_backward_filter", [Declare
 
     Of a transposed convolution the two change places: its result's cotangent is the
     input, its operand the cotangent.
-  }];
+  }] # proof;
+  let whole = "The kernel's dims: the taps of each rank would meet the input at a shift of its "
+              "own, and all ranks run one program. Nothing is lost by it: a tap is "
+              "multiplied once per position and channel, and those loops split.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$cotangent,
                        DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
                        DenseI64ArrayAttr:$pads, DefaultValuedAttr<I64Attr, "1">:$group);

@@ -26,8 +26,13 @@ def Graph_GatherElementsOp : Graph_IndexedOp<"gather_elements"> {
     `indices` has the result's shape; its other dims are at most as long as those of
     `data`. Negative indices count from the end. The looked-up dim may be split as that of
     `graph.gather`: the result is a partial sum then, and `masked` is the form that one
-    rank runs. A dim of which only the beginning is read stays whole in `data`.
-  }];
+    rank runs.
+  }] # proof;
+  let whole = "A dim of which the indices reach only the beginning has two lengths, and "
+              "the blocks of the one are not those of the other: import cuts the data to "
+              "that beginning first. The dim that is looked up in, for types that are only "
+              "stored (f8, f4, i4 and less) and have no sum: a split lookup is a "
+              "reduction over ranks.";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis,
                        UnitAttr:$masked);
   let linear = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
@@ -43,10 +48,13 @@ def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
     The dim written to may be split: each rank writes what falls into its block
     (`masked`: an index of -1 falls into none). With a kind, so may the updates: the
     result is partial then, and so must be the data of a sum or product, or every rank
-    would count it; a maximum or minimum may see the data once more. Without a kind the
-    dim of the updates stays whole: which update of a place is the last follows from
-    their order over all ranks.
-  }];
+    would count it; a maximum or minimum may see the data once more.
+  }] # proof;
+  let whole = "Without a kind, the dim of the updates: which update of a place is the last "
+              "follows from their order over all ranks, and a rank sees its own. A dim of "
+              "which the updates reach only the beginning has two lengths, and the blocks "
+              "of the one are not those of the other: import scatters into that beginning "
+              "and puts the rest behind it.";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, Graph_Tensor:$updates,
                        I64Attr:$axis, OptionalAttr<Graph_ReduceKindAttr>:$kind,
                        UnitAttr:$masked);
@@ -63,10 +71,10 @@ def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<Different
     %values, %indices = graph.sort %x {axis = 1, count = 3, descending = true}
         : (tensor<4x6xf32>) -> (tensor<4x6xf32>, tensor<4x6xi64>)
     ```
-    The axis stays whole: the place of an element depends on all others. A split with
-    local sorts and a merge of the `count` first of each block is another program, of ops
-    that are there.
-  }];
+  }] # proof;
+  let whole = "The axis: the place of an element depends on all others. The first few of a "
+              "long axis are the first of the first of its groups: import writes that, and "
+              "the groups split.";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis, I64Attr:$count,
                        BoolAttr:$descending);
   let results = (outs Graph_Tensor:$sorted, Graph_Tensor:$indices);

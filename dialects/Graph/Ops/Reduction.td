@@ -17,6 +17,10 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<Diffe
 
 def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
+  let description = proof;
+  let whole = "The axis: each element needs the maximum and the sum of its whole row, and a rule "
+              "reduces what an op gives, not what it needs on the way. Written as reductions and elementwise ops, the "
+              "program splits along it.";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
   let onnx = "Softmax";
   let extraClassDeclaration = inferred # [{
@@ -26,6 +30,10 @@ def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<Dif
 
 def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "x - max - log(sum(exp(x - max))) along an axis";
+  let description = proof;
+  let whole = "The axis: each element needs the maximum and the sum of its whole row, and a rule "
+              "reduces what an op gives, not what it needs on the way. Written as reductions and elementwise ops, the "
+              "program splits along it.";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis);
   let onnx = "LogSoftmax";
   let extraClassDeclaration = inferred # [{
@@ -38,7 +46,10 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethod
   let description = [{
     Mean and variance are taken over dims [axis, rank); scale and bias broadcast to
     those dims.
-  }];
+  }] # proof;
+  let whole = "The dims of a row: each element needs the moments of its whole row, and a rule "
+              "reduces what an op gives, not what it needs on the way. Written as reductions and elementwise ops, the "
+              "program splits along it.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, Graph_Tensor:$bias,
                        I64Attr:$axis, F64Attr:$epsilon);
   let linear = [LinearSum<[1, 2]>, LinearMax<[2]>, LinearMin<[2]>];
@@ -49,6 +60,10 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethod
 
 def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
+  let description = proof;
+  let whole = "The dims of a row: each element needs the mean square of its whole row, and a rule "
+              "reduces what an op gives, not what it needs on the way. Written as reductions and elementwise ops, the "
+              "program splits along it.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$scale, I64Attr:$axis,
                        F64Attr:$epsilon);
   let linear = [LinearSum<[1]>];

@@ -9,6 +9,10 @@ defvar anyKind = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]
 
 def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "The same elements in row-major order, another shape";
+  let description = proof;
+  let whole = "Dims whose cut points do not nest, as those of 4x3 and of 3x4: elements 3, 6 "
+              "and 9 cut the one, 4 and 8 the other, so that no block of the one dim is "
+              "made of blocks of the other, and they have no loop in common.";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
   let hasFolder = 1;
@@ -34,7 +38,13 @@ def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<Different
     Steps may be negative; every element named must exist. A dim that is one of k equal
     blocks stays shardable inside the block, so the three slices of a fused
     query-key-value projection keep the sharding of each third.
-  }];
+  }] # proof;
+  let whole = "Which of equal blocks is kept: the result has one, and a split would leave "
+              "the other ranks nothing. A dim that is cut otherwise: element i of the "
+              "result is element start + i * step of the operand, in the block of another "
+              "rank, so that the dims have no loop in common. A split would share no "
+              "arithmetic, for there is none; it would be a redistribution, which the "
+              "plan has around the op.";
   let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$starts,
                        DenseI64ArrayAttr:$steps);
   let linear = anyKind;
@@ -48,6 +58,13 @@ def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<Different
 
 def Graph_ConcatOp : Graph_InferredOp<"concat", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Joins the operands along an axis";
+  let description = proof;
+  let whole = "Of operands of equal length, the number of the operand: none of them has "
+              "this loop, and a split would leave ranks without one. Of others, the joined "
+              "dim: element i of an operand is behind those of the operands before, in "
+              "the block of another rank, so that the dims have no loop in common. A split "
+              "would share no arithmetic, for there is none; it would be a redistribution, "
+              "which the plan has around the op.";
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, I64Attr:$axis);
   let extraClassDeclaration = inferred # "int getPropagationPriority() { return 0; }";
 }
@@ -57,7 +74,13 @@ def Graph_PadOp : Graph_InferredOp<"pad", [DeclareOpInterfaceMethods<Differentia
   let description = [{
     Mode `constant` fills with the scalar operand `value`; `edge` repeats the border,
     `reflect` mirrors without repeating it. Negative amounts cut.
-  }];
+  }] # proof;
+  let whole = "A dim that is padded: element i of the operand is element i + low of the "
+              "result, in the block of another rank, so that the dims have no loop in "
+              "common. A split would share no arithmetic, for there is none; it would be a "
+              "redistribution, which the plan has around the op. Zeros around what a "
+              "convolution or a pool reads become its own pads, which are read through "
+              "windows.";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$value,
                        DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high,
                        DefaultValuedAttr<Graph_PadModeAttr,
@@ -70,10 +93,13 @@ def Graph_GatherOp : Graph_InferredOp<"gather", [DeclareOpInterfaceMethods<Diffe
     Result shape: data[:axis] + indices + data[axis+1:]. Negative indices count from the
     end.
 
-    Along `axis` the table may be split: the result is then a partial sum, to which each
-    rank contributes the rows of its block. `masked` is the form that one rank runs: an
-    index that is not in its block, -1 after `comm.local_index`, gives zero.
-  }];
+    Along `axis` the table may be split: the result is then a partial sum (of booleans a
+    partial maximum), to which each rank contributes the rows of its block. `masked` is the
+    form that one rank runs: an index that is not in its block, -1 after
+    `comm.local_index`, gives zero.
+  }] # proof;
+  let whole = "The dim that is looked up in, for types that are only stored (f8, f4, i4 "
+              "and less) and have no sum: a split lookup is a reduction over ranks.";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices, I64Attr:$axis,
                        UnitAttr:$masked);
   let linear = anyKind;
@@ -93,12 +119,29 @@ def Graph_GatherOp : Graph_InferredOp<"gather", [DeclareOpInterfaceMethods<Diffe
 
 def Graph_GatherNDOp : Graph_InferredOp<"gather_nd", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "Takes the slices of `data` that the last dim of `indices` addresses";
+  let description = [{
+    Result shape: indices[:-1] + data[batch_dims + indices.shape[-1]:]; of the first
+    `batch_dims` dims data and indices have the same ones. Negative indices count from the
+    end.
+
+    Where `indices` addresses one dim, that may be split as that of `graph.gather`:
+    `masked` is the form that one rank runs.
+  }] # proof;
+  let whole = "Where an index has several components, these and the dims that they address: "
+              "a place in the block of a rank follows from all components together. "
+              "Import makes these dims one, of which one component is a place, and that "
+              "splits. The dim that is looked up in, for types that are only stored (f8, "
+              "f4, i4 and less) and have no sum: a split lookup is a reduction over ranks.";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$indices,
-                       DefaultValuedAttr<I64Attr, "0">:$batch_dims);
+                       DefaultValuedAttr<I64Attr, "0">:$batch_dims, UnitAttr:$masked);
   let linear = anyKind;
   // A garbage index would read outside the data.
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return 0; }
+    ::mlir::Operation *materializeLocal(::mlir::OpBuilder &builder,
+                                        ::mlir::ValueRange operands,
+                                        ::mlir::TypeRange results,
+                                        const ::partita::Strategy &strategy);
     std::optional<::partita::ReduceKind> getPaddingFill(unsigned operand) {
       return operand == 1 ? std::optional(::partita::ReduceKind::Sum) : std::nullopt;
     }
@@ -110,6 +153,12 @@ class Graph_CumulativeOp<string mnemonic, list<Trait> traits = []>
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
                        DefaultValuedAttr<BoolAttr, "false">:$exclusive,
                        DefaultValuedAttr<BoolAttr, "false">:$reverse);
+  let description = [{
+    `exclusive` leaves each element itself out, `reverse` runs from the end.
+  }] # proof;
+  let whole = "The axis: an element depends on all before it, so that a block needs the "
+              "total of the blocks before. Import writes a long axis of few rows as groups, "
+              "which split, and what is before each group.";
 }
 def Graph_CumSumOp
     : Graph_CumulativeOp<"cumsum", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
@@ -129,7 +178,13 @@ def Graph_ResizeOp : Graph_ShapedOp<"resize", [DeclareOpInterfaceMethods<Differe
     (asymmetric, half_pixel, pytorch_half_pixel, align_corners), `rounding` ONNX's
     nearest_mode. `scales` per dim as the model gives them (result over operand size
     where it gives sizes).
-  }];
+  }] # proof;
+  let whole = "A dim that is not repeated a whole number of times: which elements an element "
+              "of the result reads, and at what weights, follows from its place, and the "
+              "first of each rank's block stands otherwise between those of the operand, "
+              "while all ranks run one program. A gather by places that are constants, "
+              "weighted and summed, is the same and splits; so import writes the modes "
+              "that this op does not have.";
   let arguments = (ins Graph_Tensor:$input, DenseF64ArrayAttr:$scales,
                        Graph_ResizeModeAttr:$mode, Graph_CoordinatesAttr:$coordinates,
                        Graph_RoundingAttr:$rounding);

@@ -113,6 +113,9 @@ struct ValueInfo {
 /// comes, where the exporter left that: "model.layers.0.self_attn.q_proj".
 using ModulePaths = std::map<std::string, std::string>;
 
+/// Inputs by node of the file (Node::origin), "" where one is absent.
+using CallInputs = std::map<std::string, std::vector<std::string>>;
+
 struct Graph {
   std::string name;
   /// Every value is computed before it is used; nodes that no output needs are left out.
@@ -130,6 +133,8 @@ struct Graph {
   /// framework's model has for its parameters: the name, and that of the value.
   std::vector<std::pair<std::string, std::string>> aliases;
   ModulePaths modules;
+  /// By node of the file that a function's expansion has replaced, its inputs.
+  CallInputs callInputs;
   /// The element types that the file states for them, as every ONNX file has to; empty:
   /// they are those that are computed.
   std::vector<DType> outputTypes;

@@ -1,6 +1,7 @@
 //===- HintTargets.cpp - What the names in a hints file stand for ---------===//
 #include "HintTargets.h"
 
+#include "NodeInputs.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 
 #include <algorithm>
@@ -56,8 +57,8 @@ private:
     return makeError(hints.file + ": " + message);
   }
 
-  /// A value of a node with the places where its ops read it.
-  struct Input {
+  /// A value of a node with the places where its ops have it.
+  struct Tensor {
     int32_t value;
     std::vector<HintPlace> places;
   };
@@ -80,10 +81,10 @@ private:
                          const std::vector<int32_t> &ops) {
     const std::string origin = std::string("hint for ") + kind + " '" + name + "'";
     HintGroup group{origin, hint.priority, ops, {}, -1};
-    std::vector<Input> inputs = inputsOf(ops, /*onceEach=*/true);
+    std::vector<Tensor> inputs = inputsOf(ops, Repeats::Merged);
     if (hint.in.size() > inputs.size())
-      inputs = inputsOf(ops, /*onceEach=*/false);
-    std::vector<Input> outputs = outputsOf(ops);
+      inputs = inputsOf(ops, Repeats::Apart);
+    std::vector<Tensor> outputs = outputsOf(ops);
     for (auto [list, tensors, what] :
          {std::tuple(&hint.in, &inputs, "input"), {&hint.out, &outputs, "output"}}) {
       if (list->size() > tensors->size())
@@ -202,50 +203,22 @@ private:
     return std::binary_search(ops.begin(), ops.end(), op);
   }
 
-  /// The values that ops of a node read from outside. One that several ops read is one
-  /// input of the node where `onceEach`; one op may have it twice: x + x.
-  std::vector<Input> inputsOf(const std::vector<int32_t> &ops, bool onceEach) const {
-    std::vector<Input> inputs;
-    for (int32_t op : ops) {
-      size_t before = inputs.size();
-      const FlowOp &it = graph.ops[op];
-      for (size_t o = 0; o < it.operands.size(); ++o) {
-        int32_t value = it.operands[o];
-        if (isInner(value, ops))
-          continue;
-        HintPlace place{op, true, static_cast<int32_t>(o)};
-        auto end = inputs.begin() + static_cast<int64_t>(before);
-        auto known = std::find_if(inputs.begin(), end,
-                                  [&](const Input &i) { return i.value == value; });
-        if (onceEach && known != end)
-          known->places.push_back(place);
-        else
-          inputs.push_back({value, {place}});
-      }
+  std::vector<Tensor> inputsOf(const std::vector<int32_t> &ops, Repeats repeats) const {
+    std::vector<Tensor> inputs;
+    for (const NodeInput &input : partita::inputsOf(graph, ops, repeats)) {
+      inputs.push_back({input.value, {}});
+      for (const FlowUse &use : input.uses)
+        inputs.back().places.push_back({use.op, true, use.operand});
     }
     return inputs;
-  }
-
-  /// What ops of the node compute, and what its import made for them (Gemm's alpha, the
-  /// folded weights of a BatchNormalization): it is called like the node, or like the
-  /// first of those that it was made for.
-  bool isInner(int32_t value, const std::vector<int32_t> &ops) const {
-    int32_t producer = graph.values[value].producer;
-    return contains(ops, producer) ||
-           (producer >= 0 && graph.ops[producer].kind == FlowKind::Source &&
-            std::any_of(ops.begin(), ops.end(), [&](int32_t op) {
-              const auto &[source, node] = std::tie(graph.ops[producer], graph.ops[op]);
-              return source.name == node.name ||
-                     std::count(source.madeFor.begin(), source.madeFor.end(), node.name);
-            }));
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.
   /// Not the values inside a function that the node stands for, which are called
   /// "node/inner": equal ones of two nodes are one, which then goes from the first to the
   /// second.
-  std::vector<Input> outputsOf(const std::vector<int32_t> &ops) const {
-    std::vector<Input> outputs, inner;
+  std::vector<Tensor> outputsOf(const std::vector<int32_t> &ops) const {
+    std::vector<Tensor> outputs, inner;
     std::string prefix = graph.ops[ops[0]].name + "/";
     for (int32_t op : ops)
       for (size_t r = 0; r < graph.ops[op].results.size(); ++r) {
@@ -319,7 +292,7 @@ private:
         values.insert(op.results[0]);
     for (const std::vector<int32_t> &ops : nodes)
       if (matchesGlob(hint.glob, graph.ops[ops[0]].name))
-        for (const Input &output : outputsOf(ops))
+        for (const Tensor &output : outputsOf(ops))
           values.insert(output.value);
     if (auto ok = checkUnique(hint.glob, values); !ok)
       return ok;
@@ -331,7 +304,7 @@ private:
         return {};
       for (const auto &[path, ops] : modules)
         if (matchesGlob(hint.glob, path))
-          for (const Input &output : outputsOf(ops))
+          for (const Tensor &output : outputsOf(ops))
             values.insert(output.value);
       if (values.empty() && !unknown)
         return error("no tensor is named '" + hint.glob + "'" +

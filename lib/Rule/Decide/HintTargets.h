@@ -45,7 +45,8 @@ struct HintGroup {
 
 /// One group per node or tensor that a hint's glob matches, in the order of hints and of
 /// the program. A node may have become several ops of its name: its inputs are the values
-/// that come from outside, its outputs those that go outside, in program order. A tensor
+/// that come from outside (NodeInputs.h), its outputs those that go outside, in program
+/// order. A tensor
 /// is called by its own name, or by that of the node that computes it. An error names a
 /// glob that matches nothing, or a tensor of another rank.
 Expected<std::vector<HintGroup>> findTargets(const FlowGraph &graph, const Hints &hints);

@@ -1,6 +1,7 @@
 //===- ReadyRules.cpp - The hints of megatron, megatron-sp and fsdp -------===//
 #include "partita/Rule/Decide/ReadyRules.h"
 
+#include "NodeInputs.h"
 #include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 
@@ -68,7 +69,7 @@ public:
     const std::vector<int32_t> &ops =
         name.empty() ? nodes.at(graph.ops[op].name) : modules.at(name);
     NodeHint hint{name.empty() ? graph.ops[op].name : name, {}, {}, 0};
-    hint.in.resize(indexOfInput(ops, graph.ops[op].operands[operand]) + 1);
+    hint.in.resize(indexOfInput(ops, {op, operand}) + 1);
     hint.in.back() = std::move(dims);
     hints.push_back(std::move(hint));
   }
@@ -118,23 +119,13 @@ private:
                                                                           : "";
   }
 
-  /// As hints count: each value that comes from outside, per op once.
-  size_t indexOfInput(const std::vector<int32_t> &ops, int32_t value) const {
-    size_t index = 0;
-    for (int32_t op : ops) {
-      std::set<int32_t> seen;
-      for (int32_t v : graph.ops[op].operands) {
-        if (v == value)
-          return index;
-        int32_t producer = graph.values[v].producer;
-        bool isInner = std::any_of(ops.begin(), ops.end(), [&](int32_t o) {
-          return o == producer || (graph.ops[producer].kind == FlowKind::Source &&
-                                   graph.ops[producer].name == graph.ops[o].name);
-        });
-        index += !isInner && seen.insert(v).second;
-      }
-    }
-    return index;
+  /// As hints count.
+  size_t indexOfInput(const std::vector<int32_t> &ops, FlowUse use) const {
+    std::vector<NodeInput> inputs = inputsOf(graph, ops, Repeats::Merged);
+    auto found = std::find_if(inputs.begin(), inputs.end(), [&](const NodeInput &input) {
+      return std::find(input.uses.begin(), input.uses.end(), use) != input.uses.end();
+    });
+    return static_cast<size_t>(found - inputs.begin());
   }
 
   bool isAlone(const std::string &glob, const std::vector<size_t> &group) const {

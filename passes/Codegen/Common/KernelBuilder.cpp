@@ -280,7 +280,8 @@ bool codegen::isChecked(const KernelNode &node) {
 static std::string checkedName(Operation *op) {
   if (isa<comm::LocalIndexOp>(op))
     for (Operation *user : op->getUsers())
-      if (isa<graph::GatherOp, graph::GatherElementsOp, graph::ScatterElementsOp>(user))
+      if (isa<graph::GatherOp, graph::GatherElementsOp, graph::GatherNDOp,
+              graph::ScatterElementsOp>(user))
         return sourceName(user);
   return sourceName(op);
 }

@@ -166,7 +166,8 @@ struct LocalIndexModel
 
 struct GatherNDModel
     : IndexedOpInterface::ExternalModel<GatherNDModel, graph::GatherNDOp> {
-  bool isChecked(Operation *op) const { return true; }
+  /// As of a gather.
+  bool isChecked(Operation *op) const { return !cast<graph::GatherNDOp>(op).getMasked(); }
   void emitChecks(Operation *op, KernelEmitter &e, int number) const {
     auto gather = cast<graph::GatherNDOp>(op);
     Shape data = shapeOf(gather.getData());
@@ -193,14 +194,17 @@ struct GatherNDModel
     const std::vector<int> &reads = e.node(number).reads;
     size_t outer = indices.size() - 1;
     SmallVector<Value> at(index.take_front(batch));
+    Value place;
     for (int64_t k = 0; k < indices.back(); ++k) {
       SmallVector<Value> where(index.take_front(outer));
       where.push_back(e.integer(k));
-      at.push_back(
-          dataIndex(e, e.loadAt(reads[1], where), data[batch + static_cast<size_t>(k)]));
+      place = e.loadAt(reads[1], where);
+      at.push_back(dataIndex(e, place, data[batch + static_cast<size_t>(k)]));
     }
     llvm::append_range(at, index.drop_front(outer));
-    return e.loadAt(reads[0], at);
+    Value element = e.loadAt(reads[0], at);
+    // A masked one has one component.
+    return gather.getMasked() ? orZero(e, place, data[batch], element) : element;
   }
 };
 

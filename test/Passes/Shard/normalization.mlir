@@ -3,6 +3,9 @@
 // RUN: split-file %s %t
 // RUN: partita-opt %t/program.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/rows.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=ROWS
 // RUN: partita-opt %t/program.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/mixed.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=MIXED
+// RUN: partita-opt %t/program.mlir --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/mixed.json explain=softmax" -o /dev/null 2>&1 | FileCheck %s --check-prefix=WHY
+
+// WHY: remark: 'softmax': {}; whole on every rank; needed whole (b): The axis: each element needs the maximum and the sum of its whole row, {{.*}} the program splits along it.
 
 // ROWS-NOT: dist.reshard
 // ROWS: graph.layer_norm {{.*}}{a: tp}>

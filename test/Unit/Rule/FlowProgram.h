@@ -119,9 +119,15 @@ public:
     op.operandOrder[operand] = std::move(order);
   }
 
+  /// The file has the node's inputs in this order, its ops in another one.
+  void inputs(const std::string &node, std::vector<std::string> names) {
+    nodeInputs[node] = std::move(names);
+  }
+
   /// The flow graph with ops in the given order of preference, data flow first.
   FlowGraph build(const Mesh &mesh, std::mt19937 *shuffle = nullptr) const {
     FlowGraph graph(mesh);
+    graph.nodeInputs = nodeInputs;
     std::map<std::string, int32_t> values;
     std::vector<int32_t> numbers(ops.size());
     std::vector<bool> done(ops.size(), false);
@@ -185,6 +191,7 @@ private:
   std::vector<Entry> ops;
   std::map<std::string, Shape> shapes;
   std::vector<std::pair<std::string, size_t>> states; ///< and the places of their sinks
+  std::map<std::string, std::vector<std::string>> nodeInputs;
 };
 
 /// One GPT-2 layer as exporters write it: rows flattened for each matmul, QKV fused.

@@ -110,6 +110,45 @@ TEST_CASE("hints: the bias of a node that became two ops is named by a count") {
   CHECK(scattered.fault().empty());
 }
 
+TEST_CASE("hints: inputs are numbered as in the file, whichever op reads them first") {
+  // One node: y · |z|, whose first op is that of z.
+  Program p;
+  p.argument("y", {4, 6});
+  p.argument("z", {6, 8});
+  p.elementwise("size", {"z"});
+  p.contract("node", "y", "size", "m k, k n -> m n");
+  p.partOf("node", "size");
+  p.result("node");
+  const char *second = R"({"nodes": {"node": {"in": [null, [null, "tp"]]}}})";
+  CHECK(Decided(p, "tp=2", second).of("node") == "[{4}, {6: tp}, {8}]");
+  p.inputs("node", {"y", "z"});
+  Decided file(p, "tp=2", second);
+  CHECK(file.of("size") == "[{6}, {8: tp}]");
+  CHECK(file.of("node") == "[{4}, {6}, {8: tp}]");
+  CHECK(file.fault().empty());
+  Decided more(p, "tp=2", R"({"nodes": {"node": {"in": [null, null, [1, 1]]}}})");
+  CHECK(more.error() == "hints: hint for node 'node': it has 2 inputs, the hint 3");
+}
+
+TEST_CASE("hints: a value that the file gives a node twice is two inputs in its places") {
+  // y · |z| · y: two ops read y, a third one z before them.
+  Program p;
+  p.argument("y", {6, 6});
+  p.argument("z", {6, 6});
+  p.elementwise("size", {"z"});
+  p.contract("product", "y", "size", "m k, k n -> m n");
+  p.contract("node", "product", "y", "m k, k n -> m n");
+  p.partOf("node", "size");
+  p.partOf("node", "product");
+  p.inputs("node", {"y", "z", "y"});
+  p.result("node");
+  Decided d(p, "dp=2,tp=2",
+            R"({"nodes": {"node": {"in": [["dp", 1], [1, 1], [1, "tp"]]}}})");
+  CHECK(d.of("product") == "[{6: dp}, {6}, {6}]");
+  CHECK(d.of("node") == "[{6: dp}, {6}, {6: tp}]");
+  CHECK(d.fault().empty());
+}
+
 TEST_CASE("hints: dims are those of the node, however the program has them") {
   // A head tied to the table of the embedding: ONNX has its transpose.
   Program p;

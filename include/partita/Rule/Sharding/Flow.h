@@ -37,6 +37,7 @@
 #include <map>
 #include <ranges>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace partita {
@@ -77,6 +78,8 @@ struct FlowOp {
   bool isBackward = false;
   /// A Source all of whose elements are one number: it takes no memory.
   bool isUniform = false;
+  /// Why loops of kind Replicate are: sentences for the user, kept by the op's class.
+  std::string_view whyWhole = {};
 
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
@@ -170,6 +173,9 @@ public:
   /// By the name of a node, the path of the module of the framework's model that it comes
   /// from, where it is known: "model.layers.0.self_attn.q_proj".
   std::map<std::string, std::string> modules;
+  /// By the name of a node, the names of its inputs in its file's order, where its ops
+  /// read them in another one.
+  std::map<std::string, std::vector<std::string>> nodeInputs;
 
   // After finalize():
   std::vector<Atom> atoms;
