@@ -24,8 +24,8 @@ namespace partita {
 /// they come from, {"node_linear_7" = "model.layers.0.q_proj"}. Gone once strategies are
 /// decided: only who speaks of the model's parts needs it.
 inline constexpr char modulePathsAttr[] = "graph.modules";
-/// Likewise, a dictionary from names of nodes to the names of their inputs in the order of
-/// the model's file, where the ops that a node has become read them in another order:
+/// Likewise, a dictionary from names of nodes to the names of their inputs in the order
+/// of the model's file, where the ops that a node has become read them in another order:
 /// {"pick" = ["table", "ids"]}. Hints number a node's inputs by it.
 inline constexpr char nodeInputsAttr[] = "graph.node_inputs";
 

@@ -640,7 +640,7 @@ static Value cumulative(Compose &c, Value x, size_t axis, ReduceKind kind,
                  c.attr("exclusive", builder.getBoolAttr(exclusive)),
                  c.attr("reverse", builder.getBoolAttr(isReverse))});
   };
-  constexpr int64_t mostGroups = 64, fewGroups = 16, isLong = 512, manyRows = 64;
+  constexpr int64_t mostGroups = 64, fewGroups = 8, isLong = 512, manyRows = 64;
   Shape shape = c.shape(x), cut = shape;
   int64_t extent = x ? shape[axis] : 0, groups = mostGroups;
   while (groups > 1 && extent % groups != 0)
