@@ -28,7 +28,12 @@ def Graph_RoiAlignOp : Graph_InferredOp<"roi_align"> {
     The pictures may be split: the result is then a sum, to which each rank contributes
     the regions of its pictures. `masked` is the form that one rank runs: a region whose
     picture is not in its block, -1 after `comm.local_index`, gives zero.
-  }];
+  }] # proof;
+  let whole = "Rows and columns, of the picture and of the bins: where a sample lies follows "
+              "from its region and from the number of its bin, and it is between elements that "
+              "two ranks could have, so that each rank would visit all samples for a part of "
+              "them. The four numbers of a region are one thing. Pictures, channels and "
+              "regions split.";
   let arguments = (ins Graph_Tensor:$data, Graph_Tensor:$boxes, Graph_Tensor:$pictures,
                        DenseI64ArrayAttr:$bins,
                        DefaultValuedAttr<BoolAttr, "false">:$largest, UnitAttr:$masked);
