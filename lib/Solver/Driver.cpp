@@ -104,8 +104,9 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
   search->setCut(cut);
   Search::Result result;
   // In parts, so that the bound is seen rising.
-  for (int i = 0; i < 4 && !isDone(); ++i) {
-    searchBudget = budget.part(workShare / 4);
+  static constexpr int parts = 12;
+  for (int i = 0; i < parts && !isDone(); ++i) {
+    searchBudget = budget.part(workShare / parts);
     result = search->resume();
     budget.work = searchBudget.work;
     bool isBetter = search->upper() < cut.upper;
@@ -387,7 +388,7 @@ Outcome Driver::run() {
   divePhase(core, 0.15);
   // Small cores end in the first exact phase. Larger ones get better answers first,
   // which shrink the core, which makes the next exact phase more likely to end.
-  int64_t share = 50'000'000 + 20 * core.tableEntries();
+  int64_t share = 150'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
     share = 300'000'000;

@@ -13,6 +13,9 @@ def SimplifyPass : Pass<"partita-simplify", "::mlir::ModuleOp"> {
       with 1 of the same shape.
     - A pad of zeros before a convolution is part of its window. A sum of parts that zeros
       keep apart, as the gradient of a split is, is their concatenation.
+    - A slice of a concatenation reads the part in which its range lies. Of a range in
+      several parts the slices are joined, if nothing else reads the concatenation and at
+      most half of it is wanted.
 
     Before:
     ```mlir

@@ -3,6 +3,7 @@
 
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
+#include "passes/Simplify/ReadParts.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
@@ -244,6 +245,7 @@ struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
     RewritePatternSet patterns(&getContext());
     patterns.add<AbsorbPad, AbsorbTranspose, JoinPads, MergeReshapes, DropUnchanged>(
         &getContext());
+    addReadParts(patterns);
     GreedyRewriteConfig config;
     config.enableFolding(false);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))
