@@ -39,15 +39,10 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
   int64_t inPerGroup = input[1] / group;
   int64_t outPerGroup = transposed ? filter[1] : filter[0] / group;
   ShardingRule rule;
-  auto factor = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
-  auto n = factor(input[0], loop::Parallel{});
-  auto g = factor(group, loop::Parallel{});
-  auto c = factor(inPerGroup, loop::Reduction{});
-  auto o = factor(outPerGroup, loop::Parallel{});
+  auto n = rule.addLoop(input[0], loop::Parallel{});
+  auto g = rule.addLoop(group, loop::Parallel{});
+  auto c = rule.addLoop(inPerGroup, loop::Reduction{});
+  auto o = rule.addLoop(outPerGroup, loop::Parallel{});
   TensorFactors in{n, joined(g, c)}, out{n, joined(g, o)};
   TensorFactors weights =
       transposed ? TensorFactors{joined(g, c), o} : TensorFactors{joined(g, o), c};
@@ -60,7 +55,7 @@ static Expected<ShardingRule> convRule(const std::vector<Shape> &shapes,
       addTransposedDim(rule, dim, in.back(), out.back());
     else
       addSpatialDim(rule, dim, ReduceKind::Sum, in.back(), out.back());
-    weights.push_back(factor(filter[2 + d], loop::Replicate{}));
+    weights.push_back(rule.addLoop(filter[2 + d], loop::Replicate{}));
   }
   rule.operands = {in, weights};
   if (shapes.size() > 2)
@@ -184,22 +179,17 @@ Expected<ShardingRule> ConvBackwardFilterOp::ruleWithResult() {
                        ", that of the convolution's result " +
                        std::to_string(expected[d]));
   ShardingRule rule;
-  auto factor = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
-  auto n = factor(input[0], loop::Reduction{});
-  auto g = factor(window.group, loop::Parallel{});
-  auto c = factor(filter[1], loop::Parallel{});
-  auto o = factor(filter[0] / window.group, loop::Parallel{});
+  auto n = rule.addLoop(input[0], loop::Reduction{});
+  auto g = rule.addLoop(window.group, loop::Parallel{});
+  auto c = rule.addLoop(filter[1], loop::Parallel{});
+  auto o = rule.addLoop(filter[0] / window.group, loop::Parallel{});
   TensorFactors in{n, joined(g, c)}, out{n, joined(g, o)}, weights{joined(g, o), c};
   for (size_t d = 0; d < positions->size(); ++d) {
     SpatialDim dim{input[2 + d],      (*positions)[d],     filter[2 + d],
                    window.strides[d], window.dilations[d], window.pads[d]};
     in.push_back(addSummedPositions(rule, dim, 0));
     out.push_back(in.back());
-    weights.push_back(factor(filter[2 + d], loop::Replicate{}));
+    weights.push_back(rule.addLoop(filter[2 + d], loop::Replicate{}));
   }
   rule.operands = {std::move(in), std::move(out)};
   rule.results = {std::move(weights)};

@@ -14,18 +14,13 @@ Expected<ShardingRule> GatherOp::ruleFor(const std::vector<Shape> &shapes,
     return tl::unexpected(axis.error());
   ShardingRule rule;
   TensorFactors data, indices, result;
-  auto add = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
   for (int64_t extent : shapes[1])
-    indices.push_back(add(extent, loop::Parallel{}));
+    indices.push_back(rule.addLoop(extent, loop::Parallel{}));
   const loop::Kind lookup =
       detail::lookupOf(adaptor.getData().getType(), adaptor.getMasked());
   for (size_t d = 0; d < shapes[0].size(); ++d) {
     bool isAxis = static_cast<int64_t>(d) == *axis;
-    data.push_back(add(shapes[0][d], isAxis ? lookup : loop::Parallel{}));
+    data.push_back(rule.addLoop(shapes[0][d], isAxis ? lookup : loop::Parallel{}));
     if (!isAxis) {
       result.push_back(data.back());
       continue;
@@ -81,11 +76,6 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
                      " do not address data of rank " + std::to_string(data.size()));
   ShardingRule rule;
   TensorFactors dataDims, indexDims, result;
-  auto add = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, kind)};
-  };
   // A component of several is no place of a loop: only together they are one.
   loop::Kind looked = loop::Replicate{};
   if (indices.back() == 1)
@@ -95,17 +85,17 @@ Expected<ShardingRule> GatherNDOp::ruleFor(const std::vector<Shape> &shapes,
       return makeError("batch dim " + std::to_string(d) + " has size " +
                        std::to_string(data[d]) + " in data and " +
                        std::to_string(indices[d]) + " in indices");
-    indexDims.push_back(add(indices[d], loop::Parallel{}));
+    indexDims.push_back(rule.addLoop(indices[d], loop::Parallel{}));
     result.push_back(indexDims.back());
   }
-  indexDims.push_back(add(indices.back(), loop::Replicate{}));
+  indexDims.push_back(rule.addLoop(indices.back(), loop::Replicate{}));
   for (size_t d = 0; d < data.size(); ++d) {
     if (d < batch) {
       dataDims.push_back(indexDims[d]);
     } else if (d < batch + static_cast<size_t>(indices.back())) {
-      dataDims.push_back(add(data[d], looked));
+      dataDims.push_back(rule.addLoop(data[d], looked));
     } else {
-      dataDims.push_back(add(data[d], loop::Parallel{}));
+      dataDims.push_back(rule.addLoop(data[d], loop::Parallel{}));
       result.push_back(dataDims.back());
     }
   }

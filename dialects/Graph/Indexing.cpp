@@ -20,12 +20,6 @@ struct IndexedDims {
 };
 } // namespace
 
-static std::vector<int32_t> addLoop(ShardingRule &rule, int64_t size, loop::Kind kind) {
-  if (size == 1)
-    return {};
-  return {rule.addFactor(size, std::move(kind))};
-}
-
 /// `looked`: what the loop of the data's axis is, `along`: of the indices' axis. A dim of
 /// which the indices reach only the beginning has a loop for each side.
 static Expected<IndexedDims> indexedDims(const std::vector<Shape> &shapes, int64_t axis,
@@ -41,8 +35,8 @@ static Expected<IndexedDims> indexedDims(const std::vector<Shape> &shapes, int64
   dims.axis = *normal;
   for (size_t d = 0; d < data.size(); ++d) {
     if (static_cast<int64_t>(d) == *normal) {
-      dims.data.push_back(addLoop(dims.rule, data[d], looked));
-      dims.indices.push_back(addLoop(dims.rule, indices[d], along));
+      dims.data.push_back(dims.rule.addLoop(data[d], looked));
+      dims.indices.push_back(dims.rule.addLoop(indices[d], along));
       continue;
     }
     if (indices[d] > data[d])
@@ -50,10 +44,10 @@ static Expected<IndexedDims> indexedDims(const std::vector<Shape> &shapes, int64
                        std::to_string(indices[d]) + ", but that of the data " +
                        std::to_string(data[d]));
     bool isSame = indices[d] == data[d];
-    dims.data.push_back(addLoop(
-        dims.rule, data[d], isSame ? loop::Kind(loop::Parallel{}) : loop::Replicate{}));
+    dims.data.push_back(dims.rule.addLoop(data[d], isSame ? loop::Kind(loop::Parallel{})
+                                                          : loop::Replicate{}));
     dims.indices.push_back(isSame ? dims.data.back()
-                                  : addLoop(dims.rule, indices[d], loop::Replicate{}));
+                                  : dims.rule.addLoop(indices[d], loop::Replicate{}));
   }
   return dims;
 }

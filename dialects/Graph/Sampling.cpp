@@ -26,22 +26,17 @@ Expected<ShardingRule> RoiAlignOp::ruleFor(const std::vector<Shape> &shapes,
   if (!type.isF32() && !type.isF64())
     return makeError("boxes are of f32 or f64");
   ShardingRule rule;
-  auto add = [&](int64_t size, loop::Kind kind) -> std::vector<int32_t> {
-    if (size == 1)
-      return {};
-    return {rule.addFactor(size, std::move(kind))};
-  };
-  auto region = add(regions[0], loop::Parallel{});
-  auto channel = add(data[1], loop::Parallel{});
+  auto region = rule.addLoop(regions[0], loop::Parallel{});
+  auto channel = rule.addLoop(data[1], loop::Parallel{});
   auto looked = loop::Reduction{.index = 2, .localized = adaptor.getMasked()};
-  TensorFactors from{add(data[0], looked), channel};
+  TensorFactors from{rule.addLoop(data[0], looked), channel};
   // A bin reads any part of the picture, and where it is depends on its number.
   for (size_t d = 2; d < 4; ++d)
-    from.push_back(add(data[d], loop::Replicate{}));
+    from.push_back(rule.addLoop(data[d], loop::Replicate{}));
   TensorFactors result{region, channel};
   for (int64_t count : bins)
-    result.push_back(add(count, loop::Replicate{}));
-  rule.operands = {from, {region, add(4, loop::Replicate{})}, {region}};
+    result.push_back(rule.addLoop(count, loop::Replicate{}));
+  rule.operands = {from, {region, rule.addLoop(4, loop::Replicate{})}, {region}};
   rule.results = {result};
   return rule;
 }

@@ -22,7 +22,7 @@ def Graph_RoiAlignOp : Graph_InferredOp<"roi_align"> {
     ONNX's RoiAlign with a sampling_ratio of 0.
 
     How many samples there are depends on the data, so this is an op and no formula. Only
-    the samples that may be inside are visited: at most 2·n + 3 per bin and dim of n
+    the samples that may be inside are visited: at most 2·n + 8 per bin and dim of n
     elements, however long the region is.
 
     The pictures may be split: the result is then a sum, to which each rank contributes

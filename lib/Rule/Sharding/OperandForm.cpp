@@ -82,16 +82,12 @@ private:
   using Pieces = std::vector<int32_t>;
 
   void addPlain(size_t f) {
-    Pieces pieces;
-    if (int64_t size = strategy.factors[f].local(); size != 1) {
-      Factor factor = rule.factors[f];
-      factor.size = size;
-      if (factor.indexOperand() >= 0)
-        factor.setLocalized(strategy.factors[f].sharded() ||
-                            isPadded(strategy.factors[f]));
-      pieces = {static_cast<int32_t>(local.factors.size())};
-      local.factors.push_back(std::move(factor));
-    }
+    Factor factor = rule.factors[f];
+    if (factor.indexOperand() >= 0)
+      factor.setLocalized(strategy.factors[f].sharded() || isPadded(strategy.factors[f]));
+    Pieces pieces = local.addLoop(strategy.factors[f].local(), std::move(factor.what));
+    for (int32_t piece : pieces)
+      local.factors[static_cast<size_t>(piece)].name = factor.name;
     inOperands.push_back(pieces);
     inResults.push_back(std::move(pieces));
   }

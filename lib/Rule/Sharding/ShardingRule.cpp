@@ -18,6 +18,14 @@ int32_t ShardingRule::addFactor(int64_t size, loop::Kind what) {
   return static_cast<int32_t>(factors.size()) - 1;
 }
 
+std::vector<int32_t> ShardingRule::addLoop(int64_t size, loop::Kind what) {
+  if (Factor loop{.size = size, .what = std::move(what)}; size != 1 || loop.localized()) {
+    factors.push_back(std::move(loop));
+    return {static_cast<int32_t>(factors.size()) - 1};
+  }
+  return {};
+}
+
 std::vector<int64_t> ShardingRule::shape(const TensorFactors &result) const {
   std::vector<int64_t> sizes;
   for (const std::vector<int32_t> &dim : result) {

@@ -129,6 +129,11 @@ struct Factor {
     const auto *parallel = std::get_if<loop::Parallel>(&what);
     return reduction() ? reduction()->index : parallel ? parallel->index : -1;
   }
+  /// Whether the loop is indexed by places in the rank's block.
+  bool localized() const {
+    const auto *parallel = std::get_if<loop::Parallel>(&what);
+    return reduction() ? reduction()->localized : parallel && parallel->localized;
+  }
   /// Says of an indexed loop whether its indices are places in the rank's block.
   void setLocalized(bool localized) {
     if (loop::Reduction *sum = reduction())
@@ -171,6 +176,9 @@ struct ShardingRule {
   std::vector<PaddingFill> fills;
 
   int32_t addFactor(int64_t size, loop::Kind what = loop::Parallel{});
+  /// The factors of a dim that one loop runs over: none for one place, which has no loop.
+  /// A localized loop is kept: its one place may be none of the rank's.
+  std::vector<int32_t> addLoop(int64_t size, loop::Kind what);
   /// The shape of a result: each dim is the product of its factors.
   std::vector<int64_t> shape(const TensorFactors &result) const;
 
