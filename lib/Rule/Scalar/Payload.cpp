@@ -186,6 +186,42 @@ int64_t Payload::flops() const {
                        [](const ScalarNode &n) { return n.op > ScalarOp::Constant; });
 }
 
+static int64_t stepsOf(ScalarOp op) {
+  switch (op) {
+  case ScalarOp::Operand:
+  case ScalarOp::Attribute:
+  case ScalarOp::Constant:
+    return 0;
+  case ScalarOp::Div:
+  case ScalarOp::Sqrt: // one instruction, which takes that long
+    return 6;
+  case ScalarOp::Exp:
+    return 16;
+  case ScalarOp::Log:
+  case ScalarOp::Log1p:
+  case ScalarOp::Tanh:
+  case ScalarOp::Atan:
+    return 20;
+  case ScalarOp::Erf:
+  case ScalarOp::Sin:
+  case ScalarOp::Cos:
+    return 27;
+  case ScalarOp::Pow: // a logarithm and a power of two
+    return 40;
+  case ScalarOp::Mod:
+    return 10;
+  default:
+    return 1;
+  }
+}
+
+int64_t Payload::steps() const {
+  int64_t steps = 0;
+  for (const ScalarNode &n : list)
+    steps += stepsOf(n.op);
+  return steps;
+}
+
 bool Payload::resultIsBool() const {
   ScalarOp op = list.back().op;
   return (op >= ScalarOp::Less && op <= ScalarOp::Not) || op == ScalarOp::IsNaN;

@@ -159,7 +159,7 @@ void AttentionFormer::form() {
 
 void TaskFormer::noteApart() {
   for (const auto &[op, why] : fusion.apart())
-    program.notes.emplace_back(sourceName(op), "its attention is two products: " + why);
+    program.notes.emplace_back(sourceName(op), why);
 }
 
 LogicalResult TaskFormer::formAttention(const Attention &attention) {

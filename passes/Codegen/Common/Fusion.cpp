@@ -2,6 +2,7 @@
 #include "passes/Codegen/Common/Fusion.h"
 
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/PostOps.h"
 
@@ -13,6 +14,8 @@ using namespace partita::codegen;
 static constexpr int maxOps = 64;
 /// More operands than this spill registers in every iteration.
 static constexpr size_t maxPostOps = 4;
+/// More streams than this leave the first-level cache's ways to one another.
+static constexpr size_t maxKept = 6;
 
 bool codegen::isUniform(Value value) {
   auto constant = value.getDefiningOp<graph::ConstantOp>();
@@ -38,20 +41,35 @@ static bool isFusable(Operation *op) {
   return isa<PayloadOpInterface, RowOpInterface, IndexedOpInterface>(op);
 }
 
-/// Few plain operations: cheaper to compute again than to store and load.
-static bool isCheap(Operation *op) {
-  auto payload = dyn_cast<PayloadOpInterface>(op);
-  if (!payload || payload.getPayload().flops() > 2)
-    return false;
-  return llvm::none_of(payload.getPayload().nodes(), [](const ScalarNode &n) {
-    return (n.op >= ScalarOp::Exp && n.op <= ScalarOp::Cos) || n.op == ScalarOp::Div ||
-           n.op == ScalarOp::Pow || n.op == ScalarOp::Mod;
-  });
+static std::vector<int64_t> rowDimsOf(RowOpInterface row) {
+  SmallVector<int64_t> dims = row.getRowDims();
+  return {dims.begin(), dims.end()};
+}
+
+/// Whether the kernel so far runs over what is left of the op's rows, and may run over
+/// the rows.
+static bool growsTo(RowOpInterface row, const Group &group) {
+  return row.reducesRow() && group.rowDims.empty() &&
+         shapeOf(row->getResult(0)) == group.domain;
+}
+
+/// The points of the kernel once the op is in it.
+static Shape domainWith(Operation *op, const Group &group) {
+  auto row = dyn_cast<RowOpInterface>(op);
+  return row ? shapeOf(op->getOperand(0)) : group.domain;
+}
+
+/// How often the op is computed in a kernel over `domain`.
+static int64_t pointsOf(Operation *op, const Shape &domain) {
+  return isa<RowOpInterface>(op) ? elementCount(domain)
+                                 : pointsIn(domain, shapeOf(op->getResult(0)));
 }
 
 Fusion::Fusion(func::FuncOp function, bool streamsAttention) {
   if (streamsAttention)
     attentions = findAttentions(function);
+  for (const auto &[op, why] : attentions.apart)
+    whyApart.emplace_back(op, "its attention is two products: " + why);
   findChains(function);
   findGroups(function);
 }
@@ -107,85 +125,218 @@ void Fusion::findChains(func::FuncOp function) {
   }
 }
 
-bool Fusion::join(Operation *op, Group &group) const {
-  if (op->getNumResults() != 1)
+//===-- Kernels -----------------------------------------------------------===//
+
+bool Fusion::fits(Operation *op, const Group &group) const {
+  if (op->getNumResults() != 1 || group.numOps >= maxOps)
     return false;
   Shape shape = shapeOf(op->getResult(0));
   auto row = dyn_cast<RowOpInterface>(op);
-  if (!row) {
-    if (shape == group.domain)
-      return true;
-    // Constant along the rows: computed once per row.
-    bool perRow = !group.rowDims.empty() && isa<PayloadOpInterface>(op) &&
-                  shape.size() == group.domain.size();
-    for (size_t d = 0; perRow && d < shape.size(); ++d)
-      perRow = shape[d] == (llvm::is_contained(group.rowDims, static_cast<int64_t>(d))
-                                ? 1
-                                : group.domain[d]);
-    return perRow || isCheap(op);
-  }
+  if (!row)
+    return shape == group.domain || isa<PayloadOpInterface>(op);
   Shape input = shapeOf(op->getOperand(0));
-  SmallVector<int64_t> dims = row.getRowDims();
-  std::vector<int64_t> rowDims(dims.begin(), dims.end());
   if ((row.reducesRow() && !row.keepsDims()) || elementCount(input) == 0)
     return false;
-  bool fits =
-      input == group.domain && (group.rowDims.empty() || group.rowDims == rowDims);
-  // The kernel so far runs over what is left of the rows: it now runs over the rows.
-  bool grows = row.reducesRow() && group.rowDims.empty() && shape == group.domain;
-  if (!fits && !grows)
-    return false;
-  group.domain = input;
-  group.rowDims = rowDims;
-  return true;
+  return (input == group.domain &&
+          (group.rowDims.empty() || group.rowDims == rowDimsOf(row))) ||
+         growsTo(row, group);
+}
+
+void Fusion::join(Operation *op, Group &group) {
+  if (auto row = dyn_cast<RowOpInterface>(op)) {
+    group.domain = shapeOf(op->getOperand(0));
+    group.rowDims = rowDimsOf(row);
+  }
+  group.cost.add(op, pointsOf(op, group.domain));
+  ++group.numOps;
+  groupsOf[op].push_back(&group);
+}
+
+Fusion::Readers Fusion::readersOf(Operation *op) const {
+  Readers readers;
+  for (OpOperand &use : op->getUses()) {
+    Operation *user = use.getOwner();
+    auto row = dyn_cast<RowOpInterface>(user);
+    bool isAtPoint =
+        row ? !row.readsByPlace(use.getOperandNumber()) : isa<PayloadOpInterface>(user);
+    auto found = groupsOf.find(user);
+    if (!isAtPoint || found == groupsOf.end()) {
+      readers.others = true;
+      continue;
+    }
+    for (Group *group : found->second)
+      if (!llvm::is_contained(readers.groups, group))
+        readers.groups.push_back(group);
+  }
+  return readers;
+}
+
+Operation *Fusion::firstReading(Operation *op, const Group *except) const {
+  Block *block = op->getBlock();
+  Operation *first = block->getTerminator();
+  auto meet = [&](Operation *at) {
+    if (at->isBeforeInBlock(first))
+      first = at;
+  };
+  for (OpOperand &use : op->getUses()) {
+    Operation *user = block->findAncestorOpInBlock(*use.getOwner());
+    if (isa<ViewOpInterface>(user)) {
+      Operation *at = firstReading(user, nullptr);
+      if (!at)
+        return nullptr;
+      meet(at);
+    } else if (auto found = groupsOf.find(user); found != groupsOf.end()) {
+      auto row = dyn_cast<RowOpInterface>(user);
+      bool isByPlace = (row && row.readsByPlace(use.getOperandNumber())) ||
+                       isa<IndexedOpInterface>(user);
+      for (Group *group : found->second)
+        if (group != except || isByPlace)
+          meet(group->root);
+    } else if (user->getNumResults() != 0) {
+      Operation *at = formedAt(user);
+      if (!at)
+        return nullptr;
+      meet(at);
+    } else {
+      meet(user);
+    }
+  }
+  return first;
+}
+
+/// Parts of a training step are told apart in traces and memory.
+static bool isSamePart(Operation *a, Operation *b) {
+  return a->getDiscardableAttr(phaseAttr) == b->getDiscardableAttr(phaseAttr);
+}
+
+std::string Fusion::whyNotKept(Operation *op, const Group &group) const {
+  if (!fits(op, group))
+    return "the kernel of its first user runs over other points or rows, or is long "
+           "enough";
+  if (!isSamePart(op, group.root))
+    return "the kernel of its first user is of another part of the step";
+  // A kernel with one output may change elements where they lie and leave the others.
+  if (auto root = dyn_cast<RowOpInterface>(group.root);
+      (root && root.mayChangeInPlace()) || group.kept.size() >= maxKept)
+    return "the kernel of its first user stores nothing else";
+  Shape shape = shapeOf(op->getResult(0)), domain = domainWith(op, group);
+  auto row = dyn_cast<RowOpInterface>(op);
+  Shape perRow = domain;
+  for (int64_t d : row ? rowDimsOf(row) : group.rowDims)
+    perRow[static_cast<size_t>(d)] = 1;
+  if ((shape != domain && shape != perRow) || elementCount(domain) == 0)
+    return "it has other elements than the kernel of its first user";
+  Operation *first = firstReading(op, &group);
+  if (!first || !group.root->isBeforeInBlock(first))
+    return "others read it before the kernel of its first user has run";
+  return "";
+}
+
+/// Whether computing it later, too, keeps no more alive than its result would.
+static bool keepsLessAlive(Operation *op) {
+  double read = 0;
+  for (Value operand : op->getOperands())
+    read += isUniform(operand) ? 0 : movedSteps(operand);
+  return read <= movedSteps(op->getResult(0));
+}
+
+Fusion::Place Fusion::choosePlace(Operation *op, const Readers &readers,
+                                  std::string &why) const {
+  double before = 0;
+  for (Group *group : readers.groups)
+    before += group->cost.steps();
+  // The kernels of its users load it, now.
+  KernelCost own;
+  own.add(op, pointsOf(op, shapeOf(op->getResult(0))));
+  own.store(op->getResult(0));
+  Place best;
+  best.steps = before + own.steps();
+  auto with = [&](Group *group) {
+    KernelCost cost = group->cost;
+    cost.add(op, pointsOf(op, domainWith(op, *group)));
+    return cost;
+  };
+  bool fitsAll = llvm::all_of(readers.groups, [&](Group *g) { return fits(op, *g); });
+  bool isOne = readers.groups.size() == 1;
+  if (!fitsAll)
+    why = "the kernel of its users runs over other points or rows, or is long enough";
+  if (!readers.others && fitsAll &&
+      (isOne || (isa<PayloadOpInterface>(op) && keepsLessAlive(op) &&
+                 llvm::all_of(readers.groups, [&](Group *group) {
+                   return isSamePart(op, group->root);
+                 })))) {
+    double steps = 0;
+    for (Group *group : readers.groups)
+      steps += with(group).steps();
+    if (steps <= best.steps)
+      best = {readers.groups, false, steps};
+    else
+      why = "computing it at each of their points takes longer than storing it";
+  }
+  if (isOne && !readers.others)
+    return best;
+  // The others find it once the first of these kernels has run.
+  Group *first = *llvm::min_element(readers.groups, [](Group *a, Group *b) {
+    return a->root->isBeforeInBlock(b->root);
+  });
+  if (std::string reason = whyNotKept(op, *first); !reason.empty()) {
+    if (best.groups.empty())
+      why = reason;
+    return best;
+  }
+  KernelCost cost = with(first);
+  cost.store(op->getResult(0));
+  double steps = before - first->cost.steps() + cost.steps();
+  return steps <= best.steps ? Place{{first}, true, steps} : best;
 }
 
 void Fusion::findGroups(func::FuncOp function) {
   for (Operation &op : llvm::reverse(function.front().without_terminator())) {
     if (!isFusable(&op) || chained.contains(&op) || attentions.absorbed.contains(&op))
       continue;
-    Group *common = nullptr;
-    bool together = !op.use_empty();
-    for (OpOperand &use : op.getUses()) {
-      Operation *user = use.getOwner();
-      auto row = dyn_cast<RowOpInterface>(user);
-      bool isAtPoint =
-          row ? !row.readsByPlace(use.getOperandNumber()) : isa<PayloadOpInterface>(user);
-      Group *group = isAtPoint ? groupOf.lookup(user) : nullptr;
-      together &= group && (!common || group == common);
-      common = group;
+    Readers readers = readersOf(&op);
+    std::string why;
+    Place place;
+    if (!readers.groups.empty() && op.getNumResults() == 1)
+      place = choosePlace(&op, readers, why);
+    for (Group *group : place.groups) {
+      join(&op, *group);
+      if (place.isKept) {
+        group->kept.push_back(op.getResult(0));
+        group->cost.store(op.getResult(0));
+      }
     }
-    if (together && common->numOps < maxOps && join(&op, *common)) {
-      groupOf[&op] = common;
-      ++common->numOps;
+    if (!place.groups.empty())
       continue;
-    }
+    if (!why.empty())
+      whyApart.emplace_back(&op, "it is a kernel of its own: " + why);
     auto group = std::make_unique<Group>();
     group->root = &op;
+    group->numOps = 0;
     group->domain = shapeOf(op.getResult(0));
-    if (auto row = dyn_cast<RowOpInterface>(op)) {
-      group->domain = shapeOf(op.getOperand(0));
-      SmallVector<int64_t> dims = row.getRowDims();
-      group->rowDims.assign(dims.begin(), dims.end());
-    }
-    groupOf[&op] = group.get();
+    for (Value result : op.getResults())
+      if (!result.use_empty())
+        group->cost.store(result);
+    join(&op, *group);
     groups.push_back(std::move(group));
   }
 }
 
 const Group *Fusion::groupAt(Operation *op) const {
-  Group *group = groupOf.lookup(op);
-  return group && group->root == op ? group : nullptr;
+  auto found = groupsOf.find(op);
+  return found != groupsOf.end() && found->second.front()->root == op
+             ? found->second.front()
+             : nullptr;
 }
 
 bool Fusion::isIn(Operation *op, const Group &group) const {
-  return groupOf.lookup(op) == &group;
+  auto found = groupsOf.find(op);
+  return found != groupsOf.end() && llvm::is_contained(found->second, &group);
 }
 
 bool Fusion::isAbsorbed(Operation *op) const {
-  Group *group = groupOf.lookup(op);
   return chained.contains(op) || attentions.absorbed.contains(op) ||
-         (group && group->root != op);
+         (groupsOf.contains(op) && !groupAt(op));
 }
 
 const Attention *Fusion::attentionAt(Operation *op) const {
@@ -196,8 +347,8 @@ const Attention *Fusion::attentionAt(Operation *op) const {
 Operation *Fusion::formedAt(Operation *op) const {
   if (attentions.absorbed.contains(op))
     return nullptr;
-  if (Group *group = groupOf.lookup(op))
-    return group->root;
+  if (auto found = groupsOf.find(op); found != groupsOf.end())
+    return found->second.size() == 1 ? found->second.front()->root : nullptr;
   Operation *engine = chained.lookup(op);
   return callResult(engine ? engine : op).getDefiningOp();
 }

@@ -5,10 +5,22 @@
 //
 // 1. Forward: behind each op that takes post-ops, the chain of pointwise ops, each the
 //    only user of the one before, that the engine can apply.
-// 2. Backward: an op with a payload, a row op or an indexed op joins the kernel of its
-//    users if they are all in one kernel and the op's elements are the kernel's points,
-//    so that nothing is computed twice; ops on fewer elements join if they are cheap or
-//    constant along the kernel's rows.
+// 2. Backward, users first: an op with a payload, a row op or an indexed op is computed
+//
+//    - in the kernel of its users, if it fits there and nobody else reads it;
+//    - likewise, and *kept*: the kernel stores it for others, which all run later;
+//    - again in each of the kernels of its users, if these are all;
+//    - in a kernel of its own,
+//
+//    whatever takes least (FusionCost.h).
+//
+//      %r = add %a, %b               kernel of %n: loads a, b; stores n, and r, which is
+//      %n = layer_norm %r            kept: the last op reads it
+//      %y = contract %n, %w
+//      %z = add %y, %r
+//
+//    An op fits into a kernel whose points are its elements, or to whose points it
+//    broadcasts; row ops into one with rows along the same dims.
 //
 // A kernel has one set of row dims: row ops over other dims start a kernel of their own.
 //
@@ -18,6 +30,7 @@
 
 #include "partita/Base/Bundle/TaskTable.h"
 #include "passes/Codegen/Common/Attention.h"
+#include "passes/Codegen/Common/FusionCost.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -34,6 +47,10 @@ struct Group {
   Shape domain;                 ///< shape of the points, before refinement
   std::vector<int64_t> rowDims; ///< ascending; empty without row ops
   int numOps = 1;
+  /// What is computed in the kernel and read from memory by others, beside the results of
+  /// the root.
+  llvm::SmallVector<mlir::Value> kept = {};
+  KernelCost cost = {};
 };
 
 /// A pointwise op behind an engine call.
@@ -52,9 +69,10 @@ public:
 
   /// The attention that the op is the root of, or null.
   const Attention *attentionAt(mlir::Operation *op) const;
-  /// Softmax ops between products that are none, and why.
+  /// What is no part of its users' kernel or of an attention, and why: the softmax or the
+  /// root of a kernel of its own, and a sentence without subject.
   const std::vector<std::pair<mlir::Operation *, std::string>> &apart() const {
-    return attentions.apart;
+    return whyApart;
   }
 
   /// The group that the op is the root of, or null.
@@ -74,16 +92,37 @@ public:
   mlir::Value callResult(mlir::Operation *engine) const;
 
 private:
+  /// Who reads the results of an op.
+  struct Readers {
+    llvm::SmallVector<Group *, 2> groups; ///< at their points
+    bool others = false;                  ///< anybody else
+  };
+  /// Where an op is computed, and what all kernels that this concerns take then.
+  struct Place {
+    llvm::SmallVector<Group *, 2> groups; ///< none: of its own
+    bool isKept = false;
+    double steps = 0;
+  };
+
   void findChains(mlir::func::FuncOp function);
   void findGroups(mlir::func::FuncOp function);
-  bool join(mlir::Operation *op, Group &group) const;
+  Readers readersOf(mlir::Operation *op) const;
+  /// The op at which the first task is formed that reads results of `op` from memory, if
+  /// it is not computed again in the kernels that read it; null: unknown.
+  mlir::Operation *firstReading(mlir::Operation *op, const Group *except) const;
+  /// Why the kernel cannot compute the op and store it for others; empty: it can.
+  std::string whyNotKept(mlir::Operation *op, const Group &group) const;
+  Place choosePlace(mlir::Operation *op, const Readers &readers, std::string &why) const;
+  bool fits(mlir::Operation *op, const Group &group) const;
+  void join(mlir::Operation *op, Group &group);
 
   Attentions attentions;
   std::vector<std::unique_ptr<Group>> groups;
-  llvm::DenseMap<mlir::Operation *, Group *> groupOf;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Group *, 1>> groupsOf;
   llvm::DenseMap<mlir::Operation *, std::vector<PostStep>> chains;
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> engines;
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> chained; ///< to their engine op
+  std::vector<std::pair<mlir::Operation *, std::string>> whyApart;
 };
 
 /// Whether the value is a uniform graph.constant.

@@ -19,9 +19,10 @@ static bool mayShareKernel(KernelSpec &spec, const Task &task, int from, int to)
   for (size_t o = 0; o < spec.outputs.size(); ++o)
     if (task.operands[reads + o].storage == from)
       output = static_cast<int>(o);
-  if (output < 0 || spec.outputs.size() != 1 || spec.outputs[0].perRow || spec.attention)
+  if (output < 0 || spec.attention ||
+      llvm::any_of(spec.outputs, [](const KernelOperand &o) { return o.perRow; }))
     return false;
-  const KernelOperand &written = spec.outputs[0];
+  const KernelOperand &written = spec.outputs[static_cast<size_t>(output)];
   for (size_t i = 0; i < reads; ++i) {
     if (task.operands[i].storage != to)
       continue;
@@ -32,7 +33,7 @@ static bool mayShareKernel(KernelSpec &spec, const Task &task, int from, int to)
     if (byPlace || read.strides != written.strides || read.offset != written.offset ||
         read.type != written.type)
       return false;
-    read.output = 0;
+    read.output = output;
   }
   return true;
 }

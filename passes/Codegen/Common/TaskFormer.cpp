@@ -465,6 +465,10 @@ std::string TaskFormer::constantName(Operation *op) {
   return "partita.constant." + state.constantPrefix + std::to_string(number);
 }
 
+static bool hasWholeDims(const View &view) {
+  return llvm::all_of(view.dims, [](const Parts &parts) { return parts.size() <= 1; });
+}
+
 LogicalResult TaskFormer::formKernel(Operation *op) {
   const Group &group = *fusion.groupAt(op);
   // What nobody reads is not written.
@@ -481,15 +485,20 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
     return reduceNothing(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
   builder.setGroup(group);
+  size_t ofRoot = results.size();
+  llvm::append_range(results, group.kept);
   SmallVector<int> nodes;
   for (Value result : results)
     nodes.push_back(builder.nodeOf(result));
   auto row = dyn_cast<RowOpInterface>(op);
-  for (auto [result, node] : llvm::zip_equal(results, nodes)) {
+  for (auto [i, result, node] : llvm::enumerate(results, nodes)) {
     auto place = placeToAppend(result);
+    // The parts of two outputs' dims need not divide one another.
+    if (place && i >= ofRoot && !hasWholeDims(place->view))
+      place.reset();
     Tensor tensor = place ? *place : allocateLike(result, builder.model(shapeOf(result)));
     View view = tensor.view;
-    if (row && row.reducesRow() && !row.keepsDims())
+    if (i < ofRoot && row && row.reducesRow() && !row.keepsDims())
       for (int64_t d : group.rowDims)
         view.dims.insert(view.dims.begin() + d, Parts());
     bool perRow = !group.rowDims.empty() && view.shape() != group.domain;

@@ -357,11 +357,15 @@ Value KernelEmitter::loadOutputAt(Value place) {
 // The function
 //===----------------------------------------------------------------------===//
 
+/// All are computed before the first is stored: an operand may lie in the place of one.
 void KernelEmitter::storeOutputs(bool perRow) {
+  SmallVector<Value> elements;
+  for (const KernelOperand &output : spec.outputs)
+    elements.push_back(output.perRow == perRow ? value(output.node) : Value());
   for (auto [i, output] : llvm::enumerate(spec.outputs))
-    if (output.perRow == perRow)
+    if (elements[i])
       store(pointers[spec.operands.size() + i], linear(output.offset, output.strides),
-            output.type, value(output.node));
+            output.type, elements[i]);
 }
 
 void KernelEmitter::rowBody() {

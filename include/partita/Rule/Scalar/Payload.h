@@ -99,6 +99,9 @@ public:
   int32_t numOperands() const;
   /// Arithmetic operations per element, each function counted once.
   int64_t flops() const;
+  /// Vector instructions per element: a function of real numbers counts as those of its
+  /// polynomial in f32 (passes/Codegen/Emit/RealFunctions.h).
+  int64_t steps() const;
   /// Whether the op maps booleans or compares: the result type is bool.
   bool resultIsBool() const;
 
