@@ -209,15 +209,30 @@ static bool isSamePart(Operation *a, Operation *b) {
   return a->getDiscardableAttr(phaseAttr) == b->getDiscardableAttr(phaseAttr);
 }
 
+/// Stored numbers of fewer bits than kernels compute with are rounded: one that some
+/// users find in memory and others in registers would be two numbers.
+static bool isRoundedWhenStored(Operation *op) {
+  auto type = dyn_cast<FloatType>(getElementTypeOrSelf(op->getResult(0).getType()));
+  return type && type.getWidth() < 32;
+}
+
+/// Whether a kernel with this one output may change elements of a state where they lie,
+/// and leave the others as they are.
+static bool mayChangeInPlace(Operation *op) {
+  auto row = dyn_cast<RowOpInterface>(op);
+  return row && row.mayChangeInPlace();
+}
+
 std::string Fusion::whyNotKept(Operation *op, const Group &group) const {
+  if (isRoundedWhenStored(op))
+    return "what is stored of it is rounded";
   if (!fits(op, group))
     return "the kernel of its first user runs over other points or rows, or is long "
            "enough";
   if (!isSamePart(op, group.root))
     return "the kernel of its first user is of another part of the step";
-  // A kernel with one output may change elements where they lie and leave the others.
-  if (auto root = dyn_cast<RowOpInterface>(group.root);
-      (root && root.mayChangeInPlace()) || group.kept.size() >= maxKept)
+  if (mayChangeInPlace(op) || mayChangeInPlace(group.root) ||
+      group.kept.size() >= maxKept)
     return "the kernel of its first user stores nothing else";
   Shape shape = shapeOf(op->getResult(0)), domain = domainWith(op, group);
   auto row = dyn_cast<RowOpInterface>(op);
@@ -261,8 +276,8 @@ Fusion::Place Fusion::choosePlace(Operation *op, const Readers &readers,
   if (!fitsAll)
     why = "the kernel of its users runs over other points or rows, or is long enough";
   if (!readers.others && fitsAll &&
-      (isOne || (isa<PayloadOpInterface>(op) && keepsLessAlive(op) &&
-                 llvm::all_of(readers.groups, [&](Group *group) {
+      (isOne || (isa<PayloadOpInterface>(op) && !isRoundedWhenStored(op) &&
+                 keepsLessAlive(op) && llvm::all_of(readers.groups, [&](Group *group) {
                    return isSamePart(op, group->root);
                  })))) {
     double steps = 0;

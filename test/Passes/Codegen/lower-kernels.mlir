@@ -13,10 +13,10 @@
 // CHECK-NEXT:   %3 = graph.tanh %2 : f32
 // CHECK-NEXT:   store %3 to #2 f32 strides [48, 1]
 
-// A normalization takes the sum before it and the product behind it into its rows.
+// A normalization takes the difference before it and the product behind it into its rows.
 // CHECK:      kernel @kernel_1
 // CHECK-NEXT:   domain [4, 48] row dims 1 scratch 384
-// CHECK:        graph.add
+// CHECK:        graph.sub
 // CHECK:        graph.softmax
 // CHECK-NEXT:   %{{[0-9]+}} = constant 2.000000e+00 : f32
 // CHECK-NEXT:   graph.mul
@@ -36,12 +36,12 @@
 // LLVM: llvm.func @kernel_0_body(%{{.*}}: !llvm.ptr {llvm.align = 64 : i64, llvm.noalias}
 // LLVM: llvm.func @kernel_0(%{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: !llvm.ptr, %{{.*}}: i64, %{{.*}}: i64, %{{.*}}: i64)
 func.func @main(%x: tensor<4x48xf32>, %b: tensor<4x1xf32>, %c: tensor<4x1xf32>)
-    -> (tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>) {
+    -> (tensor<4x48xf32>, tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>) {
   %0 = graph.add %x, %b : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>
   %1 = graph.tanh %0 : (tensor<4x48xf32>) -> tensor<4x48xf32>
-  %2 = graph.add %1, %c : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>
+  %2 = graph.add %x, %c : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>
   %3 = graph.tanh %2 : (tensor<4x48xf32>) -> tensor<4x48xf32>
-  %4 = graph.add %3, %1 : (tensor<4x48xf32>, tensor<4x48xf32>) -> tensor<4x48xf32>
+  %4 = graph.sub %x, %b : (tensor<4x48xf32>, tensor<4x1xf32>) -> tensor<4x48xf32>
   %5 = graph.softmax %4 {axis = 1 : i64} : (tensor<4x48xf32>) -> tensor<4x48xf32>
   %two = graph.constant dense<2.0> : tensor<f32>
   %6 = graph.mul %5, %two : (tensor<4x48xf32>, tensor<f32>) -> tensor<4x48xf32>
@@ -52,5 +52,5 @@ func.func @main(%x: tensor<4x48xf32>, %b: tensor<4x1xf32>, %c: tensor<4x1xf32>)
   %11 = graph.transpose %9 {permutation = array<i64: 1, 0, 2>} : (tensor<4x2x8xf32>) -> tensor<2x4x8xf32>
   %12 = graph.transpose %10 {permutation = array<i64: 1, 2, 0>} : (tensor<4x2x8xf32>) -> tensor<2x8x4xf32>
   %13 = graph.contract %11, %12 {equation = #graph.equation<"h q d, h d k -> h q k">} : (tensor<2x4x8xf32>, tensor<2x8x4xf32>) -> tensor<2x4x4xf32>
-  return %3, %6, %13 : tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>
+  return %1, %3, %6, %13 : tensor<4x48xf32>, tensor<4x48xf32>, tensor<4x48xf32>, tensor<2x4x4xf32>
 }

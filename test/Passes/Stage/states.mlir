@@ -14,9 +14,9 @@
 // RUN: partita-opt %t.mlir --partita-lower-kernels=print=1 -o /dev/null | FileCheck %s --check-prefix=TASKS
 // TASKS: task copy (b4, b4) {  } // task.update
 // TASKS: task update (b1, b4, b2) { outer: 1, extent: 4, count: 1, inner: 16 }
-// TASKS: task kernel @kernel_2 (b3, b0, b3)
-// TASKS: task skip (b8) { tasks: 1 }
-// TASKS-NEXT: task kernel @kernel_3 (b5, b3, b5)
+// TASKS: task kernel @kernel_1 (b3, b0, b3)
+// TASKS: task skip (b7) { tasks: 1 }
+// TASKS-NEXT: task kernel @kernel_2 (b5, b3, b5)
 
 // CHECK: task.buffer @count state "count" in <
 // CHECK: task.buffer @w state "w" init "w0" in <
