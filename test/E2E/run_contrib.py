@@ -83,7 +83,9 @@ def quantized(dtype, suffix):
         [real(6, 8), positive(6), np.arange(6, dtype=wide)], 1, {"axis": 0}
     yield f"q_reals{suffix}", "DequantizeLinear", \
         [number(6, 16).view(wide), np.array(0.1, np.float32), np.array(9, wide)], 1, {}
-    a, b = number(12, 20, dtype=dtype), number(20, 9, dtype=np.int8)
+    # Of 7 bits: without VNNI, ONNX Runtime adds two products of u8 and i8 in 16 bits, and
+    # saturates.
+    a, b = number(12, 20, dtype=dtype), number(20, 9, dtype=np.int8) >> 1
     one_scale, one_zero = np.array(0.02, np.float32), np.array(3, np.int8)
     zeros = RANDOM.integers(-9, 9, (9,)).astype(np.int8)
     yield f"q_product{suffix}", "MatMulIntegerToFloat", \

@@ -379,5 +379,9 @@ Attentions codegen::findAttentions(func::FuncOp function) {
           return found.absorbed.contains(user);
         }))
       found.absorbed.insert(&op);
+  // What others read too is in memory.
+  for (auto &entry : found.byRoot)
+    entry.second.own.remove_if(
+        [&](Operation *op) { return !found.absorbed.contains(op); });
   return found;
 }

@@ -223,6 +223,35 @@ static bool mayChangeInPlace(Operation *op) {
   return row && row.mayChangeInPlace();
 }
 
+double Fusion::heldLonger(Operation *op, Operation *root) const {
+  double held = 0;
+  SmallVector<Value> values(op->getOperands());
+  llvm::SmallDenseSet<Operation *, 8> tree{op};
+  llvm::SmallDenseSet<Value, 8> seen;
+  while (!values.empty()) {
+    Value value = values.pop_back_val();
+    Operation *from = value.getDefiningOp();
+    if (!from || isUniform(value) || !seen.insert(value).second)
+      continue;
+    // It will be computed in the same kernel, or is no memory of its own.
+    if (isa<ViewOpInterface>(from) || (value.hasOneUse() && isFusable(from))) {
+      tree.insert(from);
+      llvm::append_range(values, from->getOperands());
+      continue;
+    }
+    bool isThere = llvm::any_of(value.getUsers(), [&](Operation *user) {
+      if (tree.contains(user) || isa<ViewOpInterface>(user))
+        return false;
+      if (user->getNumResults() == 0)
+        return true;
+      Operation *at = formedAt(user);
+      return at && !at->isBeforeInBlock(root);
+    });
+    held += isThere ? 0 : movedSteps(value);
+  }
+  return held;
+}
+
 std::string Fusion::whyNotKept(Operation *op, const Group &group) const {
   if (isRoundedWhenStored(op))
     return "what is stored of it is rounded";
@@ -244,14 +273,27 @@ std::string Fusion::whyNotKept(Operation *op, const Group &group) const {
   Operation *first = firstReading(op, &group);
   if (!first || !group.root->isBeforeInBlock(first))
     return "others read it before the kernel of its first user has run";
+  // A step of training has its peak where activations or gradients wait.
+  if (heldLonger(op, group.root) > (isStep ? 0 : movedSteps(op->getResult(0))))
+    return "what it reads would have to be kept longer";
   return "";
 }
 
-/// Whether computing it later, too, keeps no more alive than its result would.
+static bool isArgument(Value value) {
+  while (isa_and_nonnull<ViewOpInterface>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  return isa<BlockArgument>(value);
+}
+
+/// Whether computing it later, too, keeps no more alive than its result would. An
+/// argument may be a state, in whose place another one is made once nobody reads it.
 static bool keepsLessAlive(Operation *op) {
   double read = 0;
-  for (Value operand : op->getOperands())
+  for (Value operand : op->getOperands()) {
+    if (isArgument(operand))
+      return false;
     read += isUniform(operand) ? 0 : movedSteps(operand);
+  }
   return read <= movedSteps(op->getResult(0));
 }
 
@@ -301,11 +343,16 @@ Fusion::Place Fusion::choosePlace(Operation *op, const Readers &readers,
   }
   KernelCost cost = with(first);
   cost.store(op->getResult(0));
+  // The pass over a row that stores is another than the one that takes a sum of it.
+  if (!first->rowDims.empty() && isa<PayloadOpInterface>(op))
+    cost.repeat(op, pointsOf(op, first->domain));
   double steps = before - first->cost.steps() + cost.steps();
   return steps <= best.steps ? Place{{first}, true, steps} : best;
 }
 
 void Fusion::findGroups(func::FuncOp function) {
+  isStep = llvm::any_of(function.front().without_terminator(),
+                        [](Operation &op) { return op.hasAttr(phaseAttr); });
   for (Operation &op : llvm::reverse(function.front().without_terminator())) {
     if (!isFusable(&op) || chained.contains(&op) || attentions.absorbed.contains(&op))
       continue;
@@ -363,7 +410,10 @@ Operation *Fusion::formedAt(Operation *op) const {
   if (attentions.absorbed.contains(op))
     return nullptr;
   if (auto found = groupsOf.find(op); found != groupsOf.end())
-    return found->second.size() == 1 ? found->second.front()->root : nullptr;
+    return (*llvm::max_element(
+                found->second,
+                [](Group *a, Group *b) { return a->root->isBeforeInBlock(b->root); }))
+        ->root;
   Operation *engine = chained.lookup(op);
   return callResult(engine ? engine : op).getDefiningOp();
 }

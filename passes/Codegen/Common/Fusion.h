@@ -86,7 +86,7 @@ public:
   llvm::ArrayRef<PostStep> postChain(mlir::Operation *engine) const;
   /// The engine op whose call is formed when `op` is reached, or null.
   mlir::Operation *engineAt(mlir::Operation *op) const;
-  /// The op at which the tasks are formed that compute this one; null: at several.
+  /// The last op at which tasks are formed that compute this one; null: at attentions.
   mlir::Operation *formedAt(mlir::Operation *op) const;
   /// The value that the call computes: the engine op's or its last post-op's result.
   mlir::Value callResult(mlir::Operation *engine) const;
@@ -112,10 +112,14 @@ private:
   mlir::Operation *firstReading(mlir::Operation *op, const Group *except) const;
   /// Why the kernel cannot compute the op and store it for others; empty: it can.
   std::string whyNotKept(mlir::Operation *op, const Group &group) const;
+  /// Movement (FusionCost.h) of what `op` reads and nobody needs once it has run, if it
+  /// runs in the kernel of `root` instead.
+  double heldLonger(mlir::Operation *op, mlir::Operation *root) const;
   Place choosePlace(mlir::Operation *op, const Readers &readers, std::string &why) const;
   bool fits(mlir::Operation *op, const Group &group) const;
   void join(mlir::Operation *op, Group &group);
 
+  bool isStep = false; ///< of training: ops have parts
   Attentions attentions;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<Group *, 1>> groupsOf;

@@ -47,8 +47,12 @@ int64_t codegen::pointsIn(const Shape &domain, const Shape &shape) {
   return points;
 }
 
-void KernelCost::add(Operation *op, int64_t points) {
+void KernelCost::repeat(Operation *op, int64_t points) {
   operations += stepsPerPoint(op) * static_cast<double>(points);
+}
+
+void KernelCost::add(Operation *op, int64_t points) {
+  repeat(op, points);
   for (Value result : op->getResults())
     loaded.erase(result);
   for (Value operand : op->getOperands()) {

@@ -51,6 +51,8 @@ class KernelCost {
 public:
   /// The op is computed at so many points.
   void add(mlir::Operation *op, int64_t points);
+  /// It is computed there once more.
+  void repeat(mlir::Operation *op, int64_t points);
   /// A result is stored: somebody reads it from memory.
   void store(mlir::Value value) { stored += movedSteps(value); }
   double steps() const;

@@ -4,8 +4,7 @@
 //   nothing       if its result is a view of its operand (reshape, transpose, slice…) or
 //                 a uniform constant,
 //   tasks         if it has TaskOpInterface (engine calls, collectives),
-//   part of the kernel of its user, if all users are in one kernel and nothing would be
-//                 computed much more often than before (Fusion.h),
+//   part of kernels of its users, where that takes least (Fusion.h), stored there or not,
 //   a kernel      otherwise.
 // Pointwise ops behind an engine call become post-ops of the call.
 //
@@ -199,7 +198,7 @@ private:
   llvm::LogicalResult formKernel(mlir::Operation *op);
   /// The kernel of an attention (FormAttention.cpp).
   llvm::LogicalResult formAttention(const Attention &attention);
-  /// Says which attentions are no kernel.
+  /// Says which attentions are no kernel, and which kernels are apart from their users'.
   void noteApart();
   Tensor materializeConstant(mlir::Value value);
   /// A tensor of the value's type, full of the first element of `contents`.

@@ -2,8 +2,8 @@
 // stored for others, again in each of them, or in a kernel of its own.
 // RUN: partita-opt %s --split-input-file --partita-lower-kernels=print=1 | FileCheck %s
 
-// What an optimizer makes of a state is stored by the kernel that makes the weight of it:
-// each tensor moves once.
+// A moving average is stored by the kernel that makes the weight of it: each tensor moves
+// once.
 // CHECK:       graph.mul
 // CHECK:       [[SUM:%[0-9]+]] = graph.add
 // CHECK:       [[NEW:%[0-9]+]] = graph.sub
@@ -41,23 +41,25 @@ func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %w: tensor<64x64xf
 
 // -----
 
-// Half of x is computed by both kernels: they load x instead.
+// Half of a product is computed by both kernels: they load the product instead.
 // CHECK:       kernel @kernel_0
 // CHECK:       graph.mul
 // CHECK:       graph.add
 // CHECK:       kernel @kernel_1
 // CHECK:       graph.mul
 // CHECK:       graph.sub
-// CHECK:       task kernel @kernel_0 (b0, b1, b2)
-// CHECK:       task kernel @kernel_1 (b{{[0-9]+}}, b0, b{{[0-9]+}})
-func.func @main(%x: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {
+// CHECK:       task matmul (b0, b1, b[[X:[0-9]+]], -, -)
+// CHECK:       task kernel @kernel_0 (b[[X]], b1, b{{[0-9]+}})
+// CHECK:       task kernel @kernel_1 (b{{[0-9]+}}, b[[X]], b{{[0-9]+}})
+func.func @main(%a: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
   %half = graph.constant dense<0.5> : tensor<f32>
+  %x = graph.contract %a, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %h = graph.mul %x, %half : (tensor<64x64xf32>, tensor<f32>) -> tensor<64x64xf32>
   %t = graph.add %h, %w : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %y = graph.contract %t, %w {equation = #graph.equation<"m k, k n -> m n">} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %s = graph.sub %y, %h : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %e = graph.exp %s : (tensor<64x64xf32>) -> tensor<64x64xf32>
-  return %y, %e : tensor<64x64xf32>, tensor<64x64xf32>
+  return %x, %y, %e : tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
 }
 
 // -----
@@ -90,4 +92,21 @@ func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %w: tensor<64x64xf
   %e = graph.exp %y : (tensor<64x64xf32>) -> tensor<64x64xf32>
   %z = graph.mul %e, %r : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   return %z : tensor<64x64xf32>
+}
+
+// -----
+
+// A mask that an attention could compute, but that another reader finds in memory, is
+// loaded: what it is made of is stored nowhere.
+// CHECK-NOT:   error
+// CHECK:       attention
+func.func @main(%q: tensor<64x64xf32>, %k: tensor<64x64xf32>, %v: tensor<64x64xf32>, %i: tensor<64x1xf32>, %pad: tensor<1x64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {
+  %pad1 = graph.exp %pad : (tensor<1x64xf32>) -> tensor<1x64xf32>
+  %m = graph.add %i, %pad1 : (tensor<64x1xf32>, tensor<1x64xf32>) -> tensor<64x64xf32>
+  %s = graph.contract %q, %k {equation = #graph.equation<"q d, k d -> q k">} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %a = graph.add %s, %m : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %p = graph.softmax %a {axis = 1 : i64} : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  %y = graph.contract %p, %v {equation = #graph.equation<"q k, k d -> q d">} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  %t = graph.tanh %m : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %y, %t : tensor<64x64xf32>, tensor<64x64xf32>
 }
