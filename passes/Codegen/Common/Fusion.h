@@ -12,7 +12,8 @@
 //    - again in each of the kernels of its users, if these are all;
 //    - in a kernel of its own,
 //
-//    whatever takes least (FusionCost.h).
+//    whatever takes least (FusionCost.h). A value is kept only if the kernel holds no
+//    more for it than it stores; in a step of training, only if it holds nothing for it.
 //
 //      %r = add %a, %b               kernel of %n: loads a, b; stores n, and r, which is
 //      %n = layer_norm %r            kept: the last op reads it
