@@ -15,6 +15,16 @@ int32_t search::turnOf(const FlowGraph &graph) {
                               graph.ops.begin());
 }
 
+bool search::isForwardOp(const FlowGraph &graph, int32_t op, int32_t turn) {
+  const FlowOp &it = graph.ops[static_cast<size_t>(op)];
+  return op < turn && it.kind == FlowKind::Compute && !it.isBackward;
+}
+
+bool search::isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn) {
+  return use.op >= turn &&
+         graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute;
+}
+
 std::string_view search::differentiatedNode(const FlowOp &op) {
   std::string_view name = op.name;
   if (op.isBackward)

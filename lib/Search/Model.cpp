@@ -3,6 +3,7 @@
 
 #include "Choices.h"
 #include "Tables.h"
+#include "partita/Search/Memory.h"
 
 #include <algorithm>
 
@@ -14,7 +15,8 @@ class Builder {
 public:
   Builder(Timing &timing, const ModelOptions &options)
       : timing(timing), options(options), graph(timing.graph), tables(timing, options),
-        memory(options.memoryLimit.has_value()), end(timing.moments()) {
+        memory(options.memoryLimit.has_value()), end(timing.moments()),
+        turn(turnOf(graph)) {
     model.problem.memoryLimit = options.memoryLimit;
   }
 
@@ -59,10 +61,18 @@ private:
     return model.choices[static_cast<size_t>(op)].get();
   }
 
+  /// With `anyRecompute`: whether the user may find the value computed again.
+  bool isReadAgain(const FlowValue &value, const FlowUse &use) const {
+    return options.anyRecompute && timing.mayBeRepeated(numberOf(value)) &&
+           isReadByBackward(graph, use, turn);
+  }
+
   /// The users of a value, each op once with all operands that are the value.
   std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
     std::vector<std::pair<int32_t, End>> users;
     for (const FlowUse &use : value.uses) {
+      if (isReadAgain(value, use))
+        continue;
       auto same = std::find_if(users.begin(), users.end(),
                                [&](const auto &u) { return u.first == use.op; });
       if (same == users.end())
@@ -77,6 +87,8 @@ private:
     auto users = usersOf(value);
     if (graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::Source)
       return addSource(number, value, users);
+    if (users.empty())
+      return;
     End producer{choicesOf(value.producer), {value.result}};
     if (users.size() == 1)
       addDirect(number, producer, users[0]);
@@ -114,7 +126,7 @@ private:
     const DirectTable &table = tables.direct(number, producer, user.second);
     addEdge(variableOf(value.producer), variableOf(user.first), table.costs);
     model.directs.emplace_back(number, model.problem.edges.size() - 1);
-    if (!memory)
+    if (!memory || hasNoBytesAgain(value))
       return;
     auto &usages = model.problem.edges.back().usages;
     int64_t made = timing.bornAt(value.producer),
@@ -124,7 +136,8 @@ private:
       int64_t runs = std::max(Timing::runsAt(user.first), converted + 1);
       if (!timing.liesElsewhere(number))
         usages.push_back({made, done, table.making});
-      usages.push_back({runs - 1, runs, table.besideConverting});
+      if (!options.anyRecompute)
+        usages.push_back({runs - 1, runs, table.besideConverting});
       if (runs < done)
         usages.push_back({runs, done, table.besideWaiting});
       return;
@@ -151,9 +164,14 @@ private:
     for (size_t u = 0; u < users.size(); ++u) {
       shared.users.push_back(users[u].first);
       addEdge(shared.variable, variableOf(users[u].first), table.users[u]);
-      addReading(converted, users[u].first, table.readings[u]);
+      if (options.anyRecompute)
+        addFound(value, users[u], table.states);
+      else
+        addReading(converted, users[u].first, table.readings[u]);
     }
-    if (isState(value)) {
+    if (options.anyRecompute) {
+      addLeast(shared.variable, value, last, table);
+    } else if (isState(value)) {
       int64_t first = last;
       for (const auto &[op, user] : users)
         first = std::min(first, Timing::runsAt(op) - 1);
@@ -165,6 +183,69 @@ private:
       use(shared.variable, converted, last, table.all);
     }
     model.values.push_back(std::move(shared));
+  }
+
+  /// With `anyRecompute`, the bytes of a shared value in any step: of a state its home,
+  /// of another one whichever of its forms is the smallest, as one of them is there.
+  void addLeast(uint32_t variable, const FlowValue &value, int64_t last,
+                const SharedTable &table) {
+    const int64_t born = timing.bornAt(value.producer);
+    if (isState(value)) {
+      if (!timing.liesElsewhere(numberOf(value)))
+        use(variable, born, last, table.making);
+      return;
+    }
+    if (hasNoBytesAgain(value))
+      return;
+    std::vector<int64_t> least;
+    for (const ValueState &state : *table.states) {
+      least.push_back(timing.localBytes(state.produced, value.elementBytes));
+      for (int32_t form : state.copies)
+        least.back() =
+            std::min(least.back(), timing.localBytes(form, value.elementBytes));
+    }
+    use(variable, Timing::convertsAt(value.producer), last, pool.add(std::move(least)));
+  }
+  /// With `anyRecompute`, what a user of a state, by the last edge, finds beside its home
+  /// while it runs. Users may share it, but do not run at the same time; a loop that
+  /// reads it has it to its end.
+  void addFound(const FlowValue &value, const std::pair<int32_t, End> &user,
+                const std::shared_ptr<const std::vector<ValueState>> &states) {
+    if (!memory || !isState(value) || timing.isView(user.first))
+      return;
+    auto isSink = [&](int32_t op) {
+      return graph.ops[static_cast<size_t>(op)].kind == FlowKind::Sink;
+    };
+    int64_t runs = Timing::runsAt(user.first), done = runs + 1;
+    if (isSink(user.first)) {
+      auto first = std::ranges::find_if(value.uses, isSink, &FlowUse::op);
+      if (first->op != user.first)
+        return;
+      done = timing.doneAt(user.first);
+    }
+    solver::CostTable &bytes = found[{states.get(), user.second, value.elementBytes}];
+    if (bytes.empty()) {
+      std::vector<int64_t> table;
+      for (const ValueState &state : *states)
+        for (size_t choice = 0; choice < user.second.choices->size(); ++choice) {
+          table.push_back(0);
+          for (int32_t form : wantedBy(user.second, choice))
+            if (form != state.produced)
+              table.back() += timing.localBytes(form, value.elementBytes);
+        }
+      bytes = pool.add(std::move(table));
+    }
+    if (runs < done)
+      model.problem.edges.back().usages.push_back({runs, done, bytes});
+  }
+  int32_t numberOf(const FlowValue &value) const {
+    return graph.ops[static_cast<size_t>(value.producer)]
+        .results[static_cast<size_t>(value.result)];
+  }
+  /// With `anyRecompute`, what the forward pass makes counts nothing: it may be made
+  /// anew when it is read.
+  bool hasNoBytesAgain(const FlowValue &value) const {
+    return options.anyRecompute && isForwardOp(graph, value.producer, turn);
   }
 
   /// What lies from run to run; it is converted where it is used.
@@ -238,12 +319,14 @@ private:
                     model.problem.edges.size(), table.forms};
     use(home.variable, 0, end, table.kept);
     addEdge(home.variable, variableOf(user.first), table.costs);
+    model.homes.push_back(home);
+    if (options.anyRecompute)
+      return;
     auto &usages = model.problem.edges.back().usages;
     int64_t runs = Timing::runsAt(user.first);
     if (runs > 0)
       usages.push_back({runs - 1, runs, table.converting});
     usages.push_back({runs, timing.doneAt(user.first), table.gathered});
-    model.homes.push_back(std::move(home));
   }
 
   /// A user that wants the form of a source needs it.
@@ -266,8 +349,10 @@ private:
   const FlowGraph &graph;
   Tables tables;
   solver::TablePool pool;
+  std::map<std::tuple<const void *, End, int64_t>, solver::CostTable> found;
   bool memory;
   int64_t end;
+  int32_t turn; ///< see turnOf
   Model model;
 };
 } // namespace

@@ -73,7 +73,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
   for (size_t r = 0; r < op.results.size(); ++r)
     written += bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
   for (size_t o = 0; o < op.operands.size(); ++o) {
-    if (isInternal(op.operands[o]))
+    if (isFree(op.operands[o]))
       continue;
     double bytes = bytesOf(op.operands[o], operandLayout(op.rule, strategy, o));
     bytes = op.flops == 0 ? std::min(bytes, written) : bytes;
@@ -81,7 +81,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
     far += isFar(op.operands[o]) ? bytes : 0;
   }
   for (size_t r = 0; r < op.results.size(); ++r)
-    if (isInternal(op.results[r]))
+    if (isFree(op.results[r]))
       written -= bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
   double shards = 1;
   for (size_t f = 0; f < op.rule.factors.size(); ++f)

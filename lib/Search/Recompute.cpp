@@ -64,9 +64,8 @@ private:
   int64_t trips() const { return graph.ops[static_cast<size_t>(turn)].trips; }
   /// What is in front of a loop over micro-batches is not of the pass in it.
   bool isForward(int32_t op) const {
-    const FlowOp &it = graph.ops[static_cast<size_t>(op)];
-    return op < turn && it.kind == FlowKind::Compute && !it.isBackward &&
-           it.trips >= trips();
+    return isForwardOp(graph, op, turn) &&
+           graph.ops[static_cast<size_t>(op)].trips >= trips();
   }
   int64_t bytesOf(int32_t value) const {
     const FlowValue &it = graph.values[static_cast<size_t>(value)];
@@ -83,10 +82,8 @@ private:
   /// Whether an op of the backward pass reads it.
   bool isReadBehind(int32_t value) const {
     return std::ranges::any_of(
-        graph.values[static_cast<size_t>(value)].uses, [&](const FlowUse &use) {
-          return use.op >= turn &&
-                 graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute;
-        });
+        graph.values[static_cast<size_t>(value)].uses,
+        [&](const FlowUse &use) { return isReadByBackward(graph, use, turn); });
   }
 
   /// Cuts where no node has ops on both sides.

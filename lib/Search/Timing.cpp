@@ -3,6 +3,7 @@
 
 #include "Conversions.h"
 #include "partita/Cost/Compute.h"
+#include "partita/Search/Memory.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,10 +29,12 @@ bool Timing::isFar(int32_t value) const {
          isLasting(graph.values[static_cast<size_t>(value)]);
 }
 
-Timing::Timing(const FlowGraph &graph, const Placement &placement)
+Timing::Timing(const FlowGraph &graph, const Placement &placement, bool anyRecompute)
     : graph(graph), placement(placement),
       plans(std::make_unique<ConversionPlans>(placement, graph.reshard)) {
   findFusion();
+  if (anyRecompute)
+    findRepeatable();
   followTies();
   for (const FlowValue &value : graph.values)
     if (isLasting(value))
@@ -195,6 +198,27 @@ void Timing::findFusion() {
   }
   for (size_t o = graph.ops.size(); o-- > 0;)
     kernelEnd[o] = kernelEnd[static_cast<size_t>(kernelEnd[o])];
+}
+
+/// Without the users that compute it again a value may have one user, and share a kernel
+/// with it; so may what is computed again, with its reader.
+void Timing::findRepeatable() {
+  const int32_t turn = turnOf(graph);
+  repeatable.assign(graph.values.size(), false);
+  for (int32_t op = 0; op < turn; ++op) {
+    if (!isForwardOp(graph, op, turn))
+      continue;
+    for (int32_t value : graph.ops[static_cast<size_t>(op)].results) {
+      const auto &uses = graph.values[static_cast<size_t>(value)].uses;
+      if (std::ranges::none_of(uses, [&](const FlowUse &use) {
+            return isReadByBackward(graph, use, turn);
+          }))
+        continue;
+      repeatable[static_cast<size_t>(value)] = true;
+      for (const FlowUse &use : uses)
+        joined[static_cast<size_t>(use.op)] = true;
+    }
+  }
 }
 
 void Timing::followTies() {

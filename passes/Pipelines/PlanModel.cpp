@@ -8,6 +8,7 @@
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "partita/Search/OverlapBound.h"
+#include "partita/Search/RecomputeBound.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/PlanReport.h"
@@ -84,6 +85,10 @@ private:
     std::optional<int64_t> accumulation;
     std::vector<std::string> said; ///< of it
   };
+  /// Makes the bounds of all meshes those of steps with any recompute.
+  Expected<void> boundAnyRecompute();
+  /// Meshes on which choices are worth a try, those first that may be the fastest.
+  std::vector<size_t> meshesToChooseOn() const;
   /// The same on the mesh of a result, if it fits and takes less than `seconds`.
   Expected<std::optional<Chosen>> chooseOn(MeshResult &result,
                                            std::optional<double> seconds);
@@ -116,6 +121,8 @@ private:
   std::vector<search::KnownPlan> known;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
+  /// Whether the bounds of results are of steps with any recompute.
+  bool isAnyBounded = false;
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
   int searches = 0;
@@ -532,6 +539,8 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
     chosen.accumulation = best.accumulation;
   if (fitter.lowerBoundSeconds)
     chosen.mesh.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
+  if (isAnyBounded)
+    chosen.mesh.lowerBound = std::max(chosen.mesh.lowerBound, result.lowerBound);
   return chosen;
 }
 
@@ -541,6 +550,37 @@ void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
     tightest.emplace(mesh, reason);
 }
 
+Expected<void> Planner::boundAnyRecompute() {
+  progress("bounding steps with any recompute");
+  for (MeshResult &result : results) {
+    search::SearchOptions search = searchOptions();
+    limit(search, mostChoices);
+    auto flow = flowOn(result.mesh, search.pins);
+    if (!flow)
+      return tl::unexpected(flow.error());
+    auto placement = Placement::create(result.mesh, target.topology);
+    if (!placement)
+      return tl::unexpected(placement.error());
+    auto bound = search::recomputeBound((*flow)->graph, *placement, search);
+    if (!bound)
+      return tl::unexpected(bound.error());
+    result.lowerBound = *bound;
+  }
+  isAnyBounded = true;
+  return {};
+}
+
+std::vector<size_t> Planner::meshesToChooseOn() const {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (!isAnyBounded || results[i].lowerBound)
+      order.push_back(i);
+  if (isAnyBounded)
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return results[i].lowerBound; });
+  order.resize(std::min(order.size(), mostChoiceMeshes));
+  return order;
+}
+
 Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   const std::optional<int64_t> rows = compiler.rows;
   std::optional<PlanRecompute> recompute;
@@ -548,7 +588,11 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   const auto begin = std::chrono::steady_clock::now();
   const int before = searches;
   const bool isOpen = target.memoryLimit && choosesStep(options.model);
-  for (size_t i = 0; isOpen && i < results.size() && i < mostChoiceMeshes; ++i) {
+  if (isOpen && choosesRecompute(options.model) && !choosesAccumulation(options.model))
+    if (auto ok = boundAnyRecompute(); !ok)
+      return ok;
+  const std::vector<size_t> order = isOpen ? meshesToChooseOn() : std::vector<size_t>();
+  for (size_t i : order) {
     // Meshes that are left may still be the only ones that fit.
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
     if (best && (options.workLimit ? searches - before >= mostSearches
@@ -557,6 +601,9 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
     std::optional<double> seconds;
     if (best)
       seconds = static_cast<double>(results[*best].found->cost.total()) * 1e-12;
+    if (isAnyBounded && seconds &&
+        search::picosOf(*seconds / (1 + goodEnough)) <= *results[i].lowerBound)
+      break;
     auto tried = chooseOn(results[i], seconds);
     if (!tried)
       return tl::unexpected(tried.error());
@@ -568,6 +615,8 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
     accumulation = (*tried)->accumulation;
     best = i;
   }
+  if (isAnyBounded && best && !recompute)
+    said.push_back("recompute: none; the bound is of steps with any recompute or none");
   if (rows && best)
     said.insert(said.begin(),
                 accumulationText(accumulation.value_or(1), *rows) +

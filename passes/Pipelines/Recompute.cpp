@@ -50,7 +50,7 @@ Expected<void> partita::takeChoices(CompileOptions &options) {
   return {};
 }
 
-static bool choosesRecompute(const CompileOptions &options) {
+bool partita::choosesRecompute(const CompileOptions &options) {
   if (options.train.empty() || options.recompute)
     return false;
   auto spec = train::readSpec(options.train);

@@ -28,6 +28,9 @@ namespace partita {
 /// What a plan that is followed computes again, and its number of micro-batches.
 Expected<void> takeChoices(CompileOptions &options);
 
+/// Whether a training step's specification leaves open what is computed again.
+bool choosesRecompute(const CompileOptions &options);
+
 /// Whether options ask for a step of one program under a limit, whose specification
 /// leaves open what is computed again, or the number of micro-batches.
 bool choosesStep(const CompileOptions &options);

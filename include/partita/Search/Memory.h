@@ -45,6 +45,11 @@ std::vector<ValueLife> livesOf(Timing &timing, const Decided &plan);
 
 /// The first op of the backward pass; the number of ops if there is none.
 int32_t turnOf(const FlowGraph &graph);
+/// Whether the op is of the forward pass, given the turn: what is in front of a loop over
+/// micro-batches is, too.
+bool isForwardOp(const FlowGraph &graph, int32_t op, int32_t turn);
+/// Whether the use is by an op of the backward pass.
+bool isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn);
 /// The node whose gradient an op of the backward pass computes, or which it repeats:
 /// "fc1" of "fc1/backward"; empty for other ops.
 std::string_view differentiatedNode(const FlowOp &op);

@@ -85,7 +85,9 @@ struct Conversion {
 /// Times of one program on one placement; both must outlive it.
 class Timing {
 public:
-  Timing(const FlowGraph &graph, const Placement &placement);
+  /// With `anyRecompute`, what ops of a training step take at least whatever is computed
+  /// again (RecomputeBound.h): values that may be are neither written nor read.
+  Timing(const FlowGraph &graph, const Placement &placement, bool anyRecompute = false);
   ~Timing();
 
   const FlowGraph &graph;
@@ -128,6 +130,11 @@ public:
   bool liesElsewhere(int32_t value) const {
     return elsewhere[static_cast<size_t>(value)];
   }
+  /// With `anyRecompute`, whether the forward pass makes the value and the backward pass
+  /// reads it, so that it may be computed again instead of kept.
+  bool mayBeRepeated(int32_t value) const {
+    return !repeatable.empty() && repeatable[static_cast<size_t>(value)];
+  }
   /// Whether the op runs in the kernel of the producer of one of its operands.
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
   /// Whether the op only renames dims.
@@ -143,6 +150,9 @@ public:
 
 private:
   void findFusion();
+  void findRepeatable();
+  /// Whether reading or writing the value takes no traffic.
+  bool isFree(int32_t value) const { return isInternal(value) || mayBeRepeated(value); }
   /// Where what goes into loops and comes out of them lies, and how long.
   void followTies();
   bool isHeld(int32_t value) const;
@@ -157,6 +167,7 @@ private:
   std::vector<bool> internal;             ///< per value
   std::vector<bool> noBytes;              ///< per value
   std::vector<bool> elsewhere;            ///< per value
+  std::vector<bool> repeatable;           ///< per value, with `anyRecompute`
   int64_t lasting = 0;                    ///< bytes of all sources and states
   std::vector<int64_t> sinkDone;          ///< per op the moment of doneAt, of sinks
   std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body

@@ -112,6 +112,12 @@ public:
   void partOf(const std::string &node, const std::string &value) {
     entry(value).op.name = node;
   }
+  /// The op that computes `value` is of the backward pass, by a name such as
+  /// "fc/backward".
+  void backward(const std::string &name, const std::string &value) {
+    entry(value).op.name = name;
+    entry(value).op.isBackward = true;
+  }
   /// The node that computes `value` has dim d of an operand where the op has order[d].
   void reorder(const std::string &value, size_t operand, std::vector<int32_t> order) {
     FlowOp &op = entry(value).op;

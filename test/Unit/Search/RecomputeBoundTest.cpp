@@ -1,0 +1,168 @@
+//===- RecomputeBoundTest.cpp - Bounds of steps that repeat something -----===//
+#include "RandomProgram.h"
+
+#include "partita/Search/RecomputeBound.h"
+#include "partita/Solver/Solve.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::search;
+
+namespace {
+/// Two products with an elementwise op behind each, their gradients, and weights with a
+/// moment. What the backward pass reads of `repeated` values (h0, and y0 from which h0 is
+/// made) it computes again.
+class TwoLayers {
+public:
+  TwoLayers(Shape sizes, std::set<std::string> repeated)
+      : rows(sizes[0]), in(sizes[1]), hidden(sizes[2]), out(sizes[3]),
+        repeated(std::move(repeated)) {}
+
+  Program make() {
+    p.argument("x", {rows, in});
+    p.argument("w0", {in, hidden});
+    p.argument("m0", {in, hidden});
+    p.argument("w1", {hidden, out});
+    contract("y0", "x", "w0", "m k, k n -> m n", rows * in * hidden);
+    pointwise("h0", {"y0"}, rows * hidden);
+    contract("y1", "h0", "w1", "m k, k n -> m n", rows * hidden * out);
+    pointwise("dy1", {"y1"}, rows * out);
+    p.backward("loss/backward", "dy1");
+    contract("dw1", again("h0"), "dy1", "m k, m n -> k n", rows * hidden * out);
+    p.backward("y1/weight", "dw1");
+    contract("dh0", "dy1", "w1", "m n, k n -> m k", rows * hidden * out);
+    p.backward("y1/backward", "dh0");
+    pointwise("dy0", {"dh0", again("y0")}, rows * hidden);
+    p.backward("h0/backward", "dy0");
+    contract("dw0", "x", "dy0", "m k, m n -> k n", rows * in * hidden);
+    p.backward("y0/weight", "dw0");
+    update("m0", {"m0", "dw0"});
+    update("w0", {"w0", "m0'"});
+    update("w1", {"w1", "dw1"});
+    return std::move(p);
+  }
+
+private:
+  void contract(const std::string &name, const std::string &a, const std::string &b,
+                const std::string &equation, int64_t points) {
+    p.contract(name, a, b, equation);
+    p.work(name, 2 * points);
+  }
+  void pointwise(const std::string &name, const std::vector<std::string> &operands,
+                 int64_t points) {
+    p.elementwise(name, operands);
+    p.work(name, points);
+  }
+  void update(const std::string &state, const std::vector<std::string> &operands) {
+    p.elementwise(state + "'", operands, {{ReduceKind::Sum, {0, 1}}});
+    p.backward(state, state + "'");
+    p.update(state, state + "'");
+  }
+  /// The value as the backward pass finds it.
+  std::string again(const std::string &value) {
+    if (!repeated.count(value))
+      return value;
+    std::string copy = value + "r";
+    if (!made.insert(copy).second)
+      return copy;
+    if (value == "y0")
+      contract(copy, "x", "w0", "m k, k n -> m n", rows * in * hidden);
+    else
+      pointwise(copy, {again("y0")}, rows * hidden);
+    p.backward(value + "/recompute", copy);
+    return copy;
+  }
+
+  int64_t rows, in, hidden, out;
+  std::set<std::string> repeated, made;
+  Program p;
+};
+} // namespace
+
+static int64_t pricedBytes(const std::vector<solver::Usage> &usages, size_t choice,
+                           int64_t price) {
+  int64_t sum = 0;
+  for (const solver::Usage &usage : usages)
+    sum += usage.bytes[choice] * price;
+  return sum;
+}
+
+/// A plan that is the least for costs with something random and a price of all bytes
+/// added.
+static Decided randomPlan(Timing &timing, test::RandomProgram &random) {
+  ModelOptions options;
+  options.memoryLimit = int64_t(1) << 40;
+  auto model = buildModel(timing, options);
+  REQUIRE(model);
+  const size_t noise[] = {1, 1000, 20'000'000};
+  const int64_t prices[] = {0, 100, 10'000, 1'000'000};
+  const size_t most = noise[random.below(3)];
+  const int64_t price = prices[random.below(4)];
+  for (solver::Variable &variable : model->problem.variables)
+    for (size_t c = 0; c < variable.costs.size(); ++c)
+      if (variable.costs[c] < solver::forbidden)
+        variable.costs[c] += static_cast<int64_t>(random.below(most)) +
+                             pricedBytes(variable.usages, c, price);
+  for (solver::Edge &edge : model->problem.edges) {
+    std::vector<int64_t> costs(edge.costs.begin(), edge.costs.end());
+    for (size_t c = 0; c < costs.size(); ++c)
+      if (costs[c] < solver::forbidden)
+        costs[c] += pricedBytes(edge.usages, c, price);
+    edge.costs = std::move(costs);
+  }
+  auto solution = solver::solve(model->problem);
+  REQUIRE(solution);
+  REQUIRE(!solution->choices.empty());
+  return model->decide(timing, solution->choices);
+}
+
+TEST_CASE("no random plan that repeats something is below the bound under its memory") {
+  const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
+  const std::set<std::string> variants[] = {{}, {"h0"}, {"y0"}, {"h0", "y0"}};
+  int above = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    test::RandomProgram random(seed);
+    Shape shape;
+    for (int i = 0; i < 4; ++i)
+      shape.push_back(sizes[random.below(sizes.size())]);
+    Mesh mesh = *Mesh::parse(seed % 2 ? "a=2,b=2" : "a=4");
+    Topology topology = random.topology(mesh);
+    Placement placement = *Placement::create(mesh, topology);
+    FlowGraph plain = TwoLayers(shape, {}).make().build(mesh);
+    auto free = recomputeBound(plain, placement, {});
+    REQUIRE(free);
+    REQUIRE(free->has_value());
+    for (const std::set<std::string> &repeated : variants) {
+      FlowGraph graph = TwoLayers(shape, repeated).make().build(mesh);
+      Timing timing(graph, placement);
+      for (int draw = 0; draw < 3; ++draw) {
+        INFO("seed " << seed << ", " << repeated.size() << " repeated, draw " << draw);
+        Decided plan = randomPlan(timing, random);
+        SearchOptions options;
+        options.memoryLimit = memoryOf(timing, plan).peak();
+        auto bound = recomputeBound(plain, placement, options);
+        REQUIRE(bound);
+        REQUIRE(bound->has_value());
+        CHECK(**bound <= evaluate(timing, plan).total());
+        CHECK(**bound >= **free);
+        above += **bound > **free;
+      }
+    }
+  }
+  // The limit has to be felt, or the test says nothing of memory.
+  CHECK(above > 60);
+}
+
+TEST_CASE("states alone that exceed a limit leave no step") {
+  Mesh mesh = *Mesh::parse("a=4");
+  test::RandomProgram random(1);
+  Topology topology = random.topology(mesh);
+  Placement placement = *Placement::create(mesh, topology);
+  FlowGraph graph = TwoLayers({8, 8, 8, 8}, {}).make().build(mesh);
+  SearchOptions options;
+  options.memoryLimit = 3 * 8 * 8 * 4 / 4 - 1; // of weights and moment, split over all
+  auto bound = recomputeBound(graph, placement, options);
+  REQUIRE(bound);
+  CHECK(!bound->has_value());
+}
