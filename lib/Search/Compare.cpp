@@ -113,32 +113,46 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
 static std::vector<KnownPlan> byRule(const FlowGraph &graph, const Placement &placement,
                                      const std::string &rule,
                                      const std::vector<ParameterOps> &parameters) {
-  std::vector<KnownPlan> best;
   auto blocks = readyHints(graph, rule);
   if (!blocks || blocks->nodes.empty())
-    return best;
+    return {};
   auto axes = readyAxis(graph.mesh, rule);
+  struct Variant {
+    FlowGraph graph; ///< hints may cut its dims
+    Decision decision;
+    std::unique_ptr<Timing> timing;
+    KnownPlan plan;
+  };
+  std::unique_ptr<Variant> best;
   for (bool withHead : {false, true}) {
-    FlowGraph copy = graph; // hints may cut its dims
+    if (withHead && !axes)
+      continue;
+    FlowGraph copy = graph;
     Hints hints = *blocks;
-    if (withHead && axes)
+    if (withHead)
       addColumns(copy, *axes, hints);
     auto decision = decide(copy, ShardMode::DataParallel, hints);
     if (!decision)
       continue;
-    Timing timing(copy, placement);
-    std::vector<KnownPlan> plans{
-        priced(timing, rule, {decision->strategies, decision->servings})};
-    if (!parameters.empty())
-      plans.push_back(
-          withParts(timing, rule + " zero-1", std::move(*decision), 1, parameters));
-    if (copy.atoms.size() != graph.atoms.size())
-      for (KnownPlan &plan : plans)
-        plan.plan.reset();
-    if (best.empty() || plans[0].time < best[0].time)
-      best = std::move(plans);
+    auto now = std::make_unique<Variant>(std::move(copy), std::move(*decision), nullptr,
+                                         KnownPlan());
+    now->timing = std::make_unique<Timing>(now->graph, placement);
+    now->plan =
+        priced(*now->timing, rule, {now->decision.strategies, now->decision.servings});
+    if (!best || now->plan.time < best->plan.time)
+      best = std::move(now);
   }
-  return best;
+  std::vector<KnownPlan> plans;
+  if (!best)
+    return plans;
+  plans.push_back(std::move(best->plan));
+  if (!parameters.empty())
+    plans.push_back(withParts(*best->timing, rule + " zero-1", std::move(best->decision),
+                              1, parameters));
+  if (best->graph.atoms.size() != graph.atoms.size())
+    for (KnownPlan &plan : plans)
+      plan.plan.reset();
+  return plans;
 }
 
 /// The batch over all axes, and what is kept in parts of that.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
+#include <thread>
 
 using namespace partita;
 using namespace partita::search;
@@ -134,41 +136,56 @@ static std::vector<std::string> conversionsOf(Timing &timing, const Decided &pla
   return texts;
 }
 
-/// Seconds of solving for all runners-up, and for one behind others that took them; the
-/// same in work.
-static constexpr double mostSecondsOfAll = 2, leastSeconds = 0.1;
-static constexpr int64_t mostWorkOfAll = 200'000, leastWork = 10'000;
+/// Runners-up are looked for in lanes, one thread each. What a lane may take does not
+/// depend on the machine's cores.
+static constexpr size_t lanes = 2;
+/// Seconds of solving for a lane, and for one behind others that took them; the same in
+/// work.
+static constexpr double mostSecondsOfLane = 2, leastSeconds = 0.1;
+static constexpr int64_t mostWorkOfLane = 200'000, leastWork = 10'000;
 
 std::vector<std::optional<RunnerUp>>
 search::runnersUp(Timing &timing, const Model &model, const SearchOptions &options,
                   const std::vector<Reshard> &reshards) {
   std::vector<std::optional<RunnerUp>> result(reshards.size());
-  solver::SolveOptions solve;
-  // Nothing is decided by them. Under a tight limit none ends early: what all may take is
-  // bounded, too.
-  double left = mostSecondsOfAll;
-  int64_t workLeft = mostWorkOfAll;
-  solve.threads = options.threads;
-  for (size_t i = 0; i < reshards.size(); ++i) {
-    solver::Problem problem =
-        Without(timing, model, reshards[i].fromForm, reshards[i].toForm).run();
-    solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
-    if (options.workLimit)
-      solve.workLimit = std::min(
-          {mostWorkOfAll / 2, *options.workLimit, std::max(workLeft, leastWork)});
-    const auto begin = std::chrono::steady_clock::now();
-    // Where no round finds a plan, what prices of memory lead to is far from the best.
-    auto solution = MemoryRounds(problem, solve, {}, {}, 0)
-                        .run(solve.timeLimit, solve.workLimit, {}, /*isLast=*/false);
-    left -=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (solution)
-      workLeft -= solution->work;
-    if (!solution || solution->choices.empty())
-      continue;
-    Decided plan = model.decide(timing, solution->choices);
-    result[i] = {evaluate(timing, plan).total(), static_cast<Picos>(solution->lowerBound),
-                 conversionsOf(timing, plan, reshards[i].number)};
-  }
+  std::mutex ofTiming;
+  // Nothing is decided by them. Under a tight limit none ends early: what all of a lane
+  // may take is bounded, too.
+  auto runLane = [&](size_t lane) {
+    double left = mostSecondsOfLane;
+    int64_t workLeft = mostWorkOfLane;
+    for (size_t i = lane; i < reshards.size(); i += lanes) {
+      std::unique_lock lock(ofTiming);
+      solver::Problem problem =
+          Without(timing, model, reshards[i].fromForm, reshards[i].toForm).run();
+      lock.unlock();
+      solver::SolveOptions solve;
+      solve.timeLimit = std::min({1.0, options.timeLimit, std::max(left, leastSeconds)});
+      if (options.workLimit)
+        solve.workLimit = std::min(
+            {mostWorkOfLane / 2, *options.workLimit, std::max(workLeft, leastWork)});
+      const auto begin = std::chrono::steady_clock::now();
+      // Where no round finds a plan, what prices of memory lead to is far from the best.
+      auto solution = MemoryRounds(problem, solve, {}, {}, 0)
+                          .run(solve.timeLimit, solve.workLimit, {}, /*isLast=*/false);
+      left -=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (solution)
+        workLeft -= solution->work;
+      if (!solution || solution->choices.empty())
+        continue;
+      lock.lock();
+      Decided plan = model.decide(timing, solution->choices);
+      result[i] = {evaluate(timing, plan).total(),
+                   static_cast<Picos>(solution->lowerBound),
+                   conversionsOf(timing, plan, reshards[i].number)};
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t lane = 1; lane < lanes; ++lane)
+    others.emplace_back(runLane, lane);
+  runLane(0);
+  for (std::thread &other : others)
+    other.join();
   return result;
 }

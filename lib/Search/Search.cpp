@@ -143,8 +143,8 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
     bool isSlower = proved && upper;
     return fail({isSlower ? "no plan is faster than the best on another mesh"
                           : std::move(solution->reason),
-                 proved, static_cast<Picos>(solution->lowerBound), isSlower,
-                 std::nullopt});
+                 proved, static_cast<Picos>(solution->lowerBound), isSlower, std::nullopt,
+                 found.freeLowerBound});
   }
   found.plan = model.decide(timing, solution->choices);
   found.cost = evaluate(timing, found.plan);

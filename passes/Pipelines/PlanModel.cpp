@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <future>
 #include <limits>
 #include <map>
 
@@ -32,6 +33,8 @@ static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
 /// Searches for choices after which no other mesh is tried, where time is no limit.
 static constexpr int mostSearches = 8;
+/// A plan that is less than this fraction faster is no faster.
+static constexpr double nothing = 1e-5;
 
 namespace {
 class Planner {
@@ -68,6 +71,9 @@ private:
   /// Makes the program the step with so many micro-batches that computes this again.
   Expected<void> derive(std::optional<int64_t> accumulation,
                         std::optional<PlanRecompute> recompute);
+  /// Begins to price known plans of the program on a mesh, on another thread, unless they
+  /// are the last ones.
+  void startKnown(const Mesh &mesh, Flow &flow, const Placement &placement);
   /// Known plans of the program on a mesh; those of the last mesh are kept.
   const std::vector<search::KnownPlan> &knownOn(const Mesh &mesh, Flow &flow,
                                                 const Placement &placement);
@@ -85,10 +91,13 @@ private:
     std::optional<int64_t> accumulation;
     std::vector<std::string> said; ///< of it
   };
-  /// Makes the bounds of all meshes those of steps with any recompute.
-  Expected<void> boundAnyRecompute();
+  /// Whether a mesh's plans under the limit are slower than the best one could be, given
+  /// that, so that computing something again may pay.
+  bool isLimitFelt(const MeshResult &result, std::optional<size_t> best) const;
+  /// Makes the bounds of such meshes those of steps with any recompute.
+  Expected<void> boundAnyRecompute(std::optional<size_t> best);
   /// Meshes on which choices are worth a try, those first that may be the fastest.
-  std::vector<size_t> meshesToChooseOn() const;
+  std::vector<size_t> meshesToChooseOn(std::optional<size_t> best) const;
   /// The same on the mesh of a result, if it fits and takes less than `seconds`.
   Expected<std::optional<Chosen>> chooseOn(MeshResult &result,
                                            std::optional<double> seconds);
@@ -117,8 +126,9 @@ private:
   std::string refused;           ///< as StepFitter::refused
   PlanTarget target;
   std::vector<MeshResult> results;
-  std::string knownMesh; ///< of `known`
+  std::string knownMesh; ///< of `known` and `pricing`
   std::vector<search::KnownPlan> known;
+  std::future<std::vector<search::KnownPlan>> pricing;
   /// What comes nearest where nothing fits.
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   /// Whether the bounds of results are of steps with any recompute.
@@ -164,16 +174,28 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   return std::move(*flow);
 }
 
+void Planner::startKnown(const Mesh &mesh, Flow &flow, const Placement &placement) {
+  if ((!known.empty() || pricing.valid()) && knownMesh == mesh.str())
+    return;
+  knownMesh = mesh.str();
+  known.clear();
+  auto price = [graph = flow->graph, placement,
+                parameters = parametersOf(function(), *flow)] {
+    FlowGraph copy = graph; // hints may cut its dims
+    auto plans = search::knownPlans(copy, placement, parameters);
+    if (copy.atoms.size() != graph.atoms.size())
+      for (search::KnownPlan &plan : plans)
+        plan.plan.reset();
+    return plans;
+  };
+  pricing = std::async(std::launch::async, std::move(price));
+}
+
 const std::vector<search::KnownPlan> &Planner::knownOn(const Mesh &mesh, Flow &flow,
                                                        const Placement &placement) {
-  if (known.empty() || knownMesh != mesh.str()) {
-    knownMesh = mesh.str();
-    FlowGraph copy = flow->graph;
-    known = search::knownPlans(copy, placement, parametersOf(function(), *flow));
-    if (copy.atoms.size() != flow->graph.atoms.size())
-      for (search::KnownPlan &plan : known)
-        plan.plan.reset();
-  }
+  startKnown(mesh, flow, placement);
+  if (pricing.valid())
+    known = pricing.get();
   return known;
 }
 
@@ -181,7 +203,8 @@ tl::expected<search::Found, search::NotFound>
 Planner::orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh &mesh,
                  Flow &flow, const Placement &placement,
                  const search::SearchOptions &search) {
-  if (!search.pins.empty() || (found ? found->proved : found.error().proved))
+  if (!search.pins.empty() ||
+      (found ? found->proved || found->gap() < nothing : found.error().proved))
     return found;
   return search::orKnown(std::move(found), flow->graph, placement,
                          knownOn(mesh, flow, placement), search);
@@ -202,6 +225,7 @@ Expected<void> Planner::derive(std::optional<int64_t> accumulation,
   options.model.accumulation = accumulation;
   options.model.recompute = std::move(recompute);
   known.clear();
+  pricing = {};
   auto ok = compiler.import();
   if (!ok)
     compiler.module = {};
@@ -220,8 +244,9 @@ Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
   auto placement = Placement::create(mesh, target.topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  auto found = orKnown(search::search((*flow)->graph, *placement, search), mesh, *flow,
-                       *placement, search);
+  auto found = search::search((*flow)->graph, *placement, search);
+  if (!found)
+    found = orKnown(std::move(found), mesh, *flow, *placement, search);
   if (!found)
     return makeError("no plan: " + found.error().message);
   search::Timing timing((*flow)->graph, *placement);
@@ -253,6 +278,9 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
     candidates.push_back({flows[i]->graph, placements[i], std::move(pins[i])});
   search::SearchOptions search = searchOptions();
   limit(search, parts);
+  const bool isTry = parts > 1;
+  if (meshes.size() == 1 && !isTry)
+    startKnown(meshes[0], flows[0], placements[0]);
   auto all = search::searchAll(candidates, search);
   // A known plan may be faster than what was found: of all meshes, not of each.
   auto timeOf = [](const auto &it) {
@@ -260,7 +288,8 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   };
   const search::Picos least = timeOf(*std::ranges::min_element(all, {}, timeOf));
   for (size_t i = 0; i < meshes.size(); ++i)
-    if (timeOf(all[i]) == least) {
+    // Of a try it is looked for where nothing was found, else once it is chosen.
+    if (timeOf(all[i]) == least && !(isTry && all[i])) {
       search::SearchOptions with = searchOptions();
       with.pins = candidates[i].pins;
       all[i] = orKnown(std::move(all[i]), meshes[i], flows[i], placements[i], with);
@@ -422,19 +451,24 @@ Expected<std::string> Planner::finish(size_t best) {
   auto placement = Placement::create(chosen.mesh, target.topology);
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
-  story.known = knownOn(chosen.mesh, *flow, *placement);
+  startKnown(chosen.mesh, *flow, *placement);
+  if (isAnyChosen && !options.overlap) // what was chosen is the plan of a try
+    chosen.found =
+        *search::orKnown(std::move(*chosen.found), (*flow)->graph, *placement,
+                         knownOn(chosen.mesh, *flow, *placement), searchOptions());
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
   auto model = search::modelOf(timing, again);
   if (!model)
     return tl::unexpected(model.error());
-  story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   auto overlapped = overlapOf(timing, *model, chosen);
   if (!overlapped)
     return tl::unexpected(overlapped.error());
   story.overlap = *overlapped;
+  story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.isForOverlap = options.overlap && !isAnyChosen;
+  story.known = knownOn(chosen.mesh, *flow, *placement);
   std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);
@@ -550,9 +584,18 @@ void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
     tightest.emplace(mesh, reason);
 }
 
-Expected<void> Planner::boundAnyRecompute() {
-  progress("bounding steps with any recompute");
+bool Planner::isLimitFelt(const MeshResult &result, std::optional<size_t> best) const {
+  const search::Picos free =
+      result.found ? result.found->freeLowerBound : result.reason.freeLowerBound;
+  return !best || static_cast<double>(results[*best].found->cost.total()) >
+                      (1 + goodEnough) * static_cast<double>(free);
+}
+
+Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
   for (MeshResult &result : results) {
+    if (!isLimitFelt(result, best))
+      continue;
+    progress("bounding steps with any recompute on mesh " + result.mesh.str());
     search::SearchOptions search = searchOptions();
     limit(search, mostChoices);
     auto flow = flowOn(result.mesh, search.pins);
@@ -565,15 +608,15 @@ Expected<void> Planner::boundAnyRecompute() {
     if (!bound)
       return tl::unexpected(bound.error());
     result.lowerBound = *bound;
+    isAnyBounded = true;
   }
-  isAnyBounded = true;
   return {};
 }
 
-std::vector<size_t> Planner::meshesToChooseOn() const {
+std::vector<size_t> Planner::meshesToChooseOn(std::optional<size_t> best) const {
   std::vector<size_t> order;
   for (size_t i = 0; i < results.size(); ++i)
-    if (!isAnyBounded || results[i].lowerBound)
+    if (!isAnyBounded || (results[i].lowerBound && isLimitFelt(results[i], best)))
       order.push_back(i);
   if (isAnyBounded)
     std::ranges::stable_sort(order, {}, [&](size_t i) { return results[i].lowerBound; });
@@ -589,9 +632,11 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   const int before = searches;
   const bool isOpen = target.memoryLimit && choosesStep(options.model);
   if (isOpen && choosesRecompute(options.model) && !choosesAccumulation(options.model))
-    if (auto ok = boundAnyRecompute(); !ok)
+    if (auto ok = boundAnyRecompute(best); !ok)
       return ok;
-  const std::vector<size_t> order = isOpen ? meshesToChooseOn() : std::vector<size_t>();
+  std::vector<size_t> order;
+  if (isOpen && (isAnyBounded || choosesAccumulation(options.model)))
+    order = meshesToChooseOn(best);
   for (size_t i : order) {
     // Meshes that are left may still be the only ones that fit.
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;

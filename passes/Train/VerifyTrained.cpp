@@ -7,6 +7,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace partita {
 #define GEN_PASS_DEF_VERIFYTRAINEDPASS
@@ -41,6 +42,10 @@ static LogicalResult checkPhases(func::FuncOp function) {
 
 static LogicalResult checkStates(func::FuncOp main) {
   bool sawState = false, updates = false;
+  llvm::DenseSet<StringAttr> taken;
+  for (unsigned a = 0; a < main.getNumArguments(); ++a)
+    if (auto state = dist::argumentState(main, a))
+      taken.insert(state.getName());
   for (unsigned i = 0; i < main.getNumResults(); ++i) {
     auto state = dist::resultState(main, i);
     if (sawState && !state)
@@ -51,12 +56,7 @@ static LogicalResult checkStates(func::FuncOp main) {
     Value value = main.front().getTerminator()->getOperand(i);
     Operation *from = value.getDefiningOp();
     updates |= from && phaseOf(from) == Phase::Update;
-    bool isTaken = false;
-    for (unsigned a = 0; a < main.getNumArguments(); ++a) {
-      auto known = dist::argumentState(main, a);
-      isTaken |= known && known.getName() == state.getName();
-    }
-    if (!isTaken)
+    if (!taken.contains(state.getName()))
       return main.emitError("state '")
              << state.getName().getValue() << "' is given by the step and not taken";
   }

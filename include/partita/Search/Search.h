@@ -57,6 +57,8 @@ struct NotFound {
   bool isSlower = false;
   /// With a memory limit that no plan meets: what the plan of least memory needs.
   std::optional<MemoryUse> least;
+  /// As Found::freeLowerBound, where the problem without memory was solved.
+  Picos freeLowerBound = 0;
 };
 
 /// The graph is finalized.
