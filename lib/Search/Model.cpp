@@ -2,6 +2,7 @@
 #include "partita/Search/Model.h"
 
 #include "Choices.h"
+#include "Repeats.h"
 #include "Tables.h"
 #include "partita/Search/Memory.h"
 
@@ -15,8 +16,9 @@ class Builder {
 public:
   Builder(Timing &timing, const ModelOptions &options)
       : timing(timing), options(options), graph(timing.graph), tables(timing, options),
-        memory(options.memoryLimit.has_value()), end(timing.moments()),
-        turn(turnOf(graph)) {
+        memory(options.memoryLimit.has_value()), end(timing.moments()) {
+    if (options.anyRecompute)
+      repeats.emplace(timing);
     model.problem.memoryLimit = options.memoryLimit;
   }
 
@@ -61,17 +63,22 @@ private:
     return model.choices[static_cast<size_t>(op)].get();
   }
 
-  /// With `anyRecompute`: whether the user may find the value computed again.
+  /// With `anyRecompute`: whether the backward pass reads a value that may be made anew.
   bool isReadAgain(const FlowValue &value, const FlowUse &use) const {
-    return options.anyRecompute && timing.mayBeRepeated(numberOf(value)) &&
-           isReadByBackward(graph, use, turn);
+    return repeats && timing.mayBeRepeated(numberOf(value)) &&
+           isReadByBackward(graph, use, repeats->turn);
+  }
+  /// Whether nothing is counted of that: no other op reads the value.
+  bool isFoundAnyway(const FlowValue &value, const FlowUse &use) const {
+    return isReadAgain(value, use) &&
+           (!repeats->isNeeded(value.producer) || value.uses.size() == 1);
   }
 
   /// The users of a value, each op once with all operands that are the value.
   std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
     std::vector<std::pair<int32_t, End>> users;
     for (const FlowUse &use : value.uses) {
-      if (isReadAgain(value, use))
+      if (isFoundAnyway(value, use))
         continue;
       auto same = std::find_if(users.begin(), users.end(),
                                [&](const auto &u) { return u.first == use.op; });
@@ -90,7 +97,10 @@ private:
     if (users.empty())
       return;
     End producer{choicesOf(value.producer), {value.result}};
-    if (users.size() == 1)
+    if (repeats && timing.mayBeRepeated(number) && repeats->isNeeded(value.producer) &&
+        users.size() > 1)
+      addRepeatable(number, producer, users);
+    else if (users.size() == 1)
       addDirect(number, producer, users[0]);
     else
       addShared(number, producer, users);
@@ -185,6 +195,36 @@ private:
     model.values.push_back(std::move(shared));
   }
 
+  /// With `anyRecompute`: a value that is kept to its last reader, from where it is
+  /// needed first, or whose op runs twice.
+  void addRepeatable(int32_t number, const End &producer,
+                     const std::vector<std::pair<int32_t, End>> &users) {
+    const FlowValue &value = graph.values[static_cast<size_t>(number)];
+    const FlowOp &op = graph.ops[static_cast<size_t>(value.producer)];
+    std::vector<End> ends;
+    int64_t last = 0;
+    for (const auto &[user, end] : users) {
+      ends.push_back(end);
+      last = std::max(last, timing.doneAt(user));
+    }
+    const SharedTable &table = tables.shared(number, producer, ends);
+    const size_t states = table.times.size();
+    Picos again = 0;
+    if (repeats->isFirstRepeated(op, static_cast<size_t>(value.result)))
+      again = repeats->again(value.producer, model.choices);
+    SharedValue shared{number, addVariable(Repeats::times(table, again)), table.states};
+    addEdge(variableOf(value.producer), shared.variable,
+            repeats->producer(table.producer, states));
+    for (size_t u = 0; u < users.size(); ++u)
+      addEdge(shared.variable, variableOf(users[u].first),
+              repeats->user(table.users[u], users[u].first >= repeats->turn));
+    std::vector<int64_t> kept = leastBytes(timing, table, value.elementBytes);
+    kept.resize(2 * states, 0);
+    use(shared.variable, Timing::runsAt(repeats->neededAt(value.producer)), last,
+        pool.add(std::move(kept)));
+    model.values.push_back(std::move(shared));
+  }
+
   /// With `anyRecompute`, the bytes of a shared value in any step: of a state its home,
   /// of another one whichever of its forms is the smallest, as one of them is there.
   void addLeast(uint32_t variable, const FlowValue &value, int64_t last,
@@ -197,14 +237,8 @@ private:
     }
     if (hasNoBytesAgain(value))
       return;
-    std::vector<int64_t> least;
-    for (const ValueState &state : *table.states) {
-      least.push_back(timing.localBytes(state.produced, value.elementBytes));
-      for (int32_t form : state.copies)
-        least.back() =
-            std::min(least.back(), timing.localBytes(form, value.elementBytes));
-    }
-    use(variable, Timing::convertsAt(value.producer), last, pool.add(std::move(least)));
+    use(variable, Timing::convertsAt(value.producer), last,
+        pool.add(leastBytes(timing, table, value.elementBytes)));
   }
   /// With `anyRecompute`, what a user of a state, by the last edge, finds beside its home
   /// while it runs. Users may share it, but do not run at the same time; a loop that
@@ -242,10 +276,10 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)]
         .results[static_cast<size_t>(value.result)];
   }
-  /// With `anyRecompute`, what the forward pass makes counts nothing: it may be made
-  /// anew when it is read.
+  /// With `anyRecompute`, what the forward pass makes counts nothing but where it is
+  /// kept.
   bool hasNoBytesAgain(const FlowValue &value) const {
-    return options.anyRecompute && isForwardOp(graph, value.producer, turn);
+    return repeats && isForwardOp(graph, value.producer, repeats->turn);
   }
 
   /// What lies from run to run; it is converted where it is used.
@@ -352,7 +386,7 @@ private:
   std::map<std::tuple<const void *, End, int64_t>, solver::CostTable> found;
   bool memory;
   int64_t end;
-  int32_t turn; ///< see turnOf
+  std::optional<Repeats> repeats; ///< with `anyRecompute`
   Model model;
 };
 } // namespace

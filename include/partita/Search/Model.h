@@ -94,10 +94,8 @@ struct ModelOptions {
   /// Sources of fewer bytes are not converted before they are used.
   int64_t leastGathered = 65536;
   /// The problem whose answers take no more time and memory than steps of the same
-  /// strategies in which anything is computed again (RecomputeBound.h): the backward pass
-  /// finds what it may compute again in any form, at no time, and that has no bytes; of
-  /// other values what is there in any case is counted. The timing is one with
-  /// `anyRecompute`.
+  /// strategies in which anything is computed again (RecomputeBound.h). It is for bounds:
+  /// answers are no plans. The timing is one with `anyRecompute`.
   bool anyRecompute = false;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.
   size_t mostStates = 1500;

@@ -3,18 +3,23 @@
 // A lower bound of the time of a training step that fits into a memory limit, whatever of
 // the forward pass its backward pass computes again (Recompute.h). It is that of another
 // pairwise problem, of the step without recompute (ModelOptions::anyRecompute). A step
-// that computes something again has the same other ops, with the same strategies; of it
-// the problem counts what is left of time and bytes in any case:
+// that computes something again has the same other ops, with the same strategies. An
+// op of the forward pass has run before the first backward op that needs what it leads
+// to. So of a value that both passes read, one of its forms is there from then on to its
+// last reader, or its op runs twice:
 //
-//     of what is computed again            nothing: neither time nor conversions
-//     a forward value that backward reads  not that reading, nor its traffic: with fewer
-//                                          users it may stay inside a kernel
-//     bytes of forward values              none
+//     kept                                 the smallest of its forms; its conversions
+//     computed again                       the op under its fastest strategy; no bytes,
+//     no
+//                                          conversions for the backward pass
+//
+// Of other values the problem counts what is left of time and bytes in any case:
+//
+//     traffic of a forward value           none where the backward pass reads it: with
+//                                          fewer users it may stay inside a kernel
+//     bytes of other forward values        none
 //     bytes of states and gradients        their own; of what a state is converted to,
 //                                          those that a user finds while it runs
-//
-// So the limit is felt where it decides how states are split over devices, which is what
-// makes large models slow; not where activations alone are too many.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_RECOMPUTEBOUND_H

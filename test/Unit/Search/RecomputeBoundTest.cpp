@@ -121,7 +121,7 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
   const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
   const std::set<std::string> variants[] = {{}, {"h0"}, {"y0"}, {"h0", "y0"}};
   int above = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
     test::RandomProgram random(seed);
     Shape shape;
     for (int i = 0; i < 4; ++i)
@@ -151,7 +151,7 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
     }
   }
   // The limit has to be felt, or the test says nothing of memory.
-  CHECK(above > 60);
+  CHECK(above > 40);
 }
 
 TEST_CASE("states alone that exceed a limit leave no step") {
