@@ -1,4 +1,5 @@
 //===- Avx2.cpp - Micro-kernels for AVX2 and FMA --------------------------===//
+#include "Avx2.h"
 #include "MicroKernels.h"
 
 #include "partita/Abi/TaskTable.h"
@@ -10,19 +11,6 @@ using namespace partita::gemm;
 
 namespace {
 
-constexpr int width = 8;
-using Vector = float __attribute__((vector_size(4 * width)));
-
-/// From and to any address.
-Vector load(const float *at) {
-  Vector out;
-  __builtin_memcpy(&out, at, sizeof(out));
-  return out;
-}
-void store(Vector x, float *at) { __builtin_memcpy(at, &x, sizeof(x)); }
-
-Vector splat(float x) { return Vector{x, x, x, x, x, x, x, x}; }
-
 /// sums[i][v] += Σ_p a[i, p] · b[p, v], asking for what is next with every summand or
 /// not.
 template <int rows, int vectors, bool asks>
@@ -30,6 +18,7 @@ template <int rows, int vectors, bool asks>
                                             Vector (&sums)[rows][vectors]) {
   constexpr int perPanel = panelColumns / width;
   const float *a = t.a, *b = t.b;
+  const int64_t aRow = t.aRow;
   const int64_t bRow = t.bRow, bPanel = t.bPanel;
   const auto *next = reinterpret_cast<const char *>(t.next);
   const int64_t ahead = t.next - t.b;
@@ -48,7 +37,7 @@ template <int rows, int vectors, bool asks>
       Vector left[rows];
 #pragma clang loop unroll(full)
       for (int i = 0; i < rows; ++i)
-        left[i] = splat(a[i * leftStride + p]);
+        left[i] = splat(a[i * aRow + p]);
 #pragma clang loop unroll(full)
       for (int v = 0; v < vectors; ++v) {
         Vector right = load(b + v / perPanel * bPanel + v % perPanel * width);
@@ -63,7 +52,7 @@ template <int rows, int vectors, bool asks>
         right[v] = load(b + v / perPanel * bPanel + v % perPanel * width);
 #pragma clang loop unroll(full)
       for (int i = 0; i < rows; ++i) {
-        Vector left = splat(a[i * leftStride + p]);
+        Vector left = splat(a[i * aRow + p]);
 #pragma clang loop unroll(full)
         for (int v = 0; v < vectors; ++v)
           sums[i][v] += left * right[v];
@@ -208,6 +197,8 @@ const Kernels gemm::avx2Kernels = {{{tile<1, 1>, tile<1, panelsAt[0]>},
                                     {tile<5, 1>, tile<5, panelsAt[4]>},
                                     {tile<6, 1>, tile<6, panelsAt[5]>}},
                                    transpose,
-                                   post};
+                                   post,
+                                   patchAvx2,
+                                   spreadAvx2};
 
 #endif

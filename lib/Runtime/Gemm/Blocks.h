@@ -12,6 +12,10 @@ namespace partita::gemm {
 /// second-level cache: 512 KiB on the smaller CPUs of today.
 constexpr int64_t blockTiles = 40, slabBytes = 416 * 1024;
 
+/// With fewer tiles than this, each asks for what is next as it goes along; more of them
+/// do so between tiles, which costs less.
+constexpr int64_t manyTiles = 8;
+
 inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Span {

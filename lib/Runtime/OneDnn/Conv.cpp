@@ -1,6 +1,8 @@
 //===- Conv.cpp - Convolution, its transpose and pooling ------------------===//
 #include "Program.h"
 
+#include "partita/Runtime/Winograd.h"
+
 #include <algorithm>
 
 using namespace partita;
@@ -324,11 +326,20 @@ bool isReference(const Program *call) {
 
 } // namespace
 
+/// By our own kernels, or null. A filter that is packed already decides.
+static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form) {
+  bool isWanted = form ? winograd::isForm(*form) : winograd::isWorth(p);
+  return isWanted ? winograd::conv(p) : nullptr;
+}
+
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
-                            const WeightForm *form) {
+                            const WeightForm *form, Products products) {
   auto type = dataType(params.dtype);
   if (!type)
     return plain::conv(params, transposed);
+  if (!transposed && takesOwn(products))
+    if (auto own = ownConv(params, form))
+      return own;
   if (!transposed && suitsWinograd(params))
     if (auto program = ConvBuilder(params, *type, false, form).buildWinograd())
       return std::unique_ptr<Call>(std::move(program));

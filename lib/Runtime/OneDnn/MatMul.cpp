@@ -194,13 +194,6 @@ static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t t
   return program;
 }
 
-/// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
-/// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
-static bool hasWideVectors() {
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
-         dnnl_cpu_isa_avx512_core;
-}
-
 static bool isReference(const Call &call) {
   return call.implementation().starts_with("ref");
 }
@@ -285,9 +278,7 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
   if (!type)
     return plain::matMul(params);
   task::MatMul p = flattened(params);
-  bool isOwn =
-      products == Products::Own || (products == Products::OfMachine && !hasWideVectors());
-  if (isOwn && gemm::isWorth(p))
+  if (takesOwn(products) && gemm::isWorth(p))
     if (auto own = gemm::matMul(p))
       return own;
   std::unique_ptr<Program> call = bestOf({p}, *type, form);
