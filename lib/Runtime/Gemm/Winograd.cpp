@@ -25,7 +25,10 @@ namespace {
 
 /// Results of a tile along a side.
 constexpr int64_t tileSide = 2;
-/// Tiles of a block at least, however many channels they have: with fewer, the filter
+/// Bytes of a block's pieces and of a panel of their products: beside what comes of the
+/// filter, they stay in a second-level cache of 256 KiB and are quick to come by again.
+constexpr int64_t blockBytes = 208 * 1024;
+/// Strips of a block at least, however many channels they have: with fewer, the filter
 /// would come from memory more slowly than it is multiplied.
 constexpr int64_t leastStrips = 4;
 constexpr const char *packedForm = "winograd 2x2, panels of 16";
@@ -108,7 +111,7 @@ WinogradConv::WinogradConv(const task::Conv &params)
       kernel(*kernels()) {
   // Rows of several blocks of summands are not a page apart.
   leftRow = ceilDiv(p.in_channels, 8) * 8 + (sizes.depthBlocks > 1 ? 16 : 0);
-  int64_t fits = slabBytes / (4 * pieces * gemm::tileRows * (leftRow + panelColumns));
+  int64_t fits = blockBytes / (4 * pieces * gemm::tileRows * (leftRow + panelColumns));
   sizes.rowBlocks = ceilDiv(sizes.tiles, std::max(fits, leastStrips));
   int64_t most = ceilDiv(sizes.tiles, sizes.rowBlocks) * gemm::tileRows;
   leftPiece = apart(most * leftRow);
@@ -361,8 +364,14 @@ std::unique_ptr<Call> winograd::conv(const task::Conv &p) {
 }
 
 bool winograd::isWorth(const task::Conv &p) {
-  constexpr int64_t enoughChannels = 32;
-  return std::min(p.in_channels, p.out_channels) >= enoughChannels;
+  // A tile has multiplications enough for its transforms. With fewer pixels the filter,
+  // which packed is 16/9 as large, takes longer to come from memory than products do.
+  constexpr int64_t enoughChannels = 16, enoughPixels = 40;
+  int64_t pixels = p.batch;
+  for (const task::SpatialDim &d : p.spatial)
+    pixels *= d.out;
+  return pixels >= enoughPixels &&
+         std::min(p.in_channels, p.out_channels) >= enoughChannels;
 }
 
 bool winograd::isForm(const engine::WeightForm &form) {
