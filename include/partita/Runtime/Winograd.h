@@ -15,14 +15,16 @@
 
 namespace partita::winograd {
 
-/// The call, for the team of this thread; null where it is not taken: a CPU that does not
-/// run our kernels (Gemm.h), another element type, window or form of the images, groups,
+/// Which kernels run. What is packed, and the order of sums, are those of both.
+enum class Vectors { Of256Bits, Of512Bits };
+
+/// The call, for the team of this thread; null where it is not taken: a CPU without
+/// such vectors, another element type, window or form of the images, groups,
 /// a filter that is no constant. All post-ops are done while results are in cache. What
 /// an element is, to the last bit, does not depend on the number of threads.
-std::unique_ptr<engine::Call> conv(const task::Conv &params);
+std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors);
 
-/// Whether that is expected to be faster than oneDNN's AVX2 code, for a call that it
-/// takes.
+/// Whether that is expected to be faster than oneDNN's code, for a call that is taken.
 bool isWorth(const task::Conv &params);
 
 /// Whether the form is that of a filter which such a call has packed. It is the same for

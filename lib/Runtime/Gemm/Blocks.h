@@ -66,8 +66,9 @@ struct Geometry {
   int64_t left;                   ///< elements that are packed at a time
   int64_t right = 0;
 
-  Geometry(int64_t m, int64_t n, int64_t k)
-      : tiles(ceilDiv(m, tileRows)), rowBlocks(ceilDiv(tiles, blockTiles)),
+  /// `most`: rows of a tile.
+  Geometry(int64_t m, int64_t n, int64_t k, int64_t most = tileRows)
+      : tiles(ceilDiv(m, most)), rowBlocks(ceilDiv(tiles, blockTiles)),
         depthBlocks(ceilDiv(k, tileDepth)), panels(ceilDiv(n, panelColumns)),
         leastRows(m / tiles), higherTiles(m % tiles), summands(k),
         // The loop over them takes four at a time.

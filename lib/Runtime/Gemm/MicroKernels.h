@@ -81,16 +81,24 @@ struct Kernels {
   /// c[i, n] = post-op of it; y belongs to the element at c.
   void (*post)(const PostStep &step, int64_t rows, int64_t columns, float *c,
                int64_t cRow);
+};
+
+/// For Winograd's algorithm.
+struct WinogradKernels {
+  int64_t rows, panels;              ///< of a tile, at most
+  void (*tile[12][2])(const Tile &); ///< by rows − 1 and panels − 1
   void (*patch)(const Patch &);
   void (*spread)(const Spread &);
+  const char *name;
 };
 
 /// Of this CPU; null if it has none of the instruction sets.
 const Kernels *kernels();
 /// For AVX2 and FMA.
 extern const Kernels avx2Kernels;
-void patchAvx2(const Patch &patch);
-void spreadAvx2(const Spread &spread);
+extern const WinogradKernels winogradAvx2;
+/// For AVX-512 F.
+extern const WinogradKernels winogradAvx512;
 
 } // namespace partita::gemm
 

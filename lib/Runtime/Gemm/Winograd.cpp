@@ -1,13 +1,13 @@
 //===- Winograd.cpp - Convolutions of f32 by Winograd's algorithm ---------===//
 //
-// Loops from outer to inner: a block of tiles, whose pieces fit the second-level cache; a
-// panel of output channels; the 16 pieces; a block of summands; the rows of tiles that a
-// micro-kernel takes at once. So a filter is read in the order in which it is packed,
-// once per block, and the products of a panel are made into pixels while they are in
-// cache.
+// Loops from outer to inner: a block of tiles, whose pieces fit the second-level cache;
+// as many panels of output channels as a micro-kernel takes; the 16 pieces; a block of
+// summands; the rows of tiles that a micro-kernel takes at once. So a filter is read in
+// the order in which it is packed, once per block, and products are made into pixels
+// while they are in cache.
 //
-// "Tile" is here a tile of the image. The rows of the products are tiles, six or fewer of
-// which are a strip: what gemm::Tile is.
+// "Tile" is here a tile of the image. The rows of the products are tiles, some of which
+// are a strip: what gemm::Tile is.
 //
 //===----------------------------------------------------------------------===//
 #include "partita/Runtime/Winograd.h"
@@ -28,9 +28,9 @@ constexpr int64_t tileSide = 2;
 /// Bytes of a block's pieces and of a panel of their products: beside what comes of the
 /// filter, they stay in a second-level cache of 256 KiB and are quick to come by again.
 constexpr int64_t blockBytes = 208 * 1024;
-/// Strips of a block at least, however many channels they have: with fewer, the filter
+/// Tiles of a block at least, however many channels they have: with fewer, the filter
 /// would come from memory more slowly than it is multiplied.
-constexpr int64_t leastStrips = 4;
+constexpr int64_t leastTiles = 24;
 constexpr const char *packedForm = "winograd 2x2, panels of 16";
 static_assert(panelColumns == 16);
 
@@ -57,7 +57,7 @@ struct PackedFilter : Call::Weight {
 
 class WinogradConv : public Call {
 public:
-  explicit WinogradConv(const task::Conv &params);
+  WinogradConv(const task::Conv &params, const WinogradKernels &kernel);
   Expected<void> pack(const void *raw, void *packed) const override;
   Expected<std::unique_ptr<Weight>> describe(void *packed) const override {
     return std::make_unique<PackedFilter>(packed);
@@ -67,7 +67,7 @@ public:
   }
   bool run(Frame &, std::span<void *const> operands,
            const Weight *weight) const noexcept override;
-  std::string implementation() const override { return "winograd:avx2"; }
+  std::string implementation() const override { return kernel.name; }
 
 private:
   /// One thread's part: its addresses, and its scratch.
@@ -83,39 +83,42 @@ private:
   void packPanel(const float *raw, int64_t panel, float *to) const;
   void units(const Part &part, int64_t begin, int64_t end) const;
   void readTiles(const Part &part, Span tiles) const;
-  void multiply(const Part &part, Span strips, int64_t panel) const;
-  void writeTiles(const Part &part, Span tiles, int64_t panel) const;
+  void multiply(const Part &part, Span strips, Span panels) const;
+  void writeTiles(const Part &part, Span tiles, Span panels) const;
   void finishRow(const Part &part, const Position &from, int64_t pixels,
-                 int64_t panel) const;
+                 Span panels) const;
+  /// Elements of a panel of the packed filter.
+  int64_t panelSize() const { return pieces * p.in_channels * panelColumns; }
 
   task::Conv p;
+  const WinogradKernels &kernel;
   task::SpatialDim height, width;
   int64_t tileRows, tileColumns; ///< of an image
   Geometry sizes;                ///< of the products; their rows are tiles
   int64_t leftRow, leftPiece;    ///< elements between tiles, and pieces, of the left
-  int64_t sumPiece, zeros;
+  int64_t sumRow, sumPiece;      ///< the same of the products
+  int64_t zeros, groups;         ///< channels of a pixel; of panels
   bool isRelu;
   std::vector<Post> posts;
-  const Kernels &kernel;
   int parts = 1;
 };
 
 } // namespace
 
-WinogradConv::WinogradConv(const task::Conv &params)
-    : p(params), height(p.spatial[0]), width(p.spatial[1]),
+WinogradConv::WinogradConv(const task::Conv &params, const WinogradKernels &kernel)
+    : p(params), kernel(kernel), height(p.spatial[0]), width(p.spatial[1]),
       tileRows(ceilDiv(height.out, tileSide)), tileColumns(ceilDiv(width.out, tileSide)),
-      sizes(p.batch * tileRows * tileColumns, p.out_channels, p.in_channels),
+      sizes(p.batch * tileRows * tileColumns, p.out_channels, p.in_channels, kernel.rows),
+      sumRow(kernel.panels * panelColumns), groups(ceilDiv(sizes.panels, kernel.panels)),
       isRelu(!p.post.empty() && p.post[0].kind == PARTITA_POST_RELU &&
-             p.post[0].alpha == 0),
-      kernel(*kernels()) {
+             p.post[0].alpha == 0) {
   // Rows of several blocks of summands are not a page apart.
   leftRow = ceilDiv(p.in_channels, 8) * 8 + (sizes.depthBlocks > 1 ? 16 : 0);
-  int64_t fits = blockBytes / (4 * pieces * gemm::tileRows * (leftRow + panelColumns));
-  sizes.rowBlocks = ceilDiv(sizes.tiles, std::max(fits, leastStrips));
-  int64_t most = ceilDiv(sizes.tiles, sizes.rowBlocks) * gemm::tileRows;
+  int64_t fits = std::max(blockBytes / (4 * pieces * (leftRow + sumRow)), leastTiles);
+  sizes.rowBlocks = ceilDiv(sizes.tiles, fits / kernel.rows);
+  int64_t most = ceilDiv(sizes.tiles, sizes.rowBlocks) * kernel.rows;
   leftPiece = apart(most * leftRow);
-  sumPiece = apart(most * panelColumns);
+  sumPiece = apart(most * sumRow);
   zeros = ceilDiv(p.in_channels, 16) * 16;
   size_t next = task::ConvPost;
   for (size_t i = 0; i < p.post.size(); ++i) {
@@ -126,12 +129,11 @@ WinogradConv::WinogradConv(const task::Conv &params)
   constexpr double worth = 1 << 17; // multiplications, as for products
   double work = double(sizes.summands) * double(p.out_channels) * pieces *
                 double(p.batch * tileRows * tileColumns);
-  double unitCount = double(sizes.rowBlocks * sizes.panels);
+  double unitCount = double(sizes.rowBlocks * groups);
   parts = static_cast<int>(
       std::min(double(runtime::teamSize()), std::clamp(work / worth, 1.0, unitCount)));
   memory.scratch = static_cast<uint64_t>(4 * parts * perPart());
-  memory.packed =
-      static_cast<uint64_t>(4 * sizes.panels * panelColumns * pieces * p.in_channels);
+  memory.packed = static_cast<uint64_t>(4 * sizes.panels * panelSize());
   weightForm = {"f32 filter " + std::to_string(p.out_channels) + " " +
                     std::to_string(p.in_channels),
                 packedForm};
@@ -193,11 +195,10 @@ void WinogradConv::packPanel(const float *raw, int64_t panel, float *to) const {
 }
 
 Expected<void> WinogradConv::pack(const void *raw, void *packed) const {
-  const int64_t panel = pieces * p.in_channels * panelColumns;
-  runtime::runRanges(sizes.panels, 4 * panel, [&](int64_t begin, int64_t end) {
+  runtime::runRanges(sizes.panels, 4 * panelSize(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       packPanel(static_cast<const float *>(raw), i,
-                static_cast<float *>(packed) + i * panel);
+                static_cast<float *>(packed) + i * panelSize());
   });
   return {};
 }
@@ -209,7 +210,7 @@ Expected<void> WinogradConv::pack(const void *raw, void *packed) const {
 bool WinogradConv::run(Frame &, std::span<void *const> operands,
                        const Weight *weight) const noexcept {
   auto *scratch = static_cast<float *>(operands[task::ConvScratch]);
-  const int64_t unitCount = sizes.rowBlocks * sizes.panels;
+  const int64_t unitCount = sizes.rowBlocks * groups;
   runtime::runParts(parts, [&](int number) {
     float *own = scratch + number * perPart();
     Part part{operands, static_cast<const PackedFilter *>(weight)->at, own,
@@ -221,19 +222,21 @@ bool WinogradConv::run(Frame &, std::span<void *const> operands,
   return true;
 }
 
-/// A unit is a panel of a block of tiles. Two threads that share a block both make its
-/// pieces, which is little beside the products.
+/// A unit is a group of panels for a block of tiles. Two threads that share a block both
+/// make its pieces, which is little beside the products.
 void WinogradConv::units(const Part &part, int64_t begin, int64_t end) const {
   while (begin < end) {
-    int64_t block = begin / sizes.panels, first = begin % sizes.panels;
-    Span panels{first, std::min(sizes.panels, first + end - begin)};
-    begin += panels.size();
+    int64_t block = begin / groups, first = begin % groups;
+    Span mine{first, std::min(groups, first + end - begin)};
+    begin += mine.size();
     Span strips = blockOf(sizes.tiles, block, sizes.rowBlocks);
     Span tiles{sizes.rowOf(strips.begin), sizes.rowOf(strips.end)};
     readTiles(part, tiles);
-    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      multiply(part, strips, panel);
-      writeTiles(part, tiles, panel);
+    for (int64_t group = mine.begin; group < mine.end; ++group) {
+      Span panels{group * kernel.panels,
+                  std::min(sizes.panels, (group + 1) * kernel.panels)};
+      multiply(part, strips, panels);
+      writeTiles(part, tiles, panels);
     }
   }
 }
@@ -256,9 +259,10 @@ void WinogradConv::readTiles(const Part &part, Span tiles) const {
   }
 }
 
-/// All pieces of the block's tiles by those of a panel's filters.
-void WinogradConv::multiply(const Part &part, Span strips, int64_t panel) const {
-  const float *b = part.packed + panel * pieces * p.in_channels * panelColumns;
+/// All pieces of the block's tiles by those of the panels' filters.
+void WinogradConv::multiply(const Part &part, Span strips, Span panels) const {
+  const float *b = part.packed + panels.begin * panelSize();
+  const bool isWide = panels.size() > 1;
   for (int64_t piece = 0; piece < pieces; ++piece)
     for (int64_t q = 0; q < sizes.depthBlocks; ++q) {
       Span summands = sizes.summandsOf(q);
@@ -268,42 +272,45 @@ void WinogradConv::multiply(const Part &part, Span strips, int64_t panel) const 
                 leftRow,
                 b,
                 panelColumns,
-                0,
+                panelSize(),
                 part.sums + piece * sumPiece,
-                panelColumns,
-                panelColumns,
+                sumRow,
+                panels.size() * panelColumns,
                 q > 0,
                 nullptr,
                 nullptr,
                 0};
       b += depth * panelColumns;
       // What is multiplied next, as in products of matrices.
-      Lines next{b, depth, 0, depth};
+      const int64_t lines = depth * panels.size(), share = ceilDiv(lines, strips.size());
+      Lines next{b, depth, panelSize(), lines};
+      const bool asks = strips.size() < manyTiles;
       tile.next = b;
-      tile.nextStep =
-          strips.size() < manyTiles ? std::max<int64_t>(64 / strips.size(), 1) : 0;
-      const int64_t share = ceilDiv(depth, strips.size());
       for (int64_t strip = strips.begin; strip < strips.end; ++strip) {
         const int64_t rows = sizes.rowsOf(strip);
-        if (tile.nextStep == 0)
+        // A tile of several panels asks for all of them.
+        tile.nextStep = !asks     ? 0
+                        : !isWide ? std::max<int64_t>(64 / strips.size(), 1)
+                                  : strip == strips.begin;
+        if (!asks)
           next.ask(share);
-        kernel.tile[rows - 1][0](tile);
+        kernel.tile[rows - 1][isWide](tile);
         tile.a += rows * leftRow;
-        tile.c += rows * panelColumns;
-        tile.next += tile.nextStep * depth / 4;
+        tile.c += rows * sumRow;
+        tile.next += isWide ? 0 : tile.nextStep * depth / 4;
       }
     }
 }
 
-void WinogradConv::writeTiles(const Part &part, Span tiles, int64_t panel) const {
-  const int64_t first = panel * panelColumns;
+void WinogradConv::writeTiles(const Part &part, Span tiles, Span panels) const {
+  const int64_t first = panels.begin * panelColumns;
   auto *dst = static_cast<float *>(part.operands[task::ConvDst]) + first;
   auto *bias =
       p.has_bias ? static_cast<const float *>(part.operands[task::ConvBias]) : nullptr;
   Spread spread{part.sums,
                 sumPiece,
                 {},
-                std::min(panelColumns, p.out_channels - first),
+                std::min(panels.size() * panelColumns, p.out_channels - first),
                 bias ? bias + first : nullptr,
                 p.adds_to_result != 0,
                 isRelu};
@@ -318,32 +325,33 @@ void WinogradConv::writeTiles(const Part &part, Span tiles, int64_t panel) const
         spread.pixel[i] = isInside ? dst + pixel * p.out_channels : nullptr;
       }
       kernel.spread(spread);
-      spread.from += panelColumns;
+      spread.from += sumRow;
     }
     if (!posts.empty())
-      finishRow(part, from, positionOf(end - 1).column + tileSide - from.column, panel);
+      finishRow(part, from, positionOf(end - 1).column + tileSide - from.column, panels);
   }
 }
 
-/// The post-ops on a panel of the pixels of neighbouring tiles.
+/// The post-ops on panels of the pixels of neighbouring tiles.
 void WinogradConv::finishRow(const Part &part, const Position &from, int64_t pixels,
-                             int64_t panel) const {
-  const int64_t first = panel * panelColumns;
-  auto *dst = static_cast<float *>(part.operands[task::ConvDst]) + first;
+                             Span panels) const {
+  auto *dst = static_cast<float *>(part.operands[task::ConvDst]);
   const int64_t lastRow = std::min(from.row + tileSide, height.out);
+  const int64_t last = std::min(panels.end * panelColumns, p.out_channels);
   pixels = std::min(pixels, width.out - from.column);
   for (int64_t row = from.row; row < lastRow; ++row) {
     int64_t pixel = (from.image * height.out + row) * width.out + from.column;
-    for (const Post &post : posts) {
-      PostStep step{post.op.kind, post.op.alpha, post.op.beta,
-                    nullptr,      post.pixel,    post.channel};
-      if (post.operand)
-        step.y = static_cast<const float *>(part.operands[post.operand]) +
-                 from.image * post.image + row * post.row + from.column * post.pixel +
-                 first * post.channel;
-      kernel.post(step, pixels, std::min(panelColumns, p.out_channels - first),
-                  dst + pixel * p.out_channels, p.out_channels);
-    }
+    for (int64_t c = panels.begin * panelColumns; c < last; c += panelColumns)
+      for (const Post &post : posts) {
+        PostStep step{post.op.kind, post.op.alpha, post.op.beta,
+                      nullptr,      post.pixel,    post.channel};
+        if (post.operand)
+          step.y = static_cast<const float *>(part.operands[post.operand]) +
+                   from.image * post.image + row * post.row + from.column * post.pixel +
+                   c * post.channel;
+        kernels()->post(step, pixels, std::min(panelColumns, last - c),
+                        dst + pixel * p.out_channels + c, p.out_channels);
+      }
   }
 }
 
@@ -351,16 +359,26 @@ void WinogradConv::finishRow(const Part &part, const Position &from, int64_t pix
 // Which are taken
 //===----------------------------------------------------------------------===//
 
-std::unique_ptr<Call> winograd::conv(const task::Conv &p) {
+static const WinogradKernels *kernelsFor(winograd::Vectors vectors) {
+#if defined(__x86_64__)
+  if (vectors == winograd::Vectors::Of512Bits)
+    return kernels() && __builtin_cpu_supports("avx512f") ? &winogradAvx512 : nullptr;
+  return kernels() ? &winogradAvx2 : nullptr;
+#endif
+  return nullptr;
+}
+
+std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors) {
   bool isWindow = p.spatial.size() == 2;
   for (const task::SpatialDim &d : p.spatial)
     isWindow = isWindow && d.kernel == 3 && d.stride == 1 && d.dilation == 1;
-  if (!kernels() || !isWindow || static_cast<DType>(p.dtype) != DType::F32 ||
+  const WinogradKernels *kernel = kernelsFor(vectors);
+  if (!kernel || !isWindow || static_cast<DType>(p.dtype) != DType::F32 ||
       !p.weights_packed || p.groups != 1 ||
       p.src_format != PARTITA_FORMAT_CHANNELS_LAST ||
       p.dst_format != PARTITA_FORMAT_CHANNELS_LAST)
     return nullptr;
-  return std::make_unique<WinogradConv>(p);
+  return std::make_unique<WinogradConv>(p, *kernel);
 }
 
 bool winograd::isWorth(const task::Conv &p) {

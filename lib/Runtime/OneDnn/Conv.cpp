@@ -327,9 +327,14 @@ bool isReference(const Program *call) {
 } // namespace
 
 /// By our own kernels, or null. A filter that is packed already decides.
-static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form) {
+static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form,
+                                     Products products) {
   bool isWanted = form ? winograd::isForm(*form) : winograd::isWorth(p);
-  return isWanted ? winograd::conv(p) : nullptr;
+  if (products == Products::OfLibrary || !isWanted)
+    return nullptr;
+  bool isWide = products == Products::OfMachine && hasWideVectors();
+  return winograd::conv(p, isWide ? winograd::Vectors::Of512Bits
+                                  : winograd::Vectors::Of256Bits);
 }
 
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
@@ -337,8 +342,8 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
   auto type = dataType(params.dtype);
   if (!type)
     return plain::conv(params, transposed);
-  if (!transposed && takesOwn(products))
-    if (auto own = ownConv(params, form))
+  if (!transposed)
+    if (auto own = ownConv(params, form, products))
       return own;
   if (!transposed && suitsWinograd(params))
     if (auto program = ConvBuilder(params, *type, false, form).buildWinograd())

@@ -278,7 +278,9 @@ MadeCall onednn::createMatMul(const task::MatMul &params, const WeightForm *form
   if (!type)
     return plain::matMul(params);
   task::MatMul p = flattened(params);
-  if (takesOwn(products) && gemm::isWorth(p))
+  bool isOwn =
+      products == Products::Own || (products == Products::OfMachine && !hasWideVectors());
+  if (isOwn && gemm::isWorth(p))
     if (auto own = gemm::matMul(p))
       return own;
   std::unique_ptr<Program> call = bestOf({p}, *type, form);

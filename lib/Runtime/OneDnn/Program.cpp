@@ -320,11 +320,9 @@ bool Program::run(Frame &room, std::span<void *const> operands,
 // Entry points
 //===----------------------------------------------------------------------===//
 
-/// As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
-bool onednn::takesOwn(Products products) {
-  bool isWide = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
-                dnnl_cpu_isa_avx512_core;
-  return products == Products::Own || (products == Products::OfMachine && !isWide);
+bool onednn::hasWideVectors() {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
+         dnnl_cpu_isa_avx512_core;
 }
 
 /// The element type where the call sums products.

@@ -135,9 +135,9 @@ std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
                                              dnnl_data_type_t type,
                                              const WeightForm *form);
 
-/// Whether our kernels compute what they are worth for: oneDNN has fast products of any
-/// shape, and Winograd's algorithm, for vectors of 512 bits only.
-bool takesOwn(Products products);
+/// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
+/// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
+bool hasWideVectors();
 
 /// An error where a form is given for which oneDNN has nothing better than loops.
 using MadeCall = Expected<std::unique_ptr<Call>>;

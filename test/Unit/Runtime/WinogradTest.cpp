@@ -25,18 +25,28 @@ static task::Conv image(int64_t in, int64_t out, task::SpatialDim height,
 }
 static task::SpatialDim padded(int64_t in) { return window(in, 3, 1, 1, 1, 1); }
 
+/// The vectors that this CPU has.
+static std::vector<winograd::Vectors> vectors() {
+  std::vector<winograd::Vectors> out;
+  auto p = image(1, 1, padded(1), padded(1));
+  for (auto each : {winograd::Vectors::Of256Bits, winograd::Vectors::Of512Bits})
+    if (winograd::conv(p, each))
+      out.push_back(each);
+  CHECK(out.empty() == !gemm::isSupported());
+  return out;
+}
+
 /// With one thread and with three.
 static void checkOwn(const task::Conv &p, const std::string &what) {
-  if (!gemm::isSupported())
-    return;
-  for (int threads : {1, 3}) {
-    runtime::setTeamSize(threads);
-    std::shared_ptr<const Call> call = winograd::conv(p);
-    REQUIRE(call);
-    INFO(threads << " threads, " << p.in_channels << " to " << p.out_channels
-                 << " channels, " << p.spatial[0].in << " x " << p.spatial[1].in);
-    checkConv(p, false, what, call);
-  }
+  for (winograd::Vectors each : vectors())
+    for (int threads : {1, 3}) {
+      runtime::setTeamSize(threads);
+      std::shared_ptr<const Call> call = winograd::conv(p, each);
+      REQUIRE(call);
+      INFO(threads << " threads, " << p.in_channels << " to " << p.out_channels
+                   << " channels, " << p.spatial[0].in << " x " << p.spatial[1].in);
+      checkConv(p, false, what, call);
+    }
   runtime::setTeamSize(1);
 }
 
@@ -106,7 +116,8 @@ namespace {
 /// The result for a team of some threads.
 struct Result {
   Buffer src, filter, dst;
-  Result(const task::Conv &p, int threads, std::pair<int64_t, float> put = {-1, 0.0f})
+  Result(const task::Conv &p, winograd::Vectors vectors, int threads,
+         std::pair<int64_t, float> put = {-1, 0.0f})
       : src(DType::F32, p.batch * p.in_channels * p.spatial[0].in * p.spatial[1].in),
         filter(DType::F32, p.in_channels * p.out_channels * 9),
         dst(DType::F32, p.batch * p.out_channels * p.spatial[0].out * p.spatial[1].out) {
@@ -118,7 +129,7 @@ struct Result {
     if (put.first >= 0)
       src.set(put.first, put.second);
     runtime::setTeamSize(threads);
-    std::shared_ptr<const Call> call = winograd::conv(p);
+    std::shared_ptr<const Call> call = winograd::conv(p, vectors);
     REQUIRE(call);
     Prepared run(p, {src.data, filter.data, dst.data, nullptr, nullptr},
                  task::ConvScratch, call);
@@ -128,64 +139,67 @@ struct Result {
 } // namespace
 
 TEST_CASE("Winograd: the same bits for any number of threads") {
-  if (!gemm::isSupported())
-    return;
-  for (auto [channels, size] : {std::array<int64_t, 2>{64, 40}, {330, 10}}) {
-    auto p = image(channels, 50, padded(size), padded(size + 1));
-    Result one(p, 1);
-    for (int threads : {2, 3, 5}) {
-      Result many(p, threads);
-      auto bytes = static_cast<size_t>(4 * one.dst.count);
-      CHECK(std::memcmp(one.dst.data, many.dst.data, bytes) == 0);
+  for (winograd::Vectors each : vectors())
+    for (auto [channels, size] : {std::array<int64_t, 2>{64, 40}, {330, 10}}) {
+      auto p = image(channels, 50, padded(size), padded(size + 1));
+      Result one(p, each, 1);
+      for (int threads : {2, 3, 5}) {
+        Result many(p, each, threads);
+        auto bytes = static_cast<size_t>(4 * one.dst.count);
+        CHECK(std::memcmp(one.dst.data, many.dst.data, bytes) == 0);
+      }
     }
-  }
 }
 
 TEST_CASE("Winograd: what lies behind the last result is not read into it") {
-  if (!gemm::isSupported())
-    return;
   // The tile of the last row and column reads a row and a column that no result has.
   auto p = image(8, 16, window(8, 3, 1, 1, 1, -2), window(8, 3, 1, 1, 1, -2));
   REQUIRE(p.spatial[0].out == 5);
-  for (int64_t row = 0; row < 8; ++row)
-    for (int64_t column = 0; column < 8; ++column)
-      if (row >= 6 || column >= 6) {
-        Result nan(p, 1, {(row * 8 + column) * 8, std::nanf("")});
+  for (winograd::Vectors each : vectors()) {
+    for (int64_t pixel = 0; pixel < 64; ++pixel)
+      if (pixel / 8 >= 6 || pixel % 8 >= 6) {
+        Result nan(p, each, 1, {pixel * 8, std::nanf("")});
         for (int64_t i = 0; i < nan.dst.count; ++i)
           REQUIRE_FALSE(std::isnan(nan.dst.get(i)));
       }
-  p.post = {{PARTITA_POST_RELU}};
-  Result nan(p, 1, {0, std::nanf("")});
-  CHECK(std::isnan(nan.dst.get(0)));
+    task::Conv relu = p;
+    relu.post = {{PARTITA_POST_RELU}};
+    Result nan(relu, each, 1, {0, std::nanf("")});
+    CHECK(std::isnan(nan.dst.get(0)));
+  }
 }
 
 TEST_CASE("Winograd: one packed form for images of all sizes and teams") {
   if (!gemm::isSupported())
     return;
   auto p = image(64, 70, padded(20), padded(20));
-  std::shared_ptr<const Call> small = winograd::conv(p);
+  std::shared_ptr<const Call> small = winograd::conv(p, winograd::Vectors::Of256Bits);
   p.spatial = {padded(50), padded(60)};
   runtime::setTeamSize(2);
-  std::shared_ptr<const Call> large = winograd::conv(p);
+  std::shared_ptr<const Call> large = winograd::conv(p, winograd::Vectors::Of256Bits);
   runtime::setTeamSize(1);
   CHECK(small->form() == large->form());
+  if (auto wide = winograd::conv(p, winograd::Vectors::Of512Bits)) {
+    CHECK(wide->form() == small->form());
+    CHECK(wide->sizes().packed == small->sizes().packed);
+  }
   CHECK(winograd::isForm(small->form()));
   CHECK(small->sizes().packed == 4 * 16 * 64 * 80);
   CHECK(large->sizes().packed == small->sizes().packed);
   CHECK(large->sizes().scratch > small->sizes().scratch);
   p.out_channels = 64;
-  CHECK(winograd::conv(p)->form() != small->form());
+  CHECK(winograd::conv(p, winograd::Vectors::Of256Bits)->form() != small->form());
 }
 
 TEST_CASE("Winograd: what is left to others") {
   if (!gemm::isSupported())
     return;
   const auto all = image(64, 64, padded(20), padded(20));
-  CHECK(winograd::conv(all));
+  CHECK(winograd::conv(all, winograd::Vectors::Of256Bits));
   auto without = [&](auto change) {
     auto p = all;
     change(p);
-    return winograd::conv(p) == nullptr;
+    return winograd::conv(p, winograd::Vectors::Of256Bits) == nullptr;
   };
   CHECK(without([](auto &p) { p.dtype = static_cast<int64_t>(DType::F64); }));
   CHECK(without([](auto &p) { p.groups = 2; }));
@@ -206,7 +220,7 @@ TEST_CASE("Winograd: chosen by the code's vectors, not by the machine that runs 
   const engine::Engine &engine = onednn::engineFor({"avx2", "fma"});
   auto made = engine.create(p);
   REQUIRE(made);
-  auto own = winograd::conv(p);
+  auto own = winograd::conv(p, winograd::Vectors::Of256Bits);
   CHECK((*made)->implementation() == own->implementation());
   CHECK((*made)->sizes().scratch == own->sizes().scratch);
   CHECK((*made)->form() == own->form());
@@ -215,7 +229,8 @@ TEST_CASE("Winograd: chosen by the code's vectors, not by the machine that runs 
   auto small = engine.create(p, &own->form());
   REQUIRE(small);
   CHECK((*small)->implementation() == own->implementation());
-  p.in_channels = p.out_channels = 16;
+  CHECK((*engine.create(p))->implementation() != own->implementation());
+  p = image(8, 64, padded(20), padded(20));
   CHECK((*engine.create(p))->implementation() != own->implementation());
   // f16 is computed in f32, by the same kernels.
   p = image(64, 64, padded(20), padded(20));
