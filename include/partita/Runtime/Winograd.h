@@ -15,13 +15,13 @@
 
 namespace partita::winograd {
 
-/// Which kernels run. What is packed, and the order of sums, are those of both.
+/// Which kernels run. They pack the same and give the same bits.
 enum class Vectors { Of256Bits, Of512Bits };
 
-/// The call, for the team of this thread; null where it is not taken: a CPU without
-/// such vectors, another element type, window or form of the images, groups,
-/// a filter that is no constant. All post-ops are done while results are in cache. What
-/// an element is, to the last bit, does not depend on the number of threads.
+/// The call, for the team of this thread; null where it is not taken: a CPU without such
+/// vectors, another element type, window or form of the images, groups, a filter that is
+/// no constant. All post-ops are done while results are in cache. What an element is, to
+/// the last bit, does not depend on the number of threads.
 std::unique_ptr<engine::Call> conv(const task::Conv &params, Vectors vectors);
 
 /// Whether that is expected to be faster than oneDNN's code, for a call that is taken.
