@@ -337,6 +337,22 @@ static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form
                                   : winograd::Vectors::Of256Bits);
 }
 
+/// The same convolution of an image of whole strides, or nothing where that is no other.
+/// A 1 × 1 window with a stride leaves out rows behind the last one that it reads, and a
+/// rank's part of an image may end there; oneDNN's kernels for such windows want them to
+/// be counted. Only where they are at the end of memory: of one image, by rows.
+static std::optional<task::Conv> withWholeStrides(const task::Conv &p) {
+  bool isPoint = std::all_of(p.spatial.begin(), p.spatial.end(), [](const auto &d) {
+    return d.kernel == 1 && d.padBegin == 0 && d.in <= d.out * d.stride;
+  });
+  if (!isPoint || p.batch != 1 || p.src_format != PARTITA_FORMAT_CHANNELS_LAST ||
+      p.spatial[0].in == p.spatial[0].out * p.spatial[0].stride)
+    return std::nullopt;
+  task::Conv whole = p;
+  whole.spatial[0].in = p.spatial[0].out * p.spatial[0].stride;
+  return whole;
+}
+
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
                             const WeightForm *form, Products products) {
   auto type = dataType(params.dtype);
@@ -348,6 +364,12 @@ MadeCall onednn::createConv(const task::Conv &params, bool transposed,
   if (!transposed && suitsWinograd(params))
     if (auto program = ConvBuilder(params, *type, false, form).buildWinograd())
       return std::unique_ptr<Call>(std::move(program));
+  if (auto whole = transposed ? std::nullopt : withWholeStrides(params)) {
+    // These read what they need; a copy of the image would read all that is counted.
+    auto program = ConvBuilder(*whole, *type, false, form).build(true, false);
+    if (program && program->implementation().starts_with("jit_1x1"))
+      return std::unique_ptr<Call>(std::move(program));
+  }
   ConvBuilder builder(params, *type, transposed, form);
   // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
   // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as

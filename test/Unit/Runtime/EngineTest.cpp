@@ -2,9 +2,11 @@
 #include "ConvCheck.h"
 #include "EngineCheck.h"
 
+#include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/Plain.h"
 
 #include <cstdlib>
+#include <sys/mman.h>
 
 using namespace partita;
 using namespace partita::test;
@@ -252,6 +254,41 @@ TEST_CASE("conv: many channels and a 3 x 3 window, by oneDNN's Winograd where it
   checkConv(p, false, "a rank's rows", make());
   p.spatial[0] = window(10, 3, 1, 1, 1, 1);
   CHECK(!isWinograd());
+}
+
+TEST_CASE("conv: a 1 x 1 window with a stride reads no row behind its last") {
+  task::Conv p;
+  p.dtype = static_cast<int64_t>(DType::F32);
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST, p.weights_packed = 1;
+  p.batch = 1, p.in_channels = 64, p.out_channels = 32, p.has_bias = 1;
+  p.post = {{PARTITA_POST_RELU}};
+  // A rank's rows, of which the last is the last that is read.
+  p.spatial = {window(27, 1, 2, 1, 0, 0), window(56, 1, 2, 1, 0, 0)};
+  checkConv(p, false, "a rank's rows");
+  p.spatial[1] = window(55, 1, 2, 1, 0, 0);
+  checkConv(p, false, "rows and columns");
+  p.spatial[1] = window(56, 1, 2, 1, 0, 0);
+  p.batch = 2;
+  checkConv(p, false, "two images");
+  p.batch = 1;
+  // Behind the image no memory is.
+  const size_t bytes = size_t(4) * 27 * 56 * 64, page = 4096;
+  const size_t mapped = (bytes + page - 1) / page * page;
+  void *pages = ::mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(pages != MAP_FAILED);
+  REQUIRE(::mprotect(static_cast<char *>(pages) + mapped, page, PROT_NONE) == 0);
+  Buffer filter(DType::F32, 64 * 32), result(DType::F32, 14 * 28 * 32);
+  Buffer bias(DType::F32, 32);
+  bias.fill(1);
+  Prepared run(p,
+               {static_cast<char *>(pages) + mapped - bytes, filter.data, result.data,
+                bias.data, nullptr},
+               task::ConvScratch);
+  CHECK(result.get(result.count - 1) == std::max(bias.get(31), 0.0));
+  if (gemm::isSupported() && !hasWideVectors())
+    CHECK(run.call->implementation() == "jit_1x1:avx2");
+  ::munmap(pages, mapped + page);
 }
 
 TEST_CASE("transposed conv: groups, strides, output padding") {
