@@ -79,11 +79,12 @@ struct Images {
   dnnl_memory_desc_t src, dst;
 };
 
-/// Where Winograd's algorithm is worth its transforms and the copies of the images into
-/// blocks of channels and back: measured with oneDNN 2.6 and 512-bit vectors, 0.55 to
-/// 0.85 of the direct algorithm's time from 64 channels on, 0.8 to 1.4 with 32. A weight
-/// that is no constant would be transformed in every run. oneDNN has no primitive for
-/// other cases of a 3 × 3 window, nor for other vectors: it says so itself.
+/// Where oneDNN's Winograd primitive is worth its transforms and the copies of the images
+/// into blocks of channels and back, for images that our own (Winograd.h) does not take:
+/// measured with oneDNN 2.6 and 512-bit vectors, 0.55 to 0.85 of the direct algorithm's
+/// time from 64 channels on, 0.8 to 1.4 with 32. A weight that is no constant would be
+/// transformed in every run. oneDNN has no primitive for other cases of a 3 × 3 window,
+/// nor for other vectors: it says so itself.
 bool suitsWinograd(const task::Conv &p) {
   constexpr int64_t enoughChannels = 64, enoughPixels = 400;
   int64_t pixels = p.batch;
