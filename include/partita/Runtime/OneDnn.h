@@ -14,10 +14,12 @@
 
 namespace partita::onednn {
 
-/// Who computes products of f32.
+/// Who computes products of f32, and convolutions that Winograd's algorithm is for.
 enum class Products {
-  OfMachine, ///< oneDNN where it has vectors of 512 bits, else our kernels (Gemm.h)
-  Own,       ///< our kernels on every CPU that runs them
+  /// Products by oneDNN where it has vectors of 512 bits, else by our kernels (Gemm.h);
+  /// convolutions by ours (Winograd.h), with the vectors that oneDNN sees.
+  OfMachine,
+  Own,       ///< our kernels for vectors of 256 bits, on every CPU that runs them
   OfLibrary, ///< oneDNN everywhere: for measurements
 };
 

@@ -1,5 +1,6 @@
 //===- Avx2.cpp - Micro-kernels for AVX2 and FMA --------------------------===//
-#include "MicroKernels.h"
+#include "Tiles.h"
+#include "Transforms.h"
 
 #include "partita/Abi/TaskTable.h"
 
@@ -11,106 +12,11 @@ using namespace partita::gemm;
 namespace {
 
 constexpr int width = 8;
-using Vector = float __attribute__((vector_size(4 * width)));
+using Vector = VectorOf<width>;
 
-/// From and to any address.
-Vector load(const float *at) {
-  Vector out;
-  __builtin_memcpy(&out, at, sizeof(out));
-  return out;
-}
-void store(Vector x, float *at) { __builtin_memcpy(at, &x, sizeof(x)); }
-
-Vector splat(float x) { return Vector{x, x, x, x, x, x, x, x}; }
-
-/// sums[i][v] += Σ_p a[i, p] · b[p, v], asking for what is next with every summand or
-/// not.
-template <int rows, int vectors, bool asks>
-[[gnu::always_inline]] inline void multiply(const Tile &t,
-                                            Vector (&sums)[rows][vectors]) {
-  constexpr int perPanel = panelColumns / width;
-  const float *a = t.a, *b = t.b;
-  const int64_t bRow = t.bRow, bPanel = t.bPanel;
-  const auto *next = reinterpret_cast<const char *>(t.next);
-  const int64_t ahead = t.next - t.b;
-#pragma clang loop unroll_count(asks ? 1 : 4)
-  for (int64_t p = 0; p < t.depth; ++p, b += bRow) {
-    if constexpr (asks && vectors > perPanel) {
-#pragma clang loop unroll(full)
-      for (int panel = 0; panel < vectors / perPanel; ++panel)
-        __builtin_prefetch(b + panel * bPanel + ahead, 0, 2);
-    } else if constexpr (asks) {
-      __builtin_prefetch(next, 0, 2);
-      next += t.nextStep;
-    }
-    // Few rows have many vectors: those of b are read one by one.
-    if constexpr (rows <= 3) {
-      Vector left[rows];
-#pragma clang loop unroll(full)
-      for (int i = 0; i < rows; ++i)
-        left[i] = splat(a[i * leftStride + p]);
-#pragma clang loop unroll(full)
-      for (int v = 0; v < vectors; ++v) {
-        Vector right = load(b + v / perPanel * bPanel + v % perPanel * width);
-#pragma clang loop unroll(full)
-        for (int i = 0; i < rows; ++i)
-          sums[i][v] += left[i] * right;
-      }
-    } else {
-      Vector right[vectors];
-#pragma clang loop unroll(full)
-      for (int v = 0; v < vectors; ++v)
-        right[v] = load(b + v / perPanel * bPanel + v % perPanel * width);
-#pragma clang loop unroll(full)
-      for (int i = 0; i < rows; ++i) {
-        Vector left = splat(a[i * leftStride + p]);
-#pragma clang loop unroll(full)
-        for (int v = 0; v < vectors; ++v)
-          sums[i][v] += left * right[v];
-      }
-    }
-  }
-}
-
-/// All sums of a tile are in registers: 6 rows of 2 vectors are 12 of the 16, and with
-/// two of b and one of a the next row has room.
-template <int rows, int panels> void tile(const Tile &t) {
-  constexpr int vectors = panels * panelColumns / width;
-  Vector sums[rows][vectors];
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; ++i)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      sums[i][v] = Vector{};
-  if (t.nextStep)
-    multiply<rows, vectors, true>(t, sums);
-  else
-    multiply<rows, vectors, false>(t, sums);
-  // What the sums are added to: rows `from` apart.
-  const float *base = t.adds ? t.c : t.bias;
-  const int64_t from = t.adds ? t.cRow : 0;
-  if (t.columns == panels * panelColumns) {
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows; ++i)
-#pragma clang loop unroll(full)
-      for (int v = 0; v < vectors; ++v) {
-        Vector sum = sums[i][v];
-        if (base)
-          sum += load(base + i * from + v * width);
-        store(sum, t.c + i * t.cRow + v * width);
-      }
-    return;
-  }
-  float last[rows][vectors * width];
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows; ++i)
-#pragma clang loop unroll(full)
-    for (int v = 0; v < vectors; ++v)
-      store(sums[i][v], last[i] + v * width);
-  for (int i = 0; i < rows; ++i)
-    for (int64_t n = 0; n < t.columns; ++n)
-      t.c[i * t.cRow + n] = base ? base[i * from + n] + last[i][n] : last[i][n];
-}
+Vector load(const float *at) { return loadFrom<width>(at); }
+void store(Vector x, float *at) { storeTo<width>(x, at); }
+template <int rows, int panels> constexpr auto tile = addTile<width, rows, panels>;
 
 /// An 8 × 8 block by three rounds of shuffles.
 void transposeBlock(const float *from, int64_t fromRow, float *to, int64_t toRow) {
@@ -209,5 +115,13 @@ const Kernels gemm::avx2Kernels = {{{tile<1, 1>, tile<1, panelsAt[0]>},
                                     {tile<6, 1>, tile<6, panelsAt[5]>}},
                                    transpose,
                                    post};
+
+const WinogradKernels gemm::winogradAvx2 = {
+    tileRows,
+    1,
+    {{tile<1, 1>}, {tile<2, 1>}, {tile<3, 1>}, {tile<4, 1>}, {tile<5, 1>}, {tile<6, 1>}},
+    patchToPieces<width>,
+    piecesToPixels<width>,
+    "winograd:avx2"};
 
 #endif

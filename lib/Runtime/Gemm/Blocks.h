@@ -12,6 +12,10 @@ namespace partita::gemm {
 /// second-level cache: 512 KiB on the smaller CPUs of today.
 constexpr int64_t blockTiles = 40, slabBytes = 416 * 1024;
 
+/// With fewer tiles than this, each asks for what is next as it goes along; more of them
+/// do so between tiles, which costs less.
+constexpr int64_t manyTiles = 8;
+
 inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Span {
@@ -62,8 +66,9 @@ struct Geometry {
   int64_t left;                   ///< elements that are packed at a time
   int64_t right = 0;
 
-  Geometry(int64_t m, int64_t n, int64_t k)
-      : tiles(ceilDiv(m, tileRows)), rowBlocks(ceilDiv(tiles, blockTiles)),
+  /// `most`: rows of a tile.
+  Geometry(int64_t m, int64_t n, int64_t k, int64_t most = tileRows)
+      : tiles(ceilDiv(m, most)), rowBlocks(ceilDiv(tiles, blockTiles)),
         depthBlocks(ceilDiv(k, tileDepth)), panels(ceilDiv(n, panelColumns)),
         leastRows(m / tiles), higherTiles(m % tiles), summands(k),
         // The loop over them takes four at a time.

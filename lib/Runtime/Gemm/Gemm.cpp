@@ -34,9 +34,6 @@ bool gemm::isSupported() { return kernels() != nullptr; }
 
 namespace {
 
-/// With fewer tiles than this, each asks for what is next as it goes along; more of them
-/// do so between tiles, which costs less.
-constexpr int64_t manyTiles = 8;
 /// Panels of a computed operand that are packed together: their rows are cache lines side
 /// by side.
 constexpr int64_t packedTogether = 4;
@@ -362,6 +359,7 @@ void PackedMatMul::tiles(const Block &block, const float *left, const Group &gro
     const int64_t column = (group.panel + panel) * panelColumns;
     Tile tile{depth,
               left,
+              leftStride,
               right.panels.at + panel * right.panels.column,
               right.panels.row,
               right.panels.column,

@@ -21,8 +21,9 @@ constexpr int64_t leftStride = tileDepth + 16;
 
 /// c[i, n] (+)= Σ_p a[i, p] · b[p, n] for some rows and for the panels at once.
 struct Tile {
-  int64_t depth;  ///< number of summands, at most tileDepth
-  const float *a; ///< rows leftStride apart
+  int64_t depth; ///< number of summands, at most tileDepth
+  const float *a;
+  int64_t aRow;   ///< elements
   const float *b; ///< depth rows of panelColumns elements, `bRow` apart
   int64_t bRow;   ///< elements
   int64_t bPanel; ///< from a panel to the next, elements
@@ -49,6 +50,28 @@ struct PostStep {
   int64_t yRow, yColumn; ///< strides; yColumn is 0 or 1
 };
 
+/// Pixels of an image that a tile of Winograd's algorithm covers: 4 × 4 are read for
+/// 2 × 2 results, and become as many pieces.
+constexpr int64_t patchSide = 4, pieces = patchSide * patchSide;
+
+/// A patch d of an image becomes the pieces of Bᵀ·d·B, channel by channel.
+struct Patch {
+  const float *pixel[pieces]; ///< row by row
+  int64_t channels;
+  float *to;
+  int64_t piece; ///< from a piece to the next, elements
+};
+
+/// The pieces m of a tile become the 2 × 2 pixels of Aᵀ·m·A, for a panel of channels.
+struct Spread {
+  const float *from;
+  int64_t piece;     ///< from a piece to the next, elements
+  float *pixel[4];   ///< row by row; null: outside of the image
+  int64_t columns;   ///< of the panel that are stored
+  const float *bias; ///< per column, or null
+  bool adds, isRelu; ///< to what the pixels hold; max(0, x) is the last step
+};
+
 struct Kernels {
   /// [rows − 1][0]: one panel; [1]: panelsAt[rows − 1] panels.
   void (*tile[tileRows][2])(const Tile &);
@@ -60,10 +83,22 @@ struct Kernels {
                int64_t cRow);
 };
 
+/// For Winograd's algorithm.
+struct WinogradKernels {
+  int64_t rows, panels;              ///< of a tile, at most
+  void (*tile[12][2])(const Tile &); ///< by rows − 1 and panels − 1
+  void (*patch)(const Patch &);
+  void (*spread)(const Spread &);
+  const char *name;
+};
+
 /// Of this CPU; null if it has none of the instruction sets.
 const Kernels *kernels();
 /// For AVX2 and FMA.
 extern const Kernels avx2Kernels;
+extern const WinogradKernels winogradAvx2;
+/// For AVX-512 F.
+extern const WinogradKernels winogradAvx512;
 
 } // namespace partita::gemm
 

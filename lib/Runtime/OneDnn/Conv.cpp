@@ -1,6 +1,8 @@
 //===- Conv.cpp - Convolution, its transpose and pooling ------------------===//
 #include "Program.h"
 
+#include "partita/Runtime/Winograd.h"
+
 #include <algorithm>
 
 using namespace partita;
@@ -77,11 +79,12 @@ struct Images {
   dnnl_memory_desc_t src, dst;
 };
 
-/// Where Winograd's algorithm is worth its transforms and the copies of the images into
-/// blocks of channels and back: measured with oneDNN 2.6 and 512-bit vectors, 0.55 to
-/// 0.85 of the direct algorithm's time from 64 channels on, 0.8 to 1.4 with 32. A weight
-/// that is no constant would be transformed in every run. oneDNN has no primitive for
-/// other cases of a 3 × 3 window, nor for other vectors: it says so itself.
+/// Where oneDNN's Winograd primitive is worth its transforms and the copies of the images
+/// into blocks of channels and back, for images that our own (Winograd.h) does not take:
+/// measured with oneDNN 2.6 and 512-bit vectors, 0.55 to 0.85 of the direct algorithm's
+/// time from 64 channels on, 0.8 to 1.4 with 32. A weight that is no constant would be
+/// transformed in every run. oneDNN has no primitive for other cases of a 3 × 3 window,
+/// nor for other vectors: it says so itself.
 bool suitsWinograd(const task::Conv &p) {
   constexpr int64_t enoughChannels = 64, enoughPixels = 400;
   int64_t pixels = p.batch;
@@ -324,14 +327,50 @@ bool isReference(const Program *call) {
 
 } // namespace
 
+/// By our own kernels, or null. A filter that is packed already decides.
+static std::unique_ptr<Call> ownConv(const task::Conv &p, const WeightForm *form,
+                                     Products products) {
+  bool isWanted = form ? winograd::isForm(*form) : winograd::isWorth(p);
+  if (products == Products::OfLibrary || !isWanted)
+    return nullptr;
+  bool isWide = products == Products::OfMachine && hasWideVectors();
+  return winograd::conv(p, isWide ? winograd::Vectors::Of512Bits
+                                  : winograd::Vectors::Of256Bits);
+}
+
+/// The same convolution of an image of whole strides, or nothing where that is no other.
+/// A 1 × 1 window with a stride leaves out rows behind the last one that it reads, and a
+/// rank's part of an image may end there; oneDNN's kernels for such windows want them to
+/// be counted. Only where they are at the end of memory: of one image, by rows.
+static std::optional<task::Conv> withWholeStrides(const task::Conv &p) {
+  bool isPoint = std::all_of(p.spatial.begin(), p.spatial.end(), [](const auto &d) {
+    return d.kernel == 1 && d.padBegin == 0 && d.in <= d.out * d.stride;
+  });
+  if (!isPoint || p.batch != 1 || p.src_format != PARTITA_FORMAT_CHANNELS_LAST ||
+      p.spatial[0].in == p.spatial[0].out * p.spatial[0].stride)
+    return std::nullopt;
+  task::Conv whole = p;
+  whole.spatial[0].in = p.spatial[0].out * p.spatial[0].stride;
+  return whole;
+}
+
 MadeCall onednn::createConv(const task::Conv &params, bool transposed,
-                            const WeightForm *form) {
+                            const WeightForm *form, Products products) {
   auto type = dataType(params.dtype);
   if (!type)
     return plain::conv(params, transposed);
+  if (!transposed)
+    if (auto own = ownConv(params, form, products))
+      return own;
   if (!transposed && suitsWinograd(params))
     if (auto program = ConvBuilder(params, *type, false, form).buildWinograd())
       return std::unique_ptr<Call>(std::move(program));
+  if (auto whole = transposed ? std::nullopt : withWholeStrides(params)) {
+    // These read what they need; a copy of the image would read all that is counted.
+    auto program = ConvBuilder(*whole, *type, false, form).build(true, false);
+    if (program && program->implementation().starts_with("jit_1x1"))
+      return std::unique_ptr<Call>(std::move(program));
+  }
   ConvBuilder builder(params, *type, transposed, form);
   // In channels-first form oneDNN has a fast path for few cases only (im2col and GEMM;
   // one GEMM a group); its blocked forms pay for the copies. Channels-last is taken as

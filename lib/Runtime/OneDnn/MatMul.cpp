@@ -194,13 +194,6 @@ static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t t
   return program;
 }
 
-/// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
-/// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
-static bool hasWideVectors() {
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
-         dnnl_cpu_isa_avx512_core;
-}
-
 static bool isReference(const Call &call) {
   return call.implementation().starts_with("ref");
 }

@@ -320,6 +320,11 @@ bool Program::run(Frame &room, std::span<void *const> operands,
 // Entry points
 //===----------------------------------------------------------------------===//
 
+bool onednn::hasWideVectors() {
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) ==
+         dnnl_cpu_isa_avx512_core;
+}
+
 /// The element type where the call sums products.
 static std::optional<DType> productType(const task::Params &params) {
   return std::visit(
@@ -336,9 +341,9 @@ static MadeCall createTyped(const task::Params &params, const WeightForm *form,
   if (auto *p = std::get_if<task::MatMul>(&params))
     return createMatMul(*p, form, products);
   if (auto *p = std::get_if<task::Conv>(&params))
-    return createConv(*p, false, form);
+    return createConv(*p, false, form, products);
   if (auto *p = std::get_if<task::ConvTranspose>(&params))
-    return createConv(*p, true, form);
+    return createConv(*p, true, form, products);
   if (auto *p = std::get_if<task::ConvBackwardFilter>(&params))
     return createConvBackwardFilter(*p);
   if (auto *p = std::get_if<task::Pool>(&params))

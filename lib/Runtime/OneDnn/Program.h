@@ -135,11 +135,16 @@ std::optional<dnnl_memory_desc_t> wantedForm(const dnnl_memory_desc_t &stored,
                                              dnnl_data_type_t type,
                                              const WeightForm *form);
 
+/// Whether oneDNN computes with vectors of 512 bits, for which it has fast products of
+/// any shape. As oneDNN sees the CPU: it can be told to see less (ONEDNN_MAX_CPU_ISA).
+bool hasWideVectors();
+
 /// An error where a form is given for which oneDNN has nothing better than loops.
 using MadeCall = Expected<std::unique_ptr<Call>>;
 MadeCall createMatMul(const task::MatMul &params, const WeightForm *form,
                       Products products);
-MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form);
+MadeCall createConv(const task::Conv &params, bool transposed, const WeightForm *form,
+                    Products products);
 MadeCall createConvBackwardFilter(const task::ConvBackwardFilter &params);
 MadeCall createPool(const task::Pool &params);
 

@@ -102,6 +102,8 @@ struct Prepared {
                                        static_cast<int64_t>(call->sizes().scratch) + 1);
     packed = std::make_unique<Buffer>(DType::U8,
                                       static_cast<int64_t>(call->sizes().packed) + 1);
+    // Nothing is promised of what scratch holds: not numbers.
+    std::memset(scratch->data, 0xff, call->sizes().scratch);
     operands[scratchOperand] = scratch->data;
     if (call->sizes().packed)
       REQUIRE(call->pack(operands[Call::weightOperand(kindOf(params))], packed->data));

@@ -1,9 +1,12 @@
 //===- EngineTest.cpp - Engine calls against naive loops ------------------===//
+#include "ConvCheck.h"
 #include "EngineCheck.h"
 
+#include "partita/Runtime/Gemm.h"
 #include "partita/Runtime/Plain.h"
 
 #include <cstdlib>
+#include <sys/mman.h>
 
 using namespace partita;
 using namespace partita::test;
@@ -174,117 +177,6 @@ TEST_CASE("matmul: Relu of infinities is no NaN") {
 // Conv and Pool, up to two spatial dims
 //===----------------------------------------------------------------------===//
 
-static int64_t place(int64_t format, int64_t channels, const std::vector<int64_t> &extent,
-                     int64_t n, int64_t c, const std::vector<int64_t> &at) {
-  int64_t spatial = 0, all = 1;
-  for (size_t d = 0; d < extent.size(); ++d) {
-    spatial = spatial * extent[d] + at[d];
-    all *= extent[d];
-  }
-  return format == PARTITA_FORMAT_CHANNELS_LAST ? (n * all + spatial) * channels + c
-                                                : (n * channels + c) * all + spatial;
-}
-
-template <typename Fn> static void forAll(const std::vector<int64_t> &box, Fn fn) {
-  int64_t count = elementCount(box);
-  std::vector<int64_t> at(box.size());
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t rest = i;
-    for (size_t d = box.size(); d-- > 0; rest /= box[d])
-      at[d] = rest % box[d];
-    fn(at);
-  }
-}
-
-static void checkConv(task::Conv p, bool transposed, const std::string &what) {
-  auto type = static_cast<DType>(p.dtype);
-  task::Params params = p;
-  if (transposed)
-    params = task::ConvTranspose(p);
-  auto needs = task::operandNeeds(params, *Mesh::parse(""));
-  REQUIRE(needs);
-  std::vector<Buffer> buffers;
-  std::vector<void *> operands;
-  for (size_t i = 0; i < needs->size(); ++i) {
-    buffers.emplace_back(type, static_cast<int64_t>((*needs)[i].bytes / byteWidth(type)));
-    buffers.back().fill(static_cast<unsigned>(i) + 1);
-  }
-  for (Buffer &b : buffers)
-    operands.push_back(b.data);
-  // The definition of both, by scattering input elements through the kernel's taps.
-  std::vector<double> result(static_cast<size_t>(buffers[2].count), 0.0);
-  for (size_t i = 0; p.adds_to_result && i < result.size(); ++i)
-    result[i] = buffers[2].get(static_cast<int64_t>(i));
-  Prepared run(params, operands, task::ConvScratch);
-  INFO(what << " of " << name(type) << " by " << run.call->implementation());
-  std::vector<int64_t> in, out, kernel;
-  for (auto &d : p.spatial) {
-    in.push_back(d.in);
-    out.push_back(d.out);
-    kernel.push_back(d.kernel);
-  }
-  int64_t ig = p.in_channels / p.groups, og = p.out_channels / p.groups;
-  for (int64_t n = 0; n < p.batch; ++n)
-    for (int64_t g = 0; g < p.groups; ++g)
-      for (int64_t i = 0; i < ig; ++i)
-        for (int64_t o = 0; o < og; ++o)
-          forAll(transposed ? in : out, [&](const std::vector<int64_t> &at) {
-            int64_t tap = 0;
-            forAll(kernel, [&](const std::vector<int64_t> &k) {
-              int64_t w = tap++;
-              std::vector<int64_t> other(at.size());
-              for (size_t d = 0; d < at.size(); ++d) {
-                auto &s = p.spatial[d];
-                other[d] = at[d] * s.stride - s.padBegin + k[d] * s.dilation;
-                if (other[d] < 0 || other[d] >= (transposed ? s.out : s.in))
-                  return;
-              }
-              const auto &from = transposed ? at : other, &to = transposed ? other : at;
-              int64_t taps = elementCount(kernel);
-              double weight =
-                  buffers[1].get(transposed ? ((g * ig + i) * og + o) * taps + w
-                                            : ((g * og + o) * ig + i) * taps + w);
-              result[static_cast<size_t>(
-                  place(p.dst_format, p.out_channels, out, n, g * og + o, to))] +=
-                  weight * buffers[0].get(place(p.src_format, p.in_channels, in, n,
-                                                g * ig + i, from));
-            });
-          });
-  double worst = 0;
-  for (int64_t n = 0; n < p.batch; ++n)
-    for (int64_t c = 0; c < p.out_channels; ++c)
-      forAll(out, [&](const std::vector<int64_t> &at) {
-        int64_t where = place(p.dst_format, p.out_channels, out, n, c, at);
-        double x =
-            result[static_cast<size_t>(where)] + (p.has_bias ? buffers[3].get(c) : 0);
-        size_t next = task::ConvPost;
-        for (const task::PostOp &op : p.post) {
-          double alpha = op.alpha;
-          if (task::isBinary(op.kind)) {
-            bool last = p.dst_format == PARTITA_FORMAT_CHANNELS_LAST;
-            int64_t index = op.mask & 1 ? n : 0;
-            if (!last && (op.mask & 2))
-              index = index * p.out_channels + c;
-            for (size_t d = 0; d < out.size(); ++d)
-              index = op.mask >> (d + 2) & 1 ? index * out[d] + at[d] : index;
-            if (last && (op.mask & 2))
-              index = index * p.out_channels + c;
-            alpha = buffers[next++].get(index);
-          }
-          x = unary(op.kind, x, alpha, op.beta);
-        }
-        worst =
-            std::max(worst, std::fabs(buffers[2].get(where) - x) / (1 + std::fabs(x)));
-      });
-  CHECK(worst <= tolerance(type));
-}
-
-static task::SpatialDim window(int64_t in, int64_t kernel, int64_t stride,
-                               int64_t dilation, int64_t begin, int64_t end) {
-  int64_t out = (in + begin + end - dilation * (kernel - 1) - 1) / stride + 1;
-  return {in, out, kernel, stride, dilation, begin, end};
-}
-
 TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
   for (DType type : {DType::F32, DType::F64, DType::F16, DType::BF16})
     for (int64_t format : {PARTITA_FORMAT_CHANNELS_FIRST, PARTITA_FORMAT_CHANNELS_LAST})
@@ -323,20 +215,25 @@ TEST_CASE("conv: groups, dilation, padding, strides, formats, post-ops") {
       }
 }
 
-TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where it is") {
+TEST_CASE("conv: many channels and a 3 x 3 window, by oneDNN's Winograd where it is") {
+  const engine::Engine &library = onednn::oneDnn(onednn::Products::OfLibrary);
   task::Conv p;
   p.dtype = static_cast<int64_t>(DType::F32);
   p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST, p.weights_packed = 1;
   p.batch = 1, p.in_channels = p.out_channels = 64;
   p.spatial = {window(20, 3, 1, 1, 1, 1), window(21, 3, 1, 1, 1, 1)};
-  auto isWinograd = [&] {
-    auto call = onednn::oneDnn().create(p);
+  auto make = [&] {
+    runtime::setTeamSize(1);
+    auto call = library.create(p);
     REQUIRE(call);
-    return (*call)->implementation().find("wino_2x3") != std::string::npos;
+    return *call;
+  };
+  auto isWinograd = [&] {
+    return make()->implementation().find("wino_2x3") != std::string::npos;
   };
   auto check = [&](std::vector<task::PostOp> post, bool expected, const char *what) {
     p.post = std::move(post);
-    checkConv(p, false, what);
+    checkConv(p, false, what, make());
     INFO(what);
     CHECK(isWinograd() == (expected && hasWideVectors()));
   };
@@ -354,9 +251,44 @@ TEST_CASE("conv: many channels and a 3 x 3 window, by Winograd's algorithm where
   p.adds_to_result = false;
   // A rank's rows, which come with those of its neighbours.
   p.spatial[0] = window(21, 3, 1, 1, 1, 0);
-  checkConv(p, false, "a rank's rows");
+  checkConv(p, false, "a rank's rows", make());
   p.spatial[0] = window(10, 3, 1, 1, 1, 1);
   CHECK(!isWinograd());
+}
+
+TEST_CASE("conv: a 1 x 1 window with a stride reads no row behind its last") {
+  task::Conv p;
+  p.dtype = static_cast<int64_t>(DType::F32);
+  p.src_format = p.dst_format = PARTITA_FORMAT_CHANNELS_LAST, p.weights_packed = 1;
+  p.batch = 1, p.in_channels = 64, p.out_channels = 32, p.has_bias = 1;
+  p.post = {{PARTITA_POST_RELU}};
+  // A rank's rows, of which the last is the last that is read.
+  p.spatial = {window(27, 1, 2, 1, 0, 0), window(56, 1, 2, 1, 0, 0)};
+  checkConv(p, false, "a rank's rows");
+  p.spatial[1] = window(55, 1, 2, 1, 0, 0);
+  checkConv(p, false, "rows and columns");
+  p.spatial[1] = window(56, 1, 2, 1, 0, 0);
+  p.batch = 2;
+  checkConv(p, false, "two images");
+  p.batch = 1;
+  // Behind the image no memory is.
+  const size_t bytes = size_t(4) * 27 * 56 * 64, page = 4096;
+  const size_t mapped = (bytes + page - 1) / page * page;
+  void *pages = ::mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(pages != MAP_FAILED);
+  REQUIRE(::mprotect(static_cast<char *>(pages) + mapped, page, PROT_NONE) == 0);
+  Buffer filter(DType::F32, 64 * 32), result(DType::F32, 14 * 28 * 32);
+  Buffer bias(DType::F32, 32);
+  bias.fill(1);
+  Prepared run(p,
+               {static_cast<char *>(pages) + mapped - bytes, filter.data, result.data,
+                bias.data, nullptr},
+               task::ConvScratch);
+  CHECK(result.get(result.count - 1) == std::max(bias.get(31), 0.0));
+  if (gemm::isSupported() && !hasWideVectors())
+    CHECK(run.call->implementation() == "jit_1x1:avx2");
+  ::munmap(pages, mapped + page);
 }
 
 TEST_CASE("transposed conv: groups, strides, output padding") {

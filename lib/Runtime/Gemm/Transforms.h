@@ -1,0 +1,128 @@
+//===- Transforms.h - Transforms of Winograd's algorithm --------*- C++ -*-===//
+//
+// Templates like those of Tiles.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_LIB_RUNTIME_GEMM_TRANSFORMS_H
+#define PARTITA_LIB_RUNTIME_GEMM_TRANSFORMS_H
+
+#include "Tiles.h"
+
+namespace partita::gemm {
+namespace {
+
+/// Column `column` of the pieces: of d·B, then of Bᵀ·(d·B). What it reads is loaded anew
+/// for each column, which costs less than keeping 16 vectors in 16 registers.
+template <int width, int column>
+[[gnu::always_inline]] inline void patchColumn(const Patch &p, int64_t c) {
+  auto at = [&](int row, int pixel) {
+    return loadFrom<width>(p.pixel[row * patchSide + pixel] + c);
+  };
+  VectorOf<width> x[patchSide];
+#pragma clang loop unroll(full)
+  for (int row = 0; row < patchSide; ++row)
+    x[row] = column == 0   ? at(row, 0) - at(row, 2)
+             : column == 1 ? at(row, 1) + at(row, 2)
+             : column == 2 ? at(row, 2) - at(row, 1)
+                           : at(row, 1) - at(row, 3);
+  float *to = p.to + column * p.piece + c;
+  const int64_t row = patchSide * p.piece;
+  storeTo<width>(x[0] - x[2], to);
+  storeTo<width>(x[1] + x[2], to + row);
+  storeTo<width>(x[2] - x[1], to + 2 * row);
+  storeTo<width>(x[1] - x[3], to + 3 * row);
+}
+
+template <int width>
+[[gnu::always_inline]] inline void patchVector(const Patch &p, int64_t c) {
+  patchColumn<width, 0>(p, c);
+  patchColumn<width, 1>(p, c);
+  patchColumn<width, 2>(p, c);
+  patchColumn<width, 3>(p, c);
+}
+
+/// y[row][column] of Aᵀ·m·A for one vector of channels.
+template <int width>
+[[gnu::always_inline]] inline void sumPieces(const Spread &s, int64_t c,
+                                             VectorOf<width> (&y)[2][2]) {
+  VectorOf<width> x[2][patchSide];
+#pragma clang loop unroll(full)
+  for (int column = 0; column < patchSide; ++column) {
+    const float *from = s.from + column * s.piece + c;
+    const int64_t row = patchSide * s.piece;
+    VectorOf<width> m1 = loadFrom<width>(from + row),
+                    m2 = loadFrom<width>(from + 2 * row);
+    x[0][column] = loadFrom<width>(from) + (m1 + m2);
+    x[1][column] = (m1 - m2) - loadFrom<width>(from + 3 * row);
+  }
+#pragma clang loop unroll(full)
+  for (int row = 0; row < 2; ++row) {
+    y[row][0] = x[row][0] + (x[row][1] + x[row][2]);
+    y[row][1] = (x[row][1] - x[row][2]) - x[row][3];
+  }
+}
+
+template <int width>
+VectorOf<width> finished(const Spread &s, VectorOf<width> x, const float *bias,
+                         const float *pixel) {
+  if (bias)
+    x += loadFrom<width>(bias);
+  if (s.adds)
+    x += loadFrom<width>(pixel);
+  const VectorOf<width> zero = {};
+  // A NaN stays one.
+  return s.isRelu ? (x < zero ? zero : x) : x;
+}
+
+template <int width> void patchToPieces(const Patch &p) {
+  int64_t c = 0;
+  for (; c + width <= p.channels; c += width)
+    patchVector<width>(p, c);
+  if (c == p.channels)
+    return;
+  // The last channels, copied to where there are whole vectors of them.
+  float in[pieces][width] = {}, out[pieces][width];
+  Patch last{{}, width, out[0], width};
+  for (int i = 0; i < pieces; ++i) {
+    last.pixel[i] = in[i];
+    for (int64_t k = c; k < p.channels; ++k)
+      in[i][k - c] = p.pixel[i][k];
+  }
+  patchVector<width>(last, 0);
+  for (int i = 0; i < pieces; ++i)
+    for (int64_t k = c; k < p.channels; ++k)
+      p.to[i * p.piece + k] = out[i][k - c];
+}
+
+template <int width> void piecesToPixels(const Spread &s) {
+  for (int64_t c = 0; c < s.columns; c += width) {
+    VectorOf<width> y[2][2];
+    sumPieces<width>(s, c, y);
+    const int64_t count = s.columns - c < width ? s.columns - c : width;
+    for (int i = 0; i < 4; ++i) {
+      float *pixel = s.pixel[i];
+      if (!pixel)
+        continue;
+      pixel += c;
+      const float *bias = s.bias ? s.bias + c : nullptr;
+      VectorOf<width> x = y[i / 2][i % 2];
+      if (count == width) {
+        storeTo<width>(finished<width>(s, x, bias, pixel), pixel);
+        continue;
+      }
+      float rest[3][width] = {};
+      for (int64_t k = 0; k < count; ++k) {
+        rest[1][k] = bias ? bias[k] : 0;
+        rest[2][k] = s.adds ? pixel[k] : 0;
+      }
+      storeTo<width>(finished<width>(s, x, bias ? rest[1] : nullptr, rest[2]), rest[0]);
+      for (int64_t k = 0; k < count; ++k)
+        pixel[k] = rest[0][k];
+    }
+  }
+}
+
+} // namespace
+} // namespace partita::gemm
+
+#endif // PARTITA_LIB_RUNTIME_GEMM_TRANSFORMS_H
