@@ -30,7 +30,7 @@ func.func @main(%m: tensor<64x64xf32>, %g: tensor<64x64xf32>, %w: tensor<64x64xf
 // CHECK-NEXT:  store [[WEIGHTS]]
 // CHECK-NEXT:  store [[SUM]]
 // CHECK:       task kernel @kernel_0 (b0, b1, b3, b4, b5)
-// CHECK-NEXT:  task matmul (b3, b2, b6, -, -, b4)
+// CHECK-NEXT:  task matmul (b3, b2, b6, -, {{[-b0-9]+}}, b4)
 func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %r = graph.add %a, %b : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
   %n = graph.softmax %r {axis = 1 : i64} : (tensor<64x64xf32>) -> tensor<64x64xf32>
@@ -48,7 +48,7 @@ func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %w: tensor<64x64xf
 // CHECK:       kernel @kernel_1
 // CHECK:       graph.mul
 // CHECK:       graph.sub
-// CHECK:       task matmul (b0, b1, b[[X:[0-9]+]], -, -)
+// CHECK:       task matmul (b0, b1, b[[X:[0-9]+]], -, {{[-b0-9]+}})
 // CHECK:       task kernel @kernel_0 (b[[X]], b1, b{{[0-9]+}})
 // CHECK:       task kernel @kernel_1 (b{{[0-9]+}}, b[[X]], b{{[0-9]+}})
 func.func @main(%a: tensor<64x64xf32>, %w: tensor<64x64xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
