@@ -13,7 +13,6 @@
 #include "Clash.h"
 #include "Construct.h"
 #include "Neighbourhood.h"
-#include "SplitBound.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,6 +72,11 @@ bool Driver::isDone() {
   };
   return isWithin(options.enough->gap, options.enough->work) ||
          isWithin(options.enough->nearly, options.enough->nearlyWork);
+}
+
+/// Whether nothing better than the best answer is left.
+bool Driver::isProved(const Core &root) const {
+  return best && bound > cut.value(root.noise);
 }
 
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
@@ -322,6 +326,8 @@ void Driver::startsPhase(Core &core) {
     if (!tightenPhase(core, 100) || isDone() || core.tableEntries() <= 2 * mostQuick)
       return;
     splitPhase(core);
+    if (isProved(core))
+      return;
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {
       auto found = divePhase(core, fractions[next++ % std::size(fractions)]);
@@ -336,9 +342,28 @@ void Driver::startsPhase(Core &core) {
   }
 }
 
+/// Passes over split variables until they no longer close much of the gap.
+void Driver::raise(SplitBound &split, Budget &part) {
+  // Each pass moves costs and prices by a little: what twenty of them gain says more.
+  static constexpr int passesOfRound = 20;
+  static constexpr double leastOfRound = 0.02;
+  double before = split.bound();
+  for (int passes = 1; split.step(cut.upper) && split.pass(part); ++passes) {
+    bound = std::max(bound, std::min(split.bound(), cut.upper));
+    if (bound >= cut.upper)
+      return;
+    if (passes % passesOfRound != 0)
+      continue;
+    if (split.bound() - before < leastOfRound * (cut.upper - split.bound()))
+      return;
+    before = split.bound();
+  }
+}
+
 /// Where message passing leaves a gap that branching does not close, tables of more
 /// variables raise the bound: as large ones as a first pass has time for and as raise it
-/// further, then many passes, if it is cycles that the gap comes from.
+/// further, then many passes, if it is cycles or rows of few variables that the gap comes
+/// from.
 void Driver::splitPhase(const Core &core) {
   static constexpr double leastGap = 0.02, leastGain = 0.1;
   auto gap = [&] { return cut.upper - bound; };
@@ -346,7 +371,6 @@ void Driver::splitPhase(const Core &core) {
     return;
   isSplit = true;
   const double before = gap();
-  auto isWorthwhile = [&] { return gap() < (1 - leastGain) * before; };
   Budget part = budget.fraction(0.5);
   std::unique_ptr<SplitBound> highest;
   bool isRising = true;
@@ -364,8 +388,8 @@ void Driver::splitPhase(const Core &core) {
     if (!highest || split->bound() > highest->bound())
       highest = std::move(split);
   }
-  while (isWorthwhile() && highest->step(cut.upper) && highest->pass(part))
-    bound = std::max(bound, std::min(highest->bound(), cut.upper));
+  if (gap() < (1 - leastGain) * before)
+    raise(*highest, part);
   budget.work = part.work;
   report();
 }
@@ -391,6 +415,8 @@ Outcome Driver::run() {
   int64_t share = 150'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
+    if (isProved(core))
+      return finish(core, true);
     share = 300'000'000;
   }
   if (best && core.tableEntries() > Dual::mostBaked) {
@@ -409,6 +435,8 @@ Outcome Driver::run() {
       return finish(core, false);
     const bool isClosing = cut.upper - bound < 0.9 * gap;
     splitPhase(core);
+    if (isProved(core))
+      return finish(core, true);
     double before = cut.upper;
     const int64_t from = budget.work;
     if (best)

@@ -3,6 +3,7 @@
 #define PARTITA_LIB_SOLVER_DRIVER_H
 
 #include "Search.h"
+#include "SplitBound.h"
 
 #include "partita/Solver/Solve.h"
 
@@ -47,6 +48,7 @@ public:
 
 private:
   bool isDone();
+  bool isProved(const Core &root) const;
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
@@ -60,6 +62,7 @@ private:
   void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
   void splitPhase(const Core &core);
+  void raise(SplitBound &split, Budget &part);
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);
