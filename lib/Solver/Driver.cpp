@@ -9,10 +9,11 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Alike.h"
 #include "Blocks.h"
 #include "Clash.h"
 #include "Construct.h"
-#include "Neighbourhood.h"
+#include "Kernel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,12 @@ Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budge
                Question question)
     : problem(problem), options(options), question(std::move(question)),
       start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
+
+/// Cores of fewer table entries go to branch and bound first.
+static constexpr int64_t mostQuick = 500'000;
+
+/// A dive into a core of more table entries is bound by memory.
+static constexpr int64_t mostTogether = 5'000'000;
 
 void Driver::report() {
   if (!options.progress)
@@ -170,6 +177,29 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
+/// An answer in which all that look alike take equal choices: where layers are equal, of
+/// a problem of a few of them. It comes before the bound, which takes longer.
+void Driver::alikePhase(const Core &core) {
+  static constexpr int steps = 4;
+  static constexpr double share = 0.2;
+  // Pairs that use memory are variables of the core alone.
+  if (!question.ties.empty() || core.vars.size() != problem.variables.size())
+    return;
+  Question tied{tiesOfAlike(problem, steps), question.upper, false, {}};
+  if (tied.ties.size() < problem.variables.size() / 2)
+    return;
+  SolveOptions quiet = options;
+  quiet.progress = nullptr;
+  Driver driver(problem, quiet, budget.fraction(share), std::move(tied));
+  Outcome outcome = driver.run();
+  budget.work = driver.work();
+  if (!outcome.choices)
+    return;
+  // Only reductions have been made so far, and none of them forbids an answer.
+  take(core, core.project({outcome.choices->begin(), outcome.choices->end()}, 0), 0);
+  report();
+}
+
 /// Rows that became one share its multiplier: so it fits where they are apart again.
 void Driver::keepMultipliers(const Core &core) {
   std::fill(multipliers.begin(), multipliers.end(), 0);
@@ -220,12 +250,6 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
   return left;
 }
 
-/// Cores of fewer table entries go to branch and bound first.
-static constexpr int64_t mostQuick = 500'000;
-
-/// A dive into a core of more table entries is bound by memory.
-static constexpr int64_t mostTogether = 5'000'000;
-
 /// Pieces in a row that bring nothing, after which one of many answers is left as it is,
 /// and the shares of the time that is left that its pieces may take: of the best answer,
 /// of one of several dives at once, of the only dive.
@@ -247,30 +271,69 @@ std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fract
   return found;
 }
 
-/// Neighbourhood search from an answer until `pieces` in a row brought nothing, or this
-/// share of the time that is left is gone. Where it ends elsewhere than the best answer,
-/// the best of both is taken.
+/// Rounds of a neighbourhood search until `pieces` in a row brought nothing, or this
+/// share of the time that is left is gone; as much again while it closes much of the gap.
+/// Now and then `visit` is called, which says whether to go on.
+template <typename Fn>
+void Driver::searchAround(Neighbourhood &search, size_t pieces, double share, Fn visit) {
+  static constexpr double muchOfGap = 0.1;
+  auto next = [&] { return share < 1 ? budget.fraction(share) : budget; };
+  Budget part = next();
+  double before = search.answerCost();
+  int improved = 0;
+  for (size_t last = 0; search.tried() - last < pieces && !budget.exhausted();) {
+    if (search.round(part, options.threads)) {
+      last = search.tried();
+      // Pricing the whole problem takes longer than a round does.
+      if (++improved % 16 == 0 && !visit())
+        break;
+    }
+    budget.work = part.work;
+    if (!part.exhausted())
+      continue;
+    if (before - search.answerCost() < muchOfGap * (before - bound))
+      break;
+    before = search.answerCost();
+    part = next();
+  }
+  budget.work = part.work;
+}
+
+/// Neighbourhood search from an answer. Where it ends elsewhere than the best answer, the
+/// best of both is taken.
 void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
   Neighbourhood search(core, from, ++searches);
-  Budget part = share < 1 ? budget.fraction(share) : budget;
-  int improved = 0;
-  bool believed = true;
-  for (size_t last = 0;
-       search.tried() - last < pieces && believed && !part.exhausted();) {
-    if (!search.round(part, options.threads))
-      continue;
-    last = search.tried();
-    // Pricing the whole problem takes longer than a round does.
-    if (++improved % 16 != 0)
-      continue;
-    believed = take(core, search.answer(), search.answerCost());
+  searchAround(search, pieces, share, [&] {
+    bool isBelieved = take(core, search.answer(), search.answerCost());
     report();
-  }
-  budget.work = part.work;
+    return isBelieved;
+  });
   if (best && from != *best && !budget.exhausted())
     search.merge(*best, budget);
   take(core, search.answer(), search.answerCost());
+}
+
+/// Searches the neighbourhood of the best answer in its kernel: pieces that can be
+/// searched to the end are many times larger where choices are few.
+void Driver::kernelPhase(Core &core, size_t most) {
+  Kernel kernel(core, *best, most);
+  Core &inner = kernel.core();
+  budget.work += std::exchange(core.work, 0) + std::exchange(inner.work, 0);
+  inner.limit = &budget;
+  Dual dual(inner, Cut{cut.upper + 1}, &budget);
+  bool left = dual.run(20, 2e-6) && dual.settleInCore() && inner.reduce();
+  budget.work += std::exchange(inner.work, 0);
+  if (!left || dual.bound() >= cut.upper || budget.exhausted())
+    return;
+  Neighbourhood search(inner, kernel.answer(), ++searches);
+  auto adopt = [&] {
+    take(core, kernel.expand(search.answer()), search.answerCost());
+    report();
+    return true;
+  };
+  searchAround(search, mostIdle, oneOfManyShare, adopt);
+  adopt();
 }
 
 /// Dives side by side, each followed by a search of its neighbourhood on the same thread.
@@ -328,6 +391,9 @@ void Driver::startsPhase(Core &core) {
     splitPhase(core);
     if (isProved(core))
       return;
+    for (size_t most : {8, 16})
+      if (!isDone())
+        kernelPhase(core, most);
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {
       auto found = divePhase(core, fractions[next++ % std::size(fractions)]);
@@ -402,7 +468,11 @@ Outcome Driver::run() {
   multipliers.assign(core.slack.size(), 0);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
-  if (!firstPhase(core) || !boundPhase(core))
+  if (!firstPhase(core))
+    return infeasible();
+  if (core.tableEntries() > mostTogether)
+    alikePhase(core);
+  if (!boundPhase(core))
     return infeasible();
   // Of answers below this none was asked for.
   if (!best && bound - bound * 1e-11 - 1 >= question.upper)

@@ -2,6 +2,7 @@
 #ifndef PARTITA_LIB_SOLVER_DRIVER_H
 #define PARTITA_LIB_SOLVER_DRIVER_H
 
+#include "Neighbourhood.h"
 #include "Search.h"
 #include "SplitBound.h"
 
@@ -54,13 +55,17 @@ private:
   bool exactPhase(const Core &root, int64_t workShare);
   void constructPhase(Core &core, Dual &dual);
   bool firstPhase(Core &core);
+  void alikePhase(const Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
   std::optional<std::vector<int>> divePhase(const Core &core, double fraction);
   void improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                     double share = 1);
+  template <typename Fn>
+  void searchAround(Neighbourhood &search, size_t pieces, double share, Fn visit);
   void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
+  void kernelPhase(Core &core, size_t most);
   void splitPhase(const Core &core);
   void raise(SplitBound &split, Budget &part);
   bool take(const Core &root, std::vector<int> choices, double claimed);
