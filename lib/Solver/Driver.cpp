@@ -275,7 +275,8 @@ std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fract
 /// share of the time that is left is gone; as much again while it closes much of the gap.
 /// Now and then `visit` is called, which says whether to go on.
 template <typename Fn>
-void Driver::searchAround(Neighbourhood &search, size_t pieces, double share, Fn visit) {
+void Driver::searchAround(Neighbourhood &search, size_t pieces, double share,
+                          bool isLarge, Fn visit) {
   static constexpr double muchOfGap = 0.1;
   auto next = [&] { return share < 1 ? budget.fraction(share) : budget; };
   Budget part = next();
@@ -291,7 +292,7 @@ void Driver::searchAround(Neighbourhood &search, size_t pieces, double share, Fn
     budget.work = part.work;
     if (!part.exhausted())
       continue;
-    if (before - search.answerCost() < muchOfGap * (before - bound))
+    if (!isLarge || before - search.answerCost() < muchOfGap * (before - bound))
       break;
     before = search.answerCost();
     part = next();
@@ -304,7 +305,7 @@ void Driver::searchAround(Neighbourhood &search, size_t pieces, double share, Fn
 void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
   Neighbourhood search(core, from, ++searches);
-  searchAround(search, pieces, share, [&] {
+  searchAround(search, pieces, share, core.tableEntries() > mostTogether, [&] {
     bool isBelieved = take(core, search.answer(), search.answerCost());
     report();
     return isBelieved;
@@ -332,7 +333,7 @@ void Driver::kernelPhase(Core &core, size_t most) {
     report();
     return true;
   };
-  searchAround(search, mostIdle, oneOfManyShare, adopt);
+  searchAround(search, mostIdle, oneOfManyShare, true, adopt);
   adopt();
 }
 
@@ -392,7 +393,7 @@ void Driver::startsPhase(Core &core) {
     if (isProved(core))
       return;
     for (size_t most : {8, 16})
-      if (!isDone())
+      if (core.tableEntries() > mostTogether && !isDone())
         kernelPhase(core, most);
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {

@@ -62,7 +62,8 @@ private:
   void improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                     double share = 1);
   template <typename Fn>
-  void searchAround(Neighbourhood &search, size_t pieces, double share, Fn visit);
+  void searchAround(Neighbourhood &search, size_t pieces, double share, bool isLarge,
+                    Fn visit);
   void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
   void kernelPhase(Core &core, size_t most);
