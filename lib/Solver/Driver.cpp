@@ -81,6 +81,16 @@ bool Driver::isDone() {
          isWithin(options.enough->nearly, options.enough->nearlyWork);
 }
 
+/// Whether this share of what is left is so many times what was used so far.
+bool Driver::hasTimeFor(double share, double times) const {
+  if (budget.deadline) {
+    Budget::Clock::time_point now = Budget::Clock::now();
+    return (*budget.deadline - now) * share >= (now - start) * times;
+  }
+  return static_cast<double>(budget.workLimit - budget.work) * share >=
+         static_cast<double>(budget.work) * times;
+}
+
 /// Whether nothing better than the best answer is left.
 bool Driver::isProved(const Core &root) const {
   return best && bound > cut.value(root.noise);
@@ -177,27 +187,39 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
-/// An answer in which all that look alike take equal choices: where layers are equal, of
-/// a problem of a few of them. It comes before the bound, which takes longer.
+/// Keeps an answer of the problem, if it is better. Only reductions may have been made so
+/// far: none of them forbids an answer.
+void Driver::takeKnown(const Core &core, const std::vector<uint32_t> &choices) {
+  take(core, core.project({choices.begin(), choices.end()}, 0), 0);
+}
+
+/// Answers in which all that look alike take equal choices: where layers are equal, of a
+/// problem of a few of them. Looking further ties fewer, and the first answer is one of
+/// that problem too. This comes before the bound, which takes longer.
 void Driver::alikePhase(const Core &core) {
-  static constexpr int steps = 4;
-  static constexpr double share = 0.2;
+  // Reductions of the tied problem take longer than those so far did.
+  static constexpr double share = 0.2, leastTimes = 2;
   // Pairs that use memory are variables of the core alone.
-  if (!question.ties.empty() || core.vars.size() != problem.variables.size())
+  if (core.tableEntries() <= mostTogether || !question.ties.empty() ||
+      core.vars.size() != problem.variables.size() || !hasTimeFor(share, leastTimes))
     return;
-  Question tied{tiesOfAlike(problem, steps), question.upper, false, {}};
-  if (tied.ties.size() < problem.variables.size() / 2)
-    return;
-  SolveOptions quiet = options;
-  quiet.progress = nullptr;
-  Driver driver(problem, quiet, budget.fraction(share), std::move(tied));
-  Outcome outcome = driver.run();
-  budget.work = driver.work();
-  if (!outcome.choices)
-    return;
-  // Only reductions have been made so far, and none of them forbids an answer.
-  take(core, core.project({outcome.choices->begin(), outcome.choices->end()}, 0), 0);
-  report();
+  std::vector<uint32_t> known;
+  for (int steps : {4, 8}) {
+    Question tied{tiesOfAlike(problem, steps), question.upper, false, {}, known};
+    if (isDone() || tied.ties.size() < problem.variables.size() / 2)
+      return;
+    SolveOptions quiet = options;
+    quiet.progress = nullptr;
+    Driver driver(problem, quiet, budget.fraction(share), std::move(tied));
+    Outcome outcome = driver.run();
+    budget.work = driver.work();
+    const double before = cut.upper;
+    if (outcome.choices)
+      takeKnown(core, known = *std::move(outcome.choices));
+    report();
+    if (cut.upper >= before)
+      return;
+  }
 }
 
 /// Rows that became one share its multiplier: so it fits where they are apart again.
@@ -461,6 +483,19 @@ void Driver::splitPhase(const Core &core) {
   report();
 }
 
+/// Better answers until the root is small enough for branch and bound, which would copy
+/// what does not fit twice. False: there is no time left.
+bool Driver::shrinkPhase(Core &core) {
+  if (!best || core.tableEntries() <= Dual::mostBaked)
+    return true;
+  while (!budget.exhausted() && core.tableEntries() > Dual::mostBaked) {
+    improvePhase(core, *best, 400);
+    if (!tightenPhase(core, 100))
+      break;
+  }
+  return !budget.exhausted();
+}
+
 Outcome Driver::run() {
   Root root = buildCore(problem, question.ties);
   if (!root.infeasible.empty())
@@ -471,8 +506,9 @@ Outcome Driver::run() {
     core.lambda = question.multipliers;
   if (!firstPhase(core))
     return infeasible();
-  if (core.tableEntries() > mostTogether)
-    alikePhase(core);
+  if (!question.start.empty())
+    takeKnown(core, question.start);
+  alikePhase(core);
   if (!boundPhase(core))
     return infeasible();
   // Of answers below this none was asked for.
@@ -490,16 +526,8 @@ Outcome Driver::run() {
       return finish(core, true);
     share = 300'000'000;
   }
-  if (best && core.tableEntries() > Dual::mostBaked) {
-    // Branch and bound would copy what does not fit twice.
-    for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
-      improvePhase(core, *best, 400);
-      if (!tightenPhase(core, 100))
-        break;
-    }
-    if (budget.exhausted())
-      return finish(core, false);
-  }
+  if (!shrinkPhase(core))
+    return finish(core, false);
   double gap = cut.upper - bound;
   for (size_t pieces = 200; !exactPhase(core, share); pieces *= 2) {
     if (isDone())

@@ -36,6 +36,8 @@ struct Question {
   bool explain = true;
   /// Multipliers to start from, from a question about the same problem; may be empty.
   std::vector<double> multipliers;
+  /// An answer that is known, of a problem without pairs that use memory; may be empty.
+  std::vector<uint32_t> start{};
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
@@ -50,11 +52,13 @@ public:
 private:
   bool isDone();
   bool isProved(const Core &root) const;
+  bool hasTimeFor(double share, double times) const;
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
   void constructPhase(Core &core, Dual &dual);
   bool firstPhase(Core &core);
+  void takeKnown(const Core &core, const std::vector<uint32_t> &choices);
   void alikePhase(const Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
@@ -66,6 +70,7 @@ private:
                     Fn visit);
   void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
+  bool shrinkPhase(Core &core);
   void kernelPhase(Core &core, size_t most);
   void splitPhase(const Core &core);
   void raise(SplitBound &split, Budget &part);

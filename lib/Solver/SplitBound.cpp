@@ -227,6 +227,17 @@ void SplitBound::eliminate(int var, std::vector<Function> &functions,
   groups.push_back({from, bags.size()});
 }
 
+/// The table of an edge with its second variable's choices as rows.
+static std::vector<double> turnedRound(const CoreEdge &edge, const Core &core) {
+  size_t n = core.vars[edge.first].cost.size(), m = core.vars[edge.second].cost.size();
+  std::vector<double> result(n * m);
+  const double *table = edge.table.data();
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < m; ++j)
+      result[j * n + i] = table[i * m + j];
+  return result;
+}
+
 /// Lays scopes out so that what a bag passes on ends with the variable that takes it in.
 void SplitBound::link() {
   std::vector<size_t> place(core.vars.size());
@@ -256,14 +267,8 @@ void SplitBound::link() {
         scope = {edge.first, edge.second};
         input.data = edge.table.data();
         if (edge.second != bag.var) {
-          size_t n = core.vars[edge.first].cost.size(),
-                 m = core.vars[edge.second].cost.size();
-          std::vector<double> &table = turned[f.edge];
-          table.resize(n * m);
-          for (size_t i = 0; i < n; ++i)
-            for (size_t j = 0; j < m; ++j)
-              table[j * n + i] = input.data[i * m + j];
-          input.data = table.data();
+          turned[f.edge] = turnedRound(edge, core);
+          input.data = turned[f.edge].data();
           std::swap(scope[0], scope[1]);
         }
       } else {
