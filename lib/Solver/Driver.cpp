@@ -9,11 +9,11 @@
 //===----------------------------------------------------------------------===//
 #include "Driver.h"
 
+#include "Alike.h"
 #include "Blocks.h"
 #include "Clash.h"
 #include "Construct.h"
-#include "Neighbourhood.h"
-#include "SplitBound.h"
+#include "Kernel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -28,6 +28,12 @@ Driver::Driver(const Problem &problem, const SolveOptions &options, Budget budge
                Question question)
     : problem(problem), options(options), question(std::move(question)),
       start(Budget::Clock::now()), budget(budget), cut{this->question.upper} {}
+
+/// Cores of fewer table entries go to branch and bound first.
+static constexpr int64_t mostQuick = 500'000;
+
+/// A dive into a core of more table entries is bound by memory.
+static constexpr int64_t mostTogether = 5'000'000;
 
 void Driver::report() {
   if (!options.progress)
@@ -73,6 +79,21 @@ bool Driver::isDone() {
   };
   return isWithin(options.enough->gap, options.enough->work) ||
          isWithin(options.enough->nearly, options.enough->nearlyWork);
+}
+
+/// Whether this share of what is left is so many times what was used so far.
+bool Driver::hasTimeFor(double share, double times) const {
+  if (budget.deadline) {
+    Budget::Clock::time_point now = Budget::Clock::now();
+    return (*budget.deadline - now) * share >= (now - start) * times;
+  }
+  return static_cast<double>(budget.workLimit - budget.work) * share >=
+         static_cast<double>(budget.work) * times;
+}
+
+/// Whether nothing better than the best answer is left.
+bool Driver::isProved(const Core &root) const {
+  return best && bound > cut.value(root.noise);
 }
 
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
@@ -166,6 +187,41 @@ bool Driver::firstPhase(Core &core) {
   return left;
 }
 
+/// Keeps an answer of the problem, if it is better. Only reductions may have been made so
+/// far: none of them forbids an answer.
+void Driver::takeKnown(const Core &core, const std::vector<uint32_t> &choices) {
+  take(core, core.project({choices.begin(), choices.end()}, 0), 0);
+}
+
+/// Answers in which all that look alike take equal choices: where layers are equal, of a
+/// problem of a few of them. Looking further ties fewer, and the first answer is one of
+/// that problem too. This comes before the bound, which takes longer.
+void Driver::alikePhase(const Core &core) {
+  // Reductions of the tied problem take longer than those so far did.
+  static constexpr double share = 0.2, leastTimes = 2;
+  // Pairs that use memory are variables of the core alone.
+  if (core.tableEntries() <= mostTogether || !question.ties.empty() ||
+      core.vars.size() != problem.variables.size() || !hasTimeFor(share, leastTimes))
+    return;
+  std::vector<uint32_t> known;
+  for (int steps : {4, 8}) {
+    Question tied{tiesOfAlike(problem, steps), question.upper, false, {}, known};
+    if (isDone() || tied.ties.size() < problem.variables.size() / 2)
+      return;
+    SolveOptions quiet = options;
+    quiet.progress = nullptr;
+    Driver driver(problem, quiet, budget.fraction(share), std::move(tied));
+    Outcome outcome = driver.run();
+    budget.work = driver.work();
+    const double before = cut.upper;
+    if (outcome.choices)
+      takeKnown(core, known = *std::move(outcome.choices));
+    report();
+    if (cut.upper >= before)
+      return;
+  }
+}
+
 /// Rows that became one share its multiplier: so it fits where they are apart again.
 void Driver::keepMultipliers(const Core &core) {
   std::fill(multipliers.begin(), multipliers.end(), 0);
@@ -216,12 +272,6 @@ bool Driver::tightenPhase(Core &core, int sweeps) {
   return left;
 }
 
-/// Cores of fewer table entries go to branch and bound first.
-static constexpr int64_t mostQuick = 500'000;
-
-/// A dive into a core of more table entries is bound by memory.
-static constexpr int64_t mostTogether = 5'000'000;
-
 /// Pieces in a row that bring nothing, after which one of many answers is left as it is,
 /// and the shares of the time that is left that its pieces may take: of the best answer,
 /// of one of several dives at once, of the only dive.
@@ -243,30 +293,70 @@ std::optional<std::vector<int>> Driver::divePhase(const Core &core, double fract
   return found;
 }
 
-/// Neighbourhood search from an answer until `pieces` in a row brought nothing, or this
-/// share of the time that is left is gone. Where it ends elsewhere than the best answer,
-/// the best of both is taken.
+/// Rounds of a neighbourhood search until `pieces` in a row brought nothing, or this
+/// share of the time that is left is gone; as much again while it closes much of the gap.
+/// Now and then `visit` is called, which says whether to go on.
+template <typename Fn>
+void Driver::searchAround(Neighbourhood &search, size_t pieces, double share,
+                          bool isLarge, Fn visit) {
+  static constexpr double muchOfGap = 0.1;
+  auto next = [&] { return share < 1 ? budget.fraction(share) : budget; };
+  Budget part = next();
+  double before = search.answerCost();
+  int improved = 0;
+  for (size_t last = 0; search.tried() - last < pieces && !budget.exhausted();) {
+    if (search.round(part, options.threads)) {
+      last = search.tried();
+      // Pricing the whole problem takes longer than a round does.
+      if (++improved % 16 == 0 && !visit())
+        break;
+    }
+    budget.work = part.work;
+    if (!part.exhausted())
+      continue;
+    if (!isLarge || before - search.answerCost() < muchOfGap * (before - bound))
+      break;
+    before = search.answerCost();
+    part = next();
+  }
+  budget.work = part.work;
+}
+
+/// Neighbourhood search from an answer. Where it ends elsewhere than the best answer, the
+/// best of both is taken.
 void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
   Neighbourhood search(core, from, ++searches);
-  Budget part = share < 1 ? budget.fraction(share) : budget;
-  int improved = 0;
-  bool believed = true;
-  for (size_t last = 0;
-       search.tried() - last < pieces && believed && !part.exhausted();) {
-    if (!search.round(part, options.threads))
-      continue;
-    last = search.tried();
-    // Pricing the whole problem takes longer than a round does.
-    if (++improved % 16 != 0)
-      continue;
-    believed = take(core, search.answer(), search.answerCost());
+  searchAround(search, pieces, share, core.tableEntries() > mostTogether, [&] {
+    bool isBelieved = take(core, search.answer(), search.answerCost());
     report();
-  }
-  budget.work = part.work;
+    return isBelieved;
+  });
   if (best && from != *best && !budget.exhausted())
     search.merge(*best, budget);
   take(core, search.answer(), search.answerCost());
+}
+
+/// Searches the neighbourhood of the best answer in its kernel: pieces that can be
+/// searched to the end are many times larger where choices are few.
+void Driver::kernelPhase(Core &core, size_t most) {
+  Kernel kernel(core, *best, most);
+  Core &inner = kernel.core();
+  budget.work += std::exchange(core.work, 0) + std::exchange(inner.work, 0);
+  inner.limit = &budget;
+  Dual dual(inner, Cut{cut.upper + 1}, &budget);
+  bool left = dual.run(20, 2e-6) && dual.settleInCore() && inner.reduce();
+  budget.work += std::exchange(inner.work, 0);
+  if (!left || dual.bound() >= cut.upper || budget.exhausted())
+    return;
+  Neighbourhood search(inner, kernel.answer(), ++searches);
+  auto adopt = [&] {
+    take(core, kernel.expand(search.answer()), search.answerCost());
+    report();
+    return true;
+  };
+  searchAround(search, mostIdle, oneOfManyShare, true, adopt);
+  adopt();
 }
 
 /// Dives side by side, each followed by a search of its neighbourhood on the same thread.
@@ -322,6 +412,11 @@ void Driver::startsPhase(Core &core) {
     if (!tightenPhase(core, 100) || isDone() || core.tableEntries() <= 2 * mostQuick)
       return;
     splitPhase(core);
+    if (isProved(core))
+      return;
+    for (size_t most : {8, 16})
+      if (core.tableEntries() > mostTogether && !isDone())
+        kernelPhase(core, most);
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {
       auto found = divePhase(core, fractions[next++ % std::size(fractions)]);
@@ -336,9 +431,28 @@ void Driver::startsPhase(Core &core) {
   }
 }
 
+/// Passes over split variables until they no longer close much of the gap.
+void Driver::raise(SplitBound &split, Budget &part) {
+  // Each pass moves costs and prices by a little: what twenty of them gain says more.
+  static constexpr int passesOfRound = 20;
+  static constexpr double leastOfRound = 0.02;
+  double before = split.bound();
+  for (int passes = 1; split.step(cut.upper) && split.pass(part); ++passes) {
+    bound = std::max(bound, std::min(split.bound(), cut.upper));
+    if (bound >= cut.upper)
+      return;
+    if (passes % passesOfRound != 0)
+      continue;
+    if (split.bound() - before < leastOfRound * (cut.upper - split.bound()))
+      return;
+    before = split.bound();
+  }
+}
+
 /// Where message passing leaves a gap that branching does not close, tables of more
 /// variables raise the bound: as large ones as a first pass has time for and as raise it
-/// further, then many passes, if it is cycles that the gap comes from.
+/// further, then many passes, if it is cycles or rows of few variables that the gap comes
+/// from.
 void Driver::splitPhase(const Core &core) {
   static constexpr double leastGap = 0.02, leastGain = 0.1;
   auto gap = [&] { return cut.upper - bound; };
@@ -346,7 +460,6 @@ void Driver::splitPhase(const Core &core) {
     return;
   isSplit = true;
   const double before = gap();
-  auto isWorthwhile = [&] { return gap() < (1 - leastGain) * before; };
   Budget part = budget.fraction(0.5);
   std::unique_ptr<SplitBound> highest;
   bool isRising = true;
@@ -364,10 +477,23 @@ void Driver::splitPhase(const Core &core) {
     if (!highest || split->bound() > highest->bound())
       highest = std::move(split);
   }
-  while (isWorthwhile() && highest->step(cut.upper) && highest->pass(part))
-    bound = std::max(bound, std::min(highest->bound(), cut.upper));
+  if (gap() < (1 - leastGain) * before)
+    raise(*highest, part);
   budget.work = part.work;
   report();
+}
+
+/// Better answers until the root is small enough for branch and bound, which would copy
+/// what does not fit twice. False: there is no time left.
+bool Driver::shrinkPhase(Core &core) {
+  if (!best || core.tableEntries() <= Dual::mostBaked)
+    return true;
+  while (!budget.exhausted() && core.tableEntries() > Dual::mostBaked) {
+    improvePhase(core, *best, 400);
+    if (!tightenPhase(core, 100))
+      break;
+  }
+  return !budget.exhausted();
 }
 
 Outcome Driver::run() {
@@ -378,7 +504,12 @@ Outcome Driver::run() {
   multipliers.assign(core.slack.size(), 0);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
-  if (!firstPhase(core) || !boundPhase(core))
+  if (!firstPhase(core))
+    return infeasible();
+  if (!question.start.empty())
+    takeKnown(core, question.start);
+  alikePhase(core);
+  if (!boundPhase(core))
     return infeasible();
   // Of answers below this none was asked for.
   if (!best && bound - bound * 1e-11 - 1 >= question.upper)
@@ -391,24 +522,20 @@ Outcome Driver::run() {
   int64_t share = 150'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
+    if (isProved(core))
+      return finish(core, true);
     share = 300'000'000;
   }
-  if (best && core.tableEntries() > Dual::mostBaked) {
-    // Branch and bound would copy what does not fit twice.
-    for (; !budget.exhausted() && core.tableEntries() > Dual::mostBaked;) {
-      improvePhase(core, *best, 400);
-      if (!tightenPhase(core, 100))
-        break;
-    }
-    if (budget.exhausted())
-      return finish(core, false);
-  }
+  if (!shrinkPhase(core))
+    return finish(core, false);
   double gap = cut.upper - bound;
   for (size_t pieces = 200; !exactPhase(core, share); pieces *= 2) {
     if (isDone())
       return finish(core, false);
     const bool isClosing = cut.upper - bound < 0.9 * gap;
     splitPhase(core);
+    if (isProved(core))
+      return finish(core, true);
     double before = cut.upper;
     const int64_t from = budget.work;
     if (best)

@@ -2,7 +2,9 @@
 #ifndef PARTITA_LIB_SOLVER_DRIVER_H
 #define PARTITA_LIB_SOLVER_DRIVER_H
 
+#include "Neighbourhood.h"
 #include "Search.h"
+#include "SplitBound.h"
 
 #include "partita/Solver/Solve.h"
 
@@ -34,6 +36,8 @@ struct Question {
   bool explain = true;
   /// Multipliers to start from, from a question about the same problem; may be empty.
   std::vector<double> multipliers;
+  /// An answer that is known, of a problem without pairs that use memory; may be empty.
+  std::vector<uint32_t> start{};
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
@@ -47,19 +51,29 @@ public:
 
 private:
   bool isDone();
+  bool isProved(const Core &root) const;
+  bool hasTimeFor(double share, double times) const;
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
   void constructPhase(Core &core, Dual &dual);
   bool firstPhase(Core &core);
+  void takeKnown(const Core &core, const std::vector<uint32_t> &choices);
+  void alikePhase(const Core &core);
   bool boundPhase(Core &core);
   bool tightenPhase(Core &core, int sweeps);
   std::optional<std::vector<int>> divePhase(const Core &core, double fraction);
   void improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                     double share = 1);
+  template <typename Fn>
+  void searchAround(Neighbourhood &search, size_t pieces, double share, bool isLarge,
+                    Fn visit);
   void diveTogether(const Core &core, std::span<const double> fractions);
   void startsPhase(Core &core);
+  bool shrinkPhase(Core &core);
+  void kernelPhase(Core &core, size_t most);
   void splitPhase(const Core &core);
+  void raise(SplitBound &split, Budget &part);
   bool take(const Core &root, std::vector<int> choices, double claimed);
   void report();
   Outcome finish(const Core &root, bool complete);

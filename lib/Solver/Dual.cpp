@@ -1,6 +1,8 @@
 //===- Dual.cpp - Lower bounds by reparametrization -----------------------===//
 #include "Dual.h"
 
+#include "Minima.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -260,6 +262,32 @@ bool Dual::run(int maxSweeps, double tolerance) {
         return false;
   }
   return true;
+}
+
+std::vector<double> Dual::marginal(int var) {
+  std::span<double> mine = own(var);
+  std::vector<double> result(mine.begin(), mine.end()), least(mine.size()), given;
+  for (int e : core.vars[var].edges) {
+    const CoreEdge &edge = core.edges[e];
+    const int o = core.other(e, var);
+    std::span<double> theirs = own(o);
+    const double *away = moved(e, o), *from = moved(e, var);
+    given.resize(theirs.size());
+    for (size_t t = 0; t < theirs.size(); ++t)
+      given[t] = isInfinite(theirs[t]) ? -infinite : away[t] - theirs[t];
+    if (edge.first == var)
+      leastOfRows(edge.table.data(), given.data(), mine.size(), given.size(),
+                  least.data());
+    else
+      leastOfColumns(edge.table.data(), given.data(), given.size(), mine.size(),
+                     least.data());
+    core.work += static_cast<int64_t>(mine.size() * given.size());
+    for (size_t s = 0; s < mine.size(); ++s)
+      result[s] = isInfinite(result[s]) || isInfinite(least[s])
+                      ? infinite
+                      : result[s] + least[s] - from[s];
+  }
+  return result;
 }
 
 bool Dual::settleInCore() { return core.tableEntries() > mostBaked ? keep() : bake(); }

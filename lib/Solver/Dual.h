@@ -92,6 +92,9 @@ public:
     return core.entry(edge, var, choice, otherChoice) - moved(edge, var)[choice] -
            moved(edge, core.other(edge, var))[otherChoice];
   }
+  /// Costs of a variable's choices above the bound, each with the replies of its
+  /// neighbours that are cheapest for it.
+  std::vector<double> marginal(int var);
   void setCut(Cut c) { cut = c; }
   /// Size of the first multiplier steps; 1 by default, less where they already fit.
   void setStep(double step) { scale = step; }

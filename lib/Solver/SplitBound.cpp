@@ -14,6 +14,9 @@ using namespace partita::solver;
 /// What bags pass on has this many entries at most: half a GiB.
 static constexpr double mostPassedOn = 60'000'000;
 
+/// What steps keep of the direction before.
+static constexpr double momentum = 0.6;
+
 static double product(const Core &core, const std::vector<int> &scope) {
   double result = 1;
   for (int v : scope)
@@ -32,28 +35,27 @@ SplitBound::SplitBound(const Core &core, double mostEntries, int threads)
     return;
   link();
   constant = core.constant;
-  std::vector<double> prices(core.lambda.size() + 1);
-  for (size_t r = 0; r < core.lambda.size(); ++r) {
-    prices[r + 1] = prices[r] + core.lambda[r];
-    constant -= core.lambda[r] * static_cast<double>(core.slack[r]);
-  }
   for (Bag &bag : bags) {
-    const CoreVar &v = core.vars[bag.var];
-    bag.cost = v.cost;
-    for (const Member &m : v.members)
-      for (size_t s = 0; s < bag.cost.size(); ++s)
-        bag.cost[s] +=
-            (prices[m.end] - prices[m.begin]) * static_cast<double>(m.bytes[s]);
+    bag.cost = core.vars[bag.var].cost;
     const Group &group = groups[bag.group];
     for (double &c : bag.cost)
       if (!isInfinite(c))
         c /= static_cast<double>(group.size());
   }
+  prices.resize(core.lambda.size());
+  priceRows(core.lambda);
   choice.resize(bags.size());
 }
 
 static void addTables(const std::vector<const double *> &tables,
                       std::vector<double> &sums) {
+  if (tables.size() < 2) {
+    if (tables.empty())
+      std::fill(sums.begin(), sums.end(), 0);
+    else
+      std::copy_n(tables[0], sums.size(), sums.begin());
+    return;
+  }
   for (size_t i = 0; i < sums.size(); ++i)
     sums[i] = tables[0][i] + tables[1][i];
   for (size_t t = 2; t < tables.size(); ++t)
@@ -89,7 +91,10 @@ void SplitBound::order(double mostEntries) {
     if (const CoreEdge &edge = core.edges[e]; edge.alive)
       addFunction({{std::min(edge.first, edge.second), std::max(edge.first, edge.second)},
                    static_cast<int>(e),
+                   -1,
                    -1});
+  for (Function &f : rowFunctions(mostEntries))
+    addFunction(std::move(f));
   for (size_t v = 0; v < count; ++v)
     if (core.vars[v].alive)
       queue.emplace(weight[v] = product(core, joined(static_cast<int>(v))),
@@ -107,11 +112,14 @@ void SplitBound::order(double mostEntries) {
     }
     size_t from = bags.size();
     eliminate(var, mine, mostEntries);
+    for (Function &f : mine)
+      if (f.row >= 0 && !f.scope.empty())
+        addFunction(std::move(f));
     for (size_t b = from; b < bags.size(); ++b) {
       std::vector<int> rest = bags[b].scope;
       std::erase(rest, var);
       if (!rest.empty())
-        addFunction({std::move(rest), -1, static_cast<int>(b)});
+        addFunction({std::move(rest), -1, static_cast<int>(b), -1});
     }
     for (int o : neighbours)
       if (o != var) {
@@ -119,6 +127,72 @@ void SplitBound::order(double mostEntries) {
         queue.emplace(weight[o] = product(core, joined(o)), o);
       }
   }
+}
+
+/// The rows whose variables have no more pairs of choices, triples and so on than this.
+std::vector<SplitBound::Function> SplitBound::rowFunctions(double mostEntries) const {
+  std::vector<std::vector<int>> scopes(core.slack.size());
+  std::vector<double> entries(core.slack.size(), 1);
+  for (size_t i = 0; i < core.vars.size(); ++i) {
+    const int v = static_cast<int>(i);
+    if (!core.vars[v].alive)
+      continue;
+    for (const Member &m : core.vars[v].members)
+      for (int r = m.begin; r < m.end; ++r)
+        if (entries[r] <= mostEntries && (scopes[r].empty() || scopes[r].back() != v)) {
+          scopes[r].push_back(v);
+          entries[r] *= core.vars[v].size();
+        }
+  }
+  std::vector<Function> result;
+  for (size_t r = 0; r < scopes.size(); ++r)
+    if (!scopes[r].empty() && entries[r] <= mostEntries)
+      result.push_back({std::move(scopes[r]), -1, -1, static_cast<int>(r)});
+  return result;
+}
+
+/// Puts rows into the bags from `from` on, each where it takes the least. Where none has
+/// room, the variable is taken to use its least, and the row stays for the others.
+void SplitBound::placeRows(int var, size_t from, std::vector<Function> &functions,
+                           double mostEntries) {
+  for (Function &f : functions) {
+    if (f.row < 0)
+      continue;
+    size_t at = bags.size();
+    double least = mostEntries;
+    for (size_t b = from; b < bags.size(); ++b)
+      if (double all = product(core, united(bags[b].scope, f.scope)); all <= least) {
+        least = all;
+        at = b;
+      }
+    if (at == bags.size()) {
+      std::erase(f.scope, var);
+      continue;
+    }
+    bags[at].scope = united(bags[at].scope, f.scope);
+    made[at].push_back({std::move(f.scope), -1, -1, f.row});
+    f.row = -1;
+  }
+}
+
+/// The margin keeps what is too much by rounding alone.
+SplitBound::Limit SplitBound::limitOf(const Function &f, const Bag &bag) const {
+  const double room = static_cast<double>(core.slack[f.row]);
+  Limit limit{room + 1e-9 * std::abs(room), 0, {}};
+  for (size_t d = 0; d < bag.scope.size(); ++d) {
+    std::vector<double> &bytes = limit.bytes.emplace_back();
+    if (!std::binary_search(f.scope.begin(), f.scope.end(), bag.scope[d]))
+      continue;
+    const CoreVar &var = core.vars[bag.scope[d]];
+    bytes.resize(var.cost.size());
+    for (const Member &m : var.members)
+      if (m.begin <= f.row && f.row < m.end)
+        for (size_t s = 0; s < bytes.size(); ++s)
+          bytes[s] += static_cast<double>(m.bytes[s]);
+    if (d + 2 >= bag.scope.size())
+      limit.mostOfBlock += *std::max_element(bytes.begin(), bytes.end());
+  }
+  return limit;
 }
 
 /// Makes the bags of a variable: one, or as many as small tables need.
@@ -130,6 +204,8 @@ void SplitBound::eliminate(int var, std::vector<Function> &functions,
             });
   size_t from = bags.size();
   for (Function &f : functions) {
+    if (f.row >= 0)
+      continue;
     size_t b = from;
     for (; b < bags.size(); ++b)
       if (std::vector<int> all = united(bags[b].scope, f.scope);
@@ -138,16 +214,28 @@ void SplitBound::eliminate(int var, std::vector<Function> &functions,
         break;
       }
     if (b == bags.size()) {
-      bags.push_back({var, static_cast<int>(groups.size()), f.scope, {}, {}, {}, {}, {}});
+      bags.emplace_back(var, static_cast<int>(groups.size()), f.scope);
       made.emplace_back();
     }
     made[b].push_back(std::move(f));
   }
   if (bags.size() == from) {
-    bags.push_back({var, static_cast<int>(groups.size()), {var}, {}, {}, {}, {}, {}});
+    bags.emplace_back(var, static_cast<int>(groups.size()), std::vector<int>{var});
     made.emplace_back();
   }
+  placeRows(var, from, functions, mostEntries);
   groups.push_back({from, bags.size()});
+}
+
+/// The table of an edge with its second variable's choices as rows.
+static std::vector<double> turnedRound(const CoreEdge &edge, const Core &core) {
+  size_t n = core.vars[edge.first].cost.size(), m = core.vars[edge.second].cost.size();
+  std::vector<double> result(n * m);
+  const double *table = edge.table.data();
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < m; ++j)
+      result[j * n + i] = table[i * m + j];
+  return result;
 }
 
 /// Lays scopes out so that what a bag passes on ends with the variable that takes it in.
@@ -168,6 +256,10 @@ void SplitBound::link() {
     }
     bag.least.resize(total / bag.sizes.back());
     for (const Function &f : made[b]) {
+      if (f.row >= 0) {
+        bag.limits.push_back(limitOf(f, bag));
+        continue;
+      }
       std::vector<int> scope;
       Input input{nullptr, std::vector<size_t>(bag.scope.size())};
       if (f.edge >= 0) {
@@ -175,14 +267,8 @@ void SplitBound::link() {
         scope = {edge.first, edge.second};
         input.data = edge.table.data();
         if (edge.second != bag.var) {
-          size_t n = core.vars[edge.first].cost.size(),
-                 m = core.vars[edge.second].cost.size();
-          std::vector<double> &table = turned[f.edge];
-          table.resize(n * m);
-          for (size_t i = 0; i < n; ++i)
-            for (size_t j = 0; j < m; ++j)
-              table[j * n + i] = input.data[i * m + j];
-          input.data = table.data();
+          turned[f.edge] = turnedRound(edge, core);
+          input.data = turned[f.edge].data();
           std::swap(scope[0], scope[1]);
         }
       } else {
@@ -213,6 +299,40 @@ void SplitBound::link() {
   }
 }
 
+/// Forbids what leaves the row too little room in a block whose outer variables have the
+/// choices `at`.
+void SplitBound::Limit::forbid(const std::vector<size_t> &at, size_t choices,
+                               std::vector<double> &sums) const {
+  double left = room;
+  for (size_t d = 0; d < at.size(); ++d)
+    if (!bytes[d].empty())
+      left -= bytes[d][at[d]];
+  if (left >= mostOfBlock)
+    return;
+  const std::vector<double> &own = bytes.back();
+  const bool isInner = bytes.size() > 1 && !bytes[bytes.size() - 2].empty();
+  for (size_t from = 0, i = 0; from < sums.size(); from += choices, ++i) {
+    double *row = sums.data() + from;
+    double rest = isInner ? left - bytes[bytes.size() - 2][i] : left;
+    if (own.empty() && rest < 0)
+      std::fill(row, row + choices, infinite);
+    for (size_t s = 0; s < own.size(); ++s)
+      row[s] = own[s] > rest ? infinite : row[s];
+  }
+}
+
+/// The same for one row of a table: the choices of all variables but the last.
+void SplitBound::Limit::forbidAt(const std::vector<size_t> &above,
+                                 std::vector<double> &costs) const {
+  double left = room;
+  for (size_t d = 0; d < above.size(); ++d)
+    if (!bytes[d].empty())
+      left -= bytes[d][above[d]];
+  for (size_t s = 0; s < costs.size(); ++s)
+    if ((bytes.back().empty() ? 0 : bytes.back()[s]) > left)
+      costs[s] = infinite;
+}
+
 /// Calls body(row, rows, table, given) for blocks of rows that differ in the variable
 /// before the bag's own alone: what the bag's choices cost in a row is its row of the
 /// table minus `given`.
@@ -238,16 +358,20 @@ void SplitBound::blocks(const Bag &bag, size_t from, size_t to, Fn body) const {
   };
   for (size_t d = 0; d < dims; ++d)
     move(d, static_cast<ptrdiff_t>(at[d]));
-  std::vector<double> given(k), sums(varying.size() == 1 ? 0 : inner * k);
+  // What rows forbid is written into the sums.
+  const bool isPlain = varying.size() == 1 && bag.limits.empty();
+  std::vector<double> given(k), sums(isPlain ? 0 : inner * k);
   for (size_t block = from; block < to; ++block) {
     for (size_t s = 0; s < k; ++s)
       given[s] = -bag.cost[s];
     for (const double *data : fixed)
       for (size_t s = 0; s < k; ++s)
         given[s] -= data[s];
-    const double *table = varying.size() == 1 ? varying[0] : sums.data();
-    if (varying.size() > 1)
+    const double *table = isPlain ? varying[0] : sums.data();
+    if (!isPlain)
       addTables(varying, sums);
+    for (const Limit &limit : bag.limits)
+      limit.forbid(at, k, sums);
     body(block * inner, inner, table, given.data());
     for (size_t d = dims; d-- > 0;) {
       if (++at[d] < bag.sizes[d]) {
@@ -325,18 +449,24 @@ bool SplitBound::pass(Budget &budget) {
                  leastOfRows(table, given, rows, k, bag.least.data() + row);
                });
       });
-      budget.work += static_cast<int64_t>(bag.least.size() * k);
+      budget.work += static_cast<int64_t>(bag.least.size() * k * (1 + bag.limits.size()));
       if (bag.scope.size() == 1)
         total += bag.least[0];
     }
   }
   ++passes;
-  last = total;
+  // What memory is worth in all may be many times the bound.
+  double worth = 0;
+  for (size_t r = 0; r < prices.size(); ++r)
+    worth += prices[r] * static_cast<double>(core.slack[r]);
+  last = total -= 1e-12 * worth;
   if (total > best) {
     best = total;
     bestCosts.clear();
     for (const Bag &bag : bags)
       bestCosts.push_back(bag.cost);
+    bestPrices = prices;
+    bestConstant = constant;
     stalled = 0;
   } else {
     ++stalled;
@@ -350,30 +480,78 @@ void SplitBound::decode() {
   for (size_t b = bags.size(); b-- > 0;) {
     const Bag &bag = bags[b];
     std::vector<double> sums = bag.cost;
+    std::vector<size_t> above;
+    for (int copy : bag.copies)
+      above.push_back(static_cast<size_t>(choice[copy]));
     for (const Input &input : bag.inputs) {
       size_t offset = 0;
       for (size_t d = 0; d + 1 < bag.scope.size(); ++d)
-        offset += input.strides[d] * static_cast<size_t>(choice[bag.copies[d]]);
+        offset += input.strides[d] * above[d];
       for (size_t s = 0; s < sums.size(); ++s)
         sums[s] += input.data[offset + s];
     }
+    for (const Limit &limit : bag.limits)
+      limit.forbidAt(above, sums);
     choice[b] =
         static_cast<int>(std::min_element(sums.begin(), sums.end()) - sums.begin());
   }
 }
 
-bool SplitBound::step(double upper) {
-  if (stalled >= 4) {
-    scale *= 0.6;
-    stalled = 0;
-    direction.clear();
-    for (size_t b = 0; b < bags.size(); ++b)
-      bags[b].cost = bestCosts[b];
-    // Towards agreement of the choices seen last, but from the best costs.
-  } else if (stalled == 0 && passes > 1) {
-    scale = std::min(1.0, scale * 1.1);
+/// Changes what a byte of each row costs.
+void SplitBound::priceRows(const std::vector<double> &change) {
+  std::vector<double> sums(change.size() + 1);
+  for (size_t r = 0; r < change.size(); ++r) {
+    prices[r] += change[r];
+    sums[r + 1] = sums[r] + change[r];
+    constant -= change[r] * static_cast<double>(core.slack[r]);
   }
-  static constexpr double momentum = 0.6;
+  for (Bag &bag : bags)
+    for (const Member &m : core.vars[bag.var].members) {
+      double price =
+          (sums[m.end] - sums[m.begin]) / static_cast<double>(groups[bag.group].size());
+      for (size_t s = 0; s < bag.cost.size(); ++s)
+        if (!isInfinite(bag.cost[s]))
+          bag.cost[s] += price * static_cast<double>(m.bytes[s]);
+    }
+}
+
+/// By how much the choices seen last exceed each row, on average over the copies.
+std::vector<double> SplitBound::excess() const {
+  std::vector<double> over(prices.size() + 1);
+  for (const Group &group : groups)
+    for (const Member &m : core.vars[bags[group.begin].var].members) {
+      double bytes = 0;
+      for (size_t b = group.begin; b < group.end; ++b)
+        bytes += static_cast<double>(m.bytes[choice[b]]);
+      bytes /= static_cast<double>(group.size());
+      over[m.begin] += bytes;
+      over[m.end] -= bytes;
+    }
+  double use = 0;
+  for (size_t r = 0; r < prices.size(); ++r) {
+    use += over[r];
+    over[r] = use - static_cast<double>(core.slack[r]);
+  }
+  over.pop_back();
+  return over;
+}
+
+/// Moves the prices of memory by a step that would raise the bound by `rise`. False:
+/// there is none.
+bool SplitBound::stepPrices(double rise) {
+  std::vector<double> change = excess();
+  double norm = deflect(priceDirection, change, prices, momentum);
+  if (norm == 0)
+    return false;
+  for (size_t r = 0; r < change.size(); ++r)
+    change[r] = std::max(0.0, prices[r] + rise / norm * priceDirection[r]) - prices[r];
+  priceRows(change);
+  return true;
+}
+
+/// Moves costs between copies that chose differently, by a step that would raise the
+/// bound by `rise`. False: all agree.
+bool SplitBound::stepCopies(double rise) {
   bool isFirst = direction.empty();
   direction.resize(bags.size());
   double norm = 0;
@@ -396,11 +574,29 @@ bool SplitBound::step(double upper) {
   }
   if (norm < 1e-12)
     return false;
-  double gap = std::max(upper - best, 1e-9 * std::abs(upper));
-  double length = scale * std::clamp(upper - last, gap, 2 * gap) / norm;
   for (size_t b = 0; b < bags.size(); ++b)
     for (size_t s = 0; s < direction[b].size(); ++s)
       if (!isInfinite(bags[b].cost[s]))
-        bags[b].cost[s] += length * direction[b][s];
+        bags[b].cost[s] += rise / norm * direction[b][s];
   return true;
+}
+
+bool SplitBound::step(double upper) {
+  if (stalled >= 4) {
+    // Towards agreement of the choices seen last, but from the best costs.
+    scale *= 0.6;
+    stalled = 0;
+    direction.clear();
+    priceDirection.clear();
+    for (size_t b = 0; b < bags.size(); ++b)
+      bags[b].cost = bestCosts[b];
+    prices = bestPrices;
+    constant = bestConstant;
+  } else if (stalled == 0 && passes > 1) {
+    scale = std::min(1.0, scale * 1.1);
+  }
+  double gap = std::max(upper - best, 1e-9 * std::abs(upper));
+  double rise = scale * std::clamp(upper - last, gap, 2 * gap);
+  bool priced = stepPrices(rise), moved = stepCopies(rise);
+  return priced || moved;
 }
