@@ -258,6 +258,7 @@ void SplitBound::link() {
     for (const Function &f : made[b]) {
       if (f.row >= 0) {
         bag.limits.push_back(limitOf(f, bag));
+        hasLimits = true;
         continue;
       }
       std::vector<int> scope;
@@ -597,6 +598,7 @@ bool SplitBound::step(double upper) {
   }
   double gap = std::max(upper - best, 1e-9 * std::abs(upper));
   double rise = scale * std::clamp(upper - last, gap, 2 * gap);
-  bool priced = stepPrices(rise), moved = stepCopies(rise);
+  // Where no row is exact, message passing has moved the prices to where they belong.
+  bool priced = hasLimits && stepPrices(rise), moved = stepCopies(rise);
   return priced || moved;
 }

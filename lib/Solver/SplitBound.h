@@ -34,9 +34,9 @@ public:
   /// One pass; the first one matches copies. False, and no bound, where the budget ends
   /// it. Its work is added.
   bool pass(Budget &budget);
-  /// Moves the costs of copies that chose differently in the last pass, and the prices of
-  /// memory, by steps that would close a part of the gap to `upper` if the bound rose
-  /// evenly. False: there is no step.
+  /// Moves the costs of copies that chose differently in the last pass, and where rows
+  /// are exact the prices of memory, by steps that would close a part of the gap to
+  /// `upper` if the bound rose evenly. False: there is no step.
   bool step(double upper);
   /// The best of all passes.
   double bound() const { return best; }
@@ -106,7 +106,7 @@ private:
   std::vector<int> choice;                 ///< per bag
   std::vector<std::vector<double>> bestCosts, direction;
   std::vector<double> prices, bestPrices, priceDirection;
-  bool isSmall = true;
+  bool isSmall = true, hasLimits = false;
   double constant = 0, bestConstant = 0, best = -infinite, last = -infinite, scale = 0.02;
   int stalled = 0, passes = 0;
 };
