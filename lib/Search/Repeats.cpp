@@ -34,14 +34,17 @@ Picos Repeats::again(int32_t number,
                      const std::vector<std::shared_ptr<const OpChoices>> &choices) const {
   const FlowGraph &graph = timing.graph;
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
-  Picos time = *std::ranges::min_element(choices[static_cast<size_t>(number)]->times);
+  if (isMatmul(op))
+    return *std::ranges::min_element(choices[static_cast<size_t>(number)]->times);
   if (op.results.size() != 1 || (!timing.isView(number) && op.priority != 0))
-    return time;
+    return 0;
+  Picos time = 0;
   const int64_t bytes = graph.values[static_cast<size_t>(op.results[0])].bytes();
   for (int32_t operand : op.operands) {
     const FlowValue &value = graph.values[static_cast<size_t>(operand)];
     if (isForwardOp(graph, value.producer, turn) && value.uses.size() == 1 &&
-        value.bytes() == bytes)
+        value.bytes() == bytes &&
+        graph.ops[static_cast<size_t>(value.producer)].results.size() == 1)
       time += again(value.producer, choices);
   }
   return time;

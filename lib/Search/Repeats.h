@@ -25,9 +25,10 @@ public:
   bool isNeeded(int32_t op) const {
     return neededAt(op) < static_cast<int32_t>(needed.size());
   }
-  /// What an op takes at least to run again, by the least time of each op. Where it makes
-  /// of a value with no other reader another of as many bytes, point by point or as a
-  /// view, what made that runs again, too: keeping it would be keeping this.
+  /// What an op takes at least to run again: a product its least time, others nothing, as
+  /// they may join a kernel that finds what they read. Where it makes of a value with no
+  /// other reader another of as many bytes, point by point or as a view, what made that
+  /// runs again, too: keeping it would be keeping this.
   Picos again(int32_t op,
               const std::vector<std::shared_ptr<const OpChoices>> &choices) const;
   /// Of an op with several results only the first of these pays for its second run.

@@ -152,6 +152,7 @@ Result Task::solve(std::optional<Picos> upper, bool isLast) {
   found.proved = solution->status == solver::Status::Optimal &&
                  found.cost.total() == found.lowerBound;
   found.memory = memoryOf(timing, found.plan);
+  found.isLimitFelt = rounds->isLimitFelt();
   return found;
 }
 

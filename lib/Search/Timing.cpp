@@ -148,6 +148,9 @@ Picos Timing::breaking(int32_t value, int32_t from, int32_t to) const {
   const FlowValue &it = graph.values[static_cast<size_t>(value)];
   if (from == to || !isInternal(value) || isView(it.producer) || isView(it.uses[0].op))
     return 0;
+  // One that is computed again elsewhere has two readers, and is in no kernel.
+  if (isForwardOp(graph, it.producer, turn))
+    return 0;
   const Device &device = placement.topology().device;
   auto bytes = static_cast<double>(localBytes(from, it.elementBytes) +
                                    localBytes(to, it.elementBytes));
@@ -203,7 +206,7 @@ void Timing::findFusion() {
 /// Without the users that compute it again a value may have one user, and share a kernel
 /// with it; so may what is computed again, with its reader.
 void Timing::findRepeatable() {
-  const int32_t turn = turnOf(graph);
+  turn = turnOf(graph);
   repeatable.assign(graph.values.size(), false);
   for (int32_t op = 0; op < turn; ++op) {
     if (!isForwardOp(graph, op, turn))

@@ -39,6 +39,8 @@ public:
   /// The first round alone. Its bound is `lowerBound` from then on.
   Expected<void> relax();
   solver::Wide lowerBound() const { return best.lowerBound; }
+  /// Whether answers were found that do not fit.
+  bool isLimitFelt() const { return !moments.empty(); }
 
   /// All rounds, in so many seconds, or in so much work if that is given. The solution is
   /// as solver::solve's, choices of the whole problem. Only answers that cost less than

@@ -179,10 +179,14 @@ void Planner::startKnown(const Mesh &mesh, Flow &flow, const Placement &placemen
     return;
   knownMesh = mesh.str();
   known.clear();
-  auto price = [graph = flow->graph, placement,
+  // The thread may outlive what a placement points to.
+  auto price = [graph = flow->graph, mesh, topology = placement.topology(),
                 parameters = parametersOf(function(), *flow)] {
+    auto own = Placement::create(mesh, topology);
+    if (!own)
+      return std::vector<search::KnownPlan>();
     FlowGraph copy = graph; // hints may cut its dims
-    auto plans = search::knownPlans(copy, placement, parameters);
+    auto plans = search::knownPlans(copy, *own, parameters);
     if (copy.atoms.size() != graph.atoms.size())
       for (search::KnownPlan &plan : plans)
         plan.plan.reset();
@@ -279,7 +283,7 @@ Expected<std::vector<MeshResult>> Planner::searchOn(const std::vector<Mesh> &mes
   search::SearchOptions search = searchOptions();
   limit(search, parts);
   const bool isTry = parts > 1;
-  if (meshes.size() == 1 && !isTry)
+  if (meshes.size() == 1 && searches == 1)
     startKnown(meshes[0], flows[0], placements[0]);
   auto all = search::searchAll(candidates, search);
   // A known plan may be faster than what was found: of all meshes, not of each.
@@ -452,13 +456,12 @@ Expected<std::string> Planner::finish(size_t best) {
   search::Timing timing((*flow)->graph, *placement);
   PlanStory story{results, best, target, {}, {}, {}, importSeconds, said};
   startKnown(chosen.mesh, *flow, *placement);
-  if (isAnyChosen && !options.overlap) // what was chosen is the plan of a try
-    chosen.found =
-        *search::orKnown(std::move(*chosen.found), (*flow)->graph, *placement,
-                         knownOn(chosen.mesh, *flow, *placement), searchOptions());
-  story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   search::SearchOptions again = searchOptions();
   again.pins = std::move(pins);
+  if (isAnyChosen && !options.overlap) // what was chosen is the plan of a try
+    chosen.found = *search::orKnown(std::move(*chosen.found), (*flow)->graph, *placement,
+                                    knownOn(chosen.mesh, *flow, *placement), again);
+  story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   auto model = search::modelOf(timing, again);
   if (!model)
     return tl::unexpected(model.error());
@@ -571,10 +574,10 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   }
   if (fitter.rows)
     chosen.accumulation = best.accumulation;
-  if (fitter.lowerBoundSeconds)
-    chosen.mesh.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
   if (isAnyBounded)
-    chosen.mesh.lowerBound = std::max(chosen.mesh.lowerBound, result.lowerBound);
+    chosen.mesh.lowerBound = result.lowerBound;
+  else if (fitter.lowerBoundSeconds)
+    chosen.mesh.lowerBound = search::picosOf(*fitter.lowerBoundSeconds);
   return chosen;
 }
 
@@ -587,13 +590,16 @@ void Planner::note(const Mesh &mesh, const search::NotFound &reason) {
 bool Planner::isLimitFelt(const MeshResult &result, std::optional<size_t> best) const {
   const search::Picos free =
       result.found ? result.found->freeLowerBound : result.reason.freeLowerBound;
+  if (result.found ? !result.found->isLimitFelt : free == 0)
+    return false;
   return !best || static_cast<double>(results[*best].found->cost.total()) >
                       (1 + goodEnough) * static_cast<double>(free);
 }
 
 Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
   for (MeshResult &result : results) {
-    if (!isLimitFelt(result, best))
+    // What is chosen has a bound of the same kind.
+    if (!isLimitFelt(result, best) && !(best && &result == &results[*best]))
       continue;
     progress("bounding steps with any recompute on mesh " + result.mesh.str());
     search::SearchOptions search = searchOptions();
@@ -608,7 +614,11 @@ Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
     if (!bound)
       return tl::unexpected(bound.error());
     result.lowerBound = *bound;
-    isAnyBounded = true;
+    if (!*bound && !result.found) {
+      result.reason.isSlower = false;
+      result.reason.proved = true;
+      result.reason.message = "no step fits, whatever it computes again";
+    }
   }
   return {};
 }
@@ -631,7 +641,11 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   const auto begin = std::chrono::steady_clock::now();
   const int before = searches;
   const bool isOpen = target.memoryLimit && choosesStep(options.model);
-  if (isOpen && choosesRecompute(options.model) && !choosesAccumulation(options.model))
+  auto isFelt = [&](const MeshResult &it) { return isLimitFelt(it, best); };
+  isAnyBounded = isOpen && choosesRecompute(options.model) &&
+                 !choosesAccumulation(options.model) &&
+                 std::ranges::any_of(results, isFelt);
+  if (isAnyBounded)
     if (auto ok = boundAnyRecompute(best); !ok)
       return ok;
   std::vector<size_t> order;

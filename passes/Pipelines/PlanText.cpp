@@ -79,8 +79,8 @@ static std::string meshesText(const PlanStory &story) {
         "  " + it.mesh.str() + ": " +
         (it.found ? timeText(it.found->cost.total()) +
                         (it.found->proved ? "" : ", at least " + timeText(*it.lowerBound))
-         : it.reason.isSlower ? "at least " + timeText(*it.lowerBound)
-                              : it.reason.message) +
+         : it.reason.isSlower && it.lowerBound ? "at least " + timeText(*it.lowerBound)
+                                               : it.reason.message) +
         "\n";
   return result;
 }

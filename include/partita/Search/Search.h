@@ -33,6 +33,8 @@ struct Found {
   Picos lowerBound = 0;
   /// No plan of the space takes less, with any memory.
   Picos freeLowerBound = 0;
+  /// Whether plans were left out because they need too much memory.
+  bool isLimitFelt = false;
   bool proved = false; ///< cost.total() == lowerBound
   MemoryUse memory;
   double buildSeconds = 0, solveSeconds = 0;

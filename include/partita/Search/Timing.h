@@ -168,6 +168,7 @@ private:
   std::vector<bool> noBytes;              ///< per value
   std::vector<bool> elsewhere;            ///< per value
   std::vector<bool> repeatable;           ///< per value, with `anyRecompute`
+  int32_t turn = 0;                       ///< with `anyRecompute`, see turnOf
   int64_t lasting = 0;                    ///< bytes of all sources and states
   std::vector<int64_t> sinkDone;          ///< per op the moment of doneAt, of sinks
   std::vector<int32_t> firstTrip;  ///< per op itself, or the first op of the loop's body
