@@ -33,8 +33,8 @@ static constexpr size_t mostChoiceMeshes = 6;
 static constexpr int mostChoices = 4;
 /// Searches for choices after which no other mesh is tried, where time is no limit.
 static constexpr int mostSearches = 8;
-/// A plan that is less than this fraction faster is no faster.
-static constexpr double nothing = 1e-5;
+/// Known plans are not looked at for a gain of less than this fraction.
+static constexpr double negligible = 1e-5;
 
 namespace {
 class Planner {
@@ -208,7 +208,7 @@ Planner::orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh
                  Flow &flow, const Placement &placement,
                  const search::SearchOptions &search) {
   if (!search.pins.empty() ||
-      (found ? found->proved || found->gap() < nothing : found.error().proved))
+      (found ? found->proved || found->gap() < negligible : found.error().proved))
     return found;
   return search::orKnown(std::move(found), flow->graph, placement,
                          knownOn(mesh, flow, placement), search);

@@ -9,9 +9,8 @@
 // last reader, or its op runs twice:
 //
 //     kept                                 the smallest of its forms; its conversions
-//     computed again                       a product under its fastest strategy; no
-//     bytes,
-//                                          no conversions for the backward pass
+//     computed again                       of a product its least time; no bytes, no
+//                                          conversions for the backward pass
 //
 // Of other values the problem counts what is left of time and bytes in any case:
 //
