@@ -74,6 +74,7 @@ private:
 
   ProgramFlow &flow;
   Callees callees;
+  DenseMap<Attribute, int32_t> repeated;                     ///< ops by their number
   DenseMap<Operation *, std::pair<int32_t, int32_t>> endsOf; ///< of callees: first, sinks
 };
 } // namespace
@@ -242,6 +243,11 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.flops = shardable.getFlops();
   entry.whyWhole = shardable.getWhyWhole();
   entry.isBackward = op.hasAttr(phaseAttr);
+  if (Attribute number = op.getAttr(repeatedAttr))
+    repeated[number] = static_cast<int32_t>(flow.graph.ops.size());
+  if (Attribute number = op.getAttr(repeatsAttr))
+    if (auto original = repeated.find(number); original != repeated.end())
+      entry.repeats = original->second;
   DenseElementsAttr constant;
   entry.isUniform = matchPattern(&op, m_Constant(&constant)) && constant.isSplat();
   entry.rule = *facts->rule;

@@ -35,15 +35,18 @@ inline constexpr char phaseAttr[] = "graph.phase";
 /// Of a module that is to become a training step: lists of names of nodes, the stretches
 /// that a choice under a memory limit computes again. Gone once it is one.
 inline constexpr char recomputeAttr[] = "graph.recompute";
+/// Beside it, unit: what they make is computed again whatever reads it.
+inline constexpr char exactlyAttr[] = "graph.recompute_exactly";
 /// Of such a module, an integer: the micro-batches that were chosen, of each of which it
 /// has the rows. Gone likewise.
 inline constexpr char accumulationAttr[] = "graph.accumulation";
 /// On a forward op that the backward pass repeats, and on the copy: the same number, by
-/// which conversions of the one's results are found for the other's. The original has it
-/// only where communication is not to be repeated. Both are gone once conversions are
-/// ops.
+/// which strategies of the one, and conversions of its results, are found for the other.
+/// Both are gone once conversions are ops.
 inline constexpr char repeatedAttr[] = "graph.repeated";
 inline constexpr char repeatsAttr[] = "graph.repeats";
+/// On such a copy: its readers read what the forward pass has received.
+inline constexpr char keepsAttr[] = "graph.keeps";
 /// On such a copy: the weights that it reads in parts are gathered for it anew.
 inline constexpr char gathersAttr[] = "graph.gathers";
 /// On arguments of a training step: the parameter that a state, or a sum of gradients of

@@ -16,24 +16,26 @@ class Builder {
 public:
   Builder(Timing &timing, const ModelOptions &options)
       : timing(timing), options(options), graph(timing.graph), tables(timing, options),
-        memory(options.memoryLimit.has_value()), end(timing.moments()) {
-    if (options.anyRecompute)
-      repeats.emplace(timing);
+        parts(model.problem, options.memoryLimit.has_value()), end(timing.moments()) {
     model.problem.memoryLimit = options.memoryLimit;
   }
 
   Model build(std::vector<std::shared_ptr<const OpChoices>> choices) {
     model.choices = std::move(choices);
-    for (const auto &list : model.choices) {
-      model.variables.push_back(list ? static_cast<int32_t>(addVariable(list->times))
-                                     : -1);
-    }
+    if (options.anyRecompute)
+      repeats.emplace(timing, tables, parts, model);
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      model.variables.push_back(
+          model.choices[op] ? static_cast<int32_t>(parts.addVariable(costsOf(op))) : -1);
     for (size_t v = 0; v < graph.values.size(); ++v)
       if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
         addValue(static_cast<int32_t>(v));
     for (size_t op = 0; op < graph.ops.size(); ++op)
       if (graph.ops[op].kind == FlowKind::State && graph.ops[op].tied >= 0)
         addTie({static_cast<int32_t>(op)}, {graph.ops[op].tied});
+    for (size_t op = 0; op < graph.ops.size(); ++op)
+      if (graph.ops[op].repeats >= 0)
+        addRepetition(static_cast<int32_t>(op));
     for (const FlowTie &tie : graph.ties)
       for (size_t i = 1; i < tie.members.size(); ++i)
         addTie(tie.members[0], tie.members[i]);
@@ -44,17 +46,14 @@ public:
   }
 
 private:
-  uint32_t addVariable(std::vector<int64_t> costs) {
-    model.problem.variables.push_back({std::move(costs), {}});
-    return static_cast<uint32_t>(model.problem.variables.size()) - 1;
+  std::vector<int64_t> costsOf(size_t op) const {
+    return repeats && repeats->mayRepeat(static_cast<int32_t>(op))
+               ? repeats->costsOf(static_cast<int32_t>(op))
+               : model.choices[op]->times;
   }
-  void addEdge(uint32_t first, uint32_t second, const solver::CostTable &costs) {
-    if (!costs.empty())
-      model.problem.edges.push_back({first, second, costs, {}});
-  }
-  void use(uint32_t variable, int64_t from, int64_t to, solver::CostTable bytes) {
-    if (memory && from < to)
-      model.problem.variables[variable].usages.push_back({from, to, std::move(bytes)});
+  /// A table by what uses a value, for the variable of the user.
+  const solver::CostTable &forUser(int32_t op, const solver::CostTable &table) {
+    return repeats ? repeats->forUser(op, table) : table;
   }
   uint32_t variableOf(int32_t op) const {
     return static_cast<uint32_t>(model.variables[static_cast<size_t>(op)]);
@@ -63,23 +62,10 @@ private:
     return model.choices[static_cast<size_t>(op)].get();
   }
 
-  /// With `anyRecompute`: whether the backward pass reads a value that may be made anew.
-  bool isReadAgain(const FlowValue &value, const FlowUse &use) const {
-    return repeats && timing.mayBeRepeated(numberOf(value)) &&
-           isReadByBackward(graph, use, repeats->turn);
-  }
-  /// Whether nothing is counted of that: no other op reads the value.
-  bool isFoundAnyway(const FlowValue &value, const FlowUse &use) const {
-    return isReadAgain(value, use) &&
-           (!repeats->isNeeded(value.producer) || value.uses.size() == 1);
-  }
-
   /// The users of a value, each op once with all operands that are the value.
   std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
     std::vector<std::pair<int32_t, End>> users;
     for (const FlowUse &use : value.uses) {
-      if (isFoundAnyway(value, use))
-        continue;
       auto same = std::find_if(users.begin(), users.end(),
                                [&](const auto &u) { return u.first == use.op; });
       if (same == users.end())
@@ -94,12 +80,9 @@ private:
     auto users = usersOf(value);
     if (graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::Source)
       return addSource(number, value, users);
-    if (users.empty())
-      return;
     End producer{choicesOf(value.producer), {value.result}};
-    if (repeats && timing.mayBeRepeated(number) && repeats->isNeeded(value.producer) &&
-        users.size() > 1)
-      addRepeatable(number, producer, users);
+    if (repeats && repeats->mayRepeat(value.producer))
+      repeats->add(number, producer, users);
     else if (users.size() == 1)
       addDirect(number, producer, users[0]);
     else
@@ -127,16 +110,47 @@ private:
     for (int32_t one : formsOf(first))
       for (int32_t two : other)
         costs.push_back(one == two ? 0 : solver::forbidden);
-    addEdge(variableOf(first.op), variableOf(second.op), pool.add(std::move(costs)));
+    parts.addEdge(variableOf(first.op), variableOf(second.op),
+                  parts.pool.add(std::move(costs)));
+  }
+
+  /// What is computed again is so by the strategy of the first time, unless a pin says
+  /// otherwise.
+  void addRepetition(int32_t op) {
+    const int32_t original = graph.ops[static_cast<size_t>(op)].repeats;
+    const OpChoices &first = *choicesOf(original), &again = *choicesOf(op);
+    std::vector<int64_t> costs(first.size() * again.size(), solver::forbidden);
+    for (size_t one = 0; one < first.size(); ++one) {
+      bool any = false;
+      for (size_t two = 0; two < again.size(); ++two)
+        if (haveEqualForms(first, one, again, two)) {
+          costs[one * again.size() + two] = 0;
+          any = true;
+        }
+      if (!any)
+        return;
+    }
+    parts.addEdge(variableOf(original), variableOf(op), parts.pool.add(std::move(costs)));
+  }
+  static bool haveEqualForms(const OpChoices &first, size_t one, const OpChoices &again,
+                             size_t two) {
+    auto areEqual = [&](const std::vector<std::vector<int32_t>> &a,
+                        const std::vector<std::vector<int32_t>> &b) {
+      return std::ranges::equal(
+          a, b, [&](const auto &x, const auto &y) { return x[one] == y[two]; });
+    };
+    return areEqual(first.operands, again.operands) &&
+           areEqual(first.results, again.results);
   }
 
   void addDirect(int32_t number, const End &producer,
                  const std::pair<int32_t, End> &user) {
     const FlowValue &value = graph.values[static_cast<size_t>(number)];
     const DirectTable &table = tables.direct(number, producer, user.second);
-    addEdge(variableOf(value.producer), variableOf(user.first), table.costs);
+    parts.addEdge(variableOf(value.producer), variableOf(user.first),
+                  forUser(user.first, table.costs));
     model.directs.emplace_back(number, model.problem.edges.size() - 1);
-    if (!memory || hasNoBytesAgain(value))
+    if (!parts.memory || hasNoBytesAgain(value))
       return;
     auto &usages = model.problem.edges.back().usages;
     int64_t made = timing.bornAt(value.producer),
@@ -145,17 +159,17 @@ private:
     if (isState(value)) {
       int64_t runs = std::max(Timing::runsAt(user.first), converted + 1);
       if (!timing.liesElsewhere(number))
-        usages.push_back({made, done, table.making});
+        usages.push_back({made, done, forUser(user.first, table.making)});
       if (!options.anyRecompute)
-        usages.push_back({runs - 1, runs, table.besideConverting});
+        usages.push_back({runs - 1, runs, forUser(user.first, table.besideConverting)});
       if (runs < done)
-        usages.push_back({runs, done, table.besideWaiting});
+        usages.push_back({runs, done, forUser(user.first, table.besideWaiting)});
       return;
     }
-    usages.push_back({made, converted, table.making});
-    usages.push_back({converted, converted + 1, table.converting});
+    usages.push_back({made, converted, forUser(user.first, table.making)});
+    usages.push_back({converted, converted + 1, forUser(user.first, table.converting)});
     if (converted + 1 < done)
-      usages.push_back({converted + 1, done, table.waiting});
+      usages.push_back({converted + 1, done, forUser(user.first, table.waiting)});
   }
 
   void addShared(int32_t number, const End &producer,
@@ -168,16 +182,20 @@ private:
       last = std::max(last, timing.doneAt(op));
     }
     const SharedTable &table = tables.shared(number, producer, ends);
-    SharedValue shared{number, addVariable(table.times), table.states};
-    addEdge(variableOf(value.producer), shared.variable, table.producer);
+    SharedValue shared{number, parts.addVariable(table.times), table.states};
+    parts.addEdge(variableOf(value.producer), shared.variable, table.producer);
     shared.edge = model.problem.edges.size();
     for (size_t u = 0; u < users.size(); ++u) {
       shared.users.push_back(users[u].first);
-      addEdge(shared.variable, variableOf(users[u].first), table.users[u]);
-      if (options.anyRecompute)
+      const int32_t user = users[u].first;
+      // What reads a state again may gather it again.
+      parts.addEdge(shared.variable, variableOf(user),
+                    repeats && isState(value) ? repeats->forReader(user, table.users[u])
+                                              : forUser(user, table.users[u]));
+      if (repeats)
         addFound(value, users[u], table.states);
       else
-        addReading(converted, users[u].first, table.readings[u]);
+        addReading(converted, user, table.readings[u]);
     }
     if (options.anyRecompute) {
       addLeast(shared.variable, value, last, table);
@@ -186,42 +204,12 @@ private:
       for (const auto &[op, user] : users)
         first = std::min(first, Timing::runsAt(op) - 1);
       if (!timing.liesElsewhere(number))
-        use(shared.variable, timing.bornAt(value.producer), last, table.making);
-      use(shared.variable, std::max(first, converted), last, table.copies);
+        parts.use(shared.variable, timing.bornAt(value.producer), last, table.making);
+      parts.use(shared.variable, std::max(first, converted), last, table.copies);
     } else {
-      use(shared.variable, converted - 1, converted, table.making);
-      use(shared.variable, converted, last, table.all);
+      parts.use(shared.variable, converted - 1, converted, table.making);
+      parts.use(shared.variable, converted, last, table.all);
     }
-    model.values.push_back(std::move(shared));
-  }
-
-  /// With `anyRecompute`: a value that is kept to its last reader, from where it is
-  /// needed first, or whose op runs twice.
-  void addRepeatable(int32_t number, const End &producer,
-                     const std::vector<std::pair<int32_t, End>> &users) {
-    const FlowValue &value = graph.values[static_cast<size_t>(number)];
-    const FlowOp &op = graph.ops[static_cast<size_t>(value.producer)];
-    std::vector<End> ends;
-    int64_t last = 0;
-    for (const auto &[user, end] : users) {
-      ends.push_back(end);
-      last = std::max(last, timing.doneAt(user));
-    }
-    const SharedTable &table = tables.shared(number, producer, ends);
-    const size_t states = table.times.size();
-    Picos again = 0;
-    if (repeats->isFirstRepeated(op, static_cast<size_t>(value.result)))
-      again = repeats->again(value.producer, model.choices);
-    SharedValue shared{number, addVariable(Repeats::times(table, again)), table.states};
-    addEdge(variableOf(value.producer), shared.variable,
-            repeats->producer(table.producer, states));
-    for (size_t u = 0; u < users.size(); ++u)
-      addEdge(shared.variable, variableOf(users[u].first),
-              repeats->user(table.users[u], users[u].first >= repeats->turn));
-    std::vector<int64_t> kept = leastBytes(timing, table, value.elementBytes);
-    kept.resize(2 * states, 0);
-    use(shared.variable, Timing::runsAt(repeats->neededAt(value.producer)), last,
-        pool.add(std::move(kept)));
     model.values.push_back(std::move(shared));
   }
 
@@ -232,20 +220,20 @@ private:
     const int64_t born = timing.bornAt(value.producer);
     if (isState(value)) {
       if (!timing.liesElsewhere(numberOf(value)))
-        use(variable, born, last, table.making);
+        parts.use(variable, born, last, table.making);
       return;
     }
     if (hasNoBytesAgain(value))
       return;
-    use(variable, Timing::convertsAt(value.producer), last,
-        pool.add(leastBytes(timing, table, value.elementBytes)));
+    parts.use(variable, Timing::convertsAt(value.producer), last,
+              parts.pool.add(leastBytes(timing, table, value.elementBytes)));
   }
   /// With `anyRecompute`, what a user of a state, by the last edge, finds beside its home
   /// while it runs. Users may share it, but do not run at the same time; a loop that
   /// reads it has it to its end.
   void addFound(const FlowValue &value, const std::pair<int32_t, End> &user,
                 const std::shared_ptr<const std::vector<ValueState>> &states) {
-    if (!memory || !isState(value) || timing.isView(user.first))
+    if (!parts.memory || !isState(value) || timing.isView(user.first))
       return;
     auto isSink = [&](int32_t op) {
       return graph.ops[static_cast<size_t>(op)].kind == FlowKind::Sink;
@@ -267,10 +255,9 @@ private:
             if (form != state.produced)
               table.back() += timing.localBytes(form, value.elementBytes);
         }
-      bytes = pool.add(std::move(table));
+      bytes = parts.pool.add(std::move(table));
     }
-    if (runs < done)
-      model.problem.edges.back().usages.push_back({runs, done, bytes});
+    parts.useByPair(runs, done, forUser(user.first, bytes));
   }
   int32_t numberOf(const FlowValue &value) const {
     return graph.ops[static_cast<size_t>(value.producer)]
@@ -279,7 +266,7 @@ private:
   /// With `anyRecompute`, what the forward pass makes counts nothing but where it is
   /// kept.
   bool hasNoBytesAgain(const FlowValue &value) const {
-    return repeats && isForwardOp(graph, value.producer, repeats->turn);
+    return repeats && repeats->isForward(value.producer);
   }
 
   /// What lies from run to run; it is converted where it is used.
@@ -289,7 +276,7 @@ private:
 
   /// What a user of a state, by the last edge, gathers for itself.
   void addReading(int64_t converted, int32_t user, const ReadingTable &table) {
-    if (!memory || table.gathered.empty())
+    if (!parts.memory || table.gathered.empty())
       return;
     int64_t runs = std::max(Timing::runsAt(user), converted + 1),
             done = timing.doneAt(user);
@@ -301,7 +288,7 @@ private:
 
   void addSource(int32_t number, const FlowValue &value,
                  const std::vector<std::pair<int32_t, End>> &users) {
-    if (!memory || graph.ops[static_cast<size_t>(value.producer)].isUniform)
+    if (!parts.memory || graph.ops[static_cast<size_t>(value.producer)].isUniform)
       return;
     if (value.bytes() < options.smallSource) {
       model.fixedBytes += value.bytes();
@@ -320,7 +307,8 @@ private:
         for (int32_t form : wantedBy(users[0].second, choice))
           bytes.back() += bytesOf(form);
       }
-      return use(variableOf(users[0].first), 0, end, pool.add(std::move(bytes)));
+      return parts.use(variableOf(users[0].first), 0, end,
+                       forUser(users[0].first, parts.pool.add(std::move(bytes))));
     }
     SharedSource shared{number, {}, {}};
     for (const auto &[op, user] : users)
@@ -330,11 +318,11 @@ private:
               shared.forms.end())
             shared.forms.push_back(form);
     for (int32_t form : shared.forms) {
-      uint32_t copy = addVariable({0, 0});
+      uint32_t copy = parts.addVariable({0, 0});
       shared.copies.push_back(copy);
-      use(copy, 0, end, pool.add({0, bytesOf(form)}));
+      parts.use(copy, 0, end, parts.pool.add({0, bytesOf(form)}));
       for (const auto &[op, user] : users)
-        addWish(copy, variableOf(op), user, form);
+        addWish(copy, op, user, form);
     }
     model.sources.push_back(std::move(shared));
   }
@@ -349,10 +337,12 @@ private:
   void addHome(int32_t number, const FlowValue &value,
                const std::pair<int32_t, End> &user) {
     const HomeTable &table = tables.home(user.second, value.elementBytes);
-    HomeSource home{number, addVariable(std::vector<int64_t>(table.forms.size(), 0)),
+    HomeSource home{number,
+                    parts.addVariable(std::vector<int64_t>(table.forms.size(), 0)),
                     model.problem.edges.size(), table.forms};
-    use(home.variable, 0, end, table.kept);
-    addEdge(home.variable, variableOf(user.first), table.costs);
+    parts.use(home.variable, 0, end, table.kept);
+    parts.addEdge(home.variable, variableOf(user.first),
+                  forUser(user.first, table.costs));
     model.homes.push_back(home);
     if (options.anyRecompute)
       return;
@@ -364,7 +354,7 @@ private:
   }
 
   /// A user that wants the form of a source needs it.
-  void addWish(uint32_t copy, uint32_t variable, const End &user, int32_t form) {
+  void addWish(uint32_t copy, int32_t op, const End &user, int32_t form) {
     std::vector<int64_t> costs(2 * user.choices->size(), 0);
     bool any = false;
     for (size_t choice = 0; choice < user.choices->size(); ++choice) {
@@ -375,19 +365,18 @@ private:
       any = true;
     }
     if (any)
-      addEdge(copy, variable, pool.add(std::move(costs)));
+      parts.addEdge(copy, variableOf(op), forUser(op, parts.pool.add(std::move(costs))));
   }
 
   Timing &timing;
   const ModelOptions &options;
   const FlowGraph &graph;
   Tables tables;
-  solver::TablePool pool;
+  Model model;
+  ProblemParts parts;
   std::map<std::tuple<const void *, End, int64_t>, solver::CostTable> found;
-  bool memory;
   int64_t end;
   std::optional<Repeats> repeats; ///< with `anyRecompute`
-  Model model;
 };
 } // namespace
 

@@ -3,6 +3,7 @@
 
 #include "partita/Cost/Local.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Search/Memory.h"
 
 #include <algorithm>
 
@@ -62,8 +63,13 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
 
 /// An op that moves through memory what it reads and writes outside its fused group. What
 /// computes nothing reads no more than it writes: a slice, a lookup.
-Picos Timing::stream(int32_t number, const Strategy &strategy) const {
+Picos Timing::stream(int32_t number, const Strategy &strategy, bool isAgain) const {
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
+  auto isUnmoved = [&](int32_t value) {
+    int32_t producer = graph.values[static_cast<size_t>(value)].producer;
+    return isFree(value) ||
+           (isAgain && producer >= 0 && isForwardOp(graph, producer, turn));
+  };
   const Device &device = placement.topology().device;
   auto bytesOf = [&](int32_t value, const Layout &layout) {
     return static_cast<double>(layout.localElements() *
@@ -73,7 +79,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
   for (size_t r = 0; r < op.results.size(); ++r)
     written += bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
   for (size_t o = 0; o < op.operands.size(); ++o) {
-    if (isFree(op.operands[o]))
+    if (isUnmoved(op.operands[o]))
       continue;
     double bytes = bytesOf(op.operands[o], operandLayout(op.rule, strategy, o));
     bytes = op.flops == 0 ? std::min(bytes, written) : bytes;
@@ -81,7 +87,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
     far += isFar(op.operands[o]) ? bytes : 0;
   }
   for (size_t r = 0; r < op.results.size(); ++r)
-    if (isFree(op.results[r]))
+    if (isUnmoved(op.results[r]))
       written -= bytesOf(op.results[r], resultLayout(op.rule, strategy, r));
   double shards = 1;
   for (size_t f = 0; f < op.rule.factors.size(); ++f)
@@ -89,7 +95,7 @@ Picos Timing::stream(int32_t number, const Strategy &strategy) const {
               static_cast<double>(strategy.factors[f].local());
   double seconds = groupSeconds(device, std::max(0.0, read + written),
                                 static_cast<double>(op.flops) / shards, far);
-  if (joined[static_cast<size_t>(number)])
+  if (isAgain || joined[static_cast<size_t>(number)])
     seconds -= device.launch;
   return picosOf(seconds);
 }
@@ -120,10 +126,18 @@ static bool isPadded(const Strategy &strategy) {
 }
 
 Picos Timing::op(int32_t number, const Strategy &strategy) const {
+  return run(number, strategy, false);
+}
+
+Picos Timing::again(int32_t number, const Strategy &strategy) const {
+  return run(number, strategy, true);
+}
+
+Picos Timing::run(int32_t number, const Strategy &strategy, bool isAgain) const {
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
   if (op.kind != FlowKind::Compute || isView(number))
     return 0;
-  Picos time = isMatmul(op) ? matmul(op, strategy) : stream(number, strategy);
+  Picos time = isMatmul(op) ? matmul(op, strategy) : stream(number, strategy, isAgain);
   if (isPadded(strategy))
     time += picosOf(
         maskSeconds(placement.topology().device, paddingBytes(graph, op, strategy)));

@@ -1,4 +1,4 @@
-//===- Repeats.cpp - Tables of values that may be computed again ----------===//
+//===- Repeats.cpp - What the backward pass may compute again -------------===//
 #include "Repeats.h"
 
 #include "partita/Search/Memory.h"
@@ -9,83 +9,379 @@ using namespace partita;
 using namespace partita::search;
 using namespace partita::solver;
 
-Repeats::Repeats(const Timing &timing)
-    : turn(turnOf(timing.graph)), timing(timing),
-      needed(timing.graph.ops.size(), static_cast<int32_t>(timing.graph.ops.size())) {
-  const FlowGraph &graph = timing.graph;
-  std::vector<int32_t> open;
-  for (auto reader = turn; reader < static_cast<int32_t>(needed.size()); ++reader) {
+static size_t at(int32_t number) { return static_cast<size_t>(number); }
+
+/// What a table that follows from another one is of.
+enum Kind : int {
+  User,          ///< … – op
+  PayingUser,    ///< … – op
+  Ways,          ///< op – op
+  WayBytes,      ///< of an op
+  Produced,      ///< op – value that no gradient reads
+  ProducedTwice, ///< op – value
+  ForwardReader, ///< value – op
+  Gradient,      ///< value – op
+  MoreKept,      ///< value – op, bytes
+  MoreRepeated,  ///< value – op, bytes
+  KeptBytes,     ///< of a value
+  RepeatedBytes, ///< of a value
+  numKinds
+};
+
+/// Per op the first backward op before which it has to run, as that needs what it leads
+/// to; the number of ops if there is none.
+static std::vector<int32_t> neededBy(const FlowGraph &graph, int32_t turn) {
+  const auto none = static_cast<int32_t>(graph.ops.size());
+  std::vector<int32_t> needed(graph.ops.size(), none), open;
+  for (auto reader = turn; reader < none; ++reader) {
     open.assign(1, reader);
     while (!open.empty()) {
-      const FlowOp &op = graph.ops[static_cast<size_t>(open.back())];
+      const FlowOp &op = graph.ops[at(open.back())];
       open.pop_back();
       for (int32_t value : op.operands) {
-        int32_t producer = graph.values[static_cast<size_t>(value)].producer;
-        if (!isForwardOp(graph, producer, turn) || isNeeded(producer))
+        int32_t producer = graph.values[at(value)].producer;
+        if (producer < 0 || !isForwardOp(graph, producer, turn) ||
+            needed[at(producer)] != none)
           continue;
-        needed[static_cast<size_t>(producer)] = reader;
+        needed[at(producer)] = reader;
         open.push_back(producer);
       }
     }
   }
+  return needed;
 }
 
-Picos Repeats::again(int32_t number,
-                     const std::vector<std::shared_ptr<const OpChoices>> &choices) const {
-  const FlowGraph &graph = timing.graph;
-  const FlowOp &op = graph.ops[static_cast<size_t>(number)];
-  if (isMatmul(op))
-    return *std::ranges::min_element(choices[static_cast<size_t>(number)]->times);
-  if (op.results.size() != 1 || (!timing.isView(number) && op.priority != 0))
-    return 0;
-  Picos time = 0;
-  const int64_t bytes = graph.values[static_cast<size_t>(op.results[0])].bytes();
-  for (int32_t operand : op.operands) {
-    const FlowValue &value = graph.values[static_cast<size_t>(operand)];
-    if (isForwardOp(graph, value.producer, turn) && value.uses.size() == 1 &&
-        value.bytes() == bytes &&
-        graph.ops[static_cast<size_t>(value.producer)].results.size() == 1)
-      time += again(value.producer, choices);
+Repeats::Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model)
+    : timing(timing), graph(timing.graph), tables(tables), parts(parts), model(model),
+      turn(turnOf(graph)), needed(neededBy(graph, turn)) {
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    isRepeatable.push_back(needed[op] < static_cast<int32_t>(graph.ops.size()) &&
+                           graph.ops[op].results.size() == 1);
+  findWays();
+}
+
+void Repeats::findWays() {
+  constexpr size_t most = 2;
+  ways.resize(graph.ops.size());
+  for (int32_t op = 0; op < turn; ++op) {
+    if (!mayRepeat(op) || hasGradient(op))
+      continue;
+    int32_t value = graph.ops[at(op)].results[0], last = -1;
+    for (const FlowUse &use : graph.values[at(value)].uses)
+      last = mayRepeat(use.op) ? std::max(last, use.op) : last;
+    if (last >= 0 && ways[at(last)].size() < most)
+      ways[at(last)].push_back(value);
   }
-  return time;
+  for (size_t op = 0; op < ways.size(); ++op)
+    model.repeatedBlocks.push_back(isRepeatable[op] ? 1U << ways[op].size() : 0);
 }
 
-bool Repeats::isFirstRepeated(const FlowOp &op, size_t result) const {
-  return std::none_of(op.results.begin(),
-                      op.results.begin() + static_cast<std::ptrdiff_t>(result),
-                      [&](int32_t value) { return timing.mayBeRepeated(value); });
+size_t Repeats::choicesOf(int32_t op) const {
+  const size_t strategies = model.choices[at(op)]->size();
+  if (!mayRepeat(op))
+    return strategies;
+  return (1 + (size_t(1) << ways[at(op)].size()) + (hasGradient(op) ? 0 : 1)) *
+         strategies;
 }
 
-std::vector<int64_t> Repeats::times(const SharedTable &table, Picos again) {
-  std::vector<int64_t> both = table.times;
-  for (int64_t time : table.times)
-    both.push_back(time + again);
-  return both;
+/// Kept, repeated by what is kept of what it reads, absent.
+Repeats::Choice Repeats::choiceOf(int32_t op, size_t number) const {
+  const size_t strategies = model.choices[at(op)]->size(), block = number / strategies,
+               repeated = size_t(1) << ways[at(op)].size();
+  Choice choice{number % strategies, Presence::Kept};
+  if (block > repeated)
+    choice.presence = Presence::Absent;
+  else if (block > 0) {
+    choice.presence = Presence::Repeated;
+    choice.keptWays = static_cast<unsigned>(block - 1);
+  }
+  return choice;
 }
 
-const CostTable &Repeats::producer(const CostTable &table, size_t states) {
-  CostTable &both = made[{table.id(), 0}];
-  if (!both.empty())
-    return both;
+bool Repeats::isForward(int32_t op) const {
+  return op >= 0 && isForwardOp(graph, op, turn);
+}
+
+bool Repeats::hasGradient(int32_t op) const {
+  const FlowValue &result = graph.values[at(graph.ops[at(op)].results[0])];
+  return std::ranges::any_of(result.uses, [&](const FlowUse &use) {
+    return isReadByBackward(graph, use, turn);
+  });
+}
+
+std::vector<int64_t> Repeats::costsOf(int32_t op) const {
+  const OpChoices &choices = *model.choices[at(op)];
   std::vector<int64_t> costs;
-  costs.reserve(2 * table.size());
-  for (auto row = table.begin(); row != table.end();
-       row += static_cast<std::ptrdiff_t>(states))
-    for (int half = 0; half < 2; ++half)
-      costs.insert(costs.end(), row, row + static_cast<std::ptrdiff_t>(states));
-  return both = CostTable(std::move(costs));
+  for (size_t number = 0; number < choicesOf(op); ++number) {
+    const Choice choice = choiceOf(op, number);
+    Picos time = choices.times[choice.strategy];
+    if (choice.isRepeated())
+      time += timing.again(op, choices.strategies[choice.strategy]);
+    costs.push_back(time);
+  }
+  return costs;
 }
 
-const CostTable &Repeats::user(const CostTable &table, bool isBackward) {
-  CostTable &both = made[{table.id(), isBackward ? 2 : 1}];
-  if (!both.empty())
-    return both;
-  std::vector<int64_t> costs(table.begin(), table.end());
-  if (isBackward)
-    costs.resize(2 * table.size(), 0);
-  else
-    costs.insert(costs.end(), table.begin(), table.end());
-  return both = CostTable(std::move(costs));
+template <typename Entry>
+const CostTable &Repeats::once(const CostTable &table, int kind, size_t rows,
+                               size_t columns, Entry entry) {
+  CostTable &result = made[{table.id(), kind, rows, columns}];
+  if (!result.empty())
+    return result;
+  std::vector<int64_t> entries;
+  entries.reserve(rows * columns);
+  for (size_t row = 0; row < rows; ++row)
+    for (size_t column = 0; column < columns; ++column)
+      entries.push_back(entry(row, column));
+  return result = CostTable(std::move(entries));
+}
+
+const CostTable &Repeats::forUser(int32_t op, const CostTable &table) {
+  if (!mayRepeat(op) || table.empty())
+    return table;
+  const size_t choices = model.choices[at(op)]->size();
+  return once(
+      table, User, table.size() / choices, choicesOf(op),
+      [&](size_t row, size_t number) { return table[row * choices + number % choices]; });
+}
+
+const CostTable &Repeats::forReader(int32_t op, const CostTable &table) {
+  if (!mayRepeat(op) || table.empty())
+    return table;
+  const size_t choices = model.choices[at(op)]->size();
+  const int kind = PayingUser + (hasGradient(op) ? numKinds : 0);
+  return once(table, kind, table.size() / choices, choicesOf(op),
+              [&](size_t row, size_t number) {
+                const Choice choice = choiceOf(op, number);
+                int64_t cost = table[row * choices + choice.strategy];
+                return cost < forbidden && choice.isRepeated() ? 2 * cost : cost;
+              });
+}
+
+void Repeats::add(int32_t number, const End &producer,
+                  const std::vector<std::pair<int32_t, End>> &users) {
+  Value value{number, graph.values[at(number)].producer, &producer, {}, 0, nullptr};
+  std::vector<End> ends;
+  for (const auto &[op, end] : users) {
+    ends.push_back(end);
+    value.readers.push_back(
+        {op, &end, isReadByBackward(graph, {op, 0}, turn), mayRepeat(op)});
+  }
+  const bool isRead = hasGradient(value.producer);
+  if (isRead || users.size() > 1)
+    value.table = &tables.shared(number, producer, ends);
+  isRead ? addRead(std::move(value)) : addOnTheWay(value);
+}
+
+void Repeats::addOnTheWay(const Value &value) {
+  if (!value.table)
+    return joinOps(value, value.readers[0]);
+  const size_t n = value.states(), choices = value.choices();
+  const uint32_t variable = parts.addVariable(value.table->times);
+  const CostTable &base = value.table->producer;
+  parts.addEdge(variableOf(value.producer), variable,
+                once(base, Produced, choicesOf(value.producer), n,
+                     [&](size_t choice, size_t state) {
+                       return base[choice % choices * n + state];
+                     }));
+  for (size_t r = 0; r < value.readers.size(); ++r) {
+    const Reader &reader = value.readers[r];
+    parts.addEdge(variable, variableOf(reader.op),
+                  forUser(reader.op, value.table->users[r]));
+    if (reader.mayRepeat)
+      joinOps(value, reader);
+  }
+  model.values.push_back({value.number, variable, value.table->states});
+}
+
+void Repeats::joinOps(const Value &value, const Reader &reader) {
+  const CostTable &base = tables.direct(value.number, *value.end, *reader.end).costs;
+  const size_t to = reader.end->choices->size(), rows = choicesOf(value.producer),
+               columns = choicesOf(reader.op);
+  const bool isShared = value.table, isView = timing.isView(value.producer);
+  const std::vector<int32_t> &produced = value.end->choices->results[0];
+  const std::vector<int32_t> &its = ways[at(reader.op)];
+  const auto way = std::ranges::find(its, value.number);
+  const bool isWay = way != its.end();
+  const unsigned bit = isWay ? 1U << (way - its.begin()) : 0;
+  auto isAsMade = [&](size_t one, size_t two) {
+    return wantedBy(*reader.end, two) == std::vector<int32_t>{produced[one]};
+  };
+  auto cost = [&](size_t row, size_t column) -> int64_t {
+    const Choice one = choiceOf(value.producer, row), two = choiceOf(reader.op, column);
+    // Of one of several readers the value's states know what it wants.
+    const int64_t time = base[one.strategy * to + two.strategy];
+    const int64_t first = isShared ? 0 : time;
+    if (!two.isRepeated())
+      return first;
+    const bool isKept = two.keptWays & bit;
+    if (one.isAbsent() || (isWay && isKept != one.isKept()))
+      return forbidden;
+    // To keep a view that nothing converts is to keep what it views.
+    if (isView && !isShared && isKept && isAsMade(one.strategy, two.strategy))
+      return forbidden;
+    return isWay && !isKept && time < forbidden ? first + time : first;
+  };
+  const int kind = Ways + numKinds * static_cast<int>(isView + 2 * isShared + 4 * bit);
+  parts.addEdge(variableOf(value.producer), variableOf(reader.op),
+                once(base, kind, rows, columns, cost));
+  if (!isWay)
+    return;
+  const std::vector<int64_t> bytes = wantedBytes(value, reader);
+  parts.use(variableOf(reader.op), keptFrom(value), keptFrom(value) + 1,
+            once(base, WayBytes + numKinds * static_cast<int>(bit), 1, columns,
+                 [&](size_t, size_t column) {
+                   const Choice two = choiceOf(reader.op, column);
+                   return two.isRepeated() && (two.keptWays & bit) ? bytes[two.strategy]
+                                                                   : 0;
+                 }));
+}
+
+void Repeats::addRead(Value value) {
+  std::vector<int64_t> twice = value.table->times;
+  twice.insert(twice.end(), value.table->times.begin(), value.table->times.end());
+  value.variable = parts.addVariable(std::move(twice));
+  const size_t n = value.states();
+  const CostTable &base = value.table->producer;
+  auto cost = [&](size_t number, size_t state) {
+    const Choice choice = choiceOf(value.producer, number);
+    return choice.isKept() == (state < n) ? base[choice.strategy * n + state % n]
+                                          : forbidden;
+  };
+  parts.addEdge(variableOf(value.producer), value.variable,
+                once(base, ProducedTwice, choicesOf(value.producer), 2 * n, cost));
+  bool isFirst = true;
+  for (size_t r = 0; r < value.readers.size(); ++r)
+    if (value.readers[r].isGradient)
+      joinGradient(value, r);
+    else
+      joinForward(value, r, std::exchange(isFirst, false));
+  useBytes(value);
+  model.values.push_back({value.number, value.variable, value.table->states});
+}
+
+void Repeats::joinForward(const Value &value, size_t number, bool isFirst) {
+  const Reader &reader = value.readers[number];
+  const size_t n = value.states(), choices = reader.end->choices->size(),
+               all = choicesOf(reader.op);
+  const CostTable &base = value.table->users[number];
+  const std::vector<ValueState> &states = *value.table->states;
+  auto wayTo = [&](size_t state, size_t choice) -> int64_t {
+    Service service = bestServiceOfOp(timing, states[state].produced,
+                                      wantedBy(*reader.end, choice), width(value));
+    return service.possible ? search::repeated(service.time, trips(value)) : forbidden;
+  };
+  auto cost = [&](size_t state, size_t column) {
+    const Choice choice =
+        reader.mayRepeat ? choiceOf(reader.op, column) : Choice{column, Presence::Kept};
+    int64_t served = state < n || (reader.mayRepeat && choice.isRepeated())
+                         ? base[state % n * choices + choice.strategy]
+                         : 0;
+    return state < n || !isFirst || served >= forbidden
+               ? served
+               : wayTo(state - n, choice.strategy);
+  };
+  const int kind = ForwardReader + (isFirst ? numKinds : 0);
+  parts.addEdge(value.variable, variableOf(reader.op),
+                once(base, kind, 2 * n, all, cost));
+}
+
+void Repeats::joinGradient(const Value &value, size_t number) {
+  const Reader &reader = value.readers[number];
+  const size_t n = value.states(), choices = reader.end->choices->size();
+  const CostTable &base = value.table->users[number];
+  parts.addEdge(value.variable, variableOf(reader.op),
+                once(base, Gradient, 2 * n, choices, [&](size_t state, size_t choice) {
+                  return base[state % n * choices + choice];
+                }));
+  if (&reader != lastReader(value))
+    return;
+  const std::vector<int64_t> more = moreThanLeast(value, reader);
+  parts.useByPair(keptFrom(value), timing.doneAt(reader.op),
+                  once(base, MoreKept, 2 * n, choices, [&](size_t state, size_t choice) {
+                    return state < n ? more[state * choices + choice] : 0;
+                  }));
+  if (hasPlaceRepeated(value))
+    parts.useByPair(
+        Timing::runsAt(firstGradient(value)->op), timing.doneAt(reader.op),
+        once(base, MoreRepeated, 2 * n, choices, [&](size_t state, size_t choice) {
+          return state < n ? 0 : more[(state - n) * choices + choice];
+        }));
+}
+
+/// When it has to be there, if it is kept: before the backward pass begins.
+int64_t Repeats::keptFrom(const Value &value) const {
+  return Timing::runsAt(needed[at(value.producer)]) - 1;
+}
+
+const Repeats::Reader *Repeats::firstGradient(const Value &value) const {
+  auto first = std::ranges::find_if(value.readers, &Reader::isGradient);
+  return first == value.readers.end() ? nullptr : &*first;
+}
+
+const Repeats::Reader *Repeats::lastReader(const Value &value) const {
+  const Reader *last = nullptr;
+  for (const Reader &it : value.readers)
+    if (it.isGradient || (it.mayRepeat && !(last && last->isGradient)))
+      last = &it;
+  return last;
+}
+
+/// Whether what is made again is in no kernel, whatever else runs.
+bool Repeats::hasPlaceRepeated(const Value &value) const {
+  const Reader *first = firstGradient(value);
+  return first && !timing.isView(value.producer) &&
+         (first != lastReader(value) || isMatmul(graph.ops[at(first->op)]));
+}
+
+void Repeats::useBytes(const Value &value) {
+  const int64_t to = timing.doneAt(lastReader(value)->op);
+  const size_t n = value.states();
+  const std::vector<int64_t> least = leastBytes(timing, *value.table, width(value));
+  const CostTable &base = value.table->producer;
+  if (hasPlaceRepeated(value))
+    parts.use(value.variable, Timing::runsAt(firstGradient(value)->op), to,
+              once(base, RepeatedBytes, 1, 2 * n, [&](size_t, size_t state) {
+                return state < n ? 0 : least[state - n];
+              }));
+  // One whose only reader is a gradient may be in a kernel with it, a view of what others
+  // read, too, in the place of that.
+  if (value.readers.size() == 1 && timing.hasNoBytes(value.number))
+    return;
+  if (timing.isView(value.producer) &&
+      graph.values[at(graph.ops[at(value.producer)].operands[0])].uses.size() > 1)
+    return;
+  parts.use(value.variable, keptFrom(value), to,
+            once(base, KeptBytes, 1, 2 * n,
+                 [&](size_t, size_t state) { return state < n ? least[state] : 0; }));
+}
+
+std::vector<int64_t> Repeats::wantedBytes(const Value &value,
+                                          const Reader &reader) const {
+  std::vector<int64_t> wanted;
+  for (size_t choice = 0; choice < reader.end->choices->size(); ++choice) {
+    wanted.push_back(0);
+    for (int32_t form : wantedBy(*reader.end, choice))
+      wanted.back() = std::max(wanted.back(), timing.localBytes(form, width(value)));
+  }
+  return wanted;
+}
+
+std::vector<int64_t> Repeats::moreThanLeast(const Value &value,
+                                            const Reader &reader) const {
+  std::vector<int64_t> least = leastBytes(timing, *value.table, width(value)),
+                       wanted = wantedBytes(value, reader);
+  const std::vector<ValueState> &states = *value.table->states;
+  const bool isView = timing.isView(value.producer);
+  std::vector<int64_t> more;
+  for (size_t state = 0; state < states.size(); ++state)
+    for (size_t choice = 0; choice < wanted.size(); ++choice) {
+      // What a view makes may be in the place of what it views.
+      bool isInPlace = isView && wantedBy(*reader.end, choice) ==
+                                     std::vector<int32_t>{states[state].produced};
+      more.push_back(isInPlace ? 0 : std::max<int64_t>(0, wanted[choice] - least[state]));
+    }
+  return more;
 }
 
 std::vector<int64_t> search::leastBytes(const Timing &timing, const SharedTable &table,

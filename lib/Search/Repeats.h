@@ -1,50 +1,135 @@
-//===- Repeats.h - Tables of values that may be computed again --*- C++ -*-===//
+//===- Repeats.h - What the backward pass may compute again -----*- C++ -*-===//
 //
-// The variable of a shared value has its states twice (RecomputeBound.h): as it is kept
-// for the backward pass, and then as it is computed again for it. In the second half the
-// op runs once more, the backward pass finds what it wants, and nothing is kept.
+// Adds the choice of what is computed again to a problem (RecomputeBound.h). An op of the
+// forward pass that the backward pass needs something of has its strategies several
+// times: the backward pass finds its result as it was made, the op runs again, by the
+// same strategy, or the backward pass finds nothing. A value that gradients read has its
+// states twice:
+//
+//     variable     choices                              costs
+//     op           kept: strategies                     the op's time
+//                  repeated: strategies                 the same twice
+//                  absent: strategies                   the op's time; not if a gradient
+//                                                       reads the result
+//     value        kept: states                         the conversions
+//                  repeated: states                     those of what is made again
+//
+// An op that is repeated finds its operands kept or repeated. What is repeated serves
+// gradients and readers that are repeated, by the value's state; the readers in the
+// forward pass are served by themselves, of which the first one's conversion counts. A
+// value without gradients has its states once, as the readers' copies want what they
+// want.
+//
+// Example: `h = x w`, `g = gelu(h)`, and a gradient reads g. That g is repeated means
+// that h is kept, at its bytes when the backward pass begins, or repeated, so that the
+// product runs twice. If h is converted for gelu, it is converted twice in the second
+// case.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_LIB_SEARCH_REPEATS_H
 #define PARTITA_LIB_SEARCH_REPEATS_H
 
+#include "ProblemParts.h"
 #include "Tables.h"
 
 namespace partita::search {
 
 class Repeats {
 public:
-  explicit Repeats(const Timing &timing);
+  /// All must outlive it. The choices of the model are known, but there are no variables.
+  Repeats(Timing &timing, Tables &tables, ProblemParts &parts, Model &model);
 
-  /// The first op of the backward pass.
-  const int32_t turn;
-  /// The first op of the backward pass before which an op of the forward pass has to run,
-  /// as it needs what that leads to; the number of ops if there is none. From there on
-  /// what the op makes is alive up to its readers, or the op runs twice.
-  int32_t neededAt(int32_t op) const { return needed[static_cast<size_t>(op)]; }
-  bool isNeeded(int32_t op) const {
-    return neededAt(op) < static_cast<int32_t>(needed.size());
-  }
-  /// What an op takes at least to run again: a product its least time, others nothing, as
-  /// they may join a kernel that finds what they read. Where it makes of a value with no
-  /// other reader another of as many bytes, point by point or as a view, what made that
-  /// runs again, too: keeping it would be keeping this.
-  Picos again(int32_t op,
-              const std::vector<std::shared_ptr<const OpChoices>> &choices) const;
-  /// Of an op with several results only the first of these pays for its second run.
-  bool isFirstRepeated(const FlowOp &op, size_t result) const;
+  /// Whether the op has choices as above: it is of the forward pass, has one result, and
+  /// the backward pass needs what it leads to.
+  bool mayRepeat(int32_t op) const { return isRepeatable[static_cast<size_t>(op)]; }
+  bool isForward(int32_t op) const;
+  /// The costs of such an op.
+  std::vector<int64_t> costsOf(int32_t op) const;
+  /// A table of which the last number of a place is the choice of an op, for its
+  /// variable: all of such an op's choices cost the same.
+  const solver::CostTable &forUser(int32_t op, const solver::CostTable &table);
+  /// The same, where the op costs that again if it is repeated.
+  const solver::CostTable &forReader(int32_t op, const solver::CostTable &table);
 
-  /// Per state, kept and repeated; `again`: of the op.
-  static std::vector<int64_t> times(const SharedTable &table, Picos again);
-  /// [producer choice][state] for both halves.
-  const solver::CostTable &producer(const solver::CostTable &table, size_t states);
-  /// [state][user choice] for both halves.
-  const solver::CostTable &user(const solver::CostTable &table, bool isBackward);
+  /// The result of such an op, with its users, each once. All ops have variables.
+  void add(int32_t value, const End &producer,
+           const std::vector<std::pair<int32_t, End>> &users);
 
 private:
-  const Timing &timing;
-  std::vector<int32_t> needed; ///< per op
-  std::map<std::pair<const void *, int>, solver::CostTable> made;
+  struct Reader {
+    int32_t op;
+    const End *end;
+    bool isGradient; ///< else of the forward pass, or a result
+    bool mayRepeat;
+  };
+  struct Value {
+    int32_t number, producer;
+    const End *end; ///< of the producer
+    std::vector<Reader> readers;
+    uint32_t variable = 0;
+    const SharedTable *table = nullptr;
+    size_t states() const { return table->times.size(); }
+    size_t choices() const { return end->choices->size(); }
+  };
+
+  /// A choice of an op.
+  struct Choice {
+    size_t strategy;
+    Presence presence;
+    unsigned keptWays = 0; ///< with Repeated: by way (see waysOf) whether it is kept
+    bool isKept() const { return presence == Presence::Kept; }
+    bool isAbsent() const { return presence == Presence::Absent; }
+    bool isRepeated() const { return presence == Presence::Repeated; }
+  };
+  Choice choiceOf(int32_t op, size_t number) const;
+  size_t choicesOf(int32_t op) const;
+  bool hasGradient(int32_t op) const;
+  void findWays();
+
+  /// A value that no gradient reads.
+  void addOnTheWay(const Value &value);
+  /// One that gradients read.
+  void addRead(Value value);
+  void joinForward(const Value &value, size_t reader, bool isFirst);
+  void joinGradient(const Value &value, size_t reader);
+  /// The op that makes a value that no gradient reads, and a reader.
+  void joinOps(const Value &value, const Reader &reader);
+  void useBytes(const Value &value);
+  /// Bytes of the largest form that each choice wants.
+  std::vector<int64_t> wantedBytes(const Value &value, const Reader &reader) const;
+  /// What that form has more than the smallest of each state, [state][choice].
+  std::vector<int64_t> moreThanLeast(const Value &value, const Reader &reader) const;
+  uint32_t variableOf(int32_t op) const {
+    return static_cast<uint32_t>(model.variables[static_cast<size_t>(op)]);
+  }
+  int64_t width(const Value &value) const {
+    return graph.values[static_cast<size_t>(value.number)].elementBytes;
+  }
+  int64_t trips(const Value &value) const {
+    return graph.ops[static_cast<size_t>(value.producer)].trips;
+  }
+  int64_t keptFrom(const Value &value) const;
+  /// The last of the gradients; if there are none, of those that may repeat; or null.
+  const Reader *lastReader(const Value &value) const;
+  const Reader *firstGradient(const Value &value) const;
+  bool hasPlaceRepeated(const Value &value) const;
+  /// A table of so many rows and columns that follows from another one, made once.
+  template <typename Entry>
+  const solver::CostTable &once(const solver::CostTable &table, int kind, size_t rows,
+                                size_t columns, Entry entry);
+
+  Timing &timing;
+  const FlowGraph &graph;
+  Tables &tables;
+  ProblemParts &parts;
+  Model &model;
+  const int32_t turn;             ///< the first op of the backward pass
+  std::vector<int32_t> needed;    ///< per op the first backward op that needs it, or none
+  std::vector<bool> isRepeatable; ///< per op
+  /// Per op the operands that no gradient reads, at most two, of which it says whether
+  /// they are kept: of a value with several readers the last one does.
+  std::vector<std::vector<int32_t>> ways;
+  std::map<std::tuple<const void *, int, size_t, size_t>, solver::CostTable> made;
 };
 
 /// The fewest bytes of any of the forms in which a value lies in each of its states.

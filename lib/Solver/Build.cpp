@@ -2,6 +2,7 @@
 #include "Core.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <span>
 #include <unordered_map>
@@ -21,14 +22,21 @@ struct Builder {
   Root root;
   std::vector<Pending> pending;
 
+  /// What the variables of pairs need of them.
+  std::deque<Usage> ofPairs = {};
+
   void addEdges();
+  void addCosts(const Edge &edge);
   void addPairVariable(const Edge &edge);
   void addTies(const Ties &ties);
   void addMemory();
   Table table(const CostTable &costs);
 
   /// Tables that the problem shares are converted once.
-  std::unordered_map<const void *, Table> converted;
+  std::unordered_map<const void *, Table> converted = {};
+  /// The core's edges by their ends. Parallel edges are found by looking here, not
+  /// through a hub's neighbours.
+  std::map<std::pair<uint32_t, uint32_t>, int> edges = {};
 };
 } // namespace
 
@@ -51,25 +59,97 @@ Table Builder::table(const CostTable &costs) {
   return known;
 }
 
-/// A pair that uses memory becomes a variable that says which pair is taken; both ends
-/// are functions of it.
+namespace {
+/// The choices of both ends of an edge in classes: those of one class have equal entries
+/// in some tables.
+struct PairClasses {
+  PairClasses(size_t rows, size_t columns, const std::vector<const CostTable *> &tables)
+      : rowOf(classesOf(rows, columns, columns, 1, tables)),
+        columnOf(classesOf(columns, rows, 1, columns, tables)) {}
+
+  /// The first of every class.
+  static std::vector<size_t> firstOf(const std::vector<size_t> &classes) {
+    std::vector<size_t> first;
+    for (size_t i = 0; i < classes.size(); ++i)
+      if (classes[i] == first.size())
+        first.push_back(i);
+    return first;
+  }
+  size_t pairs() const {
+    return (std::ranges::max(rowOf) + 1) * (std::ranges::max(columnOf) + 1);
+  }
+  std::vector<size_t> rowOf, columnOf;
+
+private:
+  static std::vector<size_t> classesOf(size_t count, size_t others, size_t step,
+                                       size_t otherStep,
+                                       const std::vector<const CostTable *> &tables) {
+    std::map<std::vector<int64_t>, size_t> known;
+    std::vector<size_t> classes;
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<int64_t> key;
+      for (const CostTable *table : tables)
+        for (size_t j = 0; j < others; ++j)
+          key.push_back((*table)[i * step + j * otherStep]);
+      classes.push_back(known.try_emplace(std::move(key), known.size()).first->second);
+    }
+    return classes;
+  }
+};
+} // namespace
+
+/// Beyond so many pairs of classes costs are no part of the variable.
+static constexpr size_t mostPairs = 4096;
+
+/// Says that a variable's choice follows from that of a pair.
+static Table functionOf(size_t pairs, const std::vector<size_t> &classes, size_t divisor,
+                        size_t modulus) {
+  std::vector<double> allowed(pairs * classes.size(), infinite);
+  for (size_t pair = 0; pair < pairs; ++pair)
+    for (size_t choice = 0; choice < classes.size(); ++choice)
+      if (pair / divisor % modulus == classes[choice])
+        allowed[pair * classes.size() + choice] = 0;
+  return Table(std::move(allowed));
+}
+
+/// A pair that uses memory becomes a variable that says which pair is taken. Choices of
+/// an end with equal costs and bytes are one there: bytes know few forms.
 void Builder::addPairVariable(const Edge &edge) {
   Core &core = root.core;
+  int first = static_cast<int>(edge.first), second = static_cast<int>(edge.second);
+  const size_t ka = core.vars[first].cost.size(), kb = core.vars[second].cost.size();
+  std::vector<const CostTable *> tables;
+  for (const Usage &usage : edge.usages)
+    tables.push_back(&usage.bytes);
+  PairClasses classes(ka, kb, tables);
+  tables.push_back(&edge.costs);
+  PairClasses withCosts(ka, kb, tables);
+  const bool hasCosts = withCosts.pairs() <= mostPairs;
+  if (hasCosts)
+    classes = std::move(withCosts);
+  else
+    addCosts(edge);
+  std::vector<size_t> rows = PairClasses::firstOf(classes.rowOf),
+                      columns = PairClasses::firstOf(classes.columnOf);
+  auto compressed = [&](const CostTable &table) {
+    std::vector<int64_t> entries;
+    for (size_t row : rows)
+      for (size_t column : columns)
+        entries.push_back(table[row * kb + column]);
+    return entries;
+  };
+  const size_t pairs = rows.size() * columns.size();
   int pair = static_cast<int>(core.vars.size());
   CoreVar var;
-  var.cost = toCosts(edge.costs);
+  var.cost = hasCosts ? toCosts(compressed(edge.costs)) : std::vector<double>(pairs, 0);
   core.vars.push_back(std::move(var));
-  int first = static_cast<int>(edge.first), second = static_cast<int>(edge.second);
-  size_t ka = core.vars[first].cost.size(), kb = core.vars[second].cost.size();
-  std::vector<double> toFirst(ka * kb * ka, infinite), toSecond(ka * kb * kb, infinite);
-  for (size_t p = 0; p < ka * kb; ++p) {
-    toFirst[p * ka + p / kb] = 0;
-    toSecond[p * kb + p % kb] = 0;
+  core.addTable(pair, first,
+                functionOf(pairs, classes.rowOf, columns.size(), rows.size()));
+  core.addTable(pair, second, functionOf(pairs, classes.columnOf, 1, columns.size()));
+  for (const Usage &usage : edge.usages) {
+    ofPairs.push_back({usage.begin, usage.end, compressed(usage.bytes)});
+    pending.push_back({pair, &ofPairs.back()});
   }
-  core.addTable(pair, first, Table(std::move(toFirst)));
-  core.addTable(pair, second, Table(std::move(toSecond)));
-  for (const Usage &usage : edge.usages)
-    pending.push_back({pair, &usage});
 }
 
 static bool usesMemory(const std::vector<Usage> &usages) {
@@ -81,26 +161,24 @@ static bool usesMemory(const std::vector<Usage> &usages) {
   return false;
 }
 
-void Builder::addEdges() {
-  // Parallel edges are found by sorting, not by looking through a hub's neighbours.
-  std::map<std::pair<uint32_t, uint32_t>, int> known;
+void Builder::addCosts(const Edge &edge) {
   Core &core = root.core;
-  for (const Edge &edge : problem.edges) {
-    if (problem.memoryLimit && usesMemory(edge.usages)) {
+  auto [it, isNew] = edges.emplace(std::minmax(edge.first, edge.second),
+                                   static_cast<int>(core.edges.size()));
+  int a = static_cast<int>(edge.first), b = static_cast<int>(edge.second);
+  if (!isNew)
+    return core.addTable(a, b, table(edge.costs));
+  core.vars[a].edges.push_back(it->second);
+  core.vars[b].edges.push_back(it->second);
+  core.edges.push_back({a, b, table(edge.costs)});
+}
+
+void Builder::addEdges() {
+  for (const Edge &edge : problem.edges)
+    if (problem.memoryLimit && usesMemory(edge.usages))
       addPairVariable(edge);
-      continue;
-    }
-    auto key = std::minmax(edge.first, edge.second);
-    auto [it, isNew] = known.emplace(key, static_cast<int>(core.edges.size()));
-    int a = static_cast<int>(edge.first), b = static_cast<int>(edge.second);
-    if (!isNew) {
-      core.addTable(a, b, table(edge.costs));
-      continue;
-    }
-    core.vars[a].edges.push_back(it->second);
-    core.vars[b].edges.push_back(it->second);
-    core.edges.push_back({a, b, table(edge.costs)});
-  }
+    else
+      addCosts(edge);
 }
 
 /// Equal variables are joined by tables that reductions contract.
@@ -172,7 +250,7 @@ void Builder::addMemory() {
 }
 
 Root solver::buildCore(const Problem &problem, const Ties &ties) {
-  Builder builder{problem, {}, {}, {}};
+  Builder builder{problem, {}, {}};
   Core &core = builder.root.core;
   core.vars.resize(problem.variables.size());
   for (size_t v = 0; v < problem.variables.size(); ++v) {

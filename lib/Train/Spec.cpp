@@ -135,7 +135,7 @@ static Expected<OptimizerParallel> readParallel(const JsonValue &value) {
 static Expected<Recompute> readRecompute(const JsonValue &value) {
   Recompute read;
   if (auto ok = value.allowOnly(
-          {"nodes", "mp_comm_recompute", "parallel_optimizer_comm_recompute"});
+          {"nodes", "exactly", "mp_comm_recompute", "parallel_optimizer_comm_recompute"});
       !ok)
     return tl::unexpected(ok.error());
   if (auto nodes = value.at("nodes"); !nodes)
@@ -147,15 +147,17 @@ static Expected<Recompute> readRecompute(const JsonValue &value) {
     return readText(v).map(
         [](std::string glob) { return std::vector<std::string>{std::move(glob)}; });
   };
-  auto ok = readMember(value, "nodes", read.nodes, globs)
-                .and_then([&] {
-                  return readMember(value, "mp_comm_recompute",
-                                    read.modelParallelCommunication, readFlag);
-                })
-                .and_then([&] {
-                  return readMember(value, "parallel_optimizer_comm_recompute",
-                                    read.optimizerParallelCommunication, readFlag);
-                });
+  auto ok =
+      readMember(value, "nodes", read.nodes, globs)
+          .and_then([&] { return readMember(value, "exactly", read.exactly, readFlag); })
+          .and_then([&] {
+            return readMember(value, "mp_comm_recompute", read.modelParallelCommunication,
+                              readFlag);
+          })
+          .and_then([&] {
+            return readMember(value, "parallel_optimizer_comm_recompute",
+                              read.optimizerParallelCommunication, readFlag);
+          });
   if (!ok)
     return tl::unexpected(ok.error());
   return read;

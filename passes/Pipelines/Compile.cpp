@@ -166,6 +166,8 @@ Expected<void> Compiler::import() {
       stretches.push_back(
           builder.getStrArrayAttr(SmallVector<StringRef>(names.begin(), names.end())));
     (*module)->setAttr(recomputeAttr, builder.getArrayAttr(stretches));
+    if (options.recompute->exactly)
+      (*module)->setAttr(exactlyAttr, builder.getUnitAttr());
   }
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {

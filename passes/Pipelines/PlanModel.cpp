@@ -94,6 +94,10 @@ private:
   /// Whether a mesh's plans under the limit are slower than the best one could be, given
   /// that, so that computing something again may pay.
   bool isLimitFelt(const MeshResult &result, std::optional<size_t> best) const;
+  /// The best steps of the model with any recompute, with so many micro-batches and
+  /// bytes.
+  Expected<std::optional<search::AnyRecompute>>
+  anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation, int64_t memory);
   /// Makes the bounds of such meshes those of steps with any recompute.
   Expected<void> boundAnyRecompute(std::optional<size_t> best);
   /// Meshes on which choices are worth a try, those first that may be the fastest.
@@ -133,6 +137,9 @@ private:
   std::optional<std::pair<Mesh, search::NotFound>> tightest;
   /// Whether the bounds of results are of steps with any recompute.
   bool isAnyBounded = false;
+  /// Of anyRecomputeOn, by mesh, number of micro-batches and bytes.
+  std::map<std::tuple<std::string, int64_t, int64_t>, std::optional<search::AnyRecompute>>
+      anyKnown;
   bool isAnyChosen = false; ///< whether plans were looked at with something chosen
   double importSeconds = 0, searchSeconds = 0;
   int searches = 0;
@@ -510,7 +517,7 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   one.to = Level::L2;
   one.recompute.reset();
   one.accumulation.reset();
-  using Key = std::pair<int64_t, std::vector<std::vector<std::string>>>;
+  using Key = std::tuple<int64_t, bool, std::vector<std::vector<std::string>>>;
   std::map<Key, MeshResult> made;
   auto formOf = [&](const MeshResult &it) -> Expected<StepForm> {
     if (!it.found)
@@ -528,8 +535,7 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
     isAnyChosen = true;
     std::optional<PlanRecompute> recompute;
     if (!choice.nodes.empty())
-      recompute = PlanRecompute{choice.nodes, static_cast<double>(choice.time) * 1e-12,
-                                choice.before - choice.peak};
+      recompute = planRecompute(choice);
     if (auto ok = derive(accumulation, std::move(recompute)); !ok)
       return tl::unexpected(ok.error());
     auto all = searchOn({result.mesh}, mostChoices);
@@ -540,7 +546,7 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
       note(now.mesh, now.reason);
     auto form = formOf(now);
     if (form)
-      made.insert_or_assign(Key(count, choice.nodes), std::move(now));
+      made.insert_or_assign(Key(count, choice.exactly, choice.nodes), std::move(now));
     return form;
   };
   auto basesOf =
@@ -550,7 +556,12 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
       return tl::unexpected(ok.error());
     return choicesOn(result.mesh, memory);
   };
-  StepFitter fitter(one, *target.memoryLimit, mostChoices, measure, basesOf, progress);
+  auto propose = [&](std::optional<int64_t> accumulation, int64_t memory) {
+    auto any = anyRecomputeOn(result.mesh, accumulation, memory);
+    return proposedBy(any);
+  };
+  StepFitter fitter(one, *target.memoryLimit, {mostChoices, 1},
+                    {measure, basesOf, propose}, progress);
   if (auto ok = fitter.run(seconds); !ok)
     return tl::unexpected(ok.error());
   if (refused.empty())
@@ -561,14 +572,12 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
   if (!fitter.best || (seconds && *seconds <= fitter.best->seconds))
     return std::nullopt;
   const StepFitter::Outcome &best = *fitter.best;
-  auto found = made.find(Key(best.accumulation, best.choice.nodes));
+  auto found = made.find(Key(best.accumulation, best.choice.exactly, best.choice.nodes));
   if (found == made.end()) // that is the result
     return std::nullopt;
   Chosen chosen{std::move(found->second), std::nullopt, std::nullopt, {}};
   if (!best.choice.nodes.empty()) {
-    chosen.recompute =
-        PlanRecompute{best.choice.nodes, static_cast<double>(best.choice.time) * 1e-12,
-                      best.choice.before - best.choice.peak};
+    chosen.recompute = planRecompute(best.choice);
     chosen.said.push_back(recomputeText(best.choice, fitter.freeSeconds) +
                           "; the bound is of steps with any recompute or none");
   }
@@ -596,25 +605,47 @@ bool Planner::isLimitFelt(const MeshResult &result, std::optional<size_t> best) 
                       (1 + goodEnough) * static_cast<double>(free);
 }
 
+Expected<std::optional<search::AnyRecompute>>
+Planner::anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation,
+                        int64_t memory) {
+  auto [known, added] =
+      anyKnown.try_emplace({mesh.str(), accumulation.value_or(1), memory}, std::nullopt);
+  if (!added)
+    return known->second;
+  if (auto ok = derive(accumulation, std::nullopt); !ok)
+    return tl::unexpected(ok.error());
+  search::SearchOptions search = searchOptions();
+  // The bound of the only mesh has the time of its search, what is proposed less.
+  if (results.size() > 1 || memory != *target.memoryLimit)
+    limit(search, mostChoices);
+  search.memoryLimit = memory;
+  auto flow = flowOn(mesh, search.pins);
+  if (!flow)
+    return tl::unexpected(flow.error());
+  auto placement = Placement::create(mesh, target.topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  auto any = search::anyRecompute((*flow)->graph, *placement, search);
+  if (any)
+    known->second = *any;
+  return any;
+}
+
 Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
   for (MeshResult &result : results) {
     // What is chosen has a bound of the same kind.
     if (!isLimitFelt(result, best) && !(best && &result == &results[*best]))
       continue;
     progress("bounding steps with any recompute on mesh " + result.mesh.str());
-    search::SearchOptions search = searchOptions();
-    limit(search, mostChoices);
-    auto flow = flowOn(result.mesh, search.pins);
-    if (!flow)
-      return tl::unexpected(flow.error());
-    auto placement = Placement::create(result.mesh, target.topology);
-    if (!placement)
-      return tl::unexpected(placement.error());
-    auto bound = search::recomputeBound((*flow)->graph, *placement, search);
-    if (!bound)
-      return tl::unexpected(bound.error());
-    result.lowerBound = *bound;
-    if (!*bound && !result.found) {
+    auto any =
+        anyRecomputeOn(result.mesh, options.model.accumulation, *target.memoryLimit);
+    if (!any)
+      return tl::unexpected(any.error());
+    if (*any)
+      result.lowerBound = (*any)->lowerBound;
+    else
+      result.lowerBound.reset();
+    if (!*any && !result.found) {
       result.reason.isSlower = false;
       result.reason.proved = true;
       result.reason.message = "no step fits, whatever it computes again";

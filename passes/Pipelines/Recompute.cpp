@@ -18,7 +18,14 @@ using namespace partita;
 using search::RecomputeChoice;
 
 /// A choice, its compile up to L4, and its measure take about a second for GPT-2.
-static constexpr int mostMeasured = 10, mostTries = 40;
+static constexpr StepFitter::Most mostMeasured{10, 10};
+static constexpr int mostTries = 40;
+/// So many proposals of a bound are measured, asked for with so many limits at most, of
+/// so many numbers of micro-batches.
+static constexpr int mostProposals = 3, mostRooms = 6;
+static constexpr size_t mostProposedCounts = 2;
+/// Of the solver for each.
+static constexpr int64_t mostProposalWork = 4'000'000;
 
 /// The devices that the options name.
 static Expected<PlanTarget> targetOf(const CompileOptions &options) {
@@ -110,24 +117,44 @@ RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> mem
   return made;
 }
 
+PlanRecompute partita::planRecompute(const RecomputeChoice &choice) {
+  return {choice.nodes, choice.exactly, static_cast<double>(choice.time) * 1e-12,
+          choice.before - choice.peak};
+}
+
+Expected<std::optional<RecomputeChoice>>
+partita::proposedBy(const Expected<std::optional<search::AnyRecompute>> &any) {
+  if (!any)
+    return tl::unexpected(any.error());
+  if (!*any || (*any)->nodes.empty())
+    return std::optional<RecomputeChoice>();
+  RecomputeChoice choice;
+  choice.nodes.push_back((*any)->nodes);
+  choice.exactly = choice.proved = true;
+  choice.time = (*any)->repeatedTime;
+  return choice;
+}
+
 std::string partita::recomputeText(const RecomputeChoice &choice, double seconds) {
   size_t nodes = 0;
   for (const std::vector<std::string> &stretch : choice.nodes)
     nodes += stretch.size();
   double more = static_cast<double>(choice.time) * 1e-12;
-  return "recompute: " + std::to_string(nodes) + " nodes in " +
-         std::to_string(choice.nodes.size()) +
-         (choice.nodes.size() == 1 ? " stretch" : " stretches") +
-         " are computed again, which takes " + durationText(more) +
+  return "recompute: " + std::to_string(nodes) + (nodes == 1 ? " node" : " nodes") +
+         (choice.exactly ? ""
+                         : " in " + std::to_string(choice.nodes.size()) +
+                               (choice.nodes.size() == 1 ? " stretch" : " stretches")) +
+         (nodes == 1 && choice.exactly ? " is" : " are") +
+         " computed again, which takes " + durationText(more) +
          formatted(" (%.1f%% of a step)", seconds > 0 ? 100 * more / seconds : 0.0) +
          (choice.proved ? "" : ", and less might do");
 }
 
-StepFitter::StepFitter(const CompileOptions &given, int64_t limit, int mostMeasured,
-                       Measure measure, Bases basesOf, const Progress &progress)
+StepFitter::StepFitter(const CompileOptions &given, int64_t limit, Most most, Means means,
+                       const Progress &progress)
     : options(given), counts(choosesAccumulation(given)),
-      repeats(choosesRecompute(given)), limit(limit), mostMeasured(mostMeasured),
-      measure(std::move(measure)), basesOf(std::move(basesOf)), progress(progress) {}
+      repeats(choosesRecompute(given)), limit(limit), most(most), means(std::move(means)),
+      progress(progress) {}
 
 double StepFitter::fastest() const {
   double seconds = known.value_or(std::numeric_limits<double>::infinity());
@@ -154,7 +181,7 @@ void StepFitter::keep(Outcome outcome) {
 Expected<std::vector<std::unique_ptr<RecomputeChoices>>>
 StepFitter::plansOf(std::optional<int64_t> accumulation) const {
   std::vector<std::unique_ptr<RecomputeChoices>> plans;
-  auto free = basesOf(accumulation, std::nullopt);
+  auto free = means.basesOf(accumulation, std::nullopt);
   if (!free) // what is wrong with the step is said without a limit, too
     return tl::unexpected(free.error());
   int64_t needed = (*free)->before();
@@ -162,7 +189,7 @@ StepFitter::plansOf(std::optional<int64_t> accumulation) const {
   auto mesh = Mesh::parse(options.mesh);
   if (options.mode != "auto" || !mesh || mesh->numRanks() == 1 || needed <= limit)
     return plans;
-  if (auto between = basesOf(accumulation, limit + (needed - limit) / 2))
+  if (auto between = means.basesOf(accumulation, limit + (needed - limit) / 2))
     plans.push_back(std::move(*between));
   return plans;
 }
@@ -170,7 +197,7 @@ StepFitter::plansOf(std::optional<int64_t> accumulation) const {
 Expected<bool> StepFitter::tryPlain(int64_t count) {
   const std::optional<int64_t> accumulation =
       counts ? std::optional(count) : options.accumulation;
-  auto plain = measure(accumulation, {});
+  auto plain = means.measure(accumulation, {});
   const bool fits = plain && plain->bytes <= limit;
   if (plain)
     without[count] = plain->bytes;
@@ -215,14 +242,19 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
   return !isGoodEnough(freeSeconds);
 }
 
-int64_t StepFitter::excess(const RecomputeChoices &base, const RecomputeChoice &choice) {
-  auto form = measure(counts ? std::optional(base.accumulation()) : std::nullopt, choice);
+int64_t StepFitter::excess(int64_t count, const RecomputeChoice &choice,
+                           double expected) {
+  auto form = means.measure(counts ? std::optional(count) : std::nullopt, choice);
   if (!form) { // no plan of the search fits
     lastError = form.error().message;
     return std::max<int64_t>(1, limit / 32);
   }
-  double expected = base.seconds + static_cast<double>(choice.time) * 1e-12;
-  keep({base.accumulation(), choice, *form, form->seconds.value_or(expected)});
+  RecomputeChoice kept = choice;
+  if (choice.exactly) { // it is not known of what plan
+    kept.before = withoutLimit.at(count);
+    kept.peak = form->bytes;
+  }
+  keep({count, std::move(kept), *form, form->seconds.value_or(expected)});
   // With a little too little recompute a search makes the step fit by slower layouts.
   if (form->bytes <= limit && form->seconds &&
       *form->seconds > (1 + goodEnough) * expected)
@@ -235,6 +267,8 @@ void StepFitter::tryChoicesOf(const Base &base) {
   constexpr int64_t unknown = std::numeric_limits<int64_t>::max();
   const RecomputeChoices &choices = *base.choices;
   int64_t room = limit + base.offset, exceeds = unknown, fits = 0;
+  const int mostMeasured =
+      best && best->choice.exactly ? most.besideProposals : most.ofPlan;
   for (int measured = 0, tries = 0; measured < mostMeasured && tries < mostTries;
        ++tries) {
     auto choice = choices.choose(room);
@@ -247,12 +281,13 @@ void StepFitter::tryChoicesOf(const Base &base) {
       continue;
     }
     auto [entry, added] =
-        excessOf.try_emplace({choices.accumulation(), choice->nodes}, 0);
+        excessOf.try_emplace({choices.accumulation(), false, choice->nodes}, 0);
     if (added) {
       ++measured;
       ++measuredInAll;
       progress("trying " + recomputeText(*choice, choices.seconds));
-      entry->second = excess(choices, *choice);
+      entry->second = excess(choices.accumulation(), *choice,
+                             choices.seconds + static_cast<double>(choice->time) * 1e-12);
     }
     // The next smaller room has another choice.
     if (entry->second <= 0)
@@ -268,6 +303,38 @@ void StepFitter::tryChoicesOf(const Base &base) {
   }
 }
 
+Expected<void> StepFitter::tryProposals(int64_t count) {
+  int64_t room = limit;
+  const std::optional<int64_t> accumulation =
+      counts ? std::optional(count) : std::nullopt;
+  for (int measured = 0, tries = 0; measured < mostProposals && tries < mostRooms;
+       ++tries) {
+    auto choice = means.propose(counts ? accumulation : options.accumulation, room);
+    if (!choice)
+      return tl::unexpected(choice.error());
+    if (!*choice) { // a bound does not count all bytes
+      room -= limit / 8;
+      continue;
+    }
+    auto [entry, added] = excessOf.try_emplace({count, true, (*choice)->nodes}, 0);
+    if (!added) {
+      room -= std::max<int64_t>(1, limit / 32);
+      continue;
+    }
+    ++measured;
+    ++measuredInAll;
+    progress("trying " + recomputeText(**choice, freeSeconds));
+    const double before = fastest();
+    entry->second =
+        excess(count, **choice,
+               freeSecondsOf.at(count) + static_cast<double>((*choice)->time) * 1e-12);
+    if (best && !(fastest() * (1 + goodEnough) < before))
+      return {};
+    room -= std::max(entry->second, limit / 32);
+  }
+  return {};
+}
+
 void StepFitter::tryStretches() {
   std::vector<std::pair<double, size_t>> promising;
   for (size_t i = 0; i < bases.size(); ++i) {
@@ -281,7 +348,7 @@ void StepFitter::tryStretches() {
   std::ranges::sort(promising);
   for (auto [expected, base] : promising) {
     // Of many numbers of micro-batches the promising ones are enough.
-    if (best && measuredInAll >= 2 * mostMeasured)
+    if (best && measuredInAll >= 2 * most.ofPlan)
       break;
     if (expected < fastest() || std::isinf(fastest()))
       tryChoicesOf(bases[base]);
@@ -300,6 +367,17 @@ Expected<void> StepFitter::run(std::optional<double> given) {
       if (count > 1 && !isBehind(count))
         if (auto ok = tryPlain(count); !ok)
           return tl::unexpected(ok.error());
+  if (repeats) {
+    std::vector<std::pair<double, int64_t>> counted;
+    for (auto [count, seconds] : freeSecondsOf)
+      counted.emplace_back(seconds, count);
+    std::ranges::sort(counted);
+    counted.resize(std::min(counted.size(), mostProposedCounts));
+    for (auto [seconds, count] : counted)
+      if (seconds < fastest())
+        if (auto ok = tryProposals(count); !ok)
+          return ok;
+  }
   tryStretches();
   return {};
 }
@@ -350,6 +428,36 @@ static Expected<StepForm> formed(CompileOptions options, const Progress &progres
   return form;
 }
 
+/// What a bound of the step proposes with so many bytes.
+static Expected<std::optional<RecomputeChoice>>
+proposed(CompileOptions options, int64_t memory, const Progress &progress) {
+  if (options.mode != "auto")
+    return std::optional<RecomputeChoice>();
+  options.dumpDir = options.hintsOutput = options.explain = "";
+  options.to = Level::L2;
+  auto mesh = Mesh::parse(options.mesh);
+  if (!mesh)
+    return tl::unexpected(mesh.error());
+  auto target = planTarget(*mesh, {options.cluster, "", options.firstDevice});
+  if (!target)
+    return tl::unexpected(target.error());
+  auto placement = Placement::create(*mesh, target->topology);
+  if (!placement)
+    return tl::unexpected(placement.error());
+  Compiler compiler(options, progress);
+  if (auto ok = compiler.import(); !ok)
+    return tl::unexpected(ok.error());
+  auto flow = dist::buildFlow(compiler.module->lookupSymbol<func::FuncOp>("main"), *mesh,
+                              dist::Callees::Inlined);
+  if (failed(flow))
+    return makeError("the program has an op without a rule");
+  (*flow)->graph.finalize();
+  search::SearchOptions search;
+  search.memoryLimit = memory;
+  search.workLimit = mostProposalWork;
+  return proposedBy(search::anyRecompute((*flow)->graph, *placement, search));
+}
+
 /// What is to be said of a choice.
 static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   const StepFitter::Outcome &found = *fitter.best;
@@ -380,7 +488,7 @@ Expected<void> partita::chooseStep(CompileOptions &options,
     CompileOptions now = options;
     now.accumulation = accumulation;
     if (!choice.nodes.empty())
-      now.recompute = PlanRecompute{choice.nodes, 0, 0};
+      now.recompute = planRecompute(choice);
     auto form = formed(std::move(now), progress);
     if (form && form->bytes <= limit && choice.nodes.empty() &&
         accumulation.value_or(1) == 1)
@@ -392,7 +500,12 @@ Expected<void> partita::chooseStep(CompileOptions &options,
     now.accumulation = accumulation;
     return RecomputeChoices::create(now, memory, progress);
   };
-  StepFitter fitter(options, limit, mostMeasured, measure, basesOf, progress);
+  auto propose = [&](std::optional<int64_t> accumulation, int64_t memory) {
+    CompileOptions now = options;
+    now.accumulation = accumulation;
+    return proposed(now, memory, progress);
+  };
+  StepFitter fitter(options, limit, mostMeasured, {measure, basesOf, propose}, progress);
   if (auto ok = fitter.run(std::nullopt); !ok)
     return tl::unexpected(ok.error());
   if (!fitter.best)
@@ -405,11 +518,11 @@ Expected<void> partita::chooseStep(CompileOptions &options,
     options.accumulation = found.accumulation;
   if (!found.choice.nodes.empty()) {
     auto plain = fitter.without.find(found.accumulation);
-    options.recompute = PlanRecompute{
-        found.choice.nodes, static_cast<double>(found.choice.time) * 1e-12,
+    options.recompute = planRecompute(found.choice);
+    options.recompute->savedBytes =
         plain != fitter.without.end() && plain->second > limit
             ? plain->second - found.form.bytes
-            : fitter.withoutLimit.at(found.accumulation) - found.choice.peak};
+            : fitter.withoutLimit.at(found.accumulation) - found.choice.peak;
   }
   if (found.accumulation == 1 && found.choice.nodes.empty() && fitter.refused.empty())
     return {};

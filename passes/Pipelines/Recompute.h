@@ -5,6 +5,9 @@
 //
 //     micro-batches   plan                                  computed again
 //     1, 2, 4, …      under the limit                       nothing
+//     1, 2, 4, …      any                                   what a bound of steps with
+//     any
+//                                                           recompute takes
 //     1, 2, 4, …      without a limit, with one in between  the cheapest stretches that
 //     fit
 //
@@ -17,6 +20,7 @@
 #define PARTITA_PASSES_PIPELINES_RECOMPUTE_H
 
 #include "partita/Search/Recompute.h"
+#include "partita/Search/RecomputeBound.h"
 #include "passes/Pipelines/Compiler.h"
 
 #include <functional>
@@ -90,8 +94,23 @@ public:
     double seconds = 0; ///< of one run
   };
 
-  StepFitter(const CompileOptions &options, int64_t limit, int mostMeasured,
-             Measure measure, Bases basesOf, const Progress &progress);
+  /// What the best answer of a bound of any recompute (Search/RecomputeBound.h) repeats
+  /// of a step with a number of micro-batches and so many bytes; absent: none was found.
+  using Proposals = std::function<Expected<std::optional<search::RecomputeChoice>>(
+      std::optional<int64_t> accumulation, int64_t memory)>;
+  struct Means {
+    Measure measure;
+    Bases basesOf;
+    Proposals propose;
+  };
+
+  /// How many choices are measured of one plan, and of one where a proposal fits.
+  struct Most {
+    int ofPlan, besideProposals;
+  };
+
+  StepFitter(const CompileOptions &options, int64_t limit, Most most, Means means,
+             const Progress &progress);
 
   /// Looks through the list, those first that promise most, for as long as they promise
   /// to be faster than what is known, `best` or `known`.
@@ -124,28 +143,32 @@ private:
   /// Measures one of so many micro-batches with nothing computed again; false if no
   /// other one can be better.
   Expected<bool> tryPlain(int64_t count);
+  /// Measures what is proposed with the limit; then, as long as that makes a step faster
+  /// or none has fit, with less.
+  Expected<void> tryProposals(int64_t count);
   bool isGoodEnough(double seconds) const;
   /// A larger number takes no less time, as each op then runs oftener on less.
   bool isBehind(int64_t count) const;
   double fastest() const;
   void tryStretches();
   void tryChoicesOf(const Base &base);
-  /// Bytes beyond the limit.
-  int64_t excess(const RecomputeChoices &base, const search::RecomputeChoice &choice);
+  /// Bytes beyond the limit. `expected`: of one run, in seconds.
+  int64_t excess(int64_t count, const search::RecomputeChoice &choice, double expected);
   void keep(Outcome outcome);
 
   CompileOptions options;
   const bool counts, repeats; ///< what is open
   int64_t limit;
-  int mostMeasured, measuredInAll = 0;
-  Measure measure;
-  Bases basesOf;
+  Most most;
+  int measuredInAll = 0;
+  Means means;
   const Progress &progress;
   std::optional<double> known;
   std::vector<Base> bases;
   std::map<int64_t, double> freeSecondsOf; ///< by number of micro-batches
   /// Of what was measured.
-  std::map<std::pair<int64_t, std::vector<std::vector<std::string>>>, int64_t> excessOf;
+  std::map<std::tuple<int64_t, bool, std::vector<std::vector<std::string>>>, int64_t>
+      excessOf;
 };
 
 /// A plan is as good as one that is less than this fraction faster.
@@ -156,6 +179,13 @@ inline constexpr double goodEnough = 0.005;
 /// needed, what there is, and what takes most.
 Expected<void> chooseStep(CompileOptions &options, std::vector<std::string> &notes,
                           const Progress &progress);
+
+/// What a plan says of a choice.
+PlanRecompute planRecompute(const search::RecomputeChoice &choice);
+
+/// What `StepFitter::Proposals` are of a step without recompute.
+Expected<std::optional<search::RecomputeChoice>>
+proposedBy(const Expected<std::optional<search::AnyRecompute>> &any);
 
 /// "recompute of 12 nodes in 3 stretches: …", of a choice.
 std::string recomputeText(const search::RecomputeChoice &choice, double seconds);

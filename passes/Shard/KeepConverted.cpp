@@ -28,7 +28,7 @@ static DenseMap<Value, Value> originalsOf(func::FuncOp function) {
   for (Operation &op : function.front()) {
     if (Attribute number = op.getAttr(repeatedAttr))
       repeated[number] = &op;
-    Attribute number = op.getAttr(repeatsAttr);
+    Attribute number = op.hasAttr(keepsAttr) ? op.getAttr(repeatsAttr) : Attribute();
     if (Operation *original = number ? repeated.lookup(number) : nullptr)
       for (auto [copy, value] : llvm::zip_equal(op.getResults(), original->getResults()))
         originals[copy] = value;
@@ -59,7 +59,7 @@ void partita::keepConverted(func::FuncOp function,
       now->erase();
       continue;
     }
-    for (const char *attribute : {repeatedAttr, repeatsAttr, gathersAttr})
+    for (const char *attribute : {repeatedAttr, repeatsAttr, keepsAttr, gathersAttr})
       now->removeAttr(attribute);
   }
 }

@@ -83,12 +83,15 @@ private:
     return found;
   }
 
-  /// Whether the value is of a segment and nothing else of the forward pass reads it.
+  /// Whether the value is of a segment, and nothing else of the forward pass reads it or
+  /// that does not matter.
   bool isRepeated(Value value) const {
     Operation *op = value.getDefiningOp();
     auto own = segments.find(op);
     if (own == segments.end())
       return false;
+    if (own->second.knobs->exactly)
+      return true;
     return llvm::all_of(value.getUsers(), [&](Operation *user) {
       auto other = segments.find(user);
       return user->hasAttr(phaseAttr) ||
@@ -125,8 +128,9 @@ private:
     Builder builder(op->getContext());
     auto number = builder.getI64IntegerAttr(marked++);
     copy->setAttr(repeatsAttr, number);
+    op->setAttr(repeatedAttr, number);
     if (!knobs.modelParallelCommunication)
-      op->setAttr(repeatedAttr, number);
+      copy->setAttr(keepsAttr, builder.getUnitAttr());
     if (knobs.optimizerParallelCommunication)
       copy->setAttr(gathersAttr, builder.getUnitAttr());
   }

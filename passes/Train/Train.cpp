@@ -15,10 +15,11 @@ using namespace partita;
 using namespace partita::train;
 
 /// What was chosen under a memory limit, beside what the specification names.
-static void addChosen(ArrayAttr stretches, Spec &spec) {
+static void addChosen(ArrayAttr stretches, bool exactly, Spec &spec) {
   for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
     Recompute &repeats = spec.recompute.emplace_back();
     repeats.together = true;
+    repeats.exactly = exactly;
     for (auto name : stretch.getAsRange<StringAttr>())
       repeats.nodes.push_back(name.str());
   }
@@ -43,8 +44,9 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
       return fail("\"training_info\" names a step that the model's file has: there is "
                   "nothing to derive");
     if (auto chosen = getOperation()->getAttrOfType<ArrayAttr>(recomputeAttr))
-      addChosen(chosen, *read);
-    getOperation()->removeAttr(recomputeAttr);
+      addChosen(chosen, getOperation()->hasAttr(exactlyAttr), *read);
+    for (const char *attribute : {recomputeAttr, exactlyAttr})
+      getOperation()->removeAttr(attribute);
     auto parts = getOperation()->getAttrOfType<IntegerAttr>(accumulationAttr);
     if (parts && read->choosesAccumulation)
       read->accumulation = parts.getInt();

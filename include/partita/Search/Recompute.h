@@ -61,9 +61,11 @@ int64_t leastPeak(const StretchProblem &problem);
 struct RecomputeChoice {
   /// By stretch the names of its nodes, in the order of the program.
   std::vector<std::vector<std::string>> nodes;
+  /// Whether what they make is computed again whatever reads it (train::Recompute).
+  bool exactly = false;
   Picos time = 0;               ///< per step
   int64_t peak = 0, before = 0; ///< bytes expected with it and without
-  int64_t least = 0;            ///< that any choice needs
+  int64_t least = 0;            ///< that any choice needs, if that is known
   bool proved = false;          ///< see StretchChoice
 };
 

@@ -28,12 +28,23 @@
 
 namespace partita::search {
 
-/// No plan of the step takes less with any recompute, if it fits `options.memoryLimit`;
-/// absent: none fits. The step is one without recompute, with as many micro-batches as
-/// the others; the graph is finalized. Layers are planned alike as `options` has it.
-Expected<std::optional<Picos>> recomputeBound(const FlowGraph &graph,
-                                              const Placement &placement,
-                                              const SearchOptions &options);
+/// What is known of all steps with any recompute.
+struct AnyRecompute {
+  /// No step that fits takes less.
+  Picos lowerBound = 0;
+  /// Of the best answer of the problem, if one was found: what it takes, and the nodes of
+  /// which it computes something again. It is no plan, but a proposal of what to repeat.
+  std::optional<Picos> time;
+  Picos repeatedTime = 0; ///< of this the second runs of ops
+  std::vector<std::string> nodes;
+};
+
+/// Of steps that fit `options.memoryLimit`; absent: none does. The step is one without
+/// recompute, with as many micro-batches as the others; the graph is finalized. Layers
+/// are planned alike as `options` has it.
+Expected<std::optional<AnyRecompute>> anyRecompute(const FlowGraph &graph,
+                                                   const Placement &placement,
+                                                   const SearchOptions &options);
 
 } // namespace partita::search
 

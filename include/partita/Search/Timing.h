@@ -97,6 +97,9 @@ public:
   /// One op under a strategy, in all its trips: kernels, and masks of the padding of its
   /// operands.
   Picos op(int32_t op, const Strategy &strategy) const;
+  /// With `anyRecompute`, what it takes at least to run an op of the forward pass once
+  /// more: it may join a kernel that finds what others of that pass have made.
+  Picos again(int32_t op, const Strategy &strategy) const;
 
   Picos step(const Step &step, int64_t elementBytes) const;
   Picos window(const Halo &halo, int64_t elementBytes) const;
@@ -158,7 +161,8 @@ private:
   bool isHeld(int32_t value) const;
   bool isLasting(const FlowValue &value) const;
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
-  Picos stream(int32_t op, const Strategy &strategy) const;
+  Picos stream(int32_t op, const Strategy &strategy, bool isAgain) const;
+  Picos run(int32_t op, const Strategy &strategy, bool isAgain) const;
   /// Adds the price of every step to `prices`, if that is given.
   Conversion plan(int32_t from, int32_t to, int64_t elementBytes,
                   std::vector<StepPrice> *prices = nullptr) const;

@@ -245,6 +245,8 @@ static void writeRecompute(JsonWriter &out, const PlanRecompute &recompute) {
     out.endArray();
   }
   out.endArray();
+  if (recompute.exactly)
+    out.member("exactly", true);
   out.member("seconds", recompute.seconds);
   out.member("saved_bytes", recompute.savedBytes);
   out.endObject();
@@ -393,7 +395,10 @@ public:
   }
 
   PlanRecompute recompute(const JsonValue &value) {
-    PlanRecompute result{{}, number(value, "seconds"), integer(value, "saved_bytes")};
+    PlanRecompute result{
+        {}, false, number(value, "seconds"), integer(value, "saved_bytes")};
+    if (value.has("exactly"))
+      result.exactly = flag(value, "exactly");
     for (const JsonValue &stretch : list(value, "nodes")) {
       auto names = stretch.asStrings();
       if (!names) {

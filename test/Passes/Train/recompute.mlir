@@ -4,8 +4,8 @@
 // RUN: partita-opt %t/model.mlir --partita-train=spec=%t/spec.json --partita-simplify --cse --partita-verify-trained -o %t/step.mlir
 // RUN: FileCheck %s --input-file %t/step.mlir
 
-// CHECK: %[[H:.*]] = graph.exp %[[X:.*]] :
-// CHECK: %[[S:.*]] = graph.sin %[[H]] :
+// CHECK: %[[H:.*]] = graph.exp %[[X:.*]] {graph.repeated = {{[0-9]+}} : i64} :
+// CHECK: %[[S:.*]] = graph.sin %[[H]] {graph.repeated = {{[0-9]+}} : i64} :
 // CHECK: %[[Y:.*]] = graph.mul %[[S]], %[[W:.*]] :
 // CHECK: graph.tanh %[[Y]]
 // CHECK: %[[H2:.*]] = graph.exp %[[X]] {graph.phase = #graph.phase<backward>, graph.repeats = {{[0-9]+}} : i64}

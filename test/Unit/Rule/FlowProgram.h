@@ -118,6 +118,10 @@ public:
     entry(value).op.name = name;
     entry(value).op.isBackward = true;
   }
+  /// The op that computes `copy` runs again what computed `original`.
+  void repeats(const std::string &copy, const std::string &original) {
+    entry(copy).original = original;
+  }
   /// The node that computes `value` has dim d of an operand where the op has order[d].
   void reorder(const std::string &value, size_t operand, std::vector<int32_t> order) {
     FlowOp &op = entry(value).op;
@@ -150,6 +154,8 @@ public:
       FlowOp op = ops[next].op;
       for (const std::string &input : ops[next].inputs)
         op.operands.push_back(values.at(input));
+      if (auto original = values.find(ops[next].original); original != values.end())
+        op.repeats = graph.values[static_cast<size_t>(original->second)].producer;
       if (op.kind != FlowKind::Sink) {
         const std::string &value = ops[next].value;
         values[value] = graph.addValue(value, shapes.at(value), 4);
@@ -167,7 +173,8 @@ private:
   struct Entry {
     FlowOp op;
     std::vector<std::string> inputs;
-    std::string value; ///< what it computes; its name unless it is part of a node
+    std::string value;         ///< what it computes; its name unless it is part of a node
+    std::string original = {}; ///< what it computes again
   };
   Entry &entry(const std::string &value) {
     return *std::find_if(ops.begin(), ops.end(),

@@ -71,6 +71,7 @@ private:
     else
       pointwise(copy, {again("y0")}, rows * hidden);
     p.backward(value + "/recompute", copy);
+    p.repeats(copy, value);
     return copy;
   }
 
@@ -121,7 +122,7 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
   const std::vector<int64_t> sizes{4, 6, 8, 12, 32};
   const std::set<std::string> variants[] = {{}, {"h0"}, {"y0"}, {"h0", "y0"}};
   int above = 0;
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
     test::RandomProgram random(seed);
     Shape shape;
     for (int i = 0; i < 4; ++i)
@@ -130,7 +131,7 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
     Topology topology = random.topology(mesh);
     Placement placement = *Placement::create(mesh, topology);
     FlowGraph plain = TwoLayers(shape, {}).make().build(mesh);
-    auto free = recomputeBound(plain, placement, {});
+    auto free = anyRecompute(plain, placement, {});
     REQUIRE(free);
     REQUIRE(free->has_value());
     for (const std::set<std::string> &repeated : variants) {
@@ -141,17 +142,17 @@ TEST_CASE("no random plan that repeats something is below the bound under its me
         Decided plan = randomPlan(timing, random);
         SearchOptions options;
         options.memoryLimit = memoryOf(timing, plan).peak();
-        auto bound = recomputeBound(plain, placement, options);
+        auto bound = anyRecompute(plain, placement, options);
         REQUIRE(bound);
         REQUIRE(bound->has_value());
-        CHECK(**bound <= evaluate(timing, plan).total());
-        CHECK(**bound >= **free);
-        above += **bound > **free;
+        CHECK((*bound)->lowerBound <= evaluate(timing, plan).total());
+        CHECK((*bound)->lowerBound >= (*free)->lowerBound);
+        above += (*bound)->lowerBound > (*free)->lowerBound;
       }
     }
   }
   // The limit has to be felt, or the test says nothing of memory.
-  CHECK(above > 40);
+  CHECK(above > 20);
 }
 
 TEST_CASE("states alone that exceed a limit leave no step") {
@@ -162,7 +163,7 @@ TEST_CASE("states alone that exceed a limit leave no step") {
   FlowGraph graph = TwoLayers({8, 8, 8, 8}, {}).make().build(mesh);
   SearchOptions options;
   options.memoryLimit = 3 * 8 * 8 * 4 / 4 - 1; // of weights and moment, split over all
-  auto bound = recomputeBound(graph, placement, options);
+  auto bound = anyRecompute(graph, placement, options);
   REQUIRE(bound);
   CHECK(!bound->has_value());
 }

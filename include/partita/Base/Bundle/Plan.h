@@ -116,8 +116,11 @@ struct PlanCertificate {
 /// memory limit.
 struct PlanRecompute {
   std::vector<std::vector<std::string>> nodes; ///< of the model, by stretch
-  double seconds = 0;                          ///< that a step takes longer, predicted
-  int64_t savedBytes = 0;                      ///< at the peak of a device, predicted
+  /// What the nodes make is computed again whatever reads it; else what is read outside
+  /// of a stretch is kept.
+  bool exactly = false;
+  double seconds = 0;     ///< that a step takes longer, predicted
+  int64_t savedBytes = 0; ///< at the peak of a device, predicted
 };
 
 /// How the operations of a stage are spread (Rule/Decide/Work.h).

@@ -76,6 +76,8 @@ struct FlowOp {
   bool isParameter = false;
   /// An op that a training step has behind its forward pass.
   bool isBackward = false;
+  /// The op of the forward pass that such an op computes again; −1: none.
+  int32_t repeats = -1;
   /// A Source all of whose elements are one number: it takes no memory.
   bool isUniform = false;
   /// Why loops of kind Replicate are: sentences for the user, kept by the op's class.
