@@ -14,10 +14,12 @@
 #include "Clash.h"
 #include "Construct.h"
 #include "Kernel.h"
+#include "Retract.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -34,6 +36,15 @@ static constexpr int64_t mostQuick = 500'000;
 
 /// A dive into a core of more table entries is bound by memory.
 static constexpr int64_t mostTogether = 5'000'000;
+
+/// Whether most pairs of neighbours have many choices: twenty each, say.
+static bool isWide(const Core &core) {
+  static constexpr int64_t leastPairs = 400;
+  const int64_t entries = core.tableEntries();
+  auto edges = std::count_if(core.edges.begin(), core.edges.end(),
+                             [](const CoreEdge &e) { return e.alive; });
+  return entries > mostTogether || (entries > mostQuick && entries >= leastPairs * edges);
+}
 
 void Driver::report() {
   if (!options.progress)
@@ -155,12 +166,28 @@ void Driver::constructPhase(Core &core, Dual &dual) {
     take(core, std::move(*choices), 0);
 }
 
+/// What all variables can give up together. False: no answer is left.
+bool Driver::retractPhase(Core &core) {
+  // Many times what it takes where variables are alike and few of their choices are left,
+  // which is where it is worth most.
+  static constexpr int64_t workPerEntry = 16;
+  const int64_t entries = core.tableEntries();
+  if (entries < mostQuick)
+    return true;
+  Budget part = budget.fraction(0.1).part(workPerEntry * entries);
+  const bool isLess = retract(core, part);
+  budget.work = part.work;
+  return !isLess || core.reduce();
+}
+
 /// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
 /// all else may come too late.
 bool Driver::firstPhase(Core &core) {
   Budget part = budget.fraction(0.25);
   core.limit = &part;
   bool left = core.reduce();
+  if (left && !part.exhausted(core.work))
+    left = retractPhase(core);
   if (left && !part.exhausted(core.work)) {
     size_t before = core.trail.size();
     Budget folding = budget.fraction(0.2);
@@ -193,6 +220,39 @@ void Driver::takeKnown(const Core &core, const std::vector<uint32_t> &choices) {
   take(core, core.project({choices.begin(), choices.end()}, 0), 0);
 }
 
+/// Per variable of the problem the choices that its core has left; empty where it has no
+/// such variable any more.
+static std::vector<std::vector<int>> choicesLeft(const Core &core,
+                                                 const Problem &problem) {
+  std::vector<std::vector<int>> left(problem.variables.size());
+  for (size_t v = 0; v < left.size(); ++v)
+    if (core.vars[v].alive) {
+      left[v].resize(problem.variables[v].costs.size());
+      std::iota(left[v].begin(), left[v].end(), 0);
+    }
+  for (const TrailRecord &record : core.trail) {
+    if (record.kind != TrailRecord::Renumbered || left[record.var].empty())
+      continue;
+    std::vector<int> now;
+    for (uint32_t choice : record.choices())
+      now.push_back(left[record.var][choice]);
+    left[record.var] = std::move(now);
+  }
+  return left;
+}
+
+/// Forbids all other choices.
+static void leaveOnly(Core &core, const std::vector<std::vector<int>> &left) {
+  for (size_t v = 0; v < left.size(); ++v) {
+    if (left[v].empty())
+      continue;
+    std::vector<double> cost(core.vars[v].cost.size(), infinite);
+    for (int choice : left[v])
+      cost[choice] = core.vars[v].cost[choice];
+    core.vars[v].cost = std::move(cost);
+  }
+}
+
 /// Answers in which all that look alike take equal choices: where layers are equal, of a
 /// problem of a few of them. Looking further ties fewer, and the first answer is one of
 /// that problem too. This comes before the bound, which takes longer.
@@ -204,8 +264,10 @@ void Driver::alikePhase(const Core &core) {
       core.vars.size() != problem.variables.size() || !hasTimeFor(share, leastTimes))
     return;
   std::vector<uint32_t> known;
+  const std::vector<std::vector<int>> left = choicesLeft(core, problem);
   for (int steps : {4, 8}) {
     Question tied{tiesOfAlike(problem, steps), question.upper, false, {}, known};
+    tied.left = left;
     if (isDone() || tied.ties.size() < problem.variables.size() / 2)
       return;
     SolveOptions quiet = options;
@@ -327,7 +389,7 @@ void Driver::searchAround(Neighbourhood &search, size_t pieces, double share,
 void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
   Neighbourhood search(core, from, ++searches);
-  searchAround(search, pieces, share, core.tableEntries() > mostTogether, [&] {
+  searchAround(search, pieces, share, isWide(core), [&] {
     bool isBelieved = take(core, search.answer(), search.answerCost());
     report();
     return isBelieved;
@@ -415,7 +477,7 @@ void Driver::startsPhase(Core &core) {
     if (isProved(core))
       return;
     for (size_t most : {8, 16})
-      if (core.tableEntries() > mostTogether && !isDone())
+      if (isWide(core) && !isDone())
         kernelPhase(core, most);
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {
@@ -502,6 +564,7 @@ Outcome Driver::run() {
     return infeasible();
   Core &core = root.core;
   multipliers.assign(core.slack.size(), 0);
+  leaveOnly(core, question.left);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
   if (!firstPhase(core))

@@ -38,6 +38,8 @@ struct Question {
   std::vector<double> multipliers;
   /// An answer that is known, of a problem without pairs that use memory; may be empty.
   std::vector<uint32_t> start{};
+  /// Per variable the choices that answers are looked for in; empty for all.
+  std::vector<std::vector<int>> left{};
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
@@ -57,6 +59,7 @@ private:
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
   void constructPhase(Core &core, Dual &dual);
+  bool retractPhase(Core &core);
   bool firstPhase(Core &core);
   void takeKnown(const Core &core, const std::vector<uint32_t> &choices);
   void alikePhase(const Core &core);
