@@ -159,6 +159,74 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
   return false;
 }
 
+/// Shrinks a core to answers below the cut, as long as that takes much off it. False:
+/// there are none.
+static bool shrink(Core &core, Cut cut, Budget &budget) {
+  static constexpr int mostRounds = 8;
+  bool left = true;
+  for (int round = 0; round < mostRounds && left && !budget.exhausted(); ++round) {
+    const int64_t before = core.tableEntries();
+    Dual dual(core, cut, &budget);
+    left = dual.run(100, 2e-6) && dual.settleInCore() && core.reduce();
+    budget.work += std::exchange(core.work, 0);
+    if (core.tableEntries() > before * 4 / 5)
+      break;
+  }
+  return left;
+}
+
+/// Branch and bound as if an answer were known that leaves a quarter of the gap open. It
+/// needs a small part of the nodes of an honest one, and what it ends in is true all the
+/// same: it finds an answer below the guess, and the best one then, or there is none, and
+/// the guess is a bound. Where it does not end the next guess is lower, in what this one
+/// left of the core. True: the best answer is proved.
+bool Driver::guessPhase(const Core &root) {
+  static constexpr double partOfGap = 0.25, leastRise = 0.1;
+  static constexpr int mostTries = 16;
+  std::vector<int> ids;
+  Core core = root.pack(ids);
+  double high = cut.upper;
+  int64_t share = 300'000'000;
+  for (int tries = 0; tries < mostTries && !isDone(); ++tries) {
+    const double low = bound, guess = std::ceil(low + partOfGap * (high - low));
+    if (guess >= high)
+      return false;
+    Core guessed = core;
+    Search::Result result;
+    Budget part = budget;
+    Search below(part, Cut{guess});
+    if (shrink(guessed, Cut{guess}, budget)) {
+      if (budget.exhausted())
+        return false;
+      part = budget.part(share + 100 * guessed.tableEntries());
+      below.setRounding(isSecond);
+      result = below.solve(guessed);
+      budget.work = part.work;
+    }
+    bound = std::max(bound, std::min(result.open, below.upper()));
+    const bool isFound = below.upper() < guess;
+    if (isFound) {
+      std::vector<int> choices(root.vars.size());
+      for (size_t v = 0; v < ids.size(); ++v)
+        choices[ids[v]] = (*result.choices)[v];
+      if (!take(root, std::move(choices), below.upper()))
+        return false;
+    }
+    report();
+    if (isInfinite(result.open)) {
+      if (isFound)
+        return true;
+      continue;
+    }
+    high = std::min(guess, cut.upper);
+    core = std::move(guessed);
+    share += share / 2;
+    if (bound - low < leastRise * (guess - low))
+      return false;
+  }
+  return false;
+}
+
 /// The quickest answer from where a dual is.
 void Driver::constructPhase(Core &core, Dual &dual) {
   budget.work += std::exchange(core.work, 0);
@@ -476,6 +544,12 @@ void Driver::startsPhase(Core &core) {
     splitPhase(core);
     if (isProved(core))
       return;
+    if (core.tableEntries() <= mostTogether) {
+      const double before = cut.upper - bound;
+      isComplete = guessPhase(core);
+      if (isComplete || (cut.upper - bound < before && !tightenPhase(core, 100)))
+        return;
+    }
     for (size_t most : {8, 16})
       if (isWide(core) && !isDone())
         kernelPhase(core, most);
@@ -585,7 +659,7 @@ Outcome Driver::run() {
   int64_t share = 150'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
-    if (isProved(core))
+    if (isComplete || isProved(core))
       return finish(core, true);
     share = 300'000'000;
   }
@@ -600,6 +674,8 @@ Outcome Driver::run() {
     if (isProved(core))
       return finish(core, true);
     double before = cut.upper;
+    if (best && isClosing && guessPhase(core))
+      return finish(core, true);
     const int64_t from = budget.work;
     if (best)
       improvePhase(core, *best, pieces);

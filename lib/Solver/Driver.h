@@ -58,6 +58,7 @@ private:
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
+  bool guessPhase(const Core &root);
   void constructPhase(Core &core, Dual &dual);
   bool retractPhase(Core &core);
   bool firstPhase(Core &core);
@@ -98,6 +99,8 @@ private:
   /// Most problems end in the first search; what takes longer is for those that do not.
   bool isSecond = false;
   bool isSplit = false;
+  /// A search ended that had an answer.
+  bool isComplete = false;
   /// Neighbourhood searches so far: each looks at other pieces.
   uint64_t searches = 0;
   /// The best answer, as choices of the reduced root core.
