@@ -161,18 +161,52 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
 
 /// Shrinks a core to answers below the cut, as long as that takes much off it. False:
 /// there are none.
-static bool shrink(Core &core, Cut cut, Budget &budget) {
+static bool shrink(Core &core, Cut cut, Budget &budget, double &bound) {
   static constexpr int mostRounds = 8;
   bool left = true;
   for (int round = 0; round < mostRounds && left && !budget.exhausted(); ++round) {
     const int64_t before = core.tableEntries();
     Dual dual(core, cut, &budget);
     left = dual.run(100, 2e-6) && dual.settleInCore() && core.reduce();
+    bound = std::max(bound, std::min(dual.bound(), cut.upper));
     budget.work += std::exchange(core.work, 0);
     if (core.tableEntries() > before * 4 / 5)
       break;
   }
   return left;
+}
+
+/// Branch and bound below a guess, in a core that is shrunk to answers below it. `ids`
+/// are the root's variables in it as it came.
+Driver::GuessFate Driver::tryGuess(const Core &root, Core &core,
+                                   const std::vector<int> &ids, double guess,
+                                   int64_t share) {
+  // Where the core stays large the guess was far too high: the bound is all it is good
+  // for.
+  static constexpr int64_t leastShrunk = 4;
+  // Exact minima of large tables would take all of the work for the first few nodes.
+  static constexpr int64_t treeEntries = 1'000'000;
+  if (!shrink(core, Cut{guess}, budget, bound)) {
+    bound = std::max(bound, guess);
+    return GuessFate::Refuted;
+  }
+  if (budget.exhausted() || core.tableEntries() > root.tableEntries() / leastShrunk)
+    return GuessFate::Open;
+  Budget part = budget.part(share + 100 * core.tableEntries());
+  Search below(part, Cut{guess});
+  below.setRounding(isSecond);
+  below.setTreeEntries(treeEntries);
+  Search::Result result = below.solve(core);
+  budget.work = part.work;
+  bound = std::max(bound, std::min(result.open, below.upper()));
+  const bool isEnd = isInfinite(result.open);
+  if (below.upper() >= guess)
+    return isEnd ? GuessFate::Refuted : GuessFate::Open;
+  std::vector<int> choices(root.vars.size());
+  for (size_t v = 0; v < ids.size(); ++v)
+    choices[ids[v]] = (*result.choices)[v];
+  const bool isBelieved = take(root, std::move(choices), below.upper());
+  return isEnd && isBelieved ? GuessFate::Proved : GuessFate::Open;
 }
 
 /// Branch and bound as if an answer were known that leaves a quarter of the gap open. It
@@ -181,48 +215,37 @@ static bool shrink(Core &core, Cut cut, Budget &budget) {
 /// the guess is a bound. Where it does not end the next guess is lower, in what this one
 /// left of the core. True: the best answer is proved.
 bool Driver::guessPhase(const Core &root) {
-  static constexpr double partOfGap = 0.25, leastRise = 0.1;
-  static constexpr int mostTries = 16;
+  static constexpr double firstPart = 0.25, leastRise = 0.1;
+  static constexpr int mostTries = 24, mostIdle = 4;
   std::vector<int> ids;
   Core core = root.pack(ids);
-  double high = cut.upper;
+  double high = cut.upper, part = firstPart;
   int64_t share = 300'000'000;
-  for (int tries = 0; tries < mostTries && !isDone(); ++tries) {
-    const double low = bound, guess = std::ceil(low + partOfGap * (high - low));
-    if (guess >= high)
-      return false;
+  for (int tries = 0, idle = 0; tries < mostTries && idle < mostIdle && !isDone();
+       ++tries) {
+    const double low = bound,
+                 guess = std::min(high, std::ceil(low + part * (high - low)));
+    const int64_t entries = core.tableEntries();
     Core guessed = core;
-    Search::Result result;
-    Budget part = budget;
-    Search below(part, Cut{guess});
-    if (shrink(guessed, Cut{guess}, budget)) {
-      if (budget.exhausted())
-        return false;
-      part = budget.part(share + 100 * guessed.tableEntries());
-      below.setRounding(isSecond);
-      result = below.solve(guessed);
-      budget.work = part.work;
-    }
-    bound = std::max(bound, std::min(result.open, below.upper()));
-    const bool isFound = below.upper() < guess;
-    if (isFound) {
-      std::vector<int> choices(root.vars.size());
-      for (size_t v = 0; v < ids.size(); ++v)
-        choices[ids[v]] = (*result.choices)[v];
-      if (!take(root, std::move(choices), below.upper()))
-        return false;
-    }
+    GuessFate fate = tryGuess(root, guessed, ids, guess, share);
     report();
-    if (isInfinite(result.open)) {
-      if (isFound)
-        return true;
-      continue;
+    if (fate == GuessFate::Proved || bound >= cut.upper)
+      return true;
+    if (fate == GuessFate::Open) {
+      idle += bound - low < leastRise * (guess - low) &&
+              guessed.tableEntries() > entries * 3 / 4;
+      high = std::min(guess, cut.upper);
+      core = std::move(guessed);
+      share += share / 2;
+      part = firstPart;
+    } else if (guess < high) {
+      part = std::min(1.0, 2 * part);
+    } else {
+      // What was left open below this has been closed since.
+      high = cut.upper;
+      core = root.pack(ids);
+      part = firstPart;
     }
-    high = std::min(guess, cut.upper);
-    core = std::move(guessed);
-    share += share / 2;
-    if (bound - low < leastRise * (guess - low))
-      return false;
   }
   return false;
 }

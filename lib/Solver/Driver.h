@@ -58,6 +58,9 @@ private:
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
+  enum class GuessFate { Refuted, Open, Proved };
+  GuessFate tryGuess(const Core &root, Core &core, const std::vector<int> &ids,
+                     double guess, int64_t share);
   bool guessPhase(const Core &root);
   void constructPhase(Core &core, Dual &dual);
   bool retractPhase(Core &core);
