@@ -392,6 +392,7 @@ bool Driver::boundPhase(Core &core) {
   if (!question.multipliers.empty())
     dual.setStep(0.2);
   dual.setGoal(question.upper);
+  dual.setEnough(question.upper);
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
@@ -664,15 +665,14 @@ Outcome Driver::run() {
   leaveOnly(core, question.left);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
-  if (!firstPhase(core))
+  // Of answers that cost as much as that none was asked for.
+  auto isRefuted = [&] { return !best && isBeyond(bound, question.upper); };
+  if (!firstPhase(core) || isRefuted())
     return infeasible();
   if (!question.start.empty())
     takeKnown(core, question.start);
   alikePhase(core);
-  if (!boundPhase(core))
-    return infeasible();
-  // Of answers below this none was asked for.
-  if (!best && bound - bound * 1e-11 - 1 >= question.upper)
+  if (!boundPhase(core) || isRefuted())
     return infeasible();
   if (isDone())
     return finish(core, false);
