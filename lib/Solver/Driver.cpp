@@ -3,6 +3,7 @@
 // 1. Reductions. What is left of a model with equal layers is often a few hundred
 //    variables, whatever its depth.
 // 2. A dive for a first answer, then branch and bound below it: this ends most problems.
+//    Below a guess it ends sooner, and what it says is as true.
 // 3. Neighbourhood search: all but a connected piece keeps its choices, the piece is
 //    solved exactly.
 //
@@ -106,6 +107,9 @@ bool Driver::hasTimeFor(double share, double times) const {
 bool Driver::isProved(const Core &root) const {
   return best && bound > cut.value(root.noise);
 }
+
+/// Whether there is none of the answers that were asked for.
+bool Driver::isRefuted() const { return !best && isBeyond(bound, question.upper); }
 
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
 /// search that claimed another price has lost precision: its answer may be kept, its
@@ -665,8 +669,6 @@ Outcome Driver::run() {
   leaveOnly(core, question.left);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
-  // Of answers that cost as much as that none was asked for.
-  auto isRefuted = [&] { return !best && isBeyond(bound, question.upper); };
   if (!firstPhase(core) || isRefuted())
     return infeasible();
   if (!question.start.empty())

@@ -54,6 +54,7 @@ public:
 private:
   bool isDone();
   bool isProved(const Core &root) const;
+  bool isRefuted() const;
   bool hasTimeFor(double share, double times) const;
   Outcome infeasible();
   std::string whyInfeasible() const;
