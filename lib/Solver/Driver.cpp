@@ -3,6 +3,7 @@
 // 1. Reductions. What is left of a model with equal layers is often a few hundred
 //    variables, whatever its depth.
 // 2. A dive for a first answer, then branch and bound below it: this ends most problems.
+//    Below a guess it ends sooner, and what it says is as true.
 // 3. Neighbourhood search: all but a connected piece keeps its choices, the piece is
 //    solved exactly.
 //
@@ -14,10 +15,12 @@
 #include "Clash.h"
 #include "Construct.h"
 #include "Kernel.h"
+#include "Retract.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -34,6 +37,15 @@ static constexpr int64_t mostQuick = 500'000;
 
 /// A dive into a core of more table entries is bound by memory.
 static constexpr int64_t mostTogether = 5'000'000;
+
+/// Whether most pairs of neighbours have many choices: twenty each, say.
+static bool isWide(const Core &core) {
+  static constexpr int64_t leastPairs = 400;
+  const int64_t entries = core.tableEntries();
+  auto edges = std::count_if(core.edges.begin(), core.edges.end(),
+                             [](const CoreEdge &e) { return e.alive; });
+  return entries > mostTogether || (entries > mostQuick && entries >= leastPairs * edges);
+}
 
 void Driver::report() {
   if (!options.progress)
@@ -96,6 +108,9 @@ bool Driver::isProved(const Core &root) const {
   return best && bound > cut.value(root.noise);
 }
 
+/// Whether there is none of the answers that were asked for.
+bool Driver::isRefuted() const { return !best && isBeyond(bound, question.upper); }
+
 /// Keeps a better answer of the root, at the price that the problem itself gives it. A
 /// search that claimed another price has lost precision: its answer may be kept, its
 /// proof may not. False then.
@@ -148,11 +163,116 @@ bool Driver::exactPhase(const Core &root, int64_t workShare) {
   return false;
 }
 
+/// Shrinks a core to answers below the cut, as long as that takes much off it. False:
+/// there are none.
+static bool shrink(Core &core, Cut cut, Budget &budget, double &bound) {
+  static constexpr int mostRounds = 8;
+  bool left = true;
+  for (int round = 0; round < mostRounds && left && !budget.exhausted(); ++round) {
+    const int64_t before = core.tableEntries();
+    Dual dual(core, cut, &budget);
+    left = dual.run(100, 2e-6) && dual.settleInCore() && core.reduce();
+    bound = std::max(bound, std::min(dual.bound(), cut.upper));
+    budget.work += std::exchange(core.work, 0);
+    if (core.tableEntries() > before * 4 / 5)
+      break;
+  }
+  return left;
+}
+
+/// Branch and bound below a guess, in a core that is shrunk to answers below it. `ids`
+/// are the root's variables in it as it came.
+Driver::GuessFate Driver::tryGuess(const Core &root, Core &core,
+                                   const std::vector<int> &ids, double guess,
+                                   int64_t share) {
+  // Where the core stays large the guess was far too high: the bound is all it is good
+  // for.
+  static constexpr int64_t leastShrunk = 4;
+  // Exact minima of large tables would take all of the work for the first few nodes.
+  static constexpr int64_t treeEntries = 1'000'000;
+  if (!shrink(core, Cut{guess}, budget, bound)) {
+    bound = std::max(bound, guess);
+    return GuessFate::Refuted;
+  }
+  if (budget.exhausted() || core.tableEntries() > root.tableEntries() / leastShrunk)
+    return GuessFate::Open;
+  Budget part = budget.part(share + 100 * core.tableEntries());
+  Search below(part, Cut{guess});
+  below.setRounding(isSecond);
+  below.setTreeEntries(treeEntries);
+  Search::Result result = below.solve(core);
+  budget.work = part.work;
+  bound = std::max(bound, std::min(result.open, below.upper()));
+  const bool isEnd = isInfinite(result.open);
+  if (below.upper() >= guess)
+    return isEnd ? GuessFate::Refuted : GuessFate::Open;
+  std::vector<int> choices(root.vars.size());
+  for (size_t v = 0; v < ids.size(); ++v)
+    choices[ids[v]] = (*result.choices)[v];
+  const bool isBelieved = take(root, std::move(choices), below.upper());
+  return isEnd && isBelieved ? GuessFate::Proved : GuessFate::Open;
+}
+
+/// Branch and bound as if an answer were known that leaves a quarter of the gap open. It
+/// needs a small part of the nodes of an honest one, and what it ends in is true all the
+/// same: it finds an answer below the guess, and the best one then, or there is none, and
+/// the guess is a bound. Where it does not end the next guess is lower, in what this one
+/// left of the core. True: the best answer is proved.
+bool Driver::guessPhase(const Core &root) {
+  static constexpr double firstPart = 0.25, leastRise = 0.1;
+  static constexpr int mostTries = 24, mostIdle = 4;
+  std::vector<int> ids;
+  Core core = root.pack(ids);
+  double high = cut.upper, part = firstPart;
+  int64_t share = 300'000'000;
+  for (int tries = 0, idle = 0; tries < mostTries && idle < mostIdle && !isDone();
+       ++tries) {
+    const double low = bound,
+                 guess = std::min(high, std::ceil(low + part * (high - low)));
+    const int64_t entries = core.tableEntries();
+    Core guessed = core;
+    GuessFate fate = tryGuess(root, guessed, ids, guess, share);
+    report();
+    if (fate == GuessFate::Proved || bound >= cut.upper)
+      return true;
+    if (fate == GuessFate::Open) {
+      idle += bound - low < leastRise * (guess - low) &&
+              guessed.tableEntries() > entries * 3 / 4;
+      high = std::min(guess, cut.upper);
+      core = std::move(guessed);
+      share += share / 2;
+      part = firstPart;
+    } else if (guess < high) {
+      part = std::min(1.0, 2 * part);
+    } else {
+      // What was left open below this has been closed since.
+      high = cut.upper;
+      core = root.pack(ids);
+      part = firstPart;
+    }
+  }
+  return false;
+}
+
 /// The quickest answer from where a dual is.
 void Driver::constructPhase(Core &core, Dual &dual) {
   budget.work += std::exchange(core.work, 0);
   if (auto choices = construct(core, dual, budget))
     take(core, std::move(*choices), 0);
+}
+
+/// What all variables can give up together. False: no answer is left.
+bool Driver::retractPhase(Core &core) {
+  // Many times what it takes where variables are alike and few of their choices are left,
+  // which is where it is worth most.
+  static constexpr int64_t workPerEntry = 16;
+  const int64_t entries = core.tableEntries();
+  if (entries < mostQuick)
+    return true;
+  Budget part = budget.fraction(0.1).part(workPerEntry * entries);
+  const bool isLess = retract(core, part);
+  budget.work = part.work;
+  return !isLess || core.reduce();
 }
 
 /// Reductions, a few sweeps, and the quickest answer there is: on the largest problems
@@ -161,6 +281,8 @@ bool Driver::firstPhase(Core &core) {
   Budget part = budget.fraction(0.25);
   core.limit = &part;
   bool left = core.reduce();
+  if (left && !part.exhausted(core.work))
+    left = retractPhase(core);
   if (left && !part.exhausted(core.work)) {
     size_t before = core.trail.size();
     Budget folding = budget.fraction(0.2);
@@ -193,6 +315,39 @@ void Driver::takeKnown(const Core &core, const std::vector<uint32_t> &choices) {
   take(core, core.project({choices.begin(), choices.end()}, 0), 0);
 }
 
+/// Per variable of the problem the choices that its core has left; empty where it has no
+/// such variable any more.
+static std::vector<std::vector<int>> choicesLeft(const Core &core,
+                                                 const Problem &problem) {
+  std::vector<std::vector<int>> left(problem.variables.size());
+  for (size_t v = 0; v < left.size(); ++v)
+    if (core.vars[v].alive) {
+      left[v].resize(problem.variables[v].costs.size());
+      std::iota(left[v].begin(), left[v].end(), 0);
+    }
+  for (const TrailRecord &record : core.trail) {
+    if (record.kind != TrailRecord::Renumbered || left[record.var].empty())
+      continue;
+    std::vector<int> now;
+    for (uint32_t choice : record.choices())
+      now.push_back(left[record.var][choice]);
+    left[record.var] = std::move(now);
+  }
+  return left;
+}
+
+/// Forbids all other choices.
+static void leaveOnly(Core &core, const std::vector<std::vector<int>> &left) {
+  for (size_t v = 0; v < left.size(); ++v) {
+    if (left[v].empty())
+      continue;
+    std::vector<double> cost(core.vars[v].cost.size(), infinite);
+    for (int choice : left[v])
+      cost[choice] = core.vars[v].cost[choice];
+    core.vars[v].cost = std::move(cost);
+  }
+}
+
 /// Answers in which all that look alike take equal choices: where layers are equal, of a
 /// problem of a few of them. Looking further ties fewer, and the first answer is one of
 /// that problem too. This comes before the bound, which takes longer.
@@ -204,8 +359,10 @@ void Driver::alikePhase(const Core &core) {
       core.vars.size() != problem.variables.size() || !hasTimeFor(share, leastTimes))
     return;
   std::vector<uint32_t> known;
+  const std::vector<std::vector<int>> left = choicesLeft(core, problem);
   for (int steps : {4, 8}) {
     Question tied{tiesOfAlike(problem, steps), question.upper, false, {}, known};
+    tied.left = left;
     if (isDone() || tied.ties.size() < problem.variables.size() / 2)
       return;
     SolveOptions quiet = options;
@@ -239,6 +396,7 @@ bool Driver::boundPhase(Core &core) {
   if (!question.multipliers.empty())
     dual.setStep(0.2);
   dual.setGoal(question.upper);
+  dual.setEnough(question.upper);
   if (!dual.run(600, 2e-6))
     return false;
   bound = std::max(bound, dual.bound());
@@ -327,7 +485,7 @@ void Driver::searchAround(Neighbourhood &search, size_t pieces, double share,
 void Driver::improvePhase(const Core &core, const std::vector<int> &from, size_t pieces,
                           double share) {
   Neighbourhood search(core, from, ++searches);
-  searchAround(search, pieces, share, core.tableEntries() > mostTogether, [&] {
+  searchAround(search, pieces, share, isWide(core), [&] {
     bool isBelieved = take(core, search.answer(), search.answerCost());
     report();
     return isBelieved;
@@ -414,8 +572,14 @@ void Driver::startsPhase(Core &core) {
     splitPhase(core);
     if (isProved(core))
       return;
+    if (core.tableEntries() <= mostTogether) {
+      const double before = cut.upper - bound;
+      isComplete = guessPhase(core);
+      if (isComplete || (cut.upper - bound < before && !tightenPhase(core, 100)))
+        return;
+    }
     for (size_t most : {8, 16})
-      if (core.tableEntries() > mostTogether && !isDone())
+      if (isWide(core) && !isDone())
         kernelPhase(core, most);
     // Dives of large cores side by side wait for the same memory.
     if (options.threads == 1 || core.tableEntries() > mostTogether) {
@@ -502,17 +666,15 @@ Outcome Driver::run() {
     return infeasible();
   Core &core = root.core;
   multipliers.assign(core.slack.size(), 0);
+  leaveOnly(core, question.left);
   if (question.multipliers.size() == core.lambda.size())
     core.lambda = question.multipliers;
-  if (!firstPhase(core))
+  if (!firstPhase(core) || isRefuted())
     return infeasible();
   if (!question.start.empty())
     takeKnown(core, question.start);
   alikePhase(core);
-  if (!boundPhase(core))
-    return infeasible();
-  // Of answers below this none was asked for.
-  if (!best && bound - bound * 1e-11 - 1 >= question.upper)
+  if (!boundPhase(core) || isRefuted())
     return infeasible();
   if (isDone())
     return finish(core, false);
@@ -522,7 +684,7 @@ Outcome Driver::run() {
   int64_t share = 150'000'000 + 20 * core.tableEntries();
   if (best && core.tableEntries() > mostQuick) {
     startsPhase(core);
-    if (isProved(core))
+    if (isComplete || isProved(core))
       return finish(core, true);
     share = 300'000'000;
   }
@@ -537,6 +699,8 @@ Outcome Driver::run() {
     if (isProved(core))
       return finish(core, true);
     double before = cut.upper;
+    if (best && isClosing && guessPhase(core))
+      return finish(core, true);
     const int64_t from = budget.work;
     if (best)
       improvePhase(core, *best, pieces);

@@ -38,6 +38,8 @@ struct Question {
   std::vector<double> multipliers;
   /// An answer that is known, of a problem without pairs that use memory; may be empty.
   std::vector<uint32_t> start{};
+  /// Per variable the choices that answers are looked for in; empty for all.
+  std::vector<std::vector<int>> left{};
 };
 
 /// Runs reductions, dives, exact search and neighbourhood search on one problem.
@@ -52,11 +54,17 @@ public:
 private:
   bool isDone();
   bool isProved(const Core &root) const;
+  bool isRefuted() const;
   bool hasTimeFor(double share, double times) const;
   Outcome infeasible();
   std::string whyInfeasible() const;
   bool exactPhase(const Core &root, int64_t workShare);
+  enum class GuessFate { Refuted, Open, Proved };
+  GuessFate tryGuess(const Core &root, Core &core, const std::vector<int> &ids,
+                     double guess, int64_t share);
+  bool guessPhase(const Core &root);
   void constructPhase(Core &core, Dual &dual);
+  bool retractPhase(Core &core);
   bool firstPhase(Core &core);
   void takeKnown(const Core &core, const std::vector<uint32_t> &choices);
   void alikePhase(const Core &core);
@@ -95,6 +103,8 @@ private:
   /// Most problems end in the first search; what takes longer is for those that do not.
   bool isSecond = false;
   bool isSplit = false;
+  /// A search ended that had an answer.
+  bool isComplete = false;
   /// Neighbourhood searches so far: each looks at other pieces.
   uint64_t searches = 0;
   /// The best answer, as choices of the reduced root core.

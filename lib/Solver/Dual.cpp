@@ -249,7 +249,7 @@ bool Dual::run(int maxSweeps, double tolerance) {
         break;
       before = best;
     }
-    if (budget && budget->exhausted(core.work))
+    if (isBeyond(best, enough) || (budget && budget->exhausted(core.work)))
       break;
     if (i + 1 < maxSweeps)
       stepMultipliers();

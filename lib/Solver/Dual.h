@@ -19,6 +19,7 @@
 #include "Core.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 namespace partita::solver {
@@ -33,6 +34,11 @@ struct Cut {
                              : upper - 1 + 1e-6 + 1e-11 * std::max(upper, noise);
   }
 };
+
+/// Whether a bound says, whatever rounding did to it, that no answer costs less.
+inline bool isBeyond(double bound, double cost) {
+  return bound - std::abs(bound) * 1e-11 - 1 >= cost;
+}
 
 /// By how much the choices exceed each row, where a multiplier should move. Of each
 /// stretch of exceeded rows only the worst counts, and those that are priced already:
@@ -101,6 +107,8 @@ public:
   /// Where the bound is expected to end, for the size of the steps alone; infinite for a
   /// guess.
   void setGoal(double cost) { expected = cost; }
+  /// Where the bound is high enough for `run` to end.
+  void setEnough(double cost) { enough = cost; }
 
 private:
   /// An edge as one of its ends sees it. All that a visit reads lies close together: on
@@ -150,7 +158,7 @@ private:
   std::vector<std::pair<size_t, size_t>> movedAt;
   std::vector<double> lambda, bestLambda, direction;
   double constant = 0, best = -infinite, last = -infinite;
-  double scale = 1, expected = infinite;
+  double scale = 1, expected = infinite, enough = infinite;
   int stalled = 0;
   std::vector<int> choice, over, under;
   std::vector<double> scratch;

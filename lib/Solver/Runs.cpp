@@ -32,6 +32,8 @@ Ties solver::hardTies(const Problem &problem) {
 
 RunSearch::RunSearch(const Problem &problem, const SolveOptions &options, Budget budget)
     : problem(problem), options(options), start(Budget::Clock::now()), budget(budget) {
+  if (options.upper)
+    cut.upper = static_cast<double>(*options.upper);
   int64_t entries = 0;
   for (const Edge &e : problem.edges)
     entries += static_cast<int64_t>(e.costs.size());
@@ -400,7 +402,7 @@ Outcome RunSearch::run() {
   auto even = breaksNear(std::vector<uint32_t>(problem.variables.size()));
   tryLeaves({even}, budget.fraction(0.3));
   root.multipliers = rootMultipliers;
-  Evaluation first = evaluate({root}, budget, true)[0];
+  Evaluation first = evaluate({root}, budget, !options.upper)[0];
   if (first.outcome.complete && !first.outcome.choices && !best)
     return first.outcome;
   rootMultipliers = std::make_shared<const Multipliers>(first.outcome.multipliers);

@@ -168,6 +168,58 @@ static Problem banded(uint64_t seed) {
   return p;
 }
 
+/// Solves below an upper bound and checks what is said about it.
+static Solution solvedBelow(const Problem &problem, Wide upper) {
+  SolveOptions options;
+  options.workLimit = 2'000'000;
+  options.upper = static_cast<int64_t>(upper);
+  Solution s = *solve(problem, options);
+  if (s.status == Status::Infeasible) {
+    CHECK(s.choices.empty());
+    CHECK(s.lowerBound == upper);
+    CHECK(s.reason ==
+          "no answer costs less than " + std::to_string(static_cast<int64_t>(upper)));
+  }
+  return s;
+}
+
+TEST_CASE("a search ends as soon as its bound passes the upper bound it is given") {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    CAPTURE(seed);
+    Problem problem = banded(seed);
+    SolveOptions options;
+    options.workLimit = 2'000'000;
+    Solution best = *solve(problem, options);
+    REQUIRE(best.status == Status::Optimal);
+    CHECK(solvedBelow(problem, best.cost).status == Status::Infeasible);
+    Solution same = solvedBelow(problem, best.cost + 1);
+    CHECK(same.status == Status::Optimal);
+    CHECK(same.cost == best.cost);
+    // What the first sweeps refute takes no more than they do.
+    Solution low = solvedBelow(problem, best.cost / 2);
+    CHECK(low.status == Status::Infeasible);
+    CHECK(low.work < best.work / 20);
+  }
+}
+
+TEST_CASE("the upper bound holds where classes are split into runs, too") {
+  int refuted = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    Problem problem = test::LayeredProblem(seed).make();
+    Solution best = *solve(problem);
+    if (best.status != Status::Optimal || best.cost == 0)
+      continue;
+    Solution none = solvedBelow(problem, best.cost);
+    CHECK(none.status == Status::Infeasible);
+    Solution same = solvedBelow(problem, best.cost + 1);
+    CHECK(same.status == Status::Optimal);
+    CHECK(same.cost == best.cost);
+    ++refuted;
+  }
+  CHECK(refuted > 100);
+}
+
 TEST_CASE("the bound of a search that is cut short is that of its open nodes") {
   int rose = 0;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
