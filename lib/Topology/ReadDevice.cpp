@@ -47,10 +47,12 @@ static Expected<std::vector<MatmulTile>> readTiles(const JsonValue &value) {
 
 static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel model) {
   auto units = [](const JsonValue &v) { return v.asInteger(1, 1 << 24); };
+  auto flag = [](const JsonValue &v) { return v.asBool(); };
   auto ok =
       value
           .allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps",
-                      "row_bytes", "misaligned", "near_speed"})
+                      "row_bytes", "misaligned", "near_speed", "winograd",
+                      "functions_apart", "streams_attention"})
           .and_then([&] { return readMember(value, "units", model.units, units); })
           .and_then([&] { return readMember(value, "tiles", model.tiles, readTiles); })
           .and_then([&] {
@@ -68,6 +70,15 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
           })
           .and_then([&] {
             return readMember(value, "near_speed", model.nearSpeed, readPositive);
+          })
+          .and_then([&] {
+            return readMember(value, "winograd", model.winograd, readNonNegative);
+          })
+          .and_then([&] {
+            return readMember(value, "functions_apart", model.functionsApart, flag);
+          })
+          .and_then([&] {
+            return readMember(value, "streams_attention", model.streamsAttention, flag);
           });
   if (!ok)
     return tl::unexpected(ok.error());

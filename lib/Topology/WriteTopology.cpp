@@ -24,6 +24,12 @@ static void writeMatmul(JsonWriter &json, const MatmulModel &model) {
   json.member("misaligned", model.misaligned);
   if (model.nearSpeed != 1)
     json.member("near_speed", model.nearSpeed);
+  if (model.winograd > 0)
+    json.member("winograd", model.winograd);
+  if (model.functionsApart)
+    json.member("functions_apart", true);
+  if (model.streamsAttention)
+    json.member("streams_attention", true);
   json.endObject();
 }
 
