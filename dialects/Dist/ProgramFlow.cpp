@@ -30,6 +30,10 @@ std::string dist::nodeName(Operation *op) {
   return name.empty() ? op->getName().getStringRef().str() : name;
 }
 
+/// Of an element of an elementwise op that is a function of real numbers: the cheapest of
+/// them, exp, has as many, and other ops have a few.
+static constexpr int64_t functionSteps = 16;
+
 /// The rule of something that only produces or only consumes a tensor.
 static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
   std::vector<int64_t> identity(shape.size());
@@ -240,6 +244,10 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
   entry.priority = shardable.getPropagationPriority();
   entry.flops = shardable.getFlops();
+  entry.steps = shardable.getKernelSteps();
+  entry.isFunction =
+      entry.priority == 0 && op.getNumResults() == 1 &&
+      entry.steps >= functionSteps * elementCount(shapeOf(op.getResult(0)));
   entry.whyWhole = shardable.getWhyWhole();
   entry.isBackward = op.hasAttr(phaseAttr);
   DenseElementsAttr constant;

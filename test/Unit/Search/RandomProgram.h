@@ -90,6 +90,7 @@ public:
     device.memory = 1 << 20;
     device.memoryBandwidth = pick({1e9, 1e10});
     device.launch = pick({0, 1e-8, 1e-7});
+    device.matmul.functionsApart = below(2) != 0;
     LinkLevel level;
     level.bandwidth = pick({1e8, 1e9, 1e10});
     level.latency = pick({0, 1e-8, 1e-7});
@@ -137,6 +138,8 @@ private:
     const std::string &other = same[below(same.size())];
     used.insert(other);
     program.elementwise(name, {in, other}, {{ReduceKind::Sum, {0, 1}}});
+    if (below(2)) // for fusion alone: the program has no values
+      program.function(name);
     remember(name, shape);
   }
 
