@@ -137,11 +137,11 @@ void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
     candidates = device.matmul.tiles;
   // Where arithmetic takes longer than loads, the loss does not say how fast these are:
   // of speeds that are as good the first is taken.
-  std::vector<double> speeds{1}, transforms{0};
+  std::vector<double> speeds{1}, transforms{device.matmul.winograd};
   if (device.cache > 0)
     speeds = {1, 2, 4, 8};
   if (std::ranges::any_of(samples, [](const auto &sample) { return !!sample.conv; }))
-    transforms.push_back(device.peakOf(samples.front().type) / 16);
+    transforms = {0, device.peakOf(samples.front().type) / 16};
   double least = std::numeric_limits<double>::infinity();
   Device best = device;
   for (const MatmulTile &tile : candidates)

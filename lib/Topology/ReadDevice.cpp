@@ -107,7 +107,7 @@ static Expected<Device> startingPoint(const JsonValue &value) {
 Expected<Device> cluster::readDevice(const JsonValue &value) {
   if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
                                  "memory_efficiency", "launch", "cache",
-                                 "cache_bandwidth", "pointwise", "matmul"});
+                                 "cache_bandwidth", "pointwise_steps", "matmul"});
       !ok)
     return tl::unexpected(ok.error());
   auto start = startingPoint(value);
@@ -136,7 +136,7 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
                               readPositive);
           })
           .and_then([&] {
-            return readMember(value, "pointwise", device.pointwise, readPositive);
+            return readMember(value, "pointwise_steps", device.pointwise, readPositive);
           })
           .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
   if (!ok)

@@ -50,7 +50,7 @@ static void writeDevice(JsonWriter &json, const Device &device) {
     json.member("cache_bandwidth", device.cacheBandwidth);
   }
   if (device.pointwise > 0)
-    json.member("pointwise", device.pointwise);
+    json.member("pointwise_steps", device.pointwise);
   json.key("matmul");
   writeMatmul(json, device.matmul);
   json.endObject();
