@@ -105,8 +105,8 @@ static ShardingRule withWholeRows(ShardingRule rule, bool hasRows) {
 int32_t FlowBuilder::addSink(Value value, const std::string &name, FlowEnd end,
                              int64_t trips, bool hasRows) {
   ShardingRule rule = withWholeRows(endRule(shapeOf(value), false), hasRows);
-  FlowOp sink{name, FlowKind::Sink, std::move(rule), 0, 0, {flow.valueOf.lookup(value)},
-              {}};
+  FlowOp sink{name, FlowKind::Sink, std::move(rule), 0};
+  sink.operands = {flow.valueOf.lookup(value)};
   return addEnd(std::move(sink), end, trips);
 }
 
@@ -123,11 +123,8 @@ void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argume
   FlowOp source{name,
                 isCalled || argumentState(function, number) ? FlowKind::State
                                                             : FlowKind::Argument,
-                endRule(shapeOf(argument), true),
-                0,
-                0,
-                {},
-                {addValue(flow, argument, name)}};
+                endRule(shapeOf(argument), true), 0};
+  source.results = {addValue(flow, argument, name)};
   source.isBatch = function.getArgAttr(number, batchAttr) != nullptr;
   auto parameter = function.getArgAttrOfType<StringAttr>(number, parameterAttr);
   StateAttr state = argumentState(function, number);
@@ -200,13 +197,9 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
     unsigned number = result.getResultNumber();
     bool hasRows = op.resultHasRows(number);
     SmallVector<StringRef> names = valueNames(result);
-    FlowOp entry{name,
-                 FlowKind::State,
-                 withWholeRows(endRule(shapeOf(result), true), hasRows),
-                 0,
-                 0,
-                 {},
-                 {addValue(flow, result, names.empty() ? name : names.front().str())}};
+    FlowOp entry{name, FlowKind::State,
+                 withWholeRows(endRule(shapeOf(result), true), hasRows), 0};
+    entry.results = {addValue(flow, result, names.empty() ? name : names.front().str())};
     if (!names.empty())
       flow.graph.values.back().otherNames.assign(names.begin() + 1, names.end());
     results[number].members.push_back(
