@@ -30,6 +30,10 @@ std::string dist::nodeName(Operation *op) {
   return name.empty() ? op->getName().getStringRef().str() : name;
 }
 
+/// Of an element of an elementwise op that is a function of real numbers: the cheapest of
+/// them, exp, has as many, and other ops have a few.
+static constexpr int64_t functionSteps = 16;
+
 /// The rule of something that only produces or only consumes a tensor.
 static ShardingRule endRule(const std::vector<int64_t> &shape, bool isSource) {
   std::vector<int64_t> identity(shape.size());
@@ -102,8 +106,8 @@ static ShardingRule withWholeRows(ShardingRule rule, bool hasRows) {
 int32_t FlowBuilder::addSink(Value value, const std::string &name, FlowEnd end,
                              int64_t trips, bool hasRows) {
   ShardingRule rule = withWholeRows(endRule(shapeOf(value), false), hasRows);
-  FlowOp sink{name, FlowKind::Sink, std::move(rule), 0, 0, {flow.valueOf.lookup(value)},
-              {}};
+  FlowOp sink{name, FlowKind::Sink, std::move(rule), 0};
+  sink.operands = {flow.valueOf.lookup(value)};
   return addEnd(std::move(sink), end, trips);
 }
 
@@ -120,11 +124,8 @@ void FlowBuilder::addArgument(FunctionOpInterface function, BlockArgument argume
   FlowOp source{name,
                 isCalled || argumentState(function, number) ? FlowKind::State
                                                             : FlowKind::Argument,
-                endRule(shapeOf(argument), true),
-                0,
-                0,
-                {},
-                {addValue(flow, argument, name)}};
+                endRule(shapeOf(argument), true), 0};
+  source.results = {addValue(flow, argument, name)};
   source.isBatch = function.getArgAttr(number, batchAttr) != nullptr;
   auto parameter = function.getArgAttrOfType<StringAttr>(number, parameterAttr);
   StateAttr state = argumentState(function, number);
@@ -197,13 +198,9 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
     unsigned number = result.getResultNumber();
     bool hasRows = op.resultHasRows(number);
     SmallVector<StringRef> names = valueNames(result);
-    FlowOp entry{name,
-                 FlowKind::State,
-                 withWholeRows(endRule(shapeOf(result), true), hasRows),
-                 0,
-                 0,
-                 {},
-                 {addValue(flow, result, names.empty() ? name : names.front().str())}};
+    FlowOp entry{name, FlowKind::State,
+                 withWholeRows(endRule(shapeOf(result), true), hasRows), 0};
+    entry.results = {addValue(flow, result, names.empty() ? name : names.front().str())};
     if (!names.empty())
       flow.graph.values.back().otherNames.assign(names.begin() + 1, names.end());
     results[number].members.push_back(
@@ -241,6 +238,10 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   entry.kind = op.getNumOperands() == 0 ? FlowKind::Source : FlowKind::Compute;
   entry.priority = shardable.getPropagationPriority();
   entry.flops = shardable.getFlops();
+  entry.steps = shardable.getKernelSteps();
+  entry.isFunction =
+      entry.priority == 0 && op.getNumResults() == 1 &&
+      entry.steps >= functionSteps * elementCount(shapeOf(op.getResult(0)));
   entry.whyWhole = shardable.getWhyWhole();
   entry.isBackward = op.hasAttr(phaseAttr);
   if (Attribute number = op.getAttr(repeatedAttr))

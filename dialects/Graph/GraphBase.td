@@ -158,6 +158,9 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
     int64_t getFlops() {
       return ::partita::detail::defaultFlops(*this, getPayload().flops());
     }
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, getPayload().steps());
+    }
     static ::llvm::LogicalResult inferReturnTypes(
         ::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
         ::mlir::ValueRange operands, ::mlir::DictionaryAttr attributes,

@@ -62,6 +62,11 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
     }], "int64_t", "getFlops", (ins), "", [{
         return ::partita::detail::defaultFlops($_op, /*perPoint=*/1);
       }]>,
+    InterfaceMethod<[{
+      Vector instructions per element times elements of a kernel that computes the op at
+      its current shapes: as the operations, but a function of real numbers counts as its
+      polynomial, and passes over a row as what they load and store.
+    }], "int64_t", "getKernelSteps", (ins), "", [{ return $_op.getFlops(); }]>,
   ];
   let verify = [{ return ::partita::detail::verifyShardingRule($_op); }];
 }

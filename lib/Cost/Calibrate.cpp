@@ -52,6 +52,8 @@ double partita::predictedSeconds(const Topology &topology, const StreamSample &s
 }
 
 double partita::predictedSeconds(const Topology &topology, const MatmulSample &sample) {
+  if (sample.conv)
+    return convSeconds(topology.device, *sample.conv, sample.far > 0);
   return matmulSeconds(topology.device, sample.type, sample.shape, sample.far);
 }
 
@@ -104,47 +106,62 @@ void partita::fitStreams(Device &device, std::span<const StreamSample> samples) 
   device = best;
 }
 
+/// Fits the constants of products beside tile and nearSpeed, from where they are: what is
+/// 0 stays so. Returns the loss.
+static double fitProducts(Device &device, std::span<const MatmulSample> samples) {
+  DType type = samples.front().type;
+  Topology topology{device, {}, {}};
+  MatmulModel &model = topology.device.matmul;
+  double peak = device.peakOf(type);
+  auto setPeak = [&] {
+    auto &list = topology.device.peak;
+    std::erase_if(list, [&](const auto &entry) { return entry.first == type; });
+    list.emplace_back(type, peak);
+  };
+  std::vector<double *> constants{&peak, &model.halfTile, &model.fillSteps};
+  if (model.winograd > 0)
+    constants.push_back(&model.winograd);
+  double loss = minimize(constants, [&] {
+    setPeak();
+    return lossOf(topology, samples);
+  });
+  setPeak();
+  device = topology.device;
+  return loss;
+}
+
 void partita::fitMatmuls(Device &device, std::span<const MatmulSample> samples,
                          std::span<const MatmulTile> tiles) {
-  DType type = samples.front().type;
   std::vector<MatmulTile> candidates(tiles.begin(), tiles.end());
   if (candidates.empty())
     candidates = device.matmul.tiles;
   // Where arithmetic takes longer than loads, the loss does not say how fast these are:
   // of speeds that are as good the first is taken.
-  std::vector<double> speeds{1};
+  std::vector<double> speeds{1}, transforms{device.matmul.winograd};
   if (device.cache > 0)
     speeds = {1, 2, 4, 8};
+  if (std::ranges::any_of(samples, [](const auto &sample) { return !!sample.conv; }))
+    transforms = {0, device.peakOf(samples.front().type) / 16};
   double least = std::numeric_limits<double>::infinity();
   Device best = device;
   for (const MatmulTile &tile : candidates)
-    for (double speed : speeds) {
-      Topology topology{device, {}, {}};
-      Device &fitted = topology.device;
-      double peak = device.peakOf(type);
-      fitted.matmul.tiles = {tile};
-      fitted.matmul.efficiency = 1;
-      fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
-      fitted.matmul.nearSpeed = speed;
-      auto setPeak = [&] {
-        std::erase_if(fitted.peak,
-                      [&](const auto &entry) { return entry.first == type; });
-        fitted.peak.emplace_back(type, peak);
-      };
-      double loss =
-          minimize({&peak, &fitted.matmul.halfTile, &fitted.matmul.fillSteps}, [&] {
-            setPeak();
-            return lossOf(topology, samples);
-          });
-      setPeak();
-      for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
-        if (*constant < negligible)
-          *constant = 0;
-      if (loss < least) {
-        least = loss;
-        best = fitted;
+    for (double speed : speeds)
+      for (double rate : transforms) {
+        Device fitted = device;
+        fitted.matmul.tiles = {tile};
+        fitted.matmul.efficiency = 1;
+        fitted.matmul.halfTile = fitted.matmul.fillSteps = 1;
+        fitted.matmul.nearSpeed = speed;
+        fitted.matmul.winograd = rate;
+        double loss = fitProducts(fitted, samples);
+        for (double *constant : {&fitted.matmul.halfTile, &fitted.matmul.fillSteps})
+          if (*constant < negligible)
+            *constant = 0;
+        if (loss < least) {
+          least = loss;
+          best = fitted;
+        }
       }
-    }
   device = best;
 }
 

@@ -43,13 +43,17 @@ static double trafficSeconds(const Device &device, double bytes, double far,
 }
 
 double partita::matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
-                              double far) {
+                              double far, double kept) {
   auto batch = static_cast<double>(shape.batch), m = static_cast<double>(shape.m),
        n = static_cast<double>(shape.n), k = static_cast<double>(shape.k);
   double bytes = batch * (m * k + k * n + m * n) * static_cast<double>(byteWidth(type));
   return std::hypot(matmulArithmetic(device, type, shape),
-                    trafficSeconds(device, bytes, far, device.matmul.nearSpeed)) +
+                    matmulTraffic(device, bytes - kept, far)) +
          device.launch;
+}
+
+double partita::matmulTraffic(const Device &device, double bytes, double far) {
+  return trafficSeconds(device, bytes, far, device.matmul.nearSpeed);
 }
 
 double partita::matmulEfficiency(const Device &device, DType type,

@@ -48,10 +48,13 @@ private:
         add(static_cast<int64_t>(v.type));
         add(v.elementBytes);
         add(timing.isInternal(value));
+        add(timing.isStreamed(value));
         add(timing.isFar(value));
         add(partial[static_cast<size_t>(value)]);
       }
+    add(it.steps);
     add(timing.isJoined(op));
+    add(timing.mayBeWinograd(op));
     for (int32_t a : graph.allAtoms(op)) {
       const Atom &atom = graph.atoms[static_cast<size_t>(a)];
       add(atom.factor);

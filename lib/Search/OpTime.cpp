@@ -2,7 +2,9 @@
 #include "partita/Search/Timing.h"
 
 #include "partita/Cost/Local.h"
+#include "partita/Cost/Winograd.h"
 #include "partita/Rule/Sharding/OperandForm.h"
+#include "partita/Runtime/WinogradShape.h"
 #include "partita/Search/Memory.h"
 
 #include <algorithm>
@@ -51,14 +53,68 @@ Picos Timing::matmul(const FlowOp &op, const Strategy &strategy) const {
   double summed = std::max(1.0, static_cast<double>(op.flops) / points / split);
   local.k = static_cast<int64_t>(summed + 0.5);
   DType type = graph.values[static_cast<size_t>(op.operands[0])].type;
-  double far = 0;
-  for (size_t o = 0; o < 2; ++o)
-    if (isFar(op.operands[o])) {
-      int64_t width = graph.values[static_cast<size_t>(op.operands[o])].elementBytes;
-      far += static_cast<double>(operandLayout(op.rule, strategy, o).localElements() *
-                                 width);
-    }
-  return picosOf(matmulSeconds(placement.topology().device, type, local, far));
+  auto bytesOf = [&](int32_t value, const Layout &layout) {
+    return static_cast<double>(layout.localElements() *
+                               graph.values[static_cast<size_t>(value)].elementBytes);
+  };
+  double far = 0, kept = 0;
+  for (size_t o = 0; o < 2; ++o) {
+    double bytes = bytesOf(op.operands[o], operandLayout(op.rule, strategy, o));
+    far += isFar(op.operands[o]) ? bytes : 0;
+    kept += streamed[static_cast<size_t>(op.operands[o])] ? bytes : 0;
+  }
+  if (streamed[static_cast<size_t>(op.results[0])])
+    kept += bytesOf(op.results[0], resultLayout(op.rule, strategy, 0));
+  const Device &device = placement.topology().device;
+  double seconds = matmulSeconds(device, type, local, far, kept);
+  if (streamed[static_cast<size_t>(op.operands[0])] ||
+      streamed[static_cast<size_t>(op.operands[1])])
+    seconds -= device.launch;
+  return picosOf(std::max(0.0, seconds));
+}
+
+bool Timing::mayBeWinograd(int32_t number) const {
+  const FlowOp &op = graph.ops[static_cast<size_t>(number)];
+  const ShardingRule &rule = op.rule;
+  if (placement.topology().device.matmul.winograd <= 0 || !isMatmul(op) ||
+      rule.operands[0].size() != 4 || rule.operands[1].size() != 4 ||
+      rule.results[0].size() != 4)
+    return false;
+  const FlowValue &filter = graph.values[static_cast<size_t>(op.operands[1])];
+  if (filter.type != DType::F32 || filter.producer < 0 ||
+      graph.ops[static_cast<size_t>(filter.producer)].kind != FlowKind::Source)
+    return false;
+  for (size_t d : {2, 3}) {
+    const std::vector<int32_t> &of = rule.operands[0][d], &taps = rule.operands[1][d];
+    if (of.size() != 1 || taps.size() != 1)
+      return false;
+    const auto &factor = rule.factors[static_cast<size_t>(of[0])];
+    const auto *window = std::get_if<loop::Window>(&factor.what);
+    int64_t count = rule.factors[static_cast<size_t>(taps[0])].size;
+    // The window's extent is that of three taps, so they are next to each other.
+    if (!window || window->operand != 0 || window->kernelExtent != count ||
+        !winograd::isWindow(count, window->stride, 1))
+      return false;
+  }
+  // No groups, and the channels of a convolution: a transposed one has them the other way
+  // round.
+  auto isOf = [&](size_t dim, const TensorFactors &tensor, size_t other) {
+    return rule.operands[1][dim].size() == 1 && tensor[other] == rule.operands[1][dim];
+  };
+  return isOf(0, rule.results[0], 1) && isOf(1, rule.operands[0], 1);
+}
+
+Picos Timing::winograd(const FlowOp &op, const Strategy &strategy) const {
+  auto local = [&](const TensorFactors &tensor, size_t dim) {
+    int64_t size = 1;
+    for (int32_t factor : tensor[dim])
+      size *= strategy.factors[static_cast<size_t>(factor)].local();
+    return size;
+  };
+  const TensorFactors &result = op.rule.results[0], &filter = op.rule.operands[1];
+  WinogradShape shape{local(result, 0), local(result, 2), local(result, 3),
+                      local(filter, 1), local(filter, 0)};
+  return picosOf(convSeconds(placement.topology().device, shape, isFar(op.operands[1])));
 }
 
 /// An op that moves through memory what it reads and writes outside its fused group. What
@@ -93,8 +149,10 @@ Picos Timing::stream(int32_t number, const Strategy &strategy, bool isAgain) con
   for (size_t f = 0; f < op.rule.factors.size(); ++f)
     shards *= static_cast<double>(strategy.factors[f].size()) /
               static_cast<double>(strategy.factors[f].local());
-  double seconds = groupSeconds(device, std::max(0.0, read + written),
-                                static_cast<double>(op.flops) / shards, far);
+  // A device that says no rate has that of the arithmetic as it is written.
+  auto operations = static_cast<double>(device.pointwise > 0 ? op.steps : op.flops);
+  double seconds =
+      groupSeconds(device, std::max(0.0, read + written), operations / shards, far);
   if (isAgain || joined[static_cast<size_t>(number)])
     seconds -= device.launch;
   return picosOf(seconds);
@@ -137,7 +195,9 @@ Picos Timing::run(int32_t number, const Strategy &strategy, bool isAgain) const 
   const FlowOp &op = graph.ops[static_cast<size_t>(number)];
   if (op.kind != FlowKind::Compute || isView(number))
     return 0;
-  Picos time = isMatmul(op) ? matmul(op, strategy) : stream(number, strategy, isAgain);
+  Picos time = mayBeWinograd(number) ? winograd(op, strategy)
+               : isMatmul(op)        ? matmul(op, strategy)
+                                     : stream(number, strategy, isAgain);
   if (isPadded(strategy))
     time += picosOf(
         maskSeconds(placement.topology().device, paddingBytes(graph, op, strategy)));

@@ -32,7 +32,8 @@ bool Timing::isFar(int32_t value) const {
 Timing::Timing(const FlowGraph &graph, const Placement &placement, bool anyRecompute)
     : graph(graph), placement(placement),
       plans(std::make_unique<ConversionPlans>(placement, graph.reshard)) {
-  findFusion();
+  // What is computed again elsewhere may leave a kernel of its own behind.
+  findFusion(!anyRecompute && placement.topology().device.matmul.functionsApart);
   if (anyRecompute)
     findRepeatable();
   followTies();
@@ -172,7 +173,23 @@ static bool onlyRenames(const FlowOp &op) {
          loops(op.rule.operands[0]) == loops(op.rule.results[0]);
 }
 
-void Timing::findFusion() {
+/// Whether the op is a product, or joins the call of the one that makes its operand, if
+/// products compute no functions: the arithmetic behind it, and views on the way.
+static bool isInCall(const Timing &timing, int32_t number,
+                     const std::vector<bool> &calls) {
+  const FlowOp &op = timing.graph.ops[static_cast<size_t>(number)];
+  if (op.kind != FlowKind::Compute || isMatmul(op))
+    return op.kind == FlowKind::Compute;
+  if (op.isFunction || (op.priority != 0 && !timing.isView(number)))
+    return false;
+  return std::ranges::any_of(op.operands, [&](int32_t operand) {
+    int32_t producer = timing.graph.values[static_cast<size_t>(operand)].producer;
+    return timing.isInternal(operand) && producer >= 0 &&
+           calls[static_cast<size_t>(producer)];
+  });
+}
+
+void Timing::findFusion(bool functionsApart) {
   internal.assign(graph.values.size(), false);
   views.assign(graph.ops.size(), false);
   joined.assign(graph.ops.size(), false);
@@ -181,26 +198,38 @@ void Timing::findFusion() {
     kernelEnd.push_back(static_cast<int32_t>(o));
   for (size_t o = 0; o < graph.ops.size(); ++o)
     views[o] = graph.ops[o].kind == FlowKind::Compute && onlyRenames(graph.ops[o]);
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const FlowValue &value = graph.values[v];
-    if (value.producer < 0 || value.uses.size() != 1)
-      continue;
-    auto from = static_cast<size_t>(value.producer);
-    auto to = static_cast<size_t>(value.uses[0].op);
-    const FlowOp &producer = graph.ops[from], &user = graph.ops[to];
-    if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
-      continue;
-    bool intoPointwise = user.priority == 0;
-    bool intoRows = producer.priority == 0 && !isMatmul(user);
-    internal[v] = views[from] || views[to] || intoPointwise || intoRows;
-    joined[to] = joined[to] || (!views[from] && (intoPointwise || intoRows));
-    bool isKernels = !views[from] && !views[to] && internal[v];
-    if (isKernels)
-      kernelEnd[from] = static_cast<int32_t>(to);
-    noBytes[v] = isKernels || views[to] || (views[from] && isHeld(producer.operands[0]));
+  std::vector<bool> calls(graph.ops.size(), false);
+  // In the order of the ops that make them: what an op joins is known before its users.
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    calls[o] = functionsApart && isInCall(*this, static_cast<int32_t>(o), calls);
+    for (int32_t result : graph.ops[o].results)
+      joinUser(static_cast<size_t>(result), calls[o]);
   }
+  findAttention();
   for (size_t o = graph.ops.size(); o-- > 0;)
     kernelEnd[o] = kernelEnd[static_cast<size_t>(kernelEnd[o])];
+}
+
+void Timing::joinUser(size_t v, bool isMadeInCall) {
+  const FlowValue &value = graph.values[v];
+  if (value.uses.size() != 1)
+    return;
+  auto from = static_cast<size_t>(value.producer);
+  auto to = static_cast<size_t>(value.uses[0].op);
+  const FlowOp &producer = graph.ops[from], &user = graph.ops[to];
+  if (producer.kind != FlowKind::Compute || user.kind != FlowKind::Compute)
+    return;
+  bool intoPointwise = user.priority == 0;
+  bool intoRows = producer.priority == 0 && !isMatmul(user);
+  bool isApart =
+      isMadeInCall && !views[to] && (intoPointwise ? user.isFunction : !isMatmul(user));
+  bool isOneKernel =
+      !views[from] && !views[to] && !isApart && (intoPointwise || intoRows);
+  internal[v] = !isApart && (views[from] || views[to] || intoPointwise || intoRows);
+  joined[to] = joined[to] || (!views[from] && !isApart && (intoPointwise || intoRows));
+  if (isOneKernel)
+    kernelEnd[from] = static_cast<int32_t>(to);
+  noBytes[v] = isOneKernel || views[to] || (views[from] && isHeld(producer.operands[0]));
 }
 
 /// Without the users that compute it again a value may have one user, and share a kernel

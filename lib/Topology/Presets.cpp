@@ -93,6 +93,12 @@ static Device cpuCore() {
   device.launch = 1e-6;
   // oneDNN's AVX-512 micro-kernel keeps 8 × 48 accumulators in registers.
   device.matmul = {1, {{8, 48}}, 1, 0, 16};
+  // The runtime's convolutions: 3 × 3 of 16 to 64 channels at 160² to 56² (`bench-engine
+  // 1 3x3`, AMD EPYC), what they take beyond their products at the peak. Its engines
+  // compute no functions behind a product (docs/codegen.md).
+  device.matmul.winograd = 8e9;
+  device.matmul.functionsApart = true;
+  device.matmul.streamsAttention = true;
   return device;
 }
 

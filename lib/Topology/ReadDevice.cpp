@@ -47,10 +47,12 @@ static Expected<std::vector<MatmulTile>> readTiles(const JsonValue &value) {
 
 static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel model) {
   auto units = [](const JsonValue &v) { return v.asInteger(1, 1 << 24); };
+  auto flag = [](const JsonValue &v) { return v.asBool(); };
   auto ok =
       value
           .allowOnly({"units", "tiles", "efficiency", "half_tile", "fill_steps",
-                      "row_bytes", "misaligned", "near_speed"})
+                      "row_bytes", "misaligned", "near_speed", "winograd",
+                      "functions_apart", "streams_attention"})
           .and_then([&] { return readMember(value, "units", model.units, units); })
           .and_then([&] { return readMember(value, "tiles", model.tiles, readTiles); })
           .and_then([&] {
@@ -68,6 +70,15 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
           })
           .and_then([&] {
             return readMember(value, "near_speed", model.nearSpeed, readPositive);
+          })
+          .and_then([&] {
+            return readMember(value, "winograd", model.winograd, readNonNegative);
+          })
+          .and_then([&] {
+            return readMember(value, "functions_apart", model.functionsApart, flag);
+          })
+          .and_then([&] {
+            return readMember(value, "streams_attention", model.streamsAttention, flag);
           });
   if (!ok)
     return tl::unexpected(ok.error());
@@ -96,7 +107,7 @@ static Expected<Device> startingPoint(const JsonValue &value) {
 Expected<Device> cluster::readDevice(const JsonValue &value) {
   if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
                                  "memory_efficiency", "launch", "cache",
-                                 "cache_bandwidth", "pointwise", "matmul"});
+                                 "cache_bandwidth", "pointwise_steps", "matmul"});
       !ok)
     return tl::unexpected(ok.error());
   auto start = startingPoint(value);
@@ -125,7 +136,7 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
                               readPositive);
           })
           .and_then([&] {
-            return readMember(value, "pointwise", device.pointwise, readPositive);
+            return readMember(value, "pointwise_steps", device.pointwise, readPositive);
           })
           .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
   if (!ok)

@@ -24,6 +24,12 @@ static void writeMatmul(JsonWriter &json, const MatmulModel &model) {
   json.member("misaligned", model.misaligned);
   if (model.nearSpeed != 1)
     json.member("near_speed", model.nearSpeed);
+  if (model.winograd > 0)
+    json.member("winograd", model.winograd);
+  if (model.functionsApart)
+    json.member("functions_apart", true);
+  if (model.streamsAttention)
+    json.member("streams_attention", true);
   json.endObject();
 }
 
@@ -44,7 +50,7 @@ static void writeDevice(JsonWriter &json, const Device &device) {
     json.member("cache_bandwidth", device.cacheBandwidth);
   }
   if (device.pointwise > 0)
-    json.member("pointwise", device.pointwise);
+    json.member("pointwise_steps", device.pointwise);
   json.key("matmul");
   writeMatmul(json, device.matmul);
   json.endObject();

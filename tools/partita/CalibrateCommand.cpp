@@ -115,7 +115,8 @@ static void fit(Topology &topology, const KernelSamples &kernels,
   for (double *value :
        {&device.memoryBandwidth, &device.launch, &device.cacheBandwidth,
         &device.pointwise, &device.matmul.halfTile, &device.matmul.fillSteps,
-        &level.bandwidth, &level.latency, &level.ramp, &topology.host.bandwidth})
+        &device.matmul.winograd, &level.bandwidth, &level.latency, &level.ramp,
+        &topology.host.bandwidth})
     *value = rounded(*value);
 }
 

@@ -2,8 +2,10 @@
 #include "Measure.h"
 
 #include "common/Interrupt.h"
+#include "dialects/Graph/Graph.h"
 #include "partita/Base/Units.h"
 #include "partita/Onnx/Write.h"
+#include "partita/Rule/Scalar/Payload.h"
 #include "partita/Runtime/Session.h"
 #include "passes/Pipelines/Compile.h"
 
@@ -67,7 +69,7 @@ public:
     give(node("Relu", name, {input(name, {rows, columns})}).outputs[0]);
     streamNodes.emplace_back(name, StreamSample{bytes, 0, 0, true});
   }
-  /// `perPoint` operations on each element, as FlowOp::flops counts them.
+  /// `perPoint` steps on each element, as FlowOp::steps counts them.
   void stream(const std::string &op, int64_t rows, int64_t columns, int64_t perPoint) {
     auto points = static_cast<double>(rows * columns);
     std::string word = op;
@@ -75,16 +77,17 @@ public:
       return static_cast<char>(std::tolower(c));
     });
     std::string name = word + " of " + bytesText(static_cast<int64_t>(8 * points));
-    std::string value = input(name, {rows, columns});
+    std::string value = input(name, {rows, columns}), one = weight(name, {columns, 1});
     for (int i = 0; i < length; ++i) {
-      onnx_model::Node &it = node(op, step(name, i), {value});
+      onnx_model::Node &it = node(op, step(name, i), {apart(value, one, step(name, i))});
       if (op == "Softmax")
         it.attributes["axis"] = int64_t(-1);
       value = it.outputs[0];
       give(value);
     }
     streamNodes.emplace_back(
-        name, StreamSample{8 * points, 0, points * static_cast<double>(perPoint), false});
+        name,
+        StreamSample{8 * points, 0, points * static_cast<double>(perPoint + 1), false});
   }
   /// To columns and back, so that the last of three is of the same shape as the first.
   void matmul(int64_t m, int64_t n, int64_t k) {
@@ -128,8 +131,11 @@ public:
     std::string back =
         from == to ? forth : weight(name + " back", {from, to, taps, taps});
     std::string value = input(name, {pictures, from, size, size});
-    for (int i = 0; i < length; ++i) {
-      onnx_model::Node &it = node("Conv", step(name, i), {value, i % 2 ? back : forth});
+    // One more behind the sample: what the program gives lies in another order than what
+    // one convolution leaves for the next.
+    for (int i = 0; i <= length; ++i) {
+      onnx_model::Node &it = node("Conv", i < length ? step(name, i) : "behind " + name,
+                                  {value, i % 2 ? back : forth});
       it.attributes["pads"] = std::vector<int64_t>(4, taps / 2);
       it.attributes["strides"] = std::vector<int64_t>(2, 1);
       it.attributes["dilations"] = std::vector<int64_t>(2, 1);
@@ -140,14 +146,24 @@ public:
     give(value);
     matmulNodes.emplace_back(
         name, MatmulShape{1, pictures * size * size, to, from * taps * taps});
+    if (taps == 3)
+      convs[name] = WinogradShape{pictures, size, size, from, to};
   }
 
   onnx_model::Model model;
   std::vector<std::pair<std::string, StreamSample>> streamNodes; ///< without seconds
   std::vector<std::pair<std::string, MatmulShape>> matmulNodes;
-  std::map<std::string, double> farBytes; ///< of the matmuls, where there are any
+  std::map<std::string, double> farBytes;     ///< of the matmuls, where there are any
+  std::map<std::string, WinogradShape> convs; ///< of 3 × 3 among them
 
 private:
+  /// The value plus a product with it: three kernels that need nothing of each other but
+  /// what the one before has written would be one kernel of three results.
+  std::string apart(const std::string &value, const std::string &weight,
+                    const std::string &name) {
+    std::string sum = node("MatMul", "sum " + name, {value, weight}).outputs[0];
+    return node("Add", "apart " + name, {value, sum}).outputs[0];
+  }
   /// The last one has the sample's name.
   static std::string step(const std::string &name, int i) {
     return i + 1 == length ? name : "before " + std::to_string(i) + " " + name;
@@ -194,6 +210,11 @@ private:
 };
 } // namespace
 
+/// Steps of an elementwise op per element.
+template <typename Op> static int64_t stepsOf() {
+  return Payload::parse(Op::payloadText())->steps();
+}
+
 /// Shapes of transformers, vision models and small heads; 12 MiB at most, so that a run
 /// takes seconds on any machine.
 static Workload makeWorkload(int ranks) {
@@ -203,11 +224,13 @@ static Workload makeWorkload(int ranks) {
     work.farStream(4, columns);
   work.warmUp();
   for (int64_t columns : {16, 256, 4096, 16384, 65536, 262144, 524288, 1048576})
-    work.stream("Relu", 4, columns, 1);
+    work.stream("Relu", 4, columns, stepsOf<graph::ReluOp>());
   work.warmUp();
   for (int64_t rows : {16, 128, 512}) {
-    work.stream("Sigmoid", rows, 128, 4);
-    work.stream("Softmax", rows, 128, 4);
+    work.stream("Sigmoid", rows, 128, stepsOf<graph::SigmoidOp>());
+    work.stream("Tanh", rows, 128, stepsOf<graph::TanhOp>());
+    work.stream("Gelu", rows, 128, stepsOf<graph::GeluOp>());
+    work.stream("Softmax", rows, 128, graph::SoftmaxOp::stepsPerElement);
   }
   work.warmUp();
   for (int64_t m : {1, 16, 128, 512}) {
@@ -327,6 +350,8 @@ Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
     auto far = work.farBytes.find(node);
     samples.matmuls.push_back(
         {DType::F32, shape, *time, far == work.farBytes.end() ? 0 : far->second});
+    if (auto conv = work.convs.find(node); conv != work.convs.end())
+      samples.matmuls.back().conv = conv->second;
     samples.names.push_back(node);
   }
   return samples;

@@ -271,6 +271,9 @@ def Graph_MapOp
     int64_t getFlops() {
       return ::partita::detail::defaultFlops(*this, getPayload().flops());
     }
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, getPayload().steps());
+    }
     ::partita::Expected<std::vector<::mlir::Value>>
     gradients(::mlir::OpBuilder &builder, ::llvm::ArrayRef<::mlir::Value> cotangents,
               const std::vector<bool> &wanted) {

@@ -15,6 +15,8 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<Diffe
                        DefaultValuedAttr<BoolAttr, "false">:$keep_dims);
 }
 
+// The steps of what works on rows are exp's 16 or so, and what three passes load, compute
+// and store; they are of kernels on a CPU of 512 bits beside those of other functions.
 def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
   let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
   let description = proof;
@@ -25,6 +27,10 @@ def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<Dif
   let onnx = "Softmax";
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 4); }
+    static constexpr int64_t stepsPerElement = 30;
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, stepsPerElement);
+    }
   }];
 }
 
@@ -38,6 +44,10 @@ def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax", [DeclareOpInterfaceMeth
   let onnx = "LogSoftmax";
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 4); }
+    static constexpr int64_t stepsPerElement = 32;
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, stepsPerElement);
+    }
   }];
 }
 
@@ -55,6 +65,10 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethod
   let linear = [LinearSum<[1, 2]>, LinearMax<[2]>, LinearMin<[2]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 8); }
+    static constexpr int64_t stepsPerElement = 12;
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, stepsPerElement);
+    }
   }];
 }
 
@@ -69,6 +83,10 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<Di
   let linear = [LinearSum<[1]>];
   let extraClassDeclaration = inferred # [{
     int64_t getFlops() { return ::partita::detail::defaultFlops(*this, 5); }
+    static constexpr int64_t stepsPerElement = 8;
+    int64_t getKernelSteps() {
+      return ::partita::detail::defaultFlops(*this, stepsPerElement);
+    }
   }];
 }
 

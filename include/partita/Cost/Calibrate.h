@@ -19,8 +19,9 @@
 #define PARTITA_COST_CALIBRATE_H
 
 #include "partita/Cost/Collective.h"
-#include "partita/Cost/Compute.h"
+#include "partita/Cost/Winograd.h"
 
+#include <optional>
 #include <span>
 
 namespace partita {
@@ -29,7 +30,7 @@ namespace partita {
 struct StreamSample {
   double bytes = 0;
   double seconds = 0;
-  double operations = 0; ///< as FlowOp::flops counts them
+  double operations = 0; ///< as FlowOp::steps counts them
   bool far = true;
 };
 
@@ -38,6 +39,8 @@ struct MatmulSample {
   MatmulShape shape;
   double seconds = 0;
   double far = 0; ///< of the bytes (Cost/Compute.h)
+  /// A convolution that Winograd's algorithm may have computed; `shape` is not looked at.
+  std::optional<WinogradShape> conv = {};
 };
 
 /// Over all members of one level; `bytes` as priceCollective has them.
@@ -53,8 +56,9 @@ struct CollectiveSample {
 void fitStreams(Device &device, std::span<const StreamSample> samples);
 
 /// Sets the peak of the samples' type, the matrix products' tiles (the best one of
-/// `tiles`, if it is not empty), halfTile and fillSteps, and with a cache nearSpeed.
-/// Streams come first.
+/// `tiles`, if it is not empty), halfTile and fillSteps, and with a cache nearSpeed. With
+/// samples of `conv` also the rate of Winograd's transforms, 0 if these samples are met
+/// better without them. Streams come first.
 void fitMatmuls(Device &device, std::span<const MatmulSample> samples,
                 std::span<const MatmulTile> tiles);
 

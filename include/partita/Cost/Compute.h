@@ -29,8 +29,10 @@
 // A device without a cache in its description moves all at the memory's bandwidth. In a
 // matrix product near bytes move `nearSpeed` times as fast.
 //
-// Operations of a group count as they are written (exp is one); the rate at which a
-// device does them is its own, `pointwise`, as functions take many instructions.
+// Operations of a group are steps (FlowOp::steps): vector instructions per element, so
+// that exp is many and a maximum one. The rate at which a device does them is its own,
+// `pointwise`. Of a device that does not say it they are operations as they are written
+// (exp is one), at the f32 peak: groups then are as long as their traffic.
 //
 // Shapes are local ones, as they will run: padded extents are counted by giving them.
 //
@@ -58,9 +60,14 @@ struct MatmulShape {
 double matmulArithmetic(const Device &device, DType type, const MatmulShape &shape);
 
 /// Seconds of a matrix product whose operands and result move once; `far` bytes of them
-/// are in memory, the others were touched just now.
+/// are in memory, the others were touched just now. `kept` bytes do not move: they are
+/// made or used in the same kernel.
 double matmulSeconds(const Device &device, DType type, const MatmulShape &shape,
-                     double far = 0);
+                     double far = 0, double kept = 0);
+
+/// Seconds in which a product's operands and result move, `far` bytes of them from
+/// memory.
+double matmulTraffic(const Device &device, double bytes, double far = 0);
 
 /// Fraction of the device's peak that matmulSeconds reaches.
 double matmulEfficiency(const Device &device, DType type, const MatmulShape &shape);

@@ -7,8 +7,10 @@
 // producer; so does an op that works on rows (softmax) with the elementwise op before it.
 // The value between them is *internal*: neither written nor read. Where a conversion
 // stands between the two, it is written and read, and one more kernel starts: that is a
-// cost of the edge. Ops that only rename dims (a row-major reshape) are *views* and take
-// no time.
+// cost of the edge. On a device whose products compute no functions
+// (MatmulModel::functionsApart) these are kernels of their own behind a product and what
+// joins it, and so are ops that work on rows. Ops that only rename dims (a row-major
+// reshape) are *views* and take no time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_SEARCH_TIMING_H
@@ -138,8 +140,15 @@ public:
   bool mayBeRepeated(int32_t value) const {
     return !repeatable.empty() && repeatable[static_cast<size_t>(value)];
   }
+  /// Whether a product makes or reads the value in the kernel of an attention, if it is
+  /// not converted.
+  bool isStreamed(int32_t value) const { return streamed[static_cast<size_t>(value)]; }
   /// Whether the op runs in the kernel of the producer of one of its operands.
   bool isJoined(int32_t op) const { return joined[static_cast<size_t>(op)]; }
+  /// Whether the op is a convolution that Winograd's algorithm computes where the local
+  /// sizes are worth it (Cost/Winograd.h): of f32, by its window, and by its filter,
+  /// which is a constant.
+  bool mayBeWinograd(int32_t op) const;
   /// Whether the op only renames dims.
   bool isView(int32_t op) const { return views[static_cast<size_t>(op)]; }
   /// Whether a user of the value finds it in memory only: it lasts from run to run, and
@@ -152,7 +161,12 @@ public:
   int64_t localBytes(int32_t form, int64_t elementBytes) const;
 
 private:
-  void findFusion();
+  void findFusion(bool functionsApart);
+  /// Marks what is between the two products of an attention that is one kernel.
+  void findAttention();
+  /// Whether the value goes to its user inside a kernel. One that is made in the call of
+  /// a product does not if the user is a function or works on rows.
+  void joinUser(size_t value, bool isMadeInCall);
   void findRepeatable();
   /// Whether reading or writing the value takes no traffic.
   bool isFree(int32_t value) const { return isInternal(value) || mayBeRepeated(value); }
@@ -163,6 +177,7 @@ private:
   Picos matmul(const FlowOp &op, const Strategy &strategy) const;
   Picos stream(int32_t op, const Strategy &strategy, bool isAgain) const;
   Picos run(int32_t op, const Strategy &strategy, bool isAgain) const;
+  Picos winograd(const FlowOp &op, const Strategy &strategy) const;
   /// Adds the price of every step to `prices`, if that is given.
   Conversion plan(int32_t from, int32_t to, int64_t elementBytes,
                   std::vector<StepPrice> *prices = nullptr) const;
@@ -171,6 +186,7 @@ private:
   std::vector<bool> internal;             ///< per value
   std::vector<bool> noBytes;              ///< per value
   std::vector<bool> elsewhere;            ///< per value
+  std::vector<bool> streamed;             ///< per value, made or read by a product
   std::vector<bool> repeatable;           ///< per value, with `anyRecompute`
   int32_t turn = 0;                       ///< with `anyRecompute`, see turnOf
   int64_t lasting = 0;                    ///< bytes of all sources and states

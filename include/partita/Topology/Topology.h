@@ -50,6 +50,15 @@ struct MatmulModel {
   /// How many times as fast as cacheBandwidth operands come from the cache: a product
   /// mostly reads, other kernels write as much as they read.
   double nearSpeed = 1;
+  /// Elements per second that the transforms of Winograd's algorithm make, of the pieces
+  /// of images and of results (Cost/Winograd.h); 0: convolutions are products.
+  double winograd = 0;
+  /// Whether functions of real numbers of what a product gives are a kernel of their own,
+  /// and so what works on rows of it. Else they are computed before it is written.
+  bool functionsApart = false;
+  /// Whether a softmax between two products is one kernel with both, which keeps neither
+  /// what goes into it nor what comes out.
+  bool streamsAttention = false;
 };
 
 struct Device {
@@ -64,7 +73,8 @@ struct Device {
   /// bytes/s; 0: all comes from memory.
   int64_t cache = 0;
   double cacheBandwidth = 0;
-  /// Operations per second of kernels that are no matrix products; 0: the f32 peak.
+  /// Steps per second (FlowOp::steps) of kernels that are no matrix products; 0: as many
+  /// operations as the f32 peak has, and a function of real numbers is one.
   double pointwise = 0;
   MatmulModel matmul;
 

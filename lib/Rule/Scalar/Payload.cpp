@@ -197,17 +197,19 @@ static int64_t stepsOf(ScalarOp op) {
     return 6;
   case ScalarOp::Exp:
     return 16;
-  case ScalarOp::Log:
-  case ScalarOp::Log1p:
   case ScalarOp::Tanh:
   case ScalarOp::Atan:
     return 20;
   case ScalarOp::Erf:
-  case ScalarOp::Sin:
-  case ScalarOp::Cos:
-    return 27;
+    return 30;
+  case ScalarOp::Log:
+  case ScalarOp::Log1p:
+    return 32;
   case ScalarOp::Pow: // a logarithm and a power of two
-    return 40;
+    return 70;
+  case ScalarOp::Sin:
+  case ScalarOp::Cos: // reduced to a quarter of a turn without loss first
+    return 120;
   case ScalarOp::Mod:
     return 10;
   default:

@@ -14,6 +14,7 @@
 
 #include "Blocks.h"
 #include "partita/Runtime/Team.h"
+#include "partita/Runtime/WinogradShape.h"
 
 #include <cstring>
 
@@ -23,8 +24,8 @@ using engine::Call;
 
 namespace {
 
-/// Results of a tile along a side.
-constexpr int64_t tileSide = 2;
+using winograd::tileSide;
+static_assert(pieces == winograd::tilePieces);
 /// Bytes of a block's pieces and of a panel of their products: beside what comes of the
 /// filter, they stay in a second-level cache of 256 KiB and are quick to come by again.
 constexpr int64_t blockBytes = 208 * 1024;
@@ -371,7 +372,7 @@ static const WinogradKernels *kernelsFor(winograd::Vectors vectors) {
 std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors) {
   bool isWindow = p.spatial.size() == 2;
   for (const task::SpatialDim &d : p.spatial)
-    isWindow = isWindow && d.kernel == 3 && d.stride == 1 && d.dilation == 1;
+    isWindow = isWindow && winograd::isWindow(d.kernel, d.stride, d.dilation);
   const WinogradKernels *kernel = kernelsFor(vectors);
   if (!kernel || !isWindow || static_cast<DType>(p.dtype) != DType::F32 ||
       !p.weights_packed || p.groups != 1 ||
@@ -382,14 +383,10 @@ std::unique_ptr<Call> winograd::conv(const task::Conv &p, Vectors vectors) {
 }
 
 bool winograd::isWorth(const task::Conv &p) {
-  // A tile has multiplications enough for its transforms. With fewer pixels the filter,
-  // which packed is 16/9 as large, takes longer to come from memory than products do.
-  constexpr int64_t enoughChannels = 16, enoughPixels = 40;
   int64_t pixels = p.batch;
   for (const task::SpatialDim &d : p.spatial)
     pixels *= d.out;
-  return pixels >= enoughPixels &&
-         std::min(p.in_channels, p.out_channels) >= enoughChannels;
+  return isWorth(pixels, p.in_channels, p.out_channels);
 }
 
 bool winograd::isForm(const engine::WeightForm &form) {

@@ -20,6 +20,8 @@ static Topology machine() {
   topology.device.pointwise = 7.3e9;
   topology.device.matmul = {1, {{6, 16}}, 1, 2.5, 9};
   topology.device.matmul.nearSpeed = 4;
+  topology.device.matmul.winograd = 6.1e9;
+  topology.device.matmul.functionsApart = true;
   topology.levels = {{"ring", 4, 2.9e9, 17e-6, 1, 1, 5e4, false}};
   topology.host = {int64_t(3) << 30, 23.7e9};
   return topology;
@@ -39,7 +41,7 @@ TEST_CASE("calibrate: constants of exact samples are found") {
   for (int64_t m : {1, 7, 64, 500})
     for (int64_t k : {16, 256, 3072})
       for (double far : {0., 384. * static_cast<double>(k)})
-        matmuls.push_back({DType::F32, {1, m, 96, k}, 0, far});
+        matmuls.push_back({DType::F32, {1, m, 96, k}, 0, far, {}});
   for (MatmulSample &sample : matmuls)
     sample.seconds = predictedSeconds(truth, sample);
   std::vector<CollectiveSample> collectives;
@@ -84,6 +86,8 @@ TEST_CASE("calibrate: a topology is read as it was written") {
   CHECK(read->device.matmul.tiles == truth.device.matmul.tiles);
   CHECK(read->device.matmul.halfTile == truth.device.matmul.halfTile);
   CHECK(read->device.matmul.nearSpeed == truth.device.matmul.nearSpeed);
+  CHECK(read->device.matmul.winograd == truth.device.matmul.winograd);
+  CHECK(read->device.matmul.functionsApart);
   CHECK(read->device.matmul.fillSteps == truth.device.matmul.fillSteps);
   REQUIRE(read->levels.size() == 1);
   CHECK(read->levels[0].name == "ring");

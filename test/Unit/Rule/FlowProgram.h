@@ -100,6 +100,30 @@ public:
     rule.linear = {{ReduceKind::Max, {0}}};
     add(name, FlowKind::Compute, std::move(rule), {operand}, 1);
   }
+  /// As graph.conv without groups: [n c h w] by a filter [o c k k], with pads that keep
+  /// the size where the stride is 1.
+  void conv(const std::string &name, const std::string &operand,
+            const std::string &filter, int64_t stride = 1, int64_t dilation = 1) {
+    const Shape &in = shapes.at(operand), &of = shapes.at(filter);
+    ShardingRule rule;
+    int32_t n = rule.addFactor(in[0]), c = rule.addFactor(in[1], loop::Reduction{}),
+            o = rule.addFactor(of[0]);
+    rule.operands = {{{n}, {c}}, {{o}, {c}}};
+    rule.results = {{{n}, {o}}};
+    int64_t points = 2 * in[0] * in[1] * of[0];
+    for (size_t d : {2, 3}) {
+      int64_t low = of[d] / 2 * dilation, out = (in[d] - 1) / stride + 1;
+      for (auto *tensor : {&rule.operands[0], &rule.results[0]})
+        tensor->emplace_back();
+      addSpatialDim(rule, {in[d], out, of[d], stride, dilation, low}, ReduceKind::Sum,
+                    rule.operands[0][d], rule.results[0][d]);
+      rule.operands[1].push_back({rule.addFactor(of[d], loop::Replicate{})});
+      points *= out * of[d];
+    }
+    rule.linear = {{ReduceKind::Sum, {0}}, {ReduceKind::Sum, {1}}};
+    add(name, FlowKind::Compute, std::move(rule), {operand, filter}, 1);
+    work(name, points);
+  }
   /// Softmax or normalization of the last dim.
   void rows(const std::string &name, const std::string &operand) {
     add(name, FlowKind::Compute, *rowRule(shapes.at(operand), {-1}), {operand}, 1);
@@ -107,6 +131,12 @@ public:
 
   /// The op that computes `value` takes this many operations; without it none.
   void work(const std::string &value, int64_t flops) { entry(value).op.flops = flops; }
+
+  /// The op that computes `value` has functions of real numbers, of so many steps.
+  void function(const std::string &value, int64_t steps = 0) {
+    entry(value).op.isFunction = true;
+    entry(value).op.steps = steps;
+  }
 
   /// The op that computes `value` is part of a node of another name.
   void partOf(const std::string &node, const std::string &value) {
@@ -197,7 +227,7 @@ private:
            std::vector<std::string> inputs, int priority) {
     if (kind != FlowKind::Sink)
       shapes[name] = rule.shape(rule.results[0]);
-    FlowOp op{name, kind, std::move(rule), priority, 1, {}, {}};
+    FlowOp op{name, kind, std::move(rule), priority, 1};
     ops.push_back({std::move(op), std::move(inputs), name});
   }
 

@@ -252,6 +252,7 @@ TEST_CASE("1,500 random programs: the answer is the least, by enumeration") {
     Mesh mesh = *Mesh::parse(meshes[seed % std::size(meshes)]);
     FlowGraph graph = make.make(mesh.axes().size() > 1 ? 3 : 5).build(mesh);
     Topology topology = make.topology(mesh);
+    topology.device.matmul.functionsApart = seed % 2 == 0;
     Placement placement = *Placement::create(mesh, topology);
     Timing timing(graph, placement);
     INFO("seed " << seed << " on " << mesh.str());
@@ -278,4 +279,40 @@ TEST_CASE("1,500 random programs: the answer is the least, by enumeration") {
   CHECK(served >= 15);
   CHECK(hubs >= 15);
   CHECK(states >= 200);
+}
+
+TEST_CASE("60 attentions in one kernel: the answer is the least, by enumeration") {
+  int broken = 0;
+  size_t count = 0;
+  for (uint64_t seed = 0; count < 60; ++seed) {
+    test::RandomProgram make(seed);
+    Program program;
+    program.argument("q", {2, 16, 4});
+    program.argument("kv", {2, 16, 4});
+    program.contract("scores", "q", "kv", "b m d, b n d -> b m n");
+    program.work("scores", 2 * 2 * 16 * 16 * 4);
+    program.elementwise("scaled", {"scores"}, {{ReduceKind::Sum, {0}}});
+    program.rows("weights", "scaled");
+    program.function("weights", 2 * 16 * 16 * 30);
+    program.contract("y", "weights", "kv", "b m n, b n d -> b m d");
+    program.work("y", 2 * 2 * 16 * 16 * 4);
+    program.result("y");
+    Mesh mesh = *Mesh::parse(meshes[seed % 3]);
+    FlowGraph graph = program.build(mesh);
+    Topology topology = make.topology(mesh);
+    topology.device.pointwise = 1e9;
+    topology.device.matmul.streamsAttention = true;
+    Placement placement = *Placement::create(mesh, topology);
+    Timing timing(graph, placement);
+    for (const FlowOp &op : graph.ops)
+      if (op.name == "scores" || op.name == "weights")
+        REQUIRE(timing.isStreamed(op.results[0]));
+    INFO("seed " << seed << " on " << mesh.str());
+    auto found = checked(timing, make, seed % 3 == 0);
+    if (!found)
+      continue;
+    ++count;
+    broken += found->second.collectives > 0;
+  }
+  CHECK(broken > 5);
 }

@@ -52,7 +52,7 @@ TEST_CASE("cluster: caches, pointwise rates and shared memory are optional") {
   CHECK(without->device.cache == 0);
   CHECK(without->device.pointwiseRate() == 5e9);
   CHECK(!without->levels[0].sharesMemory);
-  auto with = read(R"(, "cache": "8MiB", "cache_bandwidth": 9e9, "pointwise": 2e9)",
+  auto with = read(R"(, "cache": "8MiB", "cache_bandwidth": 9e9, "pointwise_steps": 2e9)",
                    R"(, "shares_memory": true)");
   REQUIRE(with);
   CHECK(with->device.cache == 8 << 20);

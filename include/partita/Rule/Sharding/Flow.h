@@ -51,6 +51,9 @@ struct FlowOp {
   ShardingRule rule;
   int priority = 1;  ///< propagation class, see ShardingRuleOpInterface
   int64_t flops = 0; ///< of the whole op
+  /// Vector instructions per element of its kernel times elements, of the whole op: as
+  /// flops, but each function of real numbers counts as its polynomial.
+  int64_t steps = 0;
   std::vector<int32_t> operands, results; ///< value numbers
   /// Per operand, where the node of the model has its dims in another order: dim d there
   /// is dim operandOrder[operand][d] here. Empty, or an empty entry: as here.
@@ -74,6 +77,8 @@ struct FlowOp {
   bool isBatch = false;
   /// A State that a training step learns: to the forward pass it is a weight.
   bool isParameter = false;
+  /// An elementwise op that takes as long as a function of real numbers (exp, erf).
+  bool isFunction = false;
   /// An op that a training step has behind its forward pass.
   bool isBackward = false;
   /// The op of the forward pass that such an op computes again; −1: none.
