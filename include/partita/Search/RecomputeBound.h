@@ -1,21 +1,19 @@
 //===- RecomputeBound.h - No step is faster, whatever it repeats *- C++ -*-===//
 //
 // A lower bound of the time of a training step that fits into a memory limit, whatever of
-// the forward pass its backward pass computes again (Recompute.h). It is that of another
-// pairwise problem, of the step without recompute (ModelOptions::anyRecompute). A step
-// that computes something again has the same other ops, with the same strategies. An
-// op of the forward pass has run before the first backward op that needs what it leads
-// to. So of a value that both passes read, one of its forms is there from then on to its
-// last reader, or its op runs twice:
-//
-//     kept                                 the smallest of its forms; its conversions
-//     computed again                       of a product its least time; no bytes, no
-//                                          conversions for the backward pass
-//
-// Of other values the problem counts what is left of time and bytes in any case:
+// the forward pass its backward pass computes again by the strategies of the first time,
+// and what the best answer of the problem computes again. The problem is another pairwise
+// one, of the step without recompute (ModelOptions::anyRecompute): for each op of the
+// forward pass that the backward pass needs something of, it chooses whether the result
+// is kept, whether the op runs again, or neither (lib/Search/Repeats.h). It counts what
+// is left of time and bytes in any step:
 //
 //     traffic of a forward value           none where the backward pass reads it: with
 //                                          fewer users it may stay inside a kernel
+//     second runs                          of a product its time, of others their
+//                                          arithmetic; conversions once more
+//     bytes of a kept value                its smallest form, or what the last gradient
+//                                          wants, up to its last reader
 //     bytes of other forward values        none
 //     bytes of states and gradients        their own; of what a state is converted to,
 //                                          those that a user finds while it runs

@@ -331,7 +331,7 @@ TEST_CASE("train: what remains") {
       "loss_scale": 1024, "seed": 7, "batch_norm": "running",
       "optimizer_parallel": {"enable": true, "gradient_accumulation_shard": true,
         "threshold_kb": 0, "shard_size": 4, "level": 3},
-      "recompute": [{"nodes": "h.*"}, {"nodes": "fc", "mp_comm_recompute": false,
+      "recompute": [{"nodes": "h.*", "exactly": true}, {"nodes": "fc", "mp_comm_recompute": false,
         "parallel_optimizer_comm_recompute": true}])"));
   CHECK(spec.parameters == std::vector<std::string>{"fc.*"});
   CHECK(spec.freeze == std::vector<std::string>{"fc.bias"});
@@ -352,6 +352,8 @@ TEST_CASE("train: what remains") {
   REQUIRE(spec.recompute.size() == 2);
   CHECK(spec.recompute[0].nodes == std::vector<std::string>{"h.*"});
   CHECK(!spec.recompute[0].together);
+  CHECK(spec.recompute[0].exactly);
+  CHECK(!spec.recompute[1].exactly);
   CHECK(spec.recompute[0].modelParallelCommunication);
   CHECK(!spec.recompute[0].optimizerParallelCommunication);
   CHECK(!spec.recompute[1].modelParallelCommunication);
@@ -450,7 +452,7 @@ TEST_CASE("train: what remains, wrong") {
         "s.json: recompute[0]: the member \"nodes\" is missing");
   CHECK(failure(with(R"("recompute": [{"nodes": "h", "mp": true}])")) ==
         "s.json: recompute[0]: unknown member \"mp\"; known are nodes, "
-        "mp_comm_recompute, parallel_optimizer_comm_recompute");
+        "exactly, mp_comm_recompute, parallel_optimizer_comm_recompute");
 }
 
 TEST_CASE("train: a file that is not there") {
