@@ -227,7 +227,7 @@ private:
            std::vector<std::string> inputs, int priority) {
     if (kind != FlowKind::Sink)
       shapes[name] = rule.shape(rule.results[0]);
-    FlowOp op{name, kind, std::move(rule), priority, 1};
+    FlowOp op{name, kind, std::move(rule), priority, 1, 0, {}, {}};
     ops.push_back({std::move(op), std::move(inputs), name});
   }
 

@@ -252,7 +252,6 @@ TEST_CASE("1,500 random programs: the answer is the least, by enumeration") {
     Mesh mesh = *Mesh::parse(meshes[seed % std::size(meshes)]);
     FlowGraph graph = make.make(mesh.axes().size() > 1 ? 3 : 5).build(mesh);
     Topology topology = make.topology(mesh);
-    topology.device.matmul.functionsApart = seed % 2 == 0;
     Placement placement = *Placement::create(mesh, topology);
     Timing timing(graph, placement);
     INFO("seed " << seed << " on " << mesh.str());

@@ -236,7 +236,7 @@ static Program chain(test::RandomProgram &make) {
 }
 
 TEST_CASE("under memory: rounds find what the solver finds with all moments at once") {
-  size_t gathered = 0, tight = 0, equal = 0, proved = 0;
+  size_t gathered = 0, tight = 0, equal = 0, proved = 0, only = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     INFO("seed " << seed);
     test::RandomProgram make(seed);
@@ -263,17 +263,22 @@ TEST_CASE("under memory: rounds find what the solver finds with all moments at o
     auto all = solver::solve(limited->problem);
     REQUIRE(all);
     auto found = search::search(graph, placement, options);
-    REQUIRE(found.has_value() == !all->choices.empty());
+    // Usages have all copies of a value alive as long as one is, so the solver may miss a
+    // plan that fits, or the fastest that does.
+    REQUIRE((found.has_value() || all->choices.empty()));
     if (!found)
       continue;
-    ++tight;
-    // It may be faster where copies of a value are not all alive at the same time.
-    REQUIRE(found->cost.total() <= static_cast<Picos>(all->cost));
+    CHECK(found->memory.peak() <= *options.memoryLimit);
     CHECK(found->lowerBound <= found->cost.total());
+    if (all->choices.empty()) {
+      ++only;
+      continue;
+    }
+    ++tight;
+    REQUIRE(found->cost.total() <= static_cast<Picos>(all->cost));
     bool isEqual = found->cost.total() == static_cast<Picos>(all->cost);
     equal += isEqual;
     proved += found->proved;
-    CHECK(found->memory.peak() <= *options.memoryLimit);
     for (const auto &[value, served] : found->plan.servings)
       gathered +=
           graph
@@ -281,6 +286,7 @@ TEST_CASE("under memory: rounds find what the solver finds with all moments at o
               .kind == FlowKind::Source;
   }
   CHECK(tight > 60);
+  CHECK(only < 5);
   CHECK(equal + 5 > tight);
   CHECK(proved + 5 > tight);
   CHECK(gathered > 10);
