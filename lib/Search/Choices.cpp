@@ -49,6 +49,7 @@ private:
         add(v.elementBytes);
         add(timing.isInternal(value));
         add(timing.isStreamed(value));
+        add(timing.mayBeRepeated(value));
         add(timing.isFar(value));
         add(partial[static_cast<size_t>(value)]);
       }

@@ -72,13 +72,23 @@ private:
     add(same);
   }
 
+  /// Neighbours that have equally many choices. An op that may be computed again has more
+  /// or fewer of them by who reads its result, which the last copies often differ in.
   void add(const std::vector<uint32_t> &same) {
-    if (same.size() < 2)
-      return;
-    solver::Class tied;
-    for (uint32_t variable : same)
-      tied.copies.push_back({variable});
-    model.problem.classes.push_back(std::move(tied));
+    auto choices = [&](uint32_t variable) {
+      return model.problem.variables[variable].costs.size();
+    };
+    for (size_t begin = 0, end; begin < same.size(); begin = end) {
+      end = begin + 1;
+      while (end < same.size() && choices(same[end]) == choices(same[begin]))
+        ++end;
+      if (end - begin < 2)
+        continue;
+      solver::Class tied;
+      for (size_t i = begin; i < end; ++i)
+        tied.copies.push_back({same[i]});
+      model.problem.classes.push_back(std::move(tied));
+    }
   }
 
   const FlowGraph &graph;

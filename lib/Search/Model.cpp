@@ -66,6 +66,8 @@ private:
   std::vector<std::pair<int32_t, End>> usersOf(const FlowValue &value) const {
     std::vector<std::pair<int32_t, End>> users;
     for (const FlowUse &use : value.uses) {
+      if (repeats && repeats->isFoundAnyway(value.producer, use))
+        continue;
       auto same = std::find_if(users.begin(), users.end(),
                                [&](const auto &u) { return u.first == use.op; });
       if (same == users.end())
@@ -80,6 +82,8 @@ private:
     auto users = usersOf(value);
     if (graph.ops[static_cast<size_t>(value.producer)].kind == FlowKind::Source)
       return addSource(number, value, users);
+    if (users.empty())
+      return;
     End producer{choicesOf(value.producer), {value.result}};
     if (repeats && repeats->mayRepeat(value.producer))
       repeats->add(number, producer, users);
@@ -114,8 +118,8 @@ private:
                   parts.pool.add(std::move(costs)));
   }
 
-  /// What is computed again is so by the strategy of the first time, unless a pin says
-  /// otherwise.
+  /// What is computed again is so by the strategy of the first time. Where a pin leaves
+  /// the copy no such strategy it is not.
   void addRepetition(int32_t op) {
     const int32_t original = graph.ops[static_cast<size_t>(op)].repeats;
     const OpChoices &first = *choicesOf(original), &again = *choicesOf(op);

@@ -25,7 +25,8 @@ public:
     if (memory && from < to)
       problem.variables[variable].usages.push_back({from, to, std::move(bytes)});
   }
-  /// Of the pairs of the last edge.
+  /// Of the pairs of the last edge: that of the last call of addEdge, with a table that
+  /// is not empty.
   void useByPair(int64_t from, int64_t to, solver::CostTable bytes) {
     if (memory && from < to)
       problem.edges.back().usages.push_back({from, to, std::move(bytes)});

@@ -44,7 +44,7 @@ Expected<std::optional<AnyRecompute>> search::anyRecompute(const FlowGraph &grap
   auto model = modelOf(timing, space);
   if (!model)
     return tl::unexpected(model.error());
-  if (options.memoryLimit && model->fixedBytes > *options.memoryLimit)
+  if (options.memoryLimit && model->fixedBytes >= *options.memoryLimit)
     return std::nullopt;
   solver::SolveOptions solve;
   solve.timeLimit = options.timeLimit;
@@ -57,9 +57,8 @@ Expected<std::optional<AnyRecompute>> search::anyRecompute(const FlowGraph &grap
     return tl::unexpected(solution.error());
   if (solution->status == solver::Status::Infeasible)
     return std::nullopt;
-  AnyRecompute result{static_cast<Picos>(solution->lowerBound), std::nullopt, {}};
+  AnyRecompute result{static_cast<Picos>(solution->lowerBound)};
   if (!solution->choices.empty()) {
-    result.time = static_cast<Picos>(solution->cost);
     for (int32_t op : repeatedOps(*model, solution->choices)) {
       const auto variable =
           static_cast<size_t>(model->variables[static_cast<size_t>(op)]);

@@ -80,26 +80,24 @@ size_t Repeats::choicesOf(int32_t op) const {
   const size_t strategies = model.choices[at(op)]->size();
   if (!mayRepeat(op))
     return strategies;
-  return (1 + (size_t(1) << ways[at(op)].size()) + (hasGradient(op) ? 0 : 1)) *
-         strategies;
+  return (1 + (size_t(1) << ways[at(op)].size())) * strategies;
 }
 
-/// Kept, repeated by what is kept of what it reads, absent.
+/// Kept, then repeated by what is kept of what it reads.
 Repeats::Choice Repeats::choiceOf(int32_t op, size_t number) const {
-  const size_t strategies = model.choices[at(op)]->size(), block = number / strategies,
-               repeated = size_t(1) << ways[at(op)].size();
-  Choice choice{number % strategies, Presence::Kept};
-  if (block > repeated)
-    choice.presence = Presence::Absent;
-  else if (block > 0) {
-    choice.presence = Presence::Repeated;
-    choice.keptWays = static_cast<unsigned>(block - 1);
-  }
-  return choice;
+  const size_t strategies = model.choices[at(op)]->size(), block = number / strategies;
+  if (block == 0)
+    return {number % strategies};
+  return {number % strategies, true, static_cast<unsigned>(block - 1)};
 }
 
 bool Repeats::isForward(int32_t op) const {
   return op >= 0 && isForwardOp(graph, op, turn);
+}
+
+bool Repeats::isFoundAnyway(int32_t producer, const FlowUse &use) const {
+  return isForward(producer) && !mayRepeat(producer) &&
+         isReadByBackward(graph, use, turn);
 }
 
 bool Repeats::hasGradient(int32_t op) const {
@@ -115,7 +113,7 @@ std::vector<int64_t> Repeats::costsOf(int32_t op) const {
   for (size_t number = 0; number < choicesOf(op); ++number) {
     const Choice choice = choiceOf(op, number);
     Picos time = choices.times[choice.strategy];
-    if (choice.isRepeated())
+    if (choice.isRepeated)
       time += timing.again(op, choices.strategies[choice.strategy]);
     costs.push_back(time);
   }
@@ -149,12 +147,11 @@ const CostTable &Repeats::forReader(int32_t op, const CostTable &table) {
   if (!mayRepeat(op) || table.empty())
     return table;
   const size_t choices = model.choices[at(op)]->size();
-  const int kind = PayingUser + (hasGradient(op) ? numKinds : 0);
-  return once(table, kind, table.size() / choices, choicesOf(op),
+  return once(table, PayingUser, table.size() / choices, choicesOf(op),
               [&](size_t row, size_t number) {
                 const Choice choice = choiceOf(op, number);
                 int64_t cost = table[row * choices + choice.strategy];
-                return cost < forbidden && choice.isRepeated() ? 2 * cost : cost;
+                return cost < forbidden && choice.isRepeated ? 2 * cost : cost;
               });
 }
 
@@ -198,31 +195,26 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
   const CostTable &base = tables.direct(value.number, *value.end, *reader.end).costs;
   const size_t to = reader.end->choices->size(), rows = choicesOf(value.producer),
                columns = choicesOf(reader.op);
-  const bool isShared = value.table, isView = timing.isView(value.producer);
-  const std::vector<int32_t> &produced = value.end->choices->results[0];
+  const bool isShared = value.table;
   const std::vector<int32_t> &its = ways[at(reader.op)];
   const auto way = std::ranges::find(its, value.number);
   const bool isWay = way != its.end();
   const unsigned bit = isWay ? 1U << (way - its.begin()) : 0;
-  auto isAsMade = [&](size_t one, size_t two) {
-    return wantedBy(*reader.end, two) == std::vector<int32_t>{produced[one]};
-  };
+  if (isShared && !isWay)
+    return;
   auto cost = [&](size_t row, size_t column) -> int64_t {
     const Choice one = choiceOf(value.producer, row), two = choiceOf(reader.op, column);
     // Of one of several readers the value's states know what it wants.
     const int64_t time = base[one.strategy * to + two.strategy];
     const int64_t first = isShared ? 0 : time;
-    if (!two.isRepeated())
+    if (!two.isRepeated || !isWay)
       return first;
     const bool isKept = two.keptWays & bit;
-    if (one.isAbsent() || (isWay && isKept != one.isKept()))
+    if (isKept == one.isRepeated)
       return forbidden;
-    // To keep a view that nothing converts is to keep what it views.
-    if (isView && !isShared && isKept && isAsMade(one.strategy, two.strategy))
-      return forbidden;
-    return isWay && !isKept && time < forbidden ? first + time : first;
+    return !isKept && time < forbidden ? first + time : first;
   };
-  const int kind = Ways + numKinds * static_cast<int>(isView + 2 * isShared + 4 * bit);
+  const int kind = Ways + numKinds * static_cast<int>(isShared + 2 * bit);
   parts.addEdge(variableOf(value.producer), variableOf(reader.op),
                 once(base, kind, rows, columns, cost));
   if (!isWay)
@@ -232,8 +224,8 @@ void Repeats::joinOps(const Value &value, const Reader &reader) {
             once(base, WayBytes + numKinds * static_cast<int>(bit), 1, columns,
                  [&](size_t, size_t column) {
                    const Choice two = choiceOf(reader.op, column);
-                   return two.isRepeated() && (two.keptWays & bit) ? bytes[two.strategy]
-                                                                   : 0;
+                   return two.isRepeated && (two.keptWays & bit) ? bytes[two.strategy]
+                                                                 : 0;
                  }));
 }
 
@@ -245,8 +237,8 @@ void Repeats::addRead(Value value) {
   const CostTable &base = value.table->producer;
   auto cost = [&](size_t number, size_t state) {
     const Choice choice = choiceOf(value.producer, number);
-    return choice.isKept() == (state < n) ? base[choice.strategy * n + state % n]
-                                          : forbidden;
+    return choice.isRepeated == (state >= n) ? base[choice.strategy * n + state % n]
+                                             : forbidden;
   };
   parts.addEdge(variableOf(value.producer), value.variable,
                 once(base, ProducedTwice, choicesOf(value.producer), 2 * n, cost));
@@ -272,11 +264,9 @@ void Repeats::joinForward(const Value &value, size_t number, bool isFirst) {
     return service.possible ? search::repeated(service.time, trips(value)) : forbidden;
   };
   auto cost = [&](size_t state, size_t column) {
-    const Choice choice =
-        reader.mayRepeat ? choiceOf(reader.op, column) : Choice{column, Presence::Kept};
-    int64_t served = state < n || (reader.mayRepeat && choice.isRepeated())
-                         ? base[state % n * choices + choice.strategy]
-                         : 0;
+    const Choice choice = reader.mayRepeat ? choiceOf(reader.op, column) : Choice{column};
+    int64_t served =
+        state < n || choice.isRepeated ? base[state % n * choices + choice.strategy] : 0;
     return state < n || !isFirst || served >= forbidden
                ? served
                : wayTo(state - n, choice.strategy);
@@ -294,7 +284,7 @@ void Repeats::joinGradient(const Value &value, size_t number) {
                 once(base, Gradient, 2 * n, choices, [&](size_t state, size_t choice) {
                   return base[state % n * choices + choice];
                 }));
-  if (&reader != lastReader(value))
+  if (&reader != &lastGradient(value))
     return;
   const std::vector<int64_t> more = moreThanLeast(value, reader);
   parts.useByPair(keptFrom(value), timing.doneAt(reader.op),
@@ -303,44 +293,41 @@ void Repeats::joinGradient(const Value &value, size_t number) {
                   }));
   if (hasPlaceRepeated(value))
     parts.useByPair(
-        Timing::runsAt(firstGradient(value)->op), timing.doneAt(reader.op),
+        Timing::runsAt(firstGradient(value).op), timing.doneAt(reader.op),
         once(base, MoreRepeated, 2 * n, choices, [&](size_t state, size_t choice) {
           return state < n ? 0 : more[(state - n) * choices + choice];
         }));
 }
 
-/// When it has to be there, if it is kept: before the backward pass begins.
+/// When it has to be there, if it is kept: before the first backward op that needs what
+/// it leads to, and what is computed again for that.
 int64_t Repeats::keptFrom(const Value &value) const {
   return Timing::runsAt(needed[at(value.producer)]) - 1;
 }
 
-const Repeats::Reader *Repeats::firstGradient(const Value &value) const {
-  auto first = std::ranges::find_if(value.readers, &Reader::isGradient);
-  return first == value.readers.end() ? nullptr : &*first;
+const Repeats::Reader &Repeats::firstGradient(const Value &value) const {
+  return *std::ranges::find_if(value.readers, &Reader::isGradient);
 }
 
-const Repeats::Reader *Repeats::lastReader(const Value &value) const {
-  const Reader *last = nullptr;
-  for (const Reader &it : value.readers)
-    if (it.isGradient || (it.mayRepeat && !(last && last->isGradient)))
-      last = &it;
-  return last;
+const Repeats::Reader &Repeats::lastGradient(const Value &value) const {
+  return *std::find_if(value.readers.rbegin(), value.readers.rend(),
+                       [](const Reader &reader) { return reader.isGradient; });
 }
 
 /// Whether what is made again is in no kernel, whatever else runs.
 bool Repeats::hasPlaceRepeated(const Value &value) const {
-  const Reader *first = firstGradient(value);
-  return first && !timing.isView(value.producer) &&
-         (first != lastReader(value) || isMatmul(graph.ops[at(first->op)]));
+  const Reader &first = firstGradient(value);
+  return !timing.isView(value.producer) &&
+         (&first != &lastGradient(value) || isMatmul(graph.ops[at(first.op)]));
 }
 
 void Repeats::useBytes(const Value &value) {
-  const int64_t to = timing.doneAt(lastReader(value)->op);
+  const int64_t to = timing.doneAt(lastGradient(value).op);
   const size_t n = value.states();
   const std::vector<int64_t> least = leastBytes(timing, *value.table, width(value));
   const CostTable &base = value.table->producer;
   if (hasPlaceRepeated(value))
-    parts.use(value.variable, Timing::runsAt(firstGradient(value)->op), to,
+    parts.use(value.variable, Timing::runsAt(firstGradient(value).op), to,
               once(base, RepeatedBytes, 1, 2 * n, [&](size_t, size_t state) {
                 return state < n ? 0 : least[state - n];
               }));

@@ -8,9 +8,8 @@
 //
 //     variable     choices                              costs
 //     op           kept: strategies                     the op's time
-//                  repeated: strategies                 the same twice
-//                  absent: strategies                   the op's time; not if a gradient
-//                                                       reads the result
+//                  repeated: strategies, for each       the same twice
+//                  operand as it is kept or not
 //     value        kept: states                         the conversions
 //                  repeated: states                     those of what is made again
 //
@@ -34,6 +33,7 @@
 
 namespace partita::search {
 
+/// Adds the variables of values that may be repeated, and says what those of ops are.
 class Repeats {
 public:
   /// All must outlive it. The choices of the model are known, but there are no variables.
@@ -43,7 +43,10 @@ public:
   /// the backward pass needs what it leads to.
   bool mayRepeat(int32_t op) const { return isRepeatable[static_cast<size_t>(op)]; }
   bool isForward(int32_t op) const;
-  /// The costs of such an op.
+  /// Whether nothing is counted of a use of what an op makes: the backward pass reads it,
+  /// and the op, of several results, may run again without choices of its own.
+  bool isFoundAnyway(int32_t producer, const FlowUse &use) const;
+  /// The costs of an op that may repeat.
   std::vector<int64_t> costsOf(int32_t op) const;
   /// A table of which the last number of a place is the choice of an op, for its
   /// variable: all of such an op's choices cost the same.
@@ -75,11 +78,8 @@ private:
   /// A choice of an op.
   struct Choice {
     size_t strategy;
-    Presence presence;
-    unsigned keptWays = 0; ///< with Repeated: by way (see waysOf) whether it is kept
-    bool isKept() const { return presence == Presence::Kept; }
-    bool isAbsent() const { return presence == Presence::Absent; }
-    bool isRepeated() const { return presence == Presence::Repeated; }
+    bool isRepeated = false;
+    unsigned keptWays = 0; ///< of one that is: a bit per way (see `ways`) that is kept
   };
   Choice choiceOf(int32_t op, size_t number) const;
   size_t choicesOf(int32_t op) const;
@@ -109,9 +109,9 @@ private:
     return graph.ops[static_cast<size_t>(value.producer)].trips;
   }
   int64_t keptFrom(const Value &value) const;
-  /// The last of the gradients; if there are none, of those that may repeat; or null.
-  const Reader *lastReader(const Value &value) const;
-  const Reader *firstGradient(const Value &value) const;
+  /// Of a value that gradients read.
+  const Reader &firstGradient(const Value &value) const;
+  const Reader &lastGradient(const Value &value) const;
   bool hasPlaceRepeated(const Value &value) const;
   /// A table of so many rows and columns that follows from another one, made once.
   template <typename Entry>

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 using namespace partita;
 using namespace partita::search;
@@ -149,8 +150,11 @@ Picos Timing::breaking(int32_t value, int32_t from, int32_t to) const {
   const FlowValue &it = graph.values[static_cast<size_t>(value)];
   if (from == to || !isInternal(value) || isView(it.producer) || isView(it.uses[0].op))
     return 0;
-  // One that is computed again elsewhere has two readers, and is in no kernel.
-  if (isForwardOp(graph, it.producer, turn))
+  // One that is computed again elsewhere has two readers, and is in no kernel; and where
+  // functions are kernels of their own a value may be internal to a bound alone.
+  const bool isOfBound = !repeatable.empty();
+  if (isOfBound && (isForwardOp(graph, it.producer, turn) ||
+                    placement.topology().device.matmul.functionsApart))
     return 0;
   const Device &device = placement.topology().device;
   auto bytes = static_cast<double>(localBytes(from, it.elementBytes) +
@@ -233,8 +237,10 @@ void Timing::joinUser(size_t v, bool isMadeInCall) {
 }
 
 /// Without the users that compute it again a value may have one user, and share a kernel
-/// with it; so may what is computed again, with its reader.
+/// with it; so may what is computed again, with its reader. Operands are alive at least
+/// until the op itself is done.
 void Timing::findRepeatable() {
+  std::iota(kernelEnd.begin(), kernelEnd.end(), 0);
   turn = turnOf(graph);
   repeatable.assign(graph.values.size(), false);
   for (int32_t op = 0; op < turn; ++op) {

@@ -224,7 +224,8 @@ Planner::orKnown(tl::expected<search::Found, search::NotFound> found, const Mesh
 Expected<void> Planner::derive(std::optional<int64_t> accumulation,
                                std::optional<PlanRecompute> recompute) {
   auto nodesOf = [](const std::optional<PlanRecompute> &it) {
-    return it ? it->nodes : std::vector<std::vector<std::string>>();
+    return it ? std::pair(it->exactly, it->nodes)
+              : std::pair(false, std::vector<std::vector<std::string>>());
   };
   if (compiler.module &&
       accumulation.value_or(1) == options.model.accumulation.value_or(1) &&
@@ -468,6 +469,9 @@ Expected<std::string> Planner::finish(size_t best) {
   if (isAnyChosen && !options.overlap) // what was chosen is the plan of a try
     chosen.found = *search::orKnown(std::move(*chosen.found), (*flow)->graph, *placement,
                                     knownOn(chosen.mesh, *flow, *placement), again);
+  // What was chosen may be outside of the space of the bound.
+  if (isAnyBounded && chosen.lowerBound)
+    chosen.lowerBound = std::min(*chosen.lowerBound, chosen.found->cost.total());
   story.reshards = search::costliestReshards(timing, chosen.found->plan, 5);
   auto model = search::modelOf(timing, again);
   if (!model)
@@ -608,9 +612,8 @@ bool Planner::isLimitFelt(const MeshResult &result, std::optional<size_t> best) 
 Expected<std::optional<search::AnyRecompute>>
 Planner::anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation,
                         int64_t memory) {
-  auto [known, added] =
-      anyKnown.try_emplace({mesh.str(), accumulation.value_or(1), memory}, std::nullopt);
-  if (!added)
+  const std::tuple key(mesh.str(), accumulation.value_or(1), memory);
+  if (auto known = anyKnown.find(key); known != anyKnown.end())
     return known->second;
   if (auto ok = derive(accumulation, std::nullopt); !ok)
     return tl::unexpected(ok.error());
@@ -627,7 +630,7 @@ Planner::anyRecomputeOn(const Mesh &mesh, std::optional<int64_t> accumulation,
     return tl::unexpected(placement.error());
   auto any = search::anyRecompute((*flow)->graph, *placement, search);
   if (any)
-    known->second = *any;
+    anyKnown.emplace(key, *any);
   return any;
 }
 

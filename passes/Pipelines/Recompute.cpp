@@ -307,8 +307,8 @@ Expected<void> StepFitter::tryProposals(int64_t count) {
   int64_t room = limit;
   const std::optional<int64_t> accumulation =
       counts ? std::optional(count) : std::nullopt;
-  for (int measured = 0, tries = 0; measured < mostProposals && tries < mostRooms;
-       ++tries) {
+  for (int measured = 0, tries = 0;
+       measured < mostProposals && tries < mostRooms && room > 0; ++tries) {
     auto choice = means.propose(counts ? accumulation : options.accumulation, room);
     if (!choice)
       return tl::unexpected(choice.error());

@@ -3,13 +3,11 @@
 // A step that needs more than a device has may compute something again, run in smaller
 // micro-batches, lie in smaller parts, or all of these. It is one list:
 //
-//     micro-batches   plan                                  computed again
-//     1, 2, 4, …      under the limit                       nothing
-//     1, 2, 4, …      any                                   what a bound of steps with
-//     any
-//                                                           recompute takes
-//     1, 2, 4, …      without a limit, with one in between  the cheapest stretches that
-//     fit
+//     micro-batches   plan                         computed again
+//     1, 2, 4, …      under the limit              nothing
+//     1, 2, 4, …      any                          what the best answer of a bound does
+//     1, 2, 4, …      without a limit, with one    the cheapest stretches that fit
+//                     in between
 //
 // With a choice the step is derived and planned under the limit itself. What it then
 // needs says how far the choice was off: the limit that choices are made for is moved
@@ -187,7 +185,7 @@ PlanRecompute planRecompute(const search::RecomputeChoice &choice);
 Expected<std::optional<search::RecomputeChoice>>
 proposedBy(const Expected<std::optional<search::AnyRecompute>> &any);
 
-/// "recompute of 12 nodes in 3 stretches: …", of a choice.
+/// "recompute: 12 nodes in 3 stretches are computed again, …", of a choice.
 std::string recomputeText(const search::RecomputeChoice &choice, double seconds);
 
 } // namespace partita

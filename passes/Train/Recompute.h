@@ -1,11 +1,11 @@
 //===- Recompute.h - Forward ops repeated in the backward pass --*- C++ -*-===//
 //
 // Each node, or module, that a pattern names is a segment of its own; those that a list
-// of patterns names are one together. What the rest of
-// the forward pass reads of a segment is kept; whatever else of it the backward pass
-// reads is computed again there, from what is kept, before its first reader. Of a pattern
-// that says `exactly` nothing is kept for the backward pass. So a layer
-// keeps its result, and its activations live twice, each time shortly:
+// of patterns names are one together. What the rest of the forward pass reads of a
+// segment is kept; whatever else of it the backward pass reads is computed again there,
+// from what is kept, before its first reader. Of a pattern that says `exactly` nothing is
+// kept for the backward pass. So a layer keeps its result, and its activations live
+// twice, each time shortly:
 //
 //     %h = f(%x)   %y = g(%h)   …   %dh = dg(%h, %dy)
 //     %h = f(%x)   %y = g(%h)   …   %h2 = f(%x)   %dh = dg(%h2, %dy)

@@ -61,11 +61,6 @@ struct HomeSource {
   std::vector<int32_t> forms;
 };
 
-/// With `anyRecompute`, whether the backward pass finds what an op of the forward pass
-/// has made, the op runs again, or the backward pass finds nothing. Such an op has its
-/// choices once for each.
-enum class Presence : uint8_t { Kept, Repeated, Absent };
-
 /// What a decided program does.
 struct Decided {
   /// Per op. A source has the strategy of the layout in which it is read, if it is one.
@@ -83,8 +78,8 @@ struct Model {
   std::vector<HomeSource> homes;
   /// Values with one user, with the edge of the problem between it and the producer.
   std::vector<std::pair<int32_t, size_t>> directs;
-  /// With `anyRecompute`: an op has its choices once as it is kept, so often as it is
-  /// computed again, and, if this is not 0 and no gradient reads it, once more.
+  /// With `anyRecompute`, per op: it has its choices once as it is kept, then so often as
+  /// it is computed again.
   std::vector<uint32_t> repeatedBlocks;
   int64_t fixedBytes = 0; ///< of sources too small to be looked at
 

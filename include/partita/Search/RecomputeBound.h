@@ -30,16 +30,16 @@ namespace partita::search {
 struct AnyRecompute {
   /// No step that fits takes less.
   Picos lowerBound = 0;
-  /// Of the best answer of the problem, if one was found: what it takes, and the nodes of
-  /// which it computes something again. It is no plan, but a proposal of what to repeat.
-  std::optional<Picos> time;
-  Picos repeatedTime = 0; ///< of this the second runs of ops
-  std::vector<std::string> nodes;
+  /// Of the best answer of the problem, if one was found: the nodes of which it computes
+  /// something again, and what the second runs take. It is no plan.
+  std::vector<std::string> nodes = {};
+  Picos repeatedTime = 0;
 };
 
 /// Of steps that fit `options.memoryLimit`; absent: none does. The step is one without
-/// recompute, with as many micro-batches as the others; the graph is finalized. Layers
-/// are planned alike as `options` has it.
+/// recompute, with as many micro-batches as the others; the graph is finalized. As
+/// `options` has it layers are planned alike, in what they repeat, too: then the bound is
+/// of steps that do so.
 Expected<std::optional<AnyRecompute>> anyRecompute(const FlowGraph &graph,
                                                    const Placement &placement,
                                                    const SearchOptions &options);
