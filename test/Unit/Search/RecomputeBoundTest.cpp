@@ -167,3 +167,61 @@ TEST_CASE("states alone that exceed a limit leave no step") {
   REQUIRE(bound);
   CHECK(!bound->has_value());
 }
+
+/// Square layers `y = h w`, `h' = f(y)` and their backward pass, in which a gradient
+/// reads y of all layers but the last.
+static Program equalLayers(int64_t layers) {
+  Program p;
+  auto name = [](const char *of, int64_t layer) { return of + std::to_string(layer); };
+  p.argument("h0", {8, 8});
+  for (int64_t l = 1; l <= layers; ++l) {
+    p.argument(name("w", l), {8, 8});
+    p.contract(name("y", l), name("h", l - 1), name("w", l), "m k, k n -> m n");
+    p.work(name("y", l), 1024);
+    p.elementwise(name("h", l), {name("y", l)});
+  }
+  std::string gradient = name("h", layers);
+  for (int64_t l = layers; l >= 1; --l) {
+    std::vector<std::string> read{gradient};
+    if (l < layers)
+      read.push_back(name("y", l));
+    p.elementwise(name("dy", l), read);
+    p.backward(name("h", l) + "/backward", name("dy", l));
+    p.contract(name("dh", l), name("dy", l), name("w", l), "m n, k n -> m k");
+    p.work(name("dh", l), 1024);
+    p.backward(name("y", l) + "/backward", name("dh", l));
+    gradient = name("dh", l);
+  }
+  return p;
+}
+
+TEST_CASE("equal layers are tied where they may repeat alike") {
+  Mesh mesh = *Mesh::parse("a=4");
+  test::RandomProgram random(1);
+  Topology topology = random.topology(mesh);
+  Placement placement = *Placement::create(mesh, topology);
+  FlowGraph graph = equalLayers(8).build(mesh);
+  Timing timing(graph, placement, /*anyRecompute=*/true);
+  SearchOptions options;
+  options.memoryLimit = int64_t(1) << 20;
+  options.model.anyRecompute = true;
+  size_t layers = 0;
+  auto model = modelOf(timing, options, &layers);
+  REQUIRE(model);
+  CHECK(layers >= 4);
+  const solver::Problem &problem = model->problem;
+  for (const solver::Class &tied : problem.classes)
+    for (const auto &copy : tied.copies)
+      CHECK(problem.variables[copy[0]].costs.size() ==
+            problem.variables[tied.copies[0][0]].costs.size());
+  // The last product has no gradient that reads it: what reads it may find it kept or
+  // computed again.
+  std::set<size_t> blocks;
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    if (graph.ops[op].name.starts_with("h") && graph.ops[op].kind == FlowKind::Compute &&
+        !graph.ops[op].isBackward)
+      blocks.insert(
+          problem.variables[static_cast<size_t>(model->variables[op])].costs.size() /
+          model->choices[op]->size());
+  CHECK(blocks == std::set<size_t>{2, 3});
+}
