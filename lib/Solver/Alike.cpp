@@ -1,22 +1,14 @@
 //===- Alike.cpp - Variables with equal surroundings ----------------------===//
 #include "Alike.h"
 
+#include "Numbered.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
 using namespace partita;
 using namespace partita::solver;
-
-/// Numbers from 0 on for keys, equal for equal keys.
-template <typename Key> static std::vector<int> numbered(std::vector<Key> keys) {
-  std::map<Key, int> known;
-  std::vector<int> result;
-  for (Key &key : keys)
-    result.push_back(
-        known.emplace(std::move(key), static_cast<int>(known.size())).first->second);
-  return result;
-}
 
 /// What variables are by themselves.
 static std::vector<int> firstColours(const Problem &problem) {

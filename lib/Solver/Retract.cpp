@@ -11,6 +11,8 @@
 //===----------------------------------------------------------------------===//
 #include "Retract.h"
 
+#include "Numbered.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -76,16 +78,6 @@ private:
 static double mostFor(double cost) {
   return std::abs(cost) > 4e15 && !isInfinite(cost) ? cost - std::abs(cost) * 1e-14
                                                     : cost;
-}
-
-/// Numbers from 0 on for keys, in the order in which they come.
-template <typename Key> static std::vector<int> numbered(std::vector<Key> keys) {
-  std::map<Key, int> known;
-  std::vector<int> result;
-  for (Key &key : keys)
-    result.push_back(
-        known.emplace(std::move(key), static_cast<int>(known.size())).first->second);
-  return result;
 }
 
 /// Variables of equal costs and bytes are of one kind if their edges look alike, up to a

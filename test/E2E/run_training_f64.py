@@ -37,7 +37,7 @@ OPTIONS = {
     "how": ["auto", "data-parallel", "megatron"],
     "level": [0, 1, 2, 3],
     "optimizer": list(OPTIMIZERS),
-    "recompute": [False, True],
+    "recompute": ["none", "nodes", "exactly"],
     "accumulation": [1, 3],
     "clip": [False, True],
 }
@@ -69,8 +69,9 @@ def spec_of(loss, row):
         spec["optimizer_parallel"] = {
             "enable": True, "level": row["level"], "threshold_kb": 0,
             "gradient_accumulation_shard": row["level"] > 1}
-    if row["recompute"]:
-        spec["recompute"] = [{"nodes": "*"}]
+    if row["recompute"] != "none":
+        # By pattern, or whatever reads what a node makes.
+        spec["recompute"] = [{"nodes": "*", "exactly": row["recompute"] == "exactly"}]
     if row["clip"]:
         spec["clip_norm"] = 0.5
     return spec
