@@ -16,6 +16,30 @@ target_link_libraries(partita_compiler PRIVATE
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Partita)
 set(tools partita partita-run partita-opt partita-solve)
+
+# partita_install_needs(<component> <target>...): an installation of the component, or of all,
+# begins by looking for what it is made of, so that nothing half is left where a build made
+# only some targets (utils/demo does).
+function(partita_install_needs component)
+  set(files)
+  foreach(target IN LISTS ARGN)
+    list(APPEND files "$<TARGET_FILE:${target}>")
+  endforeach()
+  install(CODE "
+    foreach(file IN ITEMS ${files})
+      if(NOT EXISTS \"\${file}\")
+        message(FATAL_ERROR \"\${file} is not built, nothing was installed; \"
+          \"run: ninja -C ${PROJECT_BINARY_DIR}\")
+      endif()
+    endforeach()" COMPONENT ${component})
+endfunction()
+partita_install_needs(Commands ${tools})
+set(runtime partita_runtime)
+if(TARGET partita_mpi)
+  list(APPEND runtime partita_mpi)
+endif()
+partita_install_needs(Runtime ${runtime})
+partita_install_needs(Compiler PartitaPlugin partita_compiler)
 set_target_properties(${tools} PROPERTIES
   INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}"
   # libMLIR stands outside the loader's path in Debian's packages.
@@ -57,3 +81,4 @@ install(FILES ${PROJECT_BINARY_DIR}/PartitaConfig.cmake
 configure_file(cmake/partita-runtime.pc.in ${PROJECT_BINARY_DIR}/partita-runtime.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/partita-runtime.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT Runtime)
+install(FILES LICENSE NOTICE SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
