@@ -93,7 +93,7 @@ public:
   }
 
   /// A pipeline against its model: stage by stage there is nothing to compare it with.
-  Expected<std::vector<std::string>> runPipeline() {
+  Expected<Verified> runPipeline() {
     std::vector<std::string> lines;
     auto expected = evaluateModel(lines);
     if (!expected)
@@ -102,10 +102,10 @@ public:
       return write(*expected);
     if (auto ok = runBundle(*expected, lines); !ok)
       return tl::unexpected(ok.error());
-    return lines;
+    return verified(std::move(lines));
   }
 
-  Expected<std::vector<std::string>> run() {
+  Expected<Verified> run() {
     std::vector<std::string> lines;
     auto expected = evaluateModel(lines);
     if (!expected)
@@ -138,13 +138,21 @@ public:
     if (auto ok = comparePartitioned(lines); !ok)
       return tl::unexpected(ok.error());
     if (options.bundle.empty())
-      return lines;
+      return verified(std::move(lines));
     if (auto ok = runBundle(*expected, lines); !ok)
       return tl::unexpected(ok.error());
-    return lines;
+    return verified(std::move(lines));
   }
 
 private:
+  Verified verified(std::vector<std::string> lines) const {
+    Verified result{std::move(lines), hasElements.size(), {}};
+    for (size_t i = 0; i < hasElements.size(); ++i)
+      if (!hasElements[i])
+        result.unchecked.push_back(i);
+    return result;
+  }
+
   /// The outputs of the imported program on the inputs that are given, or drawn.
   Expected<Tensors> evaluateModel(std::vector<std::string> &lines) {
     if (auto ok = compiler.import(); !ok)
@@ -286,7 +294,7 @@ private:
            std::to_string(communication.peakBytes) + " B of buffers";
   }
 
-  Expected<std::vector<std::string>> write(const Tensors &results) const {
+  Expected<Verified> write(const Tensors &results) const {
     auto given = returned.of(results);
     if (!given)
       return tl::unexpected(given.error());
@@ -298,8 +306,10 @@ private:
       if (auto ok = writeNpy(path, outputs[i]); !ok)
         return tl::unexpected(ok.error());
     }
-    return std::vector<std::string>{"wrote " + std::to_string(outputs.size()) +
-                                    " outputs as f64 gives them"};
+    return Verified{
+        {"wrote " + std::to_string(outputs.size()) + " outputs as f64 gives them"},
+        0,
+        {}};
   }
 
   static Expected<HostTensor> weight(const Compiler &compiler, StringRef name) {
@@ -326,7 +336,10 @@ private:
   Expected<void> compareReturned(const std::string &what, const Tensors &actual,
                                  const Tensors &expected,
                                  std::vector<std::string> &lines) {
+    hasElements.resize(expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {
+      if (!expected[i].bytes.empty())
+        hasElements[i] = true;
       std::string where = what + ", output " + std::to_string(i);
       auto ok = compareTensors(actual[i], expected[i], options.rtol, options.atol);
       // What several steps make of rounding has no bound.
@@ -393,20 +406,32 @@ private:
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
   std::vector<Tensors> asked, wanted; ///< by step: inputs, and what the model gives
   Tensors truth;                      ///< the outputs in f64, once they are asked for
+  std::vector<bool> hasElements;      ///< by output: in some comparison
   graph::Returned returned;           ///< what there is of the results of the model
 };
 } // namespace
 
-Expected<std::vector<std::string>> partita::verifyModel(const CompileOptions &compile,
-                                                        const VerifyOptions &options) {
+std::string Verified::verdict() const {
+  if (unchecked.empty())
+    return "checked: equal";
+  if (unchecked.size() == numOutputs)
+    return "not checked: no output has elements";
+  std::string text = "checked: equal; not checked, as without elements: output";
+  for (size_t i = 0; i < unchecked.size(); ++i)
+    text += (i ? ", " : " ") + std::to_string(unchecked[i]);
+  return text;
+}
+
+Expected<Verified> partita::verifyModel(const CompileOptions &compile,
+                                        const VerifyOptions &options) {
   CompileOptions planned = compile;
   if (auto ok = takeChoices(planned); !ok)
     return tl::unexpected(ok.error());
   return Verifier(planned, options).run();
 }
 
-Expected<std::vector<std::string>> partita::verifyBundle(const std::string &bundle,
-                                                         VerifyOptions options) {
+Expected<Verified> partita::verifyBundle(const std::string &bundle,
+                                         VerifyOptions options) {
   auto file = planFile(bundle, options.entry);
   if (!file)
     return tl::unexpected(file.error());

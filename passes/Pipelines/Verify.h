@@ -31,23 +31,33 @@ struct VerifyOptions {
   std::string model;
 };
 
+/// Outcome of a comparison in which nothing differed.
+struct Verified {
+  std::vector<std::string> lines; ///< differences per output
+  size_t numOutputs = 0;
+  /// Outputs that had no element in any comparison, as the boxes of a detector that finds
+  /// nothing: nothing is known of them.
+  std::vector<size_t> unchecked;
+
+  /// "checked: equal" where every output had elements; else which ones had none.
+  std::string verdict() const;
+};
+
 /// Evaluates the imported program and the partitioned one, the latter on virtual ranks
 /// with garbage in all padding, on the reference evaluator, and compares them with each
-/// other and with the expected outputs. Returns lines with the differences per output; an
-/// error names the output and element.
+/// other and with the expected outputs. An error names the output and element.
 ///
 /// With several steps every one is compared; the lines are those of the last.
 ///
 /// An f32 output of which an element misses rtol and atol is right all the same if its
 /// root mean square and largest error against the model in f64 are at most 3 times those
 /// of what it is compared with: sums in another order round otherwise.
-Expected<std::vector<std::string>> verifyModel(const CompileOptions &compile,
-                                               const VerifyOptions &options);
+Expected<Verified> verifyModel(const CompileOptions &compile,
+                               const VerifyOptions &options);
 
 /// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares
 /// a real run of the bundle with it.
-Expected<std::vector<std::string>> verifyBundle(const std::string &bundle,
-                                                VerifyOptions options);
+Expected<Verified> verifyBundle(const std::string &bundle, VerifyOptions options);
 
 } // namespace partita
 

@@ -17,6 +17,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   struct Options {
     CompileOptions compile;
     VerifyOptions verify;
+    bool strict = false;
   };
   auto options = std::make_shared<Options>();
   options->verify.run = runtime::runBundle;
@@ -51,6 +52,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->add_flag("--f64", options->verify.wide,
                     "Compare with every float type as f64: what differs then is no "
                     "rounding of narrower types");
+  command->add_flag("--strict", options->strict,
+                    "Exit with status 1 where an output had no elements to compare");
   command->add_option("--model", options->verify.model,
                       "The model of the bundle, if it has moved");
   command->add_option("--entry", options->verify.entry,
@@ -77,15 +80,17 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                       usageStatus);
         return;
       }
-    auto lines = isBundle ? verifyBundle(options->compile.model, options->verify)
-                          : verifyModel(options->compile, options->verify);
-    if (!lines) {
-      status = fail(lines.error().message);
+    auto result = isBundle ? verifyBundle(options->compile.model, options->verify)
+                           : verifyModel(options->compile, options->verify);
+    if (!result) {
+      status = fail(result.error().message);
       return;
     }
-    for (const std::string &line : *lines)
+    for (const std::string &line : result->lines)
       std::printf("%s\n", line.c_str());
     if (options->verify.f64.empty())
-      std::printf("checked: equal\n");
+      std::printf("%s\n", result->verdict().c_str());
+    if (options->strict && !result->unchecked.empty())
+      status = errorStatus;
   });
 }
