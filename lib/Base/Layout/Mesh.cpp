@@ -30,8 +30,10 @@ static bool parseInteger(std::string_view text, int64_t &value) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
+/// Larger than any machine that runs one job; tables by rank stay small.
+static constexpr int64_t maxRanks = int64_t(1) << 20;
+
 Expected<Mesh> Mesh::create(std::vector<Axis> axes) {
-  constexpr int64_t limit = int64_t(1) << 31;
   Mesh mesh;
   for (const Axis &axis : axes) {
     if (!isIdentifier(axis.name))
@@ -41,8 +43,8 @@ Expected<Mesh> Mesh::create(std::vector<Axis> axes) {
     if (axis.size < 1)
       return makeError("the mesh axis " + axis.name + " has size " +
                        std::to_string(axis.size) + "; sizes are at least 1");
-    if (axis.size > limit / mesh.ranks)
-      return makeError("the mesh has more than 2^31 ranks at its axis " + axis.name +
+    if (axis.size > maxRanks / mesh.ranks)
+      return makeError("the mesh has more than 2^20 ranks at its axis " + axis.name +
                        " of size " + std::to_string(axis.size));
     mesh.ranks *= axis.size;
     mesh.list.push_back(axis);

@@ -186,6 +186,5 @@ Expected<Decision> partita::decide(FlowGraph &graph, ShardMode mode, const Hints
     return tl::unexpected(ok.error());
   decision->notes.insert(decision->notes.begin(), notes.begin(), notes.end());
   noteConflicts(graph, hints.areFound, *decision);
-  nameReplicated(graph, *decision);
   return decision;
 }

@@ -2,39 +2,9 @@
 #include "Notes.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 using namespace partita;
-
-void partita::nameReplicated(const FlowGraph &graph, Decision &decision) {
-  if (graph.mesh.numRanks() == 1)
-    return;
-  std::vector<std::pair<int64_t, std::string>> whole;
-  int64_t total = 0, undivided = 0;
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const FlowOp &op = graph.ops[i];
-    total += op.flops;
-    if (op.kind != FlowKind::Compute || !decision.strategies[i].axes().empty())
-      continue;
-    undivided += op.flops;
-    whole.emplace_back(-op.flops, op.name);
-  }
-  if (whole.empty())
-    return;
-  std::sort(whole.begin(), whole.end());
-  std::string names;
-  for (size_t i = 0; i < std::min<size_t>(whole.size(), 3); ++i)
-    names += (i ? ", '" : "'") + whole[i].second + "'";
-  auto percent = total == 0 ? 0
-                            : std::lround(100 * static_cast<double>(undivided) /
-                                          static_cast<double>(total));
-  decision.notes.push_back(
-      std::to_string(whole.size()) + (whole.size() == 1 ? " op (" : " ops (") +
-      std::to_string(percent) +
-      (whole.size() == 1 ? "% of the work) runs" : "% of the work) run") +
-      " whole on every rank: " + names + (whole.size() > 3 ? ", …" : ""));
-}
 
 void partita::noteConflicts(const FlowGraph &graph, bool hintsAreFound,
                             Decision &decision) {

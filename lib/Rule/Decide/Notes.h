@@ -6,9 +6,6 @@
 
 namespace partita {
 
-/// Ops that stay unsplit although the mesh has ranks to share: named, most work first.
-void nameReplicated(const FlowGraph &graph, Decision &decision);
-
 /// The first conflicts in full, the rest counted: one wrong hint meets many ops. Hints
 /// that a ready rule has found meet each other as the rule intends: where
 /// `hintsAreFound`, conflicts among them are not told.

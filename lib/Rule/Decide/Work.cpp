@@ -23,12 +23,19 @@ Work partita::workOf(const FlowGraph &graph, const std::vector<Strategy> &strate
       numbers.push_back(static_cast<int32_t>(a));
       work.axes.push_back({graph.mesh.axes()[a].name, size, 0, 0});
     }
-  double distinct = 0, computed = 0;
+  double distinct = 0, computed = 0, undivided = 0;
+  std::vector<std::pair<double, std::string>> whole;
   const auto ranks = static_cast<double>(graph.mesh.numRanks());
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const FlowOp &op = graph.ops[i];
     double flops = static_cast<double>(op.flops) * static_cast<double>(op.trips);
-    if (op.kind != FlowKind::Compute || flops == 0)
+    if (op.kind != FlowKind::Compute)
+      continue;
+    if (!numbers.empty() && strategies[i].axes().empty()) {
+      undivided += flops;
+      whole.emplace_back(-flops, op.name);
+    }
+    if (flops == 0)
       continue;
     work.total += flops;
     // Of every loop a rank does its block, which the last blocks fill in part.
@@ -61,8 +68,14 @@ Work partita::workOf(const FlowGraph &graph, const std::vector<Strategy> &strate
       work.axes[n].onlyPadding += idle[n] ? flops : 0;
     }
   }
+  std::sort(whole.begin(), whole.end());
+  work.numWhole = whole.size();
+  for (auto &[flops, name] : whole) // a node may be several ops
+    if (std::find(work.whole.begin(), work.whole.end(), name) == work.whole.end())
+      work.whole.push_back(std::move(name));
   if (work.total == 0)
     return work;
+  work.wholeShare = undivided / work.total;
   work.duplicated = computed == 0 ? 0 : 1 - distinct / computed;
   for (Work::Axis &axis : work.axes) {
     axis.unused /= work.total;
@@ -75,18 +88,33 @@ static std::string percent(double share) {
   return std::to_string(std::lround(100 * share)) + "%";
 }
 
+/// "2 ops (41% of the work) run whole on every rank: 'fc2', 'act'".
+static std::string wholeText(const Work &work) {
+  constexpr size_t shown = 3;
+  bool isOne = work.numWhole == 1;
+  std::string text = std::to_string(work.numWhole) + (isOne ? " op (" : " ops (") +
+                     percent(work.wholeShare) + " of the work) " +
+                     (isOne ? "runs" : "run") + " whole on every rank: ";
+  for (size_t i = 0; i < std::min(work.whole.size(), shown); ++i)
+    text += (i ? ", '" : "'") + work.whole[i] + "'";
+  return text + (work.whole.size() > shown ? ", …" : "");
+}
+
 std::vector<std::string> partita::workNotes(const Work &work) {
-  // What is less is no fault of a plan: normalizations and the like.
-  constexpr double told = 0.1;
+  // A smaller share is no fault of a plan: normalizations and the like.
+  constexpr double told = 0.1, all = 0.995;
   std::vector<std::string> notes;
+  std::string sentence = work.whole.empty() ? "" : wholeText(work);
   for (const Work::Axis &axis : work.axes) {
     std::string alike =
         "the " + std::to_string(axis.size) + " ranks along it compute the same";
-    if (axis.unused > 0.995)
+    // Work that no axis divides has been told of.
+    double others = axis.unused - work.wholeShare;
+    if (axis.unused > all && work.wholeShare <= all)
       notes.push_back("axis " + axis.name + " is not used: " + alike);
-    else if (axis.unused >= told)
-      notes.push_back("axis " + axis.name + " is not used by " + percent(axis.unused) +
-                      " of the work: there " + alike);
+    else if (others >= told)
+      sentence += (sentence.empty() ? "axis " : "; besides, axis ") + axis.name +
+                  " is not used by " + percent(others) + " of the work: there " + alike;
     if (axis.onlyPadding >= told)
       notes.push_back("along axis " + axis.name + " some ranks have only padding in " +
                       percent(axis.onlyPadding) +
@@ -94,5 +122,7 @@ std::vector<std::string> partita::workNotes(const Work &work) {
                       "elements for " +
                       std::to_string(axis.size) + " blocks");
   }
+  if (!sentence.empty())
+    notes.insert(notes.begin(), std::move(sentence));
   return notes;
 }

@@ -4,8 +4,10 @@
 #include "partita/Runtime/StateFile.h"
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <poll.h>
 #include <unistd.h>
 
 using namespace partita;
@@ -172,6 +174,12 @@ static Expected<void> chooseEntryOf(RunOptions &options) {
   return {};
 }
 
+/// Whether the other end of a pipe is closed, as by `head` after its lines.
+static bool isReaderGone(int descriptor) {
+  pollfd stream{descriptor, POLLOUT, 0};
+  return ::poll(&stream, 1, 0) > 0 && (stream.revents & POLLERR);
+}
+
 Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
   RunOptions options = given;
   if (options.repeat < 1)
@@ -183,9 +191,12 @@ Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
   std::string transport = options.transport;
   if (transport == "auto")
     transport = mpiRank() ? "mpi" : "local";
-  if (transport == "local")
-    return runWatched(options, print);
-  if (transport == "mpi")
-    return runMpi(options, print);
-  return makeError("transport '" + transport + "' is unknown; expected local or mpi");
+  if (transport != "local" && transport != "mpi")
+    return makeError("transport '" + transport + "' is unknown; expected local or mpi");
+  auto ok = transport == "local" ? runWatched(options, print) : runMpi(options, print);
+  // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
+  // written the line itself, without a message that nobody asked for.
+  if (!ok && isReaderGone(STDOUT_FILENO))
+    ::raise(SIGPIPE);
+  return ok;
 }

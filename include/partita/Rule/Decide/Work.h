@@ -22,11 +22,17 @@ struct Work {
     double onlyPadding = 0;
   };
   std::vector<Axis> axes; ///< those of the mesh that have more than one rank
+  /// Ops that run whole on every rank, none on a mesh of one rank: how many, their share
+  /// of the work, and their nodes, the one with most work first.
+  size_t numWhole = 0;
+  double wholeShare = 0;
+  std::vector<std::string> whole;
 };
 
 Work workOf(const FlowGraph &graph, const std::vector<Strategy> &strategies);
 
-/// What a user should know of it: axes that do little or nothing, and ranks that do.
+/// Sentences for the user, all from the same count: ops that run whole, axes that do
+/// little or nothing, ranks that hold only padding.
 std::vector<std::string> workNotes(const Work &work);
 
 } // namespace partita
