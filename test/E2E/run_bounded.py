@@ -5,6 +5,7 @@ with all there can be.
 
 usage: run_bounded.py PARTITA [NAME…]
 """
+import itertools
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bounded_models
 import equality
+import tier
 
 PARTITA = sys.argv[1]
 RANDOM = np.random.default_rng(3)
@@ -247,12 +249,15 @@ def write(folder, values):
             numpy_helper.from_array(x, name).SerializeToString())
 
 
-def attempt(case, work):
+def runs_of(case):
+    return RUNS + ([("d=2", 4, "local", False, "--stages", "2")] if case in STAGED else [])
+
+
+def attempt(case, runs, work):
     model = work / "model.onnx"
     session, inputs = save(CASES[case], model)
     checks = 0
-    for mesh, ranks, transport, is_free, *stages in RUNS + \
-            ([("d=2", 4, "local", False, "--stages", "2")] if case in STAGED else []):
+    for mesh, ranks, transport, is_free, *stages in runs:
         (work / "free.json").write_text(json.dumps(free(ranks)))
         bundle = work / "bundle"
         where = " ".join([case, "on", mesh or "one rank", transport, *stages])
@@ -301,10 +306,13 @@ def main():
     os.environ.setdefault("PARTITA_RUNTIME", str(
         pathlib.Path(PARTITA).resolve().parents[1] / "lib/libpartita_runtime.so"))
     checks = failed = 0
-    for case in sys.argv[2:] or CASES:
+    runs = [(case, run) for case in sys.argv[2:] or CASES for run in runs_of(case)]
+    if not sys.argv[2:]:
+        runs = tier.sample("bounded", runs, kind=lambda run: run[0])
+    for case, group in itertools.groupby(runs, key=lambda run: run[0]):
         with tempfile.TemporaryDirectory(prefix="partita-bounded-") as work:
             try:
-                checks += attempt(case, pathlib.Path(work))
+                checks += attempt(case, [run for _, run in group], pathlib.Path(work))
             except equality.Unequal as error:
                 failed += 1
                 print(f"{case}: {error}", flush=True)

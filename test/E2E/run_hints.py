@@ -26,6 +26,8 @@ import tempfile
 
 import onnx
 
+import tier
+
 WAYS = range(2, 7)
 # What a node alone cannot do.
 REASONS = {
@@ -293,6 +295,8 @@ def main():
     if not arguments.all:
         every = random.Random(arguments.seed).sample(
             every, min(arguments.tries, len(every)))
+        every = tier.sample(f"hints-{'gate-' if arguments.gate else ''}{arguments.model}",
+                            every, kind=lambda trial: trial[1])
     counts, failed = collections.Counter(), 0
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for trial, result in zip(every, trials.results(every, pool)):

@@ -20,6 +20,7 @@ import tempfile
 import onnx
 
 import equality
+import tier
 
 # (mesh, how): data = batch over all axes; hints = weights over tp, batch over dp;
 # vocabulary = the tables of embeddings by rows over tp (models of text); auto = the
@@ -206,9 +207,11 @@ def main():
         cases = [case for case in cases if case[0] in arguments.meshes]
     if arguments.how:
         cases = [case for case in cases if case[1] in arguments.how]
-    for mesh, how in cases:
-        if how == "vocabulary" and "input_ids" not in case["inputs"]:
-            continue
+    if "input_ids" not in case["inputs"]:
+        cases = [one for one in cases if one[1] != "vocabulary"]
+    sweep = "-".join(["zoo", arguments.model, *filter(None, [arguments.target,
+                                                             arguments.target_cpu])])
+    for mesh, how in tier.sample(sweep, cases, kind=lambda one: (one[1], not one[0])):
         work = tempfile.mkdtemp(prefix="partita-e2e-")
         label = f"{arguments.model} {mesh or 'one rank'} ({how})"
         try:

@@ -24,6 +24,7 @@ import onnx
 import random_forms
 import random_model
 import random_ops
+import tier
 
 # What a node cannot do, and what hints cannot ask for together.
 REASONS = {
@@ -152,7 +153,8 @@ def main():
             return outcome
 
     counts, failed, communicating = collections.Counter(), 0, 0
-    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    seeds = tier.sample("random-models",
+                        range(arguments.seed, arguments.seed + arguments.count))
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for seed, (outcome, received) in zip(seeds, pool.map(one, seeds)):
             wrong = outcome.startswith("FAILED")
@@ -161,7 +163,7 @@ def main():
             counts["failed" if wrong else outcome] += 1
             if wrong or arguments.verbose:
                 print(f"seed {seed}: {outcome}", flush=True)
-    print(f"{'FAILED  ' if failed else 'ok      '}{arguments.count} random models from seed "
+    print(f"{'FAILED  ' if failed else 'ok      '}{len(seeds)} random models from seed "
           f"{arguments.seed}: {communicating} communicate; " +
           ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
     return 1 if failed else 0

@@ -157,8 +157,10 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                    "cpu: with oneDNN; plain: loops only, slow, for reference")
       ->check(CLI::IsMember({"cpu", "plain"}))
       ->capture_default_str();
-  command->add_option("--target-cpu", options->targetCpu,
-                      "LLVM name of the CPU (default: this one)");
+  command
+      ->add_option("--target-cpu", options->targetCpu,
+                   "LLVM name of the CPU (default: this one)")
+      ->envname("PARTITA_TARGET_CPU");
   command
       ->add_option("--threads", options->threads,
                    "Threads per rank; 0: this machine's cores divided by the ranks")
