@@ -20,7 +20,7 @@ def build_folder():
     folder = ROOT / "build" / "release"
     subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True)
     subprocess.run(["ninja", "-C", str(folder), "partita", "partita-run",
-                    "partita_runtime", "partita_mpi"], check=True)
+                    "partita_runtime", "partita_mpi", "partita_compiler"], check=True)
     return folder
 
 
@@ -29,7 +29,8 @@ class BuildWithBinaries(build_py):
         super().run()
         folder, target = build_folder(), pathlib.Path(self.build_lib) / "partita"
         for part, names in [("bin", ["partita", "partita-run"]),
-                            ("lib", ["libpartita_runtime.so", "libpartita_mpi.so"])]:
+                            ("lib", ["libpartita_runtime.so", "libpartita_mpi.so",
+                                     "libpartita_compiler.so"])]:
             (target / part).mkdir(parents=True, exist_ok=True)
             for name in names:
                 if (folder / part / name).exists():

@@ -7,10 +7,19 @@
 #ifndef PARTITA_DIALECTS_INTERFACES_NOTES_H
 #define PARTITA_DIALECTS_INTERFACES_NOTES_H
 
+#include "partita/Base/Error.h"
+
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Value.h"
 
 namespace partita {
+
+/// `location` with the subjects of an error of a library, for those who turn diagnostics
+/// into errors again: metadata of a fused location.
+mlir::Location withSubjects(mlir::Location location, const Error &error);
+/// The error that a diagnostic tells of, with those subjects; without them the node is
+/// that of its first note, if it has one.
+Error errorOf(mlir::Diagnostic &diagnostic);
 
 /// Where `value` is made or, for an argument, declared. `what` names it in the note.
 mlir::InFlightDiagnostic noteOrigin(mlir::InFlightDiagnostic diagnostic,

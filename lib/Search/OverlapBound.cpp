@@ -177,6 +177,7 @@ Expected<Overlapped> search::planOverlapped(Timing &timing, const Model &model,
     solver::Problem problem = planes.next(true);
     solver::SolveOptions solve;
     solve.threads = search.threads;
+    solve.stop = search.stop;
     solve.timeLimit = search.timeLimit / options.mostRounds;
     if (search.workLimit)
       solve.workLimit = std::max<int64_t>(1, *search.workLimit / options.mostRounds);

@@ -50,6 +50,7 @@ Expected<std::optional<AnyRecompute>> search::anyRecompute(const FlowGraph &grap
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
+  solve.stop = options.stop;
   auto solution =
       MemoryRounds(model->problem, solve, {}, {}, model->fixedBytes)
           .run(options.timeLimit, options.workLimit, std::nullopt, /*isLast=*/false);

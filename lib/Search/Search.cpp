@@ -91,6 +91,7 @@ std::optional<Result> Task::begin() {
   solve.timeLimit = options.timeLimit;
   solve.workLimit = options.workLimit;
   solve.threads = options.threads;
+  solve.stop = options.stop;
   auto peakOf = [this](const std::vector<uint32_t> &choices) {
     return memoryOf(timing, model.decide(timing, choices), 0).peak();
   };
@@ -120,6 +121,7 @@ std::optional<Found> Task::leastMemory() {
   solver::SolveOptions solve;
   solve.timeLimit = std::min(2 * quickSeconds, options.timeLimit / 4);
   solve.workLimit = within(options.workLimit, 2 * quickWork);
+  solve.stop = options.stop;
   auto solution = solver::solve(collapsed.problem, solve);
   if (!solution || solution->choices.empty())
     return std::nullopt;

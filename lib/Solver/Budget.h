@@ -2,6 +2,8 @@
 #ifndef PARTITA_LIB_SOLVER_BUDGET_H
 #define PARTITA_LIB_SOLVER_BUDGET_H
 
+#include "partita/Base/Stop.h"
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -15,10 +17,12 @@ struct Budget {
   std::optional<Clock::time_point> deadline;
   int64_t workLimit = INT64_MAX;
   int64_t work = 0;
+  StopFlag stop;
 
   /// Whether to stop, counting work that has not been added yet.
   bool exhausted(int64_t pending = 0) const {
-    return work >= workLimit - pending || (deadline && Clock::now() >= *deadline);
+    return stop.isRaised() || work >= workLimit - pending ||
+           (deadline && Clock::now() >= *deadline);
   }
   /// A part that ends when the given share of what is left is used.
   Budget fraction(double share) const {

@@ -21,6 +21,7 @@ Expected<Solution> solver::solve(const Problem &problem, const SolveOptions &opt
     return tl::unexpected(ok.error());
   auto start = Budget::Clock::now();
   Budget budget;
+  budget.stop = options.stop;
   if (options.workLimit)
     budget.workLimit = std::max<int64_t>(1, *options.workLimit) * 1024;
   else

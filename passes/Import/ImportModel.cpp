@@ -62,7 +62,7 @@ static Error describe(const std::string &path,
   for (const UnsupportedNode &node : nodes)
     text += "\n  " + (node.domain.empty() ? "ai.onnx" : node.domain) + "." + node.opType +
             "-" + std::to_string(node.version) + " '" + node.node + "': " + node.reason;
-  return {text};
+  return {.message = text, .node = nodes.front().node};
 }
 
 /// The node whose import made a constant: both have one name. Empty where it has none,

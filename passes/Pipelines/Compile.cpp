@@ -5,6 +5,7 @@
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Graph/Returned.h"
+#include "dialects/Interfaces/Notes.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
@@ -50,8 +51,8 @@ Compiler::Compiler(const CompileOptions &options, Progress progress)
     bool isError = diagnostic.getSeverity() == DiagnosticSeverity::Error;
     if (!isError)
       report.notes.push_back(diagnostic.str());
-    else if (error.empty())
-      error = diagnostic.str();
+    else if (error.message.empty())
+      error = errorOf(diagnostic);
     return success();
   });
 }
@@ -472,7 +473,7 @@ Expected<void> Compiler::readLevel(const std::string &dump,
   if (!text)
     return tl::unexpected(text.error());
   auto fail = [&](const std::string &what) -> Expected<void> {
-    return makeError(path + ": " + (error.empty() ? what : error));
+    return makeError(path + ": " + (error.message.empty() ? what : error.message));
   };
   auto read = parseSourceString<ModuleOp>(*text, &context, path);
   if (!read)
@@ -502,11 +503,13 @@ Compiler::verifyLevel(OwningOpRef<ModuleOp> read,
 
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(OpPassManager &)> &add) {
-  error.clear(); // what an earlier run said of another module
+  error = {}; // an earlier run spoke of another module
+  if (options.stop.isRaised())
+    return makeError("cancelled");
   PassManager manager(&context);
   add(manager);
   if (failed(manager.run(*module)))
-    return makeError(error.empty() ? "the pipeline failed" : error);
+    return tl::unexpected(firstError({.message = "the pipeline failed"}));
   if (dump.empty() || options.dumpDir.empty() || options.from > Level::L0)
     return {};
   std::error_code code;

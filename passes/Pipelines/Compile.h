@@ -9,6 +9,7 @@
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Error.h"
+#include "partita/Base/Stop.h"
 #include "partita/Onnx/Model.h"
 
 #include <functional>
@@ -24,6 +25,9 @@ namespace partita {
 enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
 
 struct CompileOptions {
+  /// Asks the compile to end, between two of its passes, or within the search of `plan`,
+  /// with the error "cancelled"; files that it has begun are removed.
+  StopFlag stop;
   std::string model;  ///< path of the ONNX file
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
   bool force = false; ///< a bundle of that name is replaced, in one step

@@ -71,7 +71,7 @@ public:
                            const std::function<void(mlir::OpPassManager &)> &add);
 
   /// What a diagnostic said before `error` came of it, or that.
-  Error firstError(Error other) const { return error.empty() ? other : Error{error}; }
+  Error firstError(Error other) const { return error.message.empty() ? other : error; }
 
 private:
   Expected<void> divide();
@@ -90,7 +90,7 @@ private:
 
   const CompileOptions &options;
   Progress progress;
-  std::string error;
+  Error error; ///< the first that a diagnostic told of; no message: none
 };
 
 /// The bytes that a device may use, as options say; absent: they say nothing.

@@ -42,7 +42,7 @@ public:
   Planner(const PlanOptions &given, const Progress &progress)
       : options(given), progress(progress), compiler(options.model, progress) {}
 
-  Expected<std::string> run();
+  Expected<PlannedModel> run();
 
 private:
   using Flow = std::unique_ptr<dist::ProgramFlow>;
@@ -57,6 +57,7 @@ private:
     search.memoryLimit = target.memoryLimit;
     limit(search, 1);
     search.threads = options.threads;
+    search.stop = options.model.stop;
     return search;
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
@@ -110,7 +111,7 @@ private:
   Error infeasible(const Mesh &mesh, const search::NotFound &reason);
   /// How many times as many devices would do, along the outermost level; 0: unknown.
   int64_t factorThatFits();
-  Expected<std::string> finish(size_t best);
+  Expected<PlannedModel> finish(size_t best);
   /// With --overlap: the plan of a mesh that is the fastest so, if there is one.
   Expected<void> overlap(const search::Candidate &candidate,
                          const std::vector<ParameterOps> &parameters, MeshResult &result);
@@ -147,6 +148,8 @@ private:
 } // namespace
 
 Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
+  if (options.model.stop.isRaised())
+    return makeError("cancelled");
   (*compiler.module)
       ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
   auto flow = dist::buildFlow(function(), mesh, dist::Callees::Inlined);
@@ -454,7 +457,7 @@ Expected<OverlapTime> Planner::overlapOf(search::Timing &timing,
   return OverlapTime{search::simulate(timing, chosen.found->plan).time, *bound};
 }
 
-Expected<std::string> Planner::finish(size_t best) {
+Expected<PlannedModel> Planner::finish(size_t best) {
   MeshResult &chosen = results[best];
   search::Pins pins;
   auto flow = flowOn(chosen.mesh, pins);
@@ -487,7 +490,7 @@ Expected<std::string> Planner::finish(size_t best) {
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);
     if (!said)
-      return said;
+      return tl::unexpected(said.error());
     text += *said;
   }
   if (!options.report.empty()) {
@@ -496,8 +499,6 @@ Expected<std::string> Planner::finish(size_t best) {
       return tl::unexpected(ok.error());
     text += "wrote " + options.report + "\n";
   }
-  if (options.output.empty())
-    return text;
   writeFound(function(), **flow, *chosen.found, target);
   compiler.recordPlan();
   PlanCertificate &certificate = *compiler.plan.certificate;
@@ -509,9 +510,13 @@ Expected<std::string> Planner::finish(size_t best) {
   certificate.overlapped = {static_cast<double>(story.overlap->time) * 1e-12,
                             static_cast<double>(story.overlap->lowerBound) * 1e-12};
   certificate.searchSeconds = searchSeconds;
-  if (auto ok = writeFile(options.output, compiler.plan.json()); !ok)
+  PlannedModel planned{std::move(text), compiler.plan.json()};
+  if (options.output.empty())
+    return planned;
+  if (auto ok = writeFile(options.output, planned.json); !ok)
     return tl::unexpected(ok.error());
-  return text + "wrote " + options.output + "\n";
+  planned.text += "wrote " + options.output + "\n";
+  return planned;
 }
 
 Expected<std::optional<Planner::Chosen>>
@@ -718,7 +723,7 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   return derive(accumulation, std::move(recompute));
 }
 
-Expected<std::string> Planner::run() {
+Expected<PlannedModel> Planner::run() {
   using Clock = std::chrono::steady_clock;
   auto begin = Clock::now();
   auto since = [&] {
@@ -768,7 +773,7 @@ Expected<std::string> Planner::run() {
   return finish(*best);
 }
 
-Expected<std::string> partita::planModel(const PlanOptions &options,
-                                         const Progress &progress) {
+Expected<PlannedModel> partita::planModel(const PlanOptions &options,
+                                          const Progress &progress) {
   return Planner(options, progress).run();
 }

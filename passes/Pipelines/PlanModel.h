@@ -23,10 +23,14 @@ struct PlanOptions {
   bool overlap = false;
 };
 
-/// Searches, writes the plan, and returns what there is to say about it. No weights are
-/// read. An error if nothing fits: it says what is needed, what there is, what takes most
-/// and which change would fit.
-Expected<std::string> planModel(const PlanOptions &options, const Progress &progress);
+/// Outcome of a search: a text for a person, and plan.json.
+struct PlannedModel {
+  std::string text, json;
+};
+
+/// Searches and writes the plan. No weights are read. An error if nothing fits: it says
+/// what is needed, what there is, what takes most and which change would fit.
+Expected<PlannedModel> planModel(const PlanOptions &options, const Progress &progress);
 
 } // namespace partita
 

@@ -5,6 +5,7 @@
 #include "passes/Shard/SearchPlan.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Interfaces/Notes.h"
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Rule/Decide/Decide.h"
@@ -206,8 +207,9 @@ private:
     if (decision)
       keepLayouts(graph, *kept, *decision);
     else
-      return noteNamed(emitError(function.getLoc(), decision.error().message), **flow,
-                       decision.error().message);
+      return noteNamed(emitError(withSubjects(function.getLoc(), decision.error()),
+                                 decision.error().message),
+                       **flow, decision.error().message);
     numConflicts += static_cast<unsigned>(decision->propagated.conflicts.size());
     settleSources(graph, decision->strategies);
     dist::writeStrategies(function, **flow, decision->strategies);

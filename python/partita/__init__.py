@@ -1,24 +1,28 @@
-"""Run compiled Partita bundles on NumPy arrays.
+"""Compile ONNX models for many ranks, and run the bundles on NumPy arrays.
 
     import partita
+    partita.compile("model.onnx", "bundle", mesh="dp=2,tp=2")
     with partita.Session("bundle") as session:
         outputs = session.run({"x": x})        # {"y": array}
 
-A thin wrapper of libpartita_runtime (ctypes, nothing to build). The library is looked
-for in $PARTITA_RUNTIME (a path), in lib/ beside this file, in build/*/lib of a source tree, and
-by the system's loader. bf16 tensors are uint16 arrays of the raw bits, as NumPy has no
-such type.
+A thin wrapper of libpartita_runtime and libpartita_compiler (ctypes, nothing to build). The
+libraries are looked for in $PARTITA_RUNTIME and $PARTITA_COMPILER (paths), in lib/ beside this
+file, in build/*/lib of a source tree, and by the system's loader. bf16 tensors are uint16
+arrays of the raw bits, as NumPy has no such type.
 """
 
 import ctypes
-import glob
 import math
 import os
 import threading
 
 import numpy
 
-__all__ = ["Session", "PartitaError", "version"]
+from ._compiler import Cancel, compile, inspect, plan, report, verify
+from ._library import PartitaError, load
+
+__all__ = ["Cancel", "PartitaError", "Session", "compile", "inspect", "plan", "report",
+           "verify", "version"]
 
 _DTYPES = {
     "f32": numpy.float32, "f64": numpy.float64, "f16": numpy.float16,
@@ -26,10 +30,6 @@ _DTYPES = {
     "i64": numpy.int64, "u8": numpy.uint8, "u16": numpy.uint16, "u32": numpy.uint32,
     "u64": numpy.uint64, "bool": numpy.bool_,
 }
-
-
-class PartitaError(RuntimeError):
-    """A failure of the runtime; the message is its one sentence."""
 
 
 class _TensorInfo(ctypes.Structure):
@@ -49,27 +49,8 @@ class _LoadOptions(ctypes.Structure):
                 ("threads", ctypes.c_int)]
 
 
-def _candidates():
-    if "PARTITA_RUNTIME" in os.environ:
-        yield os.environ["PARTITA_RUNTIME"]
-        return
-    here = os.path.dirname(os.path.abspath(__file__))
-    yield os.path.join(here, "lib", "libpartita_runtime.so")
-    yield from sorted(glob.glob(
-        os.path.join(here, "..", "..", "build", "*", "lib", "libpartita_runtime.so")))
-    yield "libpartita_runtime.so"
-
-
 def _open():
-    reason = None
-    for path in _candidates():
-        try:
-            library = ctypes.CDLL(path)
-            break
-        except OSError as error:
-            reason = error
-    else:
-        raise PartitaError(f"libpartita_runtime.so cannot be loaded: {reason}")
+    library = load("PARTITA_RUNTIME", "libpartita_runtime.so")
     session, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     info = ctypes.POINTER(_TensorInfo)
     for name, result, arguments in [
@@ -117,6 +98,12 @@ def _lib():
 def version():
     """The version of the loaded runtime library."""
     return _lib().partita_version().decode()
+
+
+def __getattr__(name):
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module 'partita' has no attribute {name!r}")
 
 
 class Session:

@@ -119,6 +119,7 @@ def check_python(source, folder, work, bundle, weights):
     script = ("import json, sys, numpy, partita\n"
               "x = numpy.ones((4, 8), 'f4')\n"
               "with partita.Session(sys.argv[1]) as s: y = s.run({'x': x})['y']\n"
+              "assert partita.report(sys.argv[1])['stages'][0]['mesh'] == 'tp=2'\n"
               "print(json.dumps([partita.__file__, y.tolist()]))\n")
     out = call([sys.executable, "-c", script, bundle], cwd=work,
                env=os.environ | {"PYTHONPATH": str(target)})

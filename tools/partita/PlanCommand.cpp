@@ -15,11 +15,11 @@ static int planCommand(const PlanOptions &options) {
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };
-  auto text = planModel(options, progress);
-  if (!text) {
-    return fail(text.error().message);
+  auto planned = planModel(options, progress);
+  if (!planned) {
+    return fail(planned.error().message);
   }
-  std::printf("%s", text->c_str());
+  std::printf("%s", planned->text.c_str());
   return 0;
 }
 

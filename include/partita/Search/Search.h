@@ -19,6 +19,7 @@ struct SearchOptions {
   /// Instead of it, so that the answer is the same on every machine: see SolveOptions.
   std::optional<int64_t> workLimit;
   int threads = 1;
+  StopFlag stop; ///< see SolveOptions
   /// Layers that are copies of each other are planned alike: the bound then is of plans
   /// that do so.
   bool tieLayers = true;

@@ -2,6 +2,7 @@
 #ifndef PARTITA_SOLVER_SOLVE_H
 #define PARTITA_SOLVER_SOLVE_H
 
+#include "partita/Base/Stop.h"
 #include "partita/Solver/Problem.h"
 
 #include <functional>
@@ -37,6 +38,8 @@ struct SolveOptions {
   /// Only answers below it are of interest: others may be left out, and where there are
   /// none the status is Infeasible and the bound this.
   std::optional<int64_t> upper;
+  /// Once it is raised the search ends as at a limit, with the best answer so far.
+  StopFlag stop;
   /// Threads to use, at least 1.
   int threads = 1;
   /// Called now and then, always from the calling thread.

@@ -53,8 +53,9 @@ public:
   }
 
 private:
-  tl::unexpected<Error> error(const std::string &message) const {
-    return makeError(hints.file + ": " + message);
+  /// An error about the hint for `glob`.
+  tl::unexpected<Error> error(const std::string &glob, const std::string &message) const {
+    return tl::unexpected<Error>({.message = hints.file + ": " + message, .hint = glob});
   }
 
   /// A value of a node with the places where its ops have it.
@@ -88,8 +89,9 @@ private:
     for (auto [list, tensors, what] :
          {std::tuple(&hint.in, &inputs, "input"), {&hint.out, &outputs, "output"}}) {
       if (list->size() > tensors->size())
-        return error(origin + ": it has " + std::to_string(tensors->size()) + " " + what +
-                     "s, the hint " + std::to_string(list->size()));
+        return error(hint.glob, origin + ": it has " + std::to_string(tensors->size()) +
+                                    " " + what + "s, the hint " +
+                                    std::to_string(list->size()));
       for (size_t i = 0; i < list->size(); ++i)
         if ((*list)[i])
           group.targets.push_back(
@@ -130,9 +132,9 @@ private:
                       graph.ops[value.producer].results[value.result]};
       for (const auto *list : {&hint.in, &hint.out}) {
         if (list->size() > 1)
-          return error("hint for node '" + hint.glob + "': it has one " +
-                       (list == &hint.in ? "input" : "output") + ", the hint " +
-                       std::to_string(list->size()));
+          return error(hint.glob, "hint for node '" + hint.glob + "': it has one " +
+                                      (list == &hint.in ? "input" : "output") +
+                                      ", the hint " + std::to_string(list->size()));
         if (!list->empty() && list->front())
           group.targets.push_back({{{value.producer, false, value.result}},
                                    &*list->front(),
@@ -146,9 +148,9 @@ private:
       return {};
     for (const auto *list : {&hint.in, &hint.out})
       if (list->size() > 1 && isAbsorbed(hint.glob))
-        return error("hint for node '" + hint.glob + "': it has one " +
-                     (list == &hint.in ? "input" : "output") + ", the hint " +
-                     std::to_string(list->size()));
+        return error(hint.glob, "hint for node '" + hint.glob + "': it has one " +
+                                    (list == &hint.in ? "input" : "output") +
+                                    ", the hint " + std::to_string(list->size()));
     auto absorbed =
         findAbsorbed(hint.glob, hint.priority, hint.in.empty() ? nullptr : &hint.in[0],
                      hint.out.empty() ? nullptr : &hint.out[0]);
@@ -162,8 +164,8 @@ private:
     if (*modules)
       return {};
     if (!unknown)
-      return error("no node and no module is named '" + hint.glob + "'" +
-                   nearMisses(graph, hint.glob));
+      return error(hint.glob, "no node and no module is named '" + hint.glob + "'" +
+                                  nearMisses(graph, hint.glob));
     unknown->nodes.insert(hint.glob);
     return {};
   }
@@ -307,8 +309,8 @@ private:
           for (const Tensor &output : outputsOf(ops))
             values.insert(output.value);
       if (values.empty() && !unknown)
-        return error("no tensor is named '" + hint.glob + "'" +
-                     nearMisses(graph, hint.glob));
+        return error(hint.glob, "no tensor is named '" + hint.glob + "'" +
+                                    nearMisses(graph, hint.glob));
       if (values.empty())
         unknown->tensors.insert(hint.glob);
     }
@@ -334,8 +336,9 @@ private:
       for (const std::string &name : graph.values[value].otherNames) {
         auto [it, isNew] = known.try_emplace(name, value);
         if (!isNew && it->second != value && matchesGlob(glob, name))
-          return error("'" + name + "' may be tensor '" + graph.values[it->second].name +
-                       "' or tensor '" + graph.values[value].name + "'; use these names");
+          return error(glob, "'" + name + "' may be tensor '" +
+                                 graph.values[it->second].name + "' or tensor '" +
+                                 graph.values[value].name + "'; use these names");
       }
     return {};
   }
@@ -344,8 +347,9 @@ private:
     for (const HintTarget &target : group.targets)
       if (size_t rank = target.places[0].factors(graph).size();
           target.dims->size() != rank)
-        return error(target.what + " has " + std::to_string(rank) + " dims, the hint " +
-                     std::to_string(target.dims->size()));
+        return error(target.what, target.what + " has " + std::to_string(rank) +
+                                      " dims, the hint " +
+                                      std::to_string(target.dims->size()));
     groups.push_back(std::move(group));
     return {};
   }

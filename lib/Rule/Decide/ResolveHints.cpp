@@ -80,13 +80,20 @@ private:
     return {};
   }
 
+  tl::unexpected<Error> errorAt(const Entry &entry, const std::string &message) const {
+    return tl::unexpected<Error>({.message = entry.where + ": " + message,
+                                  .node = graph.ops[entry.target->places[0].op].name,
+                                  .dim = static_cast<int64_t>(entry.dim),
+                                  .hint = entry.where});
+  }
+
   /// Reads the axes of an entry. None may be used twice at an op, whatever its size.
   Expected<void> nameAxes(Entry &entry) {
     AxisList all;
     auto read = [&](const std::vector<std::string> &names, AxisList *into) {
       auto axes = parseAxes(names, all);
       if (!axes)
-        return Expected<void>(makeError(entry.where + ": " + axes.error().message));
+        return Expected<void>(errorAt(entry, axes.error().message));
       all.insert(all.end(), axes->begin(), axes->end());
       if (into)
         *into = *axes;
@@ -107,8 +114,8 @@ private:
               return std::find(other.loops.begin(), other.loops.end(), f) !=
                      other.loops.end();
             }))
-          return makeError(entry.where + ": {" + graph.mesh.str(axis) +
-                           "} is already used by " + other.where);
+          return errorAt(entry, "{" + graph.mesh.str(axis) + "} is already used by " +
+                                    other.where);
     if (!all.empty())
       others.push_back({std::move(all), here, entry.where, group.priority});
     return {};
@@ -264,9 +271,9 @@ private:
     if (ways.empty())
       ways = waysToSplit(*open, here);
     if (ways.empty())
-      return makeError(entry.where + ": no axes of the mesh " + graph.mesh.str() +
-                       " that are still free split it " +
-                       std::to_string(entry.hint->count) + " ways");
+      return errorAt(entry, "no axes of the mesh " + graph.mesh.str() +
+                                " that are still free split it " +
+                                std::to_string(entry.hint->count) + " ways");
     std::vector<AxisList> fitting;
     for (const AxisList &axes : ways)
       if (loops.fits(dim, axes))
@@ -423,6 +430,12 @@ private:
 };
 } // namespace
 
+/// The error with the hints file in front of its message.
+static tl::unexpected<Error> inFile(const std::string &file, Error error) {
+  error.message = file + ": " + error.message;
+  return tl::unexpected(std::move(error));
+}
+
 Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints &hints) {
   auto groups = findTargets(graph, hints);
   if (!groups)
@@ -432,7 +445,7 @@ Expected<std::vector<Seed>> partita::resolveHints(FlowGraph &graph, const Hints 
     Round round(graph, detached);
     auto done = round.run(*groups);
     if (!done)
-      return makeError(hints.file + ": " + done.error().message);
+      return inFile(hints.file, done.error());
     if (*done)
       return round.result.all();
     // Every round detaches a loop more, so that there is a last one.

@@ -1,0 +1,152 @@
+"""The compiler in this process (partita.compile, plan, report, inspect, verify).
+
+    python3 python/test_compiler.py
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import numpy  # noqa: E402
+import onnx  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import partita  # noqa: E402
+
+
+def expect_error(text, call):
+    try:
+        call()
+    except partita.PartitaError as error:
+        assert text in str(error), f"{text!r} not in {error}"
+        return error
+    raise AssertionError(f"no error, expected one with {text!r}")
+
+
+def layers(path, count, width=16, batch="batch"):
+    """`count` layers of x·w and relu, whose batch is symbolic; all but the last are alike."""
+    random = numpy.random.default_rng(1)
+    nodes, weights, value = [], [], "x"
+    for i in range(count):
+        weights.append(numpy_helper.from_array(
+            (random.standard_normal((width, width)) / 4).astype(numpy.float32), f"w{i}"))
+        nodes += [helper.make_node("MatMul", [value, f"w{i}"], [f"h{i}"], name=f"fc{i}"),
+                  helper.make_node("Relu", [f"h{i}"], [f"a{i}"], name=f"act{i}")]
+        value = f"a{i}"
+    tensor = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, width])
+    graph = helper.make_graph(nodes, "layers", [tensor("x")], [tensor(value)], weights)
+    onnx.save(helper.make_model(graph, ir_version=8,
+                                opset_imports=[helper.make_opsetid("", 17)]), path)
+    return [numpy_helper.to_array(weight) for weight in weights]
+
+
+def check_commands(folder, model, weights):
+    assert partita.__version__ == partita.version()
+    listed = partita.inspect(model, nodes="fc*", shapes={"batch": 4})
+    assert listed["supported"] and len(listed["nodes"]) == 2, listed
+    bundle = folder / "bundle"
+    made = partita.compile(model, bundle, mesh="dp=2,tp=2", shapes={"x": (4, 16)},
+                           hints={"nodes": {"fc0": {"out": [["dp"], ["tp"]]}}})
+    assert made["bundle"] == str(bundle) and made["received_bytes"] > 0, made
+    assert partita.verify(bundle)["verdict"] == "checked: equal"
+    assert partita.verify(model=model, mesh="tp=2", shapes={"batch": 2})["outputs"] == 1
+    assert partita.report(bundle)["stages"][0]["mesh"] == "dp=2,tp=2"
+    planned = partita.plan(model, mesh="tp=2", shapes={"batch": 64}, work=10_000)
+    assert planned["plan"]["certificate"]["step_seconds"] > 0
+    again = partita.compile(model, folder / "planned", mesh="tp=2", shapes={"batch": 64},
+                            plan=planned["plan"])
+    assert again["bundle"].endswith("planned")
+    x = numpy.ones((4, 16), numpy.float32)
+    expected = x
+    for weight in weights:
+        expected = numpy.maximum(expected @ weight, 0)
+    with partita.Session(bundle) as session:
+        (y,) = session.run({"x": x}).values()
+    numpy.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+def check_errors(folder, model):
+    error = expect_error("fc7", lambda: partita.compile(
+        model, folder / "no", mesh="tp=2", shapes={"batch": 4},
+        hints={"nodes": {"fc7": {"out": [1, 2]}}}))
+    assert error.hint and "fc7" in error.hint, vars(error)
+    bad = folder / "bad.onnx"
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"], name="first"),
+         helper.make_node("Nonsense", ["r"], ["y"], name="culprit")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+    onnx.save(helper.make_model(graph, ir_version=8,
+                                opset_imports=[helper.make_opsetid("", 17)]), bad)
+    error = expect_error("culprit", lambda: partita.compile(bad, folder / "no"))
+    assert error.node == "culprit", vars(error)
+    expect_error("no such option", lambda: partita.compile(model, folder / "no", mash="tp=2"))
+    expect_error("expected an integer", lambda: partita.compile(
+        model, folder / "no", stages="two", shapes={"batch": 4}))
+    expect_error("nowhere.onnx", lambda: partita.compile(folder / "nowhere.onnx", "no"))
+    assert not (folder / "no").exists()
+
+
+def check_threads(folder, model):
+    """Requests of many threads give what each gives alone, their errors are their own."""
+    results = {}
+
+    def work(number):
+        mesh = f"tp={1 + number % 4}"
+        if number % 5 == 4:
+            results[number] = expect_error("mash", lambda: partita.compile(
+                model, folder / f"t{number}", mesh="mash", shapes={"batch": 4})).args
+            return
+        partita.compile(model, folder / f"t{number}", mesh=mesh, shapes={"batch": 4})
+        results[number] = partita.report(folder / f"t{number}")["stages"][0]["mesh"]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 10, f"{10 - len(results)} requests were lost"
+    for number, result in results.items():
+        assert number % 5 == 4 or result == f"tp={1 + number % 4}", (number, result)
+
+
+def check_cancel(folder):
+    """A search of minutes ends soon after it is cancelled, and leaves nothing."""
+    model = folder / "deep.onnx"
+    layers(model, 60, width=96, batch=96)
+    cluster = {"device": {"preset": "A100-80GB"}, "levels": [
+        {"name": "nvlink", "size": 8, "bandwidth": 300e9, "latency": 3e-6},
+        {"name": "rack", "size": 16, "bandwidth": 25e9, "latency": 10e-6}]}
+    cancel, begun = partita.Cancel(), time.monotonic()
+    timer = threading.Timer(2, cancel.cancel)
+    timer.start()
+    expect_error("cancelled", lambda: partita.plan(
+        model, cluster=cluster, axes=4, time_limit=600.0, output=folder / "plan.json",
+        cancel=cancel))
+    took = time.monotonic() - begun
+    assert 2 <= took < 30, f"it ended after {took:.1f} s"
+    assert not (folder / "plan.json").exists()
+    cancel = partita.Cancel()
+    cancel.cancel()
+    expect_error("cancelled", lambda: partita.compile(model, folder / "no", cancel=cancel))
+    assert not [path for path in folder.iterdir() if path.name.startswith("no")]
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="partita-compiler-") as name:
+        folder = pathlib.Path(name)
+        weights = layers(folder / "model.onnx", 2)
+        check_commands(folder, folder / "model.onnx", weights)
+        check_errors(folder, folder / "model.onnx")
+        check_threads(folder, folder / "model.onnx")
+        check_cancel(folder)
+    print("ok")
+
+
+main()
