@@ -2,6 +2,7 @@
 #include "passes/Pipelines/Inspect.h"
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "dialects/Graph/Returned.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Import/Import.h"
@@ -22,6 +23,8 @@ struct NamedType {
   DType type;
   std::vector<int64_t> shape;
   bool isShapeKnown = true;
+  /// Ascending: dims whose size is data, of which `shape` has the maximum.
+  std::vector<int64_t> boundedDims = {};
 };
 
 /// A node, or a step that its import made of it, as hints see it.
@@ -66,8 +69,18 @@ static std::string shapeText(const std::vector<int64_t> &shape) {
   return text + "]";
 }
 
+/// "f32[<=80,4]": a dim whose size is data has its maximum.
 static std::string typeText(const NamedType &it) {
-  return std::string(name(it.type)) + (it.isShapeKnown ? shapeText(it.shape) : "");
+  std::string text(name(it.type));
+  if (!it.isShapeKnown)
+    return text;
+  text += "[";
+  for (size_t d = 0; d < it.shape.size(); ++d)
+    text += (d ? "," : "") +
+            std::string(
+                std::ranges::count(it.boundedDims, static_cast<int64_t>(d)) ? "<=" : "") +
+            std::to_string(it.shape[d]);
+  return text + "]";
 }
 
 static std::string operatorName(const UnsupportedNode &node) {
@@ -170,6 +183,8 @@ static void writeMembers(JsonWriter &out, const NamedType &it) {
   out.member("type", name(it.type));
   if (it.isShapeKnown)
     out.member("shape", std::span(it.shape));
+  if (!it.boundedDims.empty())
+    out.member("bounded_dims", std::span(it.boundedDims));
 }
 
 static void write(JsonWriter &out, const char *key, const std::vector<NamedType> &list) {
@@ -377,10 +392,15 @@ Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
     return tl::unexpected(imported.error());
   if (imported) {
     auto main = imported->module->lookupSymbol<mlir::func::FuncOp>("main");
-    for (auto [i, type] : llvm::enumerate(main.getResultTypes())) {
-      contents.outputs[i].shape =
-          llvm::cast<mlir::RankedTensorType>(type).getShape().vec();
-      contents.outputs[i].isShapeKnown = true;
+    // Sizes that are data are results behind the outputs, and no outputs.
+    auto bounded = graph::Returned(main).dims();
+    for (auto [output, type] : llvm::zip(contents.outputs, main.getResultTypes())) {
+      output.shape = llvm::cast<mlir::RankedTensorType>(type).getShape().vec();
+      output.isShapeKnown = true;
+      const auto &sizes = bounded[output.name];
+      for (size_t d = 0; d < sizes.size(); ++d)
+        if (!sizes[d].empty())
+          output.boundedDims.push_back(static_cast<int64_t>(d));
     }
   }
   if (imported && !(options.nodes + options.weights).empty())
