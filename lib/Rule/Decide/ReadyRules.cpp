@@ -53,25 +53,38 @@ public:
         nodes[graph.ops[i].name].push_back(static_cast<int32_t>(i));
   }
 
-  /// `atDim` is the hint for dim `dim` of the operand (as its op has it); others are
-  /// open.
-  void addInput(int32_t op, int32_t operand, size_t dim, DimHint atDim) {
-    const auto &orders = graph.ops[op].operandOrder;
-    size_t rank = graph.ops[op].rule.operands[operand].size();
-    std::vector<DimHint> dims(rank);
-    for (size_t d = 0; d < rank; ++d) {
-      bool ordered =
-          static_cast<size_t>(operand) < orders.size() && !orders[operand].empty();
-      if ((ordered ? static_cast<size_t>(orders[operand][d]) : d) == dim)
-        dims[d] = atDim;
-    }
+  /// Hints dim `dim` of an operand (as its op has it), whose atoms get `lists`; other
+  /// dims are open. Where the operand is computed inside the op's node (a quantized
+  /// product subtracts its zero point first), the hint is for the input of the node from
+  /// which the dim comes as it is. An error where there is none.
+  Expected<void> addInput(int32_t op, int32_t operand, size_t dim,
+                          const std::vector<AxisList> &lists, const AxisList &axes) {
     std::string name = moduleOf(op, operand);
     const std::vector<int32_t> &ops =
         name.empty() ? nodes.at(graph.ops[op].name) : modules.at(name);
+    std::vector<NodeInput> inputs = inputsOf(graph, ops, Repeats::Merged);
+    auto at = fromOutside({op, operand}, dim, ops, inputs);
+    auto atoms =
+        at ? atomsOf(inputs[at->input].uses.front(), at->dim) : std::vector<int32_t>();
+    if (atoms.size() != lists.size())
+      return makeError("no input of '" + graph.ops[op].name + "' has dim " +
+                       std::to_string(dim) + " of operand " + std::to_string(operand) +
+                       " of its product, so that a hint for the node cannot name it");
+    const NodeInput &input = inputs[at->input];
+    const FlowUse &use = input.uses.front();
+    const FlowOp &reader = graph.ops[use.op];
+    auto o = static_cast<size_t>(use.operand);
+    const bool isOrdered =
+        o < reader.operandOrder.size() && !reader.operandOrder[o].empty();
+    std::vector<DimHint> dims(reader.rule.operands[o].size());
+    for (size_t d = 0; d < dims.size(); ++d)
+      if ((isOrdered ? static_cast<size_t>(reader.operandOrder[o][d]) : d) == at->dim)
+        dims[d] = dimHint(graph, atoms, lists, axes);
     NodeHint hint{name.empty() ? graph.ops[op].name : name, {}, {}, 0};
-    hint.in.resize(indexOfInput(ops, {op, operand}) + 1);
+    hint.in.resize(at->input + 1);
     hint.in.back() = std::move(dims);
     hints.push_back(std::move(hint));
+    return {};
   }
 
   /// The same for the result of an op that is the last of its node, after all others.
@@ -119,13 +132,43 @@ private:
                                                                           : "";
   }
 
-  /// As hints count.
-  size_t indexOfInput(const std::vector<int32_t> &ops, FlowUse use) const {
-    std::vector<NodeInput> inputs = inputsOf(graph, ops, Repeats::Merged);
-    auto found = std::find_if(inputs.begin(), inputs.end(), [&](const NodeInput &input) {
-      return std::find(input.uses.begin(), input.uses.end(), use) != input.uses.end();
-    });
-    return static_cast<size_t>(found - inputs.begin());
+  struct Place {
+    size_t input, dim;
+  };
+
+  std::vector<int32_t> atomsOf(const FlowUse &use, size_t dim) const {
+    return graph.dimAtoms(use.op, graph.ops[use.op].rule.operands[use.operand][dim]);
+  }
+
+  /// The input, as hints count, and its dim that a dim of an operand is: followed back
+  /// through those of `ops` that compute the operand and have the dim as it is.
+  std::optional<Place> fromOutside(FlowUse use, size_t dim,
+                                   const std::vector<int32_t> &ops,
+                                   const std::vector<NodeInput> &inputs) const {
+    for (;;) {
+      auto found =
+          std::find_if(inputs.begin(), inputs.end(), [&](const NodeInput &input) {
+            return std::find(input.uses.begin(), input.uses.end(), use) !=
+                   input.uses.end();
+          });
+      if (found != inputs.end())
+        return Place{static_cast<size_t>(found - inputs.begin()), dim};
+      const FlowValue &value = graph.values[graph.ops[use.op].operands[use.operand]];
+      if (!std::binary_search(ops.begin(), ops.end(), value.producer))
+        return std::nullopt; // made for the node by its import
+      const ShardingRule &rule = graph.ops[value.producer].rule;
+      const std::vector<int32_t> &loops = rule.results[value.result][dim];
+      bool isFound = false;
+      for (size_t o = 0; o < rule.operands.size() && !isFound; ++o)
+        for (size_t d = 0; d < rule.operands[o].size() && !isFound; ++d)
+          if (!loops.empty() && rule.operands[o][d] == loops) {
+            use = {value.producer, static_cast<int32_t>(o)};
+            dim = d;
+            isFound = true;
+          }
+      if (!isFound)
+        return std::nullopt;
+    }
   }
 
   bool isAlone(const std::string &glob, const std::vector<size_t> &group) const {
@@ -203,7 +246,8 @@ static Expected<void> hintRow(const FlowGraph &graph, const Block &block,
       all[i] = (*lists)[u++];
   const TensorFactors &tensor = graph.ops[block.row].rule.operands[block.operand];
   auto dim = dimWith(graph, block.row, tensor, {usable.begin(), usable.end()});
-  writer.addInput(block.row, block.operand, *dim, dimHint(graph, block.atoms, all, axes));
+  if (auto ok = writer.addInput(block.row, block.operand, *dim, all, axes); !ok)
+    return makeError("rule '" + std::string(rule) + "': " + ok.error().message);
   return {};
 }
 
