@@ -132,10 +132,18 @@ static Expected<OptimizerParallel> readParallel(const JsonValue &value) {
   return read;
 }
 
+/// One of two words: whether it is the second.
+static auto isSecondOf(std::string_view first, std::string_view second) {
+  return [first, second](const JsonValue &value) {
+    std::string_view names[] = {first, second};
+    return readName(value, names).map([](size_t i) { return i == 1; });
+  };
+}
+
 static Expected<Recompute> readRecompute(const JsonValue &value) {
   Recompute read;
-  if (auto ok = value.allowOnly(
-          {"nodes", "exactly", "mp_comm_recompute", "parallel_optimizer_comm_recompute"});
+  if (auto ok = value.allowOnly({"nodes", "each", "exactly", "mp_comm_recompute",
+                                 "parallel_optimizer_comm_recompute"});
       !ok)
     return tl::unexpected(ok.error());
   if (auto nodes = value.at("nodes"); !nodes)
@@ -149,6 +157,9 @@ static Expected<Recompute> readRecompute(const JsonValue &value) {
   };
   auto ok =
       readMember(value, "nodes", read.nodes, globs)
+          .and_then([&] {
+            return readMember(value, "each", read.byLayer, isSecondOf("match", "layer"));
+          })
           .and_then([&] { return readMember(value, "exactly", read.exactly, readFlag); })
           .and_then([&] {
             return readMember(value, "mp_comm_recompute", read.modelParallelCommunication,
@@ -175,14 +186,6 @@ static Expected<std::vector<Recompute>> readRecomputes(const JsonValue &value) {
     result.push_back(std::move(*read));
   }
   return result;
-}
-
-/// One of two words: whether it is the second.
-static auto isSecondOf(std::string_view first, std::string_view second) {
-  return [first, second](const JsonValue &value) {
-    std::string_view names[] = {first, second};
-    return readName(value, names).map([](size_t i) { return i == 1; });
-  };
 }
 
 /// A list is all that is computed again; "none", "auto".

@@ -26,8 +26,8 @@ static bool anyMatches(const std::vector<std::string> &globs, const std::string 
                      [&](const std::string &glob) { return matchesGlob(glob, name); });
 }
 
-/// A pattern that matches nothing is a mistake.
-static Expected<void> checkPatterns(const char *key,
+/// A pattern that matches nothing is a mistake. `key`: "parameters: \"train\"".
+static Expected<void> checkPatterns(const std::string &key,
                                     const std::vector<std::string> &globs,
                                     const onnx_model::Model &model) {
   for (const std::string &glob : globs) {
@@ -35,10 +35,8 @@ static Expected<void> checkPatterns(const char *key,
     if (std::none_of(all.begin(), all.end(), [&](const onnx_model::Tensor &tensor) {
           return isFloatTensor(tensor) && matchesGlob(glob, tensor.name);
         }))
-      return makeError("parameters: \"" + std::string(key) +
-                       "\": no float initializer is "
-                       "named '" +
-                       glob + "' (partita inspect --weights lists them)");
+      return makeError(key + ": no float initializer is named '" + glob +
+                       "' (partita inspect --weights lists them)");
   }
   return {};
 }
@@ -74,8 +72,9 @@ Expected<TrainingImport> partita::trainingImport(const std::string &specificatio
   auto spec = train::readSpec(specification);
   if (!spec)
     return tl::unexpected(spec.error());
-  for (auto [key, globs] :
-       {std::pair{"train", &spec->parameters}, std::pair{"freeze", &spec->freeze}})
+  for (auto [key, globs] : {std::pair{"parameters: \"train\"", &spec->parameters},
+                            {"parameters: \"freeze\"", &spec->freeze},
+                            {"optimizer: \"no_decay\"", &spec->optimizer.noDecay}})
     if (auto ok = checkPatterns(key, *globs, model); !ok)
       return tl::unexpected(ok.error());
   auto moments = runningMoments(*spec, model);

@@ -99,7 +99,9 @@ Expected<void> StepBuilder::differentiateLoss(const BuiltLoss &built) {
   loss = wide(output);
   counted = built.counted ? wide(built.counted) : nullptr;
   merge();
-  return repeatForward(main, spec.recompute);
+  return repeatForward(main, spec.recompute).map([&](std::vector<std::string> said) {
+    notes = std::move(said);
+  });
 }
 
 /// What is returned survives merging.

@@ -19,6 +19,7 @@ static void addChosen(ArrayAttr stretches, bool exactly, Spec &spec) {
   for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
     Recompute &repeats = spec.recompute.emplace_back();
     repeats.together = true;
+    repeats.isChosen = true;
     repeats.exactly = exactly;
     for (auto name : stretch.getAsRange<StringAttr>())
       repeats.nodes.push_back(name.str());
@@ -54,6 +55,8 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);
+    for (const std::string &note : step.notes)
+      main->emitRemark(note);
     for (const std::string &name : step.unused)
       main->emitRemark("parameter '")
           << name << "' does not train: the loss does not depend on it";

@@ -452,7 +452,7 @@ TEST_CASE("train: what remains, wrong") {
         "s.json: recompute[0]: the member \"nodes\" is missing");
   CHECK(failure(with(R"("recompute": [{"nodes": "h", "mp": true}])")) ==
         "s.json: recompute[0]: unknown member \"mp\"; known are nodes, "
-        "exactly, mp_comm_recompute, parallel_optimizer_comm_recompute");
+        "each, exactly, mp_comm_recompute, parallel_optimizer_comm_recompute");
 }
 
 TEST_CASE("train: a file that is not there") {

@@ -1,0 +1,62 @@
+// A pattern that names layers: of dotted names by their parts, of others by structure, where a
+// row of ops repeats. One that leaves each node for itself saves nothing, and says so.
+// RUN: split-file %s %t
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/dotted.mlir --partita-train=spec=%t/dotted.json 2>&1 | FileCheck %s
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/layer.json 2>&1 | FileCheck %s
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/alone.json 2>&1 | FileCheck %s --check-prefix=ALONE
+// RUN: not partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/none.json 2>&1 | FileCheck %s --check-prefix=NONE
+
+// A layer keeps its result, the sum: the two exps are there again, before the gradients.
+// CHECK-NOT: remark:
+// CHECK: func.func @main
+// CHECK-COUNT-4: graph.exp
+// CHECK-NOT: graph.exp
+
+// ALONE: remark: recompute: 'node*' saves no byte: what each of its parts makes is read by the rest of the forward pass, and kept ("each": "layer" makes each layer one part)
+// ALONE: func.func @main
+// ALONE-COUNT-2: graph.exp
+// ALONE-NOT: graph.exp
+
+// NONE: recompute: "each" is "layer", but nothing that is named 'last' is in a layer: no row of ops repeats
+
+//--- dotted.json
+{"loss": {"kind": "l1", "of": "y", "labels": "target"}, "optimizer": {"kind": "sgd"},
+ "recompute": [{"nodes": "h.*"}]}
+//--- layer.json
+{"loss": {"kind": "l1", "of": "y", "labels": "target"}, "optimizer": {"kind": "sgd"},
+ "recompute": [{"nodes": "*", "each": "layer"}]}
+//--- alone.json
+{"loss": {"kind": "l1", "of": "y", "labels": "target"}, "optimizer": {"kind": "sgd"},
+ "recompute": [{"nodes": "node*"}]}
+//--- none.json
+{"loss": {"kind": "l1", "of": "y", "labels": "target"}, "optimizer": {"kind": "sgd"},
+ "recompute": [{"nodes": "last", "each": "layer"}]}
+
+//--- dotted.mlir
+func.func @main(%x: tensor<4x8xf32> {graph.name = "x"},
+                %w0: tensor<8xf32> {graph.name = "w0", dist.state = #dist.state<"w0" from "w0">},
+                %w1: tensor<8xf32> {graph.name = "w1", dist.state = #dist.state<"w1" from "w1">})
+    -> (tensor<4x8xf32> {graph.name = "y"}) {
+  %a0 = graph.mul %x, %w0 : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32> loc("h.0.scale")
+  %b0 = graph.exp %a0 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("h.0.act")
+  %c0 = graph.add %x, %b0 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("h.0.sum")
+  %a1 = graph.mul %c0, %w1 : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32> loc("h.1.scale")
+  %b1 = graph.exp %a1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("h.1.act")
+  %c1 = graph.add %c0, %b1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("h.1.sum")
+  %y = graph.tanh %c1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("last")
+  return %y : tensor<4x8xf32>
+}
+//--- plain.mlir
+func.func @main(%x: tensor<4x8xf32> {graph.name = "x"},
+                %w0: tensor<8xf32> {graph.name = "w0", dist.state = #dist.state<"w0" from "w0">},
+                %w1: tensor<8xf32> {graph.name = "w1", dist.state = #dist.state<"w1" from "w1">})
+    -> (tensor<4x8xf32> {graph.name = "y"}) {
+  %a0 = graph.mul %x, %w0 : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32> loc("node_1")
+  %b0 = graph.exp %a0 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("node_2")
+  %c0 = graph.add %x, %b0 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("node_3")
+  %a1 = graph.mul %c0, %w1 : (tensor<4x8xf32>, tensor<8xf32>) -> tensor<4x8xf32> loc("node_4")
+  %b1 = graph.exp %a1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("node_5")
+  %c1 = graph.add %c0, %b1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("node_6")
+  %y = graph.tanh %c1 : (tensor<4x8xf32>) -> tensor<4x8xf32> loc("last")
+  return %y : tensor<4x8xf32>
+}
