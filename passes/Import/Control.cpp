@@ -6,25 +6,37 @@
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Import/Compose.h"
+#include "passes/Import/InputBehind.h"
 
 using namespace partita;
 using namespace partita::import;
 using onnx_model::Node;
 
+/// `what`: that which the input says.
 static Expected<Values> refuse(Importer &importer, const Node &node, size_t input,
-                               const std::string &otherwise) {
-  if (node.hasInput(input))
-    if (auto value = importer.requiredValue(node, input); !value)
-      return tl::unexpected(value.error());
-  return makeError(otherwise);
+                               const std::string &what, const std::string &otherwise) {
+  if (!node.hasInput(input))
+    return makeError(otherwise);
+  auto value = importer.requiredValue(node, input);
+  if (value)
+    return makeError(otherwise);
+  std::string picture = pictureBehind(importer.input(node, input));
+  if (picture.empty())
+    return tl::unexpected(value.error());
+  return makeError("input " + std::to_string(input) + " '" + node.inputs[input] +
+                   "' says " + what +
+                   ", follows from the numbers of the model's input '" + picture +
+                   "', and cannot be known before it runs");
 }
 
 static Expected<Values> importIf(Importer &importer, const Node &node) {
-  return refuse(importer, node, 0, "an If whose branches give less than it does");
+  return refuse(importer, node, 0, "which branch runs",
+                "an If whose branches give less than it does");
 }
 
 static Expected<Values> importLoop(Importer &importer, const Node &node) {
-  if (auto done = refuse(importer, node, 0, ""); !done && !done.error().message.empty())
+  if (auto done = refuse(importer, node, 0, "how often the loop runs", "");
+      !done && !done.error().message.empty())
     return done;
   auto known = [&](size_t input) -> std::optional<int64_t> {
     if (!node.hasInput(input))
@@ -39,7 +51,7 @@ static Expected<Values> importLoop(Importer &importer, const Node &node) {
   };
   if (known(0).value_or(1) < 1 || known(1) == 0)
     return makeError("a Loop without an iteration, whose collected results have no rows");
-  return refuse(importer, node, 1,
+  return refuse(importer, node, 1, "whether the loop goes on",
                 "a Loop that may end early or has more than 1024 iterations");
 }
 

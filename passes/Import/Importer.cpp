@@ -3,6 +3,7 @@
 
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Reference/Kernels.h"
+#include "passes/Import/InputBehind.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -245,19 +246,25 @@ bool Importer::knows(Value value) {
   return isa_and_nonnull<graph::ConstantOp, graph::WeightOp>(op) || sizes.read(value);
 }
 
-/// How a value that depends on inputs could become a constant: the first of them,
-/// integers before all others, for tensors of numbers do not say how a program looks.
-static std::string boundBy(Value value) {
+static bool isReal(BlockArgument argument) {
+  return isa<FloatType>(getElementTypeOrSelf(argument.getType()));
+}
+
+static std::string nameOf(BlockArgument argument) {
+  auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  auto name =
+      function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name");
+  return name ? name.str() : "";
+}
+
+/// Of the inputs that a value depends on the first, integers before all others, for
+/// tensors of numbers do not say how a program looks.
+static BlockArgument inputBehind(Value value) {
   SmallVector<Value> work = {value};
   llvm::SmallDenseSet<Value> seen;
   BlockArgument found;
   auto rank = [](BlockArgument argument) {
-    bool isFloat = isa<FloatType>(getElementTypeOrSelf(argument.getType()));
-    return std::pair(isFloat, argument.getArgNumber());
-  };
-  auto nameOf = [](BlockArgument argument) {
-    auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
-    return function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "graph.name");
+    return std::pair(isReal(argument), argument.getArgNumber());
   };
   while (!work.empty()) {
     Value at = work.pop_back_val();
@@ -265,14 +272,25 @@ static std::string boundBy(Value value) {
       continue;
     // What the body of a loop sees is no input of the model.
     auto argument = dyn_cast<BlockArgument>(at);
-    if (argument && nameOf(argument) && (!found || rank(argument) < rank(found)))
+    if (argument && !nameOf(argument).empty() && (!found || rank(argument) < rank(found)))
       found = argument;
     if (Operation *op = at.getDefiningOp())
       llvm::append_range(work, op->getOperands());
   }
+  return found;
+}
+
+std::string import::pictureBehind(Value value) {
+  BlockArgument found = value ? inputBehind(value) : BlockArgument();
+  return found && isReal(found) && found != value ? nameOf(found) : "";
+}
+
+/// How a value that depends on inputs could become a constant.
+static std::string boundBy(Value value) {
+  BlockArgument found = inputBehind(value);
   if (!found)
     return "";
-  std::string name = nameOf(found).getValue().str();
+  std::string name = nameOf(found);
   return "; it depends on the model's input '" + name + "', which --const " + name +
          "=FILE.npy binds";
 }
