@@ -104,9 +104,6 @@ std::string symbolOf(const onnx::TensorShapeProto::Dimension &dim);
 Expected<void> bindShapes(onnx::ModelProto &model,
                           const std::vector<ShapeBinding> &bindings);
 
-/// Leaves one of so many parts of the first dim of every input, all of which are static.
-Expected<void> takePart(onnx::GraphProto &graph, int64_t parts);
-
 //===-- Functions.cpp -----------------------------------------------------===//
 
 /// A node on its way through the expansion, with what a NodeProto cannot carry.

@@ -128,10 +128,7 @@ static Expected<Model> load(const std::string &path, const LoadOptions &options)
   std::vector<ShapeBinding> shapes = options.shapes;
   if (auto bound = bindConstants(**file, options.constants, shapes); !bound)
     return fail(bound.error());
-  if (auto bound = bindShapes(proto, shapes).and_then([&] {
-        return takePart(*proto.mutable_graph(), options.parts);
-      });
-      !bound)
+  if (auto bound = bindShapes(proto, shapes); !bound)
     return fail(bound.error());
   auto graph = readGraph(**file, *opsets, options, updates);
   if (!graph)

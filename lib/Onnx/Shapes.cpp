@@ -219,18 +219,3 @@ Expected<void> onnx_model::bindShapes(onnx::ModelProto &model,
     return makeError(binder.missing + binder.examples);
   return {};
 }
-
-Expected<void> onnx_model::takePart(onnx::GraphProto &graph, int64_t parts) {
-  for (auto &input : *graph.mutable_input()) {
-    auto &shape = *input.mutable_type()->mutable_tensor_type()->mutable_shape();
-    if (shape.dim_size() == 0)
-      continue;
-    const int64_t extent = shape.dim(0).dim_value();
-    if (extent % parts != 0)
-      return makeError("dim 0 of input '" + input.name() + "' is " +
-                       std::to_string(extent) + ", which " + std::to_string(parts) +
-                       " parts do not divide");
-    shape.mutable_dim(0)->set_dim_value(extent / parts);
-  }
-  return {};
-}

@@ -6,6 +6,7 @@
 // has one that follows from its name; a request that is repeated draws the same numbers.
 //
 //===----------------------------------------------------------------------===//
+#include "dialects/Graph/DrawingNodes.h"
 #include "passes/Import/Compose.h"
 
 #include "partita/Reference/Kernels.h"
@@ -40,6 +41,19 @@ static Value mixed(Compose &c, Value x) {
   return shifted(c.mul(shifted(x, 13), 0xc2b2ae35), 16);
 }
 
+/// Says of the node that it draws other numbers in each step.
+static void noteDrawing(Importer &importer) {
+  auto module =
+      importer.builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto name = cast<NameLoc>(importer.location).getName();
+  SmallVector<Attribute> nodes;
+  if (auto known = module->getAttrOfType<ArrayAttr>(drawingNodesAttr))
+    llvm::append_range(nodes, known);
+  if (!llvm::is_contained(nodes, name))
+    nodes.push_back(name);
+  module->setAttr(drawingNodesAttr, importer.builder.getArrayAttr(nodes));
+}
+
 /// 32 random bits per element. Streams of one seed are independent of each other.
 static Value randomBits(Compose &c, const Shape &shape, uint64_t seed, uint32_t stream) {
   Type u32 = c.importer.builder.getIntegerType(32, false);
@@ -59,9 +73,11 @@ static Value randomBits(Compose &c, const Shape &shape, uint64_t seed, uint32_t 
   words.generate(std::begin(keys), std::end(keys));
   Value x = mixed(c, c.add(place, static_cast<double>(keys[0])));
   // A step of training draws its own numbers: its number is a third key.
-  if (Value step = c.importer.step)
+  if (Value step = c.importer.step) {
+    noteDrawing(c.importer);
     x = mixed(c,
               c.add(x, mixed(c, c.add(c.cast(step, u32), static_cast<double>(stream)))));
+  }
   x = mixed(c, c.add(x, static_cast<double>(keys[1])));
   return c.broadcast(x, shape);
 }

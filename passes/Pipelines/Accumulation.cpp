@@ -85,6 +85,31 @@ Expected<void> partita::checkApart(func::FuncOp main, const std::string &specifi
   return {}; // an output that is missing is the loss's error
 }
 
+Expected<BatchInterface> partita::keepLossOnly(func::FuncOp main,
+                                               const std::string &specification) {
+  auto spec = train::readSpec(specification);
+  if (!spec)
+    return tl::unexpected(spec.error());
+  BatchInterface batch;
+  for (unsigned i = 0; i < main.getNumArguments(); ++i)
+    if (!dist::argumentState(main, i) &&
+        cast<RankedTensorType>(main.getArgumentTypes()[i]).getRank() > 0)
+      batch.arguments.push_back(i);
+  Operation *end = main.front().getTerminator();
+  llvm::BitVector gone(main.getNumResults());
+  for (unsigned i = 0; i < main.getNumResults(); ++i) {
+    auto name = main.getResultAttrOfType<StringAttr>(i, "graph.name");
+    if (name && name.getValue() == spec->loss.of)
+      batch.results.push_back(i - gone.count());
+    else if (!dist::resultState(main, i))
+      gone.set(i);
+  }
+  end->eraseOperands(gone);
+  if (failed(main.eraseResults(gone)))
+    return makeError("the outputs that are no loss cannot be left out");
+  return batch;
+}
+
 bool partita::choosesAccumulation(const CompileOptions &options) {
   if (options.train.empty() || !options.plan.empty() || options.from != Level::L0 ||
       options.accumulation)

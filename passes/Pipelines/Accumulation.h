@@ -8,7 +8,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_ACCUMULATION_H
 #define PARTITA_PASSES_PIPELINES_ACCUMULATION_H
 
-#include "passes/Pipelines/Compile.h"
+#include "passes/Pipelines/MicroBatch.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -23,6 +23,11 @@ Expected<void> checkRows(mlir::func::FuncOp step, int64_t rows);
 /// An error that names the node by which rows of the output that the specification's loss
 /// is of depend on each other. `main` is an imported model.
 Expected<void> checkApart(mlir::func::FuncOp main, const std::string &specification);
+
+/// Leaves of the results of an imported model the output that the specification's loss is
+/// of, and states, as the step does: inputs with dims and that output have the batch.
+Expected<BatchInterface> keepLossOnly(mlir::func::FuncOp main,
+                                      const std::string &specification);
 
 /// Whether the specification that the options name leaves the number open.
 bool choosesAccumulation(const CompileOptions &options);

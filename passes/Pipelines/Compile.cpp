@@ -68,7 +68,6 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
   load.weights = weights;
   load.wide = options.wide;
   load.keepLoops = options.keepLoops;
-  load.parts = options.accumulation.value_or(1);
   if (!options.train.empty()) {
     auto spec = train::readSpec(options.train);
     if (!spec)
@@ -182,19 +181,30 @@ Expected<void> Compiler::import() {
   return ok;
 }
 
-/// What was read is one of the micro-batches that were chosen, or all of them.
+/// The program becomes that of one of the micro-batches that were chosen.
 Expected<void> Compiler::divide() {
   auto function = module->lookupSymbol<func::FuncOp>("main");
   const int64_t parts = options.accumulation.value_or(1);
   if (!options.states.empty())
     return makeError("\"accumulation\" is \"auto\", which has no states of --state");
-  auto part = rowsOf(function);
-  if (!part)
-    return tl::unexpected(part.error());
-  rows = *part * parts;
+  auto found = rowsOf(function);
+  if (!found)
+    return tl::unexpected(found.error());
+  rows = *found;
+  if (*rows % parts != 0)
+    return makeError("the batch has " + std::to_string(*rows) + " rows, which " +
+                     std::to_string(parts) + " micro-batches do not divide");
   (*module)->setAttr(accumulationAttr, Builder(&context).getI64IntegerAttr(parts));
   // What holds for the batch holds for its parts.
-  return parts == 1 && *rows > 1 ? checkApart(function, options.train) : Expected<void>();
+  if (parts == 1)
+    return *rows > 1 ? checkApart(function, options.train) : Expected<void>();
+  auto batch = keepLossOnly(function, options.train);
+  if (!batch)
+    return tl::unexpected(batch.error());
+  // What other outputs alone were made of goes.
+  return runPasses("", buildImportedPipeline).and_then([&] {
+    return takeMicroBatch(*this, *batch, parts);
+  });
 }
 
 Expected<void> Compiler::annotate() {

@@ -12,6 +12,7 @@
 #include "partita/Topology/Part.h"
 #include "partita/Train/Spec.h"
 #include "passes/Pipelines/Compiler.h"
+#include "passes/Pipelines/MicroBatch.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/SearchPlan.h"
 #include "passes/Stage/Stages.h"
@@ -83,9 +84,7 @@ public:
 
   Expected<void> run() override {
     auto ok = check()
-                  .and_then([&] { return slice(); })
                   .and_then([&] { return import(); })
-                  .and_then([&] { return findSliced(); })
                   .and_then([&] { return cut(); })
                   .and_then([&] { return planStages(); });
     return ok && options.to >= Level::L4 ? assemble() : ok;
@@ -255,84 +254,67 @@ private:
                      "' has a batch; give it another size");
   }
 
-  /// Imports the model as it was asked for, and asks for a slice of the batch instead:
-  /// the first dim of the first input that has one, and that of all inputs of that size.
-  Expected<void> slice() {
-    if (options.microBatches == 1)
-      return {};
-    Compiler whole(options, [](const std::string &) {});
-    if (auto ok = whole.import(); !ok)
+  Expected<void> import() {
+    auto ok = timed("import", &Compiler::import);
+    if (!ok)
       return ok;
-    full = interfaceOf(whole.module->lookupSymbol<func::FuncOp>("main"));
+    full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
+    for (const auto &[name, shape] : full.outputs)
+      outputs.push_back(name);
+    return options.microBatches == 1 ? ok : findBatch().and_then([&] { return slice(); });
+  }
+
+  /// The extent of the batch: the first dim of the first input that has one.
+  Expected<void> findBatch() {
     auto first = std::ranges::find_if(full.inputs,
                                       [](const auto &it) { return !it.second.empty(); });
     if (first == full.inputs.end())
       return makeError("--micro-batches: the model has no input with a batch");
-    int64_t batch = first->second[0];
+    batch = first->second[0];
     if (batch % options.microBatches != 0)
       return makeError("--micro-batches: the batch of " + std::to_string(batch) +
                        " (dim 0 of '" + first->first + "') does not divide by " +
                        std::to_string(options.microBatches));
     if (auto ok = checkBatch(batch); !ok)
       return ok;
-    now.shapes.clear();
-    Interface::Shapes all = full.inputs;
-    all.insert(all.end(), full.states.begin(), full.states.end());
-    for (const auto &[name, shape] : all) {
-      std::vector<int64_t> sizes = shape;
-      if (!sizes.empty() && sizes[0] == batch)
-        sizes[0] /= options.microBatches;
-      std::string text = name + "=";
-      for (size_t d = 0; d < sizes.size(); ++d)
-        text += (d ? "," : "") + std::to_string(sizes[d]);
-      if (!sizes.empty())
-        now.shapes.push_back(std::move(text));
-    }
-    return {};
-  }
-
-  Expected<void> import() {
-    auto ok = timed("import", &Compiler::import);
-    if (!ok && options.microBatches > 1)
-      return makeError(
-          "--micro-batches " + std::to_string(options.microBatches) +
-          ": the model cannot be read with a slice of the batch: " + ok.error().message);
-    return ok;
-  }
-
-  /// What has a slot per micro-batch. Whatever comes out must have one.
-  Expected<void> findSliced() {
-    Interface part = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
-    for (const auto &[name, shape] : part.outputs)
-      outputs.push_back(name);
-    if (options.microBatches == 1)
-      return {};
     for (const auto &[output, sizes] : product.dims)
       for (const std::string &size : sizes)
         if (llvm::is_contained(product.sizes, size))
           return makeError("--micro-batches: output '" + output +
                            "' is as long as the data say, and has no slice per "
                            "micro-batch");
-    for (size_t i = 0; i < part.inputs.size(); ++i)
-      if (part.inputs[i].second != full.inputs[i].second)
-        sliced.insert(part.inputs[i].first);
     // Each micro-batch has its rows of a state.
-    for (size_t i = 0; i < part.states.size(); ++i) {
-      if (part.states[i].second == full.states[i].second)
-        return makeError("--micro-batches: state '" + part.states[i].first +
+    for (const auto &[name, shape] : full.states)
+      if (shape.empty() || shape[0] != batch)
+        return makeError("--micro-batches: state '" + name +
                          "' does not have the batch as its first dim, so that every "
                          "micro-batch would change it");
-      sliced.insert(part.states[i].first);
-    }
-    for (size_t i = 0; i < part.outputs.size(); ++i) {
-      std::vector<int64_t> shape = part.outputs[i].second;
-      if (!shape.empty())
-        shape[0] *= options.microBatches;
-      if (shape != full.outputs[i].second)
-        return makeError("--micro-batches: output '" + part.outputs[i].first +
+    for (const auto &[name, shape] : full.outputs)
+      if (shape.empty() || shape[0] != batch)
+        return makeError("--micro-batches: output '" + name +
                          "' does not have the batch as its first dim");
-      sliced.insert(part.outputs[i].first);
+    return {};
+  }
+
+  /// The program becomes that of one micro-batch. All inputs whose first dim is as long
+  /// as the batch have it, and so have all states and outputs: these have a slot per
+  /// micro-batch.
+  Expected<void> slice() {
+    auto main = product.module->lookupSymbol<func::FuncOp>("main");
+    BatchInterface has;
+    for (unsigned i = 0; i < main.getNumArguments(); ++i) {
+      auto shape = cast<RankedTensorType>(main.getArgumentTypes()[i]).getShape();
+      if (!shape.empty() && shape[0] == batch)
+        has.arguments.push_back(i);
     }
+    for (unsigned i = 0; i < main.getNumResults(); ++i)
+      has.results.push_back(i);
+    for (unsigned i : has.arguments)
+      sliced.insert(main.getArgAttrOfType<StringAttr>(i, "graph.name").str());
+    sliced.insert(outputs.begin(), outputs.end());
+    if (auto ok = takeMicroBatch(product, has, options.microBatches); !ok)
+      return makeError("--micro-batches " + std::to_string(options.microBatches) + ": " +
+                       ok.error().message);
     return {};
   }
 
@@ -616,6 +598,7 @@ private:
   /// By group and name the layout of what its stages read or make.
   std::map<int64_t, std::map<std::string, dist::LayoutAttr>> layouts;
   Interface full; ///< with the whole batch
+  int64_t batch = 1;
   std::set<std::string> sliced;
   std::vector<std::string> outputs; ///< in the model's order
   SplitProgram program;

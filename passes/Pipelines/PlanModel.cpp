@@ -766,9 +766,11 @@ Expected<PlannedModel> Planner::run() {
   if (!best) {
     for (const MeshResult &it : results)
       note(it.mesh, it.reason);
-    return tl::unexpected(tightest
-                              ? infeasible(tightest->first, tightest->second)
-                              : infeasible(results.front().mesh, results.front().reason));
+    Error error = tightest ? infeasible(tightest->first, tightest->second)
+                           : infeasible(results.front().mesh, results.front().reason);
+    if (!refused.empty())
+      error.message += "; " + refused;
+    return tl::unexpected(std::move(error));
   }
   return finish(*best);
 }

@@ -199,6 +199,7 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
       counts ? std::optional(count) : options.accumulation;
   auto plain = means.measure(accumulation, {});
   const bool fits = plain && plain->bytes <= limit;
+  const std::string errorBefore = lastError;
   if (plain)
     without[count] = plain->bytes;
   else
@@ -221,6 +222,7 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
     if (refused.empty())
       refused =
           std::to_string(count) + " micro-batches cannot be: " + made.error().message;
+    lastError = errorBefore; // a number that cannot be says nothing of what is needed
     return true;
   }
   const RecomputeChoices &free = *made->front();
@@ -385,7 +387,7 @@ Expected<void> StepFitter::run(std::optional<double> given) {
 /// What is needed, what there is, what takes most, and what would do.
 static Error tooLarge(const StepFitter &fitter, int64_t limit, bool repeats) {
   if (!fitter.tightest)
-    return {fitter.lastError};
+    return {fitter.lastError + (fitter.refused.empty() ? "" : "; " + fitter.refused)};
   const StepFitter::Outcome &least = *fitter.tightest;
   const int64_t needed = least.form.bytes;
   auto plain = fitter.without.find(1);

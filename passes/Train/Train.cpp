@@ -2,6 +2,7 @@
 #include "passes/Train/Passes.h"
 
 #include "dialects/Dist/Dist.h"
+#include "dialects/Graph/DrawingNodes.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "passes/Train/Step.h"
 
@@ -51,7 +52,8 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     auto parts = getOperation()->getAttrOfType<IntegerAttr>(accumulationAttr);
     if (parts && read->choosesAccumulation)
       read->accumulation = parts.getInt();
-    getOperation()->removeAttr(accumulationAttr);
+    for (const char *attribute : {accumulationAttr, drawingNodesAttr})
+      getOperation()->removeAttr(attribute);
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);

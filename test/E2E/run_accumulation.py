@@ -12,15 +12,21 @@ too, the faster of both is taken. The plan says the number, and whoever follows 
 would not be the same step is refused.
 """
 import json
+import os
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
+import onnx
 
 import training_models
 from run_recompute import memory
 from run_training import Step
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                                "bench", "models"))
+import generate  # noqa: E402
 
 # Activations are most of what it needs.
 training_models.MODELS["rows"] = lambda path: training_models.stack(path, batch=512, layers=4)
@@ -48,8 +54,8 @@ def make(command, work, spec, *arguments, loss=None):
                                         "loss": loss, **spec}, arguments)
 
 
-def same(step, expected, what):
-    losses, _, states = step.run(6)
+def same(step, expected, what, steps=6):
+    losses, _, states = step.run(steps)
     worst = max(abs(a - e) / abs(e) for a, e in zip(losses, expected[0]))
     apart = max(np.abs(value - expected[2][name]).max() / max(1e-3, np.abs(expected[2][name]).max())
                 for name, value in states.items() if value.dtype == np.float32)
@@ -139,14 +145,34 @@ def refused(command, work):
     text = error("mlp", {"gradients": "sum"})
     if '"gradients": "sum" is of a number of micro-batches' not in text:
         raise RuntimeError(text)
-    # Its reshapes say the batch: it has one micro-batch, and says why.
-    step = Auto(command, work, "transformer", {"optimizer": SGD, "accumulation": "auto",
-                                               "recompute": "none"})
-    limit = memory(step)[2] - 1000
-    text = error("transformer", {"recompute": "none"}, "--memory", str(limit))
-    if "2 micro-batches cannot be:" not in text or "would do" not in text:
-        raise RuntimeError(text)
-    print("refused: moments of a batch, sums of gradients; reshapes that say the batch")
+    print("refused: moments of a batch, sums of gradients")
+
+
+def generated(name, sequence):
+    """A model of bench/models, whose reshapes and inputs say the batch in numbers."""
+    def write(path):
+        onnx.save(generate.network(name, "tiny", batch=8, sequence=sequence).build(), path)
+        ids = lambda random: random.integers(0, 503, (8, sequence))
+        return {"input_ids": ids}, (8, sequence), 503
+    return write
+
+
+def in_numbers(command, work):
+    """Models that say the batch in numbers have micro-batches as others have."""
+    training_models.MODELS["gpt3"] = generated("gpt3-350m", 16)
+    training_models.MODELS["llama"] = generated("llama3-8b", 16)
+    for name, output in [("transformer", "head"), ("gpt3", "logits"), ("llama", "logits")]:
+        loss = {"kind": "softmax_cross_entropy", "of": output, "labels": "labels", "axis": -1}
+        spec = {"optimizer": SGD, "accumulation": "auto", "recompute": "none", "loss": loss}
+        step = Auto(command, work, name, spec)
+        plan, m, needed = memory(step)
+        expected, limit = step.run(4), needed - m["arena"] // 3
+        step = Auto(command, work, name, spec, ["--memory", str(limit)])
+        plan, _, now = memory(step)
+        if now > limit or plan["accumulation"] == 1:
+            raise RuntimeError(f"{name}: {now} B of {limit}, {plan['accumulation']} micro-batch")
+        same(step, expected, f"{name}, the batch in numbers: {plan['accumulation']} micro-batches",
+             steps=4)
 
 
 def main():
@@ -156,6 +182,7 @@ def main():
         expected, spec, loss, counts = chosen(command, work, ["--mesh", "dp=2"])
         followed(command, work, expected, spec, loss, counts[-1])
         with_recompute(command, work)
+        in_numbers(command, work)
         refused(command, work)
 
 

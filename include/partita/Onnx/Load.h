@@ -50,9 +50,6 @@ struct LoadOptions {
   /// The training step of this number that the file has (TrainingInfoProto): its nodes
   /// join the model's, and Graph::updates says what becomes of initializers.
   std::optional<size_t> trainingInfo;
-  /// The first dim of every input is cut into so many parts: what is loaded computes with
-  /// one of them. An error names an input whose first dim they do not divide.
-  int64_t parts = 1;
   /// True: every float type becomes f64, so that what is computed from the model shows
   /// what rounding did to other computations of it.
   bool wide = false;

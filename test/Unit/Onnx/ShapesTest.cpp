@@ -53,21 +53,6 @@ TEST_CASE("shapes that are missing or do not fit are one sentence") {
   CHECK(failure({{"ids", {2, 7}}, {"ids", {2, 8}}}) == "two shapes are given for 'ids'");
 }
 
-TEST_CASE("one of several parts of the batch") {
-  LoadOptions options;
-  options.shapes = {{"ids", {6, 7}}};
-  options.parts = 3;
-  auto model = load(twoInputs, 17, options);
-  REQUIRE(model);
-  CHECK(model->graph.inputs[0].shape == std::vector<int64_t>{2, 7});
-  CHECK(model->graph.inputs[1].shape == std::vector<int64_t>{2, 4});
-  options.parts = 4;
-  model = load(twoInputs, 17, options);
-  REQUIRE(!model);
-  CHECK(model.error().message ==
-        "dim 0 of input 'ids' is 6, which 4 parts do not divide");
-}
-
 TEST_CASE("all that is missing is said at once") {
   auto model =
       load(parse("g (float[batch,3] x, float[batch] m, float[2,steps] s, "
