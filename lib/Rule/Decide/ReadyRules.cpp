@@ -307,12 +307,22 @@ static bool isView(const FlowGraph &graph, const FlowOp &op) {
              elementCount(graph.values[op.results[0]].shape);
 }
 
-/// The op behind whose result nothing but views lies before an operand is read. There
-/// batch and positions are dims of their own, which rows of a flattened matrix are not.
+/// Whether an op only gives its elements another type of float.
+static bool isCast(const FlowGraph &graph, const FlowOp &op) {
+  if (op.kind != FlowKind::Compute || op.operands.size() != 1 || op.results.size() != 1)
+    return false;
+  const FlowValue &from = graph.values[op.operands[0]], &to = graph.values[op.results[0]];
+  return isFloat(from.type) && isFloat(to.type) && from.type != to.type &&
+         from.shape == to.shape;
+}
+
+/// The op behind whose result nothing but views and casts lies before an operand is read.
+/// There batch and positions are dims of their own, which rows of a flattened matrix are
+/// not.
 static int32_t makerOf(const FlowGraph &graph, int32_t value) {
   for (;;) {
     int32_t producer = graph.values[value].producer;
-    if (!isView(graph, graph.ops[producer]))
+    if (!isView(graph, graph.ops[producer]) && !isCast(graph, graph.ops[producer]))
       return producer;
     value = graph.ops[producer].operands[0];
   }

@@ -14,6 +14,17 @@
 // RUN: partita-opt %t/broadcast.mlir --partita-shard="mesh=dp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd -o %t/broadcast-planned.mlir
 // RUN: FileCheck %s --check-prefix=BROADCAST --input-file %t/broadcast-planned.mlir
 
+// Gradients in 16 bits are added up in f32 as partial sums, too, even where two trips move
+// as many bytes as one reduction in f32.
+// RUN: partita-opt %t/narrow.mlir --partita-shard="mesh=dp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned -o %t/narrow-planned.mlir
+// RUN: FileCheck %s --check-prefix=NARROW --input-file %t/narrow-planned.mlir
+// RUN: partita-opt %t/narrow-planned.mlir --partita-partition --partita-verify-partitioned | FileCheck %s --check-prefix=RANKS
+
+// NARROW: @micro(%{{.*}}: tensor<4x6xf32> {dist.layout = {{.*}} partial sum {dp}>}
+// NARROW-NOT: dist.reshard
+// NARROW: graph.cast {{.*}}pass sum(0) {dp}{{.*}} -> tensor<4x6xf32>
+// NARROW-NEXT: graph.add {{.*}}pass sum(0, 1) {dp}
+
 // CHECK: @micro(%{{.*}}: tensor<4x6xf32> {dist.layout = {{.*}} partial sum {dp}>}
 // CHECK: graph.add {{.*}}pass sum(0, 1) {dp}
 // CHECK: @main
@@ -56,6 +67,20 @@ func.func @main(%x: tensor<4x8x4xf32> {graph.name = "x"},
   %d = graph.mul %g, %rate : (tensor<4x6xf32>, tensor<f32>) -> tensor<4x6xf32> loc("scaled")
   %n = graph.sub %w, %d : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32> loc("update")
   return %n : tensor<4x6xf32>
+}
+
+//--- narrow.mlir
+func.func private @micro(%g: tensor<4x6xf32>, %x: tensor<8x4xbf16>, %w: tensor<4x6xbf16>) -> tensor<4x6xf32> {
+  %y = graph.contract %x, %w {equation = #graph.equation<"b k, k n -> b n">} : (tensor<8x4xbf16>, tensor<4x6xbf16>) -> tensor<8x6xbf16> loc("forward")
+  %d = graph.contract %x, %y {equation = #graph.equation<"b k, b n -> k n">} : (tensor<8x4xbf16>, tensor<8x6xbf16>) -> tensor<4x6xbf16> loc("gradient")
+  %f = graph.cast %d {to = f32} : (tensor<4x6xbf16>) -> tensor<4x6xf32> loc("wide")
+  %s = graph.add %g, %f : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32> loc("sum")
+  return %s : tensor<4x6xf32>
+}
+func.func @main(%x: tensor<2x8x4xbf16> {graph.name = "x"}, %w: tensor<4x6xbf16> {graph.name = "w"}) -> tensor<4x6xf32> {
+  %zero = graph.constant dense<0.0> : tensor<4x6xf32>
+  %g = graph.repeat @micro trips 2 carried(%zero) scanned(%x) with(%w) : (tensor<4x6xf32>, tensor<2x8x4xbf16>, tensor<4x6xbf16>) -> tensor<4x6xf32> loc("accumulate")
+  return %g : tensor<4x6xf32>
 }
 
 //--- read.mlir
