@@ -406,12 +406,15 @@ int64_t dist::tripsOf(FunctionOpInterface function) {
   auto module = function->getParentOfType<mlir::ModuleOp>();
   if (!module || !function.isPrivate())
     return 1;
-  int64_t trips = 1;
+  int64_t trips = 0;
+  bool isCalled = false;
   module.walk([&](CallingOpInterface op) {
-    if (llvm::is_contained(op.getCallees(), function.getOperation()))
-      trips = tripsOf(op->getParentOfType<FunctionOpInterface>()) * op.getCallTrips();
+    if (!llvm::is_contained(op.getCallees(), function.getOperation()))
+      return;
+    isCalled = true;
+    trips += tripsOf(op->getParentOfType<FunctionOpInterface>()) * op.getCallTrips();
   });
-  return trips;
+  return isCalled ? trips : 1;
 }
 
 FailureOr<std::vector<Strategy>> dist::readStrategies(FunctionOpInterface function,

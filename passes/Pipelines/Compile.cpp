@@ -554,9 +554,10 @@ void Compiler::summarize() {
     std::string axes;
     for (const AxisRef &axis : communicate.getAxes())
       axes += (axes.empty() ? "" : ",") + communicate.getDevices().str(axis);
-    report.collectives.push_back({op->getName().stripDialect().str(), axes,
-                                  dist::nodeName(op),
-                                  received * elementBytesOf(op->getResult(0))});
+    report.collectives.push_back(
+        {op->getName().stripDialect().str(), axes, dist::nodeName(op),
+         received * elementBytesOf(op->getResult(0)),
+         dist::tripsOf(op->getParentOfType<FunctionOpInterface>())});
   });
 }
 
@@ -739,9 +740,9 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
 /// "h.*.fc, 96 times", at the place of the first.
 static std::vector<PlanCollective>
 byClass(const std::vector<PlanCollective> &collectives) {
-  using Key = std::tuple<std::string, std::string, std::string, int64_t>;
+  using Key = std::tuple<std::string, std::string, std::string, int64_t, int64_t>;
   auto keyOf = [](const PlanCollective &c) {
-    return Key(c.op, c.axes, layerClass(c.node), c.bytes);
+    return Key(c.op, c.axes, layerClass(c.node), c.bytes, c.times);
   };
   std::map<Key, int64_t> counts;
   for (const PlanCollective &c : collectives)
@@ -763,21 +764,22 @@ byClass(const std::vector<PlanCollective> &collectives) {
 std::string partita::summaryText(const std::vector<PlanCollective> &collectives,
                                  bool inFull) {
   std::string text;
-  int64_t total = 0;
-  for (const PlanCollective &c : collectives)
-    total += c.bytes;
+  PlanCommunication all = communicationOf(collectives);
   for (const PlanCollective &c : inFull ? collectives : byClass(collectives)) {
     std::string line = "  " + c.op;
     line.resize(std::max<size_t>(line.size() + 1, 18), ' ');
     line += std::to_string(c.bytes) + " B";
-    line.resize(std::max<size_t>(line.size() + 1, 34), ' ');
+    const size_t signs = c.times == 1 ? 0 : 1; // of two bytes and one column
+    if (signs)
+      line += " × " + std::to_string(c.times);
+    line.resize(std::max<size_t>(line.size() + 1, 34 + signs), ' ');
     line += c.axes;
-    line.resize(std::max<size_t>(line.size() + 1, 46), ' ');
+    line.resize(std::max<size_t>(line.size() + 1, 46 + signs), ' ');
     text += line + c.node + "\n";
   }
-  return "communication per rank: " + std::to_string(collectives.size()) +
-         (collectives.size() == 1 ? " collective, " : " collectives, ") +
-         std::to_string(total) + " B received\n" + text;
+  return "communication per rank: " + std::to_string(all.collectives) +
+         (all.collectives == 1 ? " collective, " : " collectives, ") +
+         std::to_string(all.receivedBytes) + " B received\n" + text;
 }
 
 /// "1.23 G" for 1,230,000,000.

@@ -548,8 +548,13 @@ private:
                                         : Expected<void>();
       if (ok && options.to >= Level::L3)
         ok = timed("partition", &Compiler::partition);
-      if (ok && options.to >= Level::L2)
+      // Each micro-batch goes through all of the stage.
+      for (PlanCollective &collective : product.report.collectives)
+        collective.times *= options.microBatches;
+      if (ok && options.to >= Level::L2) {
+        product.plan.stages[0].collectives = product.report.collectives;
         ok = product.dumpPlan();
+      }
       if (!ok)
         return makeError(prefix + ok.error().message);
       if (options.to >= Level::L2) {

@@ -55,12 +55,10 @@ partita::entriesOf(const std::vector<std::string> &shapes) {
 
 /// What one entry's compile did, beside the others'.
 static std::string summaryOf(const std::string &name, const CompileReport &report) {
-  int64_t bytes = 0;
-  for (const PlanCollective &collective : report.collectives)
-    bytes += collective.bytes;
+  PlanCommunication all = communicationOf(report.collectives);
   return "entry " + name + ": " + std::to_string(report.numOps) + " ops, " +
-         std::to_string(report.collectives.size()) + " collectives, " +
-         std::to_string(bytes) + " B received per rank";
+         std::to_string(all.collectives) + " collectives, " +
+         std::to_string(all.receivedBytes) + " B received per rank";
 }
 
 Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &entries,

@@ -266,20 +266,19 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
     out.endObject();
   }
   out.endArray();
-  int64_t received = 0;
   out.key("collectives");
   out.beginArray();
   for (const PlanCollective &c : stage.collectives) {
-    received += c.bytes;
     out.beginObject();
     out.member("op", std::string_view(c.op));
     out.member("axes", std::string_view(c.axes));
     out.member("node", std::string_view(c.node));
     out.member("bytes", c.bytes);
+    out.member("times", c.times);
     out.endObject();
   }
   out.endArray();
-  out.member("received_bytes", received);
+  out.member("received_bytes", communicationOf(stage.collectives).receivedBytes);
   if (stage.work)
     writeWork(out, *stage.work);
   if (stage.memory)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Loops of ONNX, kept as loops: recurrent operators, Scan and Loop, each on 1, 2, 3 and 4
 ranks, planned by search, by batches and with what is carried split by columns, equal to ONNX
-Runtime by equality.py. On 2 ranks through MPI too.
+Runtime by equality.py. On 2 ranks through MPI too. The bytes that compile, report and verify tell
+are those that ranks receive.
 
 usage: run_loops.py PARTITA [NAME…]
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -113,19 +115,21 @@ def growing():
         {"H": real(2, WIDE)}, {"trips": np.array(4, np.int64)}, ["out"]
 
 
-COLUMNS = {"recurrence": {"in": [None, [[], "d"]]}}
-# name: (what makes it, the node to split by columns)
+# What is carried, split by columns.
+COLUMNS = {"nodes": {"*recurrence": {"in": [None, [[], "d"]]}}}
+CELLS = {"tensors": {"Y_h": [[], [], "d"]}}
+# name: (what makes it, hints)
 CASES = {
-    "lstm": (lambda: recurrent("LSTM", 4), None),
+    "lstm": (lambda: recurrent("LSTM", 4), CELLS),
     "lstm_reverse": (lambda: recurrent("LSTM", 4, way="reverse"), None),
     "lstm_both_lengths": (lambda: recurrent("LSTM", 4, 2, lengths=True), None),
-    "gru": (lambda: recurrent("GRU", 3, linear_before_reset=1), None),
+    "gru": (lambda: recurrent("GRU", 3, linear_before_reset=1), CELLS),
     "rnn": (lambda: recurrent("RNN", 1), None),
-    "scan": (scan, "*recurrence"),
-    "scan_backwards": (lambda: scan(True), "*recurrence"),
-    "loop": (loop, "*recurrence"),
+    "scan": (scan, COLUMNS),
+    "scan_backwards": (lambda: scan(True), COLUMNS),
+    "loop": (loop, COLUMNS),
     "loop_long": (lambda: loop(1500), None),
-    "loop_nested": (lambda: loop(nested=True), "*recurrence"),
+    "loop_nested": (lambda: loop(nested=True), COLUMNS),
     "loop_growing": (growing, None),
 }
 
@@ -134,6 +138,21 @@ def call(*arguments):
     done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True)
     if done.returncode != 0:
         raise equality.Unequal(f"{arguments[1]}: {done.stderr.strip()[-1500:]}")
+    return done.stdout
+
+
+def check_bytes(partita, bundle, folder, compiled):
+    """The bytes that one rank receives in a run: as they are told, and as they are counted."""
+    report = json.loads(call(partita, "report", bundle, "--json"))["stages"][0]
+    run = json.loads(call(partita, "run", bundle, "--inputs-dir", folder, "--profile", "--json"))
+    counted = sum(node["received_bytes"] for node in run["profile"]["nodes"])
+    said = {"compile": compiled, "verify": call(partita, "verify", bundle)}
+    told = {what: int(re.search(r"communication per rank: .*?(\d+) B received", text)[1])
+            for what, text in said.items()}
+    told["report"] = report["received_bytes"]
+    if set(told.values()) != {counted}:
+        raise equality.Unequal(f"{counted} B are received, told are {told}")
+    return counted
 
 
 def write_model(work, make):
@@ -153,7 +172,7 @@ def write_model(work, make):
     return path, given, outputs, session.run(outputs, given)
 
 
-def attempt(partita, work, make, columns):
+def attempt(partita, work, make, hinted):
     path, given, outputs, expected = write_model(work, make)
     folder = work / "inputs"
     folder.mkdir()
@@ -162,13 +181,16 @@ def attempt(partita, work, make, columns):
             numpy_helper.from_array(x, name).SerializeToString())
     plans = [(1, ["--mode", "auto"]), (2, ["--mode", "auto"]), (2, ["--mode", "data-parallel"]),
              (3, ["--mode", "data-parallel"]), (4, ["--mode", "auto"])]
-    if columns:
+    if hinted:
         hints = work / "hints.json"
-        hints.write_text(json.dumps({"nodes": {columns: {"in": [None, [[], "d"]]}}}))
+        hints.write_text(json.dumps(hinted))
         plans += [(n, ["--mode", "semi-auto", "--hints", hints]) for n in (2, 3, 4)]
+    received = []
     for number, (ranks, options) in enumerate(plans):
         bundle = work / f"bundle{number}"
-        call(partita, "compile", path, "-o", bundle, "--mesh", f"d={ranks}", *options)
+        compiled = call(partita, "compile", path, "-o", bundle, "--mesh", f"d={ranks}", *options)
+        if ranks > 1:
+            received.append(check_bytes(partita, bundle, folder, compiled))
         transports = ["local"]
         if ranks == 2 and shutil.which("mpirun"):
             transports.append("mpi")
@@ -181,18 +203,19 @@ def attempt(partita, work, make, columns):
                 equality.check(equality.load(out / f"output_{k}.pb"), want, wide, k,
                                f"on {ranks} ranks, {transport}: {outputs[k]}")
         shutil.rmtree(bundle)
+    return received
 
 
 def main():
     partita = pathlib.Path(sys.argv[1]).resolve()
     wrong = 0
-    for name, (make, columns) in CASES.items():
+    for name, (make, hints) in CASES.items():
         if len(sys.argv) > 2 and name not in sys.argv[2:]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                attempt(partita, pathlib.Path(folder), make, columns)
-                print(f"{name}: right")
+                received = attempt(partita, pathlib.Path(folder), make, hints)
+                print(f"{name}: right, {received} B received")
             except equality.Unequal as problem:
                 wrong += 1
                 print(f"{name}: WRONG {problem}")

@@ -103,12 +103,24 @@ static void writeNodes(JsonWriter &out, const std::vector<PlanNode> &nodes) {
   out.endArray();
 }
 
+PlanCommunication
+partita::communicationOf(const std::vector<PlanCollective> &collectives) {
+  PlanCommunication all;
+  for (const PlanCollective &c : collectives) {
+    all.collectives += c.times;
+    all.receivedBytes += c.bytes * c.times;
+  }
+  return all;
+}
+
 static void writeCollectives(JsonWriter &out,
                              const std::vector<PlanCollective> &collectives) {
-  std::map<std::tuple<std::string_view, std::string_view, int64_t>, size_t> numbers;
+  std::map<std::tuple<std::string_view, std::string_view, int64_t, int64_t>, size_t>
+      numbers;
   std::vector<std::pair<const PlanCollective *, std::vector<std::string>>> groups;
   for (const PlanCollective &c : collectives) {
-    auto [it, added] = numbers.try_emplace({c.op, c.axes, c.bytes}, groups.size());
+    auto [it, added] =
+        numbers.try_emplace({c.op, c.axes, c.bytes, c.times}, groups.size());
     if (added)
       groups.push_back({&c, {}});
     groups[it->second].second.push_back(c.node);
@@ -120,6 +132,8 @@ static void writeCollectives(JsonWriter &out,
     out.member("op", std::string_view(c->op));
     out.member("axes", std::string_view(c->axes));
     out.member("bytes", c->bytes);
+    if (c->times != 1)
+      out.member("times", c->times);
     out.member("nodes", std::span(nodes));
     out.endObject();
   }
@@ -441,8 +455,9 @@ public:
     result.nodes = nodes(value);
     for (const JsonValue &entry : list(value, "collectives"))
       for (const std::string &node : texts(entry, "nodes"))
-        result.collectives.push_back(
-            {text(entry, "op"), text(entry, "axes"), node, integer(entry, "bytes")});
+        result.collectives.push_back({text(entry, "op"), text(entry, "axes"), node,
+                                      integer(entry, "bytes"),
+                                      entry.has("times") ? integer(entry, "times") : 1});
     if (auto work = value.at("work"))
       result.work = this->work(*work);
     if (auto memory = value.at("memory")) {

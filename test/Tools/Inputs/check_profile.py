@@ -77,7 +77,7 @@ def main(profile, trace, ranks, requests, report):
     planned = collections.Counter()
     for stage in stages:
         for c in stage["collectives"]:
-            planned[c["node"]] += c["bytes"]
+            planned[c["node"]] += c["bytes"] * c["times"]
     spans = check_trace(json.load(open(trace)), ranks, requests)
     per_rank = [sum(s[3]["args"].get("received_bytes", 0) for s in spans[r]) / requests
                 for r in range(ranks)]

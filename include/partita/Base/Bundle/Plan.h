@@ -48,8 +48,19 @@ struct PlanTensor {
 };
 struct PlanCollective {
   std::string op, axes, node;
-  int64_t bytes = 0; ///< that one rank receives, at most
+  int64_t bytes = 0; ///< that one rank receives each time, at most
+  /// Runs of the collective in a run of the program: the trips of the loops around the
+  /// collective times the micro-batches of a pipeline. A branch counts as if it were
+  /// always taken.
+  int64_t times = 1;
 };
+
+/// Of a run of the program, on one rank at most. `run --profile` counts the same, but for
+/// branches that are not taken and loops that end early.
+struct PlanCommunication {
+  int64_t collectives = 0, receivedBytes = 0;
+};
+PlanCommunication communicationOf(const std::vector<PlanCollective> &collectives);
 
 /// "h.*.fc" of "h.12.fc" and "h.3.fc": the first number of a name, which counts layers,
 /// is a star. Others tell places in a layer apart: "h.*.residual_1".
