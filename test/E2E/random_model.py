@@ -165,6 +165,31 @@ class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
             return
         self.emit("MatMul", [x, weight], [[*shape[:-1], n]], data=2)
 
+    def op_followed(self):
+        """A layout change, then a product with two followers."""
+        if self.choose.random() < 0.5:  # of channels
+            x = self.image(2)
+            batch, channels, *extents = self.shape_of(x)
+            made = [batch, self.choose.choice([2, 3, 6]), *extents]
+            kernel = self.parameter([made[1], channels, 1, 1], gain=channels**-0.5)
+            x = self.emit("Conv", [x, kernel], [made], data=2)
+        else:
+            x = self.operand(self.choose.randint(3, 4))
+            perm = list(range(len(self.shape_of(x))))
+            self.choose.shuffle(perm)
+            made = [self.shape_of(x)[p] for p in perm]
+            x = self.emit("Transpose", [x], [made], perm=perm)
+        cut = self.choose.randint(1, len(made) - 1)
+        m, k = int(np.prod(made[:cut])), int(np.prod(made[cut:]))
+        n = self.choose.choice([self.size(), 13, 16])
+        x = self.emit("Reshape", [x, self.constant([m, k])], [[m, k]])
+        x = self.emit("MatMul", [x, self.parameter([k, n], gain=k**-0.5)], [[m, n]], data=2)
+        for _ in range(2):
+            op = self.choose.choice(["Mul", "Add", "Relu"])
+            others = [] if op == "Relu" else [self.parameter(
+                self.choose.choice([[n], [n], [1], [m, 1], [m, n]]))]
+            x = self.emit(op, [x, *others], [[m, n]], data=1 + len(others))
+
     def op_scores(self):
         """A product of two activations."""
         x = self.operand(self.choose.randint(2, 4))

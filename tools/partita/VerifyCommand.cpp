@@ -2,7 +2,7 @@
 #include "Commands.h"
 
 #include "common/CommandLine.h"
-#include "partita/Runtime/RunBundle.h"
+#include "partita/Runtime/Launch.h"
 #include "passes/Pipelines/Verify.h"
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
     bool strict = false;
   };
   auto options = std::make_shared<Options>();
-  options->verify.run = runtime::runBundle;
+  options->verify.run = runtime::runBundleWatched;
   CLI::App *command = app.add_subcommand(
       "verify", "Check that a bundle, or a model partitioned for a mesh, equals the "
                 "original: on virtual ranks, and for a bundle on real ones");

@@ -10,10 +10,12 @@
 #define PARTITA_RUNTIME_LAUNCH_H
 
 #include "partita/Base/Bundle/RunRecord.h"
+#include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/DataOrder.h"
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,6 +69,14 @@ using Print = std::function<void(std::string_view)>;
 /// An error is one sentence. Prints a line per request with its seconds, or of steps on
 /// data at most one a second with their scalars, and the outputs' names and shapes.
 Expected<void> runBundle(const RunOptions &options, const Print &print);
+
+/// As runBundle of RunBundle.h, with the ranks as threads of a watched child process: if
+/// that dies or stands still, the error names the rank and the node.
+Expected<std::vector<HostTensor>>
+runBundleWatched(const std::string &folder, const std::string &entry,
+                 const std::map<std::string, HostTensor> &inputs,
+                 std::map<std::string, HostTensor> &states, int repeat,
+                 const std::function<void(double)> &timed);
 
 } // namespace partita::runtime
 

@@ -4,6 +4,7 @@
 
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
+#include "partita/Runtime/Session.h"
 
 #include <functional>
 #include <map>
@@ -21,6 +22,13 @@ runBundle(const std::string &folder, const std::string &entry,
           const std::map<std::string, HostTensor> &inputs,
           std::map<std::string, HostTensor> &states, int repeat,
           const std::function<void(double)> &timed);
+
+/// The same by a session of `options`, which name the entry.
+Expected<std::vector<HostTensor>>
+runSession(const std::string &folder, const SessionOptions &options,
+           const std::map<std::string, HostTensor> &inputs,
+           std::map<std::string, HostTensor> &states, int repeat,
+           const std::function<void(double)> &timed);
 
 } // namespace partita::runtime
 

@@ -41,6 +41,13 @@ runtime::runBundle(const std::string &folder, const std::string &entry,
                    int repeat, const std::function<void(double)> &timed) {
   SessionOptions options;
   options.entry = entry;
+  return runSession(folder, options, inputs, states, repeat, timed);
+}
+
+Expected<std::vector<HostTensor>>
+runtime::runSession(const std::string &folder, const SessionOptions &options,
+                    const std::map<std::string, HostTensor> &inputs, States &states,
+                    int repeat, const std::function<void(double)> &timed) {
   auto session = Session::load(folder, options);
   if (!session)
     return tl::unexpected(session.error());

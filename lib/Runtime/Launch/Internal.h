@@ -53,6 +53,12 @@ Expected<std::vector<double>> runOnData(RunParts &parts, int64_t &steps,
 Expected<void> runRanks(const RunOptions &options, TransportKind transport,
                         RankProgress *progress, const Print &print);
 
+/// What a watched process does: its error is that of the run. `progress` is by rank.
+using WatchedMain = std::function<Expected<void>(RankProgress *progress)>;
+/// Runs `main` in a child process that is watched. `options` say which bundle and entry
+/// the ranks run, and the timeout.
+Expected<void> watch(const RunOptions &options, const WatchedMain &main);
+
 /// The ranks as threads of a watched child process, and the ranks under mpirun.
 Expected<void> runWatched(const RunOptions &options, const Print &print);
 Expected<void> runMpi(const RunOptions &options, const Print &print);

@@ -17,15 +17,18 @@
 using namespace partita;
 using namespace partita::runtime;
 
-[[noreturn]] static void childMain(const RunOptions &options, std::shared_ptr<Page> page,
-                                   pid_t parent, const Print &print) {
+[[noreturn]] static void childMain(const WatchedMain &main, std::shared_ptr<Page> page,
+                                   pid_t parent) {
   // No orphan, whatever happens to the parent.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent)
     ::_exit(1);
+  // Handlers of the program that forked would speak of the program itself.
+  for (int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+    ::signal(crash, SIG_DFL);
   auto ok = startBeats(page, 0);
   if (ok)
-    ok = runRanks(options, TransportKind::Local, page->progress(), print);
+    ok = main(page->progress());
   if (ok)
     ::_exit(0);
   page->setError(ok.error().message);
@@ -88,7 +91,7 @@ private:
 
 } // namespace
 
-Expected<void> runtime::runWatched(const RunOptions &options, const Print &print) {
+Expected<void> runtime::watch(const RunOptions &options, const WatchedMain &main) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
@@ -101,6 +104,12 @@ Expected<void> runtime::runWatched(const RunOptions &options, const Print &print
   if (child < 0)
     return makeError(std::string("cannot start a process: ") + std::strerror(errno));
   if (child == 0)
-    childMain(options, page, parent, print);
+    childMain(main, page, parent);
   return Watcher(options, *bundle, *page, child).watch();
+}
+
+Expected<void> runtime::runWatched(const RunOptions &options, const Print &print) {
+  return watch(options, [&](RankProgress *progress) {
+    return runRanks(options, TransportKind::Local, progress, print);
+  });
 }

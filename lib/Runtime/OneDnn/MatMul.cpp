@@ -3,6 +3,7 @@
 
 #include "partita/Runtime/Gemm.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace partita;
@@ -139,12 +140,40 @@ bool makeDesc(const Descs &d, const dnnl_memory_desc_t &weights, bool hasBias,
 
 } // namespace
 
+/// Whether oneDNN does the post-ops right in the primitive. Its code (gemm:jit, brg, on
+/// every kind of vectors) finds the place in an operand from where the element of the
+/// result lies. Where dims of the result are not stored from the outermost to the
+/// innermost, the code has no rule for that, and oneDNN ends the process when it makes or
+/// runs the primitive (2.6.3). Where something lies between rows or matrices, places are
+/// counted as if nothing did, but for an operand of columns alone.
+static bool joinsRight(const task::MatMul &p, const Dims &dims, const Dims &strides) {
+  bool isInOrder = true, isDense = true;
+  int64_t step = 1, before = 1;
+  for (size_t d = dims.size(); d-- > 0;) {
+    if (dims[d] == 1)
+      continue;
+    isInOrder &= strides[d] >= before;
+    isDense &= strides[d] == step;
+    step *= dims[d];
+    before = strides[d] * dims[d];
+  }
+  const int64_t column = int64_t(1) << (dims.size() - 1);
+  return isDense || std::ranges::all_of(p.post, [&](const task::PostOp &op) {
+           return !task::isBinary(op.kind) || op.mask == 0 ||
+                  (isInOrder && op.mask == column);
+         });
+}
+
 /// The call with `fused` telling whether the post-ops go into the primitive; null if
 /// oneDNN has no such primitive.
 static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t type,
                                       bool fused, const WeightForm *form) {
   const task::MatMul &p = product.p;
   Descs d = makeDescs(p, type);
+  const Dims strides(d.c.format_desc.blocking.strides,
+                     d.c.format_desc.blocking.strides + d.c.ndims);
+  if (fused && !joinsRight(p, d.dims, strides))
+    return nullptr;
   const auto post = fused ? p.post : std::vector<task::PostOp>{};
   std::vector<dnnl_memory_desc_t> operands;
   for (const task::PostOp &op : post)
@@ -185,12 +214,9 @@ static std::unique_ptr<Program> build(const Product &product, dnnl_data_type_t t
   if (!program->add(desc, std::move(arguments)))
     return nullptr;
   program->describeAs(implementationOf(desc));
-  if (!fused && !p.post.empty()) {
-    Dims strides(d.c.format_desc.blocking.strides,
-                 d.c.format_desc.blocking.strides + d.c.ndims);
+  if (!fused && !p.post.empty())
     program->addPost({static_cast<DType>(p.dtype), d.dims, strides, task::MatMulC,
                       task::MatMulPost, p.post});
-  }
   return program;
 }
 

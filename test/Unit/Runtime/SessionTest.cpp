@@ -4,6 +4,8 @@
 
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
+#include "partita/Runtime/Launch.h"
+#include "partita/Runtime/RunBundle.h"
 #include "partita/Runtime/Session.h"
 
 #include <catch2/catch.hpp>
@@ -257,6 +259,35 @@ TEST_CASE("a rank that dies ends the run within seconds, named") {
       CHECK(std::count(result.text.begin(), result.text.end(), '\n') == 1);
       CHECK(!std::filesystem::exists(files / "out"));
     }
+}
+
+TEST_CASE("tensors go to a watched process and back, and its death is an error") {
+  Fixture files;
+  std::map<std::string, HostTensor> inputs{
+      {"x", testmodel::input()}, {"mode", testmodel::mode(testmodel::Normal, 0)}},
+      states, watchedStates;
+  auto expected = runBundle(files.bundle, "", inputs, states, 1, {});
+  REQUIRE(expected);
+  std::vector<double> seconds;
+  auto got = runBundleWatched(files.bundle, "", inputs, watchedStates, 2,
+                              [&](double took) { seconds.push_back(took); });
+  REQUIRE(got);
+  CHECK(seconds.size() == 2);
+  REQUIRE(got->size() == expected->size());
+  for (size_t k = 0; k < got->size(); ++k) {
+    CHECK((*got)[k].type == (*expected)[k].type);
+    CHECK((*got)[k].shape == (*expected)[k].shape);
+    CHECK((*got)[k].bytes == (*expected)[k].bytes);
+  }
+  CHECK(watchedStates.size() == states.size());
+  for (auto [what, signal] : {std::pair(testmodel::Kill, "signal 9"),
+                              std::pair(testmodel::Crash, "signal 11")}) {
+    inputs["mode"] = testmodel::mode(what, 2);
+    auto died = runBundleWatched(files.bundle, "", inputs, watchedStates, 1, {});
+    REQUIRE_FALSE(died);
+    CHECK_THAT(died.error().message,
+               Catch::StartsWith("rank 2") && Catch::Contains(signal));
+  }
 }
 
 TEST_CASE("a rank that hangs ends the run after the timeout, named with its node") {
