@@ -112,7 +112,10 @@ def generate(folder, name, arguments):
 
 
 def plan(partita, model, file, mesh, limit, *others):
-    """What `partita plan` says, and the seconds of a core that it took."""
+    """What `partita plan` says, and the seconds of a core that it took. Of a device's 80 GiB
+    nothing is kept, unless `others` say the memory."""
+    if "--memory" not in others:
+        others = ("--memory", "80GiB", *others)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([partita, "plan", model, "--cluster", file,
                            *(["--mesh", mesh] if mesh else []),

@@ -26,7 +26,7 @@ std::vector<Mesh> search::meshesOf(const Topology &topology, size_t mostAxes) {
     for (const std::vector<int64_t> &list : factorise(topology.numDevices(), axes)) {
       std::vector<Mesh::Axis> named;
       for (size_t i = 0; i < list.size(); ++i)
-        named.push_back({std::string(1, static_cast<char>('a' + i)), list[i]});
+        named.push_back({"axis" + std::to_string(i), list[i]});
       if (auto mesh = Mesh::create(std::move(named)))
         meshes.push_back(std::move(*mesh));
     }

@@ -9,7 +9,17 @@
 
 using namespace partita;
 
-static constexpr int64_t GiB = int64_t(1) << 30;
+static constexpr int64_t MiB = int64_t(1) << 20, GiB = int64_t(1) << 30;
+
+/// `unseen`: what CUDA does not show of the memory on the data sheet. A context without
+/// kernels takes 320 MiB (Titan V, pytorch issue 28394), with kernels that are loaded
+/// when they are needed 543 MiB (A100, pytorch issue 81257). A communicator of NCCL takes
+/// 688 MB (A100, NVLink, more than two ranks; nccl issue 964); there are two, as for data
+/// and tensor parallelism. An arena has at most 2% beside the values that are alive when
+/// they take most.
+static MemoryReserve cudaReserve(int64_t memory, int64_t unseen) {
+  return {unseen + 543 * MiB, 2 * 688 * int64_t(1000000), memory / 50};
+}
 
 /// The tile sizes of cuBLAS kernels (cublasLtMatmulTile_t) that have at least 64 rows and
 /// columns and fit the accumulators of one multiprocessor.
@@ -22,6 +32,7 @@ static std::vector<MatmulTile> cublasTiles() {
 /// multiprocessors (Volta white paper). What software reaches of it was not measured by
 /// the guide: the A100's fractions stand in.
 static Device v100(std::string name, int64_t memory) {
+  // PyTorch shows 31.74 of 32 GiB (ChatGLM-Finetuning issue 73).
   Device device;
   device.name = std::move(name);
   device.peak = {{DType::F16, 125e12},
@@ -29,6 +40,7 @@ static Device v100(std::string name, int64_t memory) {
                  {DType::F64, 7.8e12},
                  {DType::I8, 62e12}};
   device.memory = memory;
+  device.reserve = cudaReserve(memory, 266 * MiB);
   device.memoryBandwidth = 900e9;
   device.memoryEfficiency = 0.834;
   device.launch = 4e-6;
@@ -47,6 +59,8 @@ static Device a100() {
                  {DType::F64, 9.7e12},
                  {DType::I8, 624e12}};
   device.memory = 80 * GiB;
+  // PyTorch shows 79.25 GiB (OOTDiffusion issue 235).
+  device.reserve = cudaReserve(device.memory, 768 * MiB);
   device.memoryBandwidth = 2039e9;
   // Guide: triad 1.70 TB/s.
   device.memoryEfficiency = 0.834;
@@ -71,6 +85,8 @@ static Device h100() {
                  {DType::F64, 34e12},
                  {DType::I8, 1979e12}};
   device.memory = 80 * GiB;
+  // PyTorch shows 79.11 GiB (vllm issue 27508).
+  device.reserve = cudaReserve(device.memory, 911 * MiB);
   device.memoryBandwidth = 3350e9;
   // Guide: triad 2.97 TB/s.
   device.memoryEfficiency = 0.887;

@@ -85,6 +85,23 @@ static Expected<MatmulModel> readMatmul(const JsonValue &value, MatmulModel mode
   return model;
 }
 
+static Expected<MemoryReserve> readReserve(const JsonValue &value) {
+  MemoryReserve reserve;
+  auto ok =
+      value.allowOnly({"context", "communicators", "fragmentation"})
+          .and_then(
+              [&] { return readMember(value, "context", reserve.context, readBytes); })
+          .and_then([&] {
+            return readMember(value, "communicators", reserve.communicators, readBytes);
+          })
+          .and_then([&] {
+            return readMember(value, "fragmentation", reserve.fragmentation, readBytes);
+          });
+  if (!ok)
+    return tl::unexpected(ok.error());
+  return reserve;
+}
+
 /// The preset that is named, or an empty device if none is.
 static Expected<Device> startingPoint(const JsonValue &value) {
   if (!value.has("preset")) {
@@ -106,7 +123,7 @@ static Expected<Device> startingPoint(const JsonValue &value) {
 
 Expected<Device> cluster::readDevice(const JsonValue &value) {
   if (auto ok = value.allowOnly({"preset", "name", "peak", "memory", "memory_bandwidth",
-                                 "memory_efficiency", "launch", "cache",
+                                 "memory_efficiency", "reserve", "launch", "cache",
                                  "cache_bandwidth", "pointwise_steps", "matmul"});
       !ok)
     return tl::unexpected(ok.error());
@@ -114,12 +131,16 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
   if (!start)
     return start;
   Device device = std::move(*start);
+  if (value.has("memory")) // what is said is exact
+    device.reserve = {};
   auto text = [](const JsonValue &v) { return v.asString(); };
   auto matmul = [&](const JsonValue &v) { return readMatmul(v, device.matmul); };
   auto ok =
       readMember(value, "name", device.name, text)
           .and_then([&] { return readMember(value, "peak", device.peak, readPeak); })
           .and_then([&] { return readMember(value, "memory", device.memory, readBytes); })
+          .and_then(
+              [&] { return readMember(value, "reserve", device.reserve, readReserve); })
           .and_then([&] {
             return readMember(value, "memory_bandwidth", device.memoryBandwidth,
                               readPositive);
@@ -141,6 +162,9 @@ Expected<Device> cluster::readDevice(const JsonValue &value) {
           .and_then([&] { return readMember(value, "matmul", device.matmul, matmul); });
   if (!ok)
     return tl::unexpected(ok.error());
+  if (device.reserve.total() >= device.memory)
+    return value.error("has a \"reserve\" of " + std::to_string(device.reserve.total()) +
+                       " bytes in a memory of " + std::to_string(device.memory));
   if (device.cache > 0 && device.cacheBandwidth == 0)
     return value.error("has \"cache\" without \"cache_bandwidth\"");
   return device;

@@ -42,6 +42,17 @@ static void writeDevice(JsonWriter &json, const Device &device) {
     json.member(name(type), rate);
   json.endObject();
   json.member("memory", device.memory);
+  if (device.reserve.total() > 0) {
+    json.key("reserve");
+    json.beginObject();
+    const MemoryReserve &reserve = device.reserve;
+    for (auto [name, bytes] : {std::pair("context", reserve.context),
+                               std::pair("communicators", reserve.communicators),
+                               std::pair("fragmentation", reserve.fragmentation)})
+      if (bytes > 0)
+        json.member(name, bytes);
+    json.endObject();
+  }
   json.member("memory_bandwidth", device.memoryBandwidth);
   json.member("memory_efficiency", device.memoryEfficiency);
   json.member("launch", device.launch);

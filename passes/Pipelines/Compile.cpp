@@ -12,6 +12,7 @@
 #include "partita/Base/Files/File.h"
 #include "partita/Onnx/Load.h"
 #include "partita/Rule/Decide/Work.h"
+#include "partita/Search/PlanName.h"
 #include "partita/Train/Spec.h"
 #include "passes/Import/Import.h"
 #include "passes/Import/MarkStates.h"
@@ -23,6 +24,7 @@
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Pipelines/Recompute.h"
 #include "passes/Pipelines/Training.h"
+#include "passes/Shard/SearchPlan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -296,30 +298,9 @@ static std::vector<std::string> servedTexts(Attribute attribute, const Mesh &mes
   return texts;
 }
 
-/// What a search has left on the module.
-static std::optional<PlanCertificate> certificateOf(ModuleOp module) {
-  auto known = module->getAttrOfType<DictionaryAttr>(dist::certificateAttr);
-  if (!known)
-    return std::nullopt;
-  auto number = [&](StringRef name) -> int64_t {
-    auto value = known.getAs<IntegerAttr>(name);
-    return value ? value.getInt() : 0;
-  };
-  PlanCertificate result;
-  result.stepSeconds = static_cast<double>(number("picoseconds")) * 1e-12;
-  result.lowerBoundSeconds = static_cast<double>(number("lower_bound")) * 1e-12;
-  result.gap =
-      result.stepSeconds == 0 ? 0 : 1 - result.lowerBoundSeconds / result.stepSeconds;
-  result.proved = number("picoseconds") == number("lower_bound");
-  result.memoryPerDevice = number("memory");
-  if (known.contains("memory_limit"))
-    result.memoryLimit = number("memory_limit");
-  result.communicationBytes = number("received");
-  return result;
-}
-
-/// How the work is spread, and notes where that is not even.
-std::optional<PlanWork> Compiler::recordWork() {
+/// How the work is spread, and notes where that is not even. `parallelism`: by which
+/// kinds, as PlanStage::name.
+std::optional<PlanWork> Compiler::recordWork(std::string &parallelism) {
   auto function = module->lookupSymbol<func::FuncOp>("main");
   auto flow = dist::buildFlow(function, dist::findMesh(*module).getMesh(),
                               dist::Callees::Inlined);
@@ -327,6 +308,8 @@ std::optional<PlanWork> Compiler::recordWork() {
                                  : dist::readStrategies(function, **flow);
   if (failed(strategies))
     return std::nullopt;
+  (*flow)->graph.finalize();
+  parallelism = search::planName((*flow)->graph, *strategies);
   Work work = workOf((*flow)->graph, *strategies);
   for (std::string &note : workNotes(work))
     report.notes.push_back(std::move(note));
@@ -367,9 +350,9 @@ void Compiler::recordPlan() {
     plan.train = std::filesystem::absolute(options.train).lexically_normal().string();
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.hints = options.hints;
-  std::optional<PlanWork> work = recordWork();
-  plan.notes = report.notes;
   PlanStage stage;
+  std::optional<PlanWork> work = recordWork(stage.name);
+  plan.notes = report.notes;
   stage.mesh = dist::findMesh(*module).getMesh().str();
   auto function = module->lookupSymbol<func::FuncOp>("main");
   Mesh mesh = dist::findMesh(*module).getMesh();

@@ -45,7 +45,6 @@ public:
   Expected<void> emit();
   /// Fills `plan` from the attributes of a decided program.
   void recordPlan();
-  std::optional<PlanWork> recordWork();
   /// plan.json beside the levels.
   Expected<void> dumpPlan();
 
@@ -74,6 +73,7 @@ public:
   Error firstError(Error other) const { return error.message.empty() ? other : error; }
 
 private:
+  std::optional<PlanWork> recordWork(std::string &parallelism);
   Expected<void> divide();
   Expected<void> keepStates();
   void recordStates();

@@ -8,6 +8,7 @@
 #include "partita/Search/AsHints.h"
 #include "partita/Search/Meshes.h"
 #include "partita/Search/OverlapBound.h"
+#include "partita/Search/PlanName.h"
 #include "partita/Search/RecomputeBound.h"
 #include "passes/Pipelines/Accumulation.h"
 #include "passes/Pipelines/Compiler.h"
@@ -486,6 +487,8 @@ Expected<PlannedModel> Planner::finish(size_t best) {
   story.runnersUp = search::runnersUp(timing, *model, again, story.reshards);
   story.isForOverlap = options.overlap && !isAnyChosen;
   story.known = knownOn(chosen.mesh, *flow, *placement);
+  story.name = search::planName((*flow)->graph, chosen.found->plan.strategies);
+  story.rates = ratesOf(**flow, *chosen.found, target);
   std::string text = planText(story);
   if (!options.hintsOutput.empty()) {
     auto said = writeHints((*flow)->graph, *placement, *chosen.found);

@@ -100,6 +100,10 @@ std::string partita::planReport(const PlanStory &story, Timing &timing,
   page.choices = story.choices;
   if (std::string text = overlapText(story); !text.empty())
     page.choices.insert(page.choices.begin(), std::move(text));
+  if (std::string text = ratesText(story.rates); !text.empty())
+    page.choices.insert(page.choices.begin(), std::move(text));
+  if (!story.name.empty())
+    page.choices.insert(page.choices.begin(), "parallelism: " + story.name);
   for (const auto &[name, time] : profile.parts)
     page.parts.push_back({name, secondsOf(time)});
   page.memory = std::move(profile.memory);

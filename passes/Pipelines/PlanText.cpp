@@ -19,6 +19,10 @@ static std::string memoryText(const Found &found, const PlanTarget &target) {
   if (target.memoryLimit)
     result += " of " + bytesText(*target.memoryLimit);
   result += "\n";
+  if (const MemoryReserve &reserve = target.reserve; reserve.total() > 0)
+    result += "  of the device's " + bytesText(target.topology.device.memory) + " " +
+              reserveText(reserve.context, reserve.communicators, reserve.fragmentation) +
+              "\n";
   for (const MemoryShare &share : found.memory.largest)
     result += "  " + bytesText(share.bytes) +
               (share.isWeight ? "  weight " : "  value ") + "'" + share.name + "'\n";
@@ -126,6 +130,10 @@ std::string partita::planText(const PlanStory &story) {
             " of exposed communication (" + std::to_string(found.cost.receivedBytes) +
             " B received in " + std::to_string(found.cost.collectives) +
             " collectives per rank)\n";
+  if (!story.name.empty())
+    result += "parallelism: " + story.name + "\n";
+  if (std::string text = ratesText(story.rates); !text.empty())
+    result += "throughput: " + text + "\n";
   double gap =
       total == 0 ? 0 : static_cast<double>(total - bound) / static_cast<double>(total);
   result += "lower bound: " + timeText(bound) +

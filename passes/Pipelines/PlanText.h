@@ -2,6 +2,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_PLANTEXT_H
 #define PARTITA_PASSES_PIPELINES_PLANTEXT_H
 
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Search/Compare.h"
 #include "partita/Search/Search.h"
 #include "passes/Shard/SearchPlan.h"
@@ -41,6 +42,8 @@ struct PlanStory {
   std::optional<OverlapTime> overlap = std::nullopt;
   /// The plan was chosen for it. Else its bound is of its mesh, with any memory.
   bool isForOverlap = false;
+  std::string name = {}; ///< PlanStage::name
+  PlanCertificate::Rates rates = {};
 };
 std::string planText(const PlanStory &story);
 /// A sentence about the story's overlap; empty without one.

@@ -7,6 +7,7 @@
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Units.h"
 #include "passes/Pipelines/Compile.h"
+#include "passes/Shard/SearchPlan.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -191,6 +192,22 @@ static std::string entriesText(const std::string &path) {
   return text + "; this is the first, --entry shows another\n";
 }
 
+/// What a search expected of a step; empty: there was none.
+static std::string expectedText(const Plan &plan) {
+  if (!plan.certificate || plan.certificate->stepSeconds <= 0)
+    return "";
+  const PlanCertificate &known = *plan.certificate;
+  std::string rates = ratesText(known.rates);
+  std::string text = "expected step: " + durationText(known.stepSeconds) +
+                     (rates.empty() ? "" : ", " + rates) + "\n";
+  if (const auto &reserve = known.memoryReserve)
+    text +=
+        "of the device's memory " +
+        reserveText(reserve->context, reserve->communicators, reserve->fragmentation) +
+        "\n";
+  return text;
+}
+
 Expected<std::string> partita::reportText(const std::string &path, bool inFull) {
   auto plan = planOf(path);
   if (!plan)
@@ -199,6 +216,9 @@ Expected<std::string> partita::reportText(const std::string &path, bool inFull) 
                      (plan->hints.empty() ? "" : ", hints " + plan->hints) + "\n";
   for (const std::string &note : plan->notes)
     text += "note: " + note + "\n";
+  if (std::string name = nameOf(*plan); !name.empty())
+    text += "parallelism: " + name + "\n";
+  text += expectedText(*plan);
   if (plan->accumulation)
     text += "accumulation: chosen, " + std::to_string(*plan->accumulation) +
             (*plan->accumulation == 1 ? " micro-batch\n" : " micro-batches\n");
@@ -250,6 +270,8 @@ static void writeWork(JsonWriter &out, const PlanWork &work) {
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
+  if (!stage.name.empty())
+    out.member("parallelism", std::string_view(stage.name));
   if (!stage.ranks.empty())
     out.member("ranks", std::span(stage.ranks));
   writeTensors(out, "inputs", stage.arguments);
@@ -296,6 +318,15 @@ Expected<std::string> partita::reportJson(const std::string &path) {
   out.member("mode", std::string_view(plan->mode));
   if (!plan->hints.empty())
     out.member("hints", std::string_view(plan->hints));
+  if (std::string name = nameOf(*plan); !name.empty())
+    out.member("parallelism", std::string_view(name));
+  if (plan->certificate) {
+    out.key("expected");
+    out.beginObject();
+    out.member("step_seconds", plan->certificate->stepSeconds);
+    writeRates(out, plan->certificate->rates);
+    out.endObject();
+  }
   out.member("notes", std::span<const std::string>(plan->notes));
   if (plan->microBatches != 1)
     out.member("micro_batches", plan->microBatches);

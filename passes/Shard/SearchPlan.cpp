@@ -3,6 +3,7 @@
 
 #include "partita/Base/Units.h"
 #include "partita/Search/Compare.h"
+#include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
 #include "partita/Topology/Part.h"
 #include "partita/Topology/Quantity.h"
@@ -59,6 +60,14 @@ static std::string noteOf(const search::Found &found, const PlanTarget &target) 
               : "");
 }
 
+std::string partita::reserveText(int64_t context, int64_t communicators,
+                                 int64_t fragmentation) {
+  return bytesText(context + communicators + fragmentation) +
+         " are kept: " + bytesText(context) + " for driver and context, " +
+         bytesText(communicators) + " for communicators, " + bytesText(fragmentation) +
+         " for fragmentation";
+}
+
 Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const TargetOptions &options) {
   PlanTarget target;
   if (options.cluster.empty()) {
@@ -75,15 +84,26 @@ Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const TargetOptions &
     target.topology = options.firstDevice < 0
                           ? std::move(*read)
                           : partOf(*read, options.firstDevice, mesh.numRanks());
-    target.memoryLimit = target.topology.device.memory;
+    target.reserve = target.topology.device.reserve;
+    target.memoryLimit = target.topology.device.memory - target.reserve.total();
   }
   if (!options.memory.empty()) {
     auto bytes = cluster::parseBytes(options.memory);
     if (!bytes)
       return makeError("memory: " + bytes.error().message);
     target.memoryLimit = *bytes;
+    target.reserve = {};
   }
   return target;
+}
+
+PlanCertificate::Rates partita::ratesOf(const dist::ProgramFlow &flow,
+                                        const search::Found &found,
+                                        const PlanTarget &target) {
+  search::Throughput got = search::throughputOf(
+      search::modelWork(flow.graph), target.topology.device, flow.graph.mesh.numRanks(),
+      static_cast<double>(found.cost.total()) * 1e-12);
+  return {got.flopsPerDevice, got.utilization, got.samplesPerSecond, got.tokensPerSecond};
 }
 
 void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &flow,
@@ -102,8 +122,52 @@ void partita::writeFound(FunctionOpInterface function, const dist::ProgramFlow &
       builder.getNamedAttr("received", number(found.cost.receivedBytes))};
   if (target.memoryLimit)
     known.push_back(builder.getNamedAttr("memory_limit", number(*target.memoryLimit)));
+  if (const MemoryReserve &reserve = target.reserve; reserve.total() > 0)
+    known.append(
+        {builder.getNamedAttr("reserve_context", number(reserve.context)),
+         builder.getNamedAttr("reserve_communicators", number(reserve.communicators)),
+         builder.getNamedAttr("reserve_fragmentation", number(reserve.fragmentation))});
+  auto rate = [&](const char *name, double value) {
+    if (value > 0)
+      known.push_back(builder.getNamedAttr(name, builder.getF64FloatAttr(value)));
+  };
+  PlanCertificate::Rates rates = ratesOf(flow, found, target);
+  rate("flops_per_device", rates.flopsPerDevice);
+  rate("utilization", rates.utilization);
+  rate("samples", rates.samples);
+  rate("tokens", rates.tokens);
   function->getParentOfType<ModuleOp>()->setAttr(dist::certificateAttr,
                                                  builder.getDictionaryAttr(known));
+}
+
+std::optional<PlanCertificate> partita::certificateOf(ModuleOp module) {
+  auto known = module->getAttrOfType<DictionaryAttr>(dist::certificateAttr);
+  if (!known)
+    return std::nullopt;
+  auto number = [&](StringRef name) -> int64_t {
+    auto value = known.getAs<IntegerAttr>(name);
+    return value ? value.getInt() : 0;
+  };
+  PlanCertificate result;
+  result.stepSeconds = static_cast<double>(number("picoseconds")) * 1e-12;
+  result.lowerBoundSeconds = static_cast<double>(number("lower_bound")) * 1e-12;
+  result.gap =
+      result.stepSeconds == 0 ? 0 : 1 - result.lowerBoundSeconds / result.stepSeconds;
+  result.proved = number("picoseconds") == number("lower_bound");
+  result.memoryPerDevice = number("memory");
+  if (known.contains("memory_limit"))
+    result.memoryLimit = number("memory_limit");
+  result.communicationBytes = number("received");
+  if (known.contains("reserve_context"))
+    result.memoryReserve = {number("reserve_context"), number("reserve_communicators"),
+                            number("reserve_fragmentation")};
+  auto rate = [&](StringRef name) {
+    auto value = known.getAs<FloatAttr>(name);
+    return value ? value.getValueAsDouble() : 0;
+  };
+  result.rates = {rate("flops_per_device"), rate("utilization"), rate("samples"),
+                  rate("tokens")};
+  return result;
 }
 
 Expected<Decision> partita::decideBySearch(FunctionOpInterface function,

@@ -3,9 +3,12 @@
 #define PARTITA_PASSES_SHARD_SEARCHPLAN_H
 
 #include "dialects/Dist/ProgramFlow.h"
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Rule/Decide/Decide.h"
 #include "partita/Rule/Decide/Hints.h"
 #include "partita/Search/Search.h"
+
+#include "mlir/IR/BuiltinOps.h"
 
 namespace partita {
 
@@ -16,25 +19,38 @@ struct PlanTarget {
   bool isHost = false;
   bool isCalibrated = false; ///< its constants were measured
   std::optional<int64_t> memoryLimit;
+  /// Kept from the device's memory, if the limit is that less this.
+  MemoryReserve reserve = {};
 };
 
 /// What a plan is for, as it is given.
 struct TargetOptions {
   std::string cluster; ///< a file; empty: this host
-  /// As in cluster files ("16GiB"); empty: with a file its device's, else no limit.
+  /// As in cluster files ("16GiB"), exactly; empty: with a file its device's less the
+  /// reserve, else no limit.
   std::string memory;
   /// Of the part of the cluster that is meant, as many devices as the mesh has ranks; −1:
   /// all of it.
   int64_t firstDevice = -1;
 };
 
+/// "1.29 GiB of context, … are kept".
+std::string reserveText(int64_t context, int64_t communicators, int64_t fragmentation);
+
 /// An error names what is wrong with the file.
 Expected<PlanTarget> planTarget(const Mesh &mesh, const TargetOptions &options);
+
+/// What a step of the plan gets done.
+PlanCertificate::Rates ratesOf(const dist::ProgramFlow &flow, const search::Found &found,
+                               const PlanTarget &target);
 
 /// Writes strategies, layouts, services and the certificate of what was found, for
 /// conversions to be inserted. The module has the flow's mesh.
 void writeFound(mlir::FunctionOpInterface function, const dist::ProgramFlow &flow,
                 const search::Found &found, const PlanTarget &target);
+
+/// What writeFound has left on the module.
+std::optional<PlanCertificate> certificateOf(mlir::ModuleOp module);
 
 /// The fastest plan that follows the pins as a decision, with its note and where every
 /// split came from.

@@ -8,8 +8,9 @@
 namespace partita::search {
 
 /// Every way to write the number of devices as an ordered product of at most `mostAxes`
-/// sizes above 1, the last axis along the innermost level: d, then a=…,b=…, then
-/// a=…,b=…,c=…. Fewer axes first, then larger last axes last.
+/// sizes above 1, the last axis along the innermost level: axis0=…, then
+/// axis0=…,axis1=…, and so on. Fewer axes first, then larger last axes last. No loop of a
+/// rule is called so.
 std::vector<Mesh> meshesOf(const Topology &topology, size_t mostAxes);
 
 } // namespace partita::search

@@ -61,11 +61,21 @@ struct MatmulModel {
   bool streamsAttention = false;
 };
 
+/// Bytes of a device that are no plan's: others take them.
+struct MemoryReserve {
+  int64_t context = 0;       ///< the driver, its context, the code of kernels
+  int64_t communicators = 0; ///< buffers of the library that communicates
+  /// Between values that are placed: a search counts those that are alive.
+  int64_t fragmentation = 0;
+  int64_t total() const { return context + communicators + fragmentation; }
+};
+
 struct Device {
   std::string name;
   std::vector<std::pair<DType, double>>
       peak;                    ///< FLOP/s, or integer operations per second
   int64_t memory = 0;          ///< bytes
+  MemoryReserve reserve;       ///< of it, where no plan is given a memory exactly
   double memoryBandwidth = 0;  ///< bytes/s, the data sheet's
   double memoryEfficiency = 1; ///< of it, for long streams
   double launch = 0;           ///< seconds from one kernel to the next

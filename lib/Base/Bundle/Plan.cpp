@@ -3,6 +3,7 @@
 
 #include "partita/Base/Files/Json.h"
 #include "partita/Base/Files/JsonWriter.h"
+#include "partita/Base/Units.h"
 
 #include <algorithm>
 #include <cctype>
@@ -212,6 +213,8 @@ static void writeFunctions(JsonWriter &out, const std::vector<PlanFunction> &fun
 static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.beginObject();
   out.member("mesh", std::string_view(stage.mesh));
+  if (!stage.name.empty())
+    out.member("name", std::string_view(stage.name));
   if (!stage.ranks.empty())
     out.member("ranks", std::span(stage.ranks));
   writeTensors(out, "arguments", stage.arguments);
@@ -226,6 +229,39 @@ static void writeStage(JsonWriter &out, const PlanStage &stage) {
   out.endObject();
 }
 
+std::string partita::nameOf(const Plan &plan) {
+  std::string name = plan.stages.empty() ? "" : plan.stages[0].name;
+  for (const PlanStage &stage : plan.stages)
+    if (stage.name != name)
+      name.clear();
+  if (plan.stages.size() < 2)
+    return name;
+  return "PP" + std::to_string(plan.stages.size()) + (name.empty() ? "" : "·" + name);
+}
+
+std::string partita::ratesText(const PlanCertificate::Rates &rates) {
+  if (rates.flopsPerDevice <= 0)
+    return "";
+  std::string text =
+      formatted("%.3g TFLOP/s per device, %.1f%% of its peak (MFU, by model FLOPs)",
+                rates.flopsPerDevice * 1e-12, 100 * rates.utilization);
+  if (rates.tokens > 0)
+    text += formatted(", %.4g tokens/s", rates.tokens);
+  else if (rates.samples > 0)
+    text += formatted(", %.4g samples/s", rates.samples);
+  return text;
+}
+
+void partita::writeRates(JsonWriter &out, const PlanCertificate::Rates &rates) {
+  for (auto [name, rate] :
+       {std::pair("flops_per_second_per_device", rates.flopsPerDevice),
+        std::pair("model_flops_utilization", rates.utilization),
+        std::pair("samples_per_second", rates.samples),
+        std::pair("tokens_per_second", rates.tokens)})
+    if (rate > 0)
+      out.member(name, rate);
+}
+
 static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate) {
   out.key("certificate");
   out.beginObject();
@@ -236,7 +272,16 @@ static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate
   out.member("memory_per_device", certificate.memoryPerDevice);
   if (certificate.memoryLimit)
     out.member("memory_limit", *certificate.memoryLimit);
+  if (const auto &reserve = certificate.memoryReserve) {
+    out.key("memory_reserve");
+    out.beginObject();
+    out.member("context", reserve->context);
+    out.member("communicators", reserve->communicators);
+    out.member("fragmentation", reserve->fragmentation);
+    out.endObject();
+  }
   out.member("communication_bytes", certificate.communicationBytes);
+  writeRates(out, certificate.rates);
   if (certificate.overlapped) {
     out.member("overlapped_seconds", certificate.overlapped->seconds);
     out.member("overlapped_lower_bound_seconds",
@@ -332,6 +377,17 @@ public:
     result.memoryPerDevice = integer(value, "memory_per_device");
     if (value.has("memory_limit"))
       result.memoryLimit = integer(value, "memory_limit");
+    if (auto reserve = value.at("memory_reserve"))
+      result.memoryReserve = {integer(*reserve, "context"),
+                              integer(*reserve, "communicators"),
+                              integer(*reserve, "fragmentation")};
+    for (auto [name, rate] :
+         {std::pair("flops_per_second_per_device", &result.rates.flopsPerDevice),
+          std::pair("model_flops_utilization", &result.rates.utilization),
+          std::pair("samples_per_second", &result.rates.samples),
+          std::pair("tokens_per_second", &result.rates.tokens)})
+      if (value.has(name))
+        *rate = number(value, name);
     result.communicationBytes = integer(value, "communication_bytes");
     if (value.has("overlapped_seconds"))
       result.overlapped = {number(value, "overlapped_seconds"),
@@ -444,6 +500,8 @@ public:
   PlanStage stage(const JsonValue &value) {
     PlanStage result;
     result.mesh = text(value, "mesh");
+    if (value.has("name"))
+      result.name = text(value, "name");
     if (value.has("ranks"))
       result.ranks = member<std::vector<int64_t>>(value, "ranks", &JsonValue::asIntegers);
     result.arguments = tensors(value, "arguments");

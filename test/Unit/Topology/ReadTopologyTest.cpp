@@ -1,5 +1,6 @@
 //===- ReadTopologyTest.cpp - Cluster files, good and bad -----------------===//
 #include "partita/Topology/Presets.h"
+#include "partita/Topology/WriteTopology.h"
 
 #include <catch2/catch.hpp>
 
@@ -84,6 +85,34 @@ TEST_CASE("cluster: presets, changed and extended") {
   CHECK(less->device.memory == 64000000000);
   CHECK(less->device.peakOf(DType::BF16) == 989e12);
   CHECK(less->numDevices() == 1);
+}
+
+TEST_CASE("cluster: a preset keeps a reserve, a memory that is said is exact") {
+  auto read = [](const std::string &device) {
+    auto topology =
+        readTopology(R"({"device": {)" + device + R"(}, "levels": []})", "c.json");
+    REQUIRE(topology);
+    return topology->device;
+  };
+  Device a100 = read(R"("preset": "A100-80GB")");
+  CHECK(a100.reserve.context > 0);
+  CHECK(a100.reserve.communicators > 0);
+  CHECK(a100.reserve.fragmentation == a100.memory / 50);
+  CHECK(read(R"("preset": "A100-80GB", "memory": "80GiB")").reserve.total() == 0);
+  Device said = read(R"("preset": "A100-80GB", "memory": "40GiB",
+                        "reserve": {"context": "1GiB", "fragmentation": 5})");
+  CHECK(said.reserve.context == int64_t(1) << 30);
+  CHECK(said.reserve.total() == (int64_t(1) << 30) + 5);
+  // What is written is what was read.
+  auto again = readTopology(writeTopology({said, {}, {1, 1}}), "again.json");
+  REQUIRE(again);
+  CHECK(again->device.reserve.total() == said.reserve.total());
+  auto bad = readTopology(R"({"device": {"preset": "A100-80GB", "memory": "1KiB",
+      "reserve": {"context": "1KiB"}}, "levels": []})",
+                          "c.json");
+  REQUIRE_FALSE(bad);
+  CHECK(bad.error().message ==
+        "c.json: device: has a \"reserve\" of 1024 bytes in a memory of 1024");
 }
 
 TEST_CASE("cluster: every preset is complete") {

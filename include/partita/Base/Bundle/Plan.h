@@ -119,6 +119,17 @@ struct PlanCertificate {
     double seconds = 0, lowerBoundSeconds = 0;
   };
   std::optional<Overlapped> overlapped;
+  /// Of the device's memory what is not in the limit: see MemoryReserve of Topology.h.
+  struct Reserve {
+    int64_t context = 0, communicators = 0, fragmentation = 0;
+    int64_t total() const { return context + communicators + fragmentation; }
+  };
+  std::optional<Reserve> memoryReserve;
+  /// In the step's seconds; 0: not known. See Search/Throughput.h.
+  struct Rates {
+    double flopsPerDevice = 0, utilization = 0, samples = 0, tokens = 0;
+  };
+  Rates rates = {};
   /// Absent in bundles: the same compile writes the same bytes.
   std::optional<double> searchSeconds;
 };
@@ -154,6 +165,9 @@ struct PlanFunction {
 
 struct PlanStage {
   std::string mesh; ///< Mesh::str
+  /// The kinds of parallelism by the names that people know: "TP2·DP4·ZeRO-1"; empty: not
+  /// known (Search/PlanName.h).
+  std::string name = {};
   /// Of a pipeline the ranks of the run that it is on; several stages may share theirs.
   std::vector<int64_t> ranks = {};
   /// In program order, or, as read from a file, those of one name and op in it.
@@ -184,6 +198,14 @@ struct Plan {
 
   std::string json() const;
 };
+
+/// "TP2·DP4", "PP2·TP2": the stages' names if they have one, and their number.
+std::string nameOf(const Plan &plan);
+/// "12.3 TFLOP/s per device, 39.4% of its peak (model FLOPs), 1234 tokens/s"; empty: none
+/// is known.
+std::string ratesText(const PlanCertificate::Rates &rates);
+/// The members that say the rates that are known.
+void writeRates(JsonWriter &out, const PlanCertificate::Rates &rates);
 
 /// The member "memory" of a stage, all figures: of plan.json, and of reports.
 void writeMemory(JsonWriter &out, const PlanMemory &memory);

@@ -1,0 +1,40 @@
+//===- Throughput.h - What a step gets done ---------------------*- C++ -*-===//
+#ifndef PARTITA_SEARCH_THROUGHPUT_H
+#define PARTITA_SEARCH_THROUGHPUT_H
+
+#include "partita/Rule/Sharding/Flow.h"
+#include "partita/Topology/Topology.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace partita::search {
+
+/// What a run of a program computes, whatever the plan.
+struct ModelWork {
+  /// Model FLOPs: those of matrix products and convolutions by type, padding and what is
+  /// computed again left out (PaLM, Chowdhery et al., 2022, appendix B).
+  std::vector<std::pair<DType, double>> flops;
+  /// The batch: the first dim that all inputs with dims share.
+  std::optional<int64_t> samples;
+  /// Elements of the largest input of integers of two dims, the first of which is the
+  /// batch.
+  std::optional<int64_t> tokens;
+};
+ModelWork modelWork(const FlowGraph &graph);
+
+/// Per second; 0: not known.
+struct Throughput {
+  double flopsPerDevice = 0;
+  /// Model FLOPs utilization: the seconds that the products take at the peak of their
+  /// type, on all devices together, by those of the step.
+  double utilization = 0;
+  double samplesPerSecond = 0, tokensPerSecond = 0;
+};
+Throughput throughputOf(const ModelWork &work, const Device &device, int64_t devices,
+                        double seconds);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_THROUGHPUT_H

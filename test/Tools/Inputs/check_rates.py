@@ -1,0 +1,24 @@
+"""Checks the rates of a plan's certificate against each other.
+
+usage: check_rates.py PLAN.json DEVICES PEAK TOKENS
+"""
+import json
+import math
+import sys
+
+
+def main(path, devices, peak, tokens):
+    with open(path) as file:
+        plan = json.load(file)
+    known, work = plan["certificate"], plan["stages"][0]["work"]
+    flops = known["flops_per_second_per_device"]
+    assert math.isclose(known["model_flops_utilization"], flops / float(peak), rel_tol=1e-9)
+    assert math.isclose(known["tokens_per_second"] * known["step_seconds"], float(tokens))
+    # Most of all operations are products.
+    of_step = flops * known["step_seconds"] * int(devices)
+    assert 0.5 * work["operations"] < of_step <= work["operations"], (of_step, work)
+    print("rates: right")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
