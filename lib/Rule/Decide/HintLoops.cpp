@@ -5,6 +5,15 @@
 
 using namespace partita;
 
+/// An error about the dim of a hint, which it names.
+static tl::unexpected<Error> errorAt(const FlowGraph &graph, const HintDim &dim,
+                                     const std::string &message) {
+  return tl::unexpected<Error>({.message = dim.where + ": " + message,
+                                .node = graph.ops[dim.place.op].name,
+                                .dim = static_cast<int64_t>(dim.dim),
+                                .hint = dim.where});
+}
+
 //===-- Which loops are one -----------------------------------------------===//
 
 HintLoops::HintLoops(const FlowGraph &graph, const HintGroup &group,
@@ -83,18 +92,11 @@ std::string HintLoops::text(const AxisList &axes) const {
                       : graph.mesh.str(axes) + " (" + std::to_string(shards) + " shards)";
 }
 
-tl::unexpected<Error> HintLoops::errorAt(const HintDim &dim,
-                                         const std::string &message) const {
-  return tl::unexpected<Error>({.message = dim.where + ": " + message,
-                                .node = graph.ops[dim.place.op].name,
-                                .dim = static_cast<int64_t>(dim.dim),
-                                .hint = dim.where});
-}
-
 tl::unexpected<Error> HintLoops::unequal(const HintDim &dim, const std::string &asked,
                                          const Claim &claim) const {
-  return errorAt(dim, asked + " asked, but " + text(claim.axes()) + " by " + claim.what +
-                          ", which is the same loop");
+  return errorAt(graph, dim,
+                 asked + " asked, but " + text(claim.axes()) + " by " + claim.what +
+                     ", which is the same loop");
 }
 
 std::vector<int32_t> HintLoops::openAtoms(const HintDim &dim) const {
@@ -137,16 +139,18 @@ Expected<bool> HintLoops::claim(const HintDim &dim, const AxisList &axes, int fi
   }
   auto done = claimOpen(dim, canonical(rest), first);
   if (done && *done && axesOf(dim) != canonical(axes))
-    return errorAt(dim, text(axes) + " asked, but its loops are split by " +
-                            text(axesOf(dim)) +
-                            ", major first, for other tensors of the node");
+    return errorAt(graph, dim,
+                   text(axes) + " asked, but its loops are split by " +
+                       text(axesOf(dim)) +
+                       ", major first, for other tensors of the node");
   return done;
 }
 
 Expected<bool> HintLoops::claimOpen(const HintDim &dim, const AxisList &axes, int start) {
   std::vector<int32_t> open = openAtoms(dim);
   if (open.empty() && !axes.empty())
-    return errorAt(dim, "a dim of size 1 cannot be split by " + graph.mesh.str(axes));
+    return errorAt(graph, dim,
+                   "a dim of size 1 cannot be split by " + graph.mesh.str(axes));
   auto lists = distribute(graph, open, axes, start);
   if (!lists)
     return detach(dim, lists.error().message);
@@ -170,22 +174,23 @@ Expected<bool> HintLoops::claimBlocks(const HintDim &dim, const AxisList &axes,
                                       const std::vector<int64_t> &blocks) {
   const std::vector<int32_t> &loops = dim.place.loops(graph, dim.dim);
   if (loops.size() != 1)
-    return errorAt(dim,
-                   "blocks cannot be given for a dim " +
+    return errorAt(graph, dim,
+                   std::string("blocks cannot be given for a dim ") +
                        (loops.empty() ? "of size 1" : "that the node cuts into factors"));
   Loop loop{dim.place.op, loops[0]};
   const std::vector<int32_t> &atoms = graph.atomsOf(loop.first, loop.second);
   if (atoms.size() != 1)
     return detach(dim, "blocks cannot be given for a dim that other ops cut");
   if (static_cast<int64_t>(blocks.size()) != product(axes))
-    return errorAt(dim, std::to_string(blocks.size()) + " blocks are given for " +
-                            std::to_string(product(axes)) + " shards");
+    return errorAt(graph, dim,
+                   std::to_string(blocks.size()) + " blocks are given for " +
+                       std::to_string(product(axes)) + " shards");
   const Atom &atom = graph.atoms[atoms[0]];
   if (int64_t extent = graph.extent(atom, dim.place.operand()); extent != atom.size)
-    return errorAt(dim, "blocks cannot be given for a dim of size " +
-                            std::to_string(extent) + " that is read through " +
-                            std::to_string(atom.size) +
-                            " windows; give them for the output");
+    return errorAt(graph, dim,
+                   "blocks cannot be given for a dim of size " + std::to_string(extent) +
+                       " that is read through " + std::to_string(atom.size) +
+                       " windows; give them for the output");
   DimFactor factor{atom.size, 0, axes, blocks};
   factor.padded = factor.shards() * *std::max_element(blocks.begin(), blocks.end());
   Layout layout;
@@ -220,7 +225,7 @@ piecesOf(const FlowGraph &graph, const HintDim &dim,
     }
     if (size != extent || (factor.window() && result.back().size() > 1))
       return errorAt(
-          dim,
+          graph, dim,
           "the factor " + std::to_string(factors[std::min(first, factors.size() - 1)]) +
               " does not fall on the dim's own cuts: '" + graph.ops[dim.place.op].name +
               "' has a loop of " + std::to_string(extent) + " there");
@@ -229,7 +234,7 @@ piecesOf(const FlowGraph &graph, const HintDim &dim,
   }
   if (std::any_of(factors.begin() + static_cast<int64_t>(next), factors.end(),
                   [](int64_t factor) { return factor != 1; }))
-    return errorAt(dim, "the factors do not make up its size");
+    return errorAt(graph, dim, "the factors do not make up its size");
   return result;
 }
 
@@ -249,7 +254,7 @@ Expected<bool> HintLoops::claimWritten(const HintDim &dim,
       size *= graph.extent(graph.atoms[run.back()], dim.place.operand());
     }
     if (run.empty() && !axes[f].empty())
-      return errorAt(dim, "a factor of size 1 cannot be split");
+      return errorAt(graph, dim, "a factor of size 1 cannot be split");
     auto part = distribute(graph, run, axes[f], axes[f].empty() ? 0 : -1);
     if (size != factors[f])
       why = "the factor " + std::to_string(factors[f]) +
@@ -297,7 +302,7 @@ Expected<bool> HintLoops::detach(const HintDim &dim, const std::string &why,
       }
     }
   if (!again)
-    return errorAt(dim, why);
+    return errorAt(graph, dim, why);
   return false;
 }
 

@@ -109,8 +109,6 @@ private:
   /// Adds the loops of a dim to the detachments; `why` if they are there already.
   Expected<bool> detach(const HintDim &dim, const std::string &why,
                         const std::vector<std::vector<int64_t>> &pieces = {});
-  /// An error about the dim of a hint, which it names.
-  tl::unexpected<Error> errorAt(const HintDim &dim, const std::string &message) const;
   tl::unexpected<Error> unequal(const HintDim &dim, const std::string &asked,
                                 const Claim &claim) const;
   std::string text(const AxisList &axes) const;
