@@ -86,8 +86,8 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       "cores, a level of shared memory per mesh axis");
   command.add_option(
       "--memory", options.memory,
-      "Bytes that a device may use in mode auto, e.g. 16GiB (default: those "
-      "of the cluster file's device)");
+      "Bytes that a device may use in mode auto, exactly, e.g. 16GiB (default: those "
+      "of the cluster file's device, less what its preset keeps)");
   command.add_option("--plan", options.plan,
                      "Use the strategies of this plan.json instead of deciding");
   command.add_option("--train", options.train,

@@ -40,7 +40,8 @@ void partita::addPlanCommand(CLI::App &app, int &status) {
                                    "Named axes and their sizes (default: every mesh of "
                                    "the cluster is tried)");
   command->add_option("--memory", model.memory,
-                      "Bytes that a device may use, e.g. 16GiB (default: the cluster's)");
+                      "Bytes that a device may use, exactly, e.g. 16GiB (default: the "
+                      "cluster's, less what a preset keeps)");
   command->add_option("--hints", model.hints,
                       "Hints file (docs/hints.md): what it asks for is kept");
   command->add_option(
