@@ -17,7 +17,7 @@ def ShardPass : Pass<"partita-shard", "::mlir::ModuleOp"> {
   let options = [
     Option<"mesh", "mesh", "std::string", "", "Mesh, e.g. dp=2,tp=4 (default: the module's)">,
     Option<"mode", "mode", "std::string", "\"auto\"", "auto, data-parallel or semi-auto">,
-    Option<"hints", "hints", "std::string", "", "Hints file (JSON), or a rule: megatron, megatron-sp, fsdp">,
+    Option<"hints", "hints", "std::string", "", "Hints file (JSON), or a rule: megatron, megatron-sp, megatron-ep, fsdp">,
     Option<"stage", "stage", "int", "-1",
            "The module is this stage of a pipeline: hints that name nothing are for others">,
     Option<"hintsOutput", "write-hints", "std::string", "", "Write the hints, those of a rule as well, to this file">,

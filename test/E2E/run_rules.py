@@ -2,8 +2,8 @@
 """Ready rules on the models of the zoo: --hints megatron finds the blocks of every family,
 as both exporters write it, and leads to two reductions a layer; what it has found and
 writes to a file leads to the same program; the result equals ONNX Runtime's. megatron-sp
-has a gather and a reduce-scatter in the place of each, and leaves the batch to another
-axis; fsdp gathers weights and nothing else.
+has a gather and a reduce-scatter in the place of each, a gather before the head, and leaves
+the batch to another axis; fsdp gathers weights and nothing else.
 
 usage: run_rules.py PARTITA ZOO [--all] [--families F…] [--rule RULE] [--table FILE]
 
@@ -30,8 +30,9 @@ EXPORTERS = ["dynamo", "script"]
 # Queries, keys and values of Phi-3 are one product whose grouped heads lie in three runs of
 # unequal length: an exchange of what it computes, per layer, beside the reductions.
 EXCHANGES = {"phi3": 2}
-# With the positions split, what T5's encoder gives is gathered once for all decoder layers.
-GATHERS = {"t5": 1}
+# With the positions split, the head, whose vocabulary is, gathers them; and what T5's encoder
+# gives is gathered once for all decoder layers.
+GATHERS = {"gpt2": 1, "llama": 1, "qwen2": 1, "mistral": 1, "phi3": 1, "gemma2": 1, "t5": 1 + 1}
 
 
 class Failure(Exception):

@@ -78,7 +78,8 @@ void partita::addModelOptions(CLI::App &command, CompileOptions &options) {
       ->capture_default_str();
   command.add_option("--hints", options.hints,
                      "Hints file (docs/hints.md), or a rule that finds the model's "
-                     "blocks: megatron[:axis], megatron-sp[:axis], fsdp; mode auto then "
+                     "blocks: megatron[:axis], megatron-sp[:axis], megatron-ep[:axis], "
+                     "fsdp; mode auto then "
                      "spreads them and does not search");
   command.add_option(
       "--cluster", options.cluster,

@@ -57,7 +57,79 @@ public:
     return blocks;
   }
 
+  std::vector<WeightLoop> heads(const std::vector<Block> &blocks) const {
+    std::set<int32_t> inBlocks;
+    for (const Block &block : blocks) {
+      inBlocks.insert(block.row);
+      inBlocks.insert(block.columns.begin(), block.columns.end());
+    }
+    // From the last op on: whether what is made is read by a product with weights.
+    std::vector<bool> feeds(graph.values.size(), false);
+    std::vector<WeightLoop> heads;
+    for (size_t i = graph.ops.size(); i-- > 0;) {
+      const FlowOp &op = graph.ops[i];
+      if (op.kind != FlowKind::Compute || op.isBackward)
+        continue;
+      auto number = static_cast<int32_t>(i);
+      const int32_t weight = weightOf(op);
+      const bool feedsOn = std::any_of(op.results.begin(), op.results.end(),
+                                       [&](int32_t v) { return feeds[v]; });
+      if (weight >= 0 && !feedsOn && !inBlocks.count(number))
+        if (auto dim = vocabularyOf(number, weight))
+          heads.push_back({number, weight, *dim});
+      for (int32_t v : op.operands)
+        feeds[v] = feeds[v] || feedsOn || weight >= 0;
+    }
+    std::reverse(heads.begin(), heads.end());
+    return heads;
+  }
+
+  std::vector<WeightLoop> experts() const {
+    std::vector<WeightLoop> experts;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const FlowOp &op = graph.ops[i];
+      const int32_t weight = weightOf(op);
+      if (weight < 0)
+        continue;
+      const TensorFactors &tensor = op.rule.operands[weight];
+      for (size_t d = 0; d < tensor.size(); ++d)
+        if (tensor[d].size() == 1 &&
+            op.rule.factors[tensor[d][0]].kind() == FactorKind::Parallel &&
+            has(op.rule.operands[1 - weight], tensor[d][0]) &&
+            has(op.rule.results[0], tensor[d][0])) {
+          experts.push_back({static_cast<int32_t>(i), weight, d});
+          break;
+        }
+    }
+    return experts;
+  }
+
 private:
+  /// The dim of the weight that is the columns, if they are a vocabulary.
+  std::optional<size_t> vocabularyOf(int32_t number, int32_t weight) const {
+    const FlowOp &op = graph.ops[number];
+    const TensorFactors &tensor = op.rule.operands[weight];
+    int64_t summed = 1, columns = 1;
+    std::optional<size_t> dim;
+    for (size_t d = 0; d < tensor.size(); ++d)
+      for (int32_t f : tensor[d]) {
+        if (op.rule.factors[f].reduction()) {
+          summed *= op.rule.factors[f].size;
+        } else if (!has(op.rule.operands[1 - weight], f)) {
+          if (dim && *dim != d)
+            return std::nullopt;
+          dim = d;
+          columns *= op.rule.factors[f].size;
+        }
+      }
+    if (!dim || columns <= summed)
+      return std::nullopt;
+    for (int32_t atom : graph.dimAtoms(number, tensor[*dim]))
+      if (graph.atoms[atom].refused)
+        return std::nullopt;
+    return dim;
+  }
+
   /// The operand of a product that is computed from weights alone; -1 if none or both.
   int32_t weightOf(const FlowOp &op) const {
     if (!isProduct(op) || constant[op.operands[0]] == constant[op.operands[1]])
@@ -196,4 +268,13 @@ private:
 
 std::vector<Block> partita::findBlocks(const FlowGraph &graph) {
   return BlockFinder(graph).run();
+}
+
+std::vector<WeightLoop> partita::findHeads(const FlowGraph &graph,
+                                           const std::vector<Block> &blocks) {
+  return BlockFinder(graph).heads(blocks);
+}
+
+std::vector<WeightLoop> partita::findExperts(const FlowGraph &graph) {
+  return BlockFinder(graph).experts();
 }

@@ -1,4 +1,4 @@
-//===- ReadyRules.cpp - The hints of megatron, megatron-sp and fsdp -------===//
+//===- ReadyRules.cpp - Hints by the structure of a model ------------------===//
 #include "partita/Rule/Decide/ReadyRules.h"
 
 #include "NodeInputs.h"
@@ -11,11 +11,11 @@
 using namespace partita;
 
 static constexpr std::string_view megatron = "megatron", sequence = "megatron-sp",
-                                  sharded = "fsdp";
+                                  expert = "megatron-ep", sharded = "fsdp";
 
 bool partita::isReadyRule(std::string_view text) {
   std::string_view rule = text.substr(0, text.find(':'));
-  return rule == megatron || rule == sequence || rule == sharded;
+  return rule == megatron || rule == sequence || rule == expert || rule == sharded;
 }
 
 static std::vector<std::string> axisTexts(const Mesh &mesh, const AxisList &axes) {
@@ -58,7 +58,8 @@ public:
   /// product subtracts its zero point first), the hint is for the input of the node from
   /// which the dim comes as it is. An error where there is none.
   Expected<void> addInput(int32_t op, int32_t operand, size_t dim,
-                          const std::vector<AxisList> &lists, const AxisList &axes) {
+                          const std::vector<AxisList> &lists, const AxisList &axes,
+                          int priority = 0) {
     std::string name = moduleOf(op, operand);
     const std::vector<int32_t> &ops =
         name.empty() ? nodes.at(graph.ops[op].name) : modules.at(name);
@@ -80,7 +81,7 @@ public:
     for (size_t d = 0; d < dims.size(); ++d)
       if ((isOrdered ? static_cast<size_t>(reader.operandOrder[o][d]) : d) == at->dim)
         dims[d] = dimHint(graph, atoms, lists, axes);
-    NodeHint hint{name.empty() ? graph.ops[op].name : name, {}, {}, 0};
+    NodeHint hint{name.empty() ? graph.ops[op].name : name, {}, {}, priority};
     hint.in.resize(at->input + 1);
     hint.in.back() = std::move(dims);
     hints.push_back(std::move(hint));
@@ -248,6 +249,58 @@ static Expected<void> hintRow(const FlowGraph &graph, const Block &block,
   auto dim = dimWith(graph, block.row, tensor, {usable.begin(), usable.end()});
   if (auto ok = writer.addInput(block.row, block.operand, *dim, all, axes); !ok)
     return makeError("rule '" + std::string(rule) + "': " + ok.error().message);
+  return {};
+}
+
+//===-- Heads and experts -------------------------------------------------===//
+
+/// The dim of an op's result that has these loops, if nothing else of its node reads the
+/// result: it leaves the node as it is.
+static std::optional<size_t> leavingDim(const FlowGraph &graph, int32_t number,
+                                        const std::vector<int32_t> &loops) {
+  const FlowOp &op = graph.ops[number];
+  for (const FlowUse &use : graph.values[op.results[0]].uses)
+    if (graph.ops[use.op].name == op.name)
+      return std::nullopt;
+  const TensorFactors &result = op.rule.results[0];
+  auto found = std::find(result.begin(), result.end(), loops);
+  return found == result.end() ? std::nullopt
+                               : std::optional<size_t>(found - result.begin());
+}
+
+/// Splits the vocabulary where that can be, after all else: the logits stay in parts.
+static void hintHeads(const FlowGraph &graph, const std::vector<Block> &blocks,
+                      const AxisList &axes, HintWriter &writer) {
+  for (const WeightLoop &head : findHeads(graph, blocks)) {
+    const std::vector<int32_t> &loops =
+        graph.ops[head.op].rule.operands[head.operand][head.dim];
+    const std::vector<int32_t> atoms = graph.dimAtoms(head.op, loops);
+    auto lists = distribute(graph, atoms, axes, 0);
+    if (!lists) // logits that are cut otherwise stay whole
+      continue;
+    auto ok = writer.addInput(head.op, head.operand, head.dim, *lists, axes,
+                              /*priority=*/1);
+    // A weight that import has made of the file's has no name; the result may have one.
+    if (auto dim = leavingDim(graph, head.op, loops); !ok && dim)
+      writer.addOutput(head.op, *dim, dimHint(graph, atoms, *lists, axes));
+  }
+}
+
+/// Each expert whole on one coordinate of the axis. `found`: products that are experts'.
+static Expected<void> hintExperts(const FlowGraph &graph,
+                                  const std::vector<WeightLoop> &found,
+                                  const AxisList &axes, HintWriter &writer) {
+  for (const WeightLoop &loop : found) {
+    const FlowOp &op = graph.ops[loop.op];
+    const std::vector<int32_t> &dim = op.rule.operands[loop.operand][loop.dim];
+    auto lists = distribute(graph, graph.dimAtoms(loop.op, dim), axes, 0);
+    if (!lists)
+      return makeError("rule 'megatron-ep': '" + op.name + "' has " +
+                       std::to_string(op.rule.factors[dim[0]].size) +
+                       " experts, which cannot be split by " + graph.mesh.str(axes));
+    if (auto ok = writer.addInput(loop.op, loop.operand, loop.dim, *lists, axes); !ok)
+      return makeError("rule 'megatron-ep': " + ok.error().message);
+  }
   return {};
 }
 
@@ -421,9 +474,25 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
   if (axes->empty())
     return hints;
   HintWriter writer(graph);
-  for (const Block &block : blocks)
-    if (auto ok = hintRow(graph, block, *axes, rule, writer); !ok)
+  std::vector<WeightLoop> experts;
+  if (rule == expert) {
+    experts = findExperts(graph);
+    if (experts.empty())
+      return makeError(file +
+                       ": the model has no experts, which would be products with a "
+                       "weight for each of them in one tensor");
+    if (auto ok = hintExperts(graph, experts, *axes, writer); !ok)
       return tl::unexpected(ok.error());
+  }
+  for (const Block &block : blocks) {
+    const bool isExpert = std::any_of(experts.begin(), experts.end(),
+                                      [&](auto &it) { return it.op == block.row; });
+    if (auto ok =
+            isExpert ? Expected<void>() : hintRow(graph, block, *axes, rule, writer);
+        !ok)
+      return tl::unexpected(ok.error());
+  }
+  hintHeads(graph, blocks, *axes, writer);
   if (rule == sequence)
     if (auto ok = hintPositions(graph, blocks, *axes, writer); !ok)
       return tl::unexpected(ok.error());
@@ -436,7 +505,7 @@ Expected<Hints> partita::readHintsFile(const std::string &path) {
   if (path != "-" && !std::filesystem::exists(path, failure))
     return makeError("there is no hints file '" + path +
                      "' and no rule of that name; the rules are megatron[:AXIS], "
-                     "megatron-sp[:AXIS] and fsdp");
+                     "megatron-sp[:AXIS], megatron-ep[:AXIS] and fsdp");
   auto json = readJsonFile(path);
   return json ? Hints::parse(*json) : tl::unexpected(json.error());
 }

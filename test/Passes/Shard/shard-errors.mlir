@@ -31,7 +31,7 @@
 // LARGE: error: {{.*}}input 1 of 'fc1', dim 1: a dim of size 3 cannot be split by {dp, tp} (4 ways): it has fewer elements
 // ONE: error: {{.*}}one.json: input 0 of 'fc1', dim 0: a dim of size 1 cannot be split by {tp}{{$}}
 // MODE: error: unknown mode "sideways"
-// NONE: error: there is no hints file '{{.*}}none.json' and no rule of that name; the rules are megatron[:AXIS], megatron-sp[:AXIS] and fsdp
+// NONE: error: there is no hints file '{{.*}}none.json' and no rule of that name; the rules are megatron[:AXIS], megatron-sp[:AXIS], megatron-ep[:AXIS] and fsdp
 
 //--- mlp.mlir
 #mesh = #dist.mesh<dp=2,tp=2>

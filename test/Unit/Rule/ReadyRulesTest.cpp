@@ -136,3 +136,81 @@ TEST_CASE("fsdp: the batch over all axes, weights in parts") {
   // Every rank lacks half of every weight.
   CHECK(decision->price.receivedBytes == (4 * 32 * 32 + 2 * 32 * 128) * 4 / 2);
 }
+
+/// A layer and the head of a language model behind it.
+static Program withHead(int64_t vocabulary) {
+  Program p = layer();
+  p.source("whead", {32, vocabulary});
+  p.contract("head", "last", "whead", "b s d, d v -> b s v");
+  return p;
+}
+
+TEST_CASE("megatron: the head by its vocabulary, which may be uneven") {
+  Program p = withHead(503);
+  p.result("head");
+  FlowGraph graph = p.build(*Mesh::parse("tp=4"));
+  graph.finalize();
+  auto hints = readyHints(graph, "megatron");
+  REQUIRE(hints);
+  REQUIRE(hints->nodes.size() == 3);
+  CHECK(hints->nodes[2].glob == "head");
+  auto decision = decide(graph, ShardMode::SemiAuto, *hints);
+  REQUIRE(decision);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].name == "head")
+      CHECK(resultLayout(graph.ops[i].rule, decision->strategies[i], 0).str(graph.mesh) ==
+            "[{2}, {6}, {503/504: tp}]");
+  // The two all-reduces of the layer, and nothing for the head.
+  CHECK(decision->price.receivedBytes == 2 * 2 * 3 * (2 * 6 * 32) * 4 / 4);
+}
+
+TEST_CASE("megatron: what is no vocabulary stays whole, as one that a softmax needs") {
+  SECTION("as many columns as it sums over") {
+    Program p = withHead(32);
+    p.result("head");
+    FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+    graph.finalize();
+    CHECK(findHeads(graph, findBlocks(graph)).empty());
+  }
+  SECTION("a softmax behind it") {
+    Program p = withHead(64);
+    p.rows("probabilities", "head");
+    p.result("probabilities");
+    FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+    graph.finalize();
+    CHECK(findHeads(graph, findBlocks(graph)).empty());
+  }
+}
+
+/// Two layers of each of `count` experts, which are one tensor.
+static Program experts(int64_t count) {
+  Program p;
+  p.argument("x", {count, 6, 8});
+  p.source("wi", {count, 8, 32});
+  p.contract("up", "x", "wi", "e t d, e d f -> e t f");
+  p.elementwise("act", {"up"});
+  p.source("wo", {count, 32, 8});
+  p.contract("down", "act", "wo", "e t f, e f d -> e t d");
+  p.result("down");
+  return p;
+}
+
+TEST_CASE("megatron-ep: experts whole, their columns not") {
+  FlowGraph graph = experts(4).build(*Mesh::parse("dp=2,ep=2"));
+  graph.finalize();
+  CHECK(findExperts(graph).size() == 2);
+  auto hints = readyHints(graph, "megatron-ep:ep");
+  REQUIRE(hints);
+  CHECK(hints->json() == "{\"nodes\": {\n"
+                         "  \"up\": {\"in\":[null,[\"ep\",null,null]]},\n"
+                         "  \"down\": {\"in\":[null,[\"ep\",null,null]]}\n"
+                         "}}\n");
+  auto decision = decide(graph, ShardMode::SemiAuto, *hints);
+  REQUIRE(decision);
+  CHECK(decision->price.receivedBytes == 0);
+  CHECK(messageOf(experts(3), "ep=4", "megatron-ep") ==
+        "rule 'megatron-ep': 'up' has 3 experts, which cannot be split by {ep}");
+  CHECK(messageOf(layer(), "tp=2", "megatron-ep") ==
+        "rule 'megatron-ep': the model has no experts, which would be products with a "
+        "weight for each of them in one tensor");
+}

@@ -37,11 +37,28 @@ struct Block {
   std::set<int32_t> scores;
 };
 
+/// A dim of a product's weight that is a loop of its own.
+struct WeightLoop {
+  int32_t op = -1;
+  int32_t operand = -1; ///< the weight
+  size_t dim = 0;       ///< of it
+};
+
+/// The product that makes the logits of a vocabulary: the last one with weights, in no
+/// block, with more columns than it sums over, all of which may be split: nobody on the
+/// way to an output needs them whole, as a softmax does. At most one per output.
+std::vector<WeightLoop> findHeads(const FlowGraph &graph,
+                                  const std::vector<Block> &blocks);
+
+/// Products with a weight for each of several experts: a loop that weight, activations
+/// and result have.
+std::vector<WeightLoop> findExperts(const FlowGraph &graph);
+
 /// Every block, in the order of the program. `graph` is finalized.
 std::vector<Block> findBlocks(const FlowGraph &graph);
 
-/// Whether `text`, the value of --hints, is a rule and no file: megatron, megatron-sp or
-/// fsdp, with an axis behind a colon.
+/// Whether `text`, the value of --hints, is a rule and no file: megatron, megatron-sp,
+/// megatron-ep or fsdp, with an axis behind a colon.
 bool isReadyRule(std::string_view text);
 
 /// A hints file. The error for a name that is no file lists the rules.
@@ -50,16 +67,19 @@ Expected<Hints> readHintsFile(const std::string &path);
 /// What --hints was given: a rule, or the path of a hints file.
 Expected<Hints> givenHints(const FlowGraph &graph, const std::string &text);
 
-/// The axis that megatron or megatron-sp splits by: the one behind the colon, else tp,
-/// else the last one of the mesh.
+/// The axis that megatron, megatron-sp or megatron-ep splits by: the one behind the
+/// colon, else tp, else the last one of the mesh.
 Expected<AxisList> readyAxis(const Mesh &mesh, std::string_view text);
 
 /// The hints of a rule for this model and mesh.
-///   megatron     every block over the axis (default: tp, else the last axis)
+///   megatron     every block over the axis (default: tp, else the last axis), and the
+///                vocabulary of the head
 ///   megatron-sp  the same, and between blocks the positions of the sequence over it
+///   megatron-ep  as megatron, but whole experts over the axis
 ///   fsdp         the batch over all axes; every weight kept in as many parts, gathered
 ///                before it is read
-/// Errors say what the model lacks: no block, fewer heads than ranks, no batch dim.
+/// Errors say what the model lacks: no block, fewer heads or experts than ranks, no
+/// expert, no batch dim.
 Expected<Hints> readyHints(const FlowGraph &graph, std::string_view text);
 
 } // namespace partita
