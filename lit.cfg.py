@@ -1,6 +1,7 @@
 # Configuration of the lit suite. Run it from here with `.venv/bin/lit test`, or with one
 # of the test's folders or files; PARTITA_BUILD names the build folder (default: build/dev).
 import os
+import subprocess
 import lit.formats
 import lit.util
 
@@ -33,3 +34,7 @@ config.substitutions.append(
 
 if os.path.exists(os.path.join(build, "zoo")):
     config.available_features.add("zoo")
+# What needs root, or a system that lets users have namespaces of mounts.
+if lit.util.which("unshare") and not subprocess.run(
+        ["unshare", "-m", "true"], capture_output=True).returncode:
+    config.available_features.add("mount-namespaces")

@@ -74,6 +74,21 @@ def check_fork(session, x, mode):
     raise AssertionError("the child hangs")
 
 
+def check_damage(bundle):
+    """A flipped bit of a weight is an error, unless nobody is to look."""
+    path = os.path.join(bundle, "weights.bin")
+    with open(path, "rb") as file:
+        whole = file.read()
+    with open(path, "wb") as file:
+        file.write(whole[:-1] + bytes([whole[-1] ^ 1]))
+    expect_error("has other bytes", lambda: partita.Session(bundle))
+    with partita.Session(bundle, check=False) as session:
+        assert session.num_ranks > 0
+    with open(path, "wb") as file:
+        file.write(whole)
+    partita.Session(bundle, weights_dir=bundle).close()
+
+
 def check_misuse(session, bundle):
     """What C callers get wrong is an error with a sentence."""
     lib = partita._lib()
@@ -115,6 +130,7 @@ def main(make_bundle, stage, mesh):
             check_fork(session, x, mode)
             check_misuse(session, folder + "/bundle")
         expect_error("the session is closed", lambda: session.run({"x": x}))
+        check_damage(folder + "/bundle")
         # A rank that hangs is reported, and the process goes on.
         with partita.Session(folder + "/bundle", timeout=0.5) as session:
             hang = numpy.array([1, 3], dtype=numpy.int64)

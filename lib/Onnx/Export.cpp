@@ -2,6 +2,7 @@
 #include "partita/Onnx/Export.h"
 
 #include "Internal.h"
+#include "partita/Base/Files/Aside.h"
 #include "partita/Base/Files/SafeTensors.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Base/Scalar.h"
@@ -147,17 +148,13 @@ namespace {
 /// The external data of the copy, written aside until it is renamed.
 class DataFile {
 public:
-  explicit DataFile(const std::string &model)
-      : path(dataOf(model)), aside(path + ".tmp-" + std::to_string(::getpid())) {}
-  ~DataFile() {
-    if (stream.is_open())
-      ::unlink(aside.c_str());
-  }
+  explicit DataFile(const std::string &model) : path(dataOf(model)) {}
 
   /// Appends the values, and refers to them.
   Expected<void> add(onnx::TensorProto &tensor, std::string_view bytes) {
     if (!stream.is_open())
-      stream.open(aside, std::ios::binary | std::ios::trunc);
+      if (auto ok = open(); !ok)
+        return ok;
     // A mapping of each can be used in place.
     constexpr uint64_t alignment = 64;
     std::string gap((alignment - position % alignment) % alignment, '\0');
@@ -182,13 +179,12 @@ public:
   Expected<void> finish() {
     if (!stream.is_open())
       return {};
-    stream.flush();
-    bool ok = stream.good() && std::rename(aside.c_str(), path.c_str()) == 0;
-    if (!ok)
-      return failed();
     stream.close();
-    isPlaced = true;
-    return {};
+    if (!stream)
+      return failed();
+    auto ok = aside.commit();
+    isPlaced = ok.has_value();
+    return ok;
   }
   /// Of a copy whose model could not be written.
   void drop() {
@@ -197,10 +193,19 @@ public:
   }
 
 private:
+  Expected<void> open() {
+    auto made = Aside::file(path);
+    if (!made)
+      return tl::unexpected(made.error());
+    aside = std::move(*made);
+    stream.open(aside.path(), std::ios::binary | std::ios::trunc);
+    return stream ? Expected<void>() : failed();
+  }
   tl::unexpected<Error> failed() const {
     return makeError("cannot write '" + path + "': " + std::strerror(errno));
   }
-  std::string path, aside;
+  std::string path;
+  Aside aside;
   std::ofstream stream;
   bool isPlaced = false;
   uint64_t position = 0;
@@ -209,8 +214,9 @@ private:
 /// A copy of a model with other values.
 class Exporter {
 public:
-  Exporter(ModelFile &file, const SafeTensorsFile &states, const std::string &to)
-      : file(file), states(states), reader(file, true), data(to), to(to) {}
+  Exporter(ModelFile &file, const SafeTensorsFile &states, const std::string &to,
+           const std::vector<std::string> &dataFolders)
+      : file(file), states(states), reader(file, true, dataFolders), data(to), to(to) {}
 
   Expected<size_t> run() {
     auto &initializers = *file.proto.mutable_graph()->mutable_initializer();
@@ -325,8 +331,8 @@ Expected<void> onnx_model::checkExport(const std::string &from, const std::strin
 }
 
 Expected<size_t> onnx_model::exportModel(const std::string &from,
-                                         const std::string &states,
-                                         const std::string &to) {
+                                         const std::string &states, const std::string &to,
+                                         const std::vector<std::string> &dataFolders) {
   return guarded<size_t>(from, [&]() -> Expected<size_t> {
     auto file = readModelFile(from);
     if (!file)
@@ -334,6 +340,7 @@ Expected<size_t> onnx_model::exportModel(const std::string &from,
     if (auto ok = checkPlaces(**file, to); !ok)
       return tl::unexpected(ok.error());
     auto values = readSafeTensors(states);
-    return values ? Exporter(**file, *values, to).run() : tl::unexpected(values.error());
+    return values ? Exporter(**file, *values, to, dataFolders).run()
+                  : tl::unexpected(values.error());
   });
 }

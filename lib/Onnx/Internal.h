@@ -49,7 +49,9 @@ Expected<Opsets> checkVersions(const ModelFile &file);
 /// Reads tensors of one model; maps each external file once.
 class TensorReader {
 public:
-  TensorReader(const ModelFile &file, bool weights);
+  /// `dataFolders`: see LoadOptions.
+  TensorReader(const ModelFile &file, bool weights,
+               const std::vector<std::string> &dataFolders = {});
   /// `what` is "initializer 'w'" or the like. `payload` is where raw_data lies in the
   /// model's mapping, empty if it is in the proto.
   Expected<Tensor> read(const onnx::TensorProto &proto, const std::string &what,
@@ -58,12 +60,18 @@ public:
 private:
   Expected<Tensor> readExternal(const onnx::TensorProto &proto, Tensor tensor,
                                 uint64_t size, const std::string &what);
-  Expected<std::shared_ptr<const MappedFile>> open(const std::string &location,
-                                                   const std::string &what);
+  /// A file of external data; without a mapping where it is missing and may be.
+  struct External {
+    std::string path;
+    std::shared_ptr<const MappedFile> mapping;
+  };
+  Expected<External> open(const std::string &location, const std::string &what);
+  Expected<External> openIn(const std::string &folder, const std::string &location,
+                            const std::string &what);
   const ModelFile &file;
   bool weights;
-  std::string folder;
-  std::map<std::string, std::shared_ptr<const MappedFile>> opened;
+  std::vector<std::string> folders; ///< to search; the last is the model's
+  std::map<std::string, External> opened;
 };
 
 /// A tensor in memory with the given name.

@@ -64,7 +64,7 @@ static Expected<Graph> readGraph(ModelFile &file, const Opsets &opsets,
   Types types = std::move(expanded->types);
   ModulePaths modules = std::move(expanded->modules);
   CallInputs callInputs = std::move(expanded->callInputs);
-  TensorReader reader(file, options.weights);
+  TensorReader reader(file, options.weights, options.dataFolders);
   auto graph = convertGraph(file, std::move(*expanded), reader);
   if (!graph)
     return graph;

@@ -23,11 +23,11 @@ Tensor onnx_model::memoryTensor(std::string name, HostTensor values) {
   return tensor;
 }
 
-TensorReader::TensorReader(const ModelFile &file, bool weights)
-    : file(file), weights(weights),
-      folder(std::filesystem::path(file.path).parent_path().string()) {
-  if (folder.empty())
-    folder = ".";
+TensorReader::TensorReader(const ModelFile &file, bool weights,
+                           const std::vector<std::string> &dataFolders)
+    : file(file), weights(weights), folders(dataFolders) {
+  std::string own = std::filesystem::path(file.path).parent_path().string();
+  folders.push_back(own.empty() ? "." : own);
 }
 
 Expected<Tensor> TensorReader::read(const onnx::TensorProto &proto,
@@ -98,20 +98,21 @@ Expected<Tensor> TensorReader::readExternal(const onnx::TensorProto &proto, Tens
   if (length != size)
     return makeError(what + ": the shape needs " + std::to_string(size) +
                      " bytes, but the external data has " + std::to_string(length));
-  auto mapping = open(location, what);
-  if (!mapping)
-    return tl::unexpected(mapping.error());
-  tensor.file = (std::filesystem::path(folder) / location).string();
+  auto external = open(location, what);
+  if (!external)
+    return tl::unexpected(external.error());
+  tensor.file = external->path;
   tensor.offset = offset;
-  if (!*mapping)
+  const auto &mapping = external->mapping;
+  if (!mapping)
     return tensor;
-  auto bytes = (*mapping)->bytes();
+  auto bytes = mapping->bytes();
   if (offset > bytes.size() || size > bytes.size() - offset)
     return makeError(what + ": needs bytes " + std::to_string(offset) + " to " +
                      std::to_string(offset + size) + " of '" + tensor.file +
                      "', which has only " + std::to_string(bytes.size()));
   tensor.bytes = bytes.subspan(offset, size);
-  tensor.owner = *mapping;
+  tensor.owner = mapping;
   if (bitWidth(tensor.type) < 8) {
     auto elements = std::make_shared<const std::vector<std::byte>>(
         unpacked(tensor.type, tensor.bytes, inMemory));
@@ -138,17 +139,15 @@ struct Directory {
 };
 } // namespace
 
-/// Maps a file below the model's folder; null if it is missing and that is allowed.
-/// Folders on the way are opened one by one without following links, so that neither
-/// ".." nor a symbolic link, even one put there meanwhile, leads outside.
-Expected<std::shared_ptr<const MappedFile>>
-TensorReader::open(const std::string &location, const std::string &what) {
+/// Finds a file by the path that the model has for it.
+Expected<TensorReader::External> TensorReader::open(const std::string &location,
+                                                    const std::string &what) {
   if (auto it = opened.find(location); it != opened.end())
     return it->second;
-  std::string shown = "external data '" + location + "'";
   std::filesystem::path path(location);
   if (location.empty())
     return makeError(what + ": the external data does not name a file");
+  std::string shown = "external data '" + location + "'";
   if (path.is_absolute())
     return makeError(what + ": " + shown +
                      " is an absolute path; it must lie in the"
@@ -156,7 +155,28 @@ TensorReader::open(const std::string &location, const std::string &what) {
   for (const auto &part : path)
     if (part == "..")
       return makeError(what + ": " + shown + " is outside the model's folder");
+  for (const std::string &folder : folders) {
+    auto found = openIn(folder, location, what);
+    if (!found)
+      return found;
+    if (found->mapping)
+      return opened[location] = std::move(*found);
+  }
+  if (weights)
+    return makeError(what + ": " + shown + " does not exist in '" + folders.back() + "'" +
+                     (folders.size() > 1 ? " or '" + folders.front() + "'" : ""));
+  return opened[location] =
+             External{(std::filesystem::path(folders.back()) / path).string(), nullptr};
+}
 
+/// Maps a file below a folder, if it is there. Folders on the way are opened one by one
+/// without following links, so that neither ".." nor a symbolic link, even one put there
+/// meanwhile, leads outside.
+Expected<TensorReader::External> TensorReader::openIn(const std::string &folder,
+                                                      const std::string &location,
+                                                      const std::string &what) {
+  std::string shown = "external data '" + location + "'";
+  std::filesystem::path path(location);
   Directory directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   for (const auto &part : path.parent_path()) {
     Directory inner(::openat(directory.handle, part.c_str(),
@@ -171,11 +191,8 @@ TensorReader::open(const std::string &location, const std::string &what) {
                          path.filename().string();
   std::error_code status;
   auto kind = std::filesystem::symlink_status(anchored, status).type();
-  if (directory.handle < 0 || kind == std::filesystem::file_type::not_found) {
-    if (!weights)
-      return opened[location] = nullptr;
-    return makeError(what + ": " + shown + " does not exist in '" + folder + "'");
-  }
+  if (directory.handle < 0 || kind == std::filesystem::file_type::not_found)
+    return External{};
   if (kind == std::filesystem::file_type::symlink)
     return makeError(what + ": " + shown + " is a symbolic link, which is not followed");
   auto mapping = MappedFile::open(anchored, /*followLinks=*/false);
@@ -183,5 +200,5 @@ TensorReader::open(const std::string &location, const std::string &what) {
     return makeError(what + ": " + shown +
                      " cannot be read: it is not a regular file,"
                      " or not permitted");
-  return opened[location] = *mapping;
+  return External{(std::filesystem::path(folder) / path).string(), *mapping};
 }

@@ -246,6 +246,8 @@ std::string report::runJson(const RunRecord &record) {
   out.beginObject();
   out.member("bundle", std::string_view(record.bundle));
   out.member("request_seconds", std::span<const double>(record.requests));
+  out.member("checked_bytes", record.checkedBytes);
+  out.member("check_seconds", record.checkSeconds);
   out.key("outputs");
   out.beginArray();
   for (const RunRecord::Tensor &tensor : record.outputs) {

@@ -236,7 +236,7 @@ private:
     }
     entry.weights = [&](const std::string &name) -> Expected<codegen::WeightData> {
       auto tensor = std::make_shared<HostTensor>(*weight(name));
-      return codegen::WeightData{tensor->type,  tensor->shape, {}, 0,
+      return codegen::WeightData{tensor->type,  tensor->shape, {}, {}, 0,
                                  tensor->bytes, tensor};
     };
     auto report = codegen::emitBundle({&entry, 1}, options);

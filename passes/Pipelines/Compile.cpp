@@ -68,6 +68,7 @@ Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
                      "bundles)");
   onnx_model::LoadOptions load;
   load.weights = weights;
+  load.dataFolders = options.dataFolders;
   load.wide = options.wide;
   load.keepLoops = options.keepLoops;
   if (!options.train.empty()) {
@@ -712,6 +713,7 @@ Expected<CompileReport> partita::compileModel(const CompileOptions &options,
     return tl::unexpected(replacement.error());
   CompileOptions aside = options;
   aside.output = replacement->path();
+  aside.place = options.output;
   auto report = compileUntilItFits(aside, progress);
   if (report)
     if (auto ok = replacement->commit(); !ok)

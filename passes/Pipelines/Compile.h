@@ -30,6 +30,8 @@ struct CompileOptions {
   StopFlag stop;
   std::string model;  ///< path of the ONNX file
   std::string output; ///< folder of the bundle; unused if the pipeline stops before L5
+  /// Where the bundle is to stand in the end, for paths relative to it; empty: `output`.
+  std::string place;
   bool force = false; ///< a bundle of that name is replaced, in one step
   /// "dp=2,tp=2"; empty: one rank. Of a pipeline one per group of ranks, "tp=2;tp=1", or
   /// one for all.
@@ -73,6 +75,13 @@ struct CompileOptions {
   /// The level to begin from: L2, L3 and L4 are read from dumpDir, where an earlier run
   /// has written them and a person or a tool may have changed them since.
   Level from = Level::L0;
+  /// External data is copied into the bundle; else the bundle refers to it.
+  bool copyWeights = false;
+  /// All of the external data is hashed, not a sample, and compared with the SHA-1 that
+  /// the model may state.
+  bool hashWeights = false;
+  /// Folders that are searched for external data before the model's own.
+  std::vector<std::string> dataFolders = {};
   std::string target = "cpu"; ///< or "plain": without an engine
   std::string targetCpu;      ///< LLVM name; empty: this host's
   bool allToAll = true;       ///< false: reshard by slices, gathers and reductions only

@@ -3,9 +3,15 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
+#include "partita/Base/Bundle/Bundle.h"
+#include "partita/Base/Files/File.h"
 #include "partita/Base/Files/TensorProto.h"
+#include "partita/Onnx/StatedHashes.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "passes/Codegen/CPU/EmitBundle.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA1.h"
 
 #include <filesystem>
 #include <map>
@@ -38,35 +44,69 @@ static Expected<void> checkValues(ModuleOp module) {
   return message.empty() ? Expected<void>() : makeError(message);
 }
 
-/// External data stays where it is; tensors inside the model file are copied, so that the
-/// bundle does not need the model.
-static Expected<codegen::WeightData>
-dataOf(const WeightTable &weights, const std::string &name, const std::string &model) {
+/// A file of external data, relative to the model's folder.
+static std::string locationOf(const std::string &file, const CompileOptions &options) {
+  return relativePath(file, std::filesystem::path(options.model).parent_path().string());
+}
+
+/// External data stays where it is, unless it is to be copied; tensors inside the model
+/// file are copied, so that the bundle does not need the model.
+static Expected<codegen::WeightData> dataOf(const WeightTable &weights,
+                                            const std::string &name,
+                                            const CompileOptions &options) {
   auto found = weights.find(name);
   if (found == weights.end())
     return makeError("the model has no tensor of this name");
   const onnx_model::Tensor &tensor = found->second;
-  codegen::WeightData data{tensor.type, tensor.shape, {}, 0, tensor.bytes, tensor.owner};
-  if (!tensor.file.empty() && tensor.file != model) {
+  codegen::WeightData data{tensor.type, tensor.shape, {},          {},
+                           0,           tensor.bytes, tensor.owner};
+  // Elements of less than a byte are not in the file as the program reads them.
+  bool isExternal = !tensor.file.empty() && tensor.file != options.model;
+  if (isExternal && !options.copyWeights && bitWidth(tensor.type) >= 8) {
     data.file = std::filesystem::absolute(tensor.file).string();
+    data.location = locationOf(tensor.file, options);
     data.fileOffset = tensor.offset;
   }
   return data;
 }
 
-/// The compiler must outlive what it is given to.
+/// The SHA-1 that the model states of its files of external data.
+static Expected<void> checkStatedHashes(const CompileOptions &options) {
+  auto stated = onnx_model::statedHashes(options.model);
+  if (!stated)
+    return tl::unexpected(stated.error());
+  for (const auto &[location, checksum] : *stated) {
+    auto folder = std::filesystem::path(options.model).parent_path();
+    auto file = MappedFile::open((folder / location).string());
+    if (!file)
+      return tl::unexpected(file.error());
+    auto bytes = (*file)->bytes();
+    llvm::SHA1 hasher;
+    hasher.update(
+        llvm::ArrayRef(reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()));
+    std::string has = llvm::toHex(hasher.final(), /*LowerCase=*/true);
+    if (!llvm::StringRef(has).equals_insensitive(checksum))
+      return makeError("'" + options.model + "': the external data '" + location +
+                       "' has the SHA-1 " + has + ", the model says " + checksum);
+  }
+  return {};
+}
+
+/// The compiler and the options must outlive what they are given to.
 static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
-                                  const std::string &model) {
+                                  const CompileOptions &options) {
   codegen::EmitEntry entry;
   entry.name = name;
   entry.module = *compiler.module;
   entry.dims = compiler.dims;
   entry.sizes = compiler.sizes;
-  entry.weights = [&compiler, model](const std::string &weight) {
-    return dataOf(compiler.weights, weight, model);
+  entry.weights = [&compiler, &options](const std::string &weight) {
+    return dataOf(compiler.weights, weight, options);
   };
-  entry.plan = [&compiler](const std::vector<PlanMemory> &memory) {
+  entry.plan = [&compiler, &options](const std::vector<PlanMemory> &memory) {
     Plan &plan = compiler.plan;
+    plan.modelRelative =
+        relativePath(plan.model, options.place.empty() ? options.output : options.place);
     plan.stages.resize(std::max(plan.stages.size(), memory.size()));
     // A program is a group of ranks; the first of its stages tells of all of them.
     std::set<std::vector<int64_t>> told;
@@ -90,19 +130,24 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
 
 Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
                                     const CompileOptions &options) {
+  if (options.hashWeights)
+    if (auto ok = checkStatedHashes(options); !ok)
+      return ok;
   std::vector<codegen::EmitEntry> entries;
   for (const auto &[name, compiler] : compilers) {
     if (auto ok = checkValues(*compiler->module); !ok)
       return ok;
-    entries.push_back(entryOf(*compiler, name, options.model));
+    entries.push_back(entryOf(*compiler, name, options));
   }
   Compiler &first = *compilers.front().second;
   codegen::EmitOptions emit;
   emit.out = options.output;
+  emit.place = options.place;
   emit.target = options.target;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
   emit.dumpDir = options.dumpDir;
+  emit.hashWeights = options.hashWeights;
   emit.inputs = first.inputNames;
   emit.model = std::filesystem::path(options.model).filename().string();
   auto made = codegen::emitBundle(entries, emit);
@@ -133,7 +178,7 @@ Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
   emit.target = options.target;
   emit.targetCpu = options.targetCpu;
   emit.threads = options.threads;
-  auto report = codegen::measureEntry(entryOf(compiler, "main", options.model), emit);
+  auto report = codegen::measureEntry(entryOf(compiler, "main", options), emit);
   if (!report)
     return tl::unexpected(compiler.firstError(report.error()));
   return ProgramNeeds{static_cast<int64_t>(report->neededBytes),

@@ -15,7 +15,7 @@ static Expected<void> findModel(const std::string &bundle, ExportOptions &option
     auto plan = planFile(bundle, "").and_then(readPlan);
     if (!plan)
       return tl::unexpected(plan.error());
-    options.model = plan->model;
+    options.model = findRecorded(bundle, plan->modelRelative, plan->model);
   }
   if (!std::filesystem::exists(options.model))
     return makeError("the bundle's model '" + options.model +
@@ -32,6 +32,7 @@ Expected<void> partita::prepareExport(const std::string &bundle, ExportOptions &
 Expected<size_t> partita::exportStates(const std::string &bundle, ExportOptions options,
                                        const std::string &states) {
   return findModel(bundle, options).and_then([&] {
-    return onnx_model::exportModel(options.model, states, options.file);
+    return onnx_model::exportModel(options.model, states, options.file,
+                                   dataFolders(bundle, options.weightsDir));
   });
 }

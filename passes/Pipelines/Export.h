@@ -9,8 +9,9 @@
 namespace partita {
 
 struct ExportOptions {
-  std::string file;  ///< to write; empty: nothing is exported
-  std::string model; ///< of the bundle, if it has moved; empty: as the plan says
+  std::string file;       ///< to write; empty: nothing is exported
+  std::string model;      ///< of the bundle, if it has moved; empty: as the plan says
+  std::string weightsDir; ///< is searched first for external data; empty: none
 };
 
 /// Sets `model`. Says before a long run why the export would fail for lack of a model, or

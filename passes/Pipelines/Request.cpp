@@ -138,6 +138,8 @@ static Expected<Json> answerCompile(Members &members, StopFlag stop) {
     options.schedule = index == 0 ? "interleaved" : "gpipe";
   });
   members.read("states", options.states);
+  members.read("copy_weights", options.copyWeights);
+  members.read("hash_weights", options.hashWeights);
   members.read("write_hints", options.hintsOutput);
   members.read("dump_dir", options.dumpDir);
   members.readWord("target", {"cpu", "plain"},

@@ -439,17 +439,32 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   if (!plan)
     return tl::unexpected(plan.error());
   CompileOptions compile;
-  compile.model = options.model.empty() ? plan->model : options.model;
+  compile.model = options.model.empty()
+                      ? findRecorded(bundle, plan->modelRelative, plan->model)
+                      : options.model;
   if (!std::filesystem::exists(compile.model))
     return makeError("the bundle's model '" + compile.model +
                      "' is not there; --model says where it is now");
+  // Files that came with the model may have moved with it.
+  auto besideModel = [&](const std::string &path) {
+    return relativePath(path, std::filesystem::path(plan->model).parent_path().string());
+  };
+  std::string folder = std::filesystem::path(compile.model).parent_path().string();
+  folder = folder.empty() ? "." : folder;
   compile.shapes = plan->shapes;
-  compile.constants = plan->constants;
+  for (const std::string &constant : plan->constants) {
+    size_t file = constant.find('=') + 1;
+    std::string path = constant.substr(file);
+    compile.constants.push_back(constant.substr(0, file) +
+                                findRecorded(folder, besideModel(path), path));
+  }
   compile.states = plan->states;
-  compile.train = plan->train;
-  if (!plan->train.empty() && !std::filesystem::exists(plan->train))
+  if (!plan->train.empty())
+    compile.train = findRecorded(folder, besideModel(plan->train), plan->train);
+  if (!compile.train.empty() && !std::filesystem::exists(compile.train))
     return makeError("the specification '" + plan->train +
                      "' of the bundle's training step is not there");
+  compile.dataFolders = dataFolders(bundle, options.weightsDir);
   options.bundle = bundle;
   if (plan->stages.size() > 1)
     return Verifier(compile, options).runPipeline();

@@ -27,8 +27,11 @@ struct VerifyOptions {
   /// left. More than one begin as a bundle does: with the model's weights, and zeros.
   int64_t steps = 1;
   double rtol = 1e-4, atol = 1e-5;
-  /// Of a bundle, where its model is now; empty: where it was compiled from.
+  /// Of a bundle, where its model is now; empty: in the bundle, or where it was compiled
+  /// from, seen from the bundle or not.
   std::string model;
+  /// Folder that is searched first for external data; empty: none. `run` has it too.
+  std::string weightsDir;
 };
 
 /// Outcome of a comparison in which nothing differed.

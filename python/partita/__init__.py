@@ -46,7 +46,8 @@ class _Shape(ctypes.Structure):
 class _LoadOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("entry", ctypes.c_char_p),
                 ("transport", ctypes.c_char_p), ("timeout", ctypes.c_double),
-                ("threads", ctypes.c_int)]
+                ("threads", ctypes.c_int), ("weights_dir", ctypes.c_char_p),
+                ("no_check", ctypes.c_int)]
 
 
 def _open():
@@ -116,16 +117,22 @@ class Session:
     and `entry`, `inputs` and `outputs` are those of the last. `run(…, pad=True)` takes
     shorter ones too.
 
+    `weights_dir` is searched first for files of the model that the bundle refers to.
+    Without `check`, blocks of weight files are not compared with their hashes.
+
     Threads may share a session: their requests run one after the other. A process made by
     fork() has to load the bundle itself."""
 
-    def __init__(self, bundle, entry=None, transport="local", timeout=60.0, threads=0):
+    def __init__(self, bundle, entry=None, transport="local", timeout=60.0, threads=0,
+                 weights_dir=None, check=True):
         self._handle = None
         self._lock = threading.Lock()
         self._process = os.getpid()
         options = _LoadOptions(ctypes.sizeof(_LoadOptions),
                                None if entry is None else entry.encode(),
-                               transport.encode(), timeout, threads)
+                               transport.encode(), timeout, threads,
+                               None if weights_dir is None else os.fsencode(weights_dir),
+                               not check)
         self._handle = _lib().partita_load(os.fsencode(bundle), ctypes.byref(options))
         if not self._handle:
             raise PartitaError(_lib().partita_error(None).decode())

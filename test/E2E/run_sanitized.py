@@ -14,10 +14,10 @@ Every model runs on two ranks and must give what ONNX Runtime gives. Then kernel
 bundle are changed to access one element further on: each change must be found.
 """
 import argparse
+import ctypes
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,7 +28,6 @@ import run_model
 
 ENVIRONMENT = dict(os.environ, ASAN_OPTIONS="abort_on_error=0:exitcode=99",
                    UBSAN_OPTIONS="print_stacktrace=1")
-MASK = (1 << 64) - 1
 
 
 class Failure(Exception):
@@ -44,13 +43,16 @@ def call(arguments):
     return done.stdout
 
 
-def fingerprint(data):
-    """That of lib/Base/Files/File.cpp."""
-    state = (len(data) + 0x9e3779b97f4a7c15) & MASK
-    for (word,) in struct.iter_unpack("<Q", data + bytes(-len(data) % 8)):
-        state = (state ^ word) * 0xff51afd7ed558ccd & MASK
-        state ^= state >> 32
-    return f"{state:016x}"
+class Hash128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def hash_of(data):
+    """That of lib/Base/Files/Hash.cpp, by the library itself."""
+    xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_128bits
+    xxh3.restype = Hash128
+    hashed = xxh3(data, ctypes.c_size_t(len(data)))
+    return f"{hashed.high:016x}{hashed.low:016x}"
 
 
 def instrument(clang, text, bundle, work):
@@ -61,11 +63,11 @@ def instrument(clang, text, bundle, work):
         file.write(text)
     call([clang, "-O1", "-fsanitize=address", "-shared", "-fPIC", "-w", source, "-o", library])
     with open(library, "rb") as file:
-        now = fingerprint(file.read())
+        now = hash_of(file.read())
     path = os.path.join(bundle, "bundle.json")
     with open(path) as file:
         described = json.load(file)
-    described["entries"][0]["stages"][0]["fingerprint"] = now
+    described["entries"][0]["stages"][0]["hash"] = now
     with open(path, "w") as file:
         json.dump(described, file)
 

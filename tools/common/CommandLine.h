@@ -39,6 +39,15 @@ inline std::optional<int> parse(CLI::App &app, int argc, char **argv) {
   return std::nullopt;
 }
 
+/// Adds the option of commands that read the external data of a bundle's model.
+inline void addWeightsDir(CLI::App &command, std::string &folder) {
+  command
+      .add_option("--weights-dir", folder,
+                  "Look here first for the model's external data (then in the bundle, "
+                  "where it was as seen from the bundle, and where it was)")
+      ->check(CLI::ExistingDirectory);
+}
+
 } // namespace partita
 
 #endif // PARTITA_TOOLS_COMMON_COMMANDLINE_H

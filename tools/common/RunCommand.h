@@ -144,6 +144,10 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "Threads per rank: as the bundle was compiled (default), or fewer; 0: "
                   "the cores divided by the ranks")
       ->check(CLI::Range(0, 1024));
+  addWeightsDir(command, options.weights.folder);
+  command.add_flag_callback(
+      "--no-check", [&options] { options.weights.check = false; },
+      "Do not compare the blocks of weight files that are read with their hashes");
   command.add_option("--entry", options.entry,
                      "Which entry point of the bundle (default: the one that takes "
                      "inputs of these shapes)");

@@ -153,6 +153,12 @@ void partita::addCompileCommand(CLI::App &app, int &status) {
                       "Say where the strategy of this node (or glob) came from");
   command->add_option("--dump-dir", options->dumpDir,
                       "Write the IR of every level into this folder");
+  command->add_flag("--copy-weights", options->copyWeights,
+                    "Copy the model's external data into the bundle, which then needs "
+                    "nothing else (docs/bundle-format.md)");
+  command->add_flag("--hash-weights", options->hashWeights,
+                    "Hash all of the model's external data, not a sample, and compare it "
+                    "with the checksums that the model states");
   command
       ->add_option("--target", options->target,
                    "cpu: with oneDNN; plain: loops only, slow, for reference")

@@ -6,6 +6,7 @@
 #include "Commands.h"
 
 #include "common/RunCommand.h"
+#include "partita/Base/Files/Aside.h"
 #include "passes/Pipelines/Export.h"
 
 #include <filesystem>
@@ -24,6 +25,7 @@ struct Options {
 /// does not want them.
 static int runAndExport(Options &options) {
   RunCommandLine &line = options.run;
+  options.exported.weightsDir = line.run.weights.folder;
   if (!runtime::mpiRank()) { // else this was done where the run was started
     if (auto ok = makeFolderOf(options.exported.file); !ok)
       return fail(ok.error().message);
@@ -32,8 +34,7 @@ static int runAndExport(Options &options) {
   }
   std::string own;
   if (line.run.stateDir.empty())
-    own = line.run.stateDir =
-        options.exported.file + ".states-" + std::to_string(::getpid());
+    own = line.run.stateDir = asideName(options.exported.file + ".states");
   line.then = [&]() -> Expected<void> {
     auto count = exportStates(line.run.bundle, options.exported,
                               line.run.stateDir + "/state.safetensors");

@@ -20,7 +20,6 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
     bool strict = false;
   };
   auto options = std::make_shared<Options>();
-  options->verify.run = runtime::runBundleWatched;
   CLI::App *command = app.add_subcommand(
       "verify", "Check that a bundle, or a model partitioned for a mesh, equals the "
                 "original: on virtual ranks, and for a bundle on real ones");
@@ -56,6 +55,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                     "Exit with status 1 where an output had no elements to compare");
   command->add_option("--model", options->verify.model,
                       "The model of the bundle, if it has moved");
+  addWeightsDir(*command, options->verify.weightsDir);
   command->add_option("--entry", options->verify.entry,
                       "Which entry point of the bundle (default: the first)");
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
@@ -80,6 +80,12 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                       usageStatus);
         return;
       }
+    runtime::WeightOptions weights{options->verify.weightsDir};
+    if (!weights.folder.empty())
+      options->compile.dataFolders = {weights.folder};
+    options->verify.run = [weights](auto &&...arguments) {
+      return runtime::runBundleWatched(arguments..., weights);
+    };
     auto result = isBundle ? verifyBundle(options->compile.model, options->verify)
                            : verifyModel(options->compile, options->verify);
     if (!result) {

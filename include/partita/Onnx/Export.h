@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace partita::onnx_model {
 
@@ -17,10 +18,13 @@ namespace partita::onnx_model {
 /// Tensors that the model has as external data, trained or not, go to "TO.data" beside
 /// `to`, so that the copy needs nothing of the original.
 ///
+/// `dataFolders` are searched for the external data of `from` before its own folder.
+///
 /// An error, and nothing is written, if a state has another shape than its initializer,
 /// if no state is one, or if `to` or its data would replace a file of the model.
 Expected<size_t> exportModel(const std::string &from, const std::string &states,
-                             const std::string &to);
+                             const std::string &to,
+                             const std::vector<std::string> &dataFolders = {});
 
 /// Says before a long run why exportModel would fail for lack of a model or of a place.
 Expected<void> checkExport(const std::string &from, const std::string &to);

@@ -11,6 +11,7 @@
 #include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
 #include "partita/Runtime/Transport.h"
+#include "partita/Runtime/WeightOptions.h"
 
 #include <array>
 #include <atomic>
@@ -27,10 +28,10 @@ namespace partita::runtime {
 /// A loaded stage library with its checked task table; shared by the ranks of a process.
 class Stage {
 public:
-  /// Maps the library and resolves every kernel. Where a fingerprint is given, the file
-  /// must have it: what a damaged library does when it is mapped cannot be foreseen.
-  static Expected<std::shared_ptr<const Stage>> load(const std::string &path,
-                                                     std::string_view fingerprint = {});
+  /// Maps the library and resolves every kernel. Where a hash is given, the file must
+  /// have it: what a damaged library does when it is mapped cannot be foreseen.
+  static Expected<std::shared_ptr<const Stage>>
+  load(const std::string &path, std::optional<Hash128> hash = std::nullopt);
   /// From parts, for tests: `kernels` by index of the table.
   static std::shared_ptr<const Stage> fromParts(TaskTable table,
                                                 std::vector<partita_kernel_fn> kernels);
@@ -55,9 +56,12 @@ const engine::Engine *engineOf(std::string_view target,
 class WeightStore {
 public:
   /// Every weight of the tables must be where the header of the bundle's own file says.
+  /// A file of the model that is not the very one of the compile is compared with a
+  /// sample of its blocks at once, if a sample is what the bundle has; all other blocks
+  /// are checked as they are read.
   static Expected<std::shared_ptr<WeightStore>>
   open(const std::string &folder, const Bundle &bundle,
-       const std::vector<const TaskTable *> &tables);
+       const std::vector<const TaskTable *> &tables, const WeightOptions &options = {});
   WeightStore(std::vector<std::shared_ptr<const InputFile>> files,
               const engine::Engine &engine)
       : files(std::move(files)), engineCalls(engine) {}
@@ -264,6 +268,7 @@ private:
   void placeWeights();
   Expected<void> fetch(size_t tensor, std::byte *to);
   Expected<void> readSlice(size_t tensor, std::byte *to) const;
+  Expected<void> checkMapped(const Weight &weight, bool aside) const;
   void drop(const Weight &weight);
   Expected<void> fetchRead();
   std::vector<Op *> preparationOrder();

@@ -13,6 +13,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/DataOrder.h"
+#include "partita/Runtime/WeightOptions.h"
 
 #include <functional>
 #include <map>
@@ -51,6 +52,7 @@ struct RunOptions {
   bool profile = false;            ///< record what ranks do
   double timeout = 60;             ///< seconds
   std::optional<int> threads = {}; ///< see SessionOptions
+  WeightOptions weights = {};
 
   /// How to start this program again as an MPI rank: "partita" and "run", say, and the
   /// options of the command that are not among these.
@@ -71,12 +73,13 @@ using Print = std::function<void(std::string_view)>;
 Expected<void> runBundle(const RunOptions &options, const Print &print);
 
 /// As runBundle of RunBundle.h, with the ranks as threads of a watched child process: if
-/// that dies or stands still, the error names the rank and the node.
+/// that dies or stands still, the error names the rank and the node. `weights`: how the
+/// bundle's weight files are found and checked.
 Expected<std::vector<HostTensor>>
 runBundleWatched(const std::string &folder, const std::string &entry,
                  const std::map<std::string, HostTensor> &inputs,
                  std::map<std::string, HostTensor> &states, int repeat,
-                 const std::function<void(double)> &timed);
+                 const std::function<void(double)> &timed, const WeightOptions &weights);
 
 } // namespace partita::runtime
 

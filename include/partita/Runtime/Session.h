@@ -13,10 +13,12 @@
 #include "partita/Base/DType.h"
 #include "partita/Runtime/Executor.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace partita::runtime {
@@ -42,6 +44,9 @@ struct SessionOptions {
   std::optional<int> threads = {};
   /// Record as many requests, the first ones.
   int64_t profile = 0;
+  WeightOptions weights = {};
+  /// Whether the CPU has a feature, by LLVM's name; null: what this one says. For tests.
+  std::function<bool(std::string_view)> hasCpuFeature = nullptr;
   /// One per rank of the bundle, in memory that a watching process shares; null: own.
   RankProgress *progress = nullptr;
 };
@@ -111,6 +116,14 @@ public:
   Expected<void> writeState(size_t state, const std::byte *from);
   /// Every state becomes what it was before the first request.
   Expected<void> resetStates();
+
+  /// Cost of checking weights so far in this process: bytes, and seconds of its ranks
+  /// together.
+  struct Checked {
+    uint64_t bytes = 0;
+    double seconds = 0;
+  };
+  Checked checkedWeights() const;
 
   /// What every rank did when in the requests that were recorded. All processes of an MPI
   /// job make this call, and the root gets the ranks.

@@ -34,6 +34,9 @@ typedef struct partita_load_options {
   const char *transport; /* "local" or "mpi"; NULL: "local" */
   double timeout;        /* seconds without progress of a rank; 0: 60; not negative */
   int threads; /* per rank; 0: as compiled; −1: the cores divided by the ranks */
+  /* searched first for files of the model that the bundle refers to; NULL: none */
+  const char *weights_dir;
+  int no_check; /* not 0: blocks of weight files are not compared with their hashes */
 } partita_load_options;
 
 typedef struct partita_tensor_info {

@@ -24,7 +24,7 @@ std::string Bundle::json() const {
     ordered_json stages = ordered_json::array();
     for (const BundleStage &stage : entry.stages)
       stages.push_back({{"library", stage.file},
-                        {"fingerprint", stage.fingerprint},
+                        {"hash", stage.hash.str()},
                         {"memory_per_rank",
                          {{"arena", stage.arenaBytes},
                           {"weights", stage.weightBytes},
@@ -43,9 +43,16 @@ std::string Bundle::json() const {
     entryList.push_back(std::move(record));
   }
   ordered_json files = ordered_json::array();
-  for (const WeightFile &file : weightFiles)
-    files.push_back(
-        {{"path", file.path}, {"size", file.size}, {"modified_ns", file.modified}});
+  for (const WeightFile &file : weightFiles) {
+    ordered_json record = {
+        {"path", file.path}, {"size", file.size}, {"blocks", file.blocks}};
+    if (file.isOfModel())
+      record.update({{"location", file.location},
+                     {"relative", file.relative},
+                     {"modified_ns", file.modified},
+                     {"inode", file.inode}});
+    files.push_back(std::move(record));
+  }
   ordered_json root = {{"format", bundleFormat},  {"partita", partitaVersion()},
                        {"model", model},          {"target", target},
                        {"target_cpu", targetCpu}, {"cpu_features", cpuFeatures},
@@ -112,15 +119,16 @@ static Expected<BundleStage> readStage(const JsonValue &value) {
   BundleStage stage;
   Fields fields(value);
   fields.read("library", stage.file);
-  fields.read("fingerprint", stage.fingerprint);
+  std::string hash;
+  fields.read("hash", hash);
   if (fields.error)
     return tl::unexpected(*fields.error);
   if (auto ok = checkInside(value, stage.file); !ok)
     return tl::unexpected(ok.error());
-  bool isHex =
-      stage.fingerprint.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (stage.fingerprint.size() != 16 || !isHex)
-    return value.error("fingerprint: expected 16 hexadecimal digits");
+  auto parsed = parseHash(hash);
+  if (!parsed)
+    return value.error("hash: expected 32 hexadecimal digits");
+  stage.hash = *parsed;
   auto memory = value.at("memory_per_rank");
   if (!memory)
     return tl::unexpected(memory.error());
@@ -199,12 +207,21 @@ static Expected<WeightFile> readWeightFile(const JsonValue &value) {
   Fields fields(value);
   fields.read("path", file.path);
   fields.read("size", file.size);
-  fields.read("modified_ns", file.modified);
+  fields.read("blocks", file.blocks);
+  bool isOfModel = value.has("location");
+  if (isOfModel) {
+    fields.read("location", file.location);
+    fields.read("relative", file.relative);
+    fields.read("modified_ns", file.modified);
+    fields.read("inode", file.inode);
+  }
   if (fields.error)
     return tl::unexpected(*fields.error);
-  if (file.path.empty() || file.path.front() != '/')
-    if (auto ok = checkInside(value, file.path); !ok)
+  for (const std::string &path : {isOfModel ? file.location : file.path, file.blocks})
+    if (auto ok = checkInside(value, path); !ok)
       return tl::unexpected(ok.error());
+  if (isOfModel && !file.path.starts_with('/'))
+    return value.error("path: expected an absolute path of a file of the model");
   return file;
 }
 
@@ -289,67 +306,4 @@ Expected<std::string> partita::planFile(const std::string &folder,
   }
   return makeError("'" + folder + "' has no entry point '" + entry + "'; it has " +
                    names);
-}
-
-static int64_t modifiedTime(const struct stat &info) {
-  return info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec;
-}
-
-Expected<WeightFile> partita::referTo(const std::string &path) {
-  std::error_code failure;
-  std::string absolute = std::filesystem::absolute(path, failure).lexically_normal();
-  struct stat info;
-  if (failure || ::stat(absolute.c_str(), &info) != 0)
-    return makeError("cannot open '" + path + "': " + std::strerror(errno));
-  return WeightFile{absolute, static_cast<uint64_t>(info.st_size), modifiedTime(info)};
-}
-
-Expected<std::string> partita::checkedPath(const std::string &folder,
-                                           const WeightFile &file) {
-  bool inside = file.path.front() != '/';
-  std::string path = inside ? folder + "/" + file.path : file.path;
-  struct stat info;
-  if (::stat(path.c_str(), &info) != 0)
-    return makeError("cannot open weight file '" + path + "': " + std::strerror(errno));
-  if (static_cast<uint64_t>(info.st_size) != file.size)
-    return makeError("weight file '" + path + "' has " + std::to_string(info.st_size) +
-                     " bytes, the bundle was compiled with " + std::to_string(file.size));
-  // Inside a bundle the time says nothing: copying the folder changes it.
-  if (!inside && file.modified != 0 && modifiedTime(info) != file.modified)
-    return makeError("weight file '" + path +
-                     "' was changed after the bundle was compiled; compile again");
-  return path;
-}
-
-std::string partita::missingCpuFeature(const std::vector<std::string> &features) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-#define PARTITA_FEATURE(NAME)                                                            \
-  if (feature == NAME && !__builtin_cpu_supports(NAME))                                  \
-    return feature;
-  for (const std::string &feature : features) {
-    PARTITA_FEATURE("sse4.2")
-    PARTITA_FEATURE("avx")
-    PARTITA_FEATURE("avx2")
-    PARTITA_FEATURE("fma")
-    PARTITA_FEATURE("f16c")
-    PARTITA_FEATURE("bmi2")
-    PARTITA_FEATURE("avx512f")
-    PARTITA_FEATURE("avx512bw")
-    PARTITA_FEATURE("avx512dq")
-    PARTITA_FEATURE("avx512vl")
-    PARTITA_FEATURE("avx512cd")
-    PARTITA_FEATURE("avx512vnni")
-    PARTITA_FEATURE("avx512bf16")
-    PARTITA_FEATURE("avx512ifma")
-    PARTITA_FEATURE("avx512vbmi")
-    PARTITA_FEATURE("avx512vbmi2")
-    PARTITA_FEATURE("avx512vpopcntdq")
-    PARTITA_FEATURE("avx512bitalg")
-    PARTITA_FEATURE("gfni")
-    PARTITA_FEATURE("vpclmulqdq")
-  }
-#undef PARTITA_FEATURE
-#endif
-  return "";
 }

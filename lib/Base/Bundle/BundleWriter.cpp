@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,66 +19,8 @@ static std::string plainPath(std::string path) {
 }
 
 std::string BundleWriter::temporaryOf(const std::string &out) {
-  return plainPath(out) + ".tmp-" + std::to_string(::getpid());
+  return asideName(plainPath(out));
 }
-
-//===-- A folder aside ----------------------------------------------------===//
-
-/// Removes the folders OUT.tmp-* whose writers are gone: nobody holds their lock.
-static void removeAbandoned(const std::string &out) {
-  namespace fs = std::filesystem;
-  fs::path path(out);
-  fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::string prefix = path.filename().string() + ".tmp-";
-  std::error_code ignored;
-  for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
-    std::string name = it->path().filename().string();
-    if (!name.starts_with(prefix) ||
-        name.find_first_not_of("0123456789", prefix.size()) != std::string::npos)
-      continue;
-    int fd = ::open(it->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-      continue;
-    std::error_code failed;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0)
-      fs::remove_all(it->path(), failed);
-    ::close(fd);
-  }
-}
-
-Expected<AsideFolder> AsideFolder::create(const std::string &out) {
-  removeAbandoned(out);
-  AsideFolder result;
-  std::string folder = BundleWriter::temporaryOf(out);
-  if (::mkdir(folder.c_str(), 0755) != 0)
-    return makeError("cannot create output folder '" + out +
-                     "': " + std::strerror(errno));
-  result.folder = folder;
-  result.lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Where files cannot be locked, no other process removes the folder either.
-  if (result.lock >= 0)
-    ::flock(result.lock, LOCK_EX | LOCK_NB);
-  return result;
-}
-
-AsideFolder::AsideFolder(AsideFolder &&other) noexcept { *this = std::move(other); }
-
-AsideFolder &AsideFolder::operator=(AsideFolder &&other) noexcept {
-  std::swap(folder, other.folder);
-  std::swap(lock, other.lock);
-  return *this;
-}
-
-AsideFolder::~AsideFolder() {
-  std::error_code ignored;
-  if (!folder.empty())
-    std::filesystem::remove_all(folder, ignored);
-  if (lock >= 0)
-    ::close(lock);
-}
-
-void AsideFolder::release() { folder.clear(); }
 
 //===-- In the place of another -------------------------------------------===//
 
@@ -90,7 +30,7 @@ Expected<BundleReplacement> BundleReplacement::create(const std::string &out) {
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
       ::stat((path + "/bundle.json").c_str(), &info) != 0)
     return makeError("'" + path + "' is not a bundle, so that it is not replaced");
-  auto aside = AsideFolder::create(path);
+  auto aside = Aside::folder(path);
   if (!aside)
     return tl::unexpected(aside.error());
   BundleReplacement result;
@@ -113,7 +53,7 @@ Expected<BundleWriter> BundleWriter::create(const std::string &out) {
   struct stat info;
   if (::lstat(path.c_str(), &info) == 0)
     return makeError("output '" + path + "' exists already");
-  auto aside = AsideFolder::create(path);
+  auto aside = Aside::folder(path);
   if (!aside)
     return tl::unexpected(aside.error());
   writer.out = path;
@@ -127,7 +67,7 @@ Expected<void> BundleWriter::commit(Bundle bundle) {
       auto library = MappedFile::open(path(stage.file));
       if (!library)
         return tl::unexpected(library.error());
-      stage.fingerprint = fingerprint((*library)->bytes());
+      stage.hash = hashOf((*library)->bytes());
     }
   if (auto ok = writeFile(path("bundle.json"), bundle.json()); !ok)
     return ok;

@@ -316,6 +316,8 @@ std::string Plan::json() const {
   out.beginObject();
   out.member("format", planFormat);
   out.member("model", std::string_view(model));
+  if (!modelRelative.empty())
+    out.member("model_relative", std::string_view(modelRelative));
   out.member("shapes", std::span(shapes));
   out.member("constants", std::span(constants));
   if (!states.empty())
@@ -561,6 +563,8 @@ Expected<Plan> partita::readPlan(const std::string &path) {
                      std::to_string(planFormat));
   Plan plan;
   plan.model = reader.text(*root, "model");
+  if (root->has("model_relative"))
+    plan.modelRelative = reader.text(*root, "model_relative");
   plan.shapes = reader.texts(*root, "shapes");
   plan.constants = reader.texts(*root, "constants");
   if (root->has("states"))

@@ -208,6 +208,7 @@ Expected<void> SafeTensorsWriter::flush() {
 }
 
 Expected<void> SafeTensorsWriter::writeNow(const char *at, size_t size) {
+  hasher.add(std::as_bytes(std::span(at, size)));
   while (size != 0) {
     ssize_t n = ::write(fd, at, size);
     if (n < 0 && errno == EINTR)
@@ -234,16 +235,16 @@ Expected<void> SafeTensorsWriter::append(std::span<const std::byte> bytes) {
   return write(bytes.data(), bytes.size());
 }
 
-Expected<void> SafeTensorsWriter::finish() {
+Expected<BlockList> SafeTensorsWriter::finish() {
   if (auto ok = flush(); !ok)
-    return ok;
+    return tl::unexpected(ok.error());
   int result = fd < 0 ? -1 : ::close(fd);
   fd = -1;
   if (result != 0)
     return makeError("cannot write '" + path + "': " + std::strerror(errno));
   if (next != entries.size())
     return makeError("'" + path + "': tensor " + entries[next].name + " is missing");
-  return {};
+  return hasher.finish();
 }
 
 SafeTensorsWriter::~SafeTensorsWriter() {

@@ -157,6 +157,9 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
     }
     if (options->threads != 0)
       o.threads = std::max(options->threads, 0);
+    if (options->weights_dir)
+      o.weights.folder = options->weights_dir;
+    o.weights.check = options->no_check == 0;
   }
   auto session = Session::load(bundle ? bundle : "", o);
   if (!session) {

@@ -18,7 +18,7 @@ runtime::entryInterfaces(const std::string &folder) {
   for (const BundleEntry &entry : bundle->entries) {
     Stages stages;
     for (const BundleStage &from : entry.stages) {
-      auto stage = Stage::load(folder + "/" + from.file, from.fingerprint);
+      auto stage = Stage::load(folder + "/" + from.file, from.hash);
       if (!stage)
         return tl::unexpected(stage.error());
       stages.push_back(std::move(*stage));

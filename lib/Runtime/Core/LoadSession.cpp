@@ -2,6 +2,7 @@
 #include "partita/Runtime/Session.h"
 
 #include "Interface.h"
+#include "partita/Base/CpuFeatures.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -36,7 +37,7 @@ static Expected<Stages> loadStages(const std::string &folder, const Bundle &bund
   Stages stages;
   int64_t ranks = 0;
   for (const BundleStage &from : entry.stages) {
-    auto stage = Stage::load(folder + "/" + from.file, from.fingerprint);
+    auto stage = Stage::load(folder + "/" + from.file, from.hash);
     if (!stage)
       return tl::unexpected(stage.error());
     ranks += (*stage)->table().mesh().numRanks();
@@ -68,9 +69,9 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (!engineOf(bundle->target))
     return makeError("'" + folder + "' is compiled for " + bundle->target +
                      ", this runtime has cpu and plain");
-  if (auto lacking = missingCpuFeature(bundle->cpuFeatures); !lacking.empty())
-    return makeError("'" + folder + "' is compiled for " + bundle->targetCpu +
-                     "; this CPU lacks " + lacking);
+  if (auto ok = checkCpuFeatures(bundle->cpuFeatures, options.hasCpuFeature); !ok)
+    return makeError("'" + folder + "' is compiled for " + bundle->targetCpu + "; " +
+                     ok.error().message);
   std::vector<SessionEntry> entries;
   std::vector<const TaskTable *> tables;
   for (const BundleEntry &entry : bundle->entries) {
@@ -86,7 +87,7 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (entries.empty())
     return makeError("'" + folder + "' has no entry point '" + options.entry +
                      "'; it has " + entryNames(*bundle));
-  auto weights = WeightStore::open(folder, *bundle, tables);
+  auto weights = WeightStore::open(folder, *bundle, tables, options.weights);
   if (!weights)
     return tl::unexpected(weights.error());
   SessionOptions resolved = options;

@@ -124,6 +124,15 @@ Expected<void> Executor::readSlice(size_t tensor, std::byte *into) const {
   return ok;
 }
 
+/// Checks the blocks of the file that hold some of a mapped weight; `aside`: without
+/// touching the mapping.
+Expected<void> Executor::checkMapped(const Weight &weight, bool aside) const {
+  const TensorView &t = program->table().tensor(weight.tensor);
+  uint64_t bytes = slices[weight.tensor].localBytes();
+  uint64_t offset = t.fileOffset + *slices[weight.tensor].contiguous();
+  return store->file(t.file).check(offset, bytes, aside ? nullptr : weight.data());
+}
+
 /// Gives the pages of the copy back; its neighbours in the region stay.
 void Executor::drop(const Weight &weight) {
   uint64_t bytes = slices[weight.tensor].localBytes();
@@ -166,6 +175,11 @@ Expected<void> Executor::fetchRead() {
     } else if (weight.mapping) {
       bool isTable = touched[w] < lookedUpShare * static_cast<double>(bytes);
       advise(weight.data(), bytes, isTable ? MADV_RANDOM : MADV_POPULATE_READ);
+      // A table's pages are not brought into the mapping by checking them.
+      if (auto ok = checkMapped(weight, isTable); !ok)
+        return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +
+                         std::string(program->table().tensor(weight.tensor).name) +
+                         "': " + ok.error().message);
     } else if (!weight.stored->isFetched) {
       if (auto ok = fetch(weight.tensor, weight.copy); !ok)
         return makeError("rank " + std::to_string(transport.rank()) + ", weight '" +

@@ -519,6 +519,15 @@ const std::vector<std::vector<int64_t>> &Session::outputShapes() const {
 const std::vector<TensorInfo> &Session::states() const {
   return state->entry().interface.states;
 }
+Session::Checked Session::checkedWeights() const {
+  Checked sum;
+  for (uint32_t i = 0; i < state->weights->numFiles(); ++i)
+    if (const BlockCheck *check = state->weights->file(i).blocks()) {
+      sum.bytes += check->checkedBytes();
+      sum.seconds += check->seconds();
+    }
+  return sum;
+}
 int64_t Session::numRanks() const { return state->numRanks(); }
 int Session::rank() const { return state->transports[0]->rank(); }
 bool Session::isRoot() const { return rank() == 0; }

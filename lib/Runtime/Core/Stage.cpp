@@ -19,7 +19,8 @@ using namespace partita::runtime;
 
 /// The dynamic loader maps segments without looking at the file's size; a truncated
 /// library would end the process by SIGBUS.
-static Expected<void> checkLibrary(const std::string &path, std::string_view expected) {
+static Expected<void> checkLibrary(const std::string &path,
+                                   std::optional<Hash128> expected) {
   auto file = MappedFile::open(path);
   if (!file)
     return tl::unexpected(file.error());
@@ -38,16 +39,18 @@ static Expected<void> checkLibrary(const std::string &path, std::string_view exp
         segment.p_filesz > bytes.size() - segment.p_offset)
       return makeError("'" + path + "' is truncated");
   }
-  if (std::string has = fingerprint(bytes); !expected.empty() && has != expected)
-    return makeError("'" + path + "' has the fingerprint " + has +
-                     ", the bundle was written with " + std::string(expected) +
+  if (!expected)
+    return {};
+  if (Hash128 has = hashOf(bytes); has != *expected)
+    return makeError("'" + path + "' has the hash " + has.str() +
+                     ", the bundle was written with " + expected->str() +
                      ": it is damaged or from another bundle; compile the model again");
   return {};
 }
 
 Expected<std::shared_ptr<const Stage>> Stage::load(const std::string &path,
-                                                   std::string_view fingerprint) {
-  if (auto ok = checkLibrary(path, fingerprint); !ok)
+                                                   std::optional<Hash128> hash) {
+  if (auto ok = checkLibrary(path, hash); !ok)
     return tl::unexpected(ok.error());
   // A path without a slash would be searched for in the system's folders.
   std::string exact = path.find('/') == std::string::npos ? "./" + path : path;
@@ -176,21 +179,46 @@ const engine::Engine *runtime::engineOf(std::string_view target,
                              : nullptr;
 }
 
+/// Opens a weight file, with the list of its blocks if they are to be checked.
+static Expected<std::shared_ptr<const InputFile>> openWeights(const std::string &folder,
+                                                              const WeightFile &file,
+                                                              const FoundFile &found,
+                                                              bool check) {
+  if (!check || found.isSame)
+    return InputFile::open(found.path);
+  auto list = readBlockList(folder + "/" + file.blocks);
+  if (!list)
+    return tl::unexpected(list.error());
+  bool isSample = !list->isWhole();
+  std::string hint = file.isOfModel() ? "; --weights-dir names the folder of the right "
+                                        "file, else compile the model again"
+                                      : ": it is damaged; compile the model again";
+  std::vector<BlockList::Block> blocks = isSample ? list->blocks : decltype(blocks)();
+  auto opened = InputFile::open(found.path, std::move(*list), hint);
+  // A rank that reads few of the sampled blocks would take another file for this one.
+  for (const BlockList::Block &block : blocks)
+    if (opened)
+      if (auto ok = (*opened)->check(block.index * BlockList::blockBytes, 1); !ok)
+        return tl::unexpected(ok.error());
+  return opened;
+}
+
 Expected<std::shared_ptr<WeightStore>>
 WeightStore::open(const std::string &folder, const Bundle &bundle,
-                  const std::vector<const TaskTable *> &tables) {
+                  const std::vector<const TaskTable *> &tables,
+                  const WeightOptions &options) {
   std::vector<std::shared_ptr<const InputFile>> files;
   for (const WeightFile &file : bundle.weightFiles) {
-    auto path = checkedPath(folder, file);
-    if (!path)
-      return tl::unexpected(path.error());
-    auto opened = InputFile::open(*path);
+    auto found = findWeights(folder, file, options.folder);
+    if (!found)
+      return tl::unexpected(found.error());
+    auto opened = openWeights(folder, file, *found, options.check);
     if (!opened)
       return tl::unexpected(opened.error());
-    // Others are the model's own external data.
-    if (file.path.ends_with(".safetensors") && file.path.front() != '/')
+    if (file.path.ends_with(".safetensors") && !file.isOfModel())
       for (const TaskTable *table : tables)
-        if (auto ok = checkHeader(*path, static_cast<uint32_t>(files.size()), *table);
+        if (auto ok =
+                checkHeader(found->path, static_cast<uint32_t>(files.size()), *table);
             !ok)
           return tl::unexpected(ok.error());
     files.push_back(*opened);

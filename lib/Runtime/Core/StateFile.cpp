@@ -1,12 +1,11 @@
 //===- StateFile.cpp - The states of a session as a file ------------------===//
 #include "partita/Runtime/StateFile.h"
 
+#include "partita/Base/Files/Aside.h"
 #include "partita/Base/Files/SafeTensors.h"
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
-#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -45,18 +44,18 @@ static Expected<void> writeAll(Session &session, const std::string &path, int64_
       if (auto ok = writer.append(bytes); !ok)
         return ok;
   }
-  return session.isRoot() ? writer.finish() : Expected<void>();
+  return session.isRoot() ? writer.finish().map([](auto &&) {}) : Expected<void>();
 }
 
 Expected<void> runtime::saveStates(Session &session, const std::string &path,
                                    int64_t steps) {
-  std::string aside = path + ".tmp-" + std::to_string(::getpid());
-  auto ok = writeAll(session, aside, steps);
-  if (ok && session.isRoot() && std::rename(aside.c_str(), path.c_str()) != 0)
-    ok = makeError("cannot rename '" + aside + "' to '" + path + "'");
-  if (!ok && session.isRoot())
-    ::unlink(aside.c_str());
-  return ok;
+  if (!session.isRoot())
+    return writeAll(session, {}, steps);
+  auto aside = Aside::file(path);
+  if (!aside)
+    return tl::unexpected(aside.error());
+  auto ok = writeAll(session, aside->path(), steps);
+  return ok ? aside->commit() : ok;
 }
 
 static Expected<void> check(const Session &session, const SafeTensorsFile &file,

@@ -69,6 +69,10 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--state-dir", o.stateDir});
   if (o.npy)
     out.push_back("--npy");
+  if (!o.weights.folder.empty())
+    out.insert(out.end(), {"--weights-dir", o.weights.folder});
+  if (!o.weights.check)
+    out.push_back("--no-check");
   if (o.threads)
     out.insert(out.end(), {"--threads", std::to_string(*o.threads)});
   return out;
@@ -99,6 +103,23 @@ static Expected<void> failed(const std::string &what) {
   return makeError(what + ": " + std::strerror(errno));
 }
 
+/// A new folder, in memory where that is possible.
+static Expected<std::string> temporaryFolder() {
+  const char *own = std::getenv("TMPDIR");
+  std::string tried;
+  for (const std::string &place :
+       {std::string("/dev/shm"), std::string(own ? own : ""), std::string("/tmp")}) {
+    std::string name = place + "/partita-run-XXXXXX";
+    if (place.empty())
+      continue;
+    if (::mkdtemp(name.data()))
+      return name;
+    tried += (tried.empty() ? "'" : ", '") + place + "': " + std::strerror(errno);
+  }
+  return makeError("cannot create a temporary folder in " + tried +
+                   "; TMPDIR may name a folder that can be written");
+}
+
 namespace {
 
 /// The page, and the folder of its file. Open MPI's shared memory goes there too: ranks
@@ -108,14 +129,10 @@ struct PageFile {
   std::unique_ptr<Page> page;
 
   Expected<void> make(int64_t ranks) {
-    // In memory where that is possible.
-    char memory[] = "/dev/shm/partita-run-XXXXXX", disk[] = "/tmp/partita-run-XXXXXX";
-    const char *name = ::mkdtemp(memory);
-    if (!name)
-      name = ::mkdtemp(disk);
-    if (!name)
-      return failed("cannot create a temporary folder");
-    folder = name;
+    auto temporary = temporaryFolder();
+    if (!temporary)
+      return tl::unexpected(temporary.error());
+    folder = *temporary;
     path = folder + "/page";
     auto made = Page::create(path, ranks);
     if (!made)
@@ -227,6 +244,10 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
   // Threads that wait for work must not take the cores of other ranks.
   if (threadsOf(options, bundle) > threadsPerRank(bundle.numRanks()))
     ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  // mpirun keeps its own files in TMPDIR or /tmp, which may not be writable.
+  const char *own = std::getenv("TMPDIR");
+  if (::access(own ? own : "/tmp", W_OK | X_OK) != 0)
+    ::setenv("TMPDIR", file.folder.c_str(), 1);
   // Unless the user chose another place.
   ::setenv("OMPI_MCA_btl_vader_backing_directory", file.folder.c_str(), 0);
   std::vector<std::string> arguments = mpirunArguments(options, bundle.numRanks());

@@ -164,7 +164,7 @@ std::string runtime::placeOf(const RunOptions &options, const Bundle &bundle, Pa
     for (const BundleStage &from : entry.stages) {
       if (entry.name != options.entry)
         continue;
-      auto stage = Stage::load(options.bundle + "/" + from.file, from.fingerprint);
+      auto stage = Stage::load(options.bundle + "/" + from.file, from.hash);
       if (stage && (*stage)->table().placeOf(rank) >= 0)
         return describePlace(&(*stage)->table(), rank, page.progress()[rank]);
     }

@@ -54,10 +54,26 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
   return took;
 }
 
+/// Tells what checking weights took, where that is worth a line.
+static void tellChecked(const Session &session, const Print &print) {
+  constexpr double worth = 0.1; // seconds of all ranks
+  Session::Checked checked = session.checkedWeights();
+  if (!session.isRoot() || checked.seconds < worth)
+    return;
+  char line[128];
+  int length = std::snprintf(line, sizeof(line),
+                             "checked %.2f GB of weights in %.2f s of the ranks' time "
+                             "(--no-check leaves this out)",
+                             static_cast<double>(checked.bytes) * 1e-9, checked.seconds);
+  print({line, static_cast<size_t>(length)});
+}
+
 /// What a run leaves besides its outputs; a call of all processes.
 static Expected<RunRecord> recordOf(Session &session, const RunOptions &options,
                                     std::vector<double> seconds) {
   RunRecord record{options.bundle, std::move(seconds), {}};
+  Session::Checked checked = session.checkedWeights();
+  record.checkedBytes = checked.bytes, record.checkSeconds = checked.seconds;
   for (size_t k = 0; k < session.outputs().size(); ++k) {
     const TensorInfo &info = session.outputs()[k];
     record.outputs.push_back(
@@ -108,11 +124,13 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   s.entry = options.entry;
   s.timeout = options.timeout;
   s.threads = options.threads;
+  s.weights = options.weights;
   s.profile = options.profile ? options.data.steps.value_or(options.repeat) : 0;
   s.progress = progress;
   auto session = Session::load(options.bundle, s);
   if (!session)
     return tl::unexpected(session.error());
+  tellChecked(**session, print);
   EntryInterface entry{(*session)->info(), (*session)->inputs(), (*session)->outputs()};
   Extents extents;
   if (options.data.file.empty())

@@ -102,7 +102,8 @@ Expected<std::vector<HostTensor>>
 runtime::runBundleWatched(const std::string &folder, const std::string &entry,
                           const std::map<std::string, HostTensor> &inputs,
                           std::map<std::string, HostTensor> &states, int repeat,
-                          const std::function<void(double)> &timed) {
+                          const std::function<void(double)> &timed,
+                          const WeightOptions &weights) {
   auto bundle = readBundle(folder);
   if (!bundle)
     return tl::unexpected(bundle.error());
@@ -116,6 +117,7 @@ runtime::runBundleWatched(const std::string &folder, const std::string &entry,
     SessionOptions session;
     session.entry = options.entry;
     session.timeout = options.timeout;
+    session.weights = weights;
     session.progress = progress;
     Left left{{}, states, {}};
     auto outputs = runSession(folder, session, inputs, left.states, repeat,

@@ -49,12 +49,22 @@ public:
 
   /// Writes what is not referred to; the bundle gets its files and the program its
   /// offsets.
-  Expected<void> write(BundleWriter &writer, Bundle &bundle) {
-    for (const std::string &path : files) {
-      auto file = referTo(path);
+  Expected<void> write(BundleWriter &writer, const EmitOptions &options, Bundle &bundle) {
+    for (const External &external : files) {
+      auto file = referTo(external.path, external.location,
+                          options.place.empty() ? options.out : options.place);
       if (!file)
         return tl::unexpected(file.error());
-      bundle.weightFiles.push_back(*file);
+      auto opened = InputFile::open(external.path);
+      if (!opened)
+        return tl::unexpected(opened.error());
+      auto blocks =
+          hashBlocks(**opened, options.hashWeights ? allBlocks((*opened)->size())
+                                                   : sampledBlocks((*opened)->size()));
+      if (!blocks)
+        return tl::unexpected(blocks.error());
+      if (auto ok = add(*file, *blocks, writer, bundle); !ok)
+        return ok;
     }
     if (copies.empty())
       return {};
@@ -70,27 +80,37 @@ public:
     for (const auto &[name, data] : copies)
       if (auto ok = out.append(data.bytes); !ok)
         return ok;
-    if (auto ok = out.finish(); !ok)
-      return ok;
-    auto written = MappedFile::open(writer.path(weightFileName));
-    if (!written)
-      return tl::unexpected(written.error());
+    auto blocks = out.finish();
+    if (!blocks)
+      return tl::unexpected(blocks.error());
     for (const auto &[tensor, name] : copied) {
       tensor->spec.file = static_cast<uint32_t>(bundle.weightFiles.size());
       tensor->spec.fileOffset = offsets[name];
     }
-    bundle.weightFiles.push_back({weightFileName, (*written)->bytes().size(), 0});
-    return {};
+    return add({weightFileName, blocks->fileBytes}, *blocks, writer, bundle);
   }
 
 private:
+  /// A file of the model that the bundle refers to.
+  struct External {
+    std::string path, location;
+    friend bool operator==(const External &, const External &) = default;
+  };
+
+  static Expected<void> add(WeightFile file, const BlockList &blocks,
+                            BundleWriter &writer, Bundle &bundle) {
+    file.blocks = "weights-" + std::to_string(bundle.weightFiles.size()) + ".blocks";
+    bundle.weightFiles.push_back(file);
+    return writeFile(writer.path(file.blocks), blocks.text());
+  }
+
   Expected<void> collect(TensorEntry &entry, const WeightSource &source) {
     TensorSpec &spec = entry.spec;
     WeightData data;
     if (entry.literal) {
       auto tensor = std::make_shared<HostTensor>(graph::toHostTensor(
           cast<DenseElementsAttr>(cast<graph::ConstantOp>(entry.literal).getValue())));
-      data = {tensor->type, tensor->shape, {}, 0, tensor->bytes, tensor};
+      data = {tensor->type, tensor->shape, {}, {}, 0, tensor->bytes, tensor};
     } else {
       auto found = source(entry.bytesOf());
       if (!found)
@@ -111,11 +131,12 @@ private:
         spec.name = copied.back().second;
       return {};
     }
-    auto at = llvm::find(files, data.file);
+    External external{data.file, data.location};
+    auto at = llvm::find(files, external);
     spec.file = static_cast<uint32_t>(at - files.begin());
     spec.fileOffset = data.fileOffset;
     if (at == files.end())
-      files.push_back(data.file);
+      files.push_back(external);
     return {};
   }
 
@@ -134,7 +155,7 @@ private:
   }
 
   std::vector<Formed> &entries;
-  std::vector<std::string> files;
+  std::vector<External> files;
   std::map<std::string, WeightData> copies;
   std::vector<std::pair<TensorEntry *, std::string>> copied; ///< with the copy's name
 };
@@ -403,7 +424,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   bundle.inputs = options.inputs;
   if (auto ok = checkRanks(formed, bundle); !ok)
     return tl::unexpected(ok.error());
-  if (auto ok = weightWriter.write(*writer, bundle); !ok)
+  if (auto ok = weightWriter.write(*writer, options, bundle); !ok)
     return tl::unexpected(ok.error());
   EntryWriter entryWriter(*target, *writer, options.dumpDir);
   for (const Formed &it : formed) {

@@ -24,6 +24,7 @@ struct WeightData {
   /// The bundle refers to this place; the file must stay. Empty: `bytes` are copied into
   /// the bundle.
   std::string file;
+  std::string location; ///< of the file, relative to the model's folder
   uint64_t fileOffset = 0;
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner; ///< keeps `bytes` alive
@@ -48,6 +49,7 @@ struct EmitEntry {
 
 struct EmitOptions {
   std::string out;            ///< folder, which does not exist yet
+  std::string place;          ///< see CompileOptions
   std::string target = "cpu"; ///< see Target.h
   std::string targetCpu;      ///< LLVM's name; empty: this host
   int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks
@@ -56,6 +58,8 @@ struct EmitOptions {
   /// The model's inputs in its order, those bound at compile time among them; empty: the
   /// program's.
   std::vector<std::string> inputs;
+  /// Files that are referred to are hashed whole; else a sample of their blocks.
+  bool hashWeights = false;
   std::string function = "main"; ///< of entries that are of L3
   /// Folder that receives what lies in each arena, arena-0.json, …, and the kernels as
   /// LLVM IR, stage-0.ll, …; empty: none.

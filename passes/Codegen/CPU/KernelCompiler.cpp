@@ -57,6 +57,41 @@ static void initializeTargets() {
   (void)once;
 }
 
+/// Modes of the code generator, what every x86-64 has, and how fast repeated moves are.
+static constexpr llvm::StringLiteral noCapabilities[] = {
+    "16bit-mode", "32bit-mode", "64bit-mode", "ermsb", "fsrm", "nopl", "x87"};
+
+/// Instructions of the system, of its clocks and keys, and of tiles of registers, which
+/// code has only where its source calls for them, as no kernel does. Virtual machines
+/// often hide them.
+static constexpr llvm::StringLiteral neverGenerated[] = {
+    "amx-avx512", "amx-bf16",  "amx-complex", "amx-fp16", "amx-fp8",    "amx-int8",
+    "amx-movrs",  "amx-tf32",  "amx-tile",    "cldemote", "clflushopt", "clwb",
+    "clzero",     "enqcmd",    "fsgsbase",    "fxsr",     "hreset",     "invpcid",
+    "kl",         "lwp",       "movdir64b",   "movdiri",  "mwaitx",     "pconfig",
+    "pku",        "prefetchi", "ptwrite",     "rdpid",    "rdpru",      "rdrnd",
+    "rdseed",     "rtm",       "serialize",   "sgx",      "shstk",      "tsxldtrk",
+    "uintr",      "usermsr",   "waitpkg",     "wbnoinvd", "widekl",     "xsave",
+    "xsavec",     "xsaveopt",  "xsaves"};
+
+/// Every bit of the subtarget that code may use, in LLVM's order. LLVM's table has what a
+/// CPU can do apart from how its code is tuned. A bit that nothing here speaks of counts:
+/// a runtime that does not know it refuses the bundle.
+static std::vector<std::string> requiredFeatures(const llvm::MCSubtargetInfo &info) {
+  llvm::FeatureBitset tuning;
+  for (const llvm::SubtargetSubTypeKV &cpu : info.getAllProcessorDescriptions())
+    tuning |= cpu.TuneImplies.getAsBitset();
+  std::vector<std::string> required;
+  for (const llvm::SubtargetFeatureKV &feature : info.getAllProcessorFeatures()) {
+    llvm::StringRef name(feature.Key);
+    if (info.getFeatureBits().test(feature.Value) && !tuning.test(feature.Value) &&
+        !llvm::is_contained(noCapabilities, name) &&
+        !llvm::is_contained(neverGenerated, name))
+      required.push_back(name.str());
+  }
+  return required;
+}
+
 Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
   initializeTargets();
   CpuTarget target;
@@ -88,11 +123,24 @@ Expected<CpuTarget> codegen::cpuTarget(const std::string &cpu) {
     return makeError("the target CPU '" + target.cpu +
                      "' has no SSE4.1, by which kernels round; expected one that has, "
                      "such as x86-64-v2");
-  for (const char *name : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw",
-                           "avx512vl", "avx512dq", "avx512bf16"})
-    if (info->checkFeatures(std::string("+") + name))
-      target.required.push_back(name);
+  if (triple.isX86())
+    target.required = requiredFeatures(*info);
   return target;
+}
+
+Expected<std::vector<std::string>> codegen::targetCpuNames() {
+  initializeTargets();
+  std::string error;
+  llvm::Triple triple(llvm::sys::getDefaultTargetTriple());
+  const llvm::Target *found = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!found)
+    return makeError("no code generator for " + triple.str() + ": " + error);
+  std::unique_ptr<llvm::MCSubtargetInfo> info(
+      found->createMCSubtargetInfo(triple, "", ""));
+  std::vector<std::string> names;
+  for (const llvm::SubtargetSubTypeKV &cpu : info->getAllProcessorDescriptions())
+    names.emplace_back(cpu.Key);
+  return names;
 }
 
 VectorUnit codegen::vectorUnit(const CpuTarget &target) {

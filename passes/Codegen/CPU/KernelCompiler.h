@@ -15,11 +15,14 @@ namespace partita::codegen {
 /// The CPU that code is generated for. Equal on every machine with this CPU.
 struct CpuTarget {
   std::string triple, cpu, features;
-  /// Features that the runtime checks when it loads the bundle.
+  /// All features that code may use (partita/Base/CpuFeatures.h), on x86; the runtime
+  /// checks them when it loads the bundle.
   std::vector<std::string> required;
 };
 /// `cpu`: LLVM's name; empty or "native" for the host.
 Expected<CpuTarget> cpuTarget(const std::string &cpu);
+/// Every name that cpuTarget takes.
+Expected<std::vector<std::string>> targetCpuNames();
 
 /// What the CPU's vectors of f32 are like: for loops that are written in vectors.
 struct VectorUnit {

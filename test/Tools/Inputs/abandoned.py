@@ -1,7 +1,7 @@
-"""A folder of a compile that is gone is removed by the next compile to the same place; one
-that somebody holds stays.
+"""What a process that is gone wrote aside is removed by the next command that writes to the
+same place; what somebody holds stays.
 
-usage: abandoned.py PARTITA MODEL OUT
+usage: abandoned.py OUT COMMAND…
 """
 import fcntl
 import os
@@ -9,14 +9,20 @@ import pathlib
 import subprocess
 import sys
 
-partita, model, out = sys.argv[1:]
-folders = {name: pathlib.Path(f"{out}.tmp-{name}") for name in ("1", "2", "notes")}
-for folder in folders.values():
-    folder.mkdir()
-    (folder / "half").write_text("written")
-held = os.open(folders["2"], os.O_RDONLY)
-fcntl.flock(held, fcntl.LOCK_EX)
-subprocess.run([partita, "compile", model, "-o", out], check=True, capture_output=True)
-left = [name for name, folder in folders.items() if folder.exists()]
-if left != ["2", "notes"]:
-    sys.exit(f"left of 1 (gone), 2 (held) and notes (none of ours): {left}")
+out, *command = sys.argv[1:]
+places = {name: pathlib.Path(f"{out}.tmp-{name}")
+          for name in ("1", "2", "notes", "0123456789abcdef", "3")}
+for name, place in places.items():
+    if name in ("0123456789abcdef", "3"):
+        place.write_text("half written")
+    else:
+        place.mkdir(parents=True)
+        (place / "half").write_text("written")
+held = [os.open(places[name], os.O_RDONLY) for name in ("2", "3")]
+for lock in held:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+done = subprocess.run(command, capture_output=True, text=True)
+left = [name for name, place in places.items() if place.exists()]
+if done.returncode != 0 or left != ["2", "notes", "3"]:
+    sys.exit(f"left of 1 and 0123456789abcdef (gone), 2 and 3 (held), and notes (none of "
+             f"ours): {left}\n{done.stdout}{done.stderr}")

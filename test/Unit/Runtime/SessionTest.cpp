@@ -1,7 +1,9 @@
 //===- SessionTest.cpp - Bundles run, and fail, as promised ---------------===//
 #include "../../E2E/count-allocations/Asker.h"
+#include "../Base/TestFolder.h"
 #include "../RuntimeStage/Model.h"
 
+#include "partita/Base/CpuFeatures.h"
 #include "partita/Base/Files/Npy.h"
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Runtime/Launch.h"
@@ -74,16 +76,6 @@ extern "C" void *mmap(void *at, size_t size, int protection, int flags, int fd,
 #endif
 
 namespace {
-struct Folder {
-  std::string path;
-  Folder() {
-    char name[] = "/tmp/partita-test-XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string operator/(const std::string &file) const { return path + "/" + file; }
-};
-
 /// The bundle with its input files.
 struct Fixture : Folder {
   std::string bundle = *this / "bundle";
@@ -407,7 +399,7 @@ TEST_CASE("a damaged bundle is one sentence") {
   std::filesystem::resize_file(weights, 100);
   CHECK_THAT(message(), Catch::Contains("has 100 bytes, the bundle was compiled with"));
   std::string json = *readFile(files / "bundle/bundle.json");
-  json.replace(json.find("\"format\": 3"), 11, "\"format\": 7");
+  json.replace(json.find("\"format\": 4"), 11, "\"format\": 7");
   REQUIRE(writeFile(files / "bundle/bundle.json", json));
   CHECK_THAT(message(), Catch::Contains("has format 7"));
   Fixture other;
@@ -416,6 +408,56 @@ TEST_CASE("a damaged bundle is one sentence") {
   CHECK(result.status == 1);
   CHECK_THAT(result.text, Catch::Contains("stage-0.so' is truncated"));
 }
+
+TEST_CASE("a flipped bit of a weight is one sentence, unless nobody is to look") {
+  Fixture files;
+  std::string weights = files / "bundle/weights.bin";
+  std::string bytes = *readFile(weights);
+  for (size_t at : {size_t(0), bytes.size() / 2, bytes.size() - 1}) {
+    std::string damaged = bytes;
+    damaged[at] ^= 1;
+    REQUIRE(writeFile(weights, damaged));
+    for (const char *transport : {"", " --transport mpi"}) {
+      auto result = run(files.arguments() + transport);
+      CHECK(result.status == 1);
+      CHECK_THAT(result.text,
+                 Catch::Contains("weights.bin' has other bytes from 0 to ") &&
+                     Catch::Contains("it is damaged; compile the model"));
+    }
+    CHECK(run(files.arguments() + " --no-check").status == 0);
+  }
+  REQUIRE(writeFile(weights, bytes));
+  CHECK(run(files.arguments()).status == 0);
+  std::string blocks = *readFile(files / "bundle/weights-0.blocks");
+  REQUIRE(writeFile(files / "bundle/weights-0.blocks", blocks.substr(0, 50)));
+  CHECK_THAT(run(files.arguments()).text, Catch::Contains("weights-0.blocks', line 2"));
+}
+
+#if defined(__x86_64__)
+TEST_CASE("a bundle is refused under each feature of a CPU that is masked") {
+  Fixture files;
+  std::string json = *readFile(files / "bundle/bundle.json"), list;
+  std::vector<std::string> features;
+  for (std::string_view name : knownCpuFeatures())
+    if (hasCpuFeature(name)) {
+      features.emplace_back(name);
+      list += (list.empty() ? "\"" : ", \"") + features.back() + "\"";
+    }
+  REQUIRE(features.size() > 10);
+  size_t at = json.find("\"cpu_features\": []");
+  REQUIRE(at != std::string::npos);
+  REQUIRE(writeFile(files / "bundle/bundle.json", json.insert(at + 17, list)));
+  for (const std::string &masked : features) {
+    SessionOptions options;
+    options.hasCpuFeature = [&](std::string_view name) { return name != masked; };
+    auto session = Session::load(files.bundle, options);
+    REQUIRE(!session);
+    CHECK_THAT(session.error().message,
+               Catch::Contains("this CPU lacks " + masked) && Catch::EndsWith(masked));
+  }
+  CHECK(Session::load(files.bundle, {}));
+}
+#endif
 
 TEST_CASE("a transport of another build is refused in one sentence") {
   Fixture fixture;

@@ -86,10 +86,16 @@ writeBundle(const std::string &out, const std::string &stage, const std::string 
   std::string_view bytes(reinterpret_cast<const char *>(weights.data()), fileBytes);
   if (auto ok = partita::writeFile(writer->path("weights.bin"), bytes); !ok)
     return ok;
+  partita::BlockHasher blocks;
+  blocks.add(std::as_bytes(std::span(bytes)));
+  if (auto ok =
+          partita::writeFile(writer->path("weights-0.blocks"), blocks.finish().text());
+      !ok)
+    return ok;
   partita::Bundle bundle;
   bundle.mesh = *partita::Mesh::parse(mesh);
-  bundle.entries = {{"main", {{"stage-0.so", 0, 0, 0}}}};
-  bundle.weightFiles = {{"weights.bin", fileBytes, 0}};
+  bundle.entries = {{"main", {{"stage-0.so"}}}};
+  bundle.weightFiles = {{"weights.bin", fileBytes, "weights-0.blocks"}};
   bundle.model = "test";
   return writer->commit(bundle);
 }

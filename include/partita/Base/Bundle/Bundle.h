@@ -5,15 +5,19 @@
 //   plan.json            the plan, for reports; the runtime does not read it
 //   stage-K.so           kernels and the task table of stage K
 //   weights.safetensors  unless the weights stay in the model's external data files
+//   weights-K.blocks     hashes of weight file K by blocks (Files/BlockList.h)
 //
-// It is written aside (OUT.tmp-PID) and renamed at the end, so that a reader never sees
-// half of one. The same compile writes the same bytes.
+// It is written aside (Files/Aside.h) and renamed at the end, so that a reader never sees
+// half of one. The same compile writes the same bytes. docs/bundle-format.md says how the
+// format came about.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_BASE_BUNDLE_BUNDLE_H
 #define PARTITA_BASE_BUNDLE_BUNDLE_H
 
 #include "partita/Base/Error.h"
+#include "partita/Base/Files/Aside.h"
+#include "partita/Base/Files/Hash.h"
 #include "partita/Base/Layout/Mesh.h"
 
 #include <cstdint>
@@ -25,17 +29,27 @@
 namespace partita {
 
 /// Of bundle.json; raised when an older reader could misread a newer file.
-inline constexpr int64_t bundleFormat = 3;
+inline constexpr int64_t bundleFormat = 4;
 /// Of this build of Partita.
 std::string_view partitaVersion();
 
-/// A file that task tables refer to by its index.
+/// A file that task tables refer to by its index: of the bundle, or of the model.
 struct WeightFile {
-  std::string path; ///< relative to the bundle, or absolute
+  /// Path relative to the bundle; of a file of the model the absolute one at compile.
+  std::string path;
   uint64_t size = 0;
-  /// Modification time in ns since the epoch, 0 when not recorded. Absolute files are
-  /// checked against size and time at load.
+  /// In the bundle, the list of blocks; of a file of the model it may be a sample.
+  std::string blocks = {};
+
+  // Members of a file of the model, its external data:
+  std::string location = {}; ///< relative to the model's folder; empty: of the bundle
+  std::string relative = {}; ///< where it was at compile, relative to the bundle
+  /// Modification time in ns since the epoch, and inode. A file that has both, and the
+  /// size, is not checked.
   int64_t modified = 0;
+  uint64_t inode = 0;
+
+  bool isOfModel() const { return !location.empty(); }
 };
 
 struct BundleStage {
@@ -43,7 +57,7 @@ struct BundleStage {
   /// Predicted bytes per rank.
   uint64_t arenaBytes = 0, weightBytes = 0, packedBytes = 0;
   /// Of that file; made when the bundle is written.
-  std::string fingerprint = {};
+  Hash128 hash = {};
 };
 
 /// One compiled form of the model: the same weights and states for other input shapes.
@@ -67,9 +81,10 @@ struct BundleEntry {
 
 struct Bundle {
   std::string target = "cpu";
-  std::string targetCpu;                ///< LLVM's CPU name
-  std::vector<std::string> cpuFeatures; ///< what the kernels need, e.g. "avx2"
-  int64_t threads = 1;                  ///< per rank
+  std::string targetCpu; ///< LLVM's CPU name
+  /// All that kernels may use of a CPU, by LLVM's names (CpuFeatures.h).
+  std::vector<std::string> cpuFeatures;
+  int64_t threads = 1; ///< per rank
   Mesh mesh; ///< of the ranks; with several programs each has its own, and this is empty
   int64_t ranks = 0; ///< with several programs their number, else 0
   std::vector<BundleEntry> entries;
@@ -90,35 +105,35 @@ Expected<Bundle> readBundle(const std::string &folder);
 /// The path of the plan of an entry (empty: the first). An error lists the entries.
 Expected<std::string> planFile(const std::string &folder, const std::string &entry);
 
-/// Size and modification time of a file, for a reference to the model's own data.
-Expected<WeightFile> referTo(const std::string &path);
-/// The path of a weight file, after checking that it is the file the bundle was compiled
-/// from.
-Expected<std::string> checkedPath(const std::string &folder, const WeightFile &file);
+/// A reference to a file of the model from a bundle that is to be at `out`. `location`:
+/// of the file, relative to the model's folder.
+Expected<WeightFile> referTo(const std::string &path, const std::string &location,
+                             const std::string &out);
 
-/// The first of `features` that this host's CPU lacks, or empty. Names as in LLVM; a
-/// name unknown to this function counts as present.
-std::string missingCpuFeature(const std::vector<std::string> &features);
+/// A path as seen from a folder, "../model.onnx"; both may be relative to the working
+/// directory. Links are not followed.
+std::string relativePath(const std::string &path, const std::string &folder);
 
-/// A folder OUT.tmp-PID beside OUT, to write into what is to become OUT. Removed with the
-/// object. While it is there this process holds a lock on it, so that the next one knows
-/// those of processes that were killed: it removes them.
-class AsideFolder {
-public:
-  static Expected<AsideFolder> create(const std::string &out);
-  AsideFolder() = default;
-  AsideFolder(AsideFolder &&other) noexcept;
-  AsideFolder &operator=(AsideFolder &&other) noexcept;
-  ~AsideFolder();
-
-  const std::string &path() const { return folder; }
-  /// It has another name now.
-  void release();
-
-private:
-  std::string folder;
-  int lock = -1;
+/// Where a weight file is now.
+struct FoundFile {
+  std::string path;
+  /// Whether size, time and inode are those of the compile.
+  bool isSame = false;
 };
+/// Looks for a weight file: in `weightsDir` (empty: none is given), in the bundle, where
+/// it was relative to the bundle, and where it was. A file of another size is an error,
+/// unless one of the places behind has it; in `weightsDir` it is one at once.
+Expected<FoundFile> findWeights(const std::string &folder, const WeightFile &file,
+                                const std::string &weightsDir);
+/// Folders that are searched for the external data of a bundle's model before the model's
+/// own; the same as findWeights searches.
+std::vector<std::string> dataFolders(const std::string &folder,
+                                     const std::string &weightsDir);
+/// The first that is there of what a plan names by its path at compile, and by the path
+/// relative to the bundle: in the bundle, relative to it, and at the path itself. The
+/// path itself if it is nowhere.
+std::string findRecorded(const std::string &folder, const std::string &relative,
+                         const std::string &path);
 
 /// A bundle that takes the place of another: written into `path()`, then swapped with it
 /// in one step, so that there is always one of them under the name.
@@ -132,10 +147,10 @@ public:
 
 private:
   std::string out;
-  AsideFolder aside;
+  Aside aside;
 };
 
-/// Creates OUT.tmp-PID; `commit` renames it to OUT. Destroyed without commit, the
+/// Creates a folder aside; `commit` renames it to OUT. Destroyed without commit, the
 /// temporary folder is removed.
 class BundleWriter {
 public:
@@ -154,7 +169,7 @@ public:
 private:
   BundleWriter() = default;
   std::string out;
-  AsideFolder aside;
+  Aside aside;
 };
 
 } // namespace partita

@@ -180,7 +180,9 @@ struct PlanStage {
 };
 
 struct Plan {
-  std::string model;                  ///< absolute path of the ONNX file
+  std::string model; ///< absolute path of the ONNX file
+  /// The same relative to the bundle; empty: the plan is of none.
+  std::string modelRelative = {};
   std::vector<std::string> shapes;    ///< NAME=1,128 as given
   std::vector<std::string> constants; ///< NAME=FILE, as given, with an absolute path
   std::vector<std::string> states;    ///< INPUT=OUTPUT as given, see `--state`

@@ -68,6 +68,9 @@ struct RunRecord {
   std::vector<Tensor> outputs;
   /// Of the first requests, or of all; absent if nobody asked for it.
   std::optional<RunProfile> profile = {};
+  /// Bytes of weight files, and seconds of the ranks of rank 0's process together.
+  uint64_t checkedBytes = 0;
+  double checkSeconds = 0;
 };
 
 } // namespace partita

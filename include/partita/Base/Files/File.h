@@ -3,6 +3,7 @@
 #define PARTITA_BASE_FILES_FILE_H
 
 #include "partita/Base/Error.h"
+#include "partita/Base/Files/BlockList.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +16,6 @@ namespace partita {
 
 /// The whole file as bytes; "-" is standard input.
 Expected<std::string> readFile(const std::string &path);
-
-/// Tells damaged bytes from whole ones: 16 hexadecimal digits. Not against intent.
-std::string fingerprint(std::span<const std::byte> bytes);
 
 /// Writes `bytes` to `path` through a temporary file beside it and a rename, so that a
 /// reader never sees half a file.
@@ -47,16 +45,29 @@ private:
 /// A file that is read piece by piece. Nothing of it is mapped but what `map` was asked
 /// for: a page that was touched brings its neighbours into a mapping (up to 2 MiB of
 /// them, as the system keeps the file), so what must not be there must not be mapped.
+///
+/// Where a list of its blocks is given, every listed block is checked once, by the first
+/// who reads some of it; what is mapped is checked by `check`.
 class InputFile {
 public:
   static Expected<std::shared_ptr<const InputFile>> open(const std::string &path);
+  /// `blocks` is about a file of this size. `hint`: see BlockCheck.
+  static Expected<std::shared_ptr<const InputFile>>
+  open(const std::string &path, BlockList blocks, std::string hint);
   ~InputFile();
   InputFile(const InputFile &) = delete;
   InputFile &operator=(const InputFile &) = delete;
 
   uint64_t size() const { return bytes; }
-  /// Fills `into` from `offset` on; an error if the file ends before.
+  /// Fills `into` from `offset` on; an error if the file ends before, or if a block is
+  /// not as its list says.
   Expected<void> read(uint64_t offset, std::span<std::byte> into) const;
+  /// Checks the blocks that have these bytes. `mapped`: where they are in memory already,
+  /// so that they are not read again; null: read, and nothing else touches them.
+  Expected<void> check(uint64_t offset, uint64_t count,
+                       const std::byte *mapped = nullptr) const;
+  /// Null where no list is given.
+  const BlockCheck *blocks() const { return blockCheck.get(); }
   /// The bytes from `offset` on, in a read-only mapping of their pages alone, which goes
   /// with the last copy of the pointer. `count` is not 0 and within the file.
   Expected<std::shared_ptr<const std::byte>> map(uint64_t offset, uint64_t count) const;
@@ -64,9 +75,13 @@ public:
 private:
   InputFile(std::string path, int descriptor, uint64_t bytes)
       : path(std::move(path)), descriptor(descriptor), bytes(bytes) {}
+  Expected<void> readNow(uint64_t offset, std::span<std::byte> into) const;
+  Expected<void> readChecked(const BlockList::Block &block, uint64_t offset,
+                             std::span<std::byte> into) const;
   std::string path;
   int descriptor;
   uint64_t bytes;
+  std::unique_ptr<BlockCheck> blockCheck; ///< null: nothing is checked
 };
 
 } // namespace partita

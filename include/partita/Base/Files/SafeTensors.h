@@ -56,8 +56,9 @@ public:
                                                const Metadata &metadata = {});
   /// The bytes of the next tensor, in order of declaration.
   Expected<void> append(std::span<const std::byte> bytes);
-  /// Closes the file; an error if a tensor is missing or the disk is full.
-  Expected<void> finish();
+  /// Closes the file; an error if a tensor is missing or the disk is full. Gives the
+  /// hashes of what was written.
+  Expected<BlockList> finish();
 
   SafeTensorsWriter() = default;
   SafeTensorsWriter(const SafeTensorsWriter &) = delete;
@@ -75,6 +76,7 @@ private:
 
   std::string path;
   int fd = -1;
+  BlockHasher hasher;
   std::vector<SafeTensorEntry> entries;
   size_t next = 0;
   uint64_t position = 0;

@@ -1,0 +1,50 @@
+//===- Aside.h - Writing beside the place of a file or folder ---*- C++ -*-===//
+//
+// Files and folders are written beside their place, as PATH.tmp-NUMBER, and renamed when
+// they are whole. The writer holds a lock (flock), so that whoever writes to the same
+// place later knows what a killed process has left: nobody holds that lock. Numbers of
+// processes would not say so, as other hosts and containers have the same.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_BASE_FILES_ASIDE_H
+#define PARTITA_BASE_FILES_ASIDE_H
+
+#include "partita/Base/Error.h"
+
+#include <string>
+
+namespace partita {
+
+/// PATH.tmp- and 16 hexadecimal digits, which this process drew at random.
+std::string asideName(const std::string &path);
+
+/// Removes files and folders PATH.tmp-* whose lock nobody holds.
+void removeAbandoned(const std::string &path);
+
+/// A file or folder asideName(PATH), which this process holds the lock of. Removed with
+/// the object, unless it is renamed before.
+class Aside {
+public:
+  /// Both remove what was abandoned, first. An error says that `path` cannot be written.
+  static Expected<Aside> file(const std::string &path);
+  static Expected<Aside> folder(const std::string &path);
+  Aside() = default;
+  Aside(Aside &&other) noexcept;
+  Aside &operator=(Aside &&other) noexcept;
+  ~Aside();
+
+  const std::string &path() const { return name; }
+  /// Renames the file or folder to PATH, in one step.
+  Expected<void> commit();
+  /// Leaves it where it is: somebody has renamed it.
+  void release();
+
+private:
+  static Expected<Aside> create(const std::string &path, bool isFolder);
+  std::string target, name;
+  int lock = -1;
+};
+
+} // namespace partita
+
+#endif // PARTITA_BASE_FILES_ASIDE_H

@@ -1,0 +1,127 @@
+//===- Aside.cpp - Writing beside the place of a file or folder -----------===//
+#include "partita/Base/Files/Aside.h"
+
+#include "OpenFile.h"
+
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <random>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace partita;
+
+static constexpr std::string_view infix = ".tmp-";
+
+std::string partita::asideName(const std::string &path) {
+  static const uint64_t own = [] {
+    uint64_t drawn = 0;
+    // Without a source of randomness the clock and the process are told apart by.
+    if (::getentropy(&drawn, sizeof drawn) != 0) {
+      timespec now{};
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      drawn = (static_cast<uint64_t>(now.tv_sec) << 32) ^
+              static_cast<uint64_t>(now.tv_nsec) ^
+              (static_cast<uint64_t>(::getpid()) << 40);
+    }
+    return drawn;
+  }();
+  // A process made by fork() has the number of its parent.
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx",
+                static_cast<unsigned long long>(own + static_cast<uint64_t>(::getpid())));
+  return path + std::string(infix) + text;
+}
+
+/// Whether the path still names what the descriptor is of.
+static bool isStill(int fd, const std::string &path) {
+  struct stat open, there;
+  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &there) == 0 &&
+         open.st_ino == there.st_ino && open.st_dev == there.st_dev;
+}
+
+void partita::removeAbandoned(const std::string &path) {
+  namespace fs = std::filesystem;
+  fs::path whole(path);
+  fs::path parent = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
+  std::string prefix = whole.filename().string() + std::string(infix);
+  std::error_code ignored;
+  for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with(prefix) || name.size() == prefix.size() ||
+        name.find_first_not_of("0123456789abcdef", prefix.size()) != std::string::npos)
+      continue;
+    // On some file systems only who may write can lock.
+    constexpr int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = ::open(it->path().c_str(), O_RDWR | flags);
+    if (fd < 0)
+      fd = ::open(it->path().c_str(), O_RDONLY | flags);
+    if (fd < 0)
+      continue;
+    std::error_code failed;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && isStill(fd, it->path().string()))
+      fs::remove_all(it->path(), failed);
+    ::close(fd);
+  }
+}
+
+Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
+  removeAbandoned(path);
+  Aside result;
+  std::string name = asideName(path);
+  // Another process may take it for abandoned before it is locked, and remove it.
+  for (int tries = 0; tries < 100; ++tries) {
+    if (isFolder && ::mkdir(name.c_str(), 0755) != 0)
+      return systemError("cannot create output folder", path);
+    int fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                      : ::open(name.c_str(),
+                               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0 && !(isFolder && errno == ENOENT))
+      return systemError("cannot write", path);
+    // Where files cannot be locked, no other process removes it either.
+    if (fd >= 0)
+      ::flock(fd, LOCK_EX | LOCK_NB);
+    if (fd >= 0 && isStill(fd, name)) {
+      result.target = path;
+      result.name = name;
+      result.lock = fd;
+      return result;
+    }
+    if (fd >= 0)
+      ::close(fd);
+  }
+  return makeError("cannot write '" + path + "': '" + name + "' is removed while it is " +
+                   "written");
+}
+
+Expected<Aside> Aside::file(const std::string &path) { return create(path, false); }
+Expected<Aside> Aside::folder(const std::string &path) { return create(path, true); }
+
+Aside::Aside(Aside &&other) noexcept { *this = std::move(other); }
+
+Aside &Aside::operator=(Aside &&other) noexcept {
+  std::swap(target, other.target);
+  std::swap(name, other.name);
+  std::swap(lock, other.lock);
+  return *this;
+}
+
+Aside::~Aside() {
+  std::error_code ignored;
+  if (!name.empty())
+    std::filesystem::remove_all(name, ignored);
+  if (lock >= 0)
+    ::close(lock);
+}
+
+Expected<void> Aside::commit() {
+  if (::rename(name.c_str(), target.c_str()) != 0)
+    return systemError("cannot write", target);
+  release();
+  return {};
+}
+
+void Aside::release() { name.clear(); }
