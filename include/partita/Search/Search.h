@@ -6,6 +6,7 @@
 #ifndef PARTITA_SEARCH_SEARCH_H
 #define PARTITA_SEARCH_SEARCH_H
 
+#include "partita/Base/Stop.h"
 #include "partita/Search/Memory.h"
 #include "partita/Search/Model.h"
 
