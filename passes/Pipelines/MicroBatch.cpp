@@ -30,7 +30,27 @@ public:
         drawing.insert(node.str());
   }
 
+  /// What is computed from constants alone is left as it is where that can be: import has
+  /// had its reasons not to fold it. A mask looks up places of a batch, though, and has
+  /// the same numbers in every row only once it is computed.
   Expected<void> run(const BatchInterface &batch) {
+    OwningOpRef<ModuleOp> before(module.clone());
+    auto done = cut(batch);
+    if (done)
+      return done;
+    compiler.module = std::move(before);
+    module = *compiler.module;
+    for (const std::string &name : fromConstants)
+      compiler.weights.erase(name);
+    fromConstants.clear();
+    return foldConstants() ? cut(batch) : done;
+  }
+
+private:
+  /// Elements of a result that is folded, and of one that is no weight then.
+  static constexpr int64_t maxFolded = 1 << 20, maxConstant = 64;
+
+  Expected<void> cut(const BatchInterface &batch) {
     return mark(batch)
         .and_then([&] {
           return compiler.runPasses(
@@ -47,7 +67,57 @@ public:
         });
   }
 
-private:
+  /// The numbers of a constant or weight, if they are there.
+  std::optional<HostTensor> numbersOf(Value value) const {
+    Operation *op = value.getDefiningOp();
+    if (auto constant = dyn_cast_or_null<graph::ConstantOp>(op))
+      return graph::toHostTensor(constant.getValue());
+    auto weight = dyn_cast_or_null<graph::WeightOp>(op);
+    if (!weight)
+      return std::nullopt;
+    const onnx_model::Tensor &tensor = compiler.weights.find(weight.getName())->second;
+    return tensor.bytes.empty() ? std::nullopt : std::optional(hostTensor(tensor));
+  }
+
+  /// Computes what follows from constants alone and is not large. Whether there was any.
+  bool foldConstants() {
+    bool found = false;
+    auto main = module.lookupSymbol<func::FuncOp>("main");
+    for (Operation &op : llvm::make_early_inc_range(main.front().without_terminator())) {
+      auto evaluated = dyn_cast<EvaluateOpInterface>(op);
+      if (!evaluated || op.getNumOperands() == 0 || op.getNumResults() != 1 ||
+          elementCount(shapeOf(op.getResult(0))) > maxFolded)
+        continue;
+      std::vector<HostTensor> numbers;
+      for (Value operand : op.getOperands())
+        if (elementCount(shapeOf(operand)) <= maxFolded)
+          if (auto known = numbersOf(operand))
+            numbers.push_back(std::move(*known));
+      if (numbers.size() != op.getNumOperands())
+        continue;
+      std::vector<const HostTensor *> operands;
+      for (const HostTensor &tensor : numbers)
+        operands.push_back(&tensor);
+      auto results = evaluated.evaluate(operands);
+      if (!results)
+        continue;
+      OpBuilder builder(&op);
+      auto value = graph::toAttribute(module.getContext(), results->front());
+      Operation *made;
+      if (value.isSplat() || value.getNumElements() <= maxConstant)
+        made = graph::ConstantOp::create(builder, op.getLoc(), value);
+      else
+        made = graph::WeightOp::create(
+            builder, op.getLoc(), op.getResult(0).getType(),
+            builder.getStringAttr(
+                addWeight(dist::nodeName(&op), std::move(results->front()))));
+      op.replaceAllUsesWith(made);
+      op.erase();
+      found = true;
+    }
+    return found;
+  }
+
   /// Writes where the batch goes, as strategies over a mesh of the parts.
   Expected<void> mark(const BatchInterface &batch) {
     auto main = module.lookupSymbol<func::FuncOp>("main");
