@@ -43,6 +43,7 @@ class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
         self.readers = {}  # name: number of readers
         self.hintable = []  # (node, shapes of its first inputs, shapes of its outputs)
         self.count = 0
+        self.has_followers = False
 
     # What ops are made of.
 
@@ -167,6 +168,7 @@ class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
 
     def op_followed(self):
         """A layout change, then a product with two followers."""
+        self.has_followers = True
         if self.choose.random() < 0.5:  # of channels
             x = self.image(2)
             batch, channels, *extents = self.shape_of(x)
@@ -179,8 +181,8 @@ class RandomModel(random_forms.MoreForms, random_ops.MoreOps, builder.Builder):
             self.choose.shuffle(perm)
             made = [self.shape_of(x)[p] for p in perm]
             x = self.emit("Transpose", [x], [made], perm=perm)
-        cut = self.choose.randint(1, len(made) - 1)
-        m, k = int(np.prod(made[:cut])), int(np.prod(made[cut:]))
+        k = self.choose.choice(made)  # rows may cross what were dims
+        m = int(np.prod(made)) // k
         n = self.choose.choice([self.size(), 13, 16])
         x = self.emit("Reshape", [x, self.constant([m, k])], [[m, k]])
         x = self.emit("MatMul", [x, self.parameter([k, n], gain=k**-0.5)], [[m, n]], data=2)
