@@ -262,7 +262,7 @@ TEST_CASE("tensors go to a watched process and back, and its death is an error")
   REQUIRE(expected);
   std::vector<double> seconds;
   auto got = runBundleWatched(files.bundle, "", inputs, watchedStates, 2,
-                              [&](double took) { seconds.push_back(took); });
+                              [&](double took) { seconds.push_back(took); }, {});
   REQUIRE(got);
   CHECK(seconds.size() == 2);
   REQUIRE(got->size() == expected->size());
@@ -275,7 +275,7 @@ TEST_CASE("tensors go to a watched process and back, and its death is an error")
   for (auto [what, signal] : {std::pair(testmodel::Kill, "signal 9"),
                               std::pair(testmodel::Crash, "signal 11")}) {
     inputs["mode"] = testmodel::mode(what, 2);
-    auto died = runBundleWatched(files.bundle, "", inputs, watchedStates, 1, {});
+    auto died = runBundleWatched(files.bundle, "", inputs, watchedStates, 1, {}, {});
     REQUIRE_FALSE(died);
     CHECK_THAT(died.error().message,
                Catch::StartsWith("rank 2") && Catch::Contains(signal));
