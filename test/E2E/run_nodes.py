@@ -34,6 +34,7 @@ import onnx
 import onnxruntime
 
 import equality
+import tier
 
 MESHES = ["", "d=2", "d=3"]
 #: Two slow devices whose messages cost nothing.
@@ -279,7 +280,7 @@ def main():
                    and fnmatch.fnmatch(entry.name, arguments.filter))
     if arguments.sample is not None:
         random.Random(arguments.seed).shuffle(names)
-        names = sorted(names[:arguments.sample])
+        names = tier.sample("nodes", sorted(names[:arguments.sample]))
     cases = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for case in pool.map(lambda name: attempt(arguments.partita, name), names):
