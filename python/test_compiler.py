@@ -52,7 +52,7 @@ def check_commands(folder, model, weights):
     assert listed["supported"] and len(listed["nodes"]) == 2, listed
     bundle = folder / "bundle"
     made = partita.compile(model, bundle, mesh="dp=2,tp=2", shapes={"x": (4, 16)},
-                           hints={"nodes": {"fc0": {"out": [["dp"], ["tp"]]}}})
+                           hints={"nodes": {"fc0": {"out": [[["dp"], ["tp"]]]}}})
     assert made["bundle"] == str(bundle) and made["received_bytes"] > 0, made
     assert partita.verify(bundle)["verdict"] == "checked: equal"
     assert partita.verify(model=model, mesh="tp=2", shapes={"batch": 2})["outputs"] == 1
@@ -74,7 +74,7 @@ def check_commands(folder, model, weights):
 def check_errors(folder, model):
     error = expect_error("fc7", lambda: partita.compile(
         model, folder / "no", mesh="tp=2", shapes={"batch": 4},
-        hints={"nodes": {"fc7": {"out": [1, 2]}}}))
+        hints={"nodes": {"fc7": {"out": [[1, 2]]}}}))
     assert error.hint and "fc7" in error.hint, vars(error)
     bad = folder / "bad.onnx"
     graph = helper.make_graph(

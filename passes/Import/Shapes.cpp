@@ -600,6 +600,22 @@ static Expected<Values> importGather(Importer &importer, const Node &node) {
   return c.results({c.gather(data, indices, static_cast<int64_t>(axis))});
 }
 
+/// Whether constant indices of one component are 0, 1, … `count` - 1. They look up all
+/// slices in their order, as PyTorch's masks by index look up a mask of the same shape.
+static bool areAllInOrder(const Importer &importer, Value indices, int64_t count) {
+  auto type = cast<RankedTensorType>(indices.getType());
+  if (type.getNumElements() != count || !importer.countedDims(indices).empty())
+    return false;
+  auto known = importer.constantValue(indices);
+  if (!known)
+    return false;
+  std::vector<int64_t> places = reference::values<int64_t>(*known);
+  for (int64_t i = 0; i < count; ++i)
+    if (places[static_cast<size_t>(i)] != i)
+      return false;
+  return true;
+}
+
 static Expected<Values> importGatherND(Importer &importer, const Node &node) {
   Compose c(importer);
   Value data = importer.input(node, 0), indices = importer.input(node, 1);
@@ -619,6 +635,15 @@ static Expected<Values> importGatherND(Importer &importer, const Node &node) {
     shape.erase(first + 1, first + depth);
     data = graph::Formula(c.builder, importer.location).reshape(data, shape);
     indices = linearPlace(c, indices, dims);
+  }
+  if (c.failed())
+    return c.results({});
+  if (batch == 0 && (isOne || depth == 1) && importer.countedDims(data).empty() &&
+      areAllInOrder(importer, indices, shape.front())) {
+    Shape result(at.begin(), at.end() - 1);
+    result.insert(result.end(), shape.begin() + 1, shape.end());
+    return c.results(
+        {graph::Formula(c.builder, importer.location).reshape(data, result)});
   }
   return c.results(
       {c.op("gather_nd", {data, indices}, importer.attr("batch_dims", batch))});

@@ -107,6 +107,8 @@ std::vector<uint64_t> partita::sampledBlocks(uint64_t fileBytes) {
 Expected<BlockList> partita::hashBlocks(const InputFile &file,
                                         const std::vector<uint64_t> &indices) {
   BlockList list{file.size(), {}};
+  const bool isSample = indices.size() < list.numBlocks();
+  file.expectJumps(isSample);
   std::vector<std::byte> bytes;
   for (uint64_t index : indices) {
     bytes.resize(list.bytesOf(index));
@@ -114,6 +116,7 @@ Expected<BlockList> partita::hashBlocks(const InputFile &file,
       return tl::unexpected(ok.error());
     list.blocks.push_back({index, hashOf(bytes)});
   }
+  file.expectJumps(false);
   return list;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -35,6 +36,10 @@ InputFile::open(const std::string &path, BlockList blocks, std::string hint) {
 }
 
 InputFile::~InputFile() { ::close(descriptor); }
+
+void InputFile::expectJumps(bool jumps) const {
+  ::posix_fadvise(descriptor, 0, 0, jumps ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
+}
 
 Expected<void> InputFile::readNow(uint64_t offset, std::span<std::byte> into) const {
   while (!into.empty()) {

@@ -6,6 +6,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <filesystem>
+#include <mutex>
 
 LLD_HAS_DRIVER(elf)
 
@@ -24,6 +25,9 @@ Expected<void> codegen::linkStage(llvm::ArrayRef<char> object, const std::string
       "ld.lld",     "-shared",         input.c_str(),      "-o",
       path.c_str(), "--build-id=none", "--hash-style=gnu", "--gc-sections",
       "-z",         "noexecstack",     "--threads=1"};
+  // lld keeps what it links in globals: one link at a time, of some 35 ms.
+  static std::mutex linking;
+  std::lock_guard lock(linking);
   lld::Result result =
       lld::lldMain(arguments, llvm::nulls(), stream, {{lld::Gnu, &lld::elf::link}});
   std::error_code ignored;

@@ -62,6 +62,8 @@ public:
   /// Fills `into` from `offset` on; an error if the file ends before, or if a block is
   /// not as its list says.
   Expected<void> read(uint64_t offset, std::span<std::byte> into) const;
+  /// Whether the next reads jump: the system then reads ahead of none of them.
+  void expectJumps(bool jumps) const;
   /// Checks the blocks that have these bytes. `mapped`: where they are in memory already,
   /// so that they are not read again; null: read, and nothing else touches them.
   Expected<void> check(uint64_t offset, uint64_t count,
