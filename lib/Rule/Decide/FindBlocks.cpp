@@ -32,13 +32,17 @@ class BlockFinder {
 public:
   explicit BlockFinder(const FlowGraph &graph) : graph(graph) {
     constant.resize(graph.values.size());
+    chosen.resize(graph.values.size());
     for (const FlowOp &op : graph.ops) {
       bool isConstant = op.kind == FlowKind::Source || op.isParameter ||
                         (op.kind == FlowKind::Compute &&
                          std::all_of(op.operands.begin(), op.operands.end(),
                                      [&](int32_t v) { return constant[v]; }));
-      for (int32_t v : op.results)
+      const bool isChosen = !isConstant && (choosesWeights(op) || isChosenView(op));
+      for (int32_t v : op.results) {
         constant[v] = isConstant;
+        chosen[v] = isChosen;
+      }
     }
   }
 
@@ -89,7 +93,8 @@ public:
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
       const int32_t weight = weightOf(op);
-      if (weight < 0)
+      // What each token has looked up has a loop of tokens, not of experts.
+      if (weight < 0 || chosen[op.operands[weight]])
         continue;
       const TensorFactors &tensor = op.rule.operands[weight];
       for (size_t d = 0; d < tensor.size(); ++d)
@@ -130,11 +135,40 @@ private:
     return dim;
   }
 
-  /// The operand of a product that is computed from weights alone; -1 if none or both.
+  /// Whether each element of an index takes a matrix out of a stack of weights, as that
+  /// of the expert that a token has chosen. The rows of a table of embeddings are
+  /// activations.
+  bool choosesWeights(const FlowOp &op) const {
+    if (op.kind != FlowKind::Compute || !constant[op.operands[0]])
+      return false;
+    const TensorFactors &stack = op.rule.operands[0];
+    auto isLookedUp = [&](const std::vector<int32_t> &dim) {
+      return std::any_of(dim.begin(), dim.end(), [&](int32_t f) {
+        const int32_t index = op.rule.factors[f].indexOperand();
+        return index > 0 && !constant[op.operands[index]];
+      });
+    };
+    return stack.size() > 2 && std::count_if(stack.begin(), stack.end(), isLookedUp) == 1;
+  }
+
+  /// Whether chosen weights keep their elements: another shape, order or type.
+  bool isChosenView(const FlowOp &op) const {
+    return op.kind == FlowKind::Compute && op.operands.size() == 1 &&
+           op.results.size() == 1 && chosen[op.operands[0]] &&
+           elementCount(graph.values[op.operands[0]].shape) ==
+               elementCount(graph.values[op.results[0]].shape) &&
+           !op.rule.linear.empty();
+  }
+
+  /// The operand of a product that is a weight: computed from weights alone, else chosen
+  /// among weights; -1 if none or both.
   int32_t weightOf(const FlowOp &op) const {
-    if (!isProduct(op) || constant[op.operands[0]] == constant[op.operands[1]])
+    if (!isProduct(op))
       return -1;
-    return constant[op.operands[0]] ? 0 : 1;
+    for (const std::vector<bool> *are : {&constant, &chosen})
+      if ((*are)[op.operands[0]] != (*are)[op.operands[1]])
+        return (*are)[op.operands[0]] ? 0 : 1;
+    return -1;
   }
 
   /// What following an atom back to where it is made has found.
@@ -263,6 +297,7 @@ private:
 
   const FlowGraph &graph;
   std::vector<bool> constant; ///< per value: computed from weights alone
+  std::vector<bool> chosen;   ///< per value: weights that an index has looked up
 };
 } // namespace
 

@@ -479,8 +479,9 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
     experts = findExperts(graph);
     if (experts.empty())
       return makeError(file +
-                       ": the model has no experts, which would be products with a "
-                       "weight for each of them in one tensor");
+                       ": the model has no product with a weight for each of several "
+                       "experts in one tensor; experts that are nodes of their own, or "
+                       "whose weights each token looks up, are what 'megatron' splits");
     if (auto ok = hintExperts(graph, experts, *axes, writer); !ok)
       return tl::unexpected(ok.error());
   }
