@@ -20,16 +20,19 @@ public:
     model.problem.memoryLimit = options.memoryLimit;
   }
 
-  Model build(std::vector<std::shared_ptr<const OpChoices>> choices) {
+  Expected<Model> build(std::vector<std::shared_ptr<const OpChoices>> choices) {
     model.choices = std::move(choices);
     if (options.anyRecompute)
       repeats.emplace(timing, tables, parts, model);
     for (size_t op = 0; op < graph.ops.size(); ++op)
       model.variables.push_back(
           model.choices[op] ? static_cast<int32_t>(parts.addVariable(costsOf(op))) : -1);
-    for (size_t v = 0; v < graph.values.size(); ++v)
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      if (options.stop.isRaised()) // tables of many axes take seconds
+        return makeError("cancelled");
       if (graph.values[v].producer >= 0 && !graph.values[v].uses.empty())
         addValue(static_cast<int32_t>(v));
+    }
     for (size_t op = 0; op < graph.ops.size(); ++op)
       if (graph.ops[op].kind == FlowKind::State && graph.ops[op].tied >= 0)
         addTie({static_cast<int32_t>(op)}, {graph.ops[op].tied});

@@ -63,6 +63,7 @@ Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
   ModelOptions space = options.model;
   space.memoryLimit = options.memoryLimit;
   space.pins = options.pins;
+  space.stop = options.stop;
   auto model = buildModel(timing, space);
   if (!model || !options.tieLayers)
     return model;
@@ -73,6 +74,8 @@ Expected<Model> search::modelOf(Timing &timing, const SearchOptions &options,
 }
 
 std::optional<Result> Task::begin() {
+  if (options.stop.isRaised())
+    return fail({"cancelled", false, 0, false, std::nullopt});
   auto start = std::chrono::steady_clock::now();
   SearchOptions space = options;
   space.pins = candidate.pins;
@@ -208,6 +211,8 @@ private:
   static constexpr Picos none = std::numeric_limits<Picos>::max();
 
   void solve(size_t i, bool isLast) {
+    if (options.stop.isRaised())
+      return;
     std::optional<Picos> upper;
     if (Picos now = fastest; now != none)
       upper = now + 1;

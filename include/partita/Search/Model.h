@@ -7,6 +7,7 @@
 #ifndef PARTITA_SEARCH_MODEL_H
 #define PARTITA_SEARCH_MODEL_H
 
+#include "partita/Base/Stop.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 #include "partita/Search/Strategies.h"
 #include "partita/Search/Timing.h"
@@ -102,6 +103,7 @@ struct ModelOptions {
   bool anyRecompute = false;
   /// States of one value at most: beyond it a value has fewer copies, the cheapest.
   size_t mostStates = 1500;
+  StopFlag stop; ///< once it is raised, building ends with the error "cancelled"
 };
 
 /// An error if pins leave an op no strategy.
