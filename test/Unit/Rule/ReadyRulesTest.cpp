@@ -211,6 +211,7 @@ TEST_CASE("megatron-ep: experts whole, their columns not") {
   CHECK(messageOf(experts(3), "ep=4", "megatron-ep") ==
         "rule 'megatron-ep': 'up' has 3 experts, which cannot be split by {ep}");
   CHECK(messageOf(layer(), "tp=2", "megatron-ep") ==
-        "rule 'megatron-ep': the model has no experts, which would be products with a "
-        "weight for each of them in one tensor");
+        "rule 'megatron-ep': the model has no product with a weight for each of several "
+        "experts in one tensor; experts that are nodes of their own, or whose weights "
+        "each token looks up, are what 'megatron' splits");
 }
