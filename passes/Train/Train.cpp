@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/DrawingNodes.h"
+#include "dialects/Graph/Formula.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "passes/Train/Step.h"
 
@@ -13,6 +14,7 @@ namespace partita {
 
 using namespace mlir;
 using namespace partita;
+using namespace partita::graph;
 using namespace partita::train;
 
 /// What was chosen under a memory limit, beside what the specification names.
@@ -25,6 +27,30 @@ static void addChosen(ArrayAttr stretches, bool exactly, Spec &spec) {
     for (auto name : stretch.getAsRange<StringAttr>())
       repeats.nodes.push_back(name.str());
   }
+}
+
+/// Replaces log-softmax, now that nothing is differentiated any more, by the ops that it
+/// is made of: a row op needs its whole row on every rank, a maximum and a sum do not. So
+/// logits that are split along a vocabulary stay so up to the loss and back.
+static void expandLogSoftmax(LogSoftmaxOp op) {
+  OpBuilder builder(op);
+  Operation *before = op->getPrevNode();
+  Formula f(builder, op.getLoc());
+  Type element = f.type(op.getInput());
+  const bool isNarrow = !element.isF32() && !element.isF64();
+  Value x = isNarrow ? f.cast(op.getInput(), builder.getF32Type()) : op.getInput();
+  const auto axis = static_cast<int64_t>(f.axis(op.getAxis(), x));
+  Value top = f.reduce(ReduceKind::Max, x, {axis});
+  Value sum = f.sum(f.map("exp(x - y)", {x, top}), {axis});
+  Value logs = f.map("x - y - log(z)", {x, top, sum});
+  if (isNarrow)
+    logs = f.cast(logs, element);
+  if (Attribute phase = op->getAttr(phaseAttr))
+    for (Operation *made = op->getPrevNode(); made != before; made = made->getPrevNode())
+      if (made->getNumOperands() != 0)
+        made->setAttr(phaseAttr, phase);
+  op.getResult().replaceAllUsesWith(logs);
+  op.erase();
 }
 
 namespace {
@@ -57,6 +83,7 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     StepBuilder step(main, *read);
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);
+    getOperation().walk(expandLogSoftmax);
     for (const std::string &note : step.notes)
       main->emitRemark(note);
     for (const std::string &name : step.unused)

@@ -59,9 +59,12 @@ static bool canHave(const FlowGraph &graph, int32_t end, const Layout &layout) {
     one.dims.resize(1);
     for (size_t i = 0; i < atoms.size(); ++i) {
       int64_t size = graph.atoms[static_cast<size_t>(atoms[i])].size;
-      if (size % product((*given)[i]) != 0)
+      const int64_t ways = product((*given)[i]);
+      // A dim that is one piece may be padded at its end, as a vocabulary is.
+      const int64_t padded = (size + ways - 1) / ways * ways;
+      if (padded != size && atoms.size() > 1)
         return false;
-      one.dims[0].factors.push_back({size, size, (*given)[i]});
+      one.dims[0].factors.push_back({size, padded, (*given)[i]});
     }
     if (one.canonicalized().dims[0] != wanted)
       return false;
