@@ -21,6 +21,12 @@ config.environment["PATH"] = os.pathsep.join(
 config.environment["HOME"] = os.environ.get("HOME", "/tmp")
 # What the user has measured of this machine is not what the tests expect.
 config.environment["XDG_CONFIG_HOME"] = os.path.join(build, "lit", "config")
+# The tier of the run, where sweeps say what they had, and the CPU of the full tier's second
+# round (docs/checks.md).
+for name in ("PARTITA_TIER", "PARTITA_SEED", "PARTITA_SWEEPS", "PARTITA_TARGET_CPU",
+             "ONEDNN_MAX_CPU_ISA"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
 # Undefined variables and typos in CHECK lines are errors.
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input=fail"
 

@@ -9,7 +9,9 @@ stands for none. Without them the names are printed. Where the build itself has 
 suites are named. A test that runs `partita` is reached by all that `partita` loads.
 """
 import argparse
+import functools
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -37,14 +39,24 @@ class Build:
         self.folder = folder
         self.headers = self.read_headers()
         self.known = {}
+        #: {output: inputs} of every edge, without those that only come before it.
+        self.edges = {}
         #: {name: path below the build folder} of programs and libraries.
         self.targets = {}
-        for line in output_of("ninja", "-C", folder, "-t", "targets", "all").splitlines():
-            path = line.split(": ")[0]
-            if re.match(r"(bin|lib)/[^/]+$", path) and "_LINKER__" in line:
-                name = path.split("/")[1]
-                self.targets[re.sub(r"^lib|\.so$", "", name)] = path
-                self.targets[name] = path
+        self.read_edges()
+
+    def read_edges(self):
+        text = (self.folder / "build.ninja").read_text().replace("$\n", "")
+        for line in re.findall(r"^build (.*)$", text, re.MULTILINE):
+            outputs, rest = re.split(r"(?<!\$): ", line, maxsplit=1)
+            rule, *inputs = rest.split(" || ")[0].replace("| ", "").split()
+            for output in outputs.replace("| ", "").split():
+                path = output.removeprefix("${cmake_ninja_workdir}")
+                self.edges.setdefault(path, []).extend(inputs)
+                if re.match(r"(bin|lib)/[^/]+$", path) and "_LINKER__" in rule:
+                    name = path.split("/")[1]
+                    self.targets[re.sub(r"^lib|\.so$", "", name)] = path
+                    self.targets[name] = path
 
     def read_headers(self):
         """{object file: files it includes}, below the root."""
@@ -56,19 +68,24 @@ class Build:
                 current.update(self.inside(line.strip()))
         return found
 
+    @functools.cache
     def inside(self, path):
-        """The path relative to the root, where it is a file of the tree."""
-        whole = (self.folder / path).resolve()
-        if whole.is_relative_to(ROOT) and not whole.is_relative_to(self.folder):
-            yield str(whole.relative_to(ROOT))
+        """The path relative to the root as a list, empty where it is no file of the tree."""
+        whole = os.path.normpath(os.path.join(self.folder, path))
+        is_source = whole.startswith(f"{ROOT}/") and not whole.startswith(f"{self.folder}/")
+        return [os.path.relpath(whole, ROOT)] if is_source else []
 
     def files_of(self, target):
         if target not in self.known:
-            files = set()
-            for path in output_of("ninja", "-C", self.folder, "-t", "inputs",
-                                  target).splitlines():
+            files, seen, open_paths = set(), set(), [target]
+            while open_paths:
+                path = open_paths.pop()
+                if path in seen:
+                    continue
+                seen.add(path)
                 files.update(self.headers.get(path, ()))
                 files.update(self.inside(path))
+                open_paths.extend(self.edges.get(path, ()))
             self.known[target] = files
         return self.known[target]
 
@@ -87,7 +104,7 @@ class Tree:
     def named_in(self, path, seen=None):
         """The changed files that a script, or a script that it imports, is or names."""
         seen = set() if seen is None else seen
-        if path in seen or not path.is_file():
+        if path in seen or not path.is_file() or ROOT / ".venv" in path.parents:
             return set()
         seen.add(path)
         text = path.read_text(errors="replace")
@@ -138,7 +155,7 @@ def reached_lit(build, tree, changed):
         runs = " ".join(re.findall(r"RUN: (.*)", text))
         programs = {word.split("/")[-1] for word in re.findall(r"[%\w./-]+", runs)} & set(
             build.targets)
-        if "%root" in runs or tree.named_in(path) or any(
+        if re.search(r"%root(?!/)", runs) or tree.named_in(path) or any(
                 build.files_of_program(name) & changed for name in programs):
             found.append(str(path.relative_to(ROOT)))
     return found

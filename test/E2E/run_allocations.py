@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+import tier
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 #: What splits weights, so that partial sums and gathers cross ranks.
@@ -148,7 +150,8 @@ def main(partita, partita_run, counter, zoo):
               flush=True)
 
     with tempfile.TemporaryDirectory() as work:
-        for name, mesh, hints, threads in CASES:
+        for name, mesh, hints, threads in tier.sample(
+                "allocations", CASES, kind=lambda case: (case[0] == "gpt2", case[3])):
             bundle, inputs = compile_case(partita, zoo, work, name, mesh, hints, threads)
             sizes = [int(n) for n in re.findall(r"=(\d+)", mesh)]
             ranks = sizes[0] * sizes[-1] if len(sizes) == 2 else max(sizes, default=1)

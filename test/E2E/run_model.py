@@ -211,7 +211,7 @@ def main():
         cases = [one for one in cases if one[1] != "vocabulary"]
     sweep = "-".join(["zoo", arguments.model, *filter(None, [arguments.target,
                                                              arguments.target_cpu])])
-    for mesh, how in tier.sample(sweep, cases, kind=lambda one: (one[1], not one[0])):
+    for mesh, how in tier.sample(sweep, cases, kind=lambda one: one[1]):
         work = tempfile.mkdtemp(prefix="partita-e2e-")
         label = f"{arguments.model} {mesh or 'one rank'} ({how})"
         try:

@@ -1,9 +1,13 @@
 """Plans a training step under smaller and smaller memory limits: each plan fits and says so,
 none of those beside it that fit is faster, and less memory does not take less time.
 usage: under_limits.py SHARE… -- partita plan …, shares of what the fastest plan needs"""
+import pathlib
 import re
 import subprocess
 import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "E2E"))
+import tier  # noqa: E402
 
 split = sys.argv.index("--")
 shares, command = [float(word) for word in sys.argv[1:split]], sys.argv[split + 1:]
@@ -27,7 +31,7 @@ def plan(*more):
 
 
 seconds, needed, _ = plan()
-for share in sorted(shares, reverse=True):
+for share in tier.sample("limits-training", sorted(shares, reverse=True)):
     limit = int(share * needed)
     now, memory, text = plan("--memory", str(limit))
     assert memory <= limit * 1.0001, (limit, text)
