@@ -89,7 +89,14 @@ def check_errors(folder, model):
     expect_error("no such option", lambda: partita.compile(model, folder / "no", mash="tp=2"))
     expect_error("expected an integer", lambda: partita.compile(
         model, folder / "no", stages="two", shapes={"batch": 4}))
+    expect_error("is not there", lambda: partita.verify(folder / "bundle", model="a" * 5000))
     expect_error("nowhere.onnx", lambda: partita.compile(folder / "nowhere.onnx", "no"))
+    try:
+        partita.compile(model, folder / "no", threads=numpy.int64(2))
+    except TypeError:
+        pass
+    else:
+        raise AssertionError("JSON has no NumPy numbers")
     assert not (folder / "no").exists()
 
 

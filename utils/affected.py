@@ -110,7 +110,7 @@ class Tree:
         text = path.read_text(errors="replace")
         found = {file for file in self.changed
                  if file == str(path.relative_to(ROOT)) or pathlib.Path(file).name in text}
-        for module in re.findall(r"^\s*(?:import|from) ([\w, ]+?)(?: import .*)?$", text,
+        for module in re.findall(r"^\s*(?:import|from) \.?([\w, ]+?)(?: import .*)?(?:\s*#.*)?$", text,
                                  re.MULTILINE):
             for name in re.split(r",\s*", module):
                 for folder in (path.parent, ROOT / "python"):

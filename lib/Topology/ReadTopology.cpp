@@ -95,8 +95,9 @@ static Expected<void> readLevels(const JsonValue &value, std::vector<LinkLevel> 
     int64_t devices = 1;
     for (const LinkLevel &other : levels)
       devices *= other.size;
-    if (level->size > (int64_t(1) << 31) / devices)
-      return element.error("with this level there are more than 2^31 devices");
+    // A mesh has no more ranks (Mesh::create).
+    if (level->size > (int64_t(1) << 20) / devices)
+      return element.error("with this level there are more than 2^20 devices");
     levels.push_back(std::move(*level));
   }
   if (levels.size() > Topology::maxLevels)

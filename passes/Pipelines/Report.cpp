@@ -173,7 +173,8 @@ static std::string pipelineText(const Plan &plan) {
 }
 
 static Expected<Plan> planOf(const std::string &path) {
-  bool isBundle = std::filesystem::is_directory(path);
+  std::error_code unreadable;
+  bool isBundle = std::filesystem::is_directory(path, unreadable);
   if (!isBundle && path.ends_with(".onnx"))
     return makeError("'" + path + "' is a model; expected a bundle or its plan.json (" +
                      "`partita inspect` shows models)");
@@ -182,8 +183,10 @@ static Expected<Plan> planOf(const std::string &path) {
 
 /// Of a bundle of several: which there are.
 static std::string entriesText(const std::string &path) {
-  auto bundle =
-      std::filesystem::is_directory(path) ? readBundle(path) : Expected<Bundle>(Bundle());
+  std::error_code unreadable;
+  auto bundle = std::filesystem::is_directory(path, unreadable)
+                    ? readBundle(path)
+                    : Expected<Bundle>(Bundle());
   if (!bundle || bundle->entries.size() < 2)
     return "";
   std::string text;

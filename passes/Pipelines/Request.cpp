@@ -61,7 +61,9 @@ public:
     if (into.empty())
       keep(request.error("\"" + std::string(name) + "\" is missing").value());
   }
-  bool has(std::string_view name) const { return request.has(name); }
+  bool has(std::string_view name) const {
+    return request.has(name) && !request.at(name)->isNull();
+  }
 
   /// The first error of all that was read, or that a member is not known.
   Expected<void> finish() const {

@@ -442,26 +442,32 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   compile.model = options.model.empty()
                       ? findRecorded(bundle, plan->modelRelative, plan->model)
                       : options.model;
-  if (!std::filesystem::exists(compile.model))
+  std::error_code unreadable; // a path that is too long is not there either
+  if (!std::filesystem::exists(compile.model, unreadable))
     return makeError("the bundle's model '" + compile.model +
                      "' is not there; --model says where it is now");
-  // Files that came with the model may have moved with it.
-  auto besideModel = [&](const std::string &path) {
-    return relativePath(path, std::filesystem::path(plan->model).parent_path().string());
-  };
   std::string folder = std::filesystem::path(compile.model).parent_path().string();
   folder = folder.empty() ? "." : folder;
+  // Files that came with the model may have moved with it. Their names alone come last,
+  // as another file of this name may lie beside the model.
+  auto moved = [&](const std::string &path) {
+    std::string beside =
+        relativePath(path, std::filesystem::path(plan->model).parent_path().string());
+    for (const std::string &place : {folder + "/" + beside, path})
+      if (!beside.empty() && std::filesystem::is_regular_file(place, unreadable))
+        return place;
+    return findRecorded(folder, "", path);
+  };
   compile.shapes = plan->shapes;
   for (const std::string &constant : plan->constants) {
     size_t file = constant.find('=') + 1;
     std::string path = constant.substr(file);
-    compile.constants.push_back(constant.substr(0, file) +
-                                findRecorded(folder, besideModel(path), path));
+    compile.constants.push_back(constant.substr(0, file) + moved(path));
   }
   compile.states = plan->states;
   if (!plan->train.empty())
-    compile.train = findRecorded(folder, besideModel(plan->train), plan->train);
-  if (!compile.train.empty() && !std::filesystem::exists(compile.train))
+    compile.train = moved(plan->train);
+  if (!compile.train.empty() && !std::filesystem::exists(compile.train, unreadable))
     return makeError("the specification '" + plan->train +
                      "' of the bundle's training step is not there");
   compile.dataFolders = dataFolders(bundle, options.weightsDir);

@@ -51,15 +51,12 @@ def _bindings(values):
 
 def _call(request, cancel):
     """One request, in a thread of its own, so that Ctrl-C ends it."""
-    answers = []
+    text, answers = json.dumps(request).encode(), []
 
     def work():
-        pointer = _lib().partita_request(json.dumps(request).encode(),
-                                         ctypes.byref(cancel._flag))
-        try:
-            answers.append(json.loads(ctypes.string_at(pointer)))
-        finally:
-            _lib().partita_release(pointer)
+        pointer = _lib().partita_request(text, ctypes.byref(cancel._flag))
+        answers.append(ctypes.string_at(pointer))
+        _lib().partita_release(pointer)
 
     _lib()  # an error of loading belongs to the caller
     thread = threading.Thread(target=work)
@@ -70,7 +67,7 @@ def _call(request, cancel):
         cancel.cancel()
         thread.join()
         raise
-    answer = answers[0]
+    answer = json.loads(answers[0])
     if "error" in answer:
         error = answer["error"]
         raise PartitaError(error["message"], error.get("node"), error.get("dim"),

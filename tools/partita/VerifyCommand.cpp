@@ -65,7 +65,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->callback([options, command, &status] {
-    bool isBundle = std::filesystem::is_directory(options->compile.model);
+    std::error_code unreadable;
+    bool isBundle = std::filesystem::is_directory(options->compile.model, unreadable);
     if (!isBundle && !options->verify.model.empty()) {
       status = fail("--model is for a bundle; '" + options->compile.model +
                         "' is a model itself",

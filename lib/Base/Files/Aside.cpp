@@ -51,7 +51,7 @@ void partita::removeAbandoned(const std::string &path) {
   for (fs::directory_iterator it(parent, ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     std::string name = it->path().filename().string();
-    if (!name.starts_with(prefix) || name.size() == prefix.size() ||
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + 16 ||
         name.find_first_not_of("0123456789abcdef", prefix.size()) != std::string::npos)
       continue;
     // On some file systems only who may write can lock.

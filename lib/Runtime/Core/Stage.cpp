@@ -190,6 +190,12 @@ static Expected<std::shared_ptr<const InputFile>> openWeights(const std::string 
   if (!list)
     return tl::unexpected(list.error());
   bool isSample = !list->isWhole();
+  if (isSample && !file.isOfModel())
+    return makeError("'" + folder + "/" + file.blocks + "' has " +
+                     std::to_string(list->blocks.size()) + " of " +
+                     std::to_string(list->numBlocks()) +
+                     " blocks of a file of the bundle itself: it is damaged; compile the "
+                     "model again");
   std::string hint = file.isOfModel() ? "; --weights-dir names the folder of the right "
                                         "file, else compile the model again"
                                       : ": it is damaged; compile the model again";

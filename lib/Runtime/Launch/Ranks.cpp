@@ -213,8 +213,12 @@ Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
     return makeError("transport '" + transport + "' is unknown; expected local or mpi");
   auto ok = transport == "local" ? runWatched(options, print) : runMpi(options, print);
   // Ranks and mpirun die of a pipe that nobody reads; this process ends as if it had
-  // written the line itself, without a message that nobody asked for.
-  if (!ok && isReaderGone(STDOUT_FILENO))
+  // written the line itself, without a message that nobody asked for. Any other error is
+  // told.
+  auto says = [&](const char *word) {
+    return ok.error().message.find(word) != std::string::npos;
+  };
+  if (!ok && isReaderGone(STDOUT_FILENO) && (says("signal 13") || says("SIGPIPE")))
     ::raise(SIGPIPE);
   return ok;
 }

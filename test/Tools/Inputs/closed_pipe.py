@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""closed_pipe.py COMMAND…: reads three lines of what it prints, closes the pipe, and says how
-it ended, as a shell with `set -o pipefail` sees it."""
+"""closed_pipe.py N COMMAND…: reads N lines of what it prints, closes the pipe, and says how it
+ended, as a shell with `set -o pipefail` sees it."""
 import subprocess
 import sys
 
-process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-lines = [process.stdout.readline() for _ in range(3)]
+process = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+lines = [process.stdout.readline() for _ in range(int(sys.argv[1]))]
 process.stdout.close()
 errors = process.stderr.read()
 status = process.wait(timeout=60)

@@ -167,5 +167,5 @@ TEST_CASE("cluster: errors name the member and the value") {
   CHECK(failure("{" + device +
                 R"(, "levels": [{"name": "a", "size": 65536, "preset": "hdr"},
         {"name": "b", "size": 65536, "preset": "hdr"}]})") ==
-        "c.json: levels[1]: with this level there are more than 2^31 devices");
+        "c.json: levels[1]: with this level there are more than 2^20 devices");
 }
