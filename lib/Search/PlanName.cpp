@@ -60,7 +60,7 @@ private:
     }
   }
 
-  /// What first dims of inputs become: pieces that are linked with theirs.
+  /// Marks of the first dims of inputs: pieces that are linked with theirs.
   void findRows() {
     isRow.resize(graph.atoms.size());
     std::vector<int32_t> open;
@@ -172,7 +172,7 @@ private:
     });
   }
 
-  /// Of the bytes of ends that `chosen` takes, whether half or more are split so.
+  /// Whether half or more of the bytes of ends that `chosen` takes are split so.
   template <typename Chosen> bool areSplit(Chosen chosen) const {
     int64_t all = 0, split = 0;
     for (size_t o = 0; o < graph.ops.size(); ++o) {

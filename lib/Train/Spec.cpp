@@ -132,7 +132,7 @@ static Expected<OptimizerParallel> readParallel(const JsonValue &value) {
   return read;
 }
 
-/// One of two words: whether it is the second.
+/// Reader of one of two words: whether the second stands there.
 static auto isSecondOf(std::string_view first, std::string_view second) {
   return [first, second](const JsonValue &value) {
     std::string_view names[] = {first, second};

@@ -257,7 +257,7 @@ static std::string nameOf(BlockArgument argument) {
   return name ? name.str() : "";
 }
 
-/// Of the inputs that a value depends on the first, integers before all others, for
+/// The first input that a value depends on, integers before all others, for
 /// tensors of numbers do not say how a program looks.
 static BlockArgument inputBehind(Value value) {
   SmallVector<Value> work = {value};

@@ -204,7 +204,7 @@ Expected<void> Compiler::divide() {
   auto batch = keepLossOnly(function, options.train);
   if (!batch)
     return tl::unexpected(batch.error());
-  // What other outputs alone were made of goes.
+  // Ops that other outputs alone were made of go.
   return runPasses("", buildImportedPipeline).and_then([&] {
     return takeMicroBatch(*this, *batch, parts);
   });

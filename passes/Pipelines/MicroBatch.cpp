@@ -30,7 +30,7 @@ public:
         drawing.insert(node.str());
   }
 
-  /// What is computed from constants alone is left as it is where that can be: import has
+  /// Ops that read constants alone are left as they are where that can be: import has
   /// had its reasons not to fold it. A mask looks up places of a batch, though, and has
   /// the same numbers in every row only once it is computed.
   Expected<void> run(const BatchInterface &batch) {
@@ -213,7 +213,8 @@ private:
   }
 
   Expected<void> checkEqual(graph::WeightOp weight, dist::ReshardOp read) {
-    // What is drawn for a row follows from its place, and may be that of another batch.
+    // The number drawn for a row follows from its place, and may be that of another
+    // batch.
     bool isDrawn = llvm::all_of(read->getUsers(), [&](Operation *user) {
       return drawing.contains(dist::nodeName(user));
     });

@@ -14,7 +14,7 @@
 
 namespace partita {
 
-/// What has the batch as its first dim: numbers of arguments and results of @main.
+/// Tensors with the batch as first dim: numbers of arguments and results of @main.
 struct BatchInterface {
   std::vector<unsigned> arguments, results;
 };

@@ -195,7 +195,7 @@ static std::string entriesText(const std::string &path) {
   return text + "; this is the first, --entry shows another\n";
 }
 
-/// What a search expected of a step; empty: there was none.
+/// Figures that a search expected of a step; empty: there was none.
 static std::string expectedText(const Plan &plan) {
   if (!plan.certificate || plan.certificate->stepSeconds <= 0)
     return "";

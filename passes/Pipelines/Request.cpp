@@ -39,7 +39,7 @@ public:
   void read(std::string_view name, Integer &into, int64_t low, int64_t high) {
     take(name, into, [&](const JsonValue &v) { return v.asInteger(low, high); });
   }
-  /// One of `words`; its index is given to `set`.
+  /// Reads one of `words`, and gives its index to `set`.
   void readWord(std::string_view name, const std::vector<std::string> &words,
                 const std::function<void(size_t)> &set) {
     std::string word;

@@ -11,7 +11,7 @@
 
 namespace partita::search {
 
-/// What a run of a program computes, whatever the plan.
+/// Work of one run of a program, whatever the plan.
 struct ModelWork {
   /// Model FLOPs: those of matrix products and convolutions by type, padding and what is
   /// computed again left out (PaLM, Chowdhery et al., 2022, appendix B).

@@ -9,7 +9,7 @@
 //     crossing  -  1 2 …
 //     layers    -  0 0 0 0 0 0 0 0 0  1 1 1 1 1 1 1 1 1  - -
 //
-// It goes by the order of the program, which has the layers of a file one behind the
+// Layers go by the order of the program, which has the layers of a file one behind the
 // other. The search follows the data flow instead (lib/Search/Successors.h), as it needs
 // pairs of ops and not where a layer ends.
 //

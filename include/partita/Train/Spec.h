@@ -80,7 +80,7 @@ struct Recompute {
   std::vector<std::string> nodes; ///< globs
   /// What they name is one segment; else each node or module that one names.
   bool together = false;
-  /// What they name is a segment per layer, by structure, instead (Train/Layers.h).
+  /// The named nodes are a segment per layer, by structure, instead (Train/Layers.h).
   bool byLayer = false;
   bool isChosen = false; ///< under a memory limit, and not written in the file
   /// What they make is computed again whatever reads it; else what others of the forward

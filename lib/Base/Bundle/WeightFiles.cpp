@@ -75,7 +75,7 @@ Expected<FoundFile> partita::findWeights(const std::string &folder,
     if (wrong.empty())
       wrong = S_ISREG(info.st_mode) ? sizeError(path, size, file)
                                     : "weight file '" + path + "' is not a regular file";
-    // Whoever names a folder means that one.
+    // A user who names a folder means that one.
     if (!weightsDir.empty() && path.starts_with(weightsDir + "/"))
       break;
   }

@@ -93,7 +93,7 @@ public:
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       const FlowOp &op = graph.ops[i];
       const int32_t weight = weightOf(op);
-      // What each token has looked up has a loop of tokens, not of experts.
+      // Matrices that each token has looked up have a loop of tokens, not of experts.
       if (weight < 0 || chosen[op.operands[weight]])
         continue;
       const TensorFactors &tensor = op.rule.operands[weight];

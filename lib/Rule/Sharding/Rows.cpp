@@ -11,7 +11,7 @@ using namespace partita;
 namespace {
 class RowFollower {
 public:
-  /// Of a carrier's first dim the atoms with axes are rows; `axes` is per carrier.
+  /// Atoms with axes of a carrier's first dim are rows; `axes` is per carrier.
   RowFollower(const FlowGraph &graph, const BatchEnds &ends,
               std::vector<std::vector<AxisList>> axes)
       : graph(graph), ends(ends), axesOf(std::move(axes)), isLive(graph.ops.size()),

@@ -53,7 +53,7 @@ Expected<std::vector<double>> runOnData(RunParts &parts, int64_t &steps,
 Expected<void> runRanks(const RunOptions &options, TransportKind transport,
                         RankProgress *progress, const Print &print);
 
-/// What a watched process does: its error is that of the run. `progress` is by rank.
+/// Work of a watched process, whose error is that of the run. `progress` is by rank.
 using WatchedMain = std::function<Expected<void>(RankProgress *progress)>;
 /// Runs `main` in a child process that is watched. `options` say which bundle and entry
 /// the ranks run, and the timeout.

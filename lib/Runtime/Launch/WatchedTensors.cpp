@@ -19,7 +19,7 @@ using namespace partita;
 using namespace partita::runtime;
 
 namespace {
-/// What a run leaves.
+/// Results of a run.
 struct Left {
   std::vector<HostTensor> outputs;
   std::map<std::string, HostTensor> states;

@@ -7,9 +7,9 @@
 //   weights.safetensors  unless the weights stay in the model's external data files
 //   weights-K.blocks     hashes of weight file K by blocks (Files/BlockList.h)
 //
-// It is written aside (Files/Aside.h) and renamed at the end, so that a reader never sees
-// half of one. The same compile writes the same bytes. docs/bundle-format.md says how the
-// format came about.
+// A bundle is written aside (Files/Aside.h) and renamed at the end, so that a reader
+// never sees half of one. The same compile writes the same bytes. docs/bundle-format.md
+// says how the format came about.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_BASE_BUNDLE_BUNDLE_H

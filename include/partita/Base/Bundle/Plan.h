@@ -55,8 +55,8 @@ struct PlanCollective {
   int64_t times = 1;
 };
 
-/// Of a run of the program, on one rank at most. `run --profile` counts the same, but for
-/// branches that are not taken and loops that end early.
+/// Communication of one run, on the rank with most of it. `run --profile` counts the
+/// same, but for branches that are not taken and loops that end early.
 struct PlanCommunication {
   int64_t collectives = 0, receivedBytes = 0;
 };
@@ -119,7 +119,7 @@ struct PlanCertificate {
     double seconds = 0, lowerBoundSeconds = 0;
   };
   std::optional<Overlapped> overlapped;
-  /// Of the device's memory what is not in the limit: see MemoryReserve of Topology.h.
+  /// Bytes of the device's memory above the limit: see MemoryReserve of Topology.h.
   struct Reserve {
     int64_t context = 0, communicators = 0, fragmentation = 0;
     int64_t total() const { return context + communicators + fragmentation; }
