@@ -118,7 +118,11 @@ Expected<void> emitEntries(const std::vector<NamedCompiler> &compilers,
 /// made.
 struct ProgramNeeds {
   int64_t bytes = 0;
-  PlanPeak peak;
+  PlanMemory memory; ///< of the first program of a pipeline
+  int64_t numTasks = 0;
+  int64_t numKernels = 0; ///< different ones
+  /// Kernels and engine calls that a request runs, and the bytes that these store.
+  int64_t kernelLaunches = 0, engineCalls = 0, bytesWritten = 0;
 };
 Expected<ProgramNeeds> measureProgram(Compiler &compiler, const CompileOptions &options);
 

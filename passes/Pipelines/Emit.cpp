@@ -182,5 +182,10 @@ Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
   if (!report)
     return tl::unexpected(compiler.firstError(report.error()));
   return ProgramNeeds{static_cast<int64_t>(report->neededBytes),
-                      report->memory.front().peak};
+                      report->memory.front(),
+                      static_cast<int64_t>(report->numTasks),
+                      static_cast<int64_t>(report->numKernels),
+                      report->launches.kernels,
+                      report->launches.calls,
+                      report->launches.bytesWritten};
 }

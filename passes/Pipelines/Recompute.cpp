@@ -424,7 +424,7 @@ static Expected<StepForm> formed(CompileOptions options, const Progress &progres
   auto needs = measureProgram(made->compiler(), options);
   if (!needs)
     return tl::unexpected(needs.error());
-  StepForm form{needs->bytes, std::nullopt, std::move(needs->peak)};
+  StepForm form{needs->bytes, std::nullopt, std::move(needs->memory.peak)};
   if (const auto &certificate = made->compiler().plan.certificate)
     form.seconds = certificate->stepSeconds;
   return form;

@@ -5,6 +5,7 @@
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
+#include "passes/Codegen/Common/Memory.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -73,6 +74,7 @@ struct EmitReport {
   /// Arena, weights and states of the rank that has most of them together.
   uint64_t neededBytes = 0;
   size_t numTasks = 0, numKernels = 0;
+  Launches launches;              ///< of all programs together
   std::vector<PlanMemory> memory; ///< by program
   /// Nodes that might be faster, and why they are not: see codegen::Program.
   std::vector<std::pair<std::string, std::string>> notes;

@@ -52,6 +52,14 @@ int64_t stateBytesWritten(const Program &program);
 /// average over many such requests.
 int64_t stateBytesMoved(const Program &program);
 
+/// Kernels and engine calls that a request of one rank runs, loops counted by their
+/// trips, and the bytes that these store. Communication and local copies are none of
+/// them.
+struct Launches {
+  int64_t kernels = 0, calls = 0, bytesWritten = 0;
+};
+Launches launchesOf(const Program &program);
+
 /// What the runtime will have in memory. `tensors` have their files and offsets.
 PlanMemory residentMemory(const Program &program, const Memory &memory);
 

@@ -61,11 +61,12 @@ static int64_t storesOf(const KernelSpec &spec, const KernelOperand &output) {
 }
 
 static bool isInState(const Program &program, const Place &place) {
-  return place.storage >= 0 &&
-         program.storages[static_cast<size_t>(place.storage)].space == Space::State;
+  return program.storages[static_cast<size_t>(place.storage)].space == Space::State;
 }
 
-static int64_t writtenBy(const Program &program, const Task &task) {
+/// Bytes that a task stores in places that `counts` accepts.
+static int64_t writtenBy(const Program &program, const Task &task,
+                         llvm::function_ref<bool(const Place &)> counts) {
   auto widthAt = [&](const Place &place) {
     return static_cast<int64_t>(
         byteWidth(program.storages[static_cast<size_t>(place.storage)].type));
@@ -75,7 +76,7 @@ static int64_t writtenBy(const Program &program, const Task &task) {
     int64_t bytes = 0;
     for (size_t o = 0; o < spec.outputs.size(); ++o)
       if (const Place &to = task.operands[spec.operands.size() + o];
-          isInState(program, to))
+          to.storage >= 0 && counts(to))
         bytes += storesOf(spec, spec.outputs[o]) * widthAt(to);
     return bytes;
   }
@@ -83,14 +84,16 @@ static int64_t writtenBy(const Program &program, const Task &task) {
       task.kind() == TaskKind::Skip || targetOf(task) >= task.operands.size())
     return 0;
   const Place &to = task.operands[targetOf(task)];
-  if (!isInState(program, to))
+  if (to.storage < 0 || !counts(to))
     return 0;
   auto elements = elementsOf(task.params);
   return elements ? *elements * widthAt(to) : static_cast<int64_t>(to.bytes);
 }
 
-int64_t codegen::stateBytesWritten(const Program &program) {
-  int64_t bytes = 0, times = 1;
+/// Calls `visit` with every task and how often a request runs it.
+static void forEachRun(const Program &program,
+                       llvm::function_ref<void(const Task &, int64_t)> visit) {
+  int64_t times = 1;
   std::vector<std::pair<size_t, int64_t>> open; // loops: end, runs of what is in them
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     for (const ProgramSegment &segment : program.segments)
@@ -99,11 +102,33 @@ int64_t codegen::stateBytesWritten(const Program &program) {
     while (!open.empty() && open.back().first <= t)
       open.pop_back();
     int64_t runs = open.empty() ? times : open.back().second;
-    bytes += runs * writtenBy(program, program.tasks[t]);
+    visit(program.tasks[t], runs);
     if (auto *repeat = std::get_if<task::Repeat>(&program.tasks[t].params))
       open.emplace_back(t + 1 + repeat->tasks, runs * repeat->trips);
   }
+}
+
+int64_t codegen::stateBytesWritten(const Program &program) {
+  int64_t bytes = 0;
+  forEachRun(program, [&](const Task &task, int64_t runs) {
+    bytes += runs * writtenBy(program, task, [&](const Place &place) {
+               return isInState(program, place);
+             });
+  });
   return bytes;
+}
+
+Launches codegen::launchesOf(const Program &program) {
+  Launches launches;
+  forEachRun(program, [&](const Task &task, int64_t runs) {
+    const bool isKernel = task.kind() == TaskKind::Kernel;
+    if (!isKernel && !isEngineCall(task.kind()))
+      return;
+    (isKernel ? launches.kernels : launches.calls) += runs;
+    launches.bytesWritten +=
+        runs * writtenBy(program, task, [](const Place &) { return true; });
+  });
+  return launches;
 }
 
 int64_t codegen::stateBytesMoved(const Program &program) {
