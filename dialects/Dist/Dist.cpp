@@ -1,6 +1,8 @@
 //===- Dist.cpp - The dist dialect ----------------------------------------===//
 #include "dialects/Dist/Dist.h"
+
 #include "dialects/Interfaces/Notes.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/PatternMatch.h"
@@ -184,6 +186,18 @@ static LogicalResult verifyServed(Operation *op, NamedAttribute attr, size_t val
          << " of [layout or number of a window buffer, number], got " << attr.getValue();
 }
 
+Phase dist::phaseOf(Operation *op) {
+  auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
+  return phase ? phase.getValue() : Phase::Forward;
+}
+
+void dist::setPhase(Operation *op, Phase phase) {
+  if (phase == Phase::Forward)
+    op->removeAttr(phaseAttr);
+  else
+    op->setAttr(phaseAttr, PhaseAttr::get(op->getContext(), phase));
+}
+
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
   StringRef name = attr.getName();
   if (name == meshAttr)
@@ -202,6 +216,12 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
     if (!strategyAttrOf(op))
       return op->emitOpError("has a dist.rule but no dist.strategy");
     return expectAttr<RuleAttr>(op, attr, "#dist.rule");
+  }
+  if (name == phaseAttr) {
+    auto phase = expectAttr<PhaseAttr>(op, attr, "#dist.phase");
+    if (succeeded(phase) && phase->getValue() == Phase::Forward)
+      return op->emitOpError("says that it is forward, which an op without a phase is");
+    return phase;
   }
   if (name == servedAttr)
     return verifyServed(op, attr, op->getNumResults());

@@ -4,6 +4,7 @@
 
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "partita/Base/Layout/Halo.h"
+#include "partita/Base/Phase.h"
 #include "partita/Rule/Sharding/NamedStrategy.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
@@ -54,6 +55,10 @@ Expected<Strategy> strategyOf(mlir::Operation *op, const ShardingRule &rule);
 Expected<Strategy> strategyOf(mlir::Operation *op, const Expected<ShardingRule> &rule);
 void setStrategy(MeshAttr mesh, mlir::Operation *op, const ShardingRule &rule,
                  const Strategy &strategy);
+
+/// The part of a training step that an op belongs to; forward if it says nothing.
+Phase phaseOf(mlir::Operation *op);
+void setPhase(mlir::Operation *op, Phase phase);
 
 /// A state of a function: the argument it comes by, the result it goes by; −1: none.
 struct StateEnds {

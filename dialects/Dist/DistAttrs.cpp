@@ -210,6 +210,24 @@ void RuleAttr::print(AsmPrinter &printer) const {
   printer << "<\"" << getRule().str() << "\">";
 }
 
+Attribute PhaseAttr::parse(AsmParser &parser, Type) {
+  StringRef word;
+  if (parser.parseLess())
+    return {};
+  SMLoc location = parser.getCurrentLocation();
+  if (parser.parseKeyword(&word) || parser.parseGreater())
+    return {};
+  if (auto phase = phaseFromName(std::string_view(word)))
+    return get(parser.getContext(), *phase);
+  parser.emitError(location, "expected forward, backward, weight or update, got ")
+      << word;
+  return {};
+}
+
+void PhaseAttr::print(AsmPrinter &printer) const {
+  printer << "<" << partita::name(getValue()) << ">";
+}
+
 static std::optional<ReduceKind> parseKind(AsmParser &parser) {
   SMLoc location = parser.getCurrentLocation();
   StringRef word;

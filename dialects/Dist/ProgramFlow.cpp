@@ -243,7 +243,7 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
       entry.priority == 0 && op.getNumResults() == 1 &&
       entry.steps >= functionSteps * elementCount(shapeOf(op.getResult(0)));
   entry.whyWhole = shardable.getWhyWhole();
-  entry.isBackward = op.hasAttr(phaseAttr);
+  entry.phase = phaseOf(&op);
   if (Attribute number = op.getAttr(repeatedAttr))
     repeated[number] = static_cast<int32_t>(flow.graph.ops.size());
   if (Attribute number = op.getAttr(repeatsAttr))

@@ -83,11 +83,4 @@ def Graph_Rounding
                   I32EnumCase<"Floor", 2, "floor">, I32EnumCase<"Ceil", 3, "ceil">]>;
 def Graph_RoundingAttr : Graph_EnumAttr<Graph_Rounding, "rounding">;
 
-def Graph_Phase
-    : Graph_Enum<"Phase", "The part of a training step that an op belongs to",
-                 [I32EnumCase<"Forward", 0, "forward">,
-                  I32EnumCase<"Backward", 1, "backward">,
-                  I32EnumCase<"Weight", 2, "weight">, I32EnumCase<"Update", 3, "update">]>;
-def Graph_PhaseAttr : Graph_EnumAttr<Graph_Phase, "phase">;
-
 #endif // PARTITA_DIALECTS_GRAPH_GRAPHATTRS

@@ -8,6 +8,14 @@
 using namespace mlir;
 using namespace partita;
 
+void partita::copyStepMarks(Operation *from, Operation *to) {
+  for (StringRef name : {phaseAttr, parameterAttr})
+    if (Attribute mark = from->getAttr(name))
+      to->setAttr(name, mark);
+    else
+      to->removeAttr(name);
+}
+
 /// The metadata of a location that lists nodes, not names of a value.
 static constexpr char madeFor[] = "made for";
 

@@ -29,9 +29,9 @@ inline constexpr char modulePathsAttr[] = "graph.modules";
 /// {"pick" = ["table", "ids"]}. Hints number a node's inputs by it.
 inline constexpr char nodeInputsAttr[] = "graph.node_inputs";
 
-/// On an op of a training step, its part of it (graph.PhaseAttr); none: forward. It stays
-/// on the op at every level.
-inline constexpr char phaseAttr[] = "graph.phase";
+/// On an op of a training step and on a conversion, its part of it (dist.PhaseAttr);
+/// none: forward. It stays on the op at every level.
+inline constexpr char phaseAttr[] = "dist.phase";
 /// Of a module that is to become a training step: lists of names of nodes, the stretches
 /// that a choice under a memory limit computes again. Gone once it is one.
 inline constexpr char recomputeAttr[] = "graph.recompute";
@@ -49,11 +49,16 @@ inline constexpr char repeatsAttr[] = "graph.repeats";
 inline constexpr char keepsAttr[] = "graph.keeps";
 /// On such a copy: the weights that it reads in parts are gathered for it anew.
 inline constexpr char gathersAttr[] = "graph.gathers";
-/// On arguments of a training step: the parameter that a state, or a sum of gradients of
-/// micro-batches, belongs to, by name.
+/// The parameter, by name, that something of a training step belongs to: on an argument
+/// that is a state, or a sum of gradients of micro-batches; on an update op that reads or
+/// makes a tensor of the parameter's shape.
 inline constexpr char parameterAttr[] = "graph.parameter";
 /// On inputs of a training step: their first dim is the batch.
 inline constexpr char batchAttr[] = "graph.batch";
+
+/// Gives `to` the marks that `from` has as a part of a training step, and no others: an
+/// op that stands in the place of another belongs where that did.
+void copyStepMarks(mlir::Operation *from, mlir::Operation *to);
 
 /// The names of an op's result, its own first; empty if it has the node's alone.
 llvm::SmallVector<llvm::StringRef> valueNames(mlir::OpResult result);

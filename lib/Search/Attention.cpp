@@ -99,7 +99,7 @@ void Timing::findAttention() {
   // Of a training step whose backward pass reads nothing of it there is one as well, but
   // what is computed again is chosen elsewhere, by a bound that does not know of it.
   if (!placement.topology().device.matmul.streamsAttention ||
-      std::ranges::any_of(graph.ops, [](const FlowOp &op) { return op.isBackward; }))
+      !std::ranges::all_of(graph.ops, &FlowOp::isForward))
     return;
   for (size_t o = 0; o < graph.ops.size(); ++o) {
     auto number = static_cast<int32_t>(o);

@@ -53,7 +53,7 @@ static void gatherAgain(const FlowGraph &graph, const std::map<int32_t, Layout> 
         continue;
       ServedLayout again = served[i];
       auto isBackward = [&](const FlowUse &use) {
-        return graph.ops[static_cast<size_t>(use.op)].isBackward;
+        return !graph.ops[static_cast<size_t>(use.op)].isForward();
       };
       std::erase_if(served[i].uses, isBackward);
       std::erase_if(again.uses, [&](const FlowUse &use) { return !isBackward(use); });
@@ -90,7 +90,7 @@ static void addColumns(const FlowGraph &graph, const AxisList &axes, Hints &hint
   }
   for (size_t o = 0; o < graph.ops.size(); ++o) {
     const FlowOp &op = graph.ops[o];
-    if (!isMatmul(op) || op.isBackward || inBlocks.count(static_cast<int32_t>(o)))
+    if (!isMatmul(op) || !op.isForward() || inBlocks.count(static_cast<int32_t>(o)))
       continue;
     int32_t producer = graph.values[static_cast<size_t>(op.operands[1])].producer;
     const FlowOp &weight = graph.ops[static_cast<size_t>(producer)];

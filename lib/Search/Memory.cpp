@@ -10,28 +10,19 @@ using namespace partita;
 using namespace partita::search;
 
 int32_t search::turnOf(const FlowGraph &graph) {
-  auto isGradient = [](const FlowOp &op) { return !differentiatedNode(op).empty(); };
+  auto isGradient = [](const FlowOp &op) { return orderOf(op.phase) == 1; };
   return static_cast<int32_t>(std::ranges::find_if(graph.ops, isGradient) -
                               graph.ops.begin());
 }
 
 bool search::isForwardOp(const FlowGraph &graph, int32_t op, int32_t turn) {
   const FlowOp &it = graph.ops[static_cast<size_t>(op)];
-  return op < turn && it.kind == FlowKind::Compute && !it.isBackward;
+  return op < turn && it.kind == FlowKind::Compute && it.isForward();
 }
 
 bool search::isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn) {
   return use.op >= turn &&
          graph.ops[static_cast<size_t>(use.op)].kind == FlowKind::Compute;
-}
-
-std::string_view search::differentiatedNode(const FlowOp &op) {
-  std::string_view name = op.name;
-  if (op.isBackward)
-    for (std::string_view suffix : {"/backward", "/weight", "/recompute"})
-      if (name.ends_with(suffix))
-        return name.substr(0, name.size() - suffix.size());
-  return {};
 }
 
 namespace {
@@ -155,7 +146,7 @@ private:
         return kindOfState(graph.ops[static_cast<size_t>(state)]);
     if (producer.kind == FlowKind::Argument)
       return MemoryKind::Other;
-    if (producer.isBackward && producer.name.ends_with("/weight"))
+    if (producer.phase == Phase::Weight)
       return MemoryKind::Gradients;
     if (trains() && first < turn && last >= turn)
       return MemoryKind::Activations;

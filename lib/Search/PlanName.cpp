@@ -110,7 +110,7 @@ private:
   void count(bool onlyOfWeights) {
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       const FlowOp &op = graph.ops[o];
-      if (!isMatmul(op) || op.isBackward)
+      if (!isMatmul(op) || !op.isForward())
         continue;
       const bool left = isWeight[static_cast<size_t>(op.operands[0])],
                  right = isWeight[static_cast<size_t>(op.operands[1])];
@@ -188,7 +188,7 @@ private:
   }
 
   int shardedLevel() const {
-    if (std::ranges::none_of(graph.ops, &FlowOp::isBackward))
+    if (std::ranges::all_of(graph.ops, &FlowOp::isForward))
       return 0;
     auto isState = [](const FlowOp &op) { return op.kind == FlowKind::State; };
     if (areSplit(

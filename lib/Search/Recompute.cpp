@@ -13,6 +13,18 @@ static constexpr int32_t longestInPart = 24;
 /// Parts in a row that are looked at together, where there are many.
 static constexpr int32_t mostParts = 16, fewParts = 64;
 
+/// The node whose gradient an op of the backward pass computes, or which it repeats, by
+/// the op's name: "fc1" of "fc1/backward"; empty for other ops. Stretches alone ask for
+/// it.
+static std::string_view differentiatedNode(const FlowOp &op) {
+  std::string_view name = op.name;
+  if (orderOf(op.phase) == 1)
+    for (std::string_view suffix : {"/backward", "/weight", "/recompute"})
+      if (name.ends_with(suffix))
+        return name.substr(0, name.size() - suffix.size());
+  return {};
+}
+
 namespace {
 /// One unit: ops that are repeated together or not at all.
 struct Unit {

@@ -285,7 +285,7 @@ private:
     module.walk([&](Operation *op) {
       SmallVector<StringAttr> names;
       for (NamedAttribute attr : op->getDiscardableAttrs())
-        if (attr.getName().getValue().starts_with("dist."))
+        if (attr.getName().getValue().starts_with("dist.") && attr.getName() != phaseAttr)
           names.push_back(attr.getName());
       for (StringAttr name : names)
         op->removeDiscardableAttr(name);

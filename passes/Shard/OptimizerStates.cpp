@@ -26,9 +26,18 @@ static StringAttr parameterOf(FunctionOpInterface function, unsigned argument) {
   return function.getArgAttrOfType<StringAttr>(argument, parameterAttr);
 }
 
-static bool isUpdate(Operation *op) {
-  auto phase = op ? op->getAttrOfType<graph::PhaseAttr>(phaseAttr) : nullptr;
-  return phase && phase.getValue() == graph::Phase::Update;
+/// What a loop reads in each trip is one variable with the argument by which it does.
+static void addReadings(const dist::ProgramFlow &flow, ParameterOps &ops) {
+  const FlowGraph &graph = flow.graph;
+  const int32_t weight = graph.ops[static_cast<size_t>(ops.weight)].results[0];
+  for (const FlowTie &tie : graph.ties) {
+    const int32_t first = tie.members.front().op;
+    const FlowOp &in = graph.ops[static_cast<size_t>(first)];
+    if (flow.ends[static_cast<size_t>(first)].kind == dist::FlowEnd::CallOperand &&
+        in.operands[0] == weight)
+      for (const FlowTie::Member &member : tie.members)
+        ops.readings.push_back(member.op);
+  }
 }
 
 std::vector<ParameterOps> partita::parametersOf(FunctionOpInterface function,
@@ -52,10 +61,9 @@ std::vector<ParameterOps> partita::parametersOf(FunctionOpInterface function,
         ops.weight = number;
       else
         ops.moments.push_back(number);
-    } else if (isUpdate(flow.operations[i])) {
-      StringRef name = graph.ops[i].name;
-      if (name.consume_back("/update"))
-        byName[name.str()].updates.push_back(number);
+    } else if (Operation *op = flow.operations[i]) {
+      if (auto parameter = op->getAttrOfType<StringAttr>(parameterAttr))
+        byName[parameter.getValue().str()].updates.push_back(number);
     }
   }
   // What a loop carries is one variable: where it goes in, in the body, and behind it.
@@ -72,6 +80,9 @@ std::vector<ParameterOps> partita::parametersOf(FunctionOpInterface function,
         }
         break;
       }
+  for (auto &[name, ops] : byName)
+    if (ops.weight >= 0)
+      addReadings(flow, ops);
   std::vector<ParameterOps> parameters;
   for (auto &[name, ops] : byName)
     if (ops.weight >= 0)

@@ -205,8 +205,7 @@ struct JoinPads : OpRewritePattern<AddOp> {
     auto joined =
         ConcatOp::create(rewriter, op.getLoc(), op.getType(), values,
                          rewriter.getI64IntegerAttr(static_cast<int64_t>(*dim)));
-    if (Attribute phase = op->getAttr(phaseAttr))
-      joined->setAttr(phaseAttr, phase);
+    copyStepMarks(op, joined);
     rewriter.replaceOp(op, joined);
     return success();
   }

@@ -66,8 +66,7 @@ func::FuncOp StepBuilder::microBatch(const Values &carriedIn, const Values &carr
     else
       results.push_back(addEarly(g, before, mapping.lookupOrDefault(out)));
     if (i > 0 && i <= parameters.size())
-      results.back().getDefiningOp()->setAttr(phaseAttr,
-                                              PhaseAttr::get(context, Phase::Weight));
+      dist::setPhase(results.back().getDefiningOp(), Phase::Weight);
   }
   func::ReturnOp::create(builder, name, results);
   micro.setType(
@@ -148,9 +147,11 @@ void StepBuilder::accumulate() {
   unsigned result = 0;
   loss = ofStep(loop->getResult(result++));
   for (Parameter &p : parameters) {
-    p.gradient = loop->getResult(result++);
-    if (!spec.sumGradients)
-      p.gradient = ofStep(p.gradient);
+    Value sum = loop->getResult(result++);
+    p.gradient = spec.sumGradients ? sum : ofStep(sum);
+    // Scaling is the first of the update: it runs where the moments lie.
+    if (p.gradient != sum)
+      inUpdateOf(p, p.gradient);
   }
   for (Result &r : running)
     r.value = loop->getResult(result++);

@@ -23,7 +23,7 @@ public:
   void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
     MLIRContext *context = op->getContext();
     if (!isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
-      op->setAttr(phaseAttr, PhaseAttr::get(context, phase));
+      dist::setPhase(op, phase);
     StringRef suffix = phase == Phase::Weight ? "/weight" : "/backward";
     op->setLoc(NameLoc::get(StringAttr::get(context, node + suffix)));
   }

@@ -17,6 +17,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Train/Differentiate.h"
 
+#include "dialects/Dist/Dist.h"
 #include "dialects/Interfaces/ValueNames.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -35,7 +36,7 @@ static std::string freeName(ModuleOp module, const std::string &base) {
 
 static Value inPhase(Value value, Phase phase) {
   Operation *op = value.getDefiningOp();
-  op->setAttr(phaseAttr, PhaseAttr::get(op->getContext(), phase));
+  dist::setPhase(op, phase);
   return value;
 }
 

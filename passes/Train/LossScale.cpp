@@ -1,6 +1,8 @@
 //===- LossScale.cpp - A loss that is multiplied, for narrow types --------===//
 #include "passes/Train/Step.h"
 
+#include "dialects/Interfaces/ValueNames.h"
+
 using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
@@ -31,13 +33,13 @@ Value StepBuilder::unscale(Formula &f) {
       power ? inUpdate(f.map("pow(2, -x) / " + std::to_string(initial), power)) : Value();
   Value sum = nullptr;
   for (Parameter &p : parameters) {
-    p.gradient = inUpdate(
-        inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
-                : f.mul(p.gradient, 1 / initial));
+    p.gradient = inUpdateOf(
+        p, inverse ? f.mul(p.gradient, inUpdate(f.cast(inverse, f.type(p.gradient))))
+                   : f.mul(p.gradient, 1 / initial));
     if (!power)
       continue;
-    Value zeros = inUpdate(f.map("x * 0", p.gradient));
-    Value part = inUpdate(f.sum(zeros, f.dimsFrom(0, zeros), /*keep=*/false));
+    Value zeros = inUpdateOf(p, f.map("x * 0", p.gradient));
+    Value part = inUpdateOf(p, f.sum(zeros, f.dimsFrom(0, zeros), /*keep=*/false));
     sum = sum ? inUpdate(f.add(sum, part)) : part;
   }
   return power ? inUpdate(f.equal(sum, 0)) : nullptr;
@@ -48,8 +50,13 @@ Value StepBuilder::unscale(Formula &f) {
 void StepBuilder::keepUnlessFinite(Formula &f, Value isFinite,
                                    std::vector<Result> &results) {
   for (Result &result : results)
-    if (result.isState)
-      result.value = inUpdate(f.select(isFinite, result.value, stateNamed(result.name)));
+    if (result.isState) {
+      Value before = stateNamed(result.name);
+      result.value = inUpdate(f.select(isFinite, result.value, before));
+      unsigned number = cast<BlockArgument>(before).getArgNumber();
+      if (auto parameter = main.getArgAttrOfType<StringAttr>(number, parameterAttr))
+        result.value.getDefiningOp()->setAttr(parameterAttr, parameter);
+    }
   Value age = addState(scaleAgeState, RankedTensorType::get({}, f.f32()));
   std::string every = std::to_string(spec.lossScale->growEvery);
   Value flag = inUpdate(f.cast(isFinite, f.f32()));

@@ -1,6 +1,7 @@
 //===- Order.cpp - Which op of a training step runs when ------------------===//
 #include "passes/Train/Order.h"
 
+#include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
 
@@ -42,10 +43,7 @@ void train::updateEarly(Block &block) {
     place[&op] = ops.size();
     ops.push_back(&op);
   }
-  auto isUpdate = [](Operation *op) {
-    auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
-    return phase && phase.getValue() == Phase::Update;
-  };
+  auto isUpdate = [](Operation *op) { return dist::phaseOf(op) == Phase::Update; };
   // Behind ops[i], in order; those of -1 at the beginning.
   std::vector<std::vector<Operation *>> behind(ops.size() + 1);
   DenseMap<Operation *, size_t> anchors; // one more than the place

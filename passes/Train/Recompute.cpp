@@ -215,7 +215,7 @@ private:
       OpBuilder builder(user);
       Operation *made = builder.clone(*op);
       made->setOperands(operands);
-      made->setAttr(phaseAttr, PhaseAttr::get(op->getContext(), Phase::Backward));
+      dist::setPhase(made, Phase::Backward);
       made->setLoc(
           NameLoc::get(builder.getStringAttr(dist::nodeName(op) + "/recompute")));
       mark(op, made);

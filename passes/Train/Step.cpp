@@ -151,7 +151,13 @@ void StepBuilder::markArguments() {
 Value StepBuilder::inUpdate(Value value) {
   Operation *op = value.getDefiningOp();
   if (op && !isa<ConstantOp>(op))
-    op->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
+    dist::setPhase(op, Phase::Update);
+  return value;
+}
+
+Value StepBuilder::inUpdateOf(const Parameter &parameter, Value value) {
+  if (Operation *op = inUpdate(value).getDefiningOp())
+    markParameter(op, parameter);
   return value;
 }
 

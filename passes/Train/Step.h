@@ -62,6 +62,8 @@ private:
                         std::vector<Result> &results);
 
   mlir::Value inUpdate(mlir::Value value);
+  /// Likewise, and belongs to the parameter (markParameter).
+  mlir::Value inUpdateOf(const Parameter &parameter, mlir::Value value);
   mlir::Value stateNamed(const std::string &name);
   mlir::Value addState(const std::string &name, mlir::RankedTensorType type,
                        llvm::StringRef parameter = {});

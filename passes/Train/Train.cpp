@@ -45,10 +45,9 @@ static void expandLogSoftmax(LogSoftmaxOp op) {
   Value logs = f.map("x - y - log(z)", {x, top, sum});
   if (isNarrow)
     logs = f.cast(logs, element);
-  if (Attribute phase = op->getAttr(phaseAttr))
-    for (Operation *made = op->getPrevNode(); made != before; made = made->getPrevNode())
-      if (made->getNumOperands() != 0)
-        made->setAttr(phaseAttr, phase);
+  for (Operation *made = op->getPrevNode(); made != before; made = made->getPrevNode())
+    if (made->getNumOperands() != 0)
+      copyStepMarks(op, made);
   op.getResult().replaceAllUsesWith(logs);
   op.erase();
 }

@@ -1,6 +1,7 @@
 //===- Update.cpp - From gradients to the next parameters -----------------===//
 #include "passes/Train/Update.h"
 
+#include "dialects/Dist/Dist.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Train/Optimizer.h"
 
@@ -60,19 +61,46 @@ private:
   std::map<std::string, std::variant<double, Value>> known;
 };
 
-/// Ops of the update have its phase, and the name of the parameter.
+/// Ops of the update have its phase, and the name of the parameter; those that work on
+/// tensors of its shape belong to it. Numbers of the step (a rate) are one for all.
 class Marker : public OpBuilder::Listener {
 public:
-  std::string name = "update";
+  void begin(const Parameter &of) {
+    name = of.name + "/update";
+    parameter = &of;
+  }
+  /// What follows is one for all parameters.
+  void end() {
+    name = "update";
+    parameter = nullptr;
+  }
 
   void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
     MLIRContext *context = op->getContext();
-    if (!isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
-      op->setAttr(phaseAttr, PhaseAttr::get(context, Phase::Update));
     op->setLoc(NameLoc::get(StringAttr::get(context, name)));
+    if (isa<ConstantOp>(op)) // a constant is of no phase: equal ones are one
+      return;
+    dist::setPhase(op, Phase::Update);
+    if (parameter)
+      markParameter(op, *parameter);
   }
+
+private:
+  std::string name = "update";
+  const Parameter *parameter = nullptr;
 };
 } // namespace
+
+void train::markParameter(Operation *op, const Parameter &parameter) {
+  auto shape = shapeOf(parameter.value);
+  auto isOfIt = [&](Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getShape() == ArrayRef(shape);
+  };
+  if (llvm::any_of(op->getOperandTypes(), isOfIt) ||
+      llvm::any_of(op->getResultTypes(), isOfIt))
+    op->setAttr(parameterAttr, StringAttr::get(op->getContext(), parameter.name));
+}
 
 /// √Σx² over the whole tensor.
 static Value squares(Formula &f, Value x) {
@@ -81,17 +109,24 @@ static Value squares(Formula &f, Value x) {
 
 /// Scales all gradients so that their common norm is at most `most` (Pascanu et al.,
 /// 2013; the small number is PyTorch's).
-static Value clip(Formula &f, std::vector<Parameter> &parameters, double most) {
+static Value clip(Formula &f, Marker &marker, std::vector<Parameter> &parameters,
+                  double most) {
   Value total = nullptr;
   for (Parameter &p : parameters) {
+    marker.begin(p);
     Value part = squares(f, p.gradient);
+    marker.end();
     part = f.type(part).isF64() ? part : f.cast(part, f.f32());
     total = total ? f.add(total, part) : part;
   }
   Value norm = f.sqrt(total);
   Value scale = f.map("min(1, " + std::to_string(most) + " / (x + 0.000001))", norm);
-  for (Parameter &p : parameters)
-    p.gradient = f.mul(p.gradient, f.cast(scale, f.type(p.gradient)));
+  for (Parameter &p : parameters) {
+    Value narrow = f.cast(scale, f.type(p.gradient));
+    marker.begin(p);
+    p.gradient = f.mul(p.gradient, narrow);
+    marker.end();
+  }
   return norm;
 }
 
@@ -123,7 +158,7 @@ Expected<Updated> train::buildUpdate(Block &block, const Spec &spec, Value step,
   std::vector<Parameter> parameters = given;
   Updated updated;
   if (spec.clipNorm)
-    updated.norm = clip(f, parameters, *spec.clipNorm);
+    updated.norm = clip(f, marker, parameters, *spec.clipNorm);
 
   UpdateRule rule = updateRule(spec.optimizer);
   Type wide = builder.getF64Type();
@@ -137,7 +172,7 @@ Expected<Updated> train::buildUpdate(Block &block, const Spec &spec, Value step,
   names.set("rate", rate);
   updated.rate = f.cast(rate, f.f32());
   for (const Parameter &p : parameters) {
-    marker.name = p.name + "/update";
+    marker.begin(p);
     updateOne(f, names, rule, spec.optimizer, p, newState, updated);
   }
   if (f.failed())

@@ -20,6 +20,10 @@ struct Parameter {
 using NewState =
     std::function<mlir::Value(const Parameter &parameter, const std::string &state)>;
 
+/// Says of an update op that it belongs to the parameter, if it reads or makes a tensor
+/// of the parameter's shape.
+void markParameter(mlir::Operation *op, const Parameter &parameter);
+
 struct Updated {
   mlir::Value rate; ///< f32 scalar
   mlir::Value norm; ///< of all gradients, before clipping; null: not clipped

@@ -18,25 +18,16 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::graph;
 
-static Phase phaseOf(Operation *op) {
-  auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
-  return phase ? phase.getValue() : Phase::Forward;
-}
-
-/// Weight gradients and cotangents lead to each other in no order; an update is last.
-static int rank(Phase phase) {
-  return phase == Phase::Forward ? 0 : phase == Phase::Update ? 2 : 1;
-}
-
 static LogicalResult checkPhases(func::FuncOp function) {
   for (Operation &op : function.front().without_terminator())
     for (Value operand : op.getOperands())
       if (Operation *from = operand.getDefiningOp();
-          from && !isa<ConstantOp>(from) && rank(phaseOf(from)) > rank(phaseOf(&op)))
+          from && !isa<ConstantOp>(from) &&
+          orderOf(dist::phaseOf(from)) > orderOf(dist::phaseOf(&op)))
         return op.emitOpError("is in phase ")
-               << stringifyPhase(phaseOf(&op)) << " and reads '"
+               << name(dist::phaseOf(&op)) << " and reads '"
                << from->getName().getStringRef() << "' of phase "
-               << stringifyPhase(phaseOf(from));
+               << name(dist::phaseOf(from));
   return success();
 }
 
@@ -55,7 +46,7 @@ static LogicalResult checkStates(func::FuncOp main) {
       continue;
     Value value = main.front().getTerminator()->getOperand(i);
     Operation *from = value.getDefiningOp();
-    updates |= from && phaseOf(from) == Phase::Update;
+    updates |= from && dist::phaseOf(from) == Phase::Update;
     if (!taken.contains(state.getName()))
       return main.emitError("state '")
              << state.getName().getValue() << "' is given by the step and not taken";

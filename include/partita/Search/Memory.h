@@ -4,7 +4,7 @@
 // result from the producer of the value (where conversions stand) to its own last reader;
 // sources in each form in which they are read, all the time. What a fused group keeps in
 // registers has no bytes, a view those of what it views. The kinds are those of
-// Cost/Memory.h, told by names of nodes (docs/training.md). Unlike the rows of the model
+// Cost/Memory.h, told by phases of ops (docs/training.md). Unlike the rows of the model
 // this knows which users read which copy, so it is never more than they say.
 //
 //===----------------------------------------------------------------------===//
@@ -50,10 +50,6 @@ int32_t turnOf(const FlowGraph &graph);
 bool isForwardOp(const FlowGraph &graph, int32_t op, int32_t turn);
 /// Whether the use is by an op of the backward pass.
 bool isReadByBackward(const FlowGraph &graph, const FlowUse &use, int32_t turn);
-/// The node whose gradient an op of the backward pass computes, or which it repeats:
-/// "fc1" of "fc1/backward"; empty for other ops.
-std::string_view differentiatedNode(const FlowOp &op);
-
 /// At most `shares` entries in `largest`.
 MemoryUse memoryOf(Timing &timing, const Decided &plan, size_t shares = 5);
 

@@ -14,7 +14,7 @@ static bool has(const TensorFactors &tensor, int32_t factor) {
 /// A sum of products of two operands, over a loop of both. Of a convolution the taps are
 /// no loop; its channels are as good as the columns of a matrix.
 static bool isProduct(const FlowOp &op) {
-  if (op.kind != FlowKind::Compute || op.isBackward || op.operands.size() < 2 ||
+  if (op.kind != FlowKind::Compute || !op.isForward() || op.operands.size() < 2 ||
       op.results.size() != 1)
     return false;
   for (size_t f = 0; f < op.rule.factors.size(); ++f) {
@@ -72,7 +72,7 @@ public:
     std::vector<WeightLoop> heads;
     for (size_t i = graph.ops.size(); i-- > 0;) {
       const FlowOp &op = graph.ops[i];
-      if (op.kind != FlowKind::Compute || op.isBackward)
+      if (op.kind != FlowKind::Compute || !op.isForward())
         continue;
       auto number = static_cast<int32_t>(i);
       const int32_t weight = weightOf(op);

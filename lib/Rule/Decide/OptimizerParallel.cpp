@@ -118,7 +118,12 @@ std::map<int32_t, Layout> partita::optimizerHomes(
       undivided += !axes.empty();
       continue;
     }
-    for (const std::vector<int32_t> *ends : {&states, &gradients})
+    // Loops gather a weight where they read it, in each trip: no rank holds it whole for
+    // all of them.
+    std::vector<int32_t> readings;
+    if (knobs.level >= 3 && fitsAll(p.readings)(*home))
+      readings = p.readings;
+    for (const std::vector<int32_t> *ends : {&states, &gradients, &readings})
       for (int32_t end : *ends)
         homes.emplace(end, *home);
   }
@@ -176,6 +181,48 @@ private:
 };
 } // namespace
 
+/// The axes over which all operands of the op are partial sums, but for those that every
+/// rank has whole; none where they differ.
+static AxisList partialAxes(const FlowGraph &graph, const Decision &decision,
+                            const FlowOp &op) {
+  AxisList axes;
+  for (int32_t operand : op.operands) {
+    const FlowValue &value = graph.values[static_cast<size_t>(operand)];
+    const auto producer = static_cast<size_t>(value.producer);
+    Layout layout = resultLayout(graph.ops[producer].rule, decision.strategies[producer],
+                                 static_cast<size_t>(value.result))
+                        .canonicalized();
+    if (layout.partial.empty())
+      continue;
+    const PartialAxes &partial = layout.partial[0];
+    if (layout.partial.size() != 1 || partial.kind != ReduceKind::Sum ||
+        (!axes.empty() && axes != partial.axes))
+      return {};
+    axes = partial.axes;
+  }
+  return axes;
+}
+
+/// A number of the step that adds up parts of all parameters (the norm of gradients) is
+/// reduced once, and not once for each of them.
+static void passSums(const FlowGraph &graph, Decision &decision) {
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const FlowOp &op = graph.ops[o];
+    if (op.kind != FlowKind::Compute || op.phase != Phase::Update ||
+        op.results.size() != 1 ||
+        !graph.values[static_cast<size_t>(op.results[0])].shape.empty())
+      continue;
+    for (size_t s = 0; s < op.rule.linear.size(); ++s) {
+      const LinearSet &set = op.rule.linear[s];
+      if (set.kind != ReduceKind::Sum || set.operands.size() != op.operands.size())
+        continue;
+      if (AxisList axes = partialAxes(graph, decision, op); !axes.empty())
+        decision.strategies[o].passing = {{static_cast<int32_t>(s), axes}};
+      break;
+    }
+  }
+}
+
 void partita::placeOptimizer(const FlowGraph &graph,
                              const std::map<int32_t, Layout> &homes,
                              const std::vector<ParameterOps> &parameters,
@@ -194,5 +241,6 @@ void partita::placeOptimizer(const FlowGraph &graph,
       for (int32_t op : p.adders)
         placer.placeOp(op, gradient->second);
   }
+  passSums(graph, decision);
   decision.price = price(graph, decision.strategies, decision.servings);
 }

@@ -3,6 +3,7 @@
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
+#include "dialects/Interfaces/ValueNames.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -39,7 +40,8 @@ static void printOp(raw_ostream &os, Operation *op) {
   os << op->getName();
   SmallVector<NamedAttribute> attributes;
   for (NamedAttribute attribute : op->getAttrDictionary())
-    if (!attribute.getName().getValue().starts_with("dist."))
+    if (!attribute.getName().getValue().starts_with("dist.") &&
+        attribute.getName() != parameterAttr)
       attributes.push_back(attribute);
   if (!attributes.empty())
     os << " " << DictionaryAttr::get(op->getContext(), attributes);

@@ -41,7 +41,7 @@ public:
     const Task &first = program.tasks[static_cast<size_t>(maker[s])];
     // Engines add in place, too: no other value is read by gradients and by updates.
     bool isCarriedSum = isUpdated[s] && isAdded[s] && lives[s].first < turn;
-    if (isSum[s] || isCarriedSum || first.part == StepPart::Weight)
+    if (isSum[s] || isCarriedSum || first.phase == Phase::Weight)
       return MemoryKind::Gradients;
     if (isCollective(first.kind()) && isOfState(first))
       return MemoryKind::Communication;
@@ -53,7 +53,7 @@ public:
 
 private:
   void look(const Task &task, int64_t t) {
-    if (task.part == StepPart::Backward || task.part == StepPart::Weight)
+    if (task.phase == Phase::Backward || task.phase == Phase::Weight)
       turn = t;
     auto *kernel = std::get_if<task::Kernel>(&task.params);
     size_t reads = kernel ? program.kernels[kernel->kernel].operands.size() : 0;
@@ -69,10 +69,10 @@ private:
       if (std::find(seen.begin(), seen.end(), s) == seen.end())
         ++touched[s];
       seen.push_back(s);
-      isUpdated[s] = isUpdated[s] || task.part == StepPart::Update;
-      isAdded[s] = isAdded[s] || task.part == StepPart::Weight;
+      isUpdated[s] = isUpdated[s] || task.phase == Phase::Update;
+      isAdded[s] = isAdded[s] || task.phase == Phase::Weight;
       // A sum over micro-batches begins as zeros, before the loop.
-      if (kernel && task.part == StepPart::Weight && i >= reads &&
+      if (kernel && task.phase == Phase::Weight && i >= reads &&
           i < reads + program.kernels[kernel->kernel].outputs.size())
         isSum[s] = true;
     }

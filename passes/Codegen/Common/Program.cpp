@@ -42,14 +42,14 @@ static Attribute uniformElement(Operation *op) {
   return *elements.getValues<Attribute>().begin();
 }
 
-/// But for the part of a training step: what the backward pass repeats is the same
-/// kernel.
+/// But for the part of a training step, and what of the model it is for: what the
+/// backward pass repeats is the same kernel, as is the update of each parameter.
 static bool haveEqualMarks(Operation *a, Operation *b) {
   DictionaryAttr first = a->getDiscardableAttrDictionary(),
                  second = b->getDiscardableAttrDictionary();
   auto rest = [](DictionaryAttr marks) {
     return llvm::make_filter_range(marks.getValue(), [](NamedAttribute mark) {
-      return mark.getName() != phaseAttr;
+      return mark.getName() != phaseAttr && mark.getName() != parameterAttr;
     });
   };
   return first == second || llvm::equal(rest(first), rest(second));

@@ -10,6 +10,7 @@
 
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Base/Phase.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/IR/Operation.h"
@@ -230,9 +231,6 @@ struct Place {
   uint64_t offset = 0, bytes = 0;
 };
 
-/// The part of a training step that a task belongs to (graph.PhaseAttr).
-enum class StepPart : uint8_t { Forward, Backward, Weight, Update };
-
 struct Task {
   std::string source; ///< node name
   std::vector<Place> operands = {};
@@ -246,7 +244,7 @@ struct Task {
   std::vector<Layout> layouts = {};
   uint32_t handle = 0; ///< of a collective or copy that is only started
   int loop = -1;       ///< of a Repeat: its number
-  std::optional<StepPart> part = {};
+  std::optional<Phase> phase = {};
 
   TaskKind kind() const { return kindOf(params); }
 };

@@ -91,28 +91,26 @@ void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
 
 /// A conversion belongs to the part that made what it converts; of what comes into the
 /// function, to that of its readers: forward, if one of them is.
-static StepPart partOf(Operation *op) {
-  if (auto phase = op->getAttrOfType<graph::PhaseAttr>(phaseAttr))
-    return phase.getValue() == graph::Phase::Backward ? StepPart::Backward
-           : phase.getValue() == graph::Phase::Weight ? StepPart::Weight
-                                                      : StepPart::Update;
+static Phase partOf(Operation *op) {
+  if (op->hasAttr(phaseAttr))
+    return dist::phaseOf(op);
   if (!isa<comm::CommOpInterface>(op) || op->getNumOperands() == 0)
-    return StepPart::Forward;
+    return Phase::Forward;
   if (Operation *maker = op->getOperand(0).getDefiningOp())
     return partOf(maker);
   for (Operation *user : op->getUsers())
     if (!user->hasAttr(phaseAttr))
-      return StepPart::Forward;
-  return op->use_empty() ? StepPart::Forward : partOf(*op->user_begin());
+      return Phase::Forward;
+  return op->use_empty() ? Phase::Forward : partOf(*op->user_begin());
 }
 
 LogicalResult TaskFormer::formOp(Operation &op) {
   size_t first = program.tasks.size();
   LogicalResult formed = formTasksOf(op);
   // Tasks of functions that the op runs have theirs already.
-  if (StepPart part = partOf(&op); first < program.tasks.size())
+  if (Phase phase = partOf(&op); first < program.tasks.size())
     for (Task &task : llvm::drop_begin(program.tasks, first))
-      task.part = task.part.value_or(part);
+      task.phase = task.phase.value_or(phase);
   return formed;
 }
 

@@ -123,3 +123,19 @@ module attributes {dist.mesh = #mesh} {
     return
   }
 }
+
+// -----
+
+func.func @phase(%x: tensor<4xf32>) {
+  // expected-error@+1 {{says that it is forward, which an op without a phase is}}
+  %0 = graph.relu %x {dist.phase = #dist.phase<forward>} : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @phase(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected forward, backward, weight or update, got before}}
+  %0 = graph.relu %x {dist.phase = #dist.phase<before>} : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}

@@ -6,7 +6,7 @@
 // RUN: partita-opt %t/step.mlir --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-check-spmd --partita-partition --partita-verify-partitioned | FileCheck %s --check-prefix=RANKS
 
 // CHECK: func.func private @micro_batch(%[[LOSS:[a-z0-9]+]]: tensor<f32>, %[[SUM:.*]]: tensor<4x2xf32> {graph.parameter = "w"}
-// CHECK: graph.add %[[SUM]], %{{.*}} {graph.phase = #graph.phase<weight>}
+// CHECK: graph.add %[[SUM]], %{{.*}} {dist.phase = #dist.phase<weight>}
 // CHECK: func.func @main(%[[X:[a-z0-9]+]]: tensor<12x4xf32>
 // CHECK-SAME: graph.optimizer_parallel = {level = 2 : i64, shard_size = -1 : i64, threshold = 0 : i64}
 // CHECK: %[[ROWS:.*]] = graph.reshape %[[X]] : (tensor<12x4xf32>) -> tensor<3x4x4xf32>

@@ -8,7 +8,7 @@
 // CHECK: %[[ALL:.*]]:2 = graph.repeat @body_kept trips 3
 // CHECK: graph.if %[[C:.*]] then @steep else @flat
 // CHECK: %[[D:.*]] = graph.if %[[C]] then @steep_backward else @flat_backward
-// CHECK: graph.slice %[[ALL]]#1 {graph.phase = #graph.phase<backward>, starts = array<i64: 2, 0>, steps = array<i64: -1, 1>}
+// CHECK: graph.slice %[[ALL]]#1 {dist.phase = #dist.phase<backward>, starts = array<i64: 2, 0>, steps = array<i64: -1, 1>}
 // CHECK: graph.repeat @body_backward trips 3 carried(%[[D]],
 // CHECK-DAG: func.func private @body_kept
 // CHECK-DAG: func.func private @body_backward

@@ -10,7 +10,7 @@
 // AGAIN: %[[P:.*]] = graph.contract %{{.*}}
 // AGAIN: dist.reshard %[[P]] to <#mesh, [{4}, {4}]>
 // AGAIN: graph.tanh
-// AGAIN: %[[P2:.*]] = graph.contract %{{.*}}graph.phase = #graph.phase<backward>
+// AGAIN: %[[P2:.*]] = graph.contract %{{.*}}dist.phase = #dist.phase<backward>
 // AGAIN: dist.reshard %[[P2]] to <#mesh, [{4}, {4}]>
 // AGAIN-NOT: graph.repeats
 
@@ -19,8 +19,8 @@
 // KEPT: %[[H:.*]] = dist.reshard %[[P]] to <#mesh, [{4}, {4}]>
 // KEPT: graph.exp %[[H]]
 // KEPT: graph.tanh
-// KEPT-NOT: graph.contract %{{.*}}graph.phase = #graph.phase<backward>
-// KEPT: graph.exp %[[H]] {{.*}}graph.phase = #graph.phase<backward>
+// KEPT-NOT: graph.contract %{{.*}}dist.phase = #dist.phase<backward>
+// KEPT: graph.exp %[[H]] {{.*}}dist.phase = #dist.phase<backward>
 // KEPT-NOT: graph.repeat
 
 // Of a weight that lies in parts there is one reading, or one in each pass.

@@ -9,7 +9,7 @@
 
 // EXACTLY: %[[H:.*]] = graph.exp %[[X:.*]] {graph.repeated = [[N:[0-9]+]] : i64}
 // EXACTLY: graph.sin %[[H]]
-// EXACTLY: %[[H2:.*]] = graph.exp %[[X]] {graph.phase = #graph.phase<backward>, graph.repeats = [[N]] : i64}
+// EXACTLY: %[[H2:.*]] = graph.exp %[[X]] {dist.phase = #dist.phase<backward>, graph.repeats = [[N]] : i64}
 // EXACTLY: %[[H2]]
 
 //--- kept.json

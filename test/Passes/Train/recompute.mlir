@@ -8,8 +8,8 @@
 // CHECK: %[[S:.*]] = graph.sin %[[H]] {graph.repeated = {{[0-9]+}} : i64} :
 // CHECK: %[[Y:.*]] = graph.mul %[[S]], %[[W:.*]] :
 // CHECK: graph.tanh %[[Y]]
-// CHECK: %[[H2:.*]] = graph.exp %[[X]] {graph.phase = #graph.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
-// CHECK: %[[S2:.*]] = graph.sin %[[H2]] {graph.phase = #graph.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
+// CHECK: %[[H2:.*]] = graph.exp %[[X]] {dist.phase = #dist.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
+// CHECK: %[[S2:.*]] = graph.sin %[[H2]] {dist.phase = #dist.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
 // CHECK: graph.mul %{{.*}}, %[[S2]]
 // CHECK-NOT: graph.tanh
 

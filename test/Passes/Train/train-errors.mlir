@@ -62,7 +62,7 @@ func.func @main(%x: tensor<4xf32> {graph.name = "x"}) -> (tensor<4xf32> {graph.n
 func.func @main(%x: tensor<4xf32> {graph.name = "x"},
                 %w: tensor<4xf32> {dist.state = #dist.state<"w" from "w">})
     -> (tensor<4xf32> {graph.name = "y"}, tensor<4xf32> {dist.state = #dist.state<"w">}) {
-  %0 = graph.sin %w {graph.phase = #graph.phase<update>} : (tensor<4xf32>) -> tensor<4xf32>
+  %0 = graph.sin %w {dist.phase = #dist.phase<update>} : (tensor<4xf32>) -> tensor<4xf32>
   %1 = graph.exp %0 : (tensor<4xf32>) -> tensor<4xf32>
   return %1, %0 : tensor<4xf32>, tensor<4xf32>
 }

@@ -16,11 +16,11 @@
 // CHECK: %[[Y:.*]] = graph.contract %[[X]], %[[W]]
 // CHECK: %[[Z:.*]] = graph.tanh %[[Y]]
 // CHECK: graph.reduce
-// CHECK: %[[DZ:.*]] = graph.map {{.*}}, %[[Z]], %[[T]] {graph.phase = #graph.phase<backward>
-// CHECK: %[[DY:.*]] = graph.map %[[DZ]], %[[Z]] {graph.phase = #graph.phase<backward>, payload = #graph.payload<"x * (1 - y * y)">}
-// CHECK: %[[G:.*]] = graph.contract %[[DY]], %[[X]] {equation = #graph.equation<"b o, b i -> i o">, graph.phase = #graph.phase<weight>}
-// CHECK: %[[NEXT:.*]] = graph.map %[[M]], %[[G]] {graph.phase = #graph.phase<update>, payload = #graph.payload<"0.9 * x + y">}
-// CHECK: graph.map %[[W]], %{{.*}}, %[[NEXT]] {graph.phase = #graph.phase<update>, payload = #graph.payload<"x - y * z">}
+// CHECK: %[[DZ:.*]] = graph.map {{.*}}, %[[Z]], %[[T]] {dist.phase = #dist.phase<backward>
+// CHECK: %[[DY:.*]] = graph.map %[[DZ]], %[[Z]] {dist.phase = #dist.phase<backward>, payload = #graph.payload<"x * (1 - y * y)">}
+// CHECK: %[[G:.*]] = graph.contract %[[DY]], %[[X]] {dist.phase = #dist.phase<weight>, equation = #graph.equation<"b o, b i -> i o">}
+// CHECK: %[[NEXT:.*]] = graph.map %[[M]], %[[G]] {dist.phase = #dist.phase<update>, graph.parameter = "w", payload = #graph.payload<"0.9 * x + y">}
+// CHECK: graph.map %[[W]], %{{.*}}, %[[NEXT]] {dist.phase = #dist.phase<update>, graph.parameter = "w", payload = #graph.payload<"x - y * z">}
 
 // NAMES-DAG: loc("act/backward")
 // NAMES-DAG: loc("fc/weight")

@@ -142,11 +142,17 @@ public:
   void partOf(const std::string &node, const std::string &value) {
     entry(value).op.name = node;
   }
-  /// The op that computes `value` is of the backward pass, by a name such as
-  /// "fc/backward".
-  void backward(const std::string &name, const std::string &value) {
-    entry(value).op.name = name;
-    entry(value).op.isBackward = true;
+  /// The op that computes `value` differentiates a node.
+  void backward(const std::string &node, const std::string &value,
+                Phase phase = Phase::Backward) {
+    FlowOp &op = entry(value).op;
+    op.name = node + "/" + std::string(name(phase));
+    op.phase = phase;
+  }
+  /// The op that computes `value` is a node's in the backward pass.
+  void recomputed(const std::string &node, const std::string &value) {
+    entry(value).op.name = node + "/recompute";
+    entry(value).op.phase = Phase::Backward;
   }
   /// The op that computes `copy` runs again what computed `original`.
   void repeats(const std::string &copy, const std::string &original) {

@@ -88,7 +88,7 @@ TEST_CASE("what of a training step is in parts over replicas is a level of ZeRO"
   p.work("y", 1000);
   p.contract("g", "x", "y", "b k, b n -> k n");
   p.work("g", 1000);
-  p.backward("y/weight", "g");
+  p.backward("y", "g", Phase::Weight);
   p.elementwise("m_next", {"m", "g"});
   p.elementwise("w_next", {"w", "m_next"});
   p.update("m", "m_next");
@@ -127,7 +127,7 @@ TEST_CASE("throughput is of model FLOPs: what is computed again does not count")
   Program p = mlp();
   p.contract("again", "x", "w1", "b s k, k n -> b s n");
   p.work("again", 1000);
-  p.backward("h/recompute", "again");
+  p.recomputed("h", "again");
   p.repeats("again", "h");
   FlowGraph graph = p.build(*Mesh::parse(""));
   ModelWork work = modelWork(graph);

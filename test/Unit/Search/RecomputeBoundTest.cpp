@@ -28,15 +28,15 @@ public:
     pointwise("h0", {"y0"}, rows * hidden);
     contract("y1", "h0", "w1", "m k, k n -> m n", rows * hidden * out);
     pointwise("dy1", {"y1"}, rows * out);
-    p.backward("loss/backward", "dy1");
+    p.backward("loss", "dy1");
     contract("dw1", again("h0"), "dy1", "m k, m n -> k n", rows * hidden * out);
-    p.backward("y1/weight", "dw1");
+    p.backward("y1", "dw1", Phase::Weight);
     contract("dh0", "dy1", "w1", "m n, k n -> m k", rows * hidden * out);
-    p.backward("y1/backward", "dh0");
+    p.backward("y1", "dh0");
     pointwise("dy0", {"dh0", again("y0")}, rows * hidden);
-    p.backward("h0/backward", "dy0");
+    p.backward("h0", "dy0");
     contract("dw0", "x", "dy0", "m k, m n -> k n", rows * in * hidden);
-    p.backward("y0/weight", "dw0");
+    p.backward("y0", "dw0", Phase::Weight);
     update("m0", {"m0", "dw0"});
     update("w0", {"w0", "m0'"});
     update("w1", {"w1", "dw1"});
@@ -56,7 +56,7 @@ private:
   }
   void update(const std::string &state, const std::vector<std::string> &operands) {
     p.elementwise(state + "'", operands, {{ReduceKind::Sum, {0, 1}}});
-    p.backward(state, state + "'");
+    p.backward(state, state + "'", Phase::Update);
     p.update(state, state + "'");
   }
   /// The value as the backward pass finds it.
@@ -70,7 +70,7 @@ private:
       contract(copy, "x", "w0", "m k, k n -> m n", rows * in * hidden);
     else
       pointwise(copy, {again("y0")}, rows * hidden);
-    p.backward(value + "/recompute", copy);
+    p.recomputed(value, copy);
     p.repeats(copy, value);
     return copy;
   }
@@ -186,10 +186,10 @@ static Program equalLayers(int64_t layers) {
     if (l < layers)
       read.push_back(name("y", l));
     p.elementwise(name("dy", l), read);
-    p.backward(name("h", l) + "/backward", name("dy", l));
+    p.backward(name("h", l), name("dy", l));
     p.contract(name("dh", l), name("dy", l), name("w", l), "m n, k n -> m k");
     p.work(name("dh", l), 1024);
-    p.backward(name("y", l) + "/backward", name("dh", l));
+    p.backward(name("y", l), name("dh", l));
     gradient = name("dh", l);
   }
   return p;
@@ -219,7 +219,7 @@ TEST_CASE("equal layers are tied where they may repeat alike") {
   std::set<size_t> blocks;
   for (size_t op = 0; op < graph.ops.size(); ++op)
     if (graph.ops[op].name.starts_with("h") && graph.ops[op].kind == FlowKind::Compute &&
-        !graph.ops[op].isBackward)
+        graph.ops[op].isForward())
       blocks.insert(
           problem.variables[static_cast<size_t>(model->variables[op])].costs.size() /
           model->choices[op]->size());

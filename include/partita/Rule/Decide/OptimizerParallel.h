@@ -32,6 +32,8 @@ struct ParameterOps {
   std::vector<int32_t> gradients; ///< ends of what accumulates its gradient
   std::vector<int32_t> adders;    ///< ops that add to that
   std::vector<int32_t> updates;   ///< ops of its update
+  /// Ends by which loops read it: what goes in, and the argument of the body.
+  std::vector<int32_t> readings;
 };
 
 /// By State, and end of an accumulated gradient, where it is to lie, for the parameters

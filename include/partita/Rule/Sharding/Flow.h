@@ -32,6 +32,7 @@
 #define PARTITA_RULE_SHARDING_FLOW_H
 
 #include "partita/Base/Layout/Reshard.h"
+#include "partita/Base/Phase.h"
 #include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <map>
@@ -79,8 +80,7 @@ struct FlowOp {
   bool isParameter = false;
   /// An elementwise op that takes as long as a function of real numbers (exp, erf).
   bool isFunction = false;
-  /// An op that a training step has behind its forward pass.
-  bool isBackward = false;
+  Phase phase = Phase::Forward;
   /// The op of the forward pass that such an op computes again; −1: none.
   int32_t repeats = -1;
   /// A Source all of whose elements are one number: it takes no memory.
@@ -88,6 +88,7 @@ struct FlowOp {
   /// Why loops of kind Replicate are: sentences for the user, kept by the op's class.
   std::string_view whyWhole = {};
 
+  bool isForward() const { return phase == Phase::Forward; }
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
 };
