@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """The table of full runs in docs/checks.md.
 
-usage: full_run.py age              says how many commits ago the full tier was run last
-       full_run.py record SUM       writes the row of this kind of processor; SUM is the last
-                                    line of the full run
+usage: full_run.py age                  says how many commits ago the full tier was run last
+       full_run.py tree                 prints the commit at hand, with a "+" behind it where
+                                        the tree has changes
+       full_run.py record TREE SUM      writes the row of this kind of processor; TREE is what
+                                        `tree` printed before the run began, SUM the run's
+                                        last line
 """
 import datetime
 import pathlib
@@ -46,11 +49,15 @@ def say_age():
           f"({date}, {commit}, {kind}): docs/checks.md")
 
 
-def record(total):
-    commit = git("rev-parse", "--short", "HEAD") + ("+" if git(
+def tree():
+    return git("rev-parse", "--short", "HEAD") + ("+" if git(
         "status", "--porcelain", "--untracked-files=no") else "")
+
+
+def record(commit, total):
+    """Writes the row of the commit that was built, although others may have come since."""
     if commit.endswith("+"):
-        print("[check] not recorded in docs/checks.md: the tree has changes without a commit")
+        print("[check] not recorded in docs/checks.md: the tree had changes without a commit")
         return
     row = f"| {datetime.date.today()} | {commit} | {processor()} | {total} |"
     lines = PAGE.read_text().splitlines()
@@ -66,8 +73,10 @@ def record(total):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "record":
-        record(sys.argv[2])
+    if len(sys.argv) == 4 and sys.argv[1] == "record":
+        record(sys.argv[2], sys.argv[3])
+    elif sys.argv[1:] == ["tree"]:
+        print(tree())
     elif sys.argv[1:] == ["age"]:
         say_age()
     else:
