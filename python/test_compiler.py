@@ -145,6 +145,57 @@ def check_cancel(folder):
     assert not [path for path in folder.iterdir() if path.name.startswith("no")]
 
 
+def check_verify(folder, model):
+    """`verify` has the options of the command, and ends while it evaluates."""
+    bundle, data, other = folder / "verified", folder / "data", folder / "other"
+    layers(folder / "big.onnx", 2, batch=4)
+    far = onnx.load(folder / "big.onnx")
+    data.mkdir()
+    onnx.save(far, data / "far.onnx", save_as_external_data=True, location="far.data",
+              size_threshold=0)
+    partita.compile(data / "far.onnx", bundle, mesh="tp=2")
+    other.mkdir()
+    (data / "far.onnx").rename(folder / "far.onnx")
+    (data / "far.data").rename(other / "far.data")
+    moved = {"model": folder / "far.onnx", "weights_dir": other}
+    expect_error("far.data", lambda: partita.verify(bundle, model=folder / "far.onnx"))
+    assert partita.verify(bundle, strict=True, **moved)["verdict"] == "checked: equal"
+    assert partita.verify(model=folder / "far.onnx", mesh="tp=2",
+                          weights_dir=other)["verdict"] == "checked: equal"
+    expect_error("'nowhere' is not a folder", lambda: partita.verify(
+        bundle, model=folder / "far.onnx", weights_dir="nowhere"))
+    expect_error("needs \"inputs_dir\"", lambda: partita.verify(bundle, expect_dir=folder))
+    expect_error("no such option", lambda: partita.verify(model=model, no_check=True))
+    # The lowest bit of an element, which no comparison sees.
+    with open(other / "far.data", "r+b") as file:
+        byte = file.read(1)[0]
+        file.seek(0)
+        file.write(bytes([byte ^ 1]))
+    expect_error("has other bytes", lambda: partita.verify(bundle, **moved))
+    assert partita.verify(bundle, no_check=True, **moved)["verdict"] == "checked: equal"
+    empty = folder / "empty.onnx"
+    onnx.save(helper.make_model(helper.make_graph(
+        [helper.make_node("NonZero", ["x"], ["y"])], "empty",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, "n"])]),
+        ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), empty)
+    zeros = folder / "zeros"
+    zeros.mkdir()
+    (zeros / "input_0.pb").write_bytes(numpy_helper.from_array(
+        numpy.zeros(4, numpy.float32), "x").SerializeToString())
+    assert partita.verify(model=empty, inputs_dir=zeros)["unchecked"] == [0]
+    expect_error("not checked", lambda: partita.verify(
+        model=empty, inputs_dir=zeros, strict=True))
+    # Long on the reference evaluator, which is not fast.
+    layers(folder / "long.onnx", 40, width=1024, batch=1024)
+    cancel, begun = partita.Cancel(), time.monotonic()
+    threading.Timer(3, cancel.cancel).start()
+    expect_error("cancelled", lambda: partita.verify(
+        model=folder / "long.onnx", mesh="tp=2", cancel=cancel))
+    took = time.monotonic() - begun
+    assert 3 <= took < 60, f"it ended after {took:.1f} s"
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="partita-compiler-") as name:
         folder = pathlib.Path(name)
@@ -153,6 +204,7 @@ def main():
         check_errors(folder, folder / "model.onnx")
         check_threads(folder, folder / "model.onnx")
         check_cancel(folder)
+        check_verify(folder, folder / "model.onnx")
     print("ok")
 
 

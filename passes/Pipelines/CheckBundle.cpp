@@ -247,11 +247,11 @@ private:
       if (repeat > 1)
         llvm::outs() << "request " << request++ << ": " << seconds << " s\n";
     };
+    BundleRun how{.repeat = repeat, .timed = timed};
     if (function)
-      return runBundleOf(function, runBundle, folder.bundle, "", arguments, repeat,
-                         timed);
+      return runBundleOf(function, runBundle, folder.bundle, arguments, how);
     std::map<std::string, HostTensor> states;
-    return runBundle(folder.bundle, "", inputs, states, repeat, timed);
+    return runBundle(folder.bundle, inputs, states, how);
   }
 
   static HostTensor random(Type type, uint64_t seed) {

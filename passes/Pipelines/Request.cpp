@@ -219,14 +219,17 @@ static Expected<Json> answerVerify(Members &members, const BundleRunner &run,
                                    StopFlag stop) {
   VerifyOptions options;
   options.run = run;
+  options.stop = stop;
   CompileOptions compile;
-  compile.stop = stop;
   std::string bundle;
+  bool strict = false, noCheck = false;
   bool isBundle = members.has("bundle");
   if (isBundle) {
     members.readRequired("bundle", bundle);
     members.read("model", options.model);
     members.read("entry", options.entry);
+    members.read("no_check", noCheck);
+    options.weights.check = !noCheck;
   } else {
     readModelOptions(members, compile);
     members.read("steps", options.steps, 1, 1'000'000);
@@ -234,13 +237,23 @@ static Expected<Json> answerVerify(Members &members, const BundleRunner &run,
   }
   members.read("inputs_dir", options.inputs);
   members.read("expect_dir", options.expected);
+  members.read("weights_dir", options.weights.folder);
+  members.read("strict", strict);
   members.read("rtol", options.rtol);
   members.read("atol", options.atol);
   if (auto ok = members.finish(); !ok)
     return tl::unexpected(ok.error());
+  if (!options.expected.empty() && options.inputs.empty())
+    return makeError("\"expect_dir\" needs \"inputs_dir\"");
+  std::error_code unreadable;
+  if (const std::string &folder = options.weights.folder;
+      !folder.empty() && !std::filesystem::is_directory(folder, unreadable))
+    return makeError("\"weights_dir\": '" + folder + "' is not a folder");
   auto result = isBundle ? verifyBundle(bundle, options) : verifyModel(compile, options);
   if (!result)
     return tl::unexpected(result.error());
+  if (strict && !result->unchecked.empty())
+    return makeError(result->verdict());
   return Json{{"lines", result->lines},
               {"verdict", result->verdict()},
               {"outputs", result->numOutputs},

@@ -9,9 +9,8 @@ using namespace partita;
 
 Expected<std::vector<HostTensor>>
 partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
-                     const std::string &folder, const std::string &entry,
-                     const std::vector<HostTensor> &arguments, int repeat,
-                     const std::function<void(double)> &timed) {
+                     const std::string &folder, const std::vector<HostTensor> &arguments,
+                     const BundleRun &how) {
   std::vector<HostTensor> results;
   std::map<std::string, HostTensor> inputs, states;
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
@@ -21,7 +20,7 @@ partita::runBundleOf(func::FuncOp function, const BundleRunner &run,
       inputs[function.getArgAttr(i, "graph.name")
                  ? function.getArgAttrOfType<StringAttr>(i, "graph.name").str()
                  : "input_" + std::to_string(i)] = arguments[i];
-  auto outputs = run(folder, entry, inputs, states, repeat, timed);
+  auto outputs = run(folder, inputs, states, how);
   if (!outputs)
     return tl::unexpected(outputs.error());
   size_t output = 0;

@@ -173,7 +173,7 @@ private:
       if (step > 0 && options.inputs.empty())
         drawn = drawInputs(original, static_cast<uint64_t>(step) << 32);
       asked.push_back(inputsOf(original, step, step == 0 ? given : drawn, wanted));
-      auto outputs = evaluate(original, asked.back(), weights());
+      auto outputs = evaluate(original, asked.back(), weights(), options.stop);
       if (!outputs)
         return tl::unexpected(outputs.error());
       wanted.push_back(std::move(*outputs));
@@ -224,8 +224,8 @@ private:
     std::vector<Tensors> actual;
     for (int64_t step = 0; step < options.steps; ++step) {
       auto at = static_cast<size_t>(step);
-      auto outputs =
-          evaluatePartitioned(local, inputsOf(local, step, asked[at], actual), weights());
+      auto outputs = evaluatePartitioned(local, inputsOf(local, step, asked[at], actual),
+                                         weights(), options.stop);
       if (!outputs)
         return tl::unexpected(outputs.error());
       actual.push_back(std::move(*outputs));
@@ -247,8 +247,10 @@ private:
     if (!options.run)
       return makeError("'" + options.bundle +
                        "' cannot be run: this program was built without the runtime");
-    auto real = runBundleOf(compiler.module->lookupSymbol<func::FuncOp>("main"),
-                            options.run, options.bundle, options.entry, given);
+    auto real = runBundleOf(
+        compiler.module->lookupSymbol<func::FuncOp>("main"), options.run, options.bundle,
+        given,
+        {.entry = options.entry, .weights = options.weights, .stop = options.stop});
     if (!real)
       return tl::unexpected(real.error());
     auto wanted = returned.of(expected);
@@ -389,8 +391,9 @@ private:
     for (HostTensor &input : inputs)
       if (isFloat(input.type))
         input = toF64(input);
-    auto outputs = evaluate(importer.module->lookupSymbol<func::FuncOp>("main"), inputs,
-                            [&](StringRef name) { return weight(importer, name); });
+    auto outputs = evaluate(
+        importer.module->lookupSymbol<func::FuncOp>("main"), inputs,
+        [&](StringRef name) { return weight(importer, name); }, options.stop);
     if (!outputs)
       return tl::unexpected(outputs.error());
     auto given = returned.of(*outputs);
@@ -425,6 +428,9 @@ std::string Verified::verdict() const {
 Expected<Verified> partita::verifyModel(const CompileOptions &compile,
                                         const VerifyOptions &options) {
   CompileOptions planned = compile;
+  planned.stop = options.stop;
+  if (!options.weights.folder.empty())
+    planned.dataFolders = {options.weights.folder};
   if (auto ok = takeChoices(planned); !ok)
     return tl::unexpected(ok.error());
   return Verifier(planned, options).run();
@@ -439,6 +445,7 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   if (!plan)
     return tl::unexpected(plan.error());
   CompileOptions compile;
+  compile.stop = options.stop;
   compile.model = options.model.empty()
                       ? findRecorded(bundle, plan->modelRelative, plan->model)
                       : options.model;
@@ -470,7 +477,7 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   if (!compile.train.empty() && !std::filesystem::exists(compile.train, unreadable))
     return makeError("the specification '" + plan->train +
                      "' of the bundle's training step is not there");
-  compile.dataFolders = dataFolders(bundle, options.weightsDir);
+  compile.dataFolders = dataFolders(bundle, options.weights.folder);
   options.bundle = bundle;
   if (plan->stages.size() > 1)
     return Verifier(compile, options).runPipeline();

@@ -30,8 +30,11 @@ struct VerifyOptions {
   /// Of a bundle, where its model is now; empty: in the bundle, or where it was compiled
   /// from, seen from the bundle or not.
   std::string model;
-  /// Folder that is searched first for external data; empty: none. `run` has it too.
-  std::string weightsDir;
+  /// Folder that is searched first for external data, and whether the bundle's weight
+  /// files are checked.
+  WeightOptions weights = {};
+  /// Once it is raised, evaluating and running end with the error "cancelled".
+  StopFlag stop = {};
 };
 
 /// Outcome of a comparison in which nothing differed.

@@ -47,9 +47,9 @@ HostTensor extract(const Mesh &mesh, const Layout &layout, int64_t rank,
 
 class Machine {
 public:
-  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison)
+  Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop)
       : mesh(mesh), ranks(static_cast<size_t>(mesh.numRanks())), weights(weights),
-        poison(poison) {}
+        poison(poison), stop(stop) {}
 
   Expected<RankTensors> run(func::FuncOp function, const RankTensors &inputs) {
     Block &body = function.front();
@@ -61,10 +61,13 @@ public:
         slot.push_back(inputs[r][i]);
       }
     }
-    for (Operation &op : body.without_terminator())
+    for (Operation &op : body.without_terminator()) {
+      if (stop.isRaised())
+        return makeError("cancelled");
       if (auto ok = step(op); !ok)
         return makeError("'" + dist::nodeName(&op) + "' (" +
                          op.getName().getStringRef().str() + "): " + ok.error().message);
+    }
     RankTensors results(ranks);
     for (Value value : body.getTerminator()->getOperands())
       for (size_t r = 0; r < ranks; ++r)
@@ -217,7 +220,7 @@ private:
   }
 
   Expected<RankTensors> runFunction(Operation *callee, const RankTensors &inputs) {
-    return Machine(mesh, weights, poison).run(cast<func::FuncOp>(callee), inputs);
+    return Machine(mesh, weights, poison, stop).run(cast<func::FuncOp>(callee), inputs);
   }
 
   Expected<void> runRepeat(graph::RepeatOp op) {
@@ -302,6 +305,7 @@ private:
   size_t ranks;
   const WeightLoader &weights;
   bool poison;
+  StopFlag stop;
   llvm::DenseMap<Value, std::vector<HostTensor>> tensors;
   llvm::DenseMap<Value, int64_t> uses;
 };
@@ -309,13 +313,15 @@ private:
 
 Expected<RankTensors> partita::evaluateRanks(func::FuncOp function, const Mesh &mesh,
                                              const RankTensors &inputs,
-                                             const WeightLoader &weights, bool poison) {
-  return Machine(mesh, weights, poison).run(function, inputs);
+                                             const WeightLoader &weights, bool poison,
+                                             StopFlag stop) {
+  return Machine(mesh, weights, poison, stop).run(function, inputs);
 }
 
 Expected<Tensors> partita::evaluate(func::FuncOp function, const Tensors &inputs,
-                                    const WeightLoader &weights) {
-  auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights);
+                                    const WeightLoader &weights, StopFlag stop) {
+  auto all = evaluateRanks(function, *Mesh::parse(""), {inputs}, weights,
+                           /*poison=*/false, stop);
   if (!all)
     return tl::unexpected(all.error());
   return std::move((*all)[0]);
@@ -353,7 +359,8 @@ HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t ra
 
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
                                                const Tensors &inputs,
-                                               const WeightLoader &weights) {
+                                               const WeightLoader &weights,
+                                               StopFlag stop) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
@@ -365,16 +372,16 @@ Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,
     for (size_t r = 0; r < locals.size(); ++r)
       locals[r].push_back(localPart(*mesh, layout, static_cast<int64_t>(r), inputs[i]));
   }
-  return evaluateLocals(function, locals, weights);
+  return evaluateLocals(function, locals, weights, stop);
 }
 
 Expected<Tensors> partita::evaluateLocals(func::FuncOp function,
                                           const RankTensors &inputs,
-                                          const WeightLoader &weights) {
+                                          const WeightLoader &weights, StopFlag stop) {
   auto mesh = dist::meshOf(function);
   if (!mesh)
     return tl::unexpected(mesh.error());
-  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true);
+  auto results = evaluateRanks(function, *mesh, inputs, weights, /*poison=*/true, stop);
   if (!results)
     return tl::unexpected(results.error());
   Tensors assembled;

@@ -10,6 +10,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Base/Layout/Layout.h"
+#include "partita/Base/Stop.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -26,20 +27,22 @@ using Tensors = std::vector<HostTensor>;
 using RankTensors = std::vector<Tensors>;
 
 /// Runs a function on N ranks in lockstep; `inputs[rank][argument]`. With `poison`, all
-/// padding that comm ops touch is garbage.
+/// padding that comm ops touch is garbage. Once `stop` is raised, here and below, the
+/// evaluation ends behind the op at hand with the error "cancelled".
 Expected<RankTensors> evaluateRanks(mlir::func::FuncOp function, const Mesh &mesh,
                                     const RankTensors &inputs,
-                                    const WeightLoader &weights, bool poison = false);
+                                    const WeightLoader &weights, bool poison = false,
+                                    StopFlag stop = {});
 
 /// Runs an unpartitioned function.
 Expected<Tensors> evaluate(mlir::func::FuncOp function, const Tensors &inputs,
-                           const WeightLoader &weights);
+                           const WeightLoader &weights, StopFlag stop = {});
 
 /// Runs a partitioned function on global inputs: slices arguments by their dist.layout,
 /// runs all ranks, checks that ranks that hold the same element agree, and assembles the
 /// results. The error names result, element and ranks.
 Expected<Tensors> evaluatePartitioned(mlir::func::FuncOp function, const Tensors &inputs,
-                                      const WeightLoader &weights);
+                                      const WeightLoader &weights, StopFlag stop = {});
 
 /// The two halves of evaluatePartitioned, for callers that make the local inputs
 /// themselves. localPart: what `rank` holds of a global tensor, its padding garbage.
@@ -47,7 +50,7 @@ HostTensor localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
                      const HostTensor &global);
 /// Runs all ranks on `inputs[rank][argument]` and assembles the results.
 Expected<Tensors> evaluateLocals(mlir::func::FuncOp function, const RankTensors &inputs,
-                                 const WeightLoader &weights);
+                                 const WeightLoader &weights, StopFlag stop = {});
 
 /// Whether |actual - expected| ≤ atol + rtol·|expected| for every element (NaN equals
 /// NaN, integers exactly); an error that names the worst element.

@@ -48,6 +48,13 @@ inline void addWeightsDir(CLI::App &command, std::string &folder) {
       ->check(CLI::ExistingDirectory);
 }
 
+/// Of all that run a bundle.
+inline void addNoCheck(CLI::App &command, bool &check) {
+  command.add_flag_callback(
+      "--no-check", [&check] { check = false; },
+      "Do not compare the blocks of weight files that are read with their hashes");
+}
+
 } // namespace partita
 
 #endif // PARTITA_TOOLS_COMMON_COMMANDLINE_H

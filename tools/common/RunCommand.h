@@ -145,9 +145,7 @@ inline void addRunOptions(CLI::App &command, const std::string &program,
                   "the cores divided by the ranks")
       ->check(CLI::Range(0, 1024));
   addWeightsDir(command, options.weights.folder);
-  command.add_flag_callback(
-      "--no-check", [&options] { options.weights.check = false; },
-      "Do not compare the blocks of weight files that are read with their hashes");
+  addNoCheck(command, options.weights.check);
   command.add_option("--entry", options.entry,
                      "Which entry point of the bundle (default: the one that takes "
                      "inputs of these shapes)");

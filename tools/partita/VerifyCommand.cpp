@@ -55,7 +55,8 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                     "Exit with status 1 where an output had no elements to compare");
   command->add_option("--model", options->verify.model,
                       "The model of the bundle, if it has moved");
-  addWeightsDir(*command, options->verify.weightsDir);
+  addWeightsDir(*command, options->verify.weights.folder);
+  addNoCheck(*command, options->verify.weights.check);
   command->add_option("--entry", options->verify.entry,
                       "Which entry point of the bundle (default: the first)");
   command->add_option("--rtol", options->verify.rtol, "Relative tolerance")
@@ -67,12 +68,13 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
   command->callback([options, command, &status] {
     std::error_code unreadable;
     bool isBundle = std::filesystem::is_directory(options->compile.model, unreadable);
-    if (!isBundle && !options->verify.model.empty()) {
-      status = fail("--model is for a bundle; '" + options->compile.model +
-                        "' is a model itself",
-                    usageStatus);
-      return;
-    }
+    for (const char *option : {"--model", "--entry", "--no-check"})
+      if (!isBundle && command->count(option) != 0) {
+        status = fail(std::string(option) + " is for a bundle; '" +
+                          options->compile.model + "' is a model itself",
+                      usageStatus);
+        return;
+      }
     for (const char *option : {"--mesh", "--mode", "--hints", "--plan", "--no-all-to-all",
                                "--shape", "--const", "--train", "--steps", "--f64"})
       if (isBundle && command->count(option) != 0) {
@@ -81,12 +83,7 @@ void partita::addVerifyCommand(CLI::App &app, int &status) {
                       usageStatus);
         return;
       }
-    runtime::WeightOptions weights{options->verify.weightsDir};
-    if (!weights.folder.empty())
-      options->compile.dataFolders = {weights.folder};
-    options->verify.run = [weights](auto &&...arguments) {
-      return runtime::runBundleWatched(arguments..., weights);
-    };
+    options->verify.run = runtime::runBundleWatched;
     auto result = isBundle ? verifyBundle(options->compile.model, options->verify)
                            : verifyModel(options->compile, options->verify);
     if (!result) {

@@ -5,13 +5,14 @@
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Bundle/RunRecord.h"
 #include "partita/Base/Bundle/TaskTable.h"
+#include "partita/Base/Bundle/WeightOptions.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Files/StoredTensor.h"
 #include "partita/Base/Layout/SliceCopy.h"
+#include "partita/Base/Stop.h"
 #include "partita/Runtime/Device.h"
 #include "partita/Runtime/Engine.h"
 #include "partita/Runtime/Transport.h"
-#include "partita/Runtime/WeightOptions.h"
 
 #include <array>
 #include <atomic>
@@ -187,6 +188,9 @@ public:
     std::shared_ptr<RankMemory> memory = nullptr;
     /// What the rank's tasks run on; outlives the executor.
     Device *device = &cpuDevice();
+    /// Once it is raised, loading and `run` end behind the task or weight at hand, as if
+    /// another rank had failed.
+    StopFlag stop = {};
   };
 
   /// Allocates the arena, loads and repacks the slices of weights this rank owns, and

@@ -9,11 +9,12 @@
 #ifndef PARTITA_RUNTIME_LAUNCH_H
 #define PARTITA_RUNTIME_LAUNCH_H
 
+#include "partita/Base/Bundle/BundleRun.h"
 #include "partita/Base/Bundle/RunRecord.h"
+#include "partita/Base/Bundle/WeightOptions.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/DataOrder.h"
-#include "partita/Runtime/WeightOptions.h"
 
 #include <functional>
 #include <map>
@@ -73,13 +74,12 @@ using Print = std::function<void(std::string_view)>;
 Expected<void> runBundle(const RunOptions &options, const Print &print);
 
 /// As runBundle of RunBundle.h, with the ranks as threads of a watched child process: if
-/// that dies or stands still, the error names the rank and the node. `weights`: how the
-/// bundle's weight files are found and checked.
+/// that dies or stands still, the error names the rank and the node. The child is made by
+/// fork(): not for a process in which another thread may hold a lock.
 Expected<std::vector<HostTensor>>
-runBundleWatched(const std::string &folder, const std::string &entry,
+runBundleWatched(const std::string &folder,
                  const std::map<std::string, HostTensor> &inputs,
-                 std::map<std::string, HostTensor> &states, int repeat,
-                 const std::function<void(double)> &timed, const WeightOptions &weights);
+                 std::map<std::string, HostTensor> &states, const BundleRun &how);
 
 } // namespace partita::runtime
 

@@ -2,6 +2,7 @@
 #ifndef PARTITA_RUNTIME_RUNBUNDLE_H
 #define PARTITA_RUNTIME_RUNBUNDLE_H
 
+#include "partita/Base/Bundle/BundleRun.h"
 #include "partita/Base/DType.h"
 #include "partita/Base/Error.h"
 #include "partita/Runtime/Session.h"
@@ -13,17 +14,15 @@
 
 namespace partita::runtime {
 
-/// Loads an entry of the bundle (empty: the first) and runs `repeat` requests on the same
-/// global inputs, by name; the outputs of the last, as long as they are. The states that
-/// `states` names are set before each request; after the last it has all of them as they
-/// were left. `timed` receives the seconds of each request.
+/// Loads an entry of the bundle and runs requests on the same global inputs, by name; the
+/// outputs of the last, as long as they are. The states that `states` names are set
+/// before each request; after the last it has all of them as they were left.
 Expected<std::vector<HostTensor>>
-runBundle(const std::string &folder, const std::string &entry,
-          const std::map<std::string, HostTensor> &inputs,
-          std::map<std::string, HostTensor> &states, int repeat,
-          const std::function<void(double)> &timed);
+runBundle(const std::string &folder, const std::map<std::string, HostTensor> &inputs,
+          std::map<std::string, HostTensor> &states, const BundleRun &how);
 
-/// The same by a session of `options`, which name the entry.
+/// The same by a session of `options`, which name the entry, the weights and the flag
+/// that stops it.
 Expected<std::vector<HostTensor>>
 runSession(const std::string &folder, const SessionOptions &options,
            const std::map<std::string, HostTensor> &inputs,

@@ -11,6 +11,7 @@
 
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/DType.h"
+#include "partita/Base/Stop.h"
 #include "partita/Runtime/Executor.h"
 
 #include <functional>
@@ -45,6 +46,9 @@ struct SessionOptions {
   /// Record as many requests, the first ones.
   int64_t profile = 0;
   WeightOptions weights = {};
+  /// Once it is raised, loading and every call end with the error "cancelled": ranks stop
+  /// behind the task at hand, those that wait and the caller within 0.2 s after it.
+  StopFlag stop = {};
   /// Whether the CPU has a feature, by LLVM's name; null: what this one says. For tests.
   std::function<bool(std::string_view)> hasCpuFeature = nullptr;
   /// One per rank of the bundle, in memory that a watching process shares; null: own.

@@ -51,6 +51,8 @@ Expected<std::unique_ptr<Executor>> Executor::create(std::shared_ptr<const Stage
   executor->makeOps();
   for (Op *op : executor->preparationOrder()) {
     options.progress->step(RankProgress::Loading, op->index);
+    if (options.stop.isRaised())
+      return makeError("cancelled");
     if (auto ok = executor->prepareOp(*op); !ok)
       return makeError(executor->where(op->index) + ": " + ok.error().message);
   }

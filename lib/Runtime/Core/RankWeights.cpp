@@ -169,6 +169,8 @@ Expected<void> Executor::fetchRead() {
   for (size_t w = 0; w < owned.size(); ++w) {
     Weight &weight = owned[w];
     options.progress->step(RankProgress::Loading, 0);
+    if (options.stop.isRaised())
+      return makeError("cancelled");
     uint64_t bytes = slices[weight.tensor].localBytes();
     if (touched[w] == 0) {
       weight.mapping.reset();

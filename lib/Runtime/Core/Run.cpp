@@ -273,7 +273,7 @@ Expected<void> Executor::runTasks(size_t first, size_t end) {
     current = static_cast<uint32_t>(i);
     options.progress->step(RankProgress::Running, current);
     // Nobody else moves along what is in flight.
-    stopped = inFlight != 0 && !transport.progress();
+    stopped = options.stop.isRaised() || (inFlight != 0 && !transport.progress());
     Op &op = ops[opOf[i]];
     if (auto *loop = std::get_if<LoopWork>(&op.work); loop && !stopped) {
       if (!readValues(op))

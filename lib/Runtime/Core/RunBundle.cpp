@@ -36,12 +36,14 @@ static Expected<void> getStates(Session &session, States &states) {
 }
 
 Expected<std::vector<HostTensor>>
-runtime::runBundle(const std::string &folder, const std::string &entry,
+runtime::runBundle(const std::string &folder,
                    const std::map<std::string, HostTensor> &inputs, States &states,
-                   int repeat, const std::function<void(double)> &timed) {
+                   const BundleRun &how) {
   SessionOptions options;
-  options.entry = entry;
-  return runSession(folder, options, inputs, states, repeat, timed);
+  options.entry = how.entry;
+  options.weights = how.weights;
+  options.stop = how.stop;
+  return runSession(folder, options, inputs, states, how.repeat, how.timed);
 }
 
 Expected<std::vector<HostTensor>>

@@ -129,6 +129,7 @@ bool Session::State::loadRank(size_t index) {
   o.threads = *options.threads;
   o.profile = options.profile;
   o.progress = &progress[transport.rank()];
+  o.stop = options.stop;
   o.memory = std::make_shared<RankMemory>();
   for (const LoadedEntry &it : entries)
     o.memory->reserve(it.stages[stageOfRank(it, index)]->table());
@@ -325,6 +326,11 @@ Expected<void> Session::State::await() {
       break;
     if (done == transports.size())
       break;
+    // Ranks that wait for others see no flag.
+    if (options.stop.isRaised() && team) {
+      failure.add("cancelled", false);
+      team->abort();
+    }
     if (auto message = entry().watchdog->look(entry().outputs->awaited())) {
       failure.hang(*message);
       if (team)
@@ -332,6 +338,8 @@ Expected<void> Session::State::await() {
       break;
     }
   }
+  if (options.stop.isRaised())
+    failure.add("cancelled", false);
   return failure.result();
 }
 

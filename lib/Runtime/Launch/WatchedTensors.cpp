@@ -98,18 +98,15 @@ static bool read(Channel &from, Left &left) {
   return ok;
 }
 
-Expected<std::vector<HostTensor>>
-runtime::runBundleWatched(const std::string &folder, const std::string &entry,
-                          const std::map<std::string, HostTensor> &inputs,
-                          std::map<std::string, HostTensor> &states, int repeat,
-                          const std::function<void(double)> &timed,
-                          const WeightOptions &weights) {
+Expected<std::vector<HostTensor>> runtime::runBundleWatched(
+    const std::string &folder, const std::map<std::string, HostTensor> &inputs,
+    std::map<std::string, HostTensor> &states, const BundleRun &how) {
   auto bundle = readBundle(folder);
   if (!bundle)
     return tl::unexpected(bundle.error());
   RunOptions options;
   options.bundle = folder;
-  options.entry = entry.empty() ? bundle->entries.front().name : entry;
+  options.entry = how.entry.empty() ? bundle->entries.front().name : how.entry;
   Channel channel;
   if (!channel.isOpen())
     return makeError(std::string("cannot share memory: ") + std::strerror(errno));
@@ -117,10 +114,10 @@ runtime::runBundleWatched(const std::string &folder, const std::string &entry,
     SessionOptions session;
     session.entry = options.entry;
     session.timeout = options.timeout;
-    session.weights = weights;
+    session.weights = how.weights;
     session.progress = progress;
     Left left{{}, states, {}};
-    auto outputs = runSession(folder, session, inputs, left.states, repeat,
+    auto outputs = runSession(folder, session, inputs, left.states, how.repeat,
                               [&](double seconds) { left.seconds.push_back(seconds); });
     if (!outputs)
       return tl::unexpected(outputs.error());
@@ -135,8 +132,8 @@ runtime::runBundleWatched(const std::string &folder, const std::string &entry,
   if (!read(channel, left))
     return makeError("the process of the ranks left no results");
   for (double seconds : left.seconds)
-    if (timed)
-      timed(seconds);
+    if (how.timed)
+      how.timed(seconds);
   states = std::move(left.states);
   return std::move(left.outputs);
 }

@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace partita;
@@ -258,11 +259,12 @@ TEST_CASE("tensors go to a watched process and back, and its death is an error")
   std::map<std::string, HostTensor> inputs{
       {"x", testmodel::input()}, {"mode", testmodel::mode(testmodel::Normal, 0)}},
       states, watchedStates;
-  auto expected = runBundle(files.bundle, "", inputs, states, 1, {});
+  auto expected = runBundle(files.bundle, inputs, states, {});
   REQUIRE(expected);
   std::vector<double> seconds;
-  auto got = runBundleWatched(files.bundle, "", inputs, watchedStates, 2,
-                              [&](double took) { seconds.push_back(took); }, {});
+  auto got = runBundleWatched(
+      files.bundle, inputs, watchedStates,
+      {.repeat = 2, .timed = [&](double took) { seconds.push_back(took); }});
   REQUIRE(got);
   CHECK(seconds.size() == 2);
   REQUIRE(got->size() == expected->size());
@@ -275,11 +277,59 @@ TEST_CASE("tensors go to a watched process and back, and its death is an error")
   for (auto [what, signal] : {std::pair(testmodel::Kill, "signal 9"),
                               std::pair(testmodel::Crash, "signal 11")}) {
     inputs["mode"] = testmodel::mode(what, 2);
-    auto died = runBundleWatched(files.bundle, "", inputs, watchedStates, 1, {}, {});
+    auto died = runBundleWatched(files.bundle, inputs, watchedStates, {});
     REQUIRE_FALSE(died);
     CHECK_THAT(died.error().message,
                Catch::StartsWith("rank 2") && Catch::Contains(signal));
   }
+}
+
+TEST_CASE("ranks that run, wait or load end soon after the flag is raised") {
+  Fixture files;
+  std::map<std::string, HostTensor> inputs{
+      {"x", testmodel::input()}, {"mode", testmodel::mode(testmodel::Normal, 0)}},
+      states;
+  int flag = 0;
+  auto raised = runBundle(files.bundle, inputs, states, {.stop = StopFlag(&flag)});
+  REQUIRE(raised);
+  // Requests of hours.
+  Clock::time_point at;
+  std::thread raise([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    at = Clock::now();
+    std::atomic_ref<int>(flag).store(1);
+  });
+  auto ended = runBundle(files.bundle, inputs, states,
+                         {.repeat = 1'000'000'000, .stop = StopFlag(&flag)});
+  raise.join();
+  REQUIRE_FALSE(ended);
+  CHECK(ended.error().message == "cancelled");
+  CHECK(std::chrono::duration<double>(Clock::now() - at).count() < 2);
+  // While loading; a request on it would find no rank.
+  SessionOptions options;
+  options.stop = StopFlag(&flag);
+  auto session = Session::load(files.bundle, options);
+  REQUIRE_FALSE(session);
+  CHECK(session.error().message == "cancelled");
+}
+
+TEST_CASE("ranks that wait for one that hangs end with the flag, it with the timeout") {
+  Fixture files;
+  std::map<std::string, HostTensor> inputs{{"x", testmodel::input()},
+                                           {"mode", testmodel::mode(testmodel::Hang, 1)}},
+      states;
+  int flag = 0;
+  SessionOptions options;
+  options.timeout = 2;
+  options.stop = StopFlag(&flag);
+  std::thread raise([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::atomic_ref<int>(flag).store(1);
+  });
+  auto ended = runSession(files.bundle, options, inputs, states, 1, {});
+  raise.join();
+  REQUIRE_FALSE(ended);
+  CHECK(ended.error().message == "cancelled");
 }
 
 TEST_CASE("a rank that hangs ends the run after the timeout, named with its node") {

@@ -1,16 +1,16 @@
 //===- WeightOptions.h - How a bundle's weight files are opened -*- C++ -*-===//
-#ifndef PARTITA_RUNTIME_WEIGHTOPTIONS_H
-#define PARTITA_RUNTIME_WEIGHTOPTIONS_H
+#ifndef PARTITA_BASE_BUNDLE_WEIGHTOPTIONS_H
+#define PARTITA_BASE_BUNDLE_WEIGHTOPTIONS_H
 
 #include <string>
 
-namespace partita::runtime {
+namespace partita {
 
 struct WeightOptions {
   std::string folder; ///< is searched first for the model's files; empty: none
   bool check = true;  ///< blocks that are read must be those of the compile
 };
 
-} // namespace partita::runtime
+} // namespace partita
 
-#endif // PARTITA_RUNTIME_WEIGHTOPTIONS_H
+#endif // PARTITA_BASE_BUNDLE_WEIGHTOPTIONS_H
