@@ -57,15 +57,16 @@ public:
   Expected<Tensor> read(const onnx::TensorProto &proto, const std::string &what,
                         std::span<const std::byte> payload = {});
 
-private:
-  Expected<Tensor> readExternal(const onnx::TensorProto &proto, Tensor tensor,
-                                uint64_t size, const std::string &what);
   /// A file of external data; without a mapping where it is missing and may be.
   struct External {
     std::string path;
     std::shared_ptr<const MappedFile> mapping;
   };
   Expected<External> open(const std::string &location, const std::string &what);
+
+private:
+  Expected<Tensor> readExternal(const onnx::TensorProto &proto, Tensor tensor,
+                                uint64_t size, const std::string &what);
   Expected<External> openIn(const std::string &folder, const std::string &location,
                             const std::string &what);
   const ModelFile &file;

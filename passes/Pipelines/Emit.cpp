@@ -72,22 +72,18 @@ static Expected<codegen::WeightData> dataOf(const WeightTable &weights,
 
 /// The SHA-1 that the model states of its files of external data.
 static Expected<void> checkStatedHashes(const CompileOptions &options) {
-  auto stated = onnx_model::statedHashes(options.model);
+  auto stated = onnx_model::statedHashes(options.model, options.dataFolders);
   if (!stated)
     return tl::unexpected(stated.error());
-  for (const auto &[location, checksum] : *stated) {
-    auto folder = std::filesystem::path(options.model).parent_path();
-    auto file = MappedFile::open((folder / location).string());
-    if (!file)
-      return tl::unexpected(file.error());
-    auto bytes = (*file)->bytes();
+  for (const auto &[location, said] : *stated) {
+    auto bytes = said.file->bytes();
     llvm::SHA1 hasher;
     hasher.update(
         llvm::ArrayRef(reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()));
     std::string has = llvm::toHex(hasher.final(), /*LowerCase=*/true);
-    if (!llvm::StringRef(has).equals_insensitive(checksum))
+    if (!llvm::StringRef(has).equals_insensitive(said.checksum))
       return makeError("'" + options.model + "': the external data '" + location +
-                       "' has the SHA-1 " + has + ", the model says " + checksum);
+                       "' has the SHA-1 " + has + ", the model says " + said.checksum);
   }
   return {};
 }

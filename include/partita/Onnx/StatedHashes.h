@@ -3,16 +3,25 @@
 #define PARTITA_ONNX_STATEDHASHES_H
 
 #include "partita/Base/Error.h"
+#include "partita/Base/Files/File.h"
 
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace partita::onnx_model {
 
-/// By file of external data, relative to the model's folder, the SHA-1 in hexadecimal
-/// digits that initializers state of it ("checksum"); files of which nothing is stated
-/// are left out. An error if two state another one.
-Expected<std::map<std::string, std::string>> statedHashes(const std::string &model);
+struct StatedHash {
+  std::string checksum;                   ///< SHA-1 in hexadecimal digits
+  std::shared_ptr<const MappedFile> file; ///< found as the tensors in it are
+};
+
+/// By file of external data, as the model names it, what initializers state of it
+/// ("checksum"); files of which nothing is stated are left out. An error if two state
+/// another one. `dataFolders`: see LoadOptions.
+Expected<std::map<std::string, StatedHash>>
+statedHashes(const std::string &model, const std::vector<std::string> &dataFolders);
 
 } // namespace partita::onnx_model
 
