@@ -16,12 +16,14 @@ struct ModelWork {
   /// Model FLOPs: those of matrix products and convolutions by type, padding and what is
   /// computed again left out (PaLM, Chowdhery et al., 2022, appendix B).
   std::vector<std::pair<DType, double>> flops;
-  /// The batch: the first dim that all inputs with dims share.
+  /// The batch: the first dim that the inputs share of which it becomes the first dim of
+  /// a result; without such inputs, as in a training step, all that have dims. Inputs of
+  /// a first dim of 1 beside larger ones (positions for all rows) do not count.
   std::optional<int64_t> samples;
-  /// Elements of the largest input of integers of two dims, the first of which is the
-  /// batch.
+  /// Elements of the largest such input of integers of two dims.
   std::optional<int64_t> tokens;
 };
+/// The graph is finalized.
 ModelWork modelWork(const FlowGraph &graph);
 
 /// Per second; 0: not known.

@@ -153,6 +153,34 @@ TEST_CASE("throughput is of model FLOPs: what is computed again does not count")
   CHECK_FALSE(modelWork(other.build(*Mesh::parse(""))).samples);
 }
 
+TEST_CASE("the batch is that of the inputs that have one") {
+  // Positions of one row for all, and of no row: both belong to s.
+  Program p = mlp();
+  p.argument("row", {1, 12});
+  p.argument("positions", {12});
+  p.source("v", {8});
+  p.contract("placed", "y", "positions", "b s k, s -> b s k");
+  p.contract("scale", "row", "v", "o s, k -> o s k");
+  p.elementwise("rowed", {"placed", "scale"});
+  p.result("placed");
+  p.result("rowed");
+  FlowGraph graph = p.build(*Mesh::parse(""));
+  CHECK(modelWork(graph).samples == 16);
+  // As of a training step: nothing says which dim of what is the batch.
+  Program step;
+  step.argument("x", {16, 12});
+  step.argument("row", {1, 12});
+  step.source("w", {12});
+  step.contract("loss", "x", "w", "b s, s -> ");
+  step.contract("other", "row", "w", "o s, s -> ");
+  FlowGraph ofStep = step.build(*Mesh::parse(""));
+  for (FlowValue &value : ofStep.values)
+    if (value.name == "x" || value.name == "row")
+      value.type = DType::I64;
+  CHECK(modelWork(ofStep).samples == 16);
+  CHECK(modelWork(ofStep).tokens == 16 * 12);
+}
+
 TEST_CASE("axes of meshes that a search chooses are called like no loop") {
   Topology topology{*devicePreset("cpu-core"), {*levelPreset("shared-memory")}, {}};
   topology.levels[0].size = 64;
