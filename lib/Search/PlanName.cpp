@@ -15,8 +15,8 @@ using namespace partita::search;
 
 namespace {
 /// In the order of names.
-enum class Kind : uint8_t { TP, EP, SP, DP };
-constexpr std::array<const char *, 4> kindNames = {"TP", "EP", "SP", "DP"};
+enum class Kind : uint8_t { TP, SP, EP, CP, DP };
+constexpr std::array<const char *, 5> kindNames = {"TP", "SP", "EP", "CP", "DP"};
 
 class Namer {
 public:
@@ -32,6 +32,7 @@ public:
     count(/*onlyOfWeights=*/true);
     if (uses.empty())
       count(/*onlyOfWeights=*/false);
+    findPositions();
     std::map<std::string, int64_t> ranks; // by label
     for (size_t a = 0; a < graph.mesh.axes().size(); ++a)
       for (const AxisRef &digit :
@@ -76,13 +77,73 @@ private:
         for (int32_t atom :
              graph.dimAtoms(static_cast<int32_t>(o), op.rule.results[0][0]))
           add(atom);
+    spread(isRow, std::move(open));
+  }
+
+  /// Marks what is the same piece as one of `open`, however far.
+  void spread(std::vector<bool> &marks, std::vector<int32_t> open) const {
     while (!open.empty()) {
       int32_t atom = open.back();
       open.pop_back();
       for (const Atom::Link &link : graph.atoms[static_cast<size_t>(atom)].links)
-        if (link.common == 0)
-          add(link.atom);
+        if (link.common == 0 && !marks[static_cast<size_t>(link.atom)]) {
+          marks[static_cast<size_t>(link.atom)] = true;
+          open.push_back(link.atom);
+        }
     }
+  }
+
+  /// Marks of positions: what products with weights have of their activations besides
+  /// rows, and do not sum over.
+  void findPositions() {
+    isPosition.resize(graph.atoms.size());
+    std::vector<int32_t> open;
+    for (size_t o = 0; o < graph.ops.size(); ++o) {
+      const FlowOp &op = graph.ops[o];
+      if (!isMatmul(op) || isWeight[static_cast<size_t>(op.operands[0])] ==
+                               isWeight[static_cast<size_t>(op.operands[1])])
+        continue;
+      for (int32_t atom : graph.allAtoms(static_cast<int32_t>(o))) {
+        int32_t factor = graph.atoms[static_cast<size_t>(atom)].factor;
+        if (kindOf(op, factor, atom) != Kind::CP || isPosition[static_cast<size_t>(atom)])
+          continue;
+        isPosition[static_cast<size_t>(atom)] = true;
+        open.push_back(atom);
+      }
+    }
+    spread(isPosition, std::move(open));
+  }
+
+  /// Whether half or more of the bytes between products that the part of an axis does not
+  /// split in other ways are split by it along positions.
+  bool isByPositions(const AxisRef &digit) const {
+    int64_t whole = 0, split = 0;
+    for (size_t o = 0; o < graph.ops.size(); ++o) {
+      const FlowOp &op = graph.ops[o];
+      if (op.kind != FlowKind::Compute || op.isBackward || isMatmul(op) ||
+          op.results.empty() || isWeight[static_cast<size_t>(op.results[0])])
+        continue;
+      bool byPositions = false, otherwise = false, hasPositions = false;
+      for (size_t f = 0; f < op.rule.factors.size(); ++f) {
+        const auto &atoms =
+            graph.atomsOf(static_cast<int32_t>(o), static_cast<int32_t>(f));
+        const std::vector<DimFactor> &pieces = strategies[o].factors[f].factors;
+        for (int32_t atom : atoms)
+          hasPositions |= isPosition[static_cast<size_t>(atom)];
+        for (size_t i = 0; i < pieces.size() && !atoms.empty(); ++i) {
+          if (!overlap(pieces[i].axes, {digit}))
+            continue;
+          int32_t atom = atoms[std::min(i, atoms.size() - 1)];
+          (isPosition[static_cast<size_t>(atom)] ? byPositions : otherwise) = true;
+        }
+      }
+      if (otherwise || !hasPositions)
+        continue;
+      int64_t bytes = graph.values[static_cast<size_t>(op.results[0])].bytes();
+      whole += bytes;
+      split += byPositions ? bytes : 0;
+    }
+    return whole > 0 && 2 * split >= whole;
   }
 
   static bool has(const TensorFactors &tensor, int32_t factor) {
@@ -99,7 +160,7 @@ private:
     if (isRow[static_cast<size_t>(atom)])
       return Kind::DP;
     if (!isOfWeight)
-      return Kind::SP;
+      return Kind::CP;
     const bool isWindowed = std::ranges::any_of(
         op.rule.factors, [](const Factor &it) { return it.window() != nullptr; });
     return left && right && has(op.rule.results[0], factor) && !isWindowed ? Kind::EP
@@ -146,9 +207,14 @@ private:
     for (double flops : found->second)
       all += flops;
     std::string label;
-    for (size_t kind = 0; kind < kindNames.size(); ++kind)
-      if (found->second[kind] >= all / 4 && found->second[kind] > 0)
+    for (size_t kind = 0; kind < kindNames.size(); ++kind) {
+      bool isUsed = found->second[kind] >= all / 4 && found->second[kind] > 0;
+      if (static_cast<Kind>(kind) == Kind::SP)
+        isUsed =
+            label == kindNames[static_cast<size_t>(Kind::TP)] && isByPositions(digit);
+      if (isUsed)
         label += std::string(label.empty() ? "" : "/") + kindNames[kind];
+    }
     return label;
   }
 
@@ -214,10 +280,10 @@ private:
 
   const FlowGraph &graph;
   const std::vector<Strategy> &strategies;
-  std::vector<bool> isWeight; ///< by value
-  std::vector<bool> isRow;    ///< by atom
+  std::vector<bool> isWeight;          ///< by value
+  std::vector<bool> isRow, isPosition; ///< by atom
   /// By part of an axis the operations of each kind.
-  std::map<AxisRef, std::array<double, 4>, Before> uses;
+  std::map<AxisRef, std::array<double, kindNames.size()>, Before> uses;
 };
 } // namespace
 

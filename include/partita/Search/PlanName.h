@@ -14,7 +14,10 @@ namespace partita::search {
 ///   DP  where it splits rows of the batch (what the first dims of inputs become),
 ///   EP  where it splits a loop of both operands and the result: weights of experts,
 ///   TP  where it splits another loop of the weight,
-///   SP  where it splits another loop of the activations (a sequence, an image);
+///   CP  where it splits another loop of the activations (a sequence, an image): every
+///       product has only its positions (context parallelism),
+///   SP  beside TP, where half or more of the bytes between products that it does not
+///       split as TP does are split along such loops (Megatron's sequence parallelism);
 /// two of them, "TP/DP4", where it does each in a quarter of its operations or more, and
 /// "Replicated" where no product is split along it. ZeRO-1, -2, -3: half of the bytes of
 /// optimizer states; and of sums over micro-batches; and of parameters are split over

@@ -52,7 +52,17 @@ TEST_CASE("plans have the names that people know") {
   CHECK(nameBy(mlp(), "dp=2,tp=4", ShardMode::DataParallel, columns) == "TP4·DP2");
   CHECK(nameBy(mlp(), "dp=2,tp=4", ShardMode::SemiAuto, columns) == "TP4·Replicated2");
   CHECK(nameBy(mlp(), "n=4", ShardMode::SemiAuto,
-               R"({"tensors": {"x": [null, "n", null]}})") == "SP4");
+               R"({"tensors": {"x": [null, "n", null]}})") == "CP4");
+  // Between products with split weights, on the same axis.
+  CHECK(nameBy(mlp(), "tp=4", ShardMode::SemiAuto, columns) == "TP4");
+  Program between = mlp();
+  between.elementwise("r1", {"y"});
+  between.elementwise("r2", {"r1"});
+  between.result("r2");
+  const std::string both =
+      R"({"tensors": {"w1": [null, "tp"], "r1": [null, "tp", null]}})";
+  CHECK(nameBy(between, "tp=4", ShardMode::SemiAuto, columns) == "TP4");
+  CHECK(nameBy(between, "tp=4", ShardMode::SemiAuto, both) == "TP/SP4");
   // Half of the work is done so, half so.
   Program mixed = mlp();
   mixed.source("w3", {8, 32});
