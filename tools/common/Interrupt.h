@@ -2,6 +2,8 @@
 #ifndef PARTITA_TOOLS_COMMON_INTERRUPT_H
 #define PARTITA_TOOLS_COMMON_INTERRUPT_H
 
+#include "partita/Base/Files/Aside.h"
+
 #include <csignal>
 #include <filesystem>
 #include <pthread.h>
@@ -10,11 +12,12 @@
 
 namespace partita {
 
-/// While it lives, a signal that ends this process (SIGINT, SIGTERM, SIGHUP) removes a
-/// folder first. Made before any other thread, which then leaves these signals to it.
+/// While it lives, a signal that ends this process (SIGINT, SIGTERM, SIGHUP) first
+/// removes what is being written aside, and a folder if one is given. Made before any
+/// other thread, which then leaves these signals to it.
 class RemovedOnInterrupt {
 public:
-  explicit RemovedOnInterrupt(std::string path) : folder(std::move(path)) {
+  explicit RemovedOnInterrupt(std::string path = {}) : folder(std::move(path)) {
     sigemptyset(&ending);
     for (int signal : {SIGINT, SIGTERM, SIGHUP})
       sigaddset(&ending, signal);
@@ -41,8 +44,10 @@ private:
     // The command goes on meanwhile, and may put another file into the folder.
     std::error_code failed;
     for (int tries = 0; tries < 100; ++tries) {
-      std::filesystem::remove_all(self.folder, failed);
-      if (!failed)
+      bool areGone = Aside::removeAll();
+      if (!self.folder.empty())
+        std::filesystem::remove_all(self.folder, failed);
+      if (areGone && !failed)
         break;
     }
     ::signal(signal, SIG_DFL);

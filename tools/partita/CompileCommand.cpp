@@ -3,21 +3,17 @@
 
 #include "common/CommandLine.h"
 #include "common/Interrupt.h"
-#include "partita/Base/Bundle/Bundle.h"
 #include "passes/Pipelines/Compile.h"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <memory>
-#include <optional>
 
 using namespace partita;
 
 static int compileCommand(const CompileOptions &options) {
-  std::optional<RemovedOnInterrupt> interrupt;
-  if (!options.output.empty())
-    interrupt.emplace(BundleWriter::temporaryOf(options.output));
+  RemovedOnInterrupt interrupt;
   auto progress = [](const std::string &line) {
     std::fprintf(stderr, "%s…\n", line.c_str());
   };

@@ -18,10 +18,6 @@ static std::string plainPath(std::string path) {
   return path;
 }
 
-std::string BundleWriter::temporaryOf(const std::string &out) {
-  return asideName(plainPath(out));
-}
-
 //===-- In the place of another -------------------------------------------===//
 
 Expected<BundleReplacement> BundleReplacement::create(const std::string &out) {

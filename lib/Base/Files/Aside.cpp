@@ -3,10 +3,12 @@
 
 #include "OpenFile.h"
 
+#include <atomic>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
-#include <random>
+#include <mutex>
+#include <set>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,23 +17,55 @@ using namespace partita;
 
 static constexpr std::string_view infix = ".tmp-";
 
-std::string partita::asideName(const std::string &path) {
-  static const uint64_t own = [] {
-    uint64_t drawn = 0;
-    // Without a source of randomness the clock and the process are told apart by.
-    if (::getentropy(&drawn, sizeof drawn) != 0) {
-      timespec now{};
-      ::clock_gettime(CLOCK_REALTIME, &now);
-      drawn = (static_cast<uint64_t>(now.tv_sec) << 32) ^
-              static_cast<uint64_t>(now.tv_nsec) ^
-              (static_cast<uint64_t>(::getpid()) << 40);
-    }
-    return drawn;
-  }();
-  // A process made by fork() has the number of its parent.
+namespace {
+/// Names that objects of this process have now.
+struct Names {
+  std::mutex mutex;
+  std::set<std::string> known;
+};
+} // namespace
+
+/// Never destroyed: objects may end after it.
+static Names &names() {
+  static auto &all = *new Names();
+  return all;
+}
+
+static void remember(const std::string &name) {
+  std::lock_guard guard(names().mutex);
+  names().known.insert(name);
+}
+
+static void forget(const std::string &name) {
+  std::lock_guard guard(names().mutex);
+  names().known.erase(name);
+}
+
+bool Aside::removeAll() {
+  std::lock_guard guard(names().mutex);
+  bool areGone = true;
+  for (const std::string &name : names().known) {
+    std::error_code failed;
+    std::filesystem::remove_all(name, failed);
+    areGone &= !failed;
+  }
+  return areGone;
+}
+
+/// A name that no other thread and no other process draws.
+static std::string drawName(const std::string &path) {
+  uint64_t drawn = 0;
+  // Without a source of randomness the clock and the process are told apart by.
+  if (::getentropy(&drawn, sizeof drawn) != 0) {
+    static std::atomic<uint64_t> count = 0;
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    drawn = (static_cast<uint64_t>(now.tv_sec) << 32) ^
+            static_cast<uint64_t>(now.tv_nsec) ^
+            (static_cast<uint64_t>(::getpid()) << 40) ^ (++count << 56);
+  }
   char text[17];
-  std::snprintf(text, sizeof(text), "%016llx",
-                static_cast<unsigned long long>(own + static_cast<uint64_t>(::getpid())));
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(drawn));
   return path + std::string(infix) + text;
 }
 
@@ -71,9 +105,10 @@ void partita::removeAbandoned(const std::string &path) {
 Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
   removeAbandoned(path);
   Aside result;
-  std::string name = asideName(path);
-  // Another process may take it for abandoned before it is locked, and remove it.
+  std::string name;
+  // Another writer may take it for abandoned before it is locked, and remove it.
   for (int tries = 0; tries < 100; ++tries) {
+    name = drawName(path);
     if (isFolder && ::mkdir(name.c_str(), 0755) != 0)
       return systemError("cannot create output folder", path);
     int fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -81,13 +116,14 @@ Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
                                O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0 && !(isFolder && errno == ENOENT))
       return systemError("cannot write", path);
-    // Where files cannot be locked, no other process removes it either.
-    if (fd >= 0)
-      ::flock(fd, LOCK_EX | LOCK_NB);
-    if (fd >= 0 && isStill(fd, name)) {
+    // Where files cannot be locked, nobody else removes it either.
+    bool isOurs =
+        fd >= 0 && (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    if (isOurs && isStill(fd, name)) {
       result.target = path;
       result.name = name;
       result.lock = fd;
+      remember(name);
       return result;
     }
     if (fd >= 0)
@@ -111,8 +147,10 @@ Aside &Aside::operator=(Aside &&other) noexcept {
 
 Aside::~Aside() {
   std::error_code ignored;
-  if (!name.empty())
+  if (!name.empty()) {
     std::filesystem::remove_all(name, ignored);
+    forget(name);
+  }
   if (lock >= 0)
     ::close(lock);
 }
@@ -124,4 +162,7 @@ Expected<void> Aside::commit() {
   return {};
 }
 
-void Aside::release() { name.clear(); }
+void Aside::release() {
+  forget(name);
+  name.clear();
+}

@@ -6,9 +6,12 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/wait.h>
+#include <thread>
 
 using namespace partita;
 namespace fs = std::filesystem;
@@ -35,6 +38,42 @@ TEST_CASE("what is written aside goes, or gets its name") {
   CHECK(entries(folder.path) == 1);
   CHECK_THAT(Aside::file(folder / "no/out").error().message,
              Catch::Contains("cannot write '" + (folder / "no/out") + "'"));
+}
+
+TEST_CASE("threads of one process write to one place, each aside for itself") {
+  Folder folder;
+  std::string out = folder / "out";
+  std::vector<std::string> texts;
+  for (char c = 'a'; c < 'e'; ++c)
+    texts.emplace_back(100'000, c);
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (const std::string &text : texts)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i)
+        failures += !writeFile(out, text);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  CHECK(failures == 0);
+  CHECK(std::ranges::count(texts, *readFile(out)) == 1);
+  CHECK(entries(folder.path) == 1);
+}
+
+TEST_CASE("a process that ends removes what it has aside, and only that") {
+  Folder folder;
+  auto file = Aside::file(folder / "file");
+  auto place = Aside::folder(folder / "place");
+  REQUIRE(file);
+  REQUIRE(place);
+  CHECK_THAT(place->path(), Catch::StartsWith(folder / "place.tmp-"));
+  REQUIRE(writeFile(place->path() + "/half", "written"));
+  auto done = Aside::file(folder / "done");
+  REQUIRE(done);
+  REQUIRE(done->commit());
+  CHECK(Aside::removeAll());
+  CHECK(fs::exists(folder / "done"));
+  CHECK(entries(folder.path) == 1);
 }
 
 TEST_CASE(

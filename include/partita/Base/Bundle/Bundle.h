@@ -154,8 +154,6 @@ private:
 /// temporary folder is removed.
 class BundleWriter {
 public:
-  /// The folder that this process writes aside for OUT.
-  static std::string temporaryOf(const std::string &out);
   /// An error if OUT exists or its parent cannot be written.
   static Expected<BundleWriter> create(const std::string &out);
 

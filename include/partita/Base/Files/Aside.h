@@ -15,14 +15,11 @@
 
 namespace partita {
 
-/// PATH.tmp- and 16 hexadecimal digits, which this process drew at random.
-std::string asideName(const std::string &path);
-
 /// Removes files and folders PATH.tmp-* whose lock nobody holds.
 void removeAbandoned(const std::string &path);
 
-/// A file or folder asideName(PATH), which this process holds the lock of. Removed with
-/// the object, unless it is renamed before.
+/// A file or folder PATH.tmp- and 16 hexadecimal digits, drawn at random for this object,
+/// which holds its lock. Removed with the object, unless it is renamed before.
 class Aside {
 public:
   /// Both remove what was abandoned, first. An error says that `path` cannot be written.
@@ -38,6 +35,9 @@ public:
   Expected<void> commit();
   /// Leaves it where it is: somebody has renamed it.
   void release();
+  /// Removes what objects of this process have beside any path: for a process that is
+  /// about to end without its destructors. False if something is left.
+  static bool removeAll();
 
 private:
   static Expected<Aside> create(const std::string &path, bool isFolder);
