@@ -109,11 +109,11 @@ Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
   // Another writer may take it for abandoned before it is locked, and remove it.
   for (int tries = 0; tries < 100; ++tries) {
     name = drawName(path);
-    if (isFolder && ::mkdir(name.c_str(), 0755) != 0)
+    if (isFolder && ::mkdir(name.c_str(), 0777) != 0)
       return systemError("cannot create output folder", path);
     int fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
                       : ::open(name.c_str(),
-                               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+                               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd < 0 && !(isFolder && errno == ENOENT))
       return systemError("cannot write", path);
     // Where files cannot be locked, nobody else removes it either.
@@ -133,7 +133,14 @@ Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
                    "written");
 }
 
-Expected<Aside> Aside::file(const std::string &path) { return create(path, false); }
+Expected<Aside> Aside::file(const std::string &path) {
+  auto place = placeOf(path);
+  if (!place)
+    return tl::unexpected(place.error());
+  if (place->descriptor >= 0 || place->isSpecial)
+    return makeError("cannot write '" + path + "': it is not a regular file");
+  return create(place->path, false);
+}
 Expected<Aside> Aside::folder(const std::string &path) { return create(path, true); }
 
 Aside::Aside(Aside &&other) noexcept { *this = std::move(other); }
@@ -156,6 +163,10 @@ Aside::~Aside() {
 }
 
 Expected<void> Aside::commit() {
+  // Who may read a file does not change because it is written.
+  struct stat info;
+  if (::stat(target.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+    ::fchmod(lock, info.st_mode & 0777);
   if (::rename(name.c_str(), target.c_str()) != 0)
     return systemError("cannot write", target);
   release();

@@ -4,13 +4,16 @@
 #include "OpenFile.h"
 #include "partita/Base/Files/Aside.h"
 
+#include <charconv>
 #include <fcntl.h>
+#include <filesystem>
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 using namespace partita;
+namespace fs = std::filesystem;
 
 Expected<std::string> partita::readFile(const std::string &path) {
   auto file = MappedFile::open(path);
@@ -32,11 +35,9 @@ static bool writeAll(int fd, std::string_view bytes) {
   return true;
 }
 
-Expected<void> partita::writeFile(const std::string &path, std::string_view bytes) {
-  auto aside = Aside::file(path);
-  if (!aside)
-    return tl::unexpected(aside.error());
-  int fd = ::open(aside->path().c_str(), O_WRONLY | O_CLOEXEC);
+/// Writes all to the descriptor, and closes it. `path` is for the error.
+static Expected<void> writeAndClose(int fd, const std::string &path,
+                                    std::string_view bytes) {
   if (fd < 0)
     return systemError("cannot write", path);
   bool written = writeAll(fd, bytes);
@@ -45,10 +46,63 @@ Expected<void> partita::writeFile(const std::string &path, std::string_view byte
     written = false;
     writeErrno = errno;
   }
-  if (written)
-    return aside->commit();
   errno = writeErrno;
+  return written ? Expected<void>() : systemError("cannot write", path);
+}
+
+/// Of a path in /proc/self/fd its number, else -1.
+static int descriptorAt(const fs::path &path) {
+  std::error_code ignored;
+  std::string folder = fs::canonical(path.parent_path(), ignored).string();
+  std::string name = path.filename().string();
+  int number = -1;
+  auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), number);
+  bool isOwn = folder == "/proc/" + std::to_string(::getpid()) + "/fd";
+  return isOwn && failed == std::errc() && end == name.data() + name.size() ? number : -1;
+}
+
+Expected<Place> partita::placeOf(const std::string &path) {
+  constexpr int mostLinks = 40; // as the system
+  fs::path at = path;
+  for (int links = 0; links < mostLinks; ++links) {
+    if (int descriptor = descriptorAt(at); descriptor >= 0)
+      return Place{at.string(), descriptor};
+    std::error_code failed;
+    fs::path target = fs::read_symlink(at, failed);
+    if (failed) { // no link
+      struct stat info;
+      bool isThere = ::stat(at.c_str(), &info) == 0;
+      return Place{at.string(), -1,
+                   isThere && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)};
+    }
+    at = at.parent_path() / target;
+  }
+  errno = ELOOP;
   return systemError("cannot write", path);
+}
+
+/// A descriptor of what is no regular file. Opening a pipe waits for no reader.
+static int openSpecial(const Place &place) {
+  if (place.descriptor >= 0)
+    return ::fcntl(place.descriptor, F_DUPFD_CLOEXEC, 0);
+  int fd = ::open(place.path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd >= 0)
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+Expected<void> partita::writeFile(const std::string &path, std::string_view bytes) {
+  auto place = placeOf(path);
+  if (!place)
+    return tl::unexpected(place.error());
+  if (place->descriptor >= 0 || place->isSpecial)
+    return writeAndClose(openSpecial(*place), path, bytes);
+  auto aside = Aside::file(path);
+  if (!aside)
+    return tl::unexpected(aside.error());
+  int fd = ::open(aside->path().c_str(), O_WRONLY | O_CLOEXEC);
+  auto ok = writeAndClose(fd, path, bytes);
+  return ok ? aside->commit() : ok;
 }
 
 /// Not blocking: a pipe that nobody writes to would hang here, before it is seen that it

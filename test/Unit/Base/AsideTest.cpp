@@ -10,8 +10,10 @@
 #include <atomic>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace partita;
 namespace fs = std::filesystem;
@@ -123,4 +125,83 @@ TEST_CASE("other names, and links, are not taken for what was abandoned") {
   removeAbandoned(folder / "out");
   CHECK(entries(folder.path) == 7);
   CHECK(*readFile(folder / "target") == "kept");
+}
+
+TEST_CASE("a link is written through, whether it leads to a file or to none yet") {
+  Folder folder;
+  fs::create_directory(folder / "data");
+  for (const char *target : {"data/there", "data/new"}) {
+    if (std::string(target) == "data/there")
+      REQUIRE(writeFile(folder / target, "old"));
+    fs::remove(folder / "link");
+    fs::remove(folder / "second");
+    fs::create_symlink(target, folder / "link");
+    fs::create_symlink(folder / "link", folder / "second");
+    REQUIRE(writeFile(folder / "second", "new"));
+    CHECK(fs::is_symlink(folder / "second"));
+    CHECK(fs::is_symlink(folder / "link"));
+    CHECK(*readFile(folder / target) == "new");
+  }
+  fs::create_symlink("circle", folder / "circle");
+  auto ok = writeFile(folder / "circle", "new");
+  REQUIRE(!ok);
+  CHECK_THAT(ok.error().message, Catch::StartsWith("cannot write"));
+  CHECK(entries(folder.path) == 4);
+}
+
+TEST_CASE("pipes, devices and descriptors are written into") {
+  Folder folder;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  auto read = [](int from) {
+    char text[16];
+    ssize_t n = ::read(from, text, sizeof text);
+    return std::string(text, n < 0 ? 0 : static_cast<size_t>(n));
+  };
+  for (std::string name : {"/dev/fd/", "/proc/self/fd/"}) {
+    REQUIRE(writeFile(name + std::to_string(ends[1]), "text"));
+    CHECK(read(ends[0]) == "text");
+  }
+  std::string pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  // Nobody reads it: an error, and no wait.
+  auto ok = writeFile(pipe, "text");
+  REQUIRE(!ok);
+  CHECK_THAT(ok.error().message, Catch::StartsWith("cannot write '" + pipe + "'"));
+  int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(writeFile(pipe, "text"));
+  CHECK(read(reader) == "text");
+  CHECK(fs::is_fifo(pipe));
+  CHECK_THAT(Aside::file(pipe).error().message,
+             Catch::EndsWith("': it is not a regular file"));
+  REQUIRE(writeFile("/dev/null", "text"));
+  CHECK(fs::is_character_file("/dev/null"));
+  // A regular file behind a descriptor is written where the descriptor is.
+  int fd = ::open((folder / "log").c_str(), O_WRONLY | O_CREAT, 0600);
+  REQUIRE(::write(fd, "first ", 6) == 6);
+  REQUIRE(writeFile("/dev/fd/" + std::to_string(fd), "second "));
+  REQUIRE(::write(fd, "third", 5) == 5);
+  CHECK(*readFile(folder / "log") == "first second third");
+  for (int open : {ends[0], ends[1], reader, fd})
+    ::close(open);
+}
+
+TEST_CASE("modes are those that the user's mask leaves, or those that were there") {
+  Folder folder;
+  auto mode = [](const std::string &path) {
+    return static_cast<unsigned>(fs::status(path).permissions());
+  };
+  mode_t before = ::umask(0007);
+  bool written = writeFile(folder / "file", "text").has_value();
+  ::umask(0022);
+  written &= writeFile(folder / "other", "text").has_value() &&
+             writeFile(folder / "file", "again").has_value();
+  unsigned place = 0;
+  if (auto aside = Aside::folder(folder / "place"))
+    place = mode(aside->path());
+  ::umask(before);
+  CHECK(written);
+  CHECK(mode(folder / "file") == 0660);
+  CHECK(mode(folder / "other") == 0644);
+  CHECK(place == 0755);
 }

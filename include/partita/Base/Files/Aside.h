@@ -23,6 +23,7 @@ void removeAbandoned(const std::string &path);
 class Aside {
 public:
   /// Both remove what was abandoned, first. An error says that `path` cannot be written.
+  /// A file is beside the place to which links lead; a device or a pipe is an error.
   static Expected<Aside> file(const std::string &path);
   static Expected<Aside> folder(const std::string &path);
   Aside() = default;

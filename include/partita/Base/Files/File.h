@@ -18,7 +18,9 @@ namespace partita {
 Expected<std::string> readFile(const std::string &path);
 
 /// Writes `bytes` to `path` through a temporary file beside it and a rename, so that a
-/// reader never sees half a file.
+/// reader never sees half a file. A link stays, and what it leads to is written. What is
+/// no regular file (a device, a pipe, a descriptor of this process as /dev/stdout) is
+/// written into; a pipe that nobody reads is an error.
 Expected<void> writeFile(const std::string &path, std::string_view bytes);
 
 /// A read-only mapping of a file; unmapped when the last copy of the pointer goes.
