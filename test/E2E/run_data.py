@@ -239,6 +239,14 @@ def check_errors(bundle, data):
          failure(*out, "--model", at, "--state-dir", f"{bundle.work}/after"))
     if os.path.exists(out[1]) or not os.path.exists(f"{bundle.work}/after/state.safetensors"):
         raise RuntimeError("an export that failed left a file, or no states")
+    for kept in ("out.onnx.states", "out.onnx.states-2"):
+        says(f"; the states are in '.*/{kept}'$", failure(*out, "--model", at, "--state-dir", ""))
+        if os.listdir(f"{bundle.work}/{kept}") != ["state.safetensors"]:
+            raise RuntimeError(f"{kept} has {os.listdir(bundle.work + '/' + kept)}")
+    if aside := [name for name in os.listdir(bundle.work) if ".tmp-" in name]:
+        raise RuntimeError(f"an export that failed left {aside}")
+    says("^cannot write '/dev/null': it is not a regular file$",
+         failure("--export", "/dev/null"))
     os.remove(f"{bundle.work}/wrong/log.jsonl")
     if sorted(os.listdir(f"{bundle.work}/wrong")) != ["state.safetensors"]:
         raise RuntimeError(f"a run that failed left {os.listdir(bundle.work + '/wrong')}")
@@ -251,6 +259,8 @@ def check_model_lost(partita, work):
                     "dp=1", "--shape", "n=24"], check=True, capture_output=True)
     command = [partita, "run", f"{work}/lost", "--data", f"{work}/train.npz", "--export",
                f"{work}/found.onnx"]
+    # As a run leaves it that was killed.
+    os.mkdir(f"{work}/found.onnx.states.tmp-0123456789abcdef")
     for expected in ("the bundle has no states for '.*'; compile it with --state or --train",
                      f"the bundle's model '{work}/lost.onnx' is not there; --model says "
                      "where it is now"):

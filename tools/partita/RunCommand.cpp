@@ -9,6 +9,8 @@
 #include "partita/Base/Files/Aside.h"
 #include "passes/Pipelines/Export.h"
 
+#include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 
@@ -21,38 +23,67 @@ struct Options {
 };
 } // namespace
 
-/// Exports from the states of the run, which are kept in a folder for a while if the user
-/// does not want them.
+/// Gives states that are aside a name that stays: FILE.states, or with a number where
+/// that is taken. The name; empty: there are none.
+static std::string keepStates(const std::string &aside, const std::string &file) {
+  std::error_code failed;
+  if (aside.empty() || !std::filesystem::exists(aside + "/state.safetensors", failed))
+    return {};
+  for (int number = 1; number < 1000; ++number) {
+    std::string kept =
+        file + ".states" + (number > 1 ? "-" + std::to_string(number) : "");
+    if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, kept.c_str(), RENAME_NOREPLACE) ==
+        0)
+      return kept;
+  }
+  return {};
+}
+
+/// Exports from the states of the run, which are aside for a while if the user does not
+/// want them.
 static int runAndExport(Options &options) {
   RunCommandLine &line = options.run;
   options.exported.weightsDir = line.run.weights.folder;
+  const std::string &file = options.exported.file;
   if (!runtime::mpiRank()) { // else this was done where the run was started
-    if (auto ok = makeFolderOf(options.exported.file); !ok)
+    std::error_code absent;
+    if (std::filesystem::is_other(std::filesystem::status(file, absent)))
+      return fail("cannot write '" + file + "': it is not a regular file");
+    if (auto ok = makeFolderOf(file); !ok)
       return fail(ok.error().message);
     if (auto ok = prepareExport(line.run.bundle, options.exported); !ok)
       return fail(ok.error().message);
   }
+  Aside aside;
   std::string own;
-  if (line.run.stateDir.empty())
-    own = line.run.stateDir = asideName(options.exported.file + ".states");
+  // Of ranks that the user has started, the first has the states.
+  if (line.run.stateDir.empty() && runtime::mpiRank().value_or(0) == 0) {
+    auto made = Aside::folder(file + ".states");
+    if (!made)
+      return fail(made.error().message);
+    aside = std::move(*made);
+    own = line.run.stateDir = aside.path();
+  } else if (line.run.stateDir.empty()) {
+    line.run.stateDir = file + ".states";
+  }
+  // What took hours is not thrown away because its export failed.
   line.then = [&]() -> Expected<void> {
     auto count = exportStates(line.run.bundle, options.exported,
                               line.run.stateDir + "/state.safetensors");
-    if (!count)
+    if (!count) {
+      std::string kept = keepStates(own, file);
       return makeError(count.error().message + "; the states are in '" +
-                       line.run.stateDir + "'");
+                       (kept.empty() ? line.run.stateDir : kept) + "'");
+    }
     if (!line.json)
       std::printf("%zu trained tensors in %s\n", *count, options.exported.file.c_str());
     return {};
   };
   int status = runCommand(line, {"run", "--export", options.exported.file, "--model",
                                  options.exported.model});
-  std::error_code ignored;
-  // What took hours is not thrown away because its export failed.
-  bool isKept =
-      status != 0 && std::filesystem::exists(own + "/state.safetensors", ignored);
-  if (!own.empty() && !isKept)
-    std::filesystem::remove_all(own, ignored);
+  if (status != 0)
+    if (std::string kept = keepStates(own, file); !kept.empty())
+      std::fprintf(stderr, "note: the states of the run are in '%s'\n", kept.c_str());
   return status;
 }
 
