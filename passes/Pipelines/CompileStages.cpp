@@ -519,9 +519,41 @@ private:
     return ranks;
   }
 
+  /// What `product` is to make of a stage. `limit`: memory of a rank; a group's stages
+  /// share it.
+  void choose(size_t s, const std::optional<int64_t> &limit) {
+    now.mesh = meshOf(order.groupOf[s]).str();
+    if (!options.cluster.empty())
+      now.firstDevice = ranksOf(order.groupOf[s]).front();
+    now.stage = static_cast<int>(s);
+    if (limit)
+      now.memory = std::to_string(std::max<int64_t>(
+          1, *limit / std::ranges::count(order.groupOf, order.groupOf[s])));
+    if (!options.dumpDir.empty())
+      now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
+    product.module = std::move(program.stages[s]);
+    keepShared(*product.module, s);
+    product.report.notes.clear();
+    product.report.collectives.clear();
+  }
+
+  /// Strategies and one rank's program of the stage that was chosen, left in `product`.
+  Expected<void> planStage() {
+    auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
+                                      : Expected<void>();
+    if (ok && options.to >= Level::L3)
+      ok = timed("partition", &Compiler::partition);
+    // Each micro-batch goes through all of the stage.
+    for (PlanCollective &collective : product.report.collectives)
+      collective.times *= options.microBatches;
+    if (!ok || options.to < Level::L2)
+      return ok;
+    product.plan.stages[0].collectives = product.report.collectives;
+    return product.dumpPlan();
+  }
+
   /// Strategies and one rank's program of every stage.
   Expected<void> planStages() {
-    // A group's stages share what its ranks may use.
     auto target = planTarget(Mesh(), {options.cluster, options.memory, -1});
     if (!target)
       return tl::unexpected(target.error());
@@ -531,31 +563,8 @@ private:
     std::vector<std::string> stageNotes;
     for (size_t s = 0; s < program.stages.size(); ++s) {
       std::string prefix = "stage " + std::to_string(s) + ": ";
-      now.mesh = meshOf(order.groupOf[s]).str();
-      if (!options.cluster.empty())
-        now.firstDevice = ranksOf(order.groupOf[s]).front();
-      now.stage = static_cast<int>(s);
-      if (limit)
-        now.memory = std::to_string(std::max<int64_t>(
-            1, *limit / std::ranges::count(order.groupOf, order.groupOf[s])));
-      if (!options.dumpDir.empty())
-        now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
-      product.module = std::move(program.stages[s]);
-      keepShared(*product.module, s);
-      product.report.notes.clear();
-      product.report.collectives.clear();
-      auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
-                                        : Expected<void>();
-      if (ok && options.to >= Level::L3)
-        ok = timed("partition", &Compiler::partition);
-      // Each micro-batch goes through all of the stage.
-      for (PlanCollective &collective : product.report.collectives)
-        collective.times *= options.microBatches;
-      if (ok && options.to >= Level::L2) {
-        product.plan.stages[0].collectives = product.report.collectives;
-        ok = product.dumpPlan();
-      }
-      if (!ok)
+      choose(s, limit);
+      if (auto ok = planStage(); !ok)
         return makeError(prefix + ok.error().message);
       if (options.to >= Level::L2) {
         recordShared(*product.module, s);
