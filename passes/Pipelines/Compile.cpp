@@ -337,18 +337,20 @@ static void recordNodes(func::FuncOp function, const Mesh &mesh,
   });
 }
 
+static std::string normalPath(const std::string &path) {
+  return std::filesystem::path(absolutePath(path)).lexically_normal().string();
+}
+
 void Compiler::recordPlan() {
-  plan.model = std::filesystem::absolute(options.model).string();
+  plan.model = absolutePath(options.model);
   plan.shapes = options.shapes;
   for (const std::string &text : options.constants) {
     size_t file = text.find('=') + 1;
-    plan.constants.push_back(
-        text.substr(0, file) +
-        std::filesystem::absolute(text.substr(file)).lexically_normal().string());
+    plan.constants.push_back(text.substr(0, file) + normalPath(text.substr(file)));
   }
   plan.states = options.states;
   if (!options.train.empty())
-    plan.train = std::filesystem::absolute(options.train).lexically_normal().string();
+    plan.train = normalPath(options.train);
   plan.mode = options.plan.empty() ? options.mode : "plan";
   plan.hints = options.hints;
   PlanStage stage;
@@ -552,7 +554,8 @@ static Expected<void> checkOutput(const CompileOptions &options) {
   auto writer = BundleWriter::create(options.output);
   if (writer)
     return {};
-  bool isBundle = std::filesystem::exists(options.output + "/bundle.json");
+  std::error_code unreadable;
+  bool isBundle = std::filesystem::exists(options.output + "/bundle.json", unreadable);
   return makeError(writer.error().message + (isBundle ? "; --force replaces it" : ""));
 }
 
@@ -705,8 +708,9 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
 
 Expected<CompileReport> partita::compileModel(const CompileOptions &options,
                                               const Progress &progress) {
+  std::error_code unreadable;
   if (!options.force || options.to < Level::L5 ||
-      !std::filesystem::exists(options.output))
+      !std::filesystem::exists(options.output, unreadable))
     return compileUntilItFits(options, progress);
   auto replacement = BundleReplacement::create(options.output);
   if (!replacement)

@@ -63,7 +63,7 @@ static Expected<codegen::WeightData> dataOf(const WeightTable &weights,
   // Elements of less than a byte are not in the file as the program reads them.
   bool isExternal = !tensor.file.empty() && tensor.file != options.model;
   if (isExternal && !options.copyWeights && bitWidth(tensor.type) >= 8) {
-    data.file = std::filesystem::absolute(tensor.file).string();
+    data.file = absolutePath(tensor.file);
     data.location = locationOf(tensor.file, options);
     data.fileOffset = tensor.offset;
   }

@@ -17,7 +17,8 @@ static Expected<void> findModel(const std::string &bundle, ExportOptions &option
       return tl::unexpected(plan.error());
     options.model = findRecorded(bundle, plan->modelRelative, plan->model);
   }
-  if (!std::filesystem::exists(options.model))
+  std::error_code unreadable;
+  if (!std::filesystem::exists(options.model, unreadable))
     return makeError("the bundle's model '" + options.model +
                      "' is not there; --model says where it is now");
   return {};

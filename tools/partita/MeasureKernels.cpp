@@ -20,12 +20,18 @@ using namespace partita;
 
 static constexpr int warmUps = 2, requests = 12;
 
+/// Where the user wants temporary files; /tmp if that is no folder.
+static std::filesystem::path temporaryFolder() {
+  std::error_code failed;
+  auto folder = std::filesystem::temp_directory_path(failed);
+  return failed ? "/tmp" : folder;
+}
+
 namespace {
 /// A folder that is gone when this is.
 struct TemporaryFolder {
   TemporaryFolder()
-      : path(std::filesystem::temp_directory_path() /
-             ("partita-calibrate-" + std::to_string(::getpid()))),
+      : path(temporaryFolder() / ("partita-calibrate-" + std::to_string(::getpid()))),
         interrupt(path.string()) {
     std::error_code code;
     std::filesystem::create_directories(path, code);

@@ -13,21 +13,26 @@ static int64_t modifiedTime(const struct stat &info) {
   return info.st_mtim.tv_sec * 1'000'000'000LL + info.st_mtim.tv_nsec;
 }
 
+std::string partita::absolutePath(const std::string &path) {
+  std::error_code failed;
+  fs::path whole = fs::absolute(path, failed);
+  return failed ? path : whole.string();
+}
+
 /// Absolute path without "." and "..".
-static fs::path absolutePath(const std::string &path) {
-  std::error_code ignored;
-  fs::path whole = fs::absolute(path.empty() ? "." : path, ignored).lexically_normal();
+static fs::path normalPath(const std::string &path) {
+  fs::path whole = fs::path(absolutePath(path.empty() ? "." : path)).lexically_normal();
   return whole.has_filename() ? whole : whole.parent_path(); // "folder/"
 }
 
 std::string partita::relativePath(const std::string &path, const std::string &folder) {
-  return absolutePath(path).lexically_relative(absolutePath(folder)).string();
+  return normalPath(path).lexically_relative(normalPath(folder)).string();
 }
 
 Expected<WeightFile> partita::referTo(const std::string &path,
                                       const std::string &location,
                                       const std::string &out) {
-  fs::path absolute = absolutePath(path);
+  fs::path absolute = normalPath(path);
   struct stat info;
   if (::stat(absolute.c_str(), &info) != 0)
     return makeError("cannot open '" + path + "': " + std::strerror(errno));

@@ -110,6 +110,10 @@ Expected<std::string> planFile(const std::string &folder, const std::string &ent
 Expected<WeightFile> referTo(const std::string &path, const std::string &location,
                              const std::string &out);
 
+/// The path from the root on; itself where it is relative and the working directory has
+/// been removed.
+std::string absolutePath(const std::string &path);
+
 /// A path as seen from a folder, "../model.onnx"; both may be relative to the working
 /// directory. Links are not followed.
 std::string relativePath(const std::string &path, const std::string &folder);
