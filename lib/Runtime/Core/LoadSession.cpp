@@ -2,6 +2,7 @@
 #include "partita/Runtime/Session.h"
 
 #include "Interface.h"
+#include "ThreadLimit.h"
 #include "partita/Base/CpuFeatures.h"
 #include "partita/Runtime/Team.h"
 
@@ -30,6 +31,20 @@ static Expected<int> threadsFor(const std::string &folder, const Bundle &bundle,
                      std::to_string(threads) + "; compile the model with --threads " +
                      std::to_string(threads));
   return threads;
+}
+
+/// Before anything is made for each rank.
+static Expected<void> checkThreads(const std::string &folder, const Bundle &bundle,
+                                   int threads) {
+  ThreadLimit limit = threadLimit();
+  const int64_t ranks = bundle.numRanks();
+  if (ranks <= limit.threads / std::max(threads, 1))
+    return {};
+  return makeError(
+      "'" + folder + "' is for " + std::to_string(ranks) +
+      " ranks, which the transport 'local' runs as threads of one process, " +
+      std::to_string(std::max(threads, 1)) + " each; this system allows " +
+      std::to_string(limit.threads) + " (" + limit.source + ")");
 }
 
 static Expected<Stages> loadStages(const std::string &folder, const Bundle &bundle,
@@ -72,6 +87,12 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (auto ok = checkCpuFeatures(bundle->cpuFeatures, options.hasCpuFeature); !ok)
     return makeError("'" + folder + "' is compiled for " + bundle->targetCpu + "; " +
                      ok.error().message);
+  auto threads = threadsFor(folder, *bundle, options);
+  if (!threads)
+    return tl::unexpected(threads.error());
+  if (options.transport == TransportKind::Local)
+    if (auto ok = checkThreads(folder, *bundle, *threads); !ok)
+      return tl::unexpected(ok.error());
   std::vector<SessionEntry> entries;
   std::vector<const TaskTable *> tables;
   for (const BundleEntry &entry : bundle->entries) {
@@ -91,9 +112,6 @@ Expected<std::unique_ptr<Session>> Session::load(const std::string &folder,
   if (!weights)
     return tl::unexpected(weights.error());
   SessionOptions resolved = options;
-  auto threads = threadsFor(folder, *bundle, options);
-  if (!threads)
-    return tl::unexpected(threads.error());
   resolved.threads = *threads;
   return start(std::move(entries), *weights, resolved);
 }
