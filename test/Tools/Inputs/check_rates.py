@@ -1,9 +1,11 @@
-"""Checks the rates of a plan's certificate against each other.
+"""Checks the rates of a plan's certificate against each other, and that the ranks of its
+name are all of the devices.
 
 usage: check_rates.py PLAN.json DEVICES PEAK TOKENS
 """
 import json
 import math
+import re
 import sys
 
 
@@ -17,6 +19,9 @@ def main(path, devices, peak, tokens):
     # Most of all operations are products.
     of_step = flops * known["step_seconds"] * int(devices)
     assert 0.5 * work["operations"] < of_step <= work["operations"], (of_step, work)
+    ranks = [int(re.fullmatch(r"[A-Za-z/]+(\d+)", part)[1])
+             for part in plan["stages"][0]["name"].split("·") if not part.startswith("ZeRO")]
+    assert math.prod(ranks) == int(devices), plan["stages"][0]["name"]
     print("rates: right")
 
 

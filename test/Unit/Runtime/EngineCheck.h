@@ -9,12 +9,20 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 
 namespace partita::test {
 using engine::Call;
+
+/// Whether oneDNN may use 512-bit vectors here.
+inline bool hasWideVectors() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         !std::getenv("ONEDNN_MAX_CPU_ISA");
+}
 
 /// 64-byte aligned elements of any type, handled as doubles.
 struct Buffer {

@@ -114,13 +114,6 @@ TEST_CASE("matmul: one column is no work for reference code") {
   CHECK_FALSE((*call)->implementation().starts_with("ref"));
 }
 
-/// Whether oneDNN may use 512-bit vectors here.
-static bool hasWideVectors() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         !std::getenv("ONEDNN_MAX_CPU_ISA");
-}
-
 TEST_CASE("matmul: few rows read the weight that many rows have had packed") {
   for (int64_t m : {1, 2, 3, 4})
     for (int64_t n : {1, 16, 48, 64, 100, 773})
