@@ -28,12 +28,10 @@ public:
   }
 
   Expected<void> findSegments(const std::vector<Recompute> &asked) {
-    std::vector<Operation *> forward;
     for (Operation &op : function.front().without_terminator())
       if (!op.hasAttr(phaseAttr) && !isa<CallingOpInterface>(op) &&
           op.getNumOperands() != 0)
         forward.push_back(&op);
-    std::vector<int32_t> layers;
     if (llvm::any_of(asked, [](const Recompute &it) { return it.byLayer; }))
       layers = layersIn(forward);
     for (const Recompute &pattern : asked) {
@@ -114,13 +112,32 @@ public:
             "recompute: '" + textOf(pattern) +
             "' saves no byte: what each of its parts makes is read by the rest "
             "of the forward pass, and kept" +
-            (pattern.byLayer || pattern.together
-                 ? ""
-                 : " (\"each\": \"layer\" makes each layer one part)"));
+            (!pattern.byLayer && !pattern.together && joinsByLayer(pattern)
+                 ? " (\"each\": \"layer\" makes each layer one part)"
+                 : ""));
     return texts;
   }
 
 private:
+  /// Whether one part of the pattern reads another one in its layer, so that the two
+  /// keep less as one part.
+  bool joinsByLayer(const Recompute &pattern) {
+    if (layers.empty())
+      layers = layersIn(forward);
+    DenseMap<Operation *, int32_t> layerOf;
+    for (auto [i, op] : llvm::enumerate(forward))
+      if (auto own = segments.find(op);
+          own != segments.end() && own->second.knobs == &pattern && layers[i] >= 0)
+        layerOf[op] = layers[i];
+    return llvm::any_of(layerOf, [&](const auto &entry) {
+      return llvm::any_of(entry.first->getOperands(), [&](Value operand) {
+        auto maker = layerOf.find(operand.getDefiningOp());
+        return maker != layerOf.end() && maker->second == entry.second &&
+               segments.at(maker->first).name != segments.at(entry.first).name;
+      });
+    });
+  }
+
   static std::string textOf(const Recompute &pattern) {
     return llvm::join(pattern.nodes, "', '");
   }
@@ -130,7 +147,8 @@ private:
            static_cast<int64_t>(byteWidth(*dtypeOf(getElementTypeOrSelf(value))));
   }
 
-  /// Per op its layer. Ops of one kind have one name, attributes and types.
+  /// Per op its layer. Ops of one kind have one name, properties and types. Discardable
+  /// attributes hold names of the file, in which equal layers differ.
   static std::vector<int32_t> layersIn(ArrayRef<Operation *> ops) {
     using Kind = std::tuple<const void *, const void *, std::vector<const void *>>;
     std::map<Kind, size_t> known;
@@ -139,7 +157,7 @@ private:
     std::vector<int64_t> change(ops.size() + 1, 0); // of the bytes that cross a place
     for (auto [i, op] : llvm::enumerate(ops)) {
       Kind kind{op->getName().getAsOpaquePointer(),
-                op->getAttrDictionary().getAsOpaquePointer(),
+                op->getPropertiesAsAttribute().getAsOpaquePointer(),
                 {}};
       for (TypeRange types :
            {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
@@ -244,6 +262,8 @@ private:
   };
   func::FuncOp function;
   DictionaryAttr paths;
+  std::vector<Operation *> forward; ///< that may be computed again
+  std::vector<int32_t> layers;      ///< of each of them, once needed
   DenseMap<Operation *, Segment> segments;
   DenseMap<Operation *, Operation *> copies;
   int64_t marked = 0, numTogether = 0;
