@@ -256,7 +256,10 @@ private:
   int shardedLevel() const {
     if (std::ranges::all_of(graph.ops, &FlowOp::isForward))
       return 0;
-    auto isState = [](const FlowOp &op) { return op.kind == FlowKind::State; };
+    // A loop has such ops without a sink of their own: what its body reads and gives.
+    auto isState = [](const FlowOp &op) {
+      return op.kind == FlowKind::State && op.tied >= 0;
+    };
     if (areSplit(
             [&](int32_t, const FlowOp &op) { return isState(op) && op.isParameter; }))
       return 3;

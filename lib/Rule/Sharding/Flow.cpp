@@ -69,6 +69,10 @@ public:
       if (!loop.pieces.empty())
         pieces[loop.op][loop.factor] = loop.pieces;
     }
+    tiesOf.resize(graph.ops.size());
+    for (const FlowTie &tie : graph.ties)
+      for (const FlowTie::Member &member : tie.members)
+        tiesOf[member.op].push_back(&tie);
     firstDim.reserve(graph.values.size());
     for (size_t v = 0; v < graph.values.size(); ++v) {
       firstDim.push_back(static_cast<int32_t>(dims.size()));
@@ -162,9 +166,31 @@ private:
     return cuts;
   }
 
+  /// Ends of a loop that are one variable with an end of this dim are ends of it, so that
+  /// the pieces of a body reach what the loop reads and gives.
+  void addTied(std::vector<Port> &ports, int32_t dim) const {
+    const FlowValue &value = graph.values[dims[dim].first];
+    std::vector<int32_t> ends;
+    if (value.producer >= 0)
+      ends.push_back(value.producer);
+    for (const FlowUse &use : value.uses)
+      ends.push_back(use.op);
+    for (int32_t end : ends)
+      for (const FlowTie *tie : tiesOf[end]) {
+        auto own = std::ranges::find(tie->members, end, &FlowTie::Member::op);
+        int32_t row = dims[dim].second - own->hasRows; // -1: of the rows
+        for (const FlowTie::Member &member : tie->members)
+          if (row >= 0 && std::ranges::find(ends, member.op) == ends.end())
+            ports.push_back({member.op,
+                             &graph.endFactors(member.op)[row + member.hasRows],
+                             graph.ops[member.op].results.empty() ? 0 : -1});
+      }
+  }
+
   void refineDim(int32_t dim) {
     std::vector<Port> ports =
         portsOf(graph, graph.values[dims[dim].first], dims[dim].second);
+    addTied(ports, dim);
     std::vector<int64_t> cuts;
     for (const Port &port : ports)
       for (int64_t cut : cutsOf(port))
@@ -221,7 +247,8 @@ private:
   const FlowGraph &graph;
   std::vector<std::pair<int32_t, int32_t>> dims; ///< (value, dim), in the order of sweeps
   std::vector<int32_t> firstDim;                 ///< per value
-  std::set<int32_t> now, next;                   ///< dims to look at
+  std::vector<std::vector<const FlowTie *>> tiesOf; ///< per op
+  std::set<int32_t> now, next;                      ///< dims to look at
 };
 
 /// An atom of a port with its place: [low, low * size) in suffix products.

@@ -168,3 +168,39 @@ TEST_CASE("a detached loop is whole, linked to nothing, and cuts no neighbour") 
   CHECK(graph.atomsOf(1, 0).size() == 2);
   CHECK(graph.atomsOf(0, 0).size() == 2);
 }
+
+TEST_CASE("ends of a loop that are one variable are cut alike") {
+  Program p;
+  p.argument("weight", {4, 12});
+  p.result("weight");
+  p.argument("all", {5, 4, 12}); // five rows, of which a trip reads one
+  p.argument("weight of a trip", {4, 12});
+  p.reshape("thirds", "weight of a trip", {4, 3, 4});
+  p.result("thirds");
+  p.argument("row", {4, 12});
+  p.reshape("halves", "row", {2, 2, 12});
+  p.result("halves");
+  FlowGraph graph = p.build(*Mesh::parse("tp=2"));
+  auto producer = [&](const std::string &name) {
+    auto value = std::ranges::find(graph.values, name, &FlowValue::name);
+    return value->producer;
+  };
+  auto pieces = [&](int32_t op, size_t dim) {
+    Pieces found;
+    for (int32_t a : graph.dimAtoms(op, graph.endFactors(op)[dim]))
+      found.push_back(graph.atoms[static_cast<size_t>(a)].size);
+    return found;
+  };
+  const int32_t weight = producer("weight"), all = producer("all");
+  CHECK(pieces(weight, 1) == Pieces{12});
+  auto sink = std::ranges::find(graph.ops, "result of weight", &FlowOp::name);
+  graph.ties = {{{{static_cast<int32_t>(sink - graph.ops.begin())},
+                  {producer("weight of a trip")}}},
+                {{{all, true}, {producer("row")}}}};
+  graph.finalize();
+  CHECK(pieces(weight, 0) == Pieces{4});
+  CHECK(pieces(weight, 1) == Pieces{3, 4});
+  CHECK(pieces(all, 0) == Pieces{5});
+  CHECK(pieces(all, 1) == Pieces{2, 2});
+  CHECK(pieces(all, 2) == Pieces{12});
+}
