@@ -120,7 +120,7 @@ private:
     int64_t whole = 0, split = 0;
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       const FlowOp &op = graph.ops[o];
-      if (op.kind != FlowKind::Compute || op.isBackward || isMatmul(op) ||
+      if (op.kind != FlowKind::Compute || !op.isForward() || isMatmul(op) ||
           op.results.empty() || isWeight[static_cast<size_t>(op.results[0])])
         continue;
       bool byPositions = false, otherwise = false, hasPositions = false;
