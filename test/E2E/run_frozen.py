@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what plans take with test/Frozen/figures.txt, which was written before a change.
 
-usage: run_frozen.py PLAN-FIGURES PARTITA ZOO [--write] [--only TEXT] [--jobs N]
+usage: run_frozen.py PLAN-FIGURES PARTITA ZOO [--write] [--renew] [--only TEXT] [--jobs N]
 
 A row is a model, how it is planned and for which mesh, and its figures: the price of the
 plan, the kernels that the price counts, and kernels, calls and bytes of the program that
@@ -14,6 +14,9 @@ training steps with AdamW, a clipped norm and two micro-batches. Plans:
   data-parallel, megatron, zero1, zero3
                  the modes and rules of these names
   cluster        the search over all meshes of eight A100 (no program is formed)
+
+`--renew` beside `--write` follows what the search finds now: where names of ops changed,
+the old plan is none of the model any more.
 
 A row that differs is printed, each figure with both values. `--write` makes the file what
 was measured now; the difference belongs into the commit's message, and a figure that got
@@ -162,8 +165,8 @@ def write_figures(measured):
 def write_plans(folder):
     """What was searched for becomes what is followed. Same plans, same bytes."""
     with tarfile.open(PLANS, "w:xz", preset=9) as archive:
-        for path in sorted(folder.glob("*.new")):
-            info = tarfile.TarInfo(path.name.removesuffix(".new"))
+        for path in sorted(folder.iterdir()):
+            info = tarfile.TarInfo(path.name)
             text = path.read_bytes()
             info.size = len(text)
             archive.addfile(info, io.BytesIO(text))
@@ -209,6 +212,7 @@ def main():
     parser.add_argument("partita")
     parser.add_argument("zoo")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--renew", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
@@ -221,11 +225,11 @@ def main():
         (bench.work / "plans").mkdir()
         if PLANS.exists():
             read_plans(bench.work / "plans")
-        if arguments.write and not PLANS.exists():
+        if arguments.write and (arguments.renew or not PLANS.exists()):
             first = [row for row in rows if row.how == "auto" and row.mesh != "one"]
             measure_all(bench, first, arguments.jobs)
             for path in (bench.work / "plans").glob("*.new"):
-                path.with_suffix("").write_bytes(path.read_bytes())
+                path.replace(path.with_suffix(""))
             write_plans(bench.work / "plans")
         measured = measure_all(bench, rows, arguments.jobs)
     failures = 0
@@ -243,7 +247,10 @@ def main():
         failures += 1
         print(f"{' '.join(row)}: the file has this row, the suite has not")
     print(f"{len(measured)} rows, {failures} differ", flush=True)
-    if arguments.write and not any("error" in figures for figures in measured.values()):
+    if arguments.write:
+        if any("error" in figures for figures in measured.values()):
+            print("nothing is written, as some rows have no figures")
+            return 1
         write_figures({**frozen, **measured} if arguments.only else measured)
         return 0
     return 1 if failures else 0

@@ -79,8 +79,10 @@ std::map<int32_t, Layout> partita::optimizerHomes(
   int64_t small = 0, undivided = 0, unfit = 0, whole = 0;
   for (const ParameterOps &p : parameters) {
     const FlowOp &weight = opAt(graph, p.weight);
+    // Pieces into which the program cuts a dim are one where they lie together.
     Layout now =
-        resultLayout(weight.rule, decision.strategies[static_cast<size_t>(p.weight)], 0);
+        resultLayout(weight.rule, decision.strategies[static_cast<size_t>(p.weight)], 0)
+            .canonicalized();
     AxisList digits = replicating(graph.mesh, now);
     if (digits.empty())
       continue;
