@@ -209,10 +209,23 @@ private:
     std::vector<Tensor> inputs;
     for (const NodeInput &input : partita::inputsOf(graph, ops, repeats)) {
       inputs.push_back({input.value, {}});
+      std::vector<HintPlace> &places = inputs.back().places;
       for (const FlowUse &use : input.uses)
-        inputs.back().places.push_back({use.op, true, use.operand});
+        places.push_back({use.op, true, use.operand});
+      // A step in 16 bits casts what a node reads: the hint is meant for who computes.
+      for (const FlowUse &use : input.uses)
+        if (isCast(graph.ops[use.op]))
+          for (const FlowUse &behind : graph.values[graph.ops[use.op].results[0]].uses)
+            if (contains(ops, behind.op))
+              places.push_back({behind.op, true, behind.operand, nullptr, true});
     }
     return inputs;
+  }
+
+  bool isCast(const FlowOp &op) const {
+    return op.operands.size() == 1 && op.results.size() == 1 &&
+           op.rule.operands[0] == op.rule.results[0] &&
+           graph.values[op.operands[0]].type != graph.values[op.results[0]].type;
   }
 
   /// What goes outside, or nowhere: an output that nobody reads counts like the others.

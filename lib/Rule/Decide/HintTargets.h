@@ -19,6 +19,8 @@ struct HintPlace {
   /// Where the hint speaks of a transpose that the operand stands for: its dim d is dim
   /// (*order)[d] here.
   const std::vector<int32_t> *order = nullptr;
+  /// The tensor is read there behind a cast.
+  bool isCast = false;
 
   const TensorFactors &factors(const FlowGraph &graph) const;
   /// The loops of the dim that the model calls `dim`.

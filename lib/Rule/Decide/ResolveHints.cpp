@@ -163,7 +163,9 @@ private:
   int beginning(const Entry &entry) {
     HintDim dim{entry.target->places[0], entry.dim, entry.where};
     std::vector<int> ways = loops.beginnings(dim, entry.axes);
-    if (ways.size() < 2 || entry.target->places.size() > 1)
+    const bool isShared =
+        std::ranges::count(entry.target->places, false, &HintPlace::isCast) > 1;
+    if (ways.size() < 2 || isShared)
       return -1;
     std::vector<int64_t> key;
     for (int32_t a : graph.dimAtoms(dim.place.op, dim.place.loops(graph, dim.dim)))
