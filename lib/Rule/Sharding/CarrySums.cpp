@@ -46,7 +46,7 @@ public:
       return;
     PartialAxes partial = producedLayout(addition.sum).partial[0];
     std::vector<int32_t> values = valuesAround(tie, addition);
-    Received before = received(values);
+    Received before = receivedOf(graph, strategies, values);
     // All that makePartial changes: a step has a tie per parameter, and many more ops.
     std::vector<std::pair<int32_t, Strategy>> saved{
         {addition.way.op, of(addition.way.op)}};
@@ -54,15 +54,13 @@ public:
       saved.emplace_back(way.op, of(way.op));
     for (const FlowTie::Member &member : tie.members)
       saved.emplace_back(member.op, of(member.op));
-    if (!makePartial(tie, addition, partial) || received(values) >= before)
+    if (!makePartial(tie, addition, partial) ||
+        receivedOf(graph, strategies, values) >= before)
       for (auto &[op, strategy] : saved)
         of(op) = std::move(strategy);
   }
 
 private:
-  /// In a run of the program: bytes, and of equal ones the conversions that receive them.
-  using Received = std::pair<int64_t, int64_t>;
-
   Strategy &of(int32_t op) { return strategies[static_cast<size_t>(op)]; }
   Layout producedLayout(int32_t value) const {
     const FlowValue &it = graph.values[static_cast<size_t>(value)];
@@ -140,18 +138,6 @@ private:
     for (const FlowTie::Member &member : tie.members)
       values.insert(graph.endValue(member.op));
     return {values.begin(), values.end()};
-  }
-
-  Received received(const std::vector<int32_t> &values) const {
-    Received all;
-    for (int32_t value : values) {
-      int32_t producer = graph.values[static_cast<size_t>(value)].producer;
-      Price price = priceOfValue(graph, strategies, value);
-      int64_t trips = graph.ops[static_cast<size_t>(producer)].trips;
-      all.first += price.receivedBytes * trips;
-      all.second += price.collectives * trips;
-    }
-    return all;
   }
 
   /// Everything is as the added value is made.

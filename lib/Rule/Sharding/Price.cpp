@@ -100,6 +100,20 @@ Price partita::priceOfValue(const FlowGraph &graph,
   return price;
 }
 
+Received partita::receivedOf(const FlowGraph &graph,
+                             const std::vector<Strategy> &strategies,
+                             const std::vector<int32_t> &values) {
+  Received all;
+  for (int32_t value : values) {
+    int32_t producer = graph.values[static_cast<size_t>(value)].producer;
+    Price price = priceOfValue(graph, strategies, value);
+    int64_t trips = graph.ops[static_cast<size_t>(producer)].trips;
+    all.first += price.receivedBytes * trips;
+    all.second += price.collectives * trips;
+  }
+  return all;
+}
+
 Price partita::price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
                      const Servings &servings, StepObserver *observer) {
   Price price;

@@ -40,16 +40,12 @@ static void setLayout(const FlowGraph &graph, const FlowTie &tie, const Layout &
 /// Bytes that conversions of the members' values receive in a run.
 static int64_t receivedAround(const FlowGraph &graph, const FlowTie &tie,
                               const std::vector<Strategy> &strategies) {
-  int64_t bytes = 0;
   std::vector<int32_t> values;
   for (const FlowTie::Member &member : tie.members)
     values.push_back(graph.endValue(member.op));
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
-  for (int32_t value : values)
-    bytes += priceOfValue(graph, strategies, value).receivedBytes *
-             graph.ops[graph.values[value].producer].trips;
-  return bytes;
+  return receivedOf(graph, strategies, values).first;
 }
 
 void partita::settleTies(const FlowGraph &graph, std::vector<Strategy> &strategies) {

@@ -83,6 +83,13 @@ private:
 Price priceOfValue(const FlowGraph &graph, const std::vector<Strategy> &strategies,
                    int32_t value);
 
+/// In a run of the program: bytes, and of equal ones the conversions that receive them.
+using Received = std::pair<int64_t, int64_t>;
+
+/// What conversions of the values receive.
+Received receivedOf(const FlowGraph &graph, const std::vector<Strategy> &strategies,
+                    const std::vector<int32_t> &values);
+
 /// Prices the conversions that `servings` and serveUses name, and the work of the ops.
 Price price(const FlowGraph &graph, const std::vector<Strategy> &strategies,
             const Servings &servings = {}, StepObserver *observer = nullptr);
