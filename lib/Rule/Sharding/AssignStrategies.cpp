@@ -1,6 +1,7 @@
 //===- AssignStrategies.cpp - Padded extents and deferred reductions ------===//
 #include "partita/Rule/Sharding/AssignStrategies.h"
 #include "partita/Rule/Sharding/CarrySums.h"
+#include "partita/Rule/Sharding/MakeWhereAdded.h"
 #include "partita/Rule/Sharding/OperandForm.h"
 #include "partita/Rule/Sharding/ServeUses.h"
 #include "partita/Rule/Sharding/Ties.h"
@@ -309,6 +310,7 @@ std::vector<Strategy> partita::strategiesOf(const FlowGraph &graph,
   settleArguments(graph, result);
   settleStates(graph, result);
   settleTies(graph, result);
+  makeWhereAdded(graph, seeds, result);
   carrySums(graph, seeds, result);
   return result;
 }

@@ -25,7 +25,8 @@
 // Ties. The body of a loop is in the graph once. What goes into it and comes out of it
 // are ops of one tensor: an end that gives it (no operands) or takes it (a sink). Ends
 // that are one variable (what is carried from trip to trip: initial value, argument, what
-// the body gives, result) are tied: their atoms are linked, and they have one layout.
+// the body gives, result) are tied: they are cut alike, their atoms are linked, and they
+// have one layout.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_RULE_SHARDING_FLOW_H
