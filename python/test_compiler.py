@@ -145,6 +145,17 @@ def check_cancel(folder):
     assert not [path for path in folder.iterdir() if path.name.startswith("no")]
 
 
+def check_specification(folder):
+    """A specification that is a dict is part of the bundle, wherever that goes."""
+    layers(folder / "step.onnx", 2, batch=4)
+    bundle, moved = folder / "step", folder / "moved"
+    partita.compile(folder / "step.onnx", bundle, mesh="dp=2", mode="data-parallel",
+                    train={"loss": {"kind": "mse", "of": "a1", "labels": "t"},
+                           "optimizer": {"kind": "adam"}})
+    bundle.rename(moved)
+    assert partita.verify(moved)["verdict"] == "checked: equal"
+
+
 def check_verify(folder, model):
     """`verify` has the options of the command, and ends while it evaluates."""
     bundle, data, other = folder / "verified", folder / "data", folder / "other"
@@ -204,6 +215,7 @@ def main():
         check_errors(folder, folder / "model.onnx")
         check_threads(folder, folder / "model.onnx")
         check_cancel(folder)
+        check_specification(folder)
         check_verify(folder, folder / "model.onnx")
     print("ok")
 

@@ -15,6 +15,8 @@ Expected<Schedule> readSchedule(const JsonValue &value);
 Expected<std::string> readText(const JsonValue &value);
 /// At least one glob, none of them empty.
 Expected<std::vector<std::string>> readGlobs(const JsonValue &value);
+/// The same where an empty list means none.
+Expected<std::vector<std::string>> readGlobsOrNone(const JsonValue &value);
 /// An integer from 1 on.
 Expected<int64_t> readCount(const JsonValue &value);
 Expected<bool> readFlag(const JsonValue &value);

@@ -89,8 +89,9 @@ Expected<Optimizer> train::readOptimizer(const JsonValue &value) {
           .and_then([&] {
             return readMember(value, "weight_decay", read.weightDecay, readNonNegative);
           })
-          .and_then(
-              [&] { return readMember(value, "no_decay", read.noDecay, readGlobs); })
+          .and_then([&] {
+            return readMember(value, "no_decay", read.noDecay, readGlobsOrNone);
+          })
           .and_then([&] { return checkOptimizer(value, read); });
   if (!ok)
     return tl::unexpected(ok.error());

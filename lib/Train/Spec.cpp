@@ -12,11 +12,16 @@ Expected<std::string> train::readText(const JsonValue &value) {
 }
 
 Expected<std::vector<std::string>> train::readGlobs(const JsonValue &value) {
+  auto globs = readGlobsOrNone(value);
+  if (globs && globs->empty())
+    return value.error("expected at least one glob, got an empty list");
+  return globs;
+}
+
+Expected<std::vector<std::string>> train::readGlobsOrNone(const JsonValue &value) {
   auto elements = value.elements();
   if (!elements)
     return tl::unexpected(elements.error());
-  if (elements->empty())
-    return value.error("expected at least one glob, got an empty list");
   std::vector<std::string> globs;
   for (const JsonValue &element : *elements) {
     auto glob = readText(element);
@@ -55,7 +60,8 @@ Expected<void> train::allowOfKind(const JsonValue &object,
 static Expected<void> readParameters(const JsonValue &value, Spec &spec) {
   return value.allowOnly({"train", "freeze"})
       .and_then([&] { return readMember(value, "train", spec.parameters, readGlobs); })
-      .and_then([&] { return readMember(value, "freeze", spec.freeze, readGlobs); });
+      .and_then(
+          [&] { return readMember(value, "freeze", spec.freeze, readGlobsOrNone); });
 }
 
 static Expected<Compute> readCompute(const JsonValue &value) {

@@ -146,6 +146,12 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   emit.hashWeights = options.hashWeights;
   emit.inputs = first.inputNames;
   emit.model = std::filesystem::path(options.model).filename().string();
+  if (!options.train.empty()) {
+    auto specification = readFile(options.train);
+    if (!specification)
+      return tl::unexpected(specification.error());
+    emit.texts[specificationFileName] = std::move(*specification);
+  }
   auto made = codegen::emitBundle(entries, emit);
   if (!made)
     return tl::unexpected(first.firstError(made.error()));

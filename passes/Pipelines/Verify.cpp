@@ -472,8 +472,10 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
     compile.constants.push_back(constant.substr(0, file) + moved(path));
   }
   compile.states = plan->states;
+  // A bundle has its specification with it, as older ones had not.
+  const std::string own = bundle + "/" + specificationFileName;
   if (!plan->train.empty())
-    compile.train = moved(plan->train);
+    compile.train = std::filesystem::exists(own, unreadable) ? own : moved(plan->train);
   if (!compile.train.empty() && !std::filesystem::exists(compile.train, unreadable))
     return makeError("the specification '" + plan->train +
                      "' of the bundle's training step is not there");

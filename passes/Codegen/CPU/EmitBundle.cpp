@@ -430,6 +430,9 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
     return tl::unexpected(ok.error());
   if (auto ok = weightWriter.write(*writer, options, bundle); !ok)
     return tl::unexpected(ok.error());
+  for (const auto &[name, text] : options.texts)
+    if (auto ok = writeFile(writer->path(name), text); !ok)
+      return tl::unexpected(ok.error());
   EntryWriter entryWriter(*target, *writer, options.dumpDir);
   for (const Formed &it : formed) {
     auto entry = entryWriter.write(it, bundle.entries.size());

@@ -62,6 +62,8 @@ struct EmitOptions {
   /// Files that are referred to are hashed whole; else a sample of their blocks.
   bool hashWeights = false;
   std::string function = "main"; ///< of entries that are of L3
+  /// Texts that are part of the bundle as they are, by the name of their file.
+  std::map<std::string, std::string> texts = {};
   /// Folder that receives what lies in each arena, arena-0.json, …, and the kernels as
   /// LLVM IR, stage-0.ll, …; empty: none.
   std::string dumpDir;

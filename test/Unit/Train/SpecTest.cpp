@@ -401,6 +401,7 @@ TEST_CASE("train: what remains, wrong") {
         "s.json: parameters: unknown member \"except\"; known are train, freeze");
   CHECK(failure(with(R"("parameters": {"train": []})")) ==
         "s.json: parameters/train: expected at least one glob, got an empty list");
+  CHECK(failure(with(R"("parameters": {"freeze": []})")) == "none"); // the default
   CHECK(failure(with(R"("parameters": {"freeze": ["a", 3]})")) ==
         "s.json: parameters/freeze[1]: expected a string, got an integer");
   CHECK(failure(with(R"("parameters": {"freeze": [""]})")) ==

@@ -30,6 +30,9 @@ namespace partita {
 
 /// Of bundle.json; raised when an older reader could misread a newer file.
 inline constexpr int64_t bundleFormat = 4;
+/// The specification of a training step, in bundles that have one: what `verify` derives
+/// the step from, wherever the bundle and the file that was given are.
+inline constexpr const char *specificationFileName = "train.json";
 /// Of this build of Partita.
 std::string_view partitaVersion();
 
