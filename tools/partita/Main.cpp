@@ -4,6 +4,7 @@
 #include "common/CommandLine.h"
 
 #include <algorithm>
+#include <csignal>
 #include <vector>
 
 static constexpr char about[] =
@@ -34,6 +35,8 @@ static void refuseEmptyWords(CLI::App &command) {
 }
 
 int main(int argc, char **argv) {
+  // A limit of file sizes is an error of the write, with a sentence, and no silent end.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(about, "partita");
   app.require_subcommand(1);
   app.set_version_flag("--version", "partita " PARTITA_VERSION);
