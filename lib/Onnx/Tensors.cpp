@@ -139,7 +139,8 @@ struct Directory {
 };
 } // namespace
 
-/// Finds a file by the path that the model has for it.
+/// Finds a file by the path that the model has for it; in folders that were named, also
+/// by its name alone, as the runtime does.
 Expected<TensorReader::External> TensorReader::open(const std::string &location,
                                                     const std::string &what) {
   if (auto it = opened.find(location); it != opened.end())
@@ -155,13 +156,17 @@ Expected<TensorReader::External> TensorReader::open(const std::string &location,
   for (const auto &part : path)
     if (part == "..")
       return makeError(what + ": " + shown + " is outside the model's folder");
-  for (const std::string &folder : folders) {
-    auto found = openIn(folder, location, what);
-    if (!found)
-      return found;
-    if (found->mapping)
-      return opened[location] = std::move(*found);
-  }
+  for (size_t i = 0; i < folders.size(); ++i)
+    for (const std::string &place : {location, path.filename().string()}) {
+      const bool isOfModel = i + 1 == folders.size();
+      if (isOfModel && place != location)
+        continue;
+      auto found = openIn(folders[i], place, what);
+      if (!found)
+        return found;
+      if (found->mapping)
+        return opened[location] = std::move(*found);
+    }
   if (weights)
     return makeError(what + ": " + shown + " does not exist in '" + folders.back() + "'" +
                      (folders.size() > 1 ? " or '" + folders.front() + "'" : ""));

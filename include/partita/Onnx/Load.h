@@ -43,7 +43,8 @@ struct LoadOptions {
   std::set<std::string> kept = defaultKeptOps();
   /// False: a missing external data file is no error; its tensors have no bytes.
   bool weights = true;
-  /// Folders that are searched for external data before the model's own.
+  /// Folders that are searched for external data before the model's own, by the path that
+  /// the model has for them and by their names alone.
   std::vector<std::string> dataFolders = {};
   /// How Scan and Loop of known length come: as bodies between the nodes RepeatBegin and
   /// RepeatEnd of ownDomain, but for those of two iterations at most; or false:

@@ -40,6 +40,7 @@ for clips in (False, True):
         print(f"{name} level {level}: {scatter:.1f} times the reduce-scatters and "
               f"{gather:.1f} times the gathers of one micro-batch")
         assert level > 1 or sum(four.values()) == sum(one.values()), (one, four)
-        # Losses and norms are one number each, however many parameters there are.
-        assert four["all_reduce"] <= 16 and one["all_reduce"] <= 1024, (one, four)
+        # Losses and norms are one number each, however many parameters there are; the
+        # bias of a fused projection, 768 B, has no halves in its three pieces.
+        assert one["all_reduce"] <= 776 and four["all_reduce"] <= 776, (one, four)
     print(f"{name}: the arena of level 3 is below that of level 0: {least < arena}")
