@@ -31,18 +31,17 @@ static Names &names() {
   return all;
 }
 
-static void remember(const std::string &name) {
-  std::lock_guard guard(names().mutex);
-  names().known.insert(name);
-}
-
 static void forget(const std::string &name) {
   std::lock_guard guard(names().mutex);
   names().known.erase(name);
 }
 
 bool Aside::removeAll() {
-  std::lock_guard guard(names().mutex);
+  // Not unlocked: a name that is made or kept from now on would be left.
+  static bool isHeld = false;
+  if (!isHeld)
+    names().mutex.lock();
+  isHeld = true;
   bool areGone = true;
   for (const std::string &name : names().known) {
     std::error_code failed;
@@ -102,6 +101,25 @@ void partita::removeAbandoned(const std::string &path) {
   }
 }
 
+/// Creates a file or a folder aside, and opens it; −1 and errno: it cannot. Whoever
+/// removes all names finds what was made by its name, which is known from then on.
+static int makeAside(const std::string &name, bool isFolder) {
+  std::lock_guard guard(names().mutex);
+  int fd = -1;
+  // Another process may take a folder for abandoned before it is opened.
+  for (bool again = true; fd < 0 && again;) {
+    if (isFolder && ::mkdir(name.c_str(), 0777) != 0)
+      return -1;
+    fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                  : ::open(name.c_str(),
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    again = isFolder && errno == ENOENT;
+  }
+  if (fd >= 0)
+    names().known.insert(name);
+  return fd;
+}
+
 Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
   removeAbandoned(path);
   Aside result;
@@ -109,25 +127,19 @@ Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
   // Another writer may take it for abandoned before it is locked, and remove it.
   for (int tries = 0; tries < 100; ++tries) {
     name = drawName(path);
-    if (isFolder && ::mkdir(name.c_str(), 0777) != 0)
-      return systemError("cannot create output folder", path);
-    int fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                      : ::open(name.c_str(),
-                               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0 && !(isFolder && errno == ENOENT))
-      return systemError("cannot write", path);
+    int fd = makeAside(name, isFolder);
+    if (fd < 0)
+      return systemError(isFolder ? "cannot create output folder" : "cannot write", path);
     // Where files cannot be locked, nobody else removes it either.
-    bool isOurs =
-        fd >= 0 && (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    bool isOurs = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
     if (isOurs && isStill(fd, name)) {
       result.target = path;
       result.name = name;
       result.lock = fd;
-      remember(name);
       return result;
     }
-    if (fd >= 0)
-      ::close(fd);
+    forget(name);
+    ::close(fd);
   }
   return makeError("cannot write '" + path + "': '" + name + "' is removed while it is " +
                    "written");

@@ -64,16 +64,20 @@ TEST_CASE("threads of one process write to one place, each aside for itself") {
 
 TEST_CASE("a process that ends removes what it has aside, and only that") {
   Folder folder;
-  auto file = Aside::file(folder / "file");
-  auto place = Aside::folder(folder / "place");
-  REQUIRE(file);
-  REQUIRE(place);
-  CHECK_THAT(place->path(), Catch::StartsWith(folder / "place.tmp-"));
-  REQUIRE(writeFile(place->path() + "/half", "written"));
-  auto done = Aside::file(folder / "done");
-  REQUIRE(done);
-  REQUIRE(done->commit());
-  CHECK(Aside::removeAll());
+  pid_t child = ::fork();
+  if (child == 0) {
+    auto file = Aside::file(folder / "file");
+    auto place = Aside::folder(folder / "place");
+    auto done = Aside::file(folder / "done");
+    bool isMade = file && place && done && done->commit() &&
+                  place->path().starts_with(folder / "place.tmp-") &&
+                  writeFile(place->path() + "/half", "written") &&
+                  entries(folder.path) == 3;
+    ::_exit(isMade && Aside::removeAll() && Aside::removeAll() ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
   CHECK(fs::exists(folder / "done"));
   CHECK(entries(folder.path) == 1);
 }

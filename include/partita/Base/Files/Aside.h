@@ -37,7 +37,8 @@ public:
   /// Leaves it where it is: somebody has renamed it.
   void release();
   /// Removes what objects of this process have beside any path: for a process that is
-  /// about to end without its destructors. False if something is left.
+  /// about to end without its destructors, as no other thread can make, keep or remove
+  /// anything aside from then on. By one thread. False if something is left: again.
   static bool removeAll();
 
 private:
