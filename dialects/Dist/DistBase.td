@@ -21,7 +21,7 @@ def Dist_Dialect : Dialect {
     | `dist.rule` | the same op in one rank's program | `#dist.rule<"m k, k n -> m n …">` |
     | `dist.layout` | function argument or result, local weight or constant | `#dist.layout<#mesh, [{8: dp} ]>` |
     | `dist.state` | function argument or result | `#dist.state<"cache">` |
-    | `dist.phase` | an op of a training step, a conversion, `comm` op | `#dist.phase<weight>` |
+    | `dist.phase` | an op of a training step | `#dist.phase<weight>` |
     | `dist.no_all_to_all` | module | unit: conversions by slices, gathers and reductions |
 
     A layout or strategy contains its mesh; files name the mesh once, as an alias.

@@ -29,8 +29,8 @@ inline constexpr char modulePathsAttr[] = "graph.modules";
 /// {"pick" = ["table", "ids"]}. Hints number a node's inputs by it.
 inline constexpr char nodeInputsAttr[] = "graph.node_inputs";
 
-/// On an op of a training step and on a conversion, its part of it (dist.PhaseAttr);
-/// none: forward. It stays on the op at every level.
+/// The part of a training step that an op belongs to (dist.PhaseAttr); none: forward. The
+/// attribute stays on the op at every level; conversions have none yet.
 inline constexpr char phaseAttr[] = "dist.phase";
 /// Of a module that is to become a training step: lists of names of nodes, the stretches
 /// that a choice under a memory limit computes again. Gone once it is one.

@@ -519,8 +519,8 @@ private:
     return ranks;
   }
 
-  /// What `product` is to make of a stage. `limit`: memory of a rank; a group's stages
-  /// share it.
+  /// Options by which `product` compiles a stage. `limit`: memory of a rank; a group's
+  /// stages share it.
   void choose(size_t s, const std::optional<int64_t> &limit) {
     now.mesh = meshOf(order.groupOf[s]).str();
     if (!options.cluster.empty())

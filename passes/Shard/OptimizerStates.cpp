@@ -26,7 +26,7 @@ static StringAttr parameterOf(FunctionOpInterface function, unsigned argument) {
   return function.getArgAttrOfType<StringAttr>(argument, parameterAttr);
 }
 
-/// What a loop reads in each trip is one variable with the argument by which it does.
+/// Adds the ends by which loops read the weight: what goes in, and the body's argument.
 static void addReadings(const dist::ProgramFlow &flow, ParameterOps &ops) {
   const FlowGraph &graph = flow.graph;
   const int32_t weight = graph.ops[static_cast<size_t>(ops.weight)].results[0];

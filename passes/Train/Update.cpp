@@ -69,7 +69,7 @@ public:
     name = of.name + "/update";
     parameter = &of;
   }
-  /// What follows is one for all parameters.
+  /// Ops that follow belong to all parameters together.
   void end() {
     name = "update";
     parameter = nullptr;

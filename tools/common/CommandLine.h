@@ -48,7 +48,7 @@ inline void addWeightsDir(CLI::App &command, std::string &folder) {
       ->check(CLI::ExistingDirectory);
 }
 
-/// Of all that run a bundle.
+/// The option --no-check of commands that run a bundle.
 inline void addNoCheck(CLI::App &command, bool &check) {
   command.add_flag_callback(
       "--no-check", [&check] { check = false; },

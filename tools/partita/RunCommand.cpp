@@ -56,7 +56,7 @@ static int runAndExport(Options &options) {
   }
   Aside aside;
   std::string own;
-  // Of ranks that the user has started, the first has the states.
+  // The first of the ranks that the user has started has the states.
   if (line.run.stateDir.empty() && runtime::mpiRank().value_or(0) == 0) {
     auto made = Aside::folder(file + ".states");
     if (!made)
@@ -66,7 +66,7 @@ static int runAndExport(Options &options) {
   } else if (line.run.stateDir.empty()) {
     line.run.stateDir = file + ".states";
   }
-  // What took hours is not thrown away because its export failed.
+  // Training of hours is not thrown away because its export failed.
   line.then = [&]() -> Expected<void> {
     auto count = exportStates(line.run.bundle, options.exported,
                               line.run.stateDir + "/state.safetensors");

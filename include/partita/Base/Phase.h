@@ -26,8 +26,8 @@ constexpr std::optional<Phase> phaseFromName(std::string_view text) {
   return std::nullopt;
 }
 
-/// What may read what: forward before backward and weight, which lead to each other in no
-/// order, before update.
+/// Order of reading: a phase reads none of a larger number. Backward and weight lead to
+/// each other in no order.
 constexpr int orderOf(Phase phase) {
   return phase == Phase::Forward ? 0 : phase == Phase::Update ? 2 : 1;
 }

@@ -175,7 +175,7 @@ Aside::~Aside() {
 }
 
 Expected<void> Aside::commit() {
-  // Who may read a file does not change because it is written.
+  // Rights to read a file do not change because it is written.
   struct stat info;
   if (::stat(target.c_str(), &info) == 0 && S_ISREG(info.st_mode))
     ::fchmod(lock, info.st_mode & 0777);

@@ -50,7 +50,7 @@ static Expected<void> writeAndClose(int fd, const std::string &path,
   return written ? Expected<void>() : systemError("cannot write", path);
 }
 
-/// Of a path in /proc/self/fd its number, else -1.
+/// The number of a path in /proc/self/fd, -1 for other paths.
 static int descriptorAt(const fs::path &path) {
   std::error_code ignored;
   std::string folder = fs::canonical(path.parent_path(), ignored).string();

@@ -30,7 +30,7 @@ static std::optional<int64_t> limitOf(int resource) {
   return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT64_MAX));
 }
 
-/// Of the group of processes that this one is in, as far as it is seen from inside.
+/// The limit of the group of processes that has this one, as far as a member sees it.
 static std::optional<int64_t> limitOfGroup() {
   std::ifstream groups("/proc/self/cgroup");
   std::optional<int64_t> least;

@@ -7,7 +7,7 @@
 
 namespace partita {
 
-/// What a trip adds to a value that its loop carries is made in the layout in which it is
+/// Makes the addend of a sum that a loop carries in the layout in which the addend is
 /// added, where that moves fewer bytes. Propagation gives an op the axes of its operands
 /// before those of its users: the rows of an embedding's gradient are split as tokens
 /// are, and a table of them is reduced in every trip, though it takes less to have the

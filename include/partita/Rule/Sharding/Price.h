@@ -86,7 +86,7 @@ Price priceOfValue(const FlowGraph &graph, const std::vector<Strategy> &strategi
 /// In a run of the program: bytes, and of equal ones the conversions that receive them.
 using Received = std::pair<int64_t, int64_t>;
 
-/// What conversions of the values receive.
+/// The sums over the conversions of these values.
 Received receivedOf(const FlowGraph &graph, const std::vector<Strategy> &strategies,
                     const std::vector<int32_t> &values);
 
