@@ -51,8 +51,7 @@ bool Aside::removeAll() {
   return areGone;
 }
 
-/// A name that no other thread and no other process draws.
-static std::string drawName(const std::string &path) {
+uint64_t Aside::draw() {
   uint64_t drawn = 0;
   // Without a source of randomness the clock and the process are told apart by.
   if (::getentropy(&drawn, sizeof drawn) != 0) {
@@ -63,8 +62,12 @@ static std::string drawName(const std::string &path) {
             static_cast<uint64_t>(now.tv_nsec) ^
             (static_cast<uint64_t>(::getpid()) << 40) ^ (++count << 56);
   }
+  return drawn;
+}
+
+std::string Aside::nameOf(const std::string &path, uint64_t number) {
   char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(drawn));
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
   return path + std::string(infix) + text;
 }
 
@@ -108,7 +111,7 @@ static int makeAside(const std::string &name, bool isFolder) {
   int fd = -1;
   // Another process may take a folder for abandoned before it is opened.
   for (bool again = true; fd < 0 && again;) {
-    if (isFolder && ::mkdir(name.c_str(), 0777) != 0)
+    if (isFolder && ::mkdir(name.c_str(), 0777) != 0 && errno != EEXIST)
       return -1;
     fd = isFolder ? ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
                   : ::open(name.c_str(),
@@ -120,13 +123,14 @@ static int makeAside(const std::string &name, bool isFolder) {
   return fd;
 }
 
-Expected<Aside> Aside::create(const std::string &path, bool isFolder) {
+Expected<Aside> Aside::create(const std::string &path, bool isFolder,
+                              std::optional<uint64_t> number) {
   removeAbandoned(path);
   Aside result;
   std::string name;
   // Another writer may take it for abandoned before it is locked, and remove it.
   for (int tries = 0; tries < 100; ++tries) {
-    name = drawName(path);
+    name = nameOf(path, number ? *number : draw());
     int fd = makeAside(name, isFolder);
     if (fd < 0)
       return systemError(isFolder ? "cannot create output folder" : "cannot write", path);
@@ -154,6 +158,9 @@ Expected<Aside> Aside::file(const std::string &path) {
   return create(place->path, false);
 }
 Expected<Aside> Aside::folder(const std::string &path) { return create(path, true); }
+Expected<Aside> Aside::folder(const std::string &path, uint64_t number) {
+  return create(path, true, number);
+}
 
 Aside::Aside(Aside &&other) noexcept { *this = std::move(other); }
 

@@ -105,6 +105,29 @@ Expected<void> partita::writeFile(const std::string &path, std::string_view byte
   return ok ? aside->commit() : ok;
 }
 
+/// Syncs and closes; the first thing that fails is the error.
+static Expected<void> syncAndClose(int fd, const std::string &path, bool written) {
+  int failure = written && ::fsync(fd) == 0 ? 0 : errno;
+  if (::close(fd) != 0 && failure == 0)
+    failure = errno;
+  errno = failure;
+  return failure == 0 ? Expected<void>() : systemError("cannot write", path);
+}
+
+Expected<void> partita::writeSynced(const std::string &path, std::string_view bytes) {
+  int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0)
+    return systemError("cannot write", path);
+  return syncAndClose(fd, path, writeAll(fd, bytes));
+}
+
+Expected<void> partita::syncFolder(const std::string &path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0)
+    return systemError("cannot open", path);
+  return syncAndClose(fd, path, true);
+}
+
 /// Not blocking: a pipe that nobody writes to would hang here, before it is seen that it
 /// is no file. Regular files do not care.
 Expected<std::pair<int, uint64_t>> partita::openRegular(const std::string &path,

@@ -235,6 +235,14 @@ Expected<void> SafeTensorsWriter::append(std::span<const std::byte> bytes) {
   return write(bytes.data(), bytes.size());
 }
 
+Expected<void> SafeTensorsWriter::sync() {
+  if (auto ok = flush(); !ok)
+    return ok;
+  return ::fsync(fd) == 0
+             ? Expected<void>()
+             : makeError("cannot write '" + path + "': " + std::strerror(errno));
+}
+
 Expected<BlockList> SafeTensorsWriter::finish() {
   if (auto ok = flush(); !ok)
     return tl::unexpected(ok.error());

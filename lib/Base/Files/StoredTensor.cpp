@@ -194,6 +194,11 @@ private:
 Expected<uint64_t> partita::readSlice(const StoredTensor &tensor, uint64_t begin,
                                       const SliceCopy &slice, std::byte *into) {
   std::memset(into, 0, slice.localBytes()); // the padding
+  return readRuns(tensor, begin, slice, into);
+}
+
+Expected<uint64_t> partita::readRuns(const StoredTensor &tensor, uint64_t begin,
+                                     const SliceCopy &slice, std::byte *into) {
   PieceReader reader(tensor);
   slice.forEachRun([&](uint64_t from, uint64_t to, uint64_t bytes) {
     reader.read(begin + from, bytes, into + to);

@@ -7,22 +7,34 @@ using namespace partita;
 
 SliceCopy::SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width)
     : width(width) {
-  size_t rankOf = layout.dims.size();
-  globalStride.resize(rankOf);
-  localStride.resize(rankOf);
+  for (const DimLayout &dim : layout.dims)
+    runs.push_back(dimRuns(mesh, dim, rank));
+  prepare(layout.globalShape(), layout.localShape());
+}
+
+SliceCopy::SliceCopy(std::vector<std::vector<DimRun>> runs,
+                     const std::vector<int64_t> &global,
+                     const std::vector<int64_t> &local, size_t width)
+    : runs(std::move(runs)), width(width) {
+  prepare(global, local);
+}
+
+void SliceCopy::prepare(const std::vector<int64_t> &globalShape,
+                        const std::vector<int64_t> &localShape) {
+  globalStride.resize(runs.size());
+  localStride.resize(runs.size());
   uint64_t global = width, local = width;
   uint64_t valid = 1;
-  for (size_t d = rankOf; d-- > 0;) {
+  for (size_t d = runs.size(); d-- > 0;) {
     globalStride[d] = global;
     localStride[d] = local;
-    global *= static_cast<uint64_t>(layout.dims[d].size());
-    local *= static_cast<uint64_t>(layout.dims[d].local());
+    global *= static_cast<uint64_t>(globalShape[d]);
+    local *= static_cast<uint64_t>(localShape[d]);
   }
   total = local;
-  for (const DimLayout &dim : layout.dims) {
-    runs.push_back(dimRuns(mesh, dim, rank));
+  for (const std::vector<DimRun> &dim : runs) {
     uint64_t held = 0;
-    for (const DimRun &run : runs.back())
+    for (const DimRun &run : dim)
       held += static_cast<uint64_t>(run.length);
     valid *= held;
   }

@@ -42,6 +42,24 @@ TEST_CASE("what is written aside goes, or gets its name") {
              Catch::Contains("cannot write '" + (folder / "no/out") + "'"));
 }
 
+TEST_CASE("a folder aside has the number that its writers agree on") {
+  Folder folder;
+  std::string out = folder / "out", name = Aside::nameOf(out, 0x1234);
+  CHECK(name == out + ".tmp-0000000000001234");
+  auto aside = Aside::folder(out, 0x1234);
+  REQUIRE(aside);
+  CHECK(aside->path() == name);
+  REQUIRE(writeSynced(name + "/file", "other"));
+  REQUIRE(writeSynced(name + "/file", "text"));
+  REQUIRE(syncFolder(name));
+  REQUIRE(aside->commit());
+  CHECK(*readFile(out + "/file") == "text");
+  CHECK(writeSynced(folder / "no/file", "text").error().message ==
+        "cannot write '" + (folder / "no/file") + "': No such file or directory");
+  CHECK(syncFolder(folder / "no").error().message ==
+        "cannot open '" + (folder / "no") + "': No such file or directory");
+}
+
 TEST_CASE("threads of one process write to one place, each aside for itself") {
   Folder folder;
   std::string out = folder / "out";

@@ -80,6 +80,24 @@ TEST_CASE("stored tensors: short runs are read with what lies between") {
   CHECK(actual == expected);
 }
 
+TEST_CASE("stored tensors: runs of a part go into another part, the rest of it stays") {
+  Folder folder;
+  HostTensor piece = numbers({4, 6});
+  REQUIRE(writeNpy(folder.file("x.npy"), piece));
+  auto stored = openTensor(folder.file("x.npy"), "");
+  // Rows 1 and 2 and columns 0, 1 and 5 of the piece, at rows 0 and 3, columns 2 to 4.
+  SliceCopy slice({{{1, 0, 1}, {2, 3, 1}}, {{0, 2, 2}, {5, 4, 1}}}, {4, 6}, {4, 5}, 4);
+  HostTensor target = HostTensor::zeros(DType::F32, {4, 5});
+  std::ranges::fill(target.bytes, std::byte(0x55));
+  HostTensor expected = target;
+  for (auto [row, from] : {std::pair(0, 1), {3, 2}})
+    for (auto [column, of] : {std::pair(2, 0), {3, 1}, {4, 5}})
+      std::copy_n(&piece.bytes[static_cast<size_t>(from * 6 + of) * 4], 4,
+                  &expected.bytes[static_cast<size_t>(row * 5 + column) * 4]);
+  REQUIRE(readRuns(*stored, 0, slice, target.bytes.data()));
+  CHECK(target.bytes == expected.bytes);
+}
+
 TEST_CASE("stored tensors: members of files") {
   Folder folder;
   HostTensor whole = numbers({4, 8});

@@ -11,6 +11,7 @@
 
 #include "partita/Base/Error.h"
 
+#include <optional>
 #include <string>
 
 namespace partita {
@@ -26,6 +27,13 @@ public:
   /// A file is beside the place to which links lead; a device or a pipe is an error.
   static Expected<Aside> file(const std::string &path);
   static Expected<Aside> folder(const std::string &path);
+  /// A folder whose digits are this number: several processes that agree on it write into
+  /// one folder, of which the one with this object has the lock.
+  static Expected<Aside> folder(const std::string &path, uint64_t number);
+  /// The name of such a folder.
+  static std::string nameOf(const std::string &path, uint64_t number);
+  /// A number that no other process draws.
+  static uint64_t draw();
   Aside() = default;
   Aside(Aside &&other) noexcept;
   Aside &operator=(Aside &&other) noexcept;
@@ -42,7 +50,8 @@ public:
   static bool removeAll();
 
 private:
-  static Expected<Aside> create(const std::string &path, bool isFolder);
+  static Expected<Aside> create(const std::string &path, bool isFolder,
+                                std::optional<uint64_t> number = std::nullopt);
   std::string target, name;
   int lock = -1;
 };

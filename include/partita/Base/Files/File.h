@@ -23,6 +23,12 @@ Expected<std::string> readFile(const std::string &path);
 /// written into; a pipe that nobody reads is an error.
 Expected<void> writeFile(const std::string &path, std::string_view bytes);
 
+/// Writes a new file, or over an old one, and brings it to the disk: not aside, for files
+/// of a folder that is aside itself. `syncFolder` brings its name there.
+Expected<void> writeSynced(const std::string &path, std::string_view bytes);
+/// Brings the names of a folder to the disk: what was made, renamed and removed in it.
+Expected<void> syncFolder(const std::string &path);
+
 /// A read-only mapping of a file; unmapped when the last copy of the pointer goes.
 class MappedFile {
 public:

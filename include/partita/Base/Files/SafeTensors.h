@@ -56,6 +56,8 @@ public:
                                                const Metadata &metadata = {});
   /// The bytes of the next tensor, in order of declaration.
   Expected<void> append(std::span<const std::byte> bytes);
+  /// Brings what was appended so far to the disk.
+  Expected<void> sync();
   /// Closes the file; an error if a tensor is missing or the disk is full. Gives the
   /// hashes of what was written.
   Expected<BlockList> finish();

@@ -49,6 +49,9 @@ StoredTensor takeRows(const StoredTensor &tensor,
 /// they lie in runs of 512 bytes and more, else what lies between them too.
 Expected<uint64_t> readSlice(const StoredTensor &tensor, uint64_t begin,
                              const SliceCopy &slice, std::byte *into);
+/// Reads likewise; elements of `into` that the slice does not take stay as they are.
+Expected<uint64_t> readRuns(const StoredTensor &tensor, uint64_t begin,
+                            const SliceCopy &slice, std::byte *into);
 
 /// The whole tensor.
 Expected<HostTensor> readAll(const StoredTensor &tensor);

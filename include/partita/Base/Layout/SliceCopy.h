@@ -13,6 +13,10 @@ namespace partita {
 class SliceCopy {
 public:
   SliceCopy(const Mesh &mesh, const Layout &layout, int64_t rank, size_t width);
+  /// Copies between any two dense tensors: per dim the runs of the one (`global`) that
+  /// the other has (`local`).
+  SliceCopy(std::vector<std::vector<DimRun>> runs, const std::vector<int64_t> &global,
+            const std::vector<int64_t> &local, size_t width);
   void toLocal(const std::byte *global, std::byte *local) const;
   /// Every contiguous run: byte offsets in the global and the local tensor, and bytes.
   void forEachRun(const std::function<void(uint64_t, uint64_t, uint64_t)> &visit) const;
@@ -24,6 +28,7 @@ public:
   bool padded() const { return hasPadding; }
 
 private:
+  void prepare(const std::vector<int64_t> &global, const std::vector<int64_t> &local);
   template <typename Copy>
   void walk(size_t dim, uint64_t global, uint64_t local, Copy copy) const;
 
