@@ -16,6 +16,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -224,6 +225,9 @@ public:
   /// device fails.
   const std::byte *local(size_t tensor, uint32_t slot);
   uint64_t localBytes(size_t tensor) const;
+  /// `fill` sets a state's local elements in one slot; padding may become anything.
+  Expected<void> fillLocal(size_t tensor, uint32_t slot,
+                           const std::function<Expected<void>(std::byte *)> &fill);
 
   /// Follows the rank's schedule. Allocates nothing but what engines and the transport's
   /// library take for themselves. An error names the rank and the node; `aborted()` tells

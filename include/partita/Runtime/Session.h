@@ -13,6 +13,7 @@
 #include "partita/Base/DType.h"
 #include "partita/Base/Stop.h"
 #include "partita/Runtime/Executor.h"
+#include "partita/Runtime/StateParts.h"
 
 #include <functional>
 #include <memory>
@@ -97,6 +98,8 @@ public:
   /// Whether this process gets the outputs: always with local, rank 0 with MPI.
   bool isRoot() const;
   int rank() const;
+  /// Ranks of this process: all with local, one with MPI.
+  std::vector<int> ranks() const;
 
   /// One request. `inputs` and `outputs` point to dense row-major global tensors in the
   /// order of inputs() and outputs(); outputs are written only on the root. An output
@@ -120,6 +123,24 @@ public:
   Expected<void> writeState(size_t state, const std::byte *from);
   /// Every state becomes what it was before the first request.
   Expected<void> resetStates();
+
+  /// The states, in the order of states(), and which rank holds what of them.
+  std::vector<HeldState> heldStates() const;
+  /// Slot `slot` of a state in the memory of `rank`: a dense tensor of its part's
+  /// localShape.
+  using StateVisit = std::function<Expected<void>(int rank, size_t state, uint32_t slot,
+                                                  std::byte *local)>;
+  /// All states of the ranks of this process, each on the thread of its rank. An error
+  /// ends the session.
+  Expected<void> visitStates(const StateVisit &visit);
+  /// Visits likewise; `visit` sets the elements that are no padding.
+  Expected<void> fillStates(const StateVisit &visit);
+  /// Hash of what states begin as: equal for bundles of one model, whatever the plan.
+  Expected<Hash128> hashOfOrigins() const;
+
+  /// Each value becomes the largest that any process of the run gives. All processes of
+  /// an MPI job make the same calls.
+  Expected<void> agree(std::span<int64_t> values);
 
   /// Cost of checking weights so far in this process: bytes, and seconds of its ranks
   /// together.

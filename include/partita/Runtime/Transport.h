@@ -21,6 +21,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace partita::runtime {
@@ -146,6 +147,9 @@ public:
   }
   /// Waits for all ranks. False if aborted.
   virtual bool barrier() noexcept = 0;
+  /// Each value becomes the largest that any process of the run gives. Called by all
+  /// ranks.
+  virtual bool maximum(std::span<int64_t> values) noexcept = 0;
   /// Sends `bytes` to rank 0; on rank 0 receives from `from`. Used for outputs only.
   virtual bool sendToRoot(const void *data, int64_t bytes) noexcept = 0;
   virtual bool receiveFrom(int from, void *data, int64_t bytes) noexcept = 0;

@@ -214,6 +214,23 @@ const std::byte *Executor::local(size_t tensor, uint32_t slot) {
   return ok ? edge.data() : nullptr;
 }
 
+Expected<void>
+Executor::fillLocal(size_t tensor, uint32_t slot,
+                    const std::function<Expected<void>(std::byte *)> &fill) {
+  if (localBytes(tensor) == 0)
+    return {};
+  std::byte *place = placeOf(tensor, slot);
+  bool rolls = program->table().tensor(tensor).roll.has_value();
+  if (device.isHost() && !rolls)
+    return fill(place);
+  edge.resize(std::max<size_t>(edge.size(), localBytes(tensor)));
+  if (auto ok = fill(edge.data()); !ok)
+    return ok;
+  bool done = rolls ? copyRows(tensor, slot, nullptr, edge.data())
+                    : device.copy(*work, place, edge.data(), localBytes(tensor));
+  return done ? Expected<void>() : tl::unexpected(deviceFailure());
+}
+
 Error Executor::deviceFailure() const {
   return {"rank " + std::to_string(transport.rank()) + ": the device reported a failure"};
 }

@@ -38,6 +38,13 @@ struct Interface {
   Expected<void> arrange(const BundleEntry &entry);
 };
 
+/// The states of the programs, and who holds them.
+std::vector<HeldState> heldStates(const Stages &stages, const Interface &interface);
+/// Hash of what states begin as that begin as weights: names, types, shapes, and the
+/// first bytes of each.
+Expected<Hash128> hashOrigins(const Stages &stages, const Interface &interface,
+                              const WeightStore &weights);
+
 } // namespace partita::runtime
 
 #endif // PARTITA_LIB_RUNTIME_CORE_INTERFACE_H

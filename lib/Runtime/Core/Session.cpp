@@ -62,6 +62,9 @@ struct Session::State {
     ReadState,
     WriteState,
     ResetStates,
+    VisitStates,
+    FillStates,
+    Agree,
     Profile
   };
 
@@ -77,6 +80,8 @@ struct Session::State {
   size_t stateIndex = 0; ///< of the jobs with one state
   std::byte *stateTo = nullptr;
   const std::byte *stateFrom = nullptr;
+  const StateVisit *visit = nullptr; ///< of the jobs with all states
+  std::span<int64_t> values;         ///< of the job Agree
   // By rank, of the job Profile.
   std::vector<std::vector<RunSpan>> spans;
   std::vector<Roofline> rooflines;
@@ -113,6 +118,9 @@ struct Session::State {
   Expected<void> request1(size_t index);
   Expected<void> inputJob(size_t index);
   Expected<void> stateJob(size_t index);
+  Expected<void> visitJob(size_t index);
+  Expected<void> agreeJob(size_t index);
+  Expected<void> jobOf(size_t index);
   Expected<void> profileJob(size_t index);
   bool exchangeRooflines(Transport &transport);
   Expected<void> give(Job what);
@@ -218,6 +226,45 @@ Expected<void> Session::State::stateJob(size_t index) {
   return ok;
 }
 
+Expected<void> Session::State::visitJob(size_t index) {
+  LoadedEntry &at = entry();
+  Executor &executor = *at.executors[index];
+  const int rank = transports[index]->rank();
+  const size_t stage = stageOfRank(at, index);
+  const TaskTable &table = at.stages[stage]->table();
+  Expected<void> ok;
+  for (size_t i = 0; i < at.interface.keepers.size() && ok; ++i) {
+    const Interface::Bound &keeper = at.interface.keepers[i];
+    uint32_t buffer = keeper.stage == stage ? table.tensor(keeper.tensor).buffer : 0;
+    uint32_t slots = keeper.stage == stage ? table.buffers()[buffer].slots : 0;
+    for (uint32_t s = 0; s < slots && ok; ++s) {
+      progress[rank].step(RankProgress::Running, UINT32_MAX);
+      auto to = [&](std::byte *local) { return (*visit)(rank, i, s, local); };
+      if (job == Job::FillStates)
+        ok = executor.fillLocal(keeper.tensor, s, to);
+      else if (auto *local = const_cast<std::byte *>(executor.local(keeper.tensor, s)))
+        ok = to(local);
+      else
+        ok =
+            makeError("rank " + std::to_string(rank) + ": the device reported a failure");
+    }
+  }
+  progress[rank].state.store(RankProgress::Idle);
+  return ok;
+}
+
+Expected<void> Session::State::agreeJob(size_t index) {
+  Transport &transport = *transports[index];
+  int rank = transport.rank();
+  progress[rank].step(RankProgress::Waiting, UINT32_MAX);
+  bool ok = transport.maximum(values);
+  progress[rank].step(RankProgress::Idle, UINT32_MAX);
+  if (!ok)
+    return makeError("rank " + std::to_string(rank) +
+                     ": agreeing with the other ranks failed");
+  return {};
+}
+
 /// What this rank reaches while all do their utmost. Rank 0 gets everyone's.
 bool Session::State::exchangeRooflines(Transport &transport) {
   auto rank = static_cast<size_t>(transport.rank());
@@ -251,6 +298,27 @@ Expected<void> Session::State::profileJob(size_t index) {
   return {};
 }
 
+Expected<void> Session::State::jobOf(size_t index) {
+  switch (job) {
+  case Job::Request:
+    return request1(index);
+  case Job::Profile:
+    return profileJob(index);
+  case Job::ReadInputs:
+    return inputJob(index);
+  case Job::VisitStates:
+  case Job::FillStates:
+    return visitJob(index);
+  case Job::Agree:
+    return agreeJob(index);
+  case Job::ReadState:
+  case Job::WriteState:
+  case Job::ResetStates:
+    break;
+  }
+  return stateJob(index);
+}
+
 void Session::State::serve(size_t index) {
   uint64_t served = 0;
   std::unique_lock guard(lock);
@@ -260,11 +328,7 @@ void Session::State::serve(size_t index) {
       return;
     served = request;
     guard.unlock();
-    Expected<void> ok = job == Job::Request      ? request1(index)
-                        : job == Job::Profile    ? profileJob(index)
-                        : job == Job::ReadInputs ? inputJob(index)
-                                                 : stateJob(index);
-    if (!ok) {
+    if (Expected<void> ok = jobOf(index); !ok) {
       fail(ok.error().message, entry().executors[index]->aborted());
       if (local())
         team->abort();
@@ -538,6 +602,12 @@ Session::Checked Session::checkedWeights() const {
 }
 int64_t Session::numRanks() const { return state->numRanks(); }
 int Session::rank() const { return state->transports[0]->rank(); }
+std::vector<int> Session::ranks() const {
+  std::vector<int> all;
+  for (const auto &transport : state->transports)
+    all.push_back(transport->rank());
+  return all;
+}
 bool Session::isRoot() const { return rank() == 0; }
 
 void Session::abort() {
@@ -614,6 +684,31 @@ Expected<void> Session::writeState(size_t index, const std::byte *from) {
 }
 
 Expected<void> Session::resetStates() { return state->give(State::Job::ResetStates); }
+
+std::vector<HeldState> Session::heldStates() const {
+  return runtime::heldStates(state->entry().stages, state->entry().interface);
+}
+
+Expected<Hash128> Session::hashOfOrigins() const {
+  return hashOrigins(state->entry().stages, state->entry().interface, *state->weights);
+}
+
+Expected<void> Session::visitStates(const StateVisit &visit) {
+  state->visit = &visit;
+  return state->give(State::Job::VisitStates);
+}
+
+Expected<void> Session::fillStates(const StateVisit &visit) {
+  state->visit = &visit;
+  return state->give(State::Job::FillStates);
+}
+
+Expected<void> Session::agree(std::span<int64_t> values) {
+  if (state->local())
+    return {};
+  state->values = values;
+  return state->give(State::Job::Agree);
+}
 
 Expected<RunProfile> Session::profile() {
   RunProfile profile;

@@ -182,6 +182,11 @@ public:
 
   bool barrier() noexcept override { return MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS; }
 
+  bool maximum(std::span<int64_t> values) noexcept override {
+    return MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()),
+                         MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS;
+  }
+
   bool sendToRoot(const void *data, int64_t bytes) noexcept override {
     auto *at = static_cast<const std::byte *>(data);
     for (int64_t done = 0; done < bytes; done += gib)

@@ -8,6 +8,7 @@
 #include "../Runtime/CollectiveCases.h"
 #include "partita/Runtime/Clocks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -81,6 +82,18 @@ static size_t compareClocks(runtime::Transport &transport) {
   return wrong;
 }
 
+/// Every process gives its rank where it is even, and its rank with the sign turned.
+static size_t compareMaxima(runtime::Transport &transport) {
+  int64_t rank = transport.rank(), last = transport.size() - 1;
+  int64_t values[] = {rank % 2 == 0 ? rank : 0, -rank, rank};
+  const int64_t expected[] = {last - last % 2, 0, last};
+  bool ok = transport.maximum(values) && std::ranges::equal(values, expected);
+  if (!ok)
+    std::fprintf(stderr, "wrong: the largest values are %d, %d, %d\n", int(values[0]),
+                 int(values[1]), int(values[2]));
+  return !ok;
+}
+
 int main(int argc, char **argv) {
   auto transport = runtime::connectMpi();
   if (!transport) {
@@ -89,7 +102,7 @@ int main(int argc, char **argv) {
   }
   if (argc > 1)
     return runSchedules(**transport, std::strtoull(argv[1], nullptr, 10));
-  size_t calls = 0, wrong = compareClocks(**transport);
+  size_t calls = 0, wrong = compareClocks(**transport) + compareMaxima(**transport);
   for (const char *text : collectives::meshes) {
     Mesh mesh = *Mesh::parse(text);
     if (mesh.numRanks() != (*transport)->size())
