@@ -8,6 +8,7 @@
 #ifndef PARTITA_RUNTIME_DATAORDER_H
 #define PARTITA_RUNTIME_DATAORDER_H
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -24,6 +25,12 @@ enum class LastBatch : uint8_t {
   Pad   ///< they are a batch, with the first rows of the epoch behind them
 };
 
+/// Where a batch begins: behind so many rows of an epoch, counted from 0.
+struct DataCursor {
+  int64_t epoch = 0, example = 0;
+  auto operator<=>(const DataCursor &) const = default;
+};
+
 /// Batches of rows, epoch after epoch. With `Drop` there is at least one whole batch.
 class DataOrder {
 public:
@@ -31,11 +38,22 @@ public:
 
   int64_t stepsPerEpoch() const { return steps; }
   int64_t epochOf(int64_t step) const { return step / steps; }
-  /// The rows of a step; steps count from 0 over all epochs.
-  std::shared_ptr<const std::vector<int64_t>> rowsOf(int64_t step);
+  /// Where a step begins, of a run that has this batch from its first step on; steps
+  /// count from 0 over all epochs.
+  DataCursor cursorOf(int64_t step) const;
+  /// The place itself, or the next epoch if there are no rows for a batch behind it.
+  DataCursor at(DataCursor cursor) const;
+  /// Where the batch behind the one at this place begins.
+  DataCursor behind(DataCursor cursor) const;
+  /// The rows of the batch at this place.
+  std::shared_ptr<const std::vector<int64_t>> rowsAt(DataCursor cursor);
+  std::shared_ptr<const std::vector<int64_t>> rowsOf(int64_t step) {
+    return rowsAt(cursorOf(step));
+  }
 
 private:
   int64_t rows, batch, steps;
+  LastBatch last;
   uint64_t seed;
   int64_t epoch = -1; ///< that `order` is of
   std::vector<int64_t> order;

@@ -28,19 +28,32 @@ std::vector<int64_t> runtime::shuffledRows(int64_t rows, uint64_t seed, uint64_t
 }
 
 DataOrder::DataOrder(int64_t rows, int64_t batch, uint64_t seed, LastBatch last)
-    : rows(rows), batch(batch), steps(rows / batch), seed(seed) {
+    : rows(rows), batch(batch), steps(rows / batch), last(last), seed(seed) {
   if (last == LastBatch::Pad && rows % batch != 0)
     ++steps;
 }
 
-std::shared_ptr<const std::vector<int64_t>> DataOrder::rowsOf(int64_t step) {
-  if (epochOf(step) != epoch) {
-    epoch = epochOf(step);
+DataCursor DataOrder::cursorOf(int64_t step) const {
+  return {epochOf(step), step % steps * batch};
+}
+
+DataCursor DataOrder::at(DataCursor cursor) const {
+  int64_t left = rows - cursor.example;
+  bool hasBatch = left >= (last == LastBatch::Pad ? 1 : batch);
+  return hasBatch ? cursor : DataCursor{cursor.epoch + 1, 0};
+}
+
+DataCursor DataOrder::behind(DataCursor cursor) const {
+  return at({cursor.epoch, cursor.example + batch});
+}
+
+std::shared_ptr<const std::vector<int64_t>> DataOrder::rowsAt(DataCursor cursor) {
+  if (cursor.epoch != epoch) {
+    epoch = cursor.epoch;
     order = shuffledRows(rows, seed, static_cast<uint64_t>(epoch));
   }
   auto result = std::make_shared<std::vector<int64_t>>();
-  int64_t first = step % steps * batch;
-  for (int64_t i = first; i < first + batch; ++i)
+  for (int64_t i = cursor.example; i < cursor.example + batch; ++i)
     result->push_back(order[static_cast<size_t>(i % rows)]);
   return result;
 }

@@ -55,3 +55,19 @@ TEST_CASE("data order: an epoch's batches are its rows, without or with the last
   CHECK(*DataOrder(3, 4, 5, LastBatch::Pad).rowsOf(0) ==
         Rows{few[0], few[1], few[2], few[0]});
 }
+
+TEST_CASE(
+    "data order: a run that goes on with another batch takes the rows that are left") {
+  DataOrder threes(10, 3, 5, LastBatch::Drop), fours(10, 4, 5, LastBatch::Drop),
+      padded(10, 4, 5, LastBatch::Pad);
+  CHECK(threes.cursorOf(4) == DataCursor{1, 3});
+  CHECK(threes.behind({1, 3}) == DataCursor{1, 6});
+  CHECK(threes.behind({1, 6}) == DataCursor{2, 0});
+  Rows second = shuffledRows(10, 5, 1);
+  CHECK(*fours.rowsAt({1, 3}) == Rows{second[3], second[4], second[5], second[6]});
+  // Three rows are left: a batch for the one, the next epoch for the others.
+  CHECK(fours.at({1, 7}) == DataCursor{2, 0});
+  CHECK(padded.at({1, 7}) == DataCursor{1, 7});
+  CHECK(*padded.rowsAt({1, 7}) == Rows{second[7], second[8], second[9], second[0]});
+  CHECK(padded.behind({1, 7}) == DataCursor{2, 0});
+}

@@ -1,0 +1,183 @@
+//===- Checkpoint.h - Generations of a run's states as files ----*- C++ -*-===//
+//
+// A checkpoint folder D has a folder per generation, D/step-N:
+//   part-R.safetensors  what rank R wrote: pieces of states
+//   part-R.blocks       hashes of that file by blocks (Files/BlockList.h)
+//   manifest.blocks     the same of the manifest
+//   manifest.json       what this header calls a Manifest; written last
+// A generation is written aside and gets its name when all of it is on the disk.
+// docs/checkpoints.md says in which order, and what a crash can leave.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_RUNTIME_CHECKPOINT_H
+#define PARTITA_RUNTIME_CHECKPOINT_H
+
+#include "partita/Base/Error.h"
+#include "partita/Base/Files/Aside.h"
+#include "partita/Base/Files/StoredTensor.h"
+#include "partita/Runtime/DataOrder.h"
+#include "partita/Runtime/StateParts.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace partita::runtime {
+
+/// Format of manifest.json; raised when an older reader could misread a newer file.
+inline constexpr int64_t checkpointFormat = 1;
+
+/// Extents of a dense tensor that has these runs and nothing else.
+std::vector<int64_t> extentsOf(const Runs &runs);
+
+/// A tensor of a part file.
+struct Piece {
+  size_t state = 0; ///< index
+  uint32_t slot = 0;
+  std::string tensor; ///< its name in the file
+  Runs runs;          ///< by dim of the state; `local`: in the piece
+  /// From the rank's tensor: by dim the runs of the piece (`global`) there (`local`).
+  Runs fromLocal;
+  std::vector<int64_t> localShape;
+};
+
+/// Which pieces each of the ranks writes, by rank. Of elements that several ranks hold
+/// each writes a share, cut along a dim, such that all write about equal bytes. A
+/// function of its arguments alone.
+std::vector<std::vector<Piece>> piecesOf(const std::vector<HeldState> &states, int ranks);
+
+//===----------------------------------------------------------------------===//
+// The manifest
+//===----------------------------------------------------------------------===//
+
+/// Beginnings of a run, as far as its losses depend on them.
+struct RunIdentity {
+  uint64_t seed = 0;
+  int64_t batch = 0; ///< examples of a step
+  bool padsLast = false;
+  int64_t rows = 0;          ///< examples of the data
+  std::string data;          ///< hash of a sample of the data
+  std::string model;         ///< hash of what the states begin as
+  std::string plan;          ///< hash of the plan; it may differ
+  std::string specification; ///< text of the file; empty: there is none
+};
+
+/// A change that was allowed when the run went on.
+struct AllowedChange {
+  int64_t step = 0;
+  std::string name, was, is;
+};
+
+struct Manifest {
+  struct Part {
+    std::string file;
+    uint64_t bytes = 0;
+  };
+  struct SavedPiece {
+    size_t part = 0; ///< index
+    std::string tensor;
+    Runs runs;
+  };
+  struct State {
+    std::string name;
+    DType type = DType::F32;
+    std::vector<int64_t> shape;
+    bool isWeight = false;
+    std::vector<SavedPiece> pieces = {};
+  };
+  int64_t format = checkpointFormat; ///< of another one only this is known
+  int64_t step = 0;
+  DataCursor cursor;
+  RunIdentity run;
+  /// Number of the run that wrote it; all files of a generation have the same.
+  std::string incarnation;
+  std::vector<AllowedChange> changes = {};
+  std::vector<Part> parts = {};
+  std::vector<State> states = {};
+
+  const State *find(std::string_view name) const;
+  std::string json() const;
+};
+
+/// The parts and states of a generation in which rank r writes `pieces[r]`; sizes of
+/// files are not set.
+void describe(Manifest &manifest, const std::vector<HeldState> &states,
+              const std::vector<std::vector<Piece>> &pieces);
+
+/// "part-3.safetensors", and its list of blocks.
+std::string partFile(size_t part);
+std::string partBlocks(size_t part);
+
+//===----------------------------------------------------------------------===//
+// Generations
+//===----------------------------------------------------------------------===//
+
+struct Generation {
+  int64_t step = 0;
+  std::string path;
+};
+/// Generations that have a name in the folder, the newest first; none where there is no
+/// folder.
+/// An error if the folder cannot be read.
+Expected<std::vector<Generation>> generationsOf(const std::string &folder);
+
+/// D/step-N.
+std::string generationPath(const std::string &folder, int64_t step);
+
+/// Reads and checks the manifest of a generation: its hash, and that the pieces of each
+/// state have as many elements as the state. Of another format only that is known.
+Expected<Manifest> readManifest(const std::string &generation);
+/// Compares the sizes of all parts. Their bytes are checked by whoever reads them.
+Expected<void> checkParts(const std::string &generation, const Manifest &manifest);
+
+/// The states of a generation, for the ranks of a process, which may read at once.
+class GenerationReader {
+public:
+  GenerationReader(std::string path, Manifest manifest)
+      : path(std::move(path)), saved(std::move(manifest)) {}
+  const Manifest &manifest() const { return saved; }
+  /// Reads elements of a state, those of `runs`, to where `local` is in a dense tensor of
+  /// this shape; the rest of it stays. Only they are read, and, to check them, the blocks
+  /// of which they are. The bytes that were asked for.
+  Expected<uint64_t> read(const Manifest::State &state, const Runs &runs,
+                          const std::vector<int64_t> &localShape, std::byte *local);
+  /// Bytes that were hashed so far.
+  uint64_t checkedBytes() const;
+
+private:
+  struct Part {
+    std::shared_ptr<const InputFile> file;
+    std::map<std::string, StoredTensor, std::less<>> tensors;
+  };
+  Expected<const Part *> open(size_t index);
+  std::string path;
+  Manifest saved;
+  mutable std::mutex mutex; ///< of `parts`
+  std::map<size_t, Part> parts;
+};
+
+/// Writes one part of a generation into its folder and brings it to the disk; `bytes` has
+/// the pieces one behind the other, each at a multiple of 64. `written` counts up.
+Expected<void> writePart(const std::string &folder, size_t part,
+                         const std::string &incarnation, int64_t step,
+                         const std::vector<HeldState> &states,
+                         const std::vector<Piece> &pieces, const std::byte *bytes,
+                         std::atomic<uint64_t> &written);
+/// Where a piece begins behind one that ends there.
+inline uint64_t pieceBegin(uint64_t end) { return (end + 63) / 64 * 64; }
+uint64_t bytesOf(const Piece &piece, const std::vector<HeldState> &states);
+
+/// Gives a generation its name: writes the manifest when all parts are there, syncs the
+/// folder, renames it, and removes generations but the newest `keep` up to this one.
+/// `aside` is consumed.
+Expected<void> publish(Aside aside, const std::string &folder, Manifest manifest,
+                       int64_t keep);
+
+/// Removes what killed writers left in the folder. By the one process that has its lock.
+void removeAbandonedGenerations(const std::string &folder);
+
+} // namespace partita::runtime
+
+#endif // PARTITA_RUNTIME_CHECKPOINT_H

@@ -1,0 +1,145 @@
+//===- Generations.cpp - Writing generations, and which there are ---------===//
+#include "partita/Runtime/Checkpoint.h"
+
+#include "partita/Base/Files/SafeTensors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+using namespace partita;
+using namespace partita::runtime;
+namespace fs = std::filesystem;
+
+static constexpr std::string_view prefix = "step-";
+
+/// The step of "step-40"; other names have none.
+static std::optional<int64_t> stepOf(std::string_view name) {
+  if (!name.starts_with(prefix))
+    return std::nullopt;
+  name.remove_prefix(prefix.size());
+  int64_t step = 0;
+  auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), step);
+  bool isNumber = failed == std::errc() && end == name.data() + name.size() && step >= 0;
+  return isNumber ? std::optional(step) : std::nullopt;
+}
+
+std::string runtime::generationPath(const std::string &folder, int64_t step) {
+  return folder + "/" + std::string(prefix) + std::to_string(step);
+}
+
+Expected<std::vector<Generation>> runtime::generationsOf(const std::string &folder) {
+  std::vector<Generation> found;
+  std::error_code failed;
+  fs::directory_iterator it(folder, failed);
+  if (failed == std::errc::no_such_file_or_directory)
+    return found;
+  for (; !failed && it != fs::directory_iterator(); it.increment(failed))
+    if (auto step = stepOf(it->path().filename().string()))
+      found.push_back({*step, it->path().string()});
+  if (failed)
+    return makeError("cannot read the folder '" + folder + "': " + failed.message());
+  std::ranges::sort(found, std::greater(), &Generation::step);
+  return found;
+}
+
+void runtime::removeAbandonedGenerations(const std::string &folder) {
+  std::error_code ignored;
+  std::vector<std::string> paths;
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    std::string name = it->path().filename().string();
+    std::string step = name.substr(0, name.find(".tmp-"));
+    if (step.size() < name.size() && stepOf(step))
+      paths.push_back(folder + "/" + step);
+  }
+  for (const std::string &path : paths)
+    removeAbandoned(path);
+}
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+Expected<void> runtime::writePart(const std::string &folder, size_t part,
+                                  const std::string &incarnation, int64_t step,
+                                  const std::vector<HeldState> &states,
+                                  const std::vector<Piece> &pieces,
+                                  const std::byte *bytes,
+                                  std::atomic<uint64_t> &written) {
+  // So that little is left to do at the end, and a disk that is stuck is seen.
+  constexpr uint64_t syncBytes = uint64_t(64) << 20;
+  SafeTensorsWriter writer;
+  for (const Piece &piece : pieces)
+    writer.declare(piece.tensor, states[piece.state].type, extentsOf(piece.runs));
+  auto begun =
+      writer.begin(folder + "/" + partFile(part),
+                   {{"incarnation", incarnation}, {"step", std::to_string(step)}});
+  if (!begun)
+    return tl::unexpected(begun.error());
+  uint64_t at = 0, unsynced = 0;
+  for (const Piece &piece : pieces) {
+    at = pieceBegin(at);
+    uint64_t own = bytesOf(piece, states);
+    if (auto ok = writer.append({bytes + at, own}); !ok)
+      return ok;
+    at += own, unsynced += own, written += own;
+    if (unsynced < syncBytes)
+      continue;
+    if (auto ok = writer.sync(); !ok)
+      return ok;
+    unsynced = 0;
+  }
+  if (auto ok = writer.sync(); !ok)
+    return ok;
+  auto list = writer.finish();
+  if (!list)
+    return tl::unexpected(list.error());
+  ++written;
+  if (auto ok = writeSynced(folder + "/" + partBlocks(part), list->text()); !ok)
+    return ok;
+  return syncFolder(folder);
+}
+
+/// Takes the name from a generation, then removes it: no half of one has a name.
+static void removeGeneration(const std::string &path) {
+  std::string aside = Aside::nameOf(path, Aside::draw());
+  std::error_code failed;
+  fs::rename(path, aside, failed);
+  if (!failed)
+    fs::remove_all(aside, failed);
+}
+
+Expected<void> runtime::publish(Aside aside, const std::string &folder, Manifest manifest,
+                                int64_t keep) {
+  for (Manifest::Part &part : manifest.parts) {
+    auto file = InputFile::open(aside.path() + "/" + part.file);
+    if (!file)
+      return tl::unexpected(file.error());
+    part.bytes = (*file)->size();
+  }
+  std::string text = manifest.json(), at = aside.path() + "/manifest";
+  BlockHasher hasher;
+  hasher.add(std::as_bytes(std::span(text)));
+  if (auto ok = writeSynced(at + ".blocks", hasher.finish().text()); !ok)
+    return ok;
+  if (auto ok = writeSynced(at + ".json", text); !ok)
+    return ok;
+  if (auto ok = syncFolder(aside.path()); !ok)
+    return ok;
+  // A generation of this name is a damaged one that was not taken.
+  std::error_code failed;
+  if (std::string path = generationPath(folder, manifest.step); fs::exists(path, failed))
+    removeGeneration(path);
+  if (auto ok = aside.commit(); !ok)
+    return ok;
+  if (auto ok = syncFolder(folder); !ok)
+    return ok;
+  // The new generation is there, whatever becomes of the old ones.
+  auto all = generationsOf(folder);
+  int64_t kept = 0;
+  for (const Generation &it : all.value_or(std::vector<Generation>()))
+    if (it.step > manifest.step || ++kept > keep)
+      removeGeneration(it.path);
+  return {};
+}
