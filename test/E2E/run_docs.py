@@ -90,7 +90,10 @@ def small_model(work):
                                 ir_version=8), work / "model.onnx")
     x = generator.standard_normal((128, 64), np.float32)
     np.save(work / "x.npy", x)
-    np.savez(work / "train.npz", x=np.concatenate([x, x]))
+    np.savez(work / "train.npz", x=np.concatenate([x, x]), target=np.concatenate([x, x]))
+    (work / "step.json").write_text(json.dumps(
+        {"loss": {"kind": "mse", "of": "y", "labels": "target"},
+         "optimizer": {"kind": "adamw"}}))
     (work / "small").mkdir()
     (work / "small/input_0.pb").write_bytes(
         onnx.numpy_helper.from_array(x, "x").SerializeToString())

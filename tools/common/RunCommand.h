@@ -14,7 +14,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <climits>
+#include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -30,6 +33,93 @@ struct RunCommandLine {
   /// What else is done when all is written, in the process that has the outputs.
   std::function<Expected<void>()> then = {};
 };
+
+/// Reads "40", "30s" or "10min" as steps or seconds between saves; empty: done.
+inline std::string readSaveEvery(const std::string &text, runtime::DataOptions &data) {
+  double number = 0;
+  auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  double scale = unit == "min" ? 60 : 1;
+  bool isSteps = unit.empty(), isTime = unit == "s" || unit == "min";
+  constexpr double most = 1e15;
+  if (failed != std::errc() || !(isSteps || isTime) || !(number > 0 && number < most) ||
+      (isSteps && number != std::floor(number)))
+    return "expected a number of steps, or of seconds or minutes as in 30s and 10min, "
+           "got '" +
+           text + "'";
+  data.saveEvery = isSteps ? static_cast<int64_t>(number) : 0;
+  data.checkpoints.everySeconds = isTime ? number * scale : 0;
+  return {};
+}
+
+/// Adds options that say what a run goes on with, and how it may end.
+inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
+                             runtime::CheckpointOptions &options) {
+  command
+      .add_flag("--resume", options.resume,
+                "Go on behind the newest whole generation, or begin where there is none")
+      ->needs(folder);
+  command
+      .add_option("--allow-change", options.allowed,
+                  "What may differ from the run that is gone on with: seed, data, batch, "
+                  "optimizer, schedule (with commas between)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"seed", "data", "batch", "optimizer", "schedule"}))
+      ->allow_extra_args(false)
+      ->needs(folder);
+  std::map<std::string, bool> ends = {{"continue", false}, {"stop", true}};
+  command
+      .add_option("--on-save-error", options.stopsOnError,
+                  "Where a generation cannot be written: continue (default), or stop")
+      ->transform(CLI::CheckedTransformer(ends).description("continue|stop"))
+      ->needs(folder);
+  command
+      .add_option("--grace", options.grace,
+                  "Seconds from SIGTERM or SIGINT, behind which a generation is written, "
+                  "to the end")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str()
+      ->needs(folder);
+}
+
+/// Adds the options of checkpoints (docs/checkpoints.md).
+inline void addCheckpointOptions(CLI::App &command, CLI::Option *file,
+                                 runtime::DataOptions &data) {
+  runtime::CheckpointOptions &options = data.checkpoints;
+  CLI::Option *folder =
+      command
+          .add_option("--checkpoint-dir", options.folder,
+                      "Write generations of the states into this folder; --steps and "
+                      "--epochs are then those of all runs on it together "
+                      "(docs/checkpoints.md)")
+          ->check([](const std::string &name) {
+            return name.empty() ? std::string("the folder has no name") : std::string();
+          })
+          ->needs(file)
+          ->excludes("--state-dir");
+  command
+      .add_option_function<std::string>(
+          "--save-every",
+          [&data, &command](const std::string &text) {
+            bool hasFolder = !data.checkpoints.folder.empty();
+            if (std::string wrong = readSaveEvery(text, data); !wrong.empty())
+              throw CLI::ValidationError("--save-every", wrong);
+            if (data.checkpoints.everySeconds > 0 && !hasFolder)
+              throw CLI::ValidationError("--save-every", "a time needs --checkpoint-dir");
+            if (!hasFolder && command.count("--state-dir") == 0)
+              throw CLI::ValidationError("--save-every",
+                                         "needs --checkpoint-dir or --state-dir");
+          },
+          "Write the states after every N steps too, or with --checkpoint-dir every Ns "
+          "or Nmin")
+      ->type_name("N|Ns|Nmin")
+      ->needs(file);
+  command.add_option("--keep", options.keep, "Generations that stay")
+      ->check(CLI::Range(int64_t(1), int64_t(1) << 53, "POSITIVE"))
+      ->capture_default_str()
+      ->needs(folder);
+  addResumeOptions(command, folder, options);
+}
 
 /// Those of `run` on a data file (docs/data.md).
 inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
@@ -73,12 +163,7 @@ inline void addDataOptions(CLI::App &command, runtime::DataOptions &data) {
                   "Write a line of JSON per step: step, epoch, scalar outputs, seconds")
       ->type_name("FILE.jsonl")
       ->needs(file);
-  command
-      .add_option("--save-every", data.saveEvery,
-                  "Write the states after every so many steps too")
-      ->check(positive)
-      ->needs(file)
-      ->needs("--state-dir");
+  addCheckpointOptions(command, file, data);
 }
 
 /// Adds the options of `run` to a command that users start as `program`.
@@ -201,10 +286,17 @@ inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {})
     std::printf("%.*s\n", static_cast<int>(text.size()), text.data());
     std::fflush(stdout);
   };
-  auto ok = runtime::runBundle(options, print);
-  if (ok)
+  auto end = runtime::runBundle(options, print);
+  if (!end)
+    return fail(end.error().message);
+  if (end->signal == 0)
     return 0;
-  return fail(ok.error().message);
+  const int status = signalStatus + end->signal;
+  if (!end->problem.empty())
+    return fail(end->problem, status);
+  std::fprintf(stderr, "note: stopped by %s; --resume goes on\n",
+               end->signal == SIGINT ? "SIGINT" : "SIGTERM");
+  return status;
 }
 
 } // namespace partita

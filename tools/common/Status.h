@@ -1,7 +1,9 @@
 //===- Status.h - How every command ends -----------------------*- C++ -*-===//
 //
 // Exit status 0: everything was done and written; 1: an error; 2: the command line is
-// wrong. Errors are one line on standard error that begins with "error: ".
+// wrong; 128 and a signal: a run that the signal stopped behind a step
+// (docs/checkpoints.md). Errors are one line on standard error that begins with "error:
+// ".
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_TOOLS_COMMON_STATUS_H
@@ -17,6 +19,8 @@
 namespace partita {
 
 inline constexpr int errorStatus = 1, usageStatus = 2;
+/// Status of a run that stopped by a signal, in order, less the signal.
+inline constexpr int signalStatus = 128;
 
 inline int fail(const std::string &message, int status = errorStatus) {
   std::fflush(stdout);

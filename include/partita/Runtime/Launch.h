@@ -26,6 +26,19 @@
 
 namespace partita::runtime {
 
+/// Generations of the states of a run on data, see docs/checkpoints.md.
+struct CheckpointOptions {
+  std::string folder;      ///< empty: none
+  double everySeconds = 0; ///< between saves; 0: see DataOptions::saveEvery
+  int64_t keep = 3;        ///< generations that stay
+  /// Goes on behind the newest generation, if there is one; else one there is an error.
+  bool resume = false;
+  /// Names (docs/checkpoints.md) of differences that are let pass.
+  std::vector<std::string> allowed;
+  bool stopsOnError = false; ///< a save that fails ends the run; the last one always does
+  double grace = 25;         ///< seconds from a signal to the end
+};
+
 /// Requests on the rows of a file, see docs/data.md.
 struct DataOptions {
   std::string file; ///< as openTensor takes it, a tensor per input; empty: none
@@ -36,6 +49,8 @@ struct DataOptions {
   LastBatch last = LastBatch::Drop;
   std::string log;       ///< a line of JSON per step; empty: none
   int64_t saveEvery = 0; ///< steps between writing the states; 0: at the end only
+  /// With these, `steps` and `epochs` are those of all runs on the folder together.
+  CheckpointOptions checkpoints;
 };
 
 struct RunOptions {
@@ -69,9 +84,17 @@ std::optional<int> mpiRank();
 /// Receives lines for the user, without a newline. May be called from a child process.
 using Print = std::function<void(std::string_view)>;
 
+/// How a run came to its end.
+struct RunEnd {
+  /// The signal behind whose step the run stopped and saved; 0: everything was done.
+  int signal = 0;
+  /// Why nothing could be saved; empty: the run saved.
+  std::string problem = {};
+};
+
 /// An error is one sentence. Prints a line per request with its seconds, or of steps on
 /// data at most one a second with their scalars, and the outputs' names and shapes.
-Expected<void> runBundle(const RunOptions &options, const Print &print);
+Expected<RunEnd> runBundle(const RunOptions &options, const Print &print);
 
 /// As runBundle of RunBundle.h, with the ranks as threads of a watched child process: if
 /// that dies or stands still, the error names the rank and the node. The child is made by

@@ -46,7 +46,7 @@ Expected<void> DataFeed::add(const TensorInfo &info, const std::string &path,
     return makeError("a request takes " + std::to_string(rowsOfBatch) + " rows of '" +
                      first + "' and " + std::to_string(info.shape[0]) + " of '" +
                      info.name + "'; give one of them by --input");
-  sources.push_back({std::move(*tensor), isFixed});
+  sources.push_back({info.name, std::move(*tensor), isFixed});
   return {};
 }
 
@@ -92,6 +92,29 @@ DataFeed::inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const
   return result;
 }
 
+Expected<Hash128> DataFeed::sampleHash() const {
+  constexpr uint64_t pieces = 16, pieceBytes = 4096;
+  Hasher hasher;
+  for (const Source &source : sources) {
+    const StoredTensor &tensor = source.tensor;
+    std::string head = source.name + " " + std::string(name(tensor.type)) + " " +
+                       shapeText(tensor.shape) + (source.isFixed ? " fixed" : "");
+    hasher.add(std::as_bytes(std::span(head)));
+    std::vector<std::byte> piece(std::min(pieceBytes, tensor.bytes()));
+    uint64_t last = tensor.bytes() - piece.size();
+    for (uint64_t k = 0; k < pieces; ++k) {
+      // Not last · k, which may overflow.
+      uint64_t at = last / (pieces - 1) * k + last % (pieces - 1) * k / (pieces - 1);
+      if (tensor.whole)
+        std::copy_n(tensor.whole->bytes.data() + at, piece.size(), piece.data());
+      else if (auto ok = tensor.file->read(tensor.offset + at, piece); !ok)
+        return tl::unexpected(ok.error());
+      hasher.add(piece);
+    }
+  }
+  return hasher.hash();
+}
+
 /// The entries that options allow, and what they take.
 static Expected<std::vector<EntryInterface>> allowed(const RunOptions &options) {
   auto entries = entryInterfaces(options.bundle);
@@ -128,6 +151,11 @@ Expected<void> runtime::chooseForData(RunOptions &options) {
   if (!chosen)
     return failure;
   DataOptions &data = options.data;
+  if (!data.checkpoints.folder.empty()) {
+    if (!data.steps && !data.epochs)
+      data.epochs = 1;
+    return {};
+  }
   int64_t perEpoch = chosen->order(data).stepsPerEpoch();
   int64_t most = INT64_MAX / perEpoch;
   int64_t ofEpochs = std::min(data.epochs.value_or(data.steps ? most : 1), most);

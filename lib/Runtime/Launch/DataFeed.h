@@ -17,12 +17,17 @@ public:
   DataOrder order(const DataOptions &options) const {
     return {rows, rowsOfBatch, options.seed, options.last};
   }
+  int64_t numRows() const { return rows; }
+  /// Hash of names, types, shapes, and of a sample of the bytes of all sources, which
+  /// tells other data, wherever the files are.
+  Expected<Hash128> sampleHash() const;
   /// For Session::readInputs.
   std::vector<std::optional<StoredTensor>>
   inputs(const std::shared_ptr<const std::vector<int64_t>> &taken) const;
 
 private:
   struct Source {
+    std::string name; ///< of the input
     StoredTensor tensor;
     bool isFixed = false;
   };
@@ -34,8 +39,9 @@ private:
   int64_t rows = 0, rowsOfBatch = 0;
 };
 
-/// Sets the entry and the number of steps; with several entries the one that takes rows
-/// of this file and batches of this size.
+/// Sets the entry and the number of steps (with checkpoints the epochs stay, as how many
+/// steps they have depends on where the run begins); with several entries the one that
+/// takes rows of this file and batches of this size.
 Expected<void> chooseForData(RunOptions &options);
 
 } // namespace partita::runtime

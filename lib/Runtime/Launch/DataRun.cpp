@@ -1,5 +1,5 @@
 //===- DataRun.cpp - Steps on the rows of a file --------------------------===//
-#include "DataFeed.h"
+#include "Checkpoints.h"
 #include "Metrics.h"
 
 #include "partita/Runtime/StateFile.h"
@@ -9,46 +9,122 @@
 using namespace partita;
 using namespace partita::runtime;
 
-using Clock = std::chrono::steady_clock;
+namespace {
 
-Expected<std::vector<double>> runtime::runOnData(RunParts &parts, int64_t &steps,
-                                                 const Print &print) {
+/// The steps of a process, one after the other.
+class StepLoop {
+public:
+  StepLoop(RunParts &parts, DataFeed &feed, const Print &print)
+      : parts(parts), session(parts.session), data(parts.options.data), feed(feed),
+        order(feed.order(data)), metrics(session.outputs(), feed.batch(), print),
+        print(print), from(session.inputs().size()) {
+    for (HostTensor &tensor : parts.outputs)
+      to.push_back(tensor.bytes.data());
+  }
+
+  Expected<DataSteps> run(int64_t &steps) {
+    if (auto ok = begin(steps); !ok)
+      return tl::unexpected(ok.error());
+    while (!isOver() && done.signal == 0)
+      if (auto ok = step(); !ok)
+        return tl::unexpected(ok.error());
+    steps = place.step;
+    if (auto ok = end(); !ok)
+      return tl::unexpected(ok.error());
+    return std::move(done);
+  }
+
+private:
+  Expected<void> begin(int64_t steps);
+  Expected<void> step();
+  Expected<void> save();
+  Expected<void> end();
+  bool isOver() const {
+    return place.step >= last || (lastEpoch && place.cursor.epoch >= *lastEpoch);
+  }
+
+  RunParts &parts;
+  Session &session;
+  const DataOptions &data;
+  DataFeed &feed;
+  DataOrder order;
+  Metrics metrics;
+  const Print &print;
+  std::unique_ptr<Checkpoints> checkpoints; ///< null: none are asked for
+  RunPlace place;
+  int64_t last = 0;                 ///< no step behind this one
+  std::optional<int64_t> lastEpoch; ///< none of it
+  // What is read from files needs no address.
+  std::vector<const std::byte *> from;
+  std::vector<std::byte *> to;
+  DataSteps done;
+};
+
+} // namespace
+
+Expected<void> StepLoop::begin(int64_t steps) {
+  place = {steps, order.cursorOf(steps)};
+  if (data.checkpoints.folder.empty()) {
+    last = steps + *data.steps;
+    return session.isRoot() ? metrics.open(data.log, steps > 0) : Expected<void>();
+  }
+  auto opened = Checkpoints::open(parts, feed, print, place);
+  if (!opened)
+    return tl::unexpected(opened.error());
+  checkpoints = std::move(*opened);
+  place.cursor = order.at(place.cursor);
+  last = data.steps.value_or(INT64_MAX), lastEpoch = data.epochs;
+  if (isOver() && session.isRoot())
+    print("all " + std::to_string(place.step) + " steps are done");
+  return session.isRoot() ? metrics.openBehind(data.log, place.step) : Expected<void>();
+}
+
+Expected<void> StepLoop::step() {
+  auto start = std::chrono::steady_clock::now();
+  auto read = session.readInputs(feed.inputs(order.rowsAt(place.cursor)));
+  if (!read)
+    return tl::unexpected(read.error());
+  if (auto ok = session.run(from, to); !ok)
+    return ok;
+  done.seconds.push_back(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  int64_t epoch = place.cursor.epoch + 1;
+  place = {place.step + 1, order.behind(place.cursor)};
+  if (session.isRoot())
+    if (auto ok =
+            metrics.step(place.step, epoch, done.seconds.back(), isOver(), parts.outputs);
+        !ok)
+      return ok;
+  return save();
+}
+
+Expected<void> StepLoop::save() {
+  if (checkpoints) {
+    auto signal = checkpoints->behind(place, metrics.descriptor());
+    if (!signal)
+      return tl::unexpected(signal.error());
+    done.signal = *signal;
+    return {};
+  }
+  bool isDue = data.saveEvery > 0 && place.step % data.saveEvery == 0;
+  if (isDue && !isOver() && !parts.states.empty())
+    return saveStates(session, parts.states, place.step);
+  return {};
+}
+
+Expected<void> StepLoop::end() {
+  if (checkpoints)
+    if (auto ok = checkpoints->close(place, metrics.descriptor()); !ok)
+      return ok;
+  return metrics.close();
+}
+
+Expected<DataSteps> runtime::runOnData(RunParts &parts, int64_t &steps,
+                                       const Print &print) {
   Session &session = parts.session;
-  const DataOptions &data = parts.options.data;
   auto feed = DataFeed::open(parts.options,
                              {session.info(), session.inputs(), session.outputs()});
   if (!feed)
     return tl::unexpected(feed.error());
-  DataOrder order = feed->order(data);
-  Metrics metrics(session.outputs(), feed->batch(), print);
-  if (session.isRoot())
-    if (auto ok = metrics.open(data.log, steps > 0); !ok)
-      return tl::unexpected(ok.error());
-  // What is read from files needs no address.
-  std::vector<const std::byte *> from(session.inputs().size());
-  std::vector<std::byte *> to;
-  for (HostTensor &tensor : parts.outputs)
-    to.push_back(tensor.bytes.data());
-  std::vector<double> took;
-  for (int64_t end = steps + *data.steps; steps < end;) {
-    auto start = Clock::now();
-    auto read = session.readInputs(feed->inputs(order.rowsOf(steps)));
-    if (!read)
-      return tl::unexpected(read.error());
-    if (auto ok = session.run(from, to); !ok)
-      return tl::unexpected(ok.error());
-    took.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    int64_t epoch = order.epochOf(steps++) + 1;
-    if (session.isRoot())
-      if (auto ok = metrics.step(steps, epoch, took.back(), steps == end, parts.outputs);
-          !ok)
-        return tl::unexpected(ok.error());
-    bool isDue = data.saveEvery > 0 && steps % data.saveEvery == 0;
-    if (isDue && steps < end && !parts.states.empty())
-      if (auto ok = saveStates(session, parts.states, steps); !ok)
-        return tl::unexpected(ok.error());
-  }
-  if (auto ok = metrics.close(); !ok)
-    return tl::unexpected(ok.error());
-  return took;
+  return StepLoop(parts, *feed, print).run(steps);
 }

@@ -44,24 +44,28 @@ struct RunParts {
   std::string states;               ///< a file; empty: none
   std::vector<HostTensor> &outputs; ///< of the last request, on the root
 };
+/// Result of steps on data.
+struct DataSteps {
+  std::vector<double> seconds; ///< of each
+  int signal = 0;              ///< see RunEnd
+};
 /// The steps of the options on their data, each on its own rows. `steps` are behind the
-/// states already; it counts on. The seconds of each.
-Expected<std::vector<double>> runOnData(RunParts &parts, int64_t &steps,
-                                        const Print &print);
+/// states already; it counts on.
+Expected<DataSteps> runOnData(RunParts &parts, int64_t &steps, const Print &print);
 
 /// Everything one process does: load, read, run, write. `progress` may be null.
-Expected<void> runRanks(const RunOptions &options, TransportKind transport,
-                        RankProgress *progress, const Print &print);
+Expected<RunEnd> runRanks(const RunOptions &options, TransportKind transport,
+                          RankProgress *progress, const Print &print);
 
 /// Work of a watched process, whose error is that of the run. `progress` is by rank.
-using WatchedMain = std::function<Expected<void>(RankProgress *progress)>;
+using WatchedMain = std::function<Expected<RunEnd>(RankProgress *progress)>;
 /// Runs `main` in a child process that is watched. `options` say which bundle and entry
 /// the ranks run, and the timeout.
-Expected<void> watch(const RunOptions &options, const WatchedMain &main);
+Expected<RunEnd> watch(const RunOptions &options, const WatchedMain &main);
 
 /// The ranks as threads of a watched child process, and the ranks under mpirun.
-Expected<void> runWatched(const RunOptions &options, const Print &print);
-Expected<void> runMpi(const RunOptions &options, const Print &print);
+Expected<RunEnd> runWatched(const RunOptions &options, const Print &print);
+Expected<RunEnd> runMpi(const RunOptions &options, const Print &print);
 
 } // namespace partita::runtime
 

@@ -1,12 +1,15 @@
 //===- Metrics.cpp - What is told of the steps of a run -------------------===//
 #include "Metrics.h"
 
+#include "partita/Base/Files/File.h"
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Scalar.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <unistd.h>
 
 using namespace partita;
 using namespace partita::runtime;
@@ -39,6 +42,47 @@ Expected<void> Metrics::open(const std::string &file, bool append) {
   log.reset(std::fopen(path.c_str(), append ? "ae" : "we"));
   return log ? Expected<void>() : cannotWrite();
 }
+
+/// Bytes of the lines of a log up to a step.
+static Expected<uint64_t> bytesUpTo(int64_t step, const std::string &path) {
+  constexpr std::string_view head = "{\"step\":";
+  auto text = readFile(path);
+  if (!text)
+    return tl::unexpected(text.error());
+  std::string_view left = *text;
+  for (int64_t line = 1; !left.empty(); ++line) {
+    size_t end = left.find('\n');
+    if (end == std::string_view::npos)
+      break; // a killed process has left it
+    int64_t number = 0;
+    const char *digits = left.data() + head.size();
+    if (end <= head.size() || !left.starts_with(head) ||
+        std::from_chars(digits, left.data() + end, number).ec != std::errc())
+      return makeError("'" + path + "', line " + std::to_string(line) +
+                       ": expected a line of a log, which begins with {\"step\": "
+                       "and a number; the file is left as it is");
+    if (number > step)
+      break;
+    left.remove_prefix(end + 1);
+  }
+  return text->size() - left.size();
+}
+
+Expected<void> Metrics::openBehind(const std::string &file, int64_t step) {
+  path = file;
+  if (path.empty())
+    return {};
+  if (::access(path.c_str(), F_OK) == 0) {
+    auto bytes = bytesUpTo(step, path);
+    if (!bytes)
+      return tl::unexpected(bytes.error());
+    if (::truncate(path.c_str(), static_cast<off_t>(*bytes)) != 0)
+      return cannotWrite();
+  }
+  return open(file, true);
+}
+
+int Metrics::descriptor() const { return log ? ::fileno(log.get()) : -1; }
 
 std::string Metrics::line(int64_t step, int64_t epoch,
                           const std::vector<HostTensor> &outputs) {

@@ -16,6 +16,11 @@ public:
   Metrics(const std::vector<TensorInfo> &outputs, int64_t batch, const Print &print);
   /// Opens the log; `append` if the run goes on where another one has stopped.
   Expected<void> open(const std::string &log, bool append);
+  /// Opens the log behind this step: lines of later steps, and a line that was not
+  /// finished, go.
+  Expected<void> openBehind(const std::string &log, int64_t step);
+  /// Descriptor of the log; −1: there is none.
+  int descriptor() const;
   /// A step, counted from 1, of an epoch, counted from 1. Lines for people come at most
   /// once a second, but for the first and the last.
   Expected<void> step(int64_t step, int64_t epoch, double seconds, bool isLast,

@@ -1,6 +1,7 @@
 //===- MpiRank.cpp - What a process does that mpirun started --------------===//
 #include "MpiRun.h"
 #include "Page.h"
+#include "StopSignal.h"
 
 #include <csignal>
 #include <cstdlib>
@@ -35,9 +36,13 @@ static std::shared_ptr<Page> openPage(const RunOptions &options, int rank) {
   return startBeats(page, rank) ? page : nullptr;
 }
 
-Expected<void> runtime::runAsMpiRank(const RunOptions &options, int rank,
-                                     const Print &print) {
+Expected<RunEnd> runtime::runAsMpiRank(const RunOptions &options, int rank,
+                                       const Print &print) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Launchers end a job by SIGTERM with little time; this one asks for a checkpoint, from
+  // when the process is seen on the page.
+  if (!options.data.checkpoints.folder.empty())
+    keepStopSignals({SIGUSR1});
   std::shared_ptr<Page> page = openPage(options, rank);
   struct sigaction action{};
   action.sa_handler = onTerminate;
@@ -45,9 +50,12 @@ Expected<void> runtime::runAsMpiRank(const RunOptions &options, int rank,
   auto ok =
       runRanks(options, TransportKind::Mpi, page ? page->progress() : nullptr, print);
   if (ownLife)
-    ownLife->end.store(ok ? ProcessLife::Done : ProcessLife::Error);
+    ownLife->end.store(!ok               ? ProcessLife::Error
+                       : ok->signal != 0 ? ProcessLife::Stopped
+                                         : ProcessLife::Done);
+  // Under the launcher the job has done what it was asked for.
   if (ok)
-    return {};
+    return ownLife ? RunEnd() : *ok;
   // An error that every rank has is printed once: the others give rank 0 a head start,
   // after which mpirun ends them.
   if (rank != 0)

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "MpiRun.h"
 #include "Page.h"
+#include "StopSignal.h"
 #include "partita/Runtime/Team.h"
 
 #include <algorithm>
@@ -39,6 +40,36 @@ static constexpr double startSeconds = 60;
 /// How mpirun tells of a rank that died.
 static constexpr std::string_view signalPhrase = "exited on signal ";
 
+static void addCheckpointArguments(const CheckpointOptions &o,
+                                   std::vector<std::string> &out) {
+  if (o.folder.empty())
+    return;
+  out.insert(out.end(), {"--checkpoint-dir", o.folder, "--keep", std::to_string(o.keep),
+                         "--on-save-error", o.stopsOnError ? "stop" : "continue"});
+  if (o.everySeconds > 0)
+    out.insert(out.end(), {"--save-every", std::to_string(o.everySeconds) + "s"});
+  if (o.resume)
+    out.push_back("--resume");
+  for (const std::string &name : o.allowed)
+    out.insert(out.end(), {"--allow-change", name});
+}
+
+static void addDataArguments(const RunOptions &o, std::vector<std::string> &out) {
+  if (o.data.file.empty())
+    return;
+  out.insert(out.end(), {"--data", o.data.file, "--seed", std::to_string(o.data.seed),
+                         "--last", o.data.last == LastBatch::Pad ? "pad" : "drop"});
+  if (o.data.steps)
+    out.insert(out.end(), {"--steps", std::to_string(*o.data.steps)});
+  if (o.data.epochs)
+    out.insert(out.end(), {"--epochs", std::to_string(*o.data.epochs)});
+  if (!o.data.log.empty())
+    out.insert(out.end(), {"--log", o.data.log});
+  if (o.data.saveEvery > 0)
+    out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
+  addCheckpointArguments(o.data.checkpoints, out);
+}
+
 static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ranks) {
   std::vector<std::string> out = {"mpirun",          "-n",        std::to_string(ranks),
                                   "--oversubscribe", "--bind-to", "none"};
@@ -52,20 +83,11 @@ static std::vector<std::string> mpirunArguments(const RunOptions &o, int64_t ran
     out.insert(out.end(), {"--inputs-dir", o.inputsDir});
   if (!o.outputsDir.empty())
     out.insert(out.end(), {"--outputs-dir", o.outputsDir});
-  if (!o.data.file.empty())
-    for (const auto &[option, value] :
-         {std::pair("--data", o.data.file),
-          {"--steps", std::to_string(o.data.steps.value_or(0))},
-          {"--seed", std::to_string(o.data.seed)},
-          {"--last", o.data.last == LastBatch::Pad ? "pad" : "drop"}})
-      out.insert(out.end(), {option, value});
-  if (!o.data.log.empty())
-    out.insert(out.end(), {"--log", o.data.log});
-  if (o.data.saveEvery > 0)
-    out.insert(out.end(), {"--save-every", std::to_string(o.data.saveEvery)});
+  addDataArguments(o, out);
   if (o.pad)
     out.push_back("--pad");
-  if (!o.stateDir.empty())
+  // With checkpoints it is where the ranks' own export reads from, and made there.
+  if (!o.stateDir.empty() && o.data.checkpoints.folder.empty())
     out.insert(out.end(), {"--state-dir", o.stateDir});
   if (o.npy)
     out.push_back("--npy");
@@ -151,16 +173,19 @@ struct PageFile {
 /// Starts mpirun and stays with it to the end.
 class Supervisor {
 public:
-  Supervisor(const RunOptions &options, const Bundle &bundle)
-      : options(options), bundle(bundle), pulses(bundle.numRanks()) {}
+  /// `stopping`: signals that ask for a checkpoint, which wait already; null: none do.
+  Supervisor(const RunOptions &options, const Bundle &bundle, pid_t parent,
+             const StopSignals *stopping)
+      : options(options), bundle(bundle), pulses(bundle.numRanks()), parent(parent),
+        stopping(stopping) {}
 
-  Expected<void> run() {
+  Expected<RunEnd> run() {
     if (auto ok = file.make(bundle.numRanks()); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     if (auto ok = catchSignals(); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     if (auto ok = startMpirun(); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
     while (!mpirunEnded && Clock::now() < endBy)
       look();
     finish();
@@ -177,7 +202,9 @@ private:
   void readSignals();
   void watchRanks();
   void finish();
-  Expected<void> result();
+  bool stop(int signal);
+  void askToStop();
+  Expected<RunEnd> result();
   int deadRank();
   /// The run is over, for this reason unless a better one is found in time.
   void over(const std::string &why = {}) {
@@ -207,6 +234,10 @@ private:
   const Bundle &bundle;
   PageFile file;
   std::vector<Pulse> pulses;
+  pid_t parent;
+  const StopSignals *stopping;
+  StopRequest request;
+  bool isAsked = false; ///< rank 0 knows of the request
   sigset_t before{};
   int signals = -1, errors = -1;
   pid_t mpirun = -1;
@@ -236,6 +267,8 @@ void Supervisor::becomeMpirun(int target, pid_t parent) {
   if (::getppid() != parent)
     ::_exit(1);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (stopping)
+    stopping->restore();
   ::setpgid(0, 0);
   ::dup2(target, STDERR_FILENO);
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -282,6 +315,7 @@ void Supervisor::look() {
   ::poll(ready, errors < 0 ? 1 : 2, 20);
   readErrors();
   readSignals();
+  askToStop();
   if (::waitpid(mpirun, &mpirunStatus, WNOHANG) == mpirun)
     mpirunEnded = true;
   else
@@ -315,11 +349,31 @@ void Supervisor::readErrors() {
 void Supervisor::readSignals() {
   signalfd_siginfo info;
   while (::read(signals, &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo == SIGCHLD)
+    if (info.ssi_signo == SIGCHLD || stop(static_cast<int>(info.ssi_signo)))
       continue;
     ::kill(mpirun, SIGTERM);
     over(std::string("ended by ") + ::strsignal(static_cast<int>(info.ssi_signo)));
   }
+}
+
+/// Whether the signal is one behind which the ranks save. The end of the parent is none:
+/// whoever starts the run again must not find it still writing.
+bool Supervisor::stop(int signal) {
+  bool isStop = signal == SIGTERM || signal == SIGINT;
+  if (!stopping || !isStop || ::getppid() != parent)
+    return false;
+  if (!request.take(signal, options.data.checkpoints.grace))
+    return !request.mustEnd();
+  endBy = std::min(endBy, request.endBy);
+  return true;
+}
+
+/// mpirun, told to end, would leave the ranks a second. Rank 0 tells the others.
+void Supervisor::askToStop() {
+  if (request.signal == 0 || isAsked)
+    return;
+  if (pid_t pid = page().process(0).pid.load(); pid != 0)
+    isAsked = ::kill(pid, SIGUSR1) == 0;
 }
 
 void Supervisor::watchRanks() {
@@ -383,14 +437,21 @@ int Supervisor::deadRank() {
   return -1;
 }
 
-Expected<void> Supervisor::result() {
+Expected<RunEnd> Supervisor::result() {
+  auto allAre = [&](ProcessLife::End end) {
+    return all([&](ProcessLife &life) { return life.end.load() == end; });
+  };
   // What mpirun makes of a job that did its work does not matter.
-  if (all([](ProcessLife &life) { return life.end.load() == ProcessLife::Done; }))
-    return {};
+  if (allAre(ProcessLife::Done))
+    return RunEnd();
+  if (allAre(ProcessLife::Stopped))
+    return RunEnd{request.signal ? request.signal : SIGTERM};
+  if (request.mustEnd())
+    return RunEnd{request.signal, request.problem(options.data.checkpoints.grace)};
   if (!reason.empty())
     return makeError(reason);
   if (mpirunEnded && WIFEXITED(mpirunStatus) && WEXITSTATUS(mpirunStatus) == 0)
-    return {};
+    return RunEnd();
   std::string why = "ended unexpectedly";
   if (size_t at = text.find(signalPhrase); at != std::string::npos) {
     at += signalPhrase.size();
@@ -406,39 +467,58 @@ Expected<void> Supervisor::result() {
 //===----------------------------------------------------------------------===//
 
 [[noreturn]] static void supervise(const RunOptions &options, const Bundle &bundle,
-                                   Page &answer, pid_t parent) {
+                                   Page &answer, pid_t parent,
+                                   const StopSignals *stopping) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent)
     ::_exit(1);
-  auto ok = Supervisor(options, bundle).run();
-  if (!ok)
-    answer.setError(ok.error().message);
-  ::_exit(ok ? 0 : 1);
+  auto end = Supervisor(options, bundle, parent, stopping).run();
+  if (!end || !end->problem.empty())
+    answer.setError(end ? end->problem : end.error().message);
+  ::_exit(!end ? 1 : end->signal != 0 ? signalStatus + end->signal : 0);
 }
 
-static Expected<void> launch(const RunOptions &options) {
+/// The status of the child, to which signals are passed on meanwhile.
+static int awaitChild(pid_t child, const StopSignals *stopping) {
+  int status = 0;
+  for (;;) {
+    pid_t got = ::waitpid(child, &status, stopping ? WNOHANG : 0);
+    if (got == child || (got < 0 && errno != EINTR))
+      return status;
+    if (!stopping)
+      continue;
+    if (int signal = stopping->await(0.02))
+      ::kill(child, signal);
+  }
+}
+
+static Expected<RunEnd> launch(const RunOptions &options) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
   auto answer = Page::anonymous(1);
   if (!answer)
     return tl::unexpected(answer.error());
+  std::optional<StopSignals> signals;
+  if (!options.data.checkpoints.folder.empty())
+    signals.emplace();
+  const StopSignals *stopping = signals ? &*signals : nullptr;
   pid_t parent = ::getpid();
   pid_t child = ::fork();
   if (child < 0)
-    return failed("cannot start a process");
+    return tl::unexpected(failed("cannot start a process").error());
   if (child == 0)
-    supervise(options, *bundle, **answer, parent);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
-    ;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-    return {};
+    supervise(options, *bundle, **answer, parent, stopping);
+  int status = awaitChild(child, stopping);
   std::string error = (*answer)->error();
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return RunEnd();
+  if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
+    return RunEnd{WEXITSTATUS(status) - signalStatus, error};
   return makeError(error.empty() ? "the process that watches mpirun was lost" : error);
 }
 
-Expected<void> runtime::runMpi(const RunOptions &options, const Print &print) {
+Expected<RunEnd> runtime::runMpi(const RunOptions &options, const Print &print) {
   if (auto rank = mpiRank())
     return runAsMpiRank(options, *rank, print);
   return launch(options);

@@ -16,7 +16,7 @@ inline constexpr const char *pageVariable = "PARTITA_RUN_PAGE";
 } // namespace mpi
 
 /// Does not return after an error, which it writes itself.
-Expected<void> runAsMpiRank(const RunOptions &options, int rank, const Print &print);
+Expected<RunEnd> runAsMpiRank(const RunOptions &options, int rank, const Print &print);
 
 } // namespace partita::runtime
 

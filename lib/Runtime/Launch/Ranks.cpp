@@ -108,7 +108,7 @@ static Expected<void> readFixed(Session &session, const RunOptions &options,
 
 static Expected<void> loadIfThere(Session &session, const std::string &file,
                                   int64_t &steps) {
-  if (::access(file.c_str(), F_OK) != 0)
+  if (file.empty() || ::access(file.c_str(), F_OK) != 0)
     return {};
   if (auto ok = loadStates(session, file); !ok)
     return ok;
@@ -117,8 +117,46 @@ static Expected<void> loadIfThere(Session &session, const std::string &file,
   return saved ? Expected<void>() : tl::unexpected(saved.error());
 }
 
-Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transport,
-                                 RankProgress *progress, const Print &print) {
+/// The requests or steps of a run, and the states behind them.
+static Expected<DataSteps> runAll(RunParts &parts, const Print &print) {
+  int64_t steps = 0;
+  if (auto ok = loadIfThere(parts.session, parts.states, steps); !ok)
+    return tl::unexpected(ok.error());
+  Expected<DataSteps> done;
+  if (!parts.options.data.file.empty())
+    done = runOnData(parts, steps, print);
+  else if (auto seconds = runRequests(parts, print))
+    done = DataSteps{std::move(*seconds)};
+  else
+    done = tl::unexpected(seconds.error());
+  if (done && !parts.states.empty())
+    if (auto ok = saveStates(parts.session, parts.states, steps); !ok)
+      return tl::unexpected(ok.error());
+  return done;
+}
+
+/// Writes and tells, on the root, when all is done.
+static Expected<void> finish(RunParts &parts, const EntryInterface &entry,
+                             const Extents &extents, const RunRecord &record,
+                             const Print &print) {
+  std::vector<HostTensor> &outputs = parts.outputs;
+  for (size_t k = 0; k < outputs.size(); ++k)
+    shortenTo(outputs[k], parts.session.outputShapes()[k]);
+  trimOutputs(entry, extents, outputs);
+  // A run whose steps were done already has no outputs.
+  if (!record.requests.empty())
+    if (auto ok = writeOutputs(parts.options, parts.session.outputs(), outputs); !ok)
+      return ok;
+  for (size_t k = 0; k < outputs.size() && !record.requests.empty(); ++k) {
+    TensorInfo info = entry.outputs[k];
+    info.shape = outputs[k].shape;
+    print("output " + describe(info));
+  }
+  return parts.options.finished ? parts.options.finished(record) : Expected<void>();
+}
+
+Expected<RunEnd> runtime::runRanks(const RunOptions &options, TransportKind transport,
+                                   RankProgress *progress, const Print &print) {
   SessionOptions s;
   s.transport = transport;
   s.entry = options.entry;
@@ -135,44 +173,31 @@ Expected<void> runtime::runRanks(const RunOptions &options, TransportKind transp
   Extents extents;
   if (options.data.file.empty())
     if (auto ok = readFixed(**session, options, entry, extents); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
   if ((*session)->isRoot())
     if (auto ok = checkOutputs(options); !ok)
-      return ok;
+      return tl::unexpected(ok.error());
   auto states = openStateDir(options, **session);
   if (!states)
     return tl::unexpected(states.error());
-  int64_t steps = 0;
-  if (auto ok = loadIfThere(**session, *states, steps); !ok)
-    return ok;
   std::vector<HostTensor> outputs;
   for (const TensorInfo &info : (*session)->outputs())
     outputs.push_back((*session)->isRoot() ? HostTensor::zeros(info.type, info.shape)
                                            : HostTensor{});
   RunParts parts{**session, options, *states, outputs};
-  auto seconds = options.data.file.empty() ? runRequests(parts, print)
-                                           : runOnData(parts, steps, print);
-  if (!seconds)
-    return tl::unexpected(seconds.error());
-  if (!states->empty())
-    if (auto ok = saveStates(**session, *states, steps); !ok)
-      return ok;
-  auto record = recordOf(**session, options, std::move(*seconds));
+  auto done = runAll(parts, print);
+  if (!done)
+    return tl::unexpected(done.error());
+  RunEnd end{done->signal};
+  if (end.signal != 0)
+    return end; // little time is left
+  auto record = recordOf(**session, options, std::move(done->seconds));
   if (!record)
     return tl::unexpected(record.error());
-  if (!(*session)->isRoot())
-    return {};
-  for (size_t k = 0; k < outputs.size(); ++k)
-    shortenTo(outputs[k], (*session)->outputShapes()[k]);
-  trimOutputs(entry, extents, outputs);
-  if (auto ok = writeOutputs(options, (*session)->outputs(), outputs); !ok)
-    return ok;
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    TensorInfo info = entry.outputs[k];
-    info.shape = outputs[k].shape;
-    print("output " + describe(info));
-  }
-  return options.finished ? options.finished(*record) : Expected<void>();
+  if ((*session)->isRoot())
+    if (auto ok = finish(parts, entry, extents, *record, print); !ok)
+      return tl::unexpected(ok.error());
+  return end;
 }
 
 /// Sets what the files say: the entry, and how many steps there are on data.
@@ -198,14 +223,14 @@ static bool isReaderGone(int descriptor) {
   return ::poll(&stream, 1, 0) > 0 && (stream.revents & POLLERR);
 }
 
-Expected<void> runtime::runBundle(const RunOptions &given, const Print &print) {
+Expected<RunEnd> runtime::runBundle(const RunOptions &given, const Print &print) {
   RunOptions options = given;
   if (options.repeat < 1)
     return makeError("--repeat must be at least 1");
   if (!(options.timeout > 0))
     return makeError("--timeout must be positive");
   if (auto ok = chooseEntryOf(options); !ok)
-    return ok;
+    return tl::unexpected(ok.error());
   std::string transport = options.transport;
   if (transport == "auto")
     transport = mpiRank() ? "mpi" : "local";

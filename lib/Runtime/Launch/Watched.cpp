@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Page.h"
+#include "StopSignal.h"
 
 #include <cerrno>
 #include <csignal>
@@ -27,10 +28,12 @@ using namespace partita::runtime;
   for (int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
     ::signal(crash, SIG_DFL);
   auto ok = startBeats(page, 0);
-  if (ok)
-    ok = main(page->progress());
-  if (ok)
-    ::_exit(0);
+  if (ok) {
+    auto end = main(page->progress());
+    if (end)
+      ::_exit(end->signal ? signalStatus + end->signal : 0);
+    ok = tl::unexpected(end.error());
+  }
   page->setError(ok.error().message);
   // Threads may hang: no destructors.
   ::_exit(1);
@@ -40,10 +43,12 @@ namespace {
 
 class Watcher {
 public:
-  Watcher(const RunOptions &options, const Bundle &bundle, Page &page, pid_t child)
-      : options(options), bundle(bundle), page(page), child(child) {}
+  /// `signals`: those that ask for a checkpoint; null: none do.
+  Watcher(const RunOptions &options, const Bundle &bundle, Page &page, pid_t child,
+          const StopSignals *signals)
+      : options(options), bundle(bundle), page(page), child(child), signals(signals) {}
 
-  Expected<void> watch() {
+  Expected<RunEnd> watch() {
     for (;;) {
       int status = 0;
       pid_t got = ::waitpid(child, &status, WNOHANG);
@@ -55,22 +60,44 @@ public:
       // stopped whole. A busy machine may keep it from running for a moment.
       if (pulse.silence(page.process(0)) > options.timeout + 1) {
         int rank = likelyRank(page);
-        ::kill(child, SIGKILL);
-        while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
-          ;
+        end();
         return makeError(at(rank) + ": no sign of life of the process for " +
                          secondsText(options.timeout));
       }
-      ::usleep(20'000);
+      if (pause() && stop.mustEnd()) {
+        end();
+        return RunEnd{stop.signal, stop.problem(options.data.checkpoints.grace)};
+      }
     }
   }
 
 private:
+  void end() {
+    int status = 0;
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR)
+      ;
+  }
+
+  /// Passes signals on meanwhile. Whether one came, now or before.
+  bool pause() {
+    if (!signals) {
+      ::usleep(20'000);
+      return false;
+    }
+    if (int signal = signals->await(0.02);
+        signal != 0 && stop.take(signal, options.data.checkpoints.grace))
+      ::kill(child, signal);
+    return stop.signal != 0;
+  }
+
   std::string at(int rank) { return placeOf(options, bundle, page, rank); }
 
-  Expected<void> result(int status) {
+  Expected<RunEnd> result(int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      return {};
+      return RunEnd();
+    if (WIFEXITED(status) && WEXITSTATUS(status) > signalStatus)
+      return RunEnd{WEXITSTATUS(status) - signalStatus};
     if (std::string error = page.error(); !error.empty())
       return makeError(error);
     int rank = likelyRank(page);
@@ -86,12 +113,14 @@ private:
   const Bundle &bundle;
   Page &page;
   pid_t child;
+  const StopSignals *signals;
+  StopRequest stop;
   Pulse pulse;
 };
 
 } // namespace
 
-Expected<void> runtime::watch(const RunOptions &options, const WatchedMain &main) {
+Expected<RunEnd> runtime::watch(const RunOptions &options, const WatchedMain &main) {
   auto bundle = readBundle(options.bundle);
   if (!bundle)
     return tl::unexpected(bundle.error());
@@ -99,16 +128,23 @@ Expected<void> runtime::watch(const RunOptions &options, const WatchedMain &main
   if (!made)
     return tl::unexpected(made.error());
   std::shared_ptr<Page> page = std::move(*made);
+  std::optional<StopSignals> signals;
+  if (!options.data.checkpoints.folder.empty())
+    signals.emplace();
   pid_t parent = ::getpid();
   pid_t child = ::fork();
   if (child < 0)
     return makeError(std::string("cannot start a process: ") + std::strerror(errno));
+  if (child == 0 && signals) {
+    keepStopSignals({SIGTERM, SIGINT});
+    signals->restore();
+  }
   if (child == 0)
     childMain(main, page, parent);
-  return Watcher(options, *bundle, *page, child).watch();
+  return Watcher(options, *bundle, *page, child, signals ? &*signals : nullptr).watch();
 }
 
-Expected<void> runtime::runWatched(const RunOptions &options, const Print &print) {
+Expected<RunEnd> runtime::runWatched(const RunOptions &options, const Print &print) {
   return watch(options, [&](RankProgress *progress) {
     return runRanks(options, TransportKind::Local, progress, print);
   });

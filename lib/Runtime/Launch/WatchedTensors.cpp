@@ -110,7 +110,7 @@ Expected<std::vector<HostTensor>> runtime::runBundleWatched(
   Channel channel;
   if (!channel.isOpen())
     return makeError(std::string("cannot share memory: ") + std::strerror(errno));
-  auto ok = watch(options, [&](RankProgress *progress) -> Expected<void> {
+  auto ok = watch(options, [&](RankProgress *progress) -> Expected<RunEnd> {
     SessionOptions session;
     session.entry = options.entry;
     session.timeout = options.timeout;
@@ -124,7 +124,7 @@ Expected<std::vector<HostTensor>> runtime::runBundleWatched(
     left.outputs = std::move(*outputs);
     if (!write(channel, left))
       return makeError(std::string("cannot share memory: ") + std::strerror(errno));
-    return {};
+    return RunEnd();
   });
   if (!ok)
     return tl::unexpected(ok.error());

@@ -1,0 +1,166 @@
+//===- Checkpoints.cpp - Generations of a run on data ---------------------===//
+#include "Checkpoints.h"
+
+#include "StopSignal.h"
+#include "partita/Base/Units.h"
+
+using namespace partita;
+using namespace partita::runtime;
+
+void Checkpoints::tell(std::string_view text) const {
+  if (parts.session.isRoot())
+    print(text);
+}
+
+Expected<std::unique_ptr<Checkpoints>> Checkpoints::open(RunParts &parts,
+                                                         const DataFeed &feed,
+                                                         const Print &print,
+                                                         RunPlace &place) {
+  const std::string &path = parts.options.data.checkpoints.folder;
+  if (parts.session.states().empty())
+    return makeError("the bundle has no states for '" + path +
+                     "'; compile it with --state or --train");
+  auto folder = CheckpointFolder::open(parts.session, path);
+  if (!folder)
+    return tl::unexpected(folder.error());
+  std::unique_ptr<Checkpoints> made(new Checkpoints(parts, print, std::move(*folder)));
+  if (auto ok = made->begin(feed, place); !ok)
+    return tl::unexpected(ok.error());
+  return made;
+}
+
+/// A run that is not to go on takes an empty folder only: it would overwrite another's.
+Expected<void> Checkpoints::begin(const DataFeed &feed, RunPlace &place) {
+  std::string problem;
+  if (parts.session.isRoot()) {
+    auto own = identityOf(parts, feed);
+    auto there = generationsOf(folder.path());
+    if (!own)
+      problem = own.error().message;
+    else if (!there)
+      problem = there.error().message;
+    else if (!options.resume && !there->empty())
+      problem = "'" + folder.path() +
+                "' has generations already, the newest behind step " +
+                std::to_string(there->front().step) +
+                "; --resume goes on with it, or give another folder";
+    else
+      identity = std::move(*own);
+  }
+  auto agreed = agreeOnText(parts.session, std::move(problem));
+  if (!agreed)
+    return tl::unexpected(agreed.error());
+  if (!agreed->empty())
+    return makeError(*agreed);
+  if (options.resume)
+    if (auto ok = restore(place); !ok)
+      return ok;
+  return makeSaver();
+}
+
+Expected<void> Checkpoints::restore(RunPlace &place) {
+  auto fits = [&](const Restored &found) -> Expected<void> {
+    auto differences = changesOf(found.manifest, found.path, identity, options.allowed);
+    if (!differences)
+      return tl::unexpected(differences.error());
+    changes = found.manifest.changes;
+    for (AllowedChange &change : *differences) {
+      tell("goes on with another " + change.name + ": " + change.was + " becomes " +
+           change.is);
+      changes.push_back(std::move(change));
+    }
+    return {};
+  };
+  auto restored = restoreNewest(parts.session, folder.path(), print, fits);
+  if (!restored)
+    return tl::unexpected(restored.error());
+  if (!*restored) {
+    tell("'" + folder.path() + "' has no generation yet: begins at step 0");
+    return {};
+  }
+  const Restored &found = **restored;
+  place = {found.manifest.step, found.manifest.cursor};
+  begunStep = place.step;
+  tell("goes on behind step " + std::to_string(place.step) + " of '" + found.path +
+       "': " + bytesText(static_cast<double>(found.bytes)) + " read by " +
+       std::to_string(parts.session.numRanks()) + " ranks, at most " +
+       bytesText(static_cast<double>(found.mostBytes)) + " by one");
+  return {};
+}
+
+Expected<void> Checkpoints::makeSaver() {
+  auto made = CheckpointSaver::create(parts.session, folder,
+                                      {options.keep, parts.options.timeout});
+  if (!made)
+    return tl::unexpected(made.error());
+  saver = std::move(*made);
+  begun = Clock::now();
+  int64_t most[] = {static_cast<int64_t>(saver->bufferBytes())};
+  if (auto ok = parts.session.agree(most); !ok)
+    return ok;
+  tell("checkpoints: " + bytesText(static_cast<double>(most[0])) +
+       " of memory per process for snapshots");
+  return {};
+}
+
+Expected<void> Checkpoints::tellFailure(bool isLast) {
+  auto sentence = saver->takeFailure();
+  if (!sentence)
+    return {};
+  if (options.stopsOnError || isLast)
+    return makeError("no checkpoint was written: " + *sentence);
+  tell("no checkpoint was written, training goes on: " + *sentence);
+  return {};
+}
+
+Expected<void> Checkpoints::save(const RunPlace &place, int log) {
+  Manifest head;
+  head.step = place.step, head.cursor = place.cursor;
+  head.run = identity, head.changes = changes;
+  begun = Clock::now(), begunStep = place.step;
+  return saver->save(std::move(head), log);
+}
+
+Expected<int> Checkpoints::behind(const RunPlace &place, int log) {
+  int64_t every = parts.options.data.saveEvery;
+  std::chrono::duration<double> since = Clock::now() - begun;
+  bool isTime = options.everySeconds > 0 && since.count() >= options.everySeconds;
+  // The root's clock counts.
+  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot()};
+  if (auto ok = saver->exchange(votes); !ok)
+    return tl::unexpected(ok.error());
+  if (auto ok = tellFailure(false); !ok)
+    return tl::unexpected(ok.error());
+  bool isDue = votes[1] != 0 || (every > 0 && place.step % every == 0);
+  if (isDue && votes[0] == 0) {
+    if (auto ok = save(place, log); !ok)
+      return tl::unexpected(ok.error());
+    if (auto ok = tellFailure(false); !ok)
+      return tl::unexpected(ok.error());
+  }
+  return static_cast<int>(votes[0]);
+}
+
+Expected<void> Checkpoints::close(const RunPlace &place, int log) {
+  if (auto ok = saver->finish(); !ok)
+    return ok;
+  // A save that failed is tried once more, as it is the last one.
+  bool isSaved = begunStep == place.step && !saver->takeFailure();
+  if (!isSaved && place.step > 0) {
+    if (auto ok = save(place, log); !ok)
+      return ok;
+    if (auto ok = saver->finish(); !ok)
+      return ok;
+    if (auto ok = tellFailure(true); !ok)
+      return ok;
+  }
+  CheckpointSaver::Cost cost = saver->cost();
+  if (cost.saves > 0)
+    tell(std::to_string(cost.saves) +
+         (cost.saves == 1 ? " generation was" : " generations were") + " written to '" +
+         folder.path() + "', the newest behind step " +
+         std::to_string(saver->savedStep()) + "; training waited " +
+         durationText(cost.seconds) + " for them, at most " +
+         durationText(cost.mostSeconds) + " for one");
+  return {};
+}

@@ -1,0 +1,68 @@
+//===- Checkpoints.h - Generations of a run on data -------------*- C++ -*-===//
+#ifndef PARTITA_LIB_RUNTIME_LAUNCH_CHECKPOINTS_H
+#define PARTITA_LIB_RUNTIME_LAUNCH_CHECKPOINTS_H
+
+#include "DataFeed.h"
+
+#include "partita/Runtime/CheckpointSession.h"
+
+#include <chrono>
+
+namespace partita::runtime {
+
+/// Identity of this run, on the root: see Manifest::run.
+Expected<RunIdentity> identityOf(const RunParts &parts, const DataFeed &feed);
+
+/// Differences of a run from the one that wrote a generation. An error, which names
+/// both values, at the first difference that `allowed` does not name, or that may not be
+/// allowed.
+Expected<std::vector<AllowedChange>> changesOf(const Manifest &was,
+                                               const std::string &path,
+                                               const RunIdentity &is,
+                                               const std::vector<std::string> &allowed);
+
+/// Where a run is: behind so many steps, the next of which takes rows from there on.
+struct RunPlace {
+  int64_t step = 0;
+  DataCursor cursor;
+};
+
+/// The generations of one run on data. All processes make the same calls.
+class Checkpoints {
+public:
+  /// Locks the folder and loads the newest generation that is whole, if the run goes on;
+  /// `place` becomes where that one is.
+  static Expected<std::unique_ptr<Checkpoints>>
+  open(RunParts &parts, const DataFeed &feed, const Print &print, RunPlace &place);
+  /// To be called behind each step: saves if that is due. `log`: a file that a generation
+  /// must not be ahead of; −1: none. The signal by which all are to stop, or 0.
+  Expected<int> behind(const RunPlace &place, int log);
+  /// Saves what is not saved, and waits for it. Every failure is an error.
+  Expected<void> close(const RunPlace &place, int log);
+
+private:
+  Checkpoints(RunParts &parts, const Print &print, CheckpointFolder folder)
+      : parts(parts), options(parts.options.data.checkpoints), print(print),
+        folder(std::move(folder)) {}
+  Expected<void> begin(const DataFeed &feed, RunPlace &place);
+  Expected<void> restore(RunPlace &place);
+  Expected<void> makeSaver();
+  Expected<void> save(const RunPlace &place, int log);
+  Expected<void> tellFailure(bool isLast);
+  void tell(std::string_view text) const;
+
+  using Clock = std::chrono::steady_clock;
+  RunParts &parts;
+  const CheckpointOptions &options;
+  const Print &print;
+  CheckpointFolder folder;
+  RunIdentity identity; ///< of the root
+  std::vector<AllowedChange> changes;
+  std::unique_ptr<CheckpointSaver> saver;
+  Clock::time_point begun = Clock::now(); ///< the last save
+  int64_t begunStep = -1;                 ///< behind which it is, or was loaded
+};
+
+} // namespace partita::runtime
+
+#endif // PARTITA_LIB_RUNTIME_LAUNCH_CHECKPOINTS_H

@@ -1,0 +1,54 @@
+//===- StopSignal.h - A signal that asks a run to save and stop -*- C++ -*-===//
+#ifndef PARTITA_LIB_RUNTIME_LAUNCH_STOPSIGNAL_H
+#define PARTITA_LIB_RUNTIME_LAUNCH_STOPSIGNAL_H
+
+#include <chrono>
+#include <csignal>
+#include <initializer_list>
+#include <string>
+
+namespace partita::runtime {
+
+/// From now on these signals end nothing: they are kept until somebody asks. SIGUSR1
+/// means SIGTERM, for launchers that end a job at once by SIGTERM.
+void keepStopSignals(std::initializer_list<int> signals);
+/// The first signal that was kept; 0: none was.
+int keptStopSignal();
+
+/// While it lives, SIGTERM and SIGINT of this process wait to be asked for. For a process
+/// that watches another one; children begin with the mask of before.
+class StopSignals {
+public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals &) = delete;
+  StopSignals &operator=(const StopSignals &) = delete;
+  /// A signal that came, waiting at most so long for one; 0: none came.
+  int await(double seconds) const;
+  /// In a child.
+  void restore() const;
+
+private:
+  sigset_t stopping, before;
+};
+
+/// A signal that a watching process has passed on.
+struct StopRequest {
+  using Clock = std::chrono::steady_clock;
+  int signal = 0; ///< 0: none came
+  Clock::time_point since, endBy = Clock::time_point::max();
+
+  /// Whether it is the first one, which is passed on. A later one means "at once", unless
+  /// it is the same one that came by another way.
+  bool take(int given, double grace);
+  bool mustEnd() const { return Clock::now() >= endBy; }
+  /// Sentence for a run that was ended.
+  std::string problem(double grace) const;
+};
+
+/// The status of a process that a signal has stopped in order, less the signal.
+inline constexpr int signalStatus = 128;
+
+} // namespace partita::runtime
+
+#endif // PARTITA_LIB_RUNTIME_LAUNCH_STOPSIGNAL_H

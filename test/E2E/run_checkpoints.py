@@ -1,0 +1,508 @@
+#!/usr/bin/env python3
+"""`partita run --checkpoint-dir`: training that is killed, stopped, moved to another plan.
+
+usage: run_checkpoints.py PARTITA PARTITA_RUN [--kills N] [--seed S]
+
+A small network is compiled for several plans (dp, tp, optimizer parallel of every level) and
+trained with a generation after every step. Runs that are killed at drawn moments and go on have the
+losses, the log and the states of a run that was not, bit for bit; a generation of any plan goes
+on in any other; a full disk, a folder that cannot be written, signals and what does not fit are
+told, and leave the generations that there are.
+"""
+import argparse
+import json
+import os
+import re
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import tier
+import training_models
+from states import TYPES, read_states
+
+ROWS, SEED = 100, 11
+PLANS = {
+    "one": ([], {}),
+    "dp": (["--mesh", "dp=2", "--mode", "data-parallel"], {}),
+    "tp": (["--mesh", "tp=2"], {}),
+    "zero1": (["--mesh", "dp=2", "--mode", "data-parallel"], {"level": 1}),
+    "zero2": (["--mesh", "dp=2", "--mode", "data-parallel"], {"level": 2}),
+    "zero3": (["--mesh", "dp=2", "--mode", "data-parallel"], {"level": 3}),
+    "dp3": (["--mesh", "dp=3", "--mode", "data-parallel"], {"level": 3}),
+}
+
+
+class Work:
+    """Bundles of one model, and runs of them in folders."""
+
+    def __init__(self, partita, run, folder):
+        self.partita, self.command, self.folder = partita, run, folder
+        rows = np.random.default_rng(5)
+        inputs, _, classes = training_models.mlp(f"{folder}/mlp.onnx")
+        self.data = {"x": rows.normal(0, 1, (ROWS, 12)).astype(np.float32),
+                     "labels": rows.integers(0, classes, ROWS)}
+        np.savez(f"{folder}/train.npz", **self.data)
+
+    def compile(self, name, arguments, parallel, model="mlp", **more):
+        spec = {"loss": {"kind": "softmax_cross_entropy", "of": "fc2", "labels": "labels",
+                         "axis": -1},
+                "optimizer": {"kind": "adamw", "lr": 0.01}, **more}
+        if parallel:
+            spec["optimizer_parallel"] = {"enable": True, "threshold_kb": 0, **parallel}
+        with open(f"{self.folder}/spec.json", "w") as file:
+            json.dump(spec, file)
+        done = subprocess.run(
+            [self.partita, "compile", f"{self.folder}/{model}.onnx", "-o",
+             f"{self.folder}/{name}", "--train", f"{self.folder}/spec.json", *arguments],
+            capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+
+    def start(self, bundle, place, *words, program=None, **options):
+        """`place` has the generations and the log."""
+        usual = {"--data": f"{self.folder}/train.npz", "--seed": str(SEED),
+                 "--checkpoint-dir": f"{place}/c", "--log": f"{place}/log.jsonl"}
+        words = [word for option, value in usual.items() if option not in words
+                 for word in (option, value)] + list(words)
+        command = [self.command] if program is None else program
+        return subprocess.Popen([*command, f"{self.folder}/{bundle}", *words],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                **options)
+
+    def run(self, bundle, place, *words, status=0, **options):
+        """What is printed."""
+        process = self.start(bundle, place, *words, **options)
+        out, err = process.communicate(timeout=120)
+        if process.returncode != status:
+            raise RuntimeError(f"{words} on {bundle} ended with {process.returncode}: "
+                               f"{out}{err}")
+        return out + err
+
+    def place(self, name):
+        path = f"{self.folder}/places/{name}"
+        os.makedirs(path)
+        return path
+
+
+def losses(place):
+    with open(f"{place}/log.jsonl") as file:
+        log = [json.loads(line) for line in file]
+    if [it["step"] for it in log] != list(range(1, len(log) + 1)):
+        raise RuntimeError(f"steps of the log are {[it['step'] for it in log]}")
+    return [(it["epoch"], it["loss"]) for it in log]
+
+
+def steps_of(place):
+    return sorted(int(name[5:]) for name in os.listdir(f"{place}/c")
+                  if re.fullmatch(r"step-\d+", name))
+
+
+def states_of(place, step):
+    """The states of a generation, from what docs/checkpoints.md says of it alone."""
+    folder = f"{place}/c/step-{step}"
+    with open(f"{folder}/manifest.json") as file:
+        manifest = json.load(file)
+    parts = [read_states(f"{folder}/{part['file']}")[0] for part in manifest["parts"]]
+    result = {}
+    for state in manifest["states"]:
+        whole = np.empty(state["shape"], TYPES[state["type"].upper()])
+        count = 0
+        for piece in state["pieces"]:
+            places = [np.concatenate([np.arange(at, at + n) for at, n in runs]
+                                     or [[]]).astype(int) for runs in piece["runs"]]
+            values = parts[piece["part"]][piece["tensor"]]
+            count += values.size
+            whole[np.ix_(*places)] = values
+        if count != whole.size:
+            raise RuntimeError(f"'{state['name']}' has {count} of {whole.size} elements")
+        result[state["name"]] = whole
+    return result
+
+
+def same(what, first, second):
+    for name in first:
+        if first[name].tobytes() != second[name].tobytes():
+            raise RuntimeError(f"{what}: '{name}' differs")
+
+
+def says(expected, actual):
+    if not re.search(expected, actual, re.MULTILINE):
+        raise RuntimeError(f"expected {expected!r}, got {actual!r}")
+
+
+def ends_with(process, status):
+    out, err = process.communicate(timeout=60)
+    if process.returncode != status:
+        raise RuntimeError(f"ended with {process.returncode}, not {status}: {out}{err}")
+    return out + err
+
+
+def check_plans(work, reference):
+    """A generation of each plan goes on in each other one, behind the same states."""
+    order = list(PLANS)
+    pairs = [(a, b) for a in order for b in order if a != b]
+    for plan in order:
+        work.run(plan, work.place(f"from-{plan}"), "--steps", "6", "--save-every", "3")
+    for a, b in tier.sample("checkpoint-plans", pairs, kind=lambda pair: pair[0]):
+        place = f"{work.folder}/places/{a}-{b}"
+        shutil.copytree(f"{work.folder}/places/from-{a}", place)
+        text = work.run(b, place, "--steps", "9", "--resume", "--keep", "9")
+        says(rf"^goes on behind step 6 of '.*/step-6': [\d.]+ KiB read by \d ranks, at most "
+             r"[\d.]+ KiB by one$", text)
+        for (epoch, loss), (expected_epoch, expected) in zip(losses(place), reference,
+                                                             strict=False):
+            if epoch != expected_epoch or abs(loss - expected) > 1e-4:
+                raise RuntimeError(f"{a} to {b}: loss {loss}, expected {expected}")
+        # What was read is what is written again, before a step is made.
+        again = work.place(f"{a}-{b}-again")
+        shutil.copytree(f"{place}/c/step-6", f"{again}/c/step-6")
+        work.run(b, again, "--steps", "6", "--resume")
+        same(f"{a} to {b}", states_of(place, 6), states_of(again, 6))
+        if len(losses(place)) != 9 or steps_of(place) != [3, 6, 9]:
+            raise RuntimeError(f"{a} to {b} has steps {steps_of(place)}")
+    # Sharded states are read once, replicated ones by every rank.
+    read = {plan: re.search(r": ([\d.]+) KiB read", work.run(
+        plan, f"{work.folder}/places/from-{plan}", "--steps", "6", "--resume"))
+        for plan in ("one", "dp", "zero3")}
+    whole, twice, once = (float(read[plan][1]) for plan in ("one", "dp", "zero3"))
+    if abs(twice - 2 * whole) > 0.05 or abs(once - whole) > 0.05:
+        raise RuntimeError(f"{whole}, {twice} and {once} KiB were read")
+    print(f"{len(PLANS)} plans go on in each other", flush=True)
+
+
+def check_parts(work):
+    """Whether states are sharded or not, ranks write equal bytes."""
+    for plan in ("dp", "zero3", "dp3"):
+        with open(f"{work.folder}/places/from-{plan}/c/step-6/manifest.json") as file:
+            sizes = [part["bytes"] for part in json.load(file)["parts"]]
+        if max(sizes) > 1.1 * min(sizes):
+            raise RuntimeError(f"parts of {plan} have {sizes} bytes")
+
+
+def check_kills(work, plan, transport, draw, kills, reference):
+    """kill -9 at drawn moments, until the steps are done."""
+    steps, place = 40, work.place(f"kills-{plan}-{transport}")
+    words = ["--steps", str(steps), "--save-every", "1", "--keep", "2", "--resume",
+             "--transport", transport]
+    begin = time.time()
+    work.run(plan, work.place(f"whole-{plan}-{transport}"), *words)
+    whole = time.time() - begin
+    newest = 0
+    for kill in range(kills):
+        process = work.start(plan, place, *words, start_new_session=True)
+        # Later and later, so that all of a run is met: its start, steps, saves, end.
+        time.sleep(draw.random() * whole * (0.3 + 0.7 * kill / kills))
+        if transport == "mpi" and draw.random() < 0.5:
+            kill_rank(process.pid, draw)
+            process.wait(timeout=30)
+        process.kill()
+        process.communicate()
+        found = steps_of(place) if os.path.exists(f"{place}/c") else []
+        if found and found[-1] < newest:
+            raise RuntimeError(f"step {newest} was saved, and now {found}")
+        newest = max([newest, *found])
+    work.run(plan, place, *words)
+    if losses(place) != reference[:steps]:
+        raise RuntimeError(f"{plan}, {transport}: losses are not those of a run that was "
+                           "never killed")
+    same(f"{plan}, {transport}", states_of(place, steps),
+         states_of(f"{work.folder}/places/whole-{plan}-{transport}", steps))
+    left = [name for name in os.listdir(f"{place}/c") if not re.fullmatch(r"step-\d+", name)]
+    if left:
+        raise RuntimeError(f"{left} were left")
+    print(f"{plan} over {transport}: {kills} kills, the losses of a run without", flush=True)
+
+
+def descendants(pid):
+    result = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent == pid:
+            result += [int(entry), *descendants(int(entry))]
+    return result
+
+
+def kill_rank(pid, draw):
+    """One of the processes below the command: a rank, mpirun, or who watches it."""
+    below = descendants(pid)
+    if below:
+        try:
+            os.kill(draw.choice(below), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def await_steps(process, place, count):
+    """Until so many steps are in the log."""
+    end = time.time() + 60
+    while time.time() < end and process.poll() is None:
+        if os.path.exists(f"{place}/log.jsonl"):
+            with open(f"{place}/log.jsonl") as file:
+                if len(file.readlines()) >= count:
+                    return
+        time.sleep(0.01)
+    raise RuntimeError(f"no {count} steps: {process.poll()} {process.communicate()}")
+
+
+def check_signals(work, reference):
+    for transport, sent, status in (("local", signal.SIGTERM, 143),
+                                    ("local", signal.SIGINT, 130),
+                                    ("mpi", signal.SIGTERM, 143),
+                                    ("mpi", signal.SIGINT, 130)):
+        place = work.place(f"signal-{transport}-{sent}")
+        words = ["--transport", transport, "--resume"]
+        process = work.start("zero3", place, "--steps", "1000000000", *words)
+        await_steps(process, place, 5)
+        process.send_signal(sent)
+        text = ends_with(process, status)
+        says(f"^note: stopped by {sent.name}; --resume goes on$", text)
+        made = len(losses(place))
+        if steps_of(place) != [made]:
+            raise RuntimeError(f"{made} steps, but {steps_of(place)} are saved")
+        count = min(made + 5, len(reference))
+        work.run("zero3", place, "--steps", str(made + 5), *words)
+        if losses(place)[:count] != reference[:count]:
+            raise RuntimeError("losses are not those of a run that was never stopped")
+    # No time to save: the folder is as it was.
+    place = work.place("grace")
+    work.run("zero3", place, "--steps", "3")
+    process = work.start("zero3", place, "--steps", "1000000000", "--resume", "--grace", "0")
+    await_steps(process, place, 5)
+    process.send_signal(signal.SIGTERM)
+    says(r"^error: ended, as the run did not stop within 0 s of SIGTERM \(--grace\)$",
+         ends_with(process, 143))
+    if steps_of(place) != [3]:
+        raise RuntimeError(f"{steps_of(place)} are saved")
+    # The user's own mpirun.
+    place = work.place("own")
+    mpirun = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", work.command]
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    process = work.start("zero3", place, "--steps", "1000000000", program=mpirun,
+                         env=environment)
+    await_steps(process, place, 5)
+    process.send_signal(signal.SIGUSR1)
+    ends_with(process, 143)
+    if steps_of(place) != [len(losses(place))]:
+        raise RuntimeError(f"{len(losses(place))} steps, but {steps_of(place)} are saved")
+    print("SIGTERM and SIGINT: saved behind one step", flush=True)
+
+
+def check_disks(work):
+    """A full disk, and a folder that nobody may write."""
+    place = work.place("full")
+    os.mkdir(f"{place}/c")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "none",
+                              f"{place}/c"], capture_output=True).returncode == 0
+    if not mounted:
+        print("full disk: skipped, as nothing can be mounted here", flush=True)
+        return
+    try:
+        work.run("zero3", place, "--steps", "2", "--save-every", "1")
+        free = os.statvfs(f"{place}/c").f_bavail * 4096
+        with open(f"{place}/c/filler", "wb") as file:
+            file.write(bytes(free - 8192))
+        text = work.run("zero3", place, "--steps", "6", "--save-every", "1", "--resume",
+                        status=1)
+        says(r"^no checkpoint was written, training goes on: cannot write '.*/part-\d"
+             r"\.\w+': No space left on device$", text)
+        says("^error: no checkpoint was written: .*: No space left on device$", text)
+        if len(losses(place)) != 6 or steps_of(place) != [1, 2]:
+            raise RuntimeError(f"{steps_of(place)} are left")
+        text = work.run("zero3", place, "--steps", "6", "--save-every", "1", "--resume",
+                        "--on-save-error", "stop", "--transport", "mpi", status=1)
+        says("^error: no checkpoint was written: .*: No space left on device$", text)
+        if len(losses(place)) > 4 or sorted(os.listdir(f"{place}/c")) != [
+                "filler", "step-1", "step-2"]:
+            raise RuntimeError(f"{os.listdir(place + '/c')} are left")
+        subprocess.run(["mount", "-o", "remount,ro", f"{place}/c"], check=True)
+        text = work.run("zero3", place, "--steps", "6", "--resume", status=1)
+        says("^error: no checkpoint was written: cannot create output folder '.*/step-6': "
+             "Read-only file system$", text)
+        subprocess.run(["mount", "-o", "remount,rw", f"{place}/c"], check=True)
+        os.remove(f"{place}/c/filler")
+        work.run("zero3", place, "--steps", "6", "--resume")
+        if steps_of(place) != [1, 2, 6]:
+            raise RuntimeError(f"{steps_of(place)} are left")
+    finally:
+        subprocess.run(["umount", "-l", f"{place}/c"], check=True)
+    print("full and read-only disks: told, and what there was is left", flush=True)
+
+
+def check_fits(work, reference):
+    """What may differ where a run goes on, and what may not."""
+    base = work.place("fits")
+    work.run("dp", base, "--steps", "3")
+
+    def go_on(bundle, *words, status=1):
+        place = f"{work.folder}/places/fits-again"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(base, place)
+        return work.run(bundle, place, "--steps", "5", "--resume", *words, status=status)
+
+    np.savez(f"{work.folder}/other.npz", x=work.data["x"] + 1, labels=work.data["labels"])
+    np.savez(f"{work.folder}/more.npz", **{name: np.concatenate([value, value[:1]])
+                                           for name, value in work.data.items()})
+    shutil.copy(f"{work.folder}/train.npz", f"{work.folder}/moved.npz")
+    dp = PLANS["dp"][0]
+    work.compile("lr", dp, {}, optimizer={"kind": "adamw", "lr": 1})
+    work.compile("scheduled", dp, {}, schedule={"kind": "constant", "warmup_steps": 2})
+    training_models.mlp(f"{work.folder}/wide.onnx", batch=30)
+    work.compile("wide", dp, {}, model="wide")
+    work.compile("smooth", dp, {}, loss={
+        "kind": "softmax_cross_entropy", "of": "fc2", "labels": "labels", "axis": -1,
+        "label_smoothing": 0.1})
+    other = f"{work.folder}/other.npz"
+    for bundle, words, name, was, now, by in (
+            ("dp", ["--seed", "12"], "seed", "11", "12", "seed"),
+            ("dp", ["--data", other], r"data \(hash of a sample\)", r"\w+", r"\w+", "data"),
+            ("dp", ["--data", f"{work.folder}/more.npz"], "number of rows", "100", "101",
+             "data"),
+            ("dp", ["--last", "pad"], "--last", "drop", "pad", "data"),
+            ("wide", [], "batch", "24", "30", "batch"),
+            ("lr", [], "optimizer/lr", "0.01", "1", "optimizer"),
+            ("scheduled", [], "schedule/kind", "nothing", '"constant"', "schedule"),
+            ("smooth", [], "loss/label_smoothing", "nothing", "0.1", None)):
+        remedy = f"--allow-change {by} goes on with it" if by else \
+            "a run goes on with the same one only"
+        says(f"^error: '.*/step-3' was written with {name} {was}, this run has {now}; "
+             f"{remedy}$", go_on(bundle, *words))
+        if not by:
+            continue
+        says(f"^goes on with another {name}: {was} becomes {now}$",
+             go_on(bundle, *words, "--allow-change", f"seed,{by}", status=0))
+        with open(f"{work.folder}/places/fits-again/c/step-5/manifest.json") as file:
+            changes = json.load(file)["changes"]
+        if changes[0]["step"] != 3 or not re.fullmatch(name, changes[0]["name"]):
+            raise RuntimeError(f"the changes are {changes}")
+    go_on("dp", "--data", f"{work.folder}/moved.npz", status=0)
+    # Another batch goes on behind the same examples: 72 of the first epoch were taken.
+    go_on("wide", "--allow-change", "batch", status=0)
+    if [epoch for epoch, _ in losses(f"{work.folder}/places/fits-again")] != [1] * 3 + [2] * 2:
+        raise RuntimeError("28 rows are no batch of 30")
+    changed = onnx.load(f"{work.folder}/mlp.onnx")
+    for tensor in changed.graph.initializer:
+        if tensor.name == "fc1.weight":
+            tensor.CopyFrom(numpy_helper.from_array(
+                numpy_helper.to_array(tensor) * np.float32(2), tensor.name))
+    onnx.save(changed, f"{work.folder}/changed.onnx")
+    work.compile("changed", dp, {}, model="changed")
+    says(r"^error: '.*/step-3' was written with model \(hash of its parameters\) \w+, this "
+         "run has .*; a run goes on with the same one only$", go_on("changed"))
+    work.compile("sgd", dp, {}, optimizer={"kind": "sgd", "lr": 0.01})
+    says("^error: '.*/step-3' has a state '.*', which the bundle has not$", go_on("sgd"))
+    print("what does not fit is told, by both values", flush=True)
+
+
+def check_export(work):
+    """A run that goes on exports what it has, on threads and over MPI."""
+    place, out = work.place("export"), f"{work.folder}/trained.onnx"
+    for steps, transport in (("4", "local"), ("6", "mpi"), ("6", "local")):
+        text = work.run("zero3", place, "--steps", steps, "--resume", "--transport",
+                        transport, "--export", out, program=[work.partita, "run"])
+        says(f"^4 trained tensors in {out}$", text)
+        trained = {tensor.name: numpy_helper.to_array(tensor)
+                   for tensor in onnx.load(out).graph.initializer}
+        expected = states_of(place, int(steps))
+        same("the exported model", trained, expected)
+        os.remove(out)
+    left = [name for name in os.listdir(work.folder) if name.startswith("trained")]
+    if left:
+        raise RuntimeError(f"{left} were left")
+
+
+def check_words(work):
+    """The same command line again, and those that are wrong."""
+    place = work.place("words")
+    words = ["--epochs", "2", "--save-every", "3"]
+    work.run("dp", place, *words)
+    says("^error: '.*' has generations already, the newest behind step 8; --resume goes on "
+         "with it, or give another folder$", work.run("dp", place, *words, status=1))
+    before = losses(place)
+    says("^all 8 steps are done$", work.run("dp", place, *words, "--resume"))
+    if losses(place) != before or [epoch for epoch, _ in before] != [1] * 4 + [2] * 4:
+        raise RuntimeError(f"two epochs of four steps are {before}")
+    for words, expected in (
+            (["--save-every", "1h"], "--save-every: expected a number of steps, or of seconds "
+             "or minutes as in 30s and 10min, got '1h'"),
+            (["--save-every", "0"], "got '0'"), (["--save-every", "1.5"], "got '1.5'"),
+            (["--save-every", "2", "--checkpoint-dir", ""], "the folder has no name"),
+            (["--keep", "0"], "--keep"), (["--grace", "-1"], "--grace"),
+            (["--allow-change", "model"], "--allow-change"),
+            (["--on-save-error", "ask"], "--on-save-error"),
+            (["--state-dir", place], "--state-dir")):
+        says(expected, work.run("dp", place, *words, status=2))
+    for words, expected in ((["3"], "needs --checkpoint-dir or --state-dir"),
+                            (["3s", "--state-dir", place], "a time needs --checkpoint-dir")):
+        done = subprocess.run([work.command, f"{work.folder}/dp", "--data",
+                               f"{work.folder}/train.npz", "--save-every", *words],
+                              capture_output=True, text=True)
+        if done.returncode != 2 or expected not in done.stderr:
+            raise RuntimeError(f"expected {expected!r}, got {done.stderr}")
+    # By time; the log has a line that is none.
+    timed = work.place("timed")
+    process = work.start("dp", timed, "--steps", "1000000000", "--save-every", "0.2s",
+                         "--keep", "2")
+    end = time.time() + 60
+    while time.time() < end and (not os.path.exists(f"{timed}/c") or
+                                 len(steps_of(timed)) < 2):
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    with open(f"{timed}/log.jsonl", "w") as file:
+        file.write("hello\n")
+    says(r"^error: '.*/log.jsonl', line 1: expected a line of a log, ",
+         work.run("dp", timed, "--steps", "1000000000", "--resume", status=1))
+    with open(f"{timed}/log.jsonl") as file:
+        if file.read() != "hello\n":
+            raise RuntimeError("the file that was no log was changed")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("partita")
+    parser.add_argument("run")
+    parser.add_argument("--kills", type=int, help="per plan and transport")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("PARTITA_SEED", "1")))
+    arguments = parser.parse_args()
+    kills = arguments.kills or (4 if tier.is_quick() else 20)
+    draw = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(arguments.partita, arguments.run, folder)
+        for name, (words, parallel) in PLANS.items():
+            work.compile(name, words, parallel)
+        reference = {}
+        for plan in ("one", "dp", "tp", "zero3"):
+            work.run(plan, work.place(f"reference-{plan}"), "--steps", "60")
+            reference[plan] = losses(f"{folder}/places/reference-{plan}")
+        check_plans(work, reference["one"])
+        check_parts(work)
+        cases = [(plan, transport) for plan in ("dp", "tp", "zero3")
+                 for transport in ("local", "mpi")]
+        for plan, transport in tier.sample("checkpoint-kills", cases,
+                                           kind=lambda case: case[1]):
+            check_kills(work, plan, transport, draw, kills, reference[plan])
+        check_signals(work, reference["zero3"])
+        check_disks(work)
+        check_fits(work, reference["dp"])
+        check_words(work)
+        check_export(work)
+
+
+if __name__ == "__main__":
+    main()
