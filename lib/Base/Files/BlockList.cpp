@@ -167,7 +167,8 @@ Expected<void> BlockCheck::compare(const BlockList::Block &block, const Hash128 
   uint64_t begin = block.index * BlockList::blockBytes;
   return makeError("'" + path + "' has other bytes from " + std::to_string(begin) +
                    " to " + std::to_string(begin + bytes) +
-                   " than the bundle was compiled with" + hint);
+                   (hint.empty() ? " than its list of blocks says"
+                                 : " than the bundle was compiled with" + hint));
 }
 
 void BlockCheck::spent(double seconds) {

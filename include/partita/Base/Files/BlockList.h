@@ -75,7 +75,8 @@ private:
 /// threads may use one at once.
 class BlockCheck {
 public:
-  /// `path`: for messages. `hint`: what the user can do, behind the sentence.
+  /// `path`: for messages. `hint`: what the user of a bundle can do, behind the sentence;
+  /// empty: the file is of no bundle.
   BlockCheck(BlockList list, std::string path, std::string hint);
 
   const BlockList &list() const { return blocks; }
