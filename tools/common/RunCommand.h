@@ -60,6 +60,14 @@ inline void addResumeOptions(CLI::App &command, CLI::Option *folder,
                 "Go on behind the newest whole generation, or begin where there is none")
       ->needs(folder);
   command
+      .add_option(
+          "--weights-from", options.weightsFrom,
+          "Begin with the weights of this checkpoint folder, generation or "
+          "FILE.safetensors; all else begins as in the bundle. A run that goes on "
+          "does not look at it")
+      ->check(CLI::ExistingPath)
+      ->needs(folder);
+  command
       .add_option("--allow-change", options.allowed,
                   "What may differ from the run that is gone on with: seed, data, batch, "
                   "optimizer, schedule (with commas between)")

@@ -19,6 +19,7 @@
 #include "partita/Runtime/StateParts.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -29,6 +30,8 @@ namespace partita::runtime {
 /// Format of manifest.json; raised when an older reader could misread a newer file.
 inline constexpr int64_t checkpointFormat = 1;
 
+/// The runs of all elements.
+Runs wholeRuns(const std::vector<int64_t> &shape);
 /// Extents of a dense tensor that has these runs and nothing else.
 std::vector<int64_t> extentsOf(const Runs &runs);
 
@@ -62,6 +65,7 @@ struct RunIdentity {
   std::string model;         ///< hash of what the states begin as
   std::string plan;          ///< hash of the plan; it may differ
   std::string specification; ///< text of the file; empty: there is none
+  std::string modelFile;     ///< absolute path at that time; empty: not known
 };
 
 /// A change that was allowed when the run went on.
@@ -157,6 +161,13 @@ private:
   mutable std::mutex mutex; ///< of `parts`
   std::map<size_t, Part> parts;
 };
+
+/// Writes the states of a generation as whole tensors into one safetensors file, aside
+/// and then renamed: a file as --state-dir has it (StateFile.h). `path` is a generation,
+/// or a folder of them, of which the newest whole one is taken; `tell` gets a sentence
+/// for each that is damaged. The manifest of the one that was taken.
+Expected<Manifest> writeWholeStates(const std::string &path, const std::string &file,
+                                    const std::function<void(std::string_view)> &tell);
 
 /// Writes one part of a generation into its folder and brings it to the disk; `bytes` has
 /// the pieces one behind the other, each at a multiple of 64. `written` counts up.

@@ -33,6 +33,9 @@ public:
   ~CheckpointFolder();
 
   const std::string &path() const { return folder; }
+  /// An error if the path leads to another folder by now, as when a disk is gone: what is
+  /// written there would be lost. For the root.
+  Expected<void> check() const;
   /// Drawn for this run; generations have it as text.
   uint64_t number() const { return drawn; }
 
@@ -61,6 +64,13 @@ restoreNewest(Session &session, const std::string &folder,
               const std::function<void(std::string_view)> &tell,
               const std::function<Expected<void>(const Restored &)> &fits);
 
+/// Sets the states that begin as weights of the model from a safetensors file, or from
+/// the newest whole generation of a folder or the generation itself; the others stay. A
+/// weight that is not there, or of another type or shape, is an error. `tell`: see
+/// restoreNewest.
+Expected<void> loadWeights(Session &session, const std::string &path,
+                           const std::function<void(std::string_view)> &tell);
+
 /// Writes generations of a session's states from a thread of its own, while requests run.
 /// A save goes through two phases: every process writes its parts, then the root
 /// publishes them. Processes go on to the next phase in `exchange`, all at once.
@@ -70,7 +80,8 @@ public:
     int64_t keep = 3;    ///< generations that stay, at least 1
     double timeout = 60; ///< seconds without progress of the disk
   };
-  /// Makes the buffers for snapshots of what the ranks of this process write.
+  /// Makes the buffers for snapshots of what the ranks of this process write. The folder
+  /// outlives the saver.
   static Expected<std::unique_ptr<CheckpointSaver>>
   create(Session &session, const CheckpointFolder &folder, const Options &options);
   ~CheckpointSaver();

@@ -225,7 +225,7 @@ public:
   /// device fails.
   const std::byte *local(size_t tensor, uint32_t slot);
   uint64_t localBytes(size_t tensor) const;
-  /// `fill` sets a state's local elements in one slot; padding may become anything.
+  /// `fill` sets local elements of a state in one slot; the others stay, but for padding.
   Expected<void> fillLocal(size_t tensor, uint32_t slot,
                            const std::function<Expected<void>(std::byte *)> &fill);
 

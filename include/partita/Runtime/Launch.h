@@ -35,6 +35,9 @@ struct CheckpointOptions {
   bool resume = false;
   /// Names (docs/checkpoints.md) of differences that are let pass.
   std::vector<std::string> allowed;
+  /// Where a run that begins takes its weights from (loadWeights); empty: as the bundle
+  /// has them.
+  std::string weightsFrom = {};
   bool stopsOnError = false; ///< a save that fails ends the run; the last one always does
   double grace = 25;         ///< seconds from a signal to the end
 };

@@ -133,7 +133,7 @@ public:
   /// All states of the ranks of this process, each on the thread of its rank. An error
   /// ends the session.
   Expected<void> visitStates(const StateVisit &visit);
-  /// Visits likewise; `visit` sets the elements that are no padding.
+  /// Visits likewise; `visit` may set elements.
   Expected<void> fillStates(const StateVisit &visit);
   /// Hash of what states begin as: equal for bundles of one model, whatever the plan.
   Expected<Hash128> hashOfOrigins() const;

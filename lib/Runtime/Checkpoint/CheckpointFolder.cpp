@@ -70,6 +70,16 @@ Expected<void> CheckpointFolder::lockIt() {
   return {};
 }
 
+Expected<void> CheckpointFolder::check() const {
+  struct stat locked, there;
+  if (::stat(folder.c_str(), &there) != 0)
+    return makeError("cannot open the folder '" + folder + "': " + std::strerror(errno));
+  if (::fstat(lock, &locked) == 0 && locked.st_ino == there.st_ino &&
+      locked.st_dev == there.st_dev)
+    return {};
+  return makeError("'" + folder + "' is another folder than when the run began");
+}
+
 Expected<CheckpointFolder> CheckpointFolder::open(Session &session, std::string path) {
   CheckpointFolder result(std::move(path));
   std::string problem;

@@ -87,6 +87,7 @@ static void write(JsonWriter &out, const RunIdentity &run) {
   out.member("specification_hash",
              std::string_view(hashOf(std::as_bytes(std::span(run.specification))).str()));
   out.member("specification", std::string_view(run.specification));
+  out.member("model_file", std::string_view(run.modelFile));
 }
 
 std::string Manifest::json() const {
@@ -279,6 +280,7 @@ static Expected<void> readRun(const JsonValue &value, RunIdentity &run) {
   reader.text("model", run.model);
   reader.text("plan", run.plan);
   reader.text("specification", run.specification);
+  reader.text("model_file", run.modelFile);
   auto [end, failed] = std::from_chars(seed.data(), seed.data() + seed.size(), run.seed);
   if (failed != std::errc() || end != seed.data() + seed.size())
     reader.fail("seed", "expected a number as text, got '" + seed + "'");

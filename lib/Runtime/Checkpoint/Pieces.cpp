@@ -23,6 +23,13 @@ std::vector<int64_t> runtime::extentsOf(const Runs &runs) {
   return extents;
 }
 
+Runs runtime::wholeRuns(const std::vector<int64_t> &shape) {
+  Runs runs;
+  for (int64_t extent : shape)
+    runs.push_back({{0, 0, extent}});
+  return runs;
+}
+
 uint64_t runtime::bytesOf(const Piece &piece, const std::vector<HeldState> &states) {
   return static_cast<uint64_t>(elementCount(extentsOf(piece.runs))) *
          byteWidth(states[piece.state].type);

@@ -44,14 +44,19 @@ struct CheckpointSaver::State {
 
   State(Session &session, const CheckpointFolder &folder, const Options &options,
         Worker worker)
-      : session(session), folder(folder.path()), number(folder.number()),
-        options(options), worker(std::move(worker)) {}
+      : session(session), place(folder), folder(folder.path()), number(folder.number()),
+        options(options),
+        isAlone(session.ranks().size() == static_cast<size_t>(session.numRanks())),
+        worker(std::move(worker)) {}
 
   Expected<void> prepare();
   Expected<void> begin(Manifest head, int log);
   Expected<void> exchange(std::span<int64_t> votes);
   Expected<void> advance(int64_t failedFrom);
   Expected<void> finish();
+  using Job = std::function<Expected<void>()>;
+  Job partsJob();
+  Job publishJob();
   void watch();
   std::string incarnation() const {
     return formatted("%016llx", static_cast<unsigned long long>(number));
@@ -59,9 +64,11 @@ struct CheckpointSaver::State {
   std::string path() const { return generationPath(folder, head.step); }
 
   Session &session;
+  const CheckpointFolder &place;
   std::string folder;
   uint64_t number;
   Options options;
+  bool isAlone; ///< one process has all ranks
   std::shared_ptr<Snapshot> snapshot = std::make_shared<Snapshot>();
   /// By rank, state and slot.
   std::map<std::tuple<int, size_t, uint32_t>, std::vector<Copy>> copies;
@@ -114,7 +121,7 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
   if (isStuck)
     told = "the disk of '" + folder + "' is stuck";
   else if (session.isRoot()) {
-    auto made = Aside::folder(path(), number);
+    auto made = place.check().and_then([&] { return Aside::folder(path(), number); });
     if (made)
       aside = std::move(*made);
     else
@@ -140,11 +147,25 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
   };
   if (auto ok = session.visitStates(copy); !ok)
     return ok;
-  phase = Phase::Parts;
   hasJob = true;
   seen = Clock::now();
-  worker.give([snapshot = snapshot, at = Aside::nameOf(path(), number), step = head.step,
-               incarnation = incarnation()]() -> Expected<void> {
+  if (!isAlone) {
+    phase = Phase::Parts;
+    worker.give(partsJob());
+    return {};
+  }
+  // Nobody is to be waited for between the two.
+  phase = Phase::Publish;
+  worker.give([parts = partsJob(), name = publishJob()]() mutable -> Expected<void> {
+    auto ok = parts();
+    return ok ? name() : ok;
+  });
+  return {};
+}
+
+CheckpointSaver::State::Job CheckpointSaver::State::partsJob() {
+  return [snapshot = snapshot, at = Aside::nameOf(path(), number), step = head.step,
+          incarnation = incarnation()]() -> Expected<void> {
     for (const auto &[rank, own] : snapshot->ranks) {
       auto part = static_cast<size_t>(rank);
       auto ok = writePart(at, part, incarnation, step, snapshot->states,
@@ -153,8 +174,21 @@ Expected<void> CheckpointSaver::State::begin(Manifest given, int logFile) {
         return ok;
     }
     return {};
-  });
-  return {};
+  };
+}
+
+/// Holds the folder aside, which goes with the job if it does not get its name.
+CheckpointSaver::State::Job CheckpointSaver::State::publishJob() {
+  Manifest manifest = head;
+  manifest.incarnation = incarnation();
+  return [manifest = std::move(manifest), snapshot = snapshot, folder = folder, log = log,
+          keep = options.keep,
+          aside = std::make_shared<Aside>(std::move(aside))]() mutable -> Expected<void> {
+    describe(manifest, snapshot->states, snapshot->pieces);
+    if (log >= 0 && ::fdatasync(log) != 0)
+      return makeError(std::string("cannot write the log: ") + std::strerror(errno));
+    return publish(std::move(*aside), folder, std::move(manifest), keep);
+  };
 }
 
 //===----------------------------------------------------------------------===//
@@ -213,18 +247,9 @@ Expected<void> CheckpointSaver::State::advance(int64_t failedFrom) {
   phase = Phase::Publish;
   if (!session.isRoot())
     return {};
-  Manifest manifest = head;
-  manifest.incarnation = incarnation();
-  describe(manifest, snapshot->states, snapshot->pieces);
   hasJob = true;
   seen = Clock::now();
-  worker.give([manifest = std::move(manifest), folder = folder, log = log,
-               keep = options.keep,
-               aside = std::make_shared<Aside>(std::move(aside))]() -> Expected<void> {
-    if (log >= 0 && ::fdatasync(log) != 0)
-      return makeError(std::string("cannot write the log: ") + std::strerror(errno));
-    return publish(std::move(*aside), folder, manifest, keep);
-  });
+  worker.give(publishJob());
   return {};
 }
 

@@ -223,7 +223,9 @@ Executor::fillLocal(size_t tensor, uint32_t slot,
   bool rolls = program->table().tensor(tensor).roll.has_value();
   if (device.isHost() && !rolls)
     return fill(place);
-  edge.resize(std::max<size_t>(edge.size(), localBytes(tensor)));
+  // The rest of it stays.
+  if (!local(tensor, slot))
+    return tl::unexpected(deviceFailure());
   if (auto ok = fill(edge.data()); !ok)
     return ok;
   bool done = rolls ? copyRows(tensor, slot, nullptr, edge.data())

@@ -4,6 +4,8 @@
 #include "StopSignal.h"
 #include "partita/Base/Units.h"
 
+#include <algorithm>
+
 using namespace partita;
 using namespace partita::runtime;
 
@@ -55,6 +57,11 @@ Expected<void> Checkpoints::begin(const DataFeed &feed, RunPlace &place) {
   if (options.resume)
     if (auto ok = restore(place); !ok)
       return ok;
+  if (restoredStep < 0 && !options.weightsFrom.empty()) {
+    if (auto ok = loadWeights(parts.session, options.weightsFrom, print); !ok)
+      return ok;
+    tell("begins with the weights of '" + options.weightsFrom + "'");
+  }
   return makeSaver();
 }
 
@@ -80,7 +87,7 @@ Expected<void> Checkpoints::restore(RunPlace &place) {
   }
   const Restored &found = **restored;
   place = {found.manifest.step, found.manifest.cursor};
-  begunStep = place.step;
+  restoredStep = place.step;
   tell("goes on behind step " + std::to_string(place.step) + " of '" + found.path +
        "': " + bytesText(static_cast<double>(found.bytes)) + " read by " +
        std::to_string(parts.session.numRanks()) + " ranks, at most " +
@@ -117,22 +124,32 @@ Expected<void> Checkpoints::save(const RunPlace &place, int log) {
   Manifest head;
   head.step = place.step, head.cursor = place.cursor;
   head.run = identity, head.changes = changes;
-  begun = Clock::now(), begunStep = place.step;
+  begun = Clock::now();
   return saver->save(std::move(head), log);
 }
 
-Expected<int> Checkpoints::behind(const RunPlace &place, int log) {
+/// States behind such a step are lost, and would drive out those that are not.
+void Checkpoints::tellInfinite(const RunPlace &place) const {
+  tell("no checkpoint is written of step " + std::to_string(place.step) +
+       ", which gave an infinity or no number");
+}
+
+Expected<int> Checkpoints::behind(const RunPlace &place, bool finite, int log) {
   int64_t every = parts.options.data.saveEvery;
   std::chrono::duration<double> since = Clock::now() - begun;
   bool isTime = options.everySeconds > 0 && since.count() >= options.everySeconds;
   // The root's clock counts.
-  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot()};
+  int64_t votes[] = {keptStopSignal(), isTime && parts.session.isRoot(), !finite};
   if (auto ok = saver->exchange(votes); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = tellFailure(false); !ok)
     return tl::unexpected(ok.error());
+  isFinite = votes[2] == 0;
   bool isDue = votes[1] != 0 || (every > 0 && place.step % every == 0);
-  if (isDue && votes[0] == 0) {
+  if (isDue && !isFinite && votes[0] == 0) {
+    begun = Clock::now();
+    tellInfinite(place);
+  } else if (isDue && votes[0] == 0) {
     if (auto ok = save(place, log); !ok)
       return tl::unexpected(ok.error());
     if (auto ok = tellFailure(false); !ok)
@@ -144,9 +161,13 @@ Expected<int> Checkpoints::behind(const RunPlace &place, int log) {
 Expected<void> Checkpoints::close(const RunPlace &place, int log) {
   if (auto ok = saver->finish(); !ok)
     return ok;
-  // A save that failed is tried once more, as it is the last one.
-  bool isSaved = begunStep == place.step && !saver->takeFailure();
-  if (!isSaved && place.step > 0) {
+  // A save of the last step that failed is tried once more.
+  if (auto ok = tellFailure(false); !ok)
+    return ok;
+  bool isSaved = place.step == std::max(restoredStep, saver->savedStep());
+  if (!isSaved && !isFinite)
+    tellInfinite(place);
+  if (!isSaved && isFinite && place.step > 0) {
     if (auto ok = save(place, log); !ok)
       return ok;
     if (auto ok = saver->finish(); !ok)

@@ -34,10 +34,11 @@ public:
   /// `place` becomes where that one is.
   static Expected<std::unique_ptr<Checkpoints>>
   open(RunParts &parts, const DataFeed &feed, const Print &print, RunPlace &place);
-  /// To be called behind each step: saves if that is due. `log`: a file that a generation
-  /// must not be ahead of; −1: none. The signal by which all are to stop, or 0.
-  Expected<int> behind(const RunPlace &place, int log);
-  /// Saves what is not saved, and waits for it. Every failure is an error.
+  /// To be called behind each step: saves if that is due, and the loss and all else that
+  /// the step gives is finite (as the root sees it). `log`: a file that a generation must
+  /// not be ahead of; −1: none. The signal by which all are to stop, or 0.
+  Expected<int> behind(const RunPlace &place, bool isFinite, int log);
+  /// Saves what is not saved and may be, and waits for it. Every failure is an error.
   Expected<void> close(const RunPlace &place, int log);
 
 private:
@@ -50,6 +51,7 @@ private:
   Expected<void> save(const RunPlace &place, int log);
   Expected<void> tellFailure(bool isLast);
   void tell(std::string_view text) const;
+  void tellInfinite(const RunPlace &place) const;
 
   using Clock = std::chrono::steady_clock;
   RunParts &parts;
@@ -60,7 +62,8 @@ private:
   std::vector<AllowedChange> changes;
   std::unique_ptr<CheckpointSaver> saver;
   Clock::time_point begun = Clock::now(); ///< the last save
-  int64_t begunStep = -1;                 ///< behind which it is, or was loaded
+  int64_t restoredStep = -1;              ///< −1: the run began at step 0
+  bool isFinite = true;                   ///< the last step
 };
 
 } // namespace partita::runtime

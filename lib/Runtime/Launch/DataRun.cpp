@@ -100,7 +100,8 @@ Expected<void> StepLoop::step() {
 
 Expected<void> StepLoop::save() {
   if (checkpoints) {
-    auto signal = checkpoints->behind(place, metrics.descriptor());
+    bool isFinite = !session.isRoot() || metrics.areFinite(parts.outputs);
+    auto signal = checkpoints->behind(place, isFinite, metrics.descriptor());
     if (!signal)
       return tl::unexpected(signal.error());
     done.signal = *signal;

@@ -5,6 +5,7 @@
 #include "partita/Base/Files/JsonWriter.h"
 #include "partita/Base/Scalar.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -137,6 +138,12 @@ Expected<void> Metrics::step(int64_t step, int64_t epoch, double seconds, bool i
       std::fflush(log.get()) != 0)
     return cannotWrite();
   return {};
+}
+
+bool Metrics::areFinite(const std::vector<HostTensor> &outputs) const {
+  return std::ranges::all_of(scalars, [&](const Scalar &scalar) {
+    return std::isfinite(valueOf(outputs[scalar.output]));
+  });
 }
 
 Expected<void> Metrics::close() {

@@ -25,6 +25,8 @@ public:
   /// once a second, but for the first and the last.
   Expected<void> step(int64_t step, int64_t epoch, double seconds, bool isLast,
                       const std::vector<HostTensor> &outputs);
+  /// Whether all scalars are numbers: no infinity, no NaN.
+  bool areFinite(const std::vector<HostTensor> &outputs) const;
   /// An error if something of the log could not be written.
   Expected<void> close();
 

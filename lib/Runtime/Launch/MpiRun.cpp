@@ -48,6 +48,8 @@ static void addCheckpointArguments(const CheckpointOptions &o,
                          "--on-save-error", o.stopsOnError ? "stop" : "continue"});
   if (o.everySeconds > 0)
     out.insert(out.end(), {"--save-every", std::to_string(o.everySeconds) + "s"});
+  if (!o.weightsFrom.empty())
+    out.insert(out.end(), {"--weights-from", o.weightsFrom});
   if (o.resume)
     out.push_back("--resume");
   for (const std::string &name : o.allowed)

@@ -1,6 +1,7 @@
 //===- RunIdentity.cpp - What may differ where a run goes on --------------===//
 #include "Checkpoints.h"
 
+#include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Files/Json.h"
 
 #include <algorithm>
@@ -25,6 +26,9 @@ Expected<RunIdentity> runtime::identityOf(const RunParts &parts, const DataFeed 
   if (auto path = planFile(bundle, parts.options.entry))
     if (auto text = readFile(*path))
       run.plan = hashOf(std::as_bytes(std::span(*text))).str();
+  // All entries are of one model; a bundle without plan runs too.
+  if (auto plan = planFile(bundle, "").and_then(readPlan))
+    run.modelFile = absolutePath(findRecorded(bundle, plan->modelRelative, plan->model));
   std::string path = bundle + "/" + specificationFileName;
   if (::access(path.c_str(), F_OK) != 0)
     return run;
