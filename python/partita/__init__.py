@@ -15,6 +15,7 @@ import ctypes
 import math
 import os
 import threading
+import warnings
 
 import numpy
 
@@ -80,6 +81,12 @@ def _open():
             ("reset_states", ctypes.c_int, [session]),
             ("save_states", ctypes.c_int, [session, text]),
             ("load_states", ctypes.c_int, [session, text]),
+            ("save_checkpoint", ctypes.c_int,
+             [session, text, ctypes.c_int64, ctypes.c_int64]),
+            ("wait_checkpoint", ctypes.c_int, [session]),
+            ("load_checkpoint", ctypes.c_int,
+             [session, text, ctypes.POINTER(ctypes.c_int64)]),
+            ("skipped_checkpoints", text, [session]),
             ("run", ctypes.c_int, [session])]:
         function = getattr(library, "partita_" + name)
         function.restype, function.argtypes = result, arguments
@@ -231,6 +238,36 @@ class Session:
         if self._handle is None:
             raise PartitaError("the session is closed")
         self._check(_lib().partita_load_states(self._handle, os.fsencode(path)))
+
+    def save_checkpoint(self, folder, step, keep=3, wait=False):
+        """Writes the generation `folder`/step-`step` of all states. Returns when they are
+        copied, and writes them while requests run, or with `wait` when they are on the
+        disk. The newest `keep` generations stay. An error of the save before is raised."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        self._check(_lib().partita_save_checkpoint(self._handle, os.fsencode(folder), step,
+                                                   keep))
+        if wait:
+            self.wait_checkpoint()
+
+    def wait_checkpoint(self):
+        """Waits until the checkpoint that is being written is on the disk."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        self._check(_lib().partita_wait_checkpoint(self._handle))
+
+    def load_checkpoint(self, folder):
+        """Sets all states from the newest whole generation of a folder, whatever plan or
+        number of ranks wrote it. Its step, or None where the folder has none. Warns of
+        generations that are damaged."""
+        if self._handle is None:
+            raise PartitaError("the session is closed")
+        step = ctypes.c_int64()
+        self._check(_lib().partita_load_checkpoint(self._handle, os.fsencode(folder),
+                                                   ctypes.byref(step)))
+        for line in _lib().partita_skipped_checkpoints(self._handle).decode().splitlines():
+            warnings.warn(line, stacklevel=2)
+        return step.value if step.value >= 0 else None
 
     def run(self, inputs, pad=False):
         """Runs one request; returns {name: array} of new arrays.

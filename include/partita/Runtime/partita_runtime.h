@@ -131,6 +131,24 @@ PARTITA_API int partita_reset_states(partita_session *session);
 PARTITA_API int partita_save_states(partita_session *session, const char *path);
 PARTITA_API int partita_load_states(partita_session *session, const char *path);
 
+/* Generation FOLDER/step-STEP of all states, each rank's parts by its process
+ * (docs/checkpoints.md). Returns when the states are copied; they are written while
+ * requests run, and the newest `keep` generations stay. Waits for the save before; with
+ * several processes it goes on within these calls alone. 0, or 1 if this save could not
+ * begin, or the one before has failed. */
+PARTITA_API int partita_save_checkpoint(partita_session *session, const char *folder,
+                                        int64_t step, int64_t keep);
+/* Until the save under way is on the disk. 0, or 1 if it has failed. */
+PARTITA_API int partita_wait_checkpoint(partita_session *session);
+/* Sets all states from the newest whole generation of a folder, whatever plan or number
+ * of ranks wrote it; `step` (may be NULL) becomes its step, -1 where the folder has none.
+ * 0, or 1 if no generation is whole, or it is not of these states or this model. */
+PARTITA_API int partita_load_checkpoint(partita_session *session, const char *folder,
+                                        int64_t *step);
+/* One line for each damaged generation that the last load has skipped; valid until the
+ * next one. */
+PARTITA_API const char *partita_skipped_checkpoints(const partita_session *session);
+
 /* One request. 0, or 1 if a tensor is unbound or a rank failed; after the latter the
  * session can only be freed. */
 PARTITA_API int partita_run(partita_session *session);

@@ -1,5 +1,6 @@
 //===- CApi.cpp - The runtime for C callers -------------------------------===//
 #include "partita/Base/Bundle/Bundle.h"
+#include "partita/Runtime/CheckpointSession.h"
 #include "partita/Runtime/Fit.h"
 #include "partita/Runtime/Session.h"
 #include "partita/Runtime/StateFile.h"
@@ -74,6 +75,42 @@ struct partita_session {
     return ok;
   }
   std::atomic<bool> isBusy = false;
+
+  /// Where checkpoints go, once one was saved; goes before the session.
+  std::unique_ptr<CheckpointFolder> folder;
+  std::unique_ptr<CheckpointSaver> saver;
+
+  /// Prepares saving into this folder, unless it is the one of before.
+  Expected<void> saveInto(const std::string &path, int64_t keep) {
+    if (saver && folder->path() == path && kept == keep)
+      return {};
+    if (saver)
+      if (auto ok = saver->finish(); !ok)
+        return ok;
+    saver.reset(), folder.reset();
+    auto opened = CheckpointFolder::open(*session, path);
+    if (!opened)
+      return tl::unexpected(opened.error());
+    folder = std::make_unique<CheckpointFolder>(std::move(*opened));
+    auto made = CheckpointSaver::create(*session, *folder, {.keep = keep});
+    if (!made)
+      return tl::unexpected(made.error());
+    saver = std::move(*made);
+    kept = keep;
+    return {};
+  }
+  /// Waits for the save under way; the failure of one since the last call is an error.
+  Expected<void> finishSaving() {
+    if (!saver)
+      return {};
+    if (auto ok = saver->finish(); !ok)
+      return ok;
+    auto failure = saver->takeFailure();
+    return failure ? makeError("no checkpoint was written: " + *failure)
+                   : Expected<void>();
+  }
+  int64_t kept = 0;    ///< generations
+  std::string skipped; ///< sentences of the last load
 
   int fail(std::string message) {
     error = std::move(message);
@@ -180,8 +217,11 @@ partita_session *partita_load(const char *bundle, const partita_load_options *op
 
 void partita_free(partita_session *session) {
   // The threads that it would wait for are in the process that loaded it.
-  if (session && session->process == ::getpid())
-    delete session;
+  if (!session || session->process != ::getpid())
+    return;
+  if (session->saver)
+    (void)session->saver->finish();
+  delete session;
 }
 
 const char *partita_error(const partita_session *session) {
@@ -392,6 +432,70 @@ int partita_load_states(partita_session *session, const char *path) {
     return 1;
   auto ok = loadStates(*session->session, path ? path : "");
   return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_save_checkpoint(partita_session *session, const char *folder, int64_t step,
+                            int64_t keep) {
+  Call call(session);
+  if (!call)
+    return 1;
+  if (!folder || !*folder || step < 0 || keep < 1)
+    return session->fail("a checkpoint needs a folder, a step of at least 0 and at least "
+                         "one generation to keep");
+  auto ok = session->finishSaving();
+  if (ok)
+    ok = session->saveInto(folder, keep);
+  Manifest head;
+  head.step = step;
+  auto origins = session->session->hashOfOrigins();
+  if (origins)
+    head.run.model = origins->str();
+  else if (ok)
+    ok = tl::unexpected(origins.error());
+  if (ok)
+    ok = session->saver->save(std::move(head), -1);
+  if (ok && !session->saver->isSaving())
+    ok = session->finishSaving(); // it could not begin
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_wait_checkpoint(partita_session *session) {
+  Call call(session);
+  if (!call)
+    return 1;
+  auto ok = session->finishSaving();
+  return ok ? 0 : session->fail(ok.error().message);
+}
+
+int partita_load_checkpoint(partita_session *session, const char *folder, int64_t *step) {
+  Call call(session);
+  if (!call)
+    return 1;
+  if (auto ok = session->finishSaving(); !ok)
+    return session->fail(ok.error().message);
+  auto origins = session->session->hashOfOrigins();
+  if (!origins)
+    return session->fail(origins.error().message);
+  auto fits = [&](const Restored &found) -> Expected<void> {
+    if (std::string own = origins->str(); found.manifest.run.model != own)
+      return makeError("'" + found.path + "' is of another model: the hash of its " +
+                       "parameters is " + found.manifest.run.model + ", here " + own);
+    return {};
+  };
+  session->skipped.clear();
+  auto tell = [&](std::string_view text) {
+    session->skipped += (session->skipped.empty() ? "" : "\n") + std::string(text);
+  };
+  auto found = restoreNewest(*session->session, folder ? folder : "", tell, fits);
+  if (!found)
+    return session->fail(found.error().message);
+  if (step)
+    *step = *found ? (*found)->manifest.step : -1;
+  return 0;
+}
+
+const char *partita_skipped_checkpoints(const partita_session *session) {
+  return session->skipped.c_str();
 }
 
 int partita_run(partita_session *session) {
