@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 import numpy as np
 import onnx
@@ -28,6 +29,10 @@ from onnx import numpy_helper
 import tier
 import training_models
 from states import TYPES, read_states
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "python"))
+import partita  # noqa: E402
 
 ROWS, SEED = 100, 11
 PLANS = {
@@ -44,8 +49,8 @@ PLANS = {
 class Work:
     """Bundles of one model, and runs of them in folders."""
 
-    def __init__(self, partita, run, folder):
-        self.partita, self.command, self.folder = partita, run, folder
+    def __init__(self, compiler, run, folder):
+        self.partita, self.command, self.folder = compiler, run, folder
         rows = np.random.default_rng(5)
         inputs, _, classes = training_models.mlp(f"{folder}/mlp.onnx")
         self.data = {"x": rows.normal(0, 1, (ROWS, 12)).astype(np.float32),
@@ -339,9 +344,22 @@ def check_disks(work):
         work.run("zero3", place, "--steps", "6", "--resume")
         if steps_of(place) != [1, 2, 6]:
             raise RuntimeError(f"{steps_of(place)} are left")
-    finally:
+        subprocess.run(["mount", "-o", "remount,size=256k", f"{place}/c"], check=True)
+        process = work.start("zero3", place, "--steps", "1000000000", "--resume",
+                             "--save-every", "1", "--keep", "1", "--on-save-error", "stop")
+        await_steps(process, place, 9)
         subprocess.run(["umount", "-l", f"{place}/c"], check=True)
-    print("full and read-only disks: told, and what there was is left", flush=True)
+        mounted = False
+        # A save that was under way finds its folder gone.
+        says("^error: no checkpoint was written: ('.*/c' is another folder than when the run "
+             "began|cannot .*/c.*: No such file or directory)$", ends_with(process, 1))
+        if os.listdir(f"{place}/c"):
+            raise RuntimeError(f"{os.listdir(place + '/c')} is below the disk that is gone")
+    finally:
+        if mounted:
+            subprocess.run(["umount", "-l", f"{place}/c"], check=True)
+    print("disks that are full, read-only, gone: told, and what there was is left",
+          flush=True)
 
 
 def check_fits(work, reference):
@@ -409,6 +427,23 @@ def check_fits(work, reference):
     print("what does not fit is told, by both values", flush=True)
 
 
+def check_infinite(work):
+    """No generation is written of a step that gave no number, on threads and over MPI."""
+    work.compile("infinite", PLANS["dp"][0], {}, optimizer={"kind": "sgd", "lr": 1e20})
+    for transport in ("local", "mpi"):
+        place = work.place(f"infinite-{transport}")
+        text = work.run("infinite", place, "--steps", "6", "--save-every", "1", "--keep",
+                        "9", "--transport", transport)
+        finite = [step for step, (_, loss) in enumerate(losses(place), 1)
+                  if loss is not None]
+        if finite != list(range(1, len(finite) + 1)) or not 0 < len(finite) < 6:
+            raise RuntimeError(f"steps {finite} of 6 gave numbers")
+        says(f"^no checkpoint is written of step {len(finite) + 1}, which gave an infinity "
+             "or no number$", text)
+        if steps_of(place) != finite:
+            raise RuntimeError(f"{finite} gave numbers, {steps_of(place)} are saved")
+
+
 def check_export(work):
     """A run that goes on exports what it has, on threads and over MPI."""
     place, out = work.place("export"), f"{work.folder}/trained.onnx"
@@ -473,6 +508,133 @@ def check_words(work):
             raise RuntimeError("the file that was no log was changed")
 
 
+def check_forms(work, reference):
+    """A checkpoint as one file, as a model, and as the beginning of another run."""
+    out, folder = f"{work.folder}/forms", f"{work.folder}/places/from-zero3/c"
+    expected = states_of(f"{work.folder}/places/from-zero3", 6)
+
+    def convert(*words, status=0):
+        done = subprocess.run([work.partita, "convert", *words], capture_output=True,
+                              text=True)
+        if done.returncode != status:
+            raise RuntimeError(f"convert {words}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    says("^13 states of step 6 in .*/all.safetensors$",
+         convert(folder, "--safetensors", f"{out}/all.safetensors"))
+    whole, metadata = read_states(f"{out}/all.safetensors")
+    same("--safetensors", whole, expected)
+    if set(whole) != set(expected) or metadata != {"steps": "6"}:
+        raise RuntimeError(f"the file has {set(whole)} and {metadata}")
+    says("^4 trained tensors of step 3 in .*/trained.onnx$",
+         convert(f"{folder}/step-3", "--onnx", f"{out}/trained.onnx"))
+    same("--onnx", {it.name: numpy_helper.to_array(it)
+                    for it in onnx.load(f"{out}/trained.onnx").graph.initializer},
+         states_of(f"{work.folder}/places/from-zero3", 3))
+    # A generation that is damaged is told, and the one before is taken.
+    place = work.place("forms")
+    shutil.copytree(folder, f"{place}/c")
+    with open(f"{place}/c/step-6/part-0.safetensors", "r+b") as file:
+        file.seek(1500)
+        file.write(b"\xff\xff\xff\xff\xff\xff\xff")
+    says("^note: '.*/step-6' is skipped: ",
+         convert(f"{place}/c", "--safetensors", f"{out}/older.safetensors"))
+    says("^error: '.*/step-6/part-0.safetensors' has other bytes from 0 to 7752 than its list "
+         "of blocks says$",
+         convert(f"{place}/c/step-6", "--safetensors", f"{out}/no.safetensors", status=1))
+    says("^error: the model '/nowhere.onnx' of '.*' is not there; --model says where it is "
+         "now$", convert(folder, "--onnx", f"{out}/no.onnx", "--model", "/nowhere.onnx",
+                         status=1))
+    says("^error: '.*' has no generation$",
+         convert(out, "--safetensors", f"{out}/no.safetensors", status=1))
+    says("^error: convert needs --safetensors or --onnx$", convert(folder, status=2))
+    if sorted(os.listdir(out)) != ["all.safetensors", "older.safetensors", "trained.onnx"]:
+        raise RuntimeError(f"converting left {os.listdir(out)}")
+    # Weights alone: the first loss is that of step 7 on the rows of step 1.
+    firsts = []
+    for source, plan, transport in ((folder, "tp", "local"), (f"{folder}/step-6", "zero3", "mpi"),
+                                    (f"{out}/all.safetensors", "one", "local")):
+        began = work.place(f"began-{plan}")
+        words = ["--weights-from", source, "--transport", transport, "--resume"]
+        says("^begins with the weights of '", work.run(plan, began, "--steps", "1", *words))
+        firsts.append(losses(began)[0][1])
+        moments = states_of(began, 1)
+        if moments["step"] != 1:
+            raise RuntimeError(f"a run that begins is behind step {moments['step']}")
+        text = work.run(plan, began, "--steps", "2", *words)
+        says("^goes on behind step 1 ", text)
+        if "begins with" in text:
+            raise RuntimeError(text)
+    if max(firsts) - min(firsts) > 1e-4 or abs(firsts[0] - reference[0][1]) < 1e-3:
+        raise RuntimeError(f"the first losses are {firsts}")
+    says("^error: '.*' has no tensor 'fc1.bias'$",
+         work.run("one", work.place("other"), "--steps", "1", "--weights-from",
+                  lacking(out), status=1))
+    print("one file, a model, the beginning of another run", flush=True)
+
+
+def lacking(folder):
+    """A file of weights without fc1.bias."""
+    path = f"{folder}/lacking.safetensors"
+    header = {name: {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + count * 4]}
+              for name, shape, at, count in (("fc1.weight", (12, 48), 0, 576),
+                                             ("fc2.weight", (48, 8), 2304, 384),
+                                             ("fc2.bias", (8,), 3840, 8))}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + bytes(3872))
+    return path
+
+
+def check_python(work):
+    """Sessions save while requests run, and load what another plan has saved."""
+    place = work.place("python")
+    feed = {name: value[:24] for name, value in work.data.items()}
+    with partita.Session(f"{work.folder}/zero3") as session:
+        if session.load_checkpoint(f"{place}/c") is not None:
+            raise RuntimeError("an empty folder has a step")
+        for step in (1, 2, 3):
+            session.run(feed)
+            expected = {name: session.read_state(name) for name in session.states}
+            session.save_checkpoint(f"{place}/c", step, keep=2)
+            session.run(feed)  # changes what is being written
+        session.wait_checkpoint()
+        after = session.run(feed)["loss"]
+        if session.load_checkpoint(f"{place}/c") != 3 or steps_of(place) != [2, 3]:
+            raise RuntimeError(f"{steps_of(place)} are saved")
+        session.run(feed)
+        if session.run(feed)["loss"] != after:
+            raise RuntimeError("a request behind a load is not as before")
+    same("what Python saves", expected, states_of(place, 3))
+    with open(f"{place}/c/step-3/part-1.safetensors", "r+b") as file:
+        file.truncate(900)
+    with partita.Session(f"{work.folder}/tp") as session, \
+            warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if session.load_checkpoint(f"{place}/c") != 2 or len(told) != 1:
+            raise RuntimeError(f"{[str(it.message) for it in told]} is told")
+        says("^'.*/step-3' is skipped: '.*/part-1.safetensors' has 900 bytes, ",
+             str(told[0].message))
+        same("what another plan loads", states_of(place, 2),
+             {name: session.read_state(name) for name in session.states})
+        for call, sentence in (
+                (lambda: session.save_checkpoint(f"{place}/no/c", 1), "^cannot create the folder"),
+                (lambda: session.save_checkpoint(f"{place}/c", -1), "a step of at least 0")):
+            try:
+                call()
+            except partita.PartitaError as error:
+                says(sentence, str(error))
+            else:
+                raise RuntimeError(f"no error, expected {sentence}")
+    with partita.Session(f"{work.folder}/changed") as session:
+        try:
+            session.load_checkpoint(f"{place}/c")
+        except partita.PartitaError as error:
+            says("^'.*/step-2' is of another model: ", str(error))
+        else:
+            raise RuntimeError("a checkpoint of another model was loaded")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("partita")
@@ -502,6 +664,9 @@ def main():
         check_fits(work, reference["dp"])
         check_words(work)
         check_export(work)
+        check_infinite(work)
+        check_python(work)
+        check_forms(work, reference["one"])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ void addModelOptions(CLI::App &command, CompileOptions &options);
 /// Each adds a sub-command whose callback stores its exit status.
 void addCalibrateCommand(CLI::App &app, int &status);
 void addCompileCommand(CLI::App &app, int &status);
+void addConvertCommand(CLI::App &app, int &status);
 void addPlanCommand(CLI::App &app, int &status);
 void addInspectCommand(CLI::App &app, int &status);
 void addRunCommand(CLI::App &app, int &status);

@@ -51,6 +51,7 @@ int main(int argc, char **argv) {
   partita::addCalibrateCommand(app, status);
   partita::addCompletionCommand(app, status);
   partita::addRunCommand(app, status);
+  partita::addConvertCommand(app, status);
   auto commands = app.get_subcommands({});
   for (CLI::App *command : commands)
     refuseEmptyWords(*command);

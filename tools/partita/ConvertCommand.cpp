@@ -1,0 +1,110 @@
+//===- ConvertCommand.cpp - partita convert -------------------------------===//
+#include "Commands.h"
+
+#include "common/CommandLine.h"
+#include "common/Interrupt.h"
+#include "common/OutputFile.h"
+#include "partita/Onnx/Export.h"
+#include "partita/Runtime/Checkpoint.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+using namespace partita;
+
+namespace {
+struct Options {
+  std::string checkpoint, safetensors, onnx, model, weightsDir;
+};
+} // namespace
+
+static void tell(std::string_view text) {
+  std::fprintf(stderr, "note: %.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+/// Writes the model with the weights of a checkpoint, by way of a file of whole states
+/// that is aside for a while.
+static Expected<void> convertToOnnx(const Options &options) {
+  auto aside = Aside::folder(options.onnx + ".states");
+  if (!aside)
+    return tl::unexpected(aside.error());
+  std::string states = aside->path() + "/state.safetensors";
+  auto manifest = runtime::writeWholeStates(options.checkpoint, states, tell);
+  if (!manifest)
+    return tl::unexpected(manifest.error());
+  std::string model = options.model.empty() ? manifest->run.modelFile : options.model;
+  std::error_code unreadable;
+  if (model.empty() || !std::filesystem::exists(model, unreadable))
+    return makeError("the model '" + model + "' of '" + options.checkpoint +
+                     "' is not there; --model says where it is now");
+  if (auto ok = onnx_model::checkExport(model, options.onnx); !ok)
+    return ok;
+  std::vector<std::string> folders;
+  if (!options.weightsDir.empty())
+    folders.push_back(options.weightsDir);
+  auto count = onnx_model::exportModel(model, states, options.onnx, folders);
+  if (!count)
+    return tl::unexpected(count.error());
+  std::printf("%zu trained tensors of step %lld in %s\n", *count,
+              static_cast<long long>(manifest->step), options.onnx.c_str());
+  return {};
+}
+
+static Expected<void> convert(const Options &options) {
+  for (const std::string &file : {options.safetensors, options.onnx})
+    if (!file.empty())
+      if (auto ok = makeFolderOf(file); !ok)
+        return ok;
+  RemovedOnInterrupt removed;
+  if (!options.safetensors.empty()) {
+    auto manifest =
+        runtime::writeWholeStates(options.checkpoint, options.safetensors, tell);
+    if (!manifest)
+      return tl::unexpected(manifest.error());
+    std::printf("%zu states of step %lld in %s\n", manifest->states.size(),
+                static_cast<long long>(manifest->step), options.safetensors.c_str());
+  }
+  return options.onnx.empty() ? Expected<void>() : convertToOnnx(options);
+}
+
+void partita::addConvertCommand(CLI::App &app, int &status) {
+  auto options = std::make_shared<Options>();
+  CLI::App *command = app.add_subcommand("convert", "Write a checkpoint in another form");
+  command->footer(
+      "Examples:\n  partita convert checkpoints --safetensors states.safetensors\n"
+      "  partita convert checkpoints/step-12 --onnx trained.onnx");
+  command
+      ->add_option("checkpoint", options->checkpoint,
+                   "A folder of generations, of which the newest whole one is taken, or "
+                   "one of them")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  CLI::Option *states =
+      command
+          ->add_option("--safetensors", options->safetensors,
+                       "Write all states as whole tensors, as --state-dir has them")
+          ->type_name("FILE.safetensors");
+  CLI::Option *onnx =
+      command
+          ->add_option("--onnx", options->onnx,
+                       "Write the model with the trained weights in the place of the "
+                       "initializers of their names")
+          ->type_name("FILE.onnx");
+  command->add_option("--model", options->model, "The model of the run, if it has moved")
+      ->needs(onnx);
+  command
+      ->add_option("--weights-dir", options->weightsDir,
+                   "Look here first for the model's external data")
+      ->check(CLI::ExistingDirectory)
+      ->needs(onnx);
+  command->callback([options, states, onnx, &status] {
+    if (states->count() + onnx->count() == 0) {
+      status = fail("convert needs --safetensors or --onnx", usageStatus);
+      return;
+    }
+    auto ok = convert(*options);
+    status = ok ? 0 : fail(ok.error().message);
+  });
+}
