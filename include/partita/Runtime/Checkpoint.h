@@ -123,8 +123,7 @@ struct Generation {
   std::string path;
 };
 /// Generations that have a name in the folder, the newest first; none where there is no
-/// folder.
-/// An error if the folder cannot be read.
+/// folder. An error if the folder cannot be read.
 Expected<std::vector<Generation>> generationsOf(const std::string &folder);
 
 /// D/step-N.
@@ -133,6 +132,8 @@ std::string generationPath(const std::string &folder, int64_t step);
 /// Reads and checks the manifest of a generation: its hash, and that the pieces of each
 /// state have as many elements as the state. Of another format only that is known.
 Expected<Manifest> readManifest(const std::string &generation);
+/// An error if the manifest is of another format than this version reads.
+Expected<void> checkFormat(const std::string &generation, const Manifest &manifest);
 /// Compares the sizes of all parts. Their bytes are checked by whoever reads them.
 Expected<void> checkParts(const std::string &generation, const Manifest &manifest);
 

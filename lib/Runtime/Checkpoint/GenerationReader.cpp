@@ -42,11 +42,14 @@ Expected<const GenerationReader::Part *> GenerationReader::open(size_t index) {
   auto header = readSafeTensors(name);
   if (!header)
     return tl::unexpected(header.error());
-  std::string incarnation;
+  // A run has one incarnation, and a generation for each of several steps.
+  std::string incarnation, step;
   for (const auto &[key, text] : header->metadata)
     if (key == "incarnation")
       incarnation = text;
-  if (incarnation != saved.incarnation)
+    else if (key == "step")
+      step = text;
+  if (incarnation != saved.incarnation || step != std::to_string(saved.step))
     return makeError("'" + name + "' is of another generation than its manifest");
   uint64_t begin = header->tensors.empty() ? (*file)->size() : header->tensors[0].offset;
   if (auto ok = (*file)->check(0, begin); !ok)

@@ -344,6 +344,14 @@ Expected<Manifest> runtime::readManifest(const std::string &generation) {
   return parseManifest(text, path);
 }
 
+Expected<void> runtime::checkFormat(const std::string &generation,
+                                    const Manifest &manifest) {
+  if (manifest.format == checkpointFormat)
+    return {};
+  return makeError("'" + generation + "' has format " + std::to_string(manifest.format) +
+                   ", this version reads " + std::to_string(checkpointFormat));
+}
+
 Expected<void> runtime::checkParts(const std::string &generation,
                                    const Manifest &manifest) {
   for (const Manifest::Part &part : manifest.parts) {

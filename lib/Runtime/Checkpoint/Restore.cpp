@@ -62,12 +62,8 @@ public:
   /// Finds what no other generation would mend.
   Expected<void> check(const std::function<Expected<void>(const Restored &)> &fits) {
     const Manifest &manifest = restored.manifest;
-    Expected<void> ok;
-    if (manifest.format != checkpointFormat)
-      ok = makeError("'" + restored.path + "' has format " +
-                     std::to_string(manifest.format) + ", this version reads " +
-                     std::to_string(checkpointFormat));
-    else
+    auto ok = checkFormat(restored.path, manifest);
+    if (ok)
       ok = checkStates(session, manifest, restored.path);
     if (ok && session.isRoot())
       ok = fits(restored);

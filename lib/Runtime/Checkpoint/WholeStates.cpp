@@ -9,37 +9,54 @@
 using namespace partita;
 using namespace partita::runtime;
 
-/// The generation itself, or those of the folder, newest first.
+/// The generation itself, or those of the folder, newest first. The newest that is whole
+/// must be of a format that is known: to take an older one instead would be a mistake.
 static Expected<std::vector<std::string>> candidates(const std::string &path) {
-  std::error_code failed;
-  if (std::filesystem::exists(path + "/manifest.json", failed))
-    return std::vector{path};
-  auto all = generationsOf(path);
-  if (!all)
-    return tl::unexpected(all.error());
-  if (all->empty())
-    return makeError("'" + path + "' has no generation");
   std::vector<std::string> paths;
-  for (const Generation &it : *all)
-    paths.push_back(it.path);
+  std::error_code failed;
+  if (std::filesystem::exists(path + "/manifest.json", failed)) {
+    paths = {path};
+  } else {
+    auto all = generationsOf(path);
+    if (!all)
+      return tl::unexpected(all.error());
+    for (const Generation &it : *all)
+      paths.push_back(it.path);
+  }
+  if (paths.empty())
+    return makeError("'" + path + "' has no generation");
+  for (const std::string &generation : paths)
+    if (auto manifest = readManifest(generation)) {
+      if (auto ok = checkFormat(generation, *manifest); !ok)
+        return tl::unexpected(ok.error());
+      break;
+    }
   return paths;
 }
 
-/// Everything but the last rename.
+/// Everything but the last rename. `written` becomes why the file cannot be written,
+/// which is no fault of the generation.
 static Expected<Manifest> writeFrom(const std::string &generation,
-                                    const std::string &file) {
+                                    const std::string &file, Expected<void> &written) {
   auto manifest = readManifest(generation);
   if (!manifest)
     return manifest;
-  if (auto ok = checkParts(generation, *manifest); !ok)
+  if (auto ok = checkFormat(generation, *manifest).and_then([&] {
+        return checkParts(generation, *manifest);
+      });
+      !ok)
     return tl::unexpected(ok.error());
+  auto cannotWrite = [&](const Error &error) -> Expected<Manifest> {
+    written = tl::unexpected(error);
+    return tl::unexpected(error);
+  };
   GenerationReader reader(generation, *manifest);
   SafeTensorsWriter writer;
   for (const Manifest::State &state : manifest->states)
     writer.declare(state.name, state.type, state.shape);
   auto begun = writer.begin(file, {{"steps", std::to_string(manifest->step)}});
   if (!begun)
-    return tl::unexpected(begun.error());
+    return cannotWrite(begun.error());
   for (const Manifest::State &state : manifest->states) {
     HostTensor whole = HostTensor::zeros(state.type, state.shape);
     auto read =
@@ -47,12 +64,10 @@ static Expected<Manifest> writeFrom(const std::string &generation,
     if (!read)
       return tl::unexpected(read.error());
     if (auto ok = writer.append(whole.bytes); !ok)
-      return tl::unexpected(ok.error());
+      return cannotWrite(ok.error());
   }
   auto finished = writer.finish();
-  if (!finished)
-    return tl::unexpected(finished.error());
-  return manifest;
+  return finished ? manifest : cannotWrite(finished.error());
 }
 
 Expected<Manifest>
@@ -66,20 +81,15 @@ runtime::writeWholeStates(const std::string &path, const std::string &file,
     auto aside = Aside::file(file);
     if (!aside)
       return tl::unexpected(aside.error());
-    auto manifest = writeFrom(generation, aside->path());
-    if (manifest && manifest->format != checkpointFormat)
-      return makeError("'" + generation + "' has format " +
-                       std::to_string(manifest->format) + ", this version reads " +
-                       std::to_string(checkpointFormat));
-    if (manifest) {
-      if (auto ok = aside->commit(); !ok)
-        return tl::unexpected(ok.error());
+    Expected<void> written;
+    auto manifest = writeFrom(generation, aside->path(), written);
+    if (manifest)
+      written = aside->commit();
+    if (!written)
+      return tl::unexpected(written.error());
+    if (manifest)
       return manifest;
-    }
     last = manifest.error().message;
-    // A file that cannot be written is no fault of the generation.
-    if (last.starts_with("cannot write"))
-      return manifest;
     if (paths->size() > 1)
       tell("'" + generation + "' is skipped: " + last);
   }
@@ -113,7 +123,10 @@ public:
     auto manifest = readManifest(path);
     if (!manifest)
       return tl::unexpected(manifest.error());
-    if (auto ok = checkParts(path, *manifest); !ok)
+    if (auto ok = checkFormat(path, *manifest).and_then([&] {
+          return checkParts(path, *manifest);
+        });
+        !ok)
       return tl::unexpected(ok.error());
     source.reader = std::make_unique<GenerationReader>(path, std::move(*manifest));
     return source;

@@ -192,20 +192,20 @@ TEST_CASE("checkpoints: a damaged generation is told, and the one before is take
     std::filesystem::remove(path);
     check(file + " is gone");
   }
-  // A part of another generation, which is whole in itself.
-  for (const char *file : {"part-1.safetensors", "part-1.blocks"})
-    std::filesystem::copy_file(folder / ("c/step-3/" + std::string(file)),
-                               newest + "/" + file,
-                               std::filesystem::copy_options::overwrite_existing);
+  // Parts that are whole in themselves.
+  auto takePartOf = [&](const std::string &generation) {
+    for (const char *file : {"/part-1.safetensors", "/part-1.blocks"})
+      std::filesystem::copy_file(generation + file, newest + file,
+                                 std::filesystem::copy_options::overwrite_existing);
+  };
+  takePartOf(folder / "c/step-3");
+  check("a part of another generation");
   {
     auto other = sessionOf(plan.mesh, plan.states);
     Folder second;
     Saving saving(*other, second / "c", 1);
     CHECK(saving.save(*other, 4) == "");
-    for (const char *file : {"part-1.safetensors", "part-1.blocks"})
-      std::filesystem::copy_file(second / ("c/step-4/" + std::string(file)),
-                                 newest + "/" + file,
-                                 std::filesystem::copy_options::overwrite_existing);
+    takePartOf(second / "c/step-4");
   }
   check("a part of another run");
   CHECK(load(*session, folder / "c").step == 4);
@@ -238,4 +238,30 @@ TEST_CASE("checkpoints: states that the session has not, or has otherwise, are e
   CHECK(errorOf(changed) == at + " has no state 'v'");
   changed.erase(changed.begin());
   CHECK(errorOf(changed) == at + " has a state 'w', which the bundle has not");
+}
+
+TEST_CASE("checkpoints: a generation of another format is an error, and not skipped") {
+  Folder folder;
+  const Plan plan = plans()[0];
+  auto session = sessionOf(plan.mesh, plan.states);
+  {
+    Saving saving(*session, folder / "c", 2);
+    CHECK(saving.save(*session, 3) == "");
+    CHECK(saving.save(*session, 4) == "");
+  }
+  const std::string newest = folder / "c/step-4";
+  std::string text = *readFile(newest + "/manifest.json");
+  REQUIRE(text.starts_with("{\"format\":1,"));
+  text.replace(0, 12, "{\"format\":9,");
+  BlockHasher hasher;
+  hasher.add(std::as_bytes(std::span(text)));
+  REQUIRE(writeFile(newest + "/manifest.blocks", hasher.finish().text()));
+  REQUIRE(writeFile(newest + "/manifest.json", text));
+  const std::string expected = "'" + newest + "' has format 9, this version reads 1";
+  CHECK(load(*session, folder / "c").error == expected);
+  auto tell = [](std::string_view) { FAIL("no generation is skipped"); };
+  auto whole = writeWholeStates(folder / "c", folder / "whole.safetensors", tell);
+  REQUIRE(!whole);
+  CHECK(whole.error().message == expected);
+  CHECK(!std::filesystem::exists(folder / "whole.safetensors"));
 }
