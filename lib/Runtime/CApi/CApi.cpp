@@ -471,6 +471,8 @@ int partita_load_checkpoint(partita_session *session, const char *folder, int64_
   Call call(session);
   if (!call)
     return 1;
+  if (!folder || !*folder)
+    return session->fail("a checkpoint is loaded from a folder, which has no name here");
   if (auto ok = session->finishSaving(); !ok)
     return session->fail(ok.error().message);
   auto origins = session->session->hashOfOrigins();
@@ -486,7 +488,7 @@ int partita_load_checkpoint(partita_session *session, const char *folder, int64_
   auto tell = [&](std::string_view text) {
     session->skipped += (session->skipped.empty() ? "" : "\n") + std::string(text);
   };
-  auto found = restoreNewest(*session->session, folder ? folder : "", tell, fits);
+  auto found = restoreNewest(*session->session, folder, tell, fits);
   if (!found)
     return session->fail(found.error().message);
   if (step)
