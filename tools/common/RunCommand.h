@@ -299,7 +299,7 @@ inline int runCommand(RunCommandLine &line, std::vector<std::string> words = {})
     return fail(end.error().message);
   if (end->signal == 0)
     return 0;
-  const int status = signalStatus + end->signal;
+  const int status = runtime::signalStatus + end->signal;
   if (!end->problem.empty())
     return fail(end->problem, status);
   std::fprintf(stderr, "note: stopped by %s; --resume goes on\n",

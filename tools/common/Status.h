@@ -19,8 +19,6 @@
 namespace partita {
 
 inline constexpr int errorStatus = 1, usageStatus = 2;
-/// Status of a run that stopped by a signal, in order, less the signal.
-inline constexpr int signalStatus = 128;
 
 inline int fail(const std::string &message, int status = errorStatus) {
   std::fflush(stdout);

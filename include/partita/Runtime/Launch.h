@@ -87,6 +87,9 @@ std::optional<int> mpiRank();
 /// Receives lines for the user, without a newline. May be called from a child process.
 using Print = std::function<void(std::string_view)>;
 
+/// Exit status of a process that a signal has stopped in order, less the signal.
+inline constexpr int signalStatus = 128;
+
 /// How a run came to its end.
 struct RunEnd {
   /// The signal behind whose step the run stopped and saved; 0: everything was done.

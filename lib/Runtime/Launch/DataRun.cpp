@@ -54,7 +54,7 @@ private:
   RunPlace place;
   int64_t last = 0;                 ///< no step behind this one
   std::optional<int64_t> lastEpoch; ///< none of it
-  // States that are read from files need no address.
+  // Inputs that are read from files need no address.
   std::vector<const std::byte *> from;
   std::vector<std::byte *> to;
   DataSteps done;

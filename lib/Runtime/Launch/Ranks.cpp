@@ -33,7 +33,7 @@ static Expected<std::vector<double>> runRequests(RunParts &parts, const Print &p
   took.reserve(static_cast<size_t>(options.repeat));
   std::vector<const std::byte *> from;
   std::vector<std::byte *> to;
-  // States that are read from files need no address.
+  // Inputs that are read from files need no address.
   from.resize(session.inputs().size());
   for (HostTensor &tensor : parts.outputs)
     to.push_back(tensor.bytes.data());

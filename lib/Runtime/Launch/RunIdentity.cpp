@@ -3,6 +3,7 @@
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/Files/Json.h"
+#include "partita/Base/Files/JsonWriter.h"
 
 #include <algorithm>
 #include <unistd.h>
@@ -66,24 +67,18 @@ static std::optional<std::string> allowedBy(std::string_view member) {
   return std::string();
 }
 
-/// The value as text, in one form.
+/// The value as text, in one form: 1.0 and 1 are one number.
 static std::string textOf(const JsonValue &value) {
+  JsonWriter out(JsonWriter::Style::Compact);
   if (auto text = value.asString())
-    return "\"" + *text + "\"";
-  if (auto flag = value.asBool())
-    return *flag ? "true" : "false";
-  if (auto number = value.asNumber()) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.17g", *number);
-    double read = 0;
-    // The shortest text that is this number.
-    for (int digits = 1; digits <= 17 && read != *number; ++digits) {
-      std::snprintf(text, sizeof text, "%.*g", digits, *number);
-      read = std::strtod(text, nullptr);
-    }
-    return text;
-  }
-  return "null";
+    out.value(std::string_view(*text));
+  else if (auto flag = value.asBool())
+    out.value(*flag);
+  else if (auto number = value.asNumber())
+    out.value(*number);
+  else
+    out.null();
+  return out.take();
 }
 
 using Leaves = std::map<std::string, std::string>;

@@ -38,16 +38,14 @@ struct StopRequest {
   int signal = 0; ///< 0: none came
   Clock::time_point since, endBy = Clock::time_point::max();
 
-  /// Whether it is the first one, which is passed on. A later one means "at once", unless
-  /// it is the same one that came by another way.
+  /// Whether the given signal is the first one, which is passed on. A signal that comes
+  /// half a second later or more means "at once". An earlier one is the first signal by
+  /// another way: from the terminal, and from the parent.
   bool take(int given, double grace);
   bool mustEnd() const { return Clock::now() >= endBy; }
   /// Sentence for a run that was ended.
   std::string problem(double grace) const;
 };
-
-/// The status of a process that a signal has stopped in order, less the signal.
-inline constexpr int signalStatus = 128;
 
 } // namespace partita::runtime
 
