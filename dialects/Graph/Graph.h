@@ -50,6 +50,11 @@ llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
                                llvm::ArrayRef<mlir::Type> elementTypes,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
+/// Of an op whose rows are along an axis of its operand, or along all dims from that on.
+kernels::OpFacts rowFacts(mlir::Operation *op, uint64_t axis, bool toEnd = false);
+kernels::OpFacts reductionFacts(mlir::Operation *op);
+kernels::OpFacts scatterFacts(mlir::Operation *op);
+
 std::vector<double> payloadAttributes(mlir::Operation *op, const Payload &payload);
 
 Expected<std::vector<HostTensor>>

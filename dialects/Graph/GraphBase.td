@@ -63,6 +63,8 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
   /// the op's description (`proof`) and in what --explain says. A test asks for it wherever a
   /// rule has such a loop.
   string whole = "";
+  /// How it is computed: a kernels::OpFacts.
+  code kernel = "{}";
   code proof = "\n    *Needed whole.* " # whole # "\n";
 
   /// An op whose results come from one pass over its operands has several.
@@ -72,6 +74,7 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
   code common = [{
     static constexpr ::llvm::StringLiteral onnxName() { return "}] # onnx # [{"; }
     ::llvm::StringRef getWhyWhole() { return "}] # whole # [{"; }
+    ::partita::kernels::OpFacts getKernelFacts() { return }] # kernel # [{; }
     std::vector<::partita::LinearSet> linearSets() {
       std::vector<::partita::LinearSet> sets;
       }] # !foldl("", linear, text, set, text # set.add) # [{
@@ -137,6 +140,10 @@ class Graph_ElementwiseOp<string mnemonic, string onnxName, string text, list<Li
     : Graph_Op<mnemonic,
                [InferTypeOpInterface, PayloadOpInterface, DifferentiableOpInterface]> {
   string gradient = "";
+  /// The function that engines may apply to what they have computed, and its parameters.
+  code post = "None";
+  let kernel = "::partita::kernels::OpFacts::pointwise(getPayload().steps(), "
+               "::partita::kernels::Post::" # post # ")";
   let onnx = onnxName;
   let linear = sets;
   code elementType = [{ ::mlir::getElementTypeOrSelf(operands[0].getType()) }];

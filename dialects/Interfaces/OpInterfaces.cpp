@@ -2,10 +2,45 @@
 #include "dialects/Interfaces/OpInterfaces.h"
 #include "dialects/Interfaces/Notes.h"
 
+#include "mlir/IR/Matchers.h"
+
 using namespace mlir;
 using namespace partita;
 
 #include "dialects/Interfaces/OpInterfaces.cpp.inc"
+
+std::optional<double> partita::uniformOf(Value value) {
+  DenseElementsAttr elements;
+  if (!matchPattern(value, m_Constant(&elements)) ||
+      (!elements.isSplat() && elements.getNumElements() != 1))
+    return std::nullopt;
+  Attribute first = *elements.getValues<Attribute>().begin();
+  if (auto number = dyn_cast<FloatAttr>(first))
+    return number.getValueAsDouble();
+  auto number = cast<IntegerAttr>(first);
+  if (number.getType().isInteger(1))
+    return number.getValue().getBoolValue();
+  return number.getType().isUnsignedInteger()
+             ? static_cast<double>(number.getValue().getZExtValue())
+             : static_cast<double>(number.getValue().getSExtValue());
+}
+
+kernels::OpFacts partita::kernelFactsOf(Operation *op) {
+  auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
+  if (!shardable)
+    return {};
+  kernels::OpFacts facts = shardable.getKernelFacts();
+  if (!facts.isFusable() || facts.kind == kernels::OpKind::Pointwise)
+    return facts;
+  // Steps of row and indexed ops, by what they count as operations.
+  int64_t points = elementCount(shapeOf(op->getResult(0)));
+  if (facts.kind == kernels::OpKind::Row)
+    points = std::max(points, elementCount(shapeOf(op->getOperand(0))));
+  if (points != 0)
+    facts.steps = std::max(1.0, static_cast<double>(shardable.getFlops()) /
+                                    static_cast<double>(points));
+  return facts;
+}
 
 std::vector<int64_t> partita::shapeOf(Value value) {
   auto shape = cast<RankedTensorType>(value.getType()).getShape();

@@ -4,6 +4,7 @@
 
 #include "dialects/Interfaces/RuleCache.h"
 #include "partita/Base/DType.h"
+#include "partita/Kernels/OpFacts.h"
 #include "partita/Rule/Sharding/Strategy.h"
 
 #include "mlir/IR/Builders.h"
@@ -24,6 +25,8 @@ mlir::Type elementTypeOf(mlir::MLIRContext *context, DType type);
 /// tensor<shape x type>.
 mlir::RankedTensorType tensorType(mlir::MLIRContext *context, DType type,
                                   const std::vector<int64_t> &shape);
+/// The number that every element of a constant is; nothing of other values.
+std::optional<double> uniformOf(mlir::Value value);
 
 namespace detail {
 mlir::Operation *cloneWithTypes(mlir::Operation *op, mlir::OpBuilder &builder,
@@ -37,6 +40,9 @@ llvm::LogicalResult verifyShardingRule(mlir::Operation *op);
 #include "dialects/Interfaces/OpInterfaces.h.inc"
 
 namespace partita {
+
+/// How the op is computed. Of an op without a rule nothing is known.
+kernels::OpFacts kernelFactsOf(mlir::Operation *op);
 
 /// Whether an op in `module` runs `function`, as a loop its body.
 bool isRun(mlir::Operation *module, mlir::Operation *function);

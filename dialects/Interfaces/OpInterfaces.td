@@ -67,6 +67,10 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
       its current shapes: as the operations, but a function of real numbers counts as its
       polynomial, and passes over a row as what they load and store.
     }], "int64_t", "getKernelSteps", (ins), "", [{ return $_op.getFlops(); }]>,
+    InterfaceMethod<[{
+      How code generation computes the op; `kernelFactsOf` adds what follows from its
+      operations. The default: by tasks of its own.
+    }], "::partita::kernels::OpFacts", "getKernelFacts", (ins), "", [{ return {}; }]>,
   ];
   let verify = [{ return ::partita::detail::verifyShardingRule($_op); }];
 }

@@ -5,6 +5,7 @@
 include "dialects/Graph/GraphBase.td"
 
 def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::engine(true)";
   let summary = "Sum of products by an einsum-like equation";
   let description = [{
     Matrix multiplication in every form that exporters write it, transposed, batched or
@@ -23,6 +24,7 @@ def Graph_ContractOp : Graph_InferredOp<"contract", [DeclareOpInterfaceMethods<D
 }
 
 def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::engine(true)";
   let summary = "Convolution of [N, C, spatial…] by [O, C/group, kernel…]";
   let description = [{
     `pads` holds the low pads of every spatial dim, then the high ones; they may be
@@ -45,6 +47,7 @@ def Graph_ConvOp : Graph_InferredOp<"conv", [DeclareOpInterfaceMethods<Different
 }
 
 def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::engine(false)";
   let summary = "Transposed convolution of [N, C, spatial…] by [C, O/group, kernel…]";
   let description = [{
     `pads` cut the result, the low ones of every spatial dim first; `output_padding` adds
@@ -70,6 +73,7 @@ def Graph_ConvTransposeOp : Graph_InferredOp<"conv_transpose", [DeclareOpInterfa
 }
 
 def Graph_ConvBackwardFilterOp : Graph_ShapedOp<"conv_backward_filter", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::engine(false)";
   let summary = "Gradient of a convolution by its filter [O, C/group, kernel…]";
   let description = [{
     Of the convolution of `input` [N, C, spatial…] with these attributes whose result, a

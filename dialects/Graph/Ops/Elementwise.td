@@ -33,6 +33,7 @@ class Graph_CompareOp<string mnemonic, string onnx, string text, list<Linear> se
 // Functions of one operand.
 def Graph_ReluOp : Graph_UnaryOp<"relu", "Relu", "max(x, 0)"> {
   let gradient = "select(z > 0, x, 0)";
+  let post = "Relu";
 }
 def Graph_SigmoidOp : Graph_UnaryOp<"sigmoid", "Sigmoid", "1 / (1 + exp(-x))"> {
   let gradient = "x * z * (1 - z)";
@@ -92,7 +93,9 @@ def Graph_AcoshOp : Graph_UnaryOp<
     "log1p(x - 1 + sqrt((x - 1) * (x + 1))))", [LinearMin<[0]>]>;
 def Graph_AtanhOp : Graph_UnaryOp<"atanh", "Atanh", "0.5 * log1p(2 * x / (1 - x))", []>;
 def Graph_HardSwishOp
-    : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", []>;
+    : Graph_UnaryOp<"hard_swish", "HardSwish", "x * max(0, min(1, x / 6 + 0.5))", []> {
+  let post = "HardSwish";
+}
 def Graph_MishOp
     : Graph_UnaryOp<"mish", "Mish", "x * tanh(max(x, 0) + log(1 + exp(-abs(x))))", []>;
 /// Which infinities count: 1 or 0.
@@ -124,7 +127,9 @@ class Graph_ParameterOp<string mnemonic, string onnx, string text, dag parameter
 }
 def Graph_LeakyReluOp
     : Graph_ParameterOp<"leaky_relu", "LeakyRelu", "select(x < 0, alpha * x, x)",
-                        (ins DefaultValuedAttr<F64Attr, "0.01">:$alpha)>;
+                        (ins DefaultValuedAttr<F64Attr, "0.01">:$alpha)> {
+  let post = "Relu, getAlpha().convertToDouble()";
+}
 def Graph_EluOp : Graph_ParameterOp<"elu", "Elu", "select(x < 0, alpha * (exp(x) - 1), x)",
                                     (ins DefaultValuedAttr<F64Attr, "1.0">:$alpha)>;
 def Graph_CeluOp
@@ -143,22 +148,27 @@ def Graph_ThresholdedReluOp
 def Graph_HardSigmoidOp
     : Graph_ParameterOp<"hard_sigmoid", "HardSigmoid", "max(0, min(1, alpha * x + beta))",
                         (ins DefaultValuedAttr<F64Attr, "0.2">:$alpha,
-                             DefaultValuedAttr<F64Attr, "0.5">:$beta)>;
+                             DefaultValuedAttr<F64Attr, "0.5">:$beta)> {
+  let post = "HardSigmoid, getAlpha().convertToDouble(), getBeta().convertToDouble()";
+}
 
 // Arithmetic.
 def Graph_AddOp : Graph_BinaryOp<"add", "Add", "x + y",
                                  [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
                                   LinearMax<[1], [IfFloat]>, LinearMin<[0], [IfFloat]>,
                                   LinearMin<[1], [IfFloat]>]> {
+  let post = "Add";
   let hasFolder = 1;
 }
 def Graph_SubOp : Graph_BinaryOp<"sub", "Sub", "x - y",
                                  [LinearSum<[0, 1]>, LinearMax<[0], [IfFloat]>,
                                   LinearMin<[0], [IfFloat]>]> {
+  let post = "Sub";
   let hasFolder = 1;
 }
 def Graph_MulOp : Graph_BinaryOp<"mul", "Mul", "x * y",
                                  [LinearSum<[0]>, LinearSum<[1]>, LinearProd<[0, 1]>]> {
+  let post = "Mul";
   let hasFolder = 1;
 }
 // An integer divisor read from padding could be zero, which traps.
@@ -225,6 +235,7 @@ def Graph_ClipOp : Graph_ElementwiseOp<
     [LinearMax<[0]>, LinearMax<[1]>, LinearMax<[2]>, LinearMax<[0, 1]>, LinearMin<[0]>,
      LinearMin<[1]>, LinearMin<[2]>, LinearMin<[0, 2]>, LinearMin<[1, 2]>]> {
   let summary = "Limits to [low, high]; high wins where they cross";
+  let post = "Clip";
   let arguments = (ins Graph_Tensor:$input, Graph_Tensor:$low, Graph_Tensor:$high);
 }
 
@@ -259,6 +270,8 @@ def Graph_MapOp
     Sums pass through an operand in which the form of the payload shows that it is linear.
   }];
   let arguments = (ins Variadic<Graph_Tensor>:$inputs, Graph_PayloadAttr:$payload);
+  let kernel = "::partita::kernels::OpFacts::pointwise(getPayload().steps(), "
+               "::partita::kernels::Post::None)";
   let hasVerifier = 1;
   let extraClassDeclaration = common # [{
     static constexpr ::llvm::StringLiteral payloadText() { return ""; }

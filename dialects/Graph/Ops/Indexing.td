@@ -21,6 +21,7 @@ class Graph_IndexedOp<string mnemonic>
 }
 
 def Graph_GatherElementsOp : Graph_IndexedOp<"gather_elements"> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "result[i, j] = data[indices[i, j], j], with the lookup along `axis`";
   let description = [{
     `indices` has the result's shape; its other dims are at most as long as those of
@@ -39,6 +40,7 @@ def Graph_GatherElementsOp : Graph_IndexedOp<"gather_elements"> {
 }
 
 def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
+  let kernel = "detail::scatterFacts(*this)";
   let summary = "data with data[indices[i, j], j] replaced by, or combined with, updates[i, j]";
   let description = [{
     Along `axis` the places are those in `indices`; negative ones count from the end.
@@ -61,6 +63,7 @@ def Graph_ScatterElementsOp : Graph_IndexedOp<"scatter_elements"> {
 }
 
 def Graph_SortOp : Graph_InferredOp<"sort", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::rowFacts(*this, getAxis())";
   let summary = "The first `count` elements in order, along `axis`, and where they stood";
   let description = [{
     Of equal elements the one with the lower index comes first; a NaN is larger than every

@@ -5,6 +5,7 @@
 include "dialects/Graph/GraphBase.td"
 
 def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::reductionFacts(*this)";
   let summary = "Reduces `axes` by sum, max, min or prod";
   let description = [{
     A mean is a sum followed by a division by the (global) count, so that a shard of the
@@ -18,6 +19,7 @@ def Graph_ReduceOp : Graph_InferredOp<"reduce", [DeclareOpInterfaceMethods<Diffe
 // The steps of what works on rows are exp's 16 or so, and what three passes load, compute
 // and store; they are of kernels on a CPU of 512 bits beside those of other functions.
 def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::rowFacts(*this, getAxis())";
   let summary = "exp(x - max) / sum(exp(x - max)) along an axis";
   let description = proof;
   let whole = "The axis: each element needs the maximum and the sum of its whole row, and a rule "
@@ -35,6 +37,7 @@ def Graph_SoftmaxOp : Graph_InferredOp<"softmax", [DeclareOpInterfaceMethods<Dif
 }
 
 def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::rowFacts(*this, getAxis())";
   let summary = "x - max - log(sum(exp(x - max))) along an axis";
   let description = proof;
   let whole = "The axis: each element needs the maximum and the sum of its whole row, and a rule "
@@ -52,6 +55,7 @@ def Graph_LogSoftmaxOp : Graph_InferredOp<"log_softmax", [DeclareOpInterfaceMeth
 }
 
 def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::rowFacts(*this, getAxis(), true)";
   let summary = "(x - mean) / sqrt(variance + epsilon) * scale + bias over the last dims";
   let description = [{
     Mean and variance are taken over dims [axis, rank); scale and bias broadcast to
@@ -73,6 +77,7 @@ def Graph_LayerNormOp : Graph_InferredOp<"layer_norm", [DeclareOpInterfaceMethod
 }
 
 def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "detail::rowFacts(*this, getAxis(), true)";
   let summary = "x / sqrt(mean(x²) + epsilon) * scale over the last dims";
   let description = proof;
   let whole = "The dims of a row: each element needs the mean square of its whole row, and a rule "
@@ -91,6 +96,7 @@ def Graph_RmsNormOp : Graph_InferredOp<"rms_norm", [DeclareOpInterfaceMethods<Di
 }
 
 def Graph_PoolOp : Graph_InferredOp<"pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::engine(false)";
   let summary = "Maximum or average over windows of the spatial dims";
   let description = [{
     `kind` is max or average; for average, `count_padding` says whether padding counts
@@ -113,6 +119,7 @@ def Graph_PoolOp : Graph_InferredOp<"pool", [DeclareOpInterfaceMethods<Different
 }
 
 def Graph_MaxPoolOp : Graph_InferredOp<"max_pool", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "The largest element of each window, and which of the window it is";
   let description = [{
     `taps` counts the elements of a window row by row, those outside of the image too,

@@ -7,6 +7,7 @@ include "dialects/Graph/GraphBase.td"
 def IfAverage : Condition<"!getLargest()">;
 
 def Graph_RoiAlignOp : Graph_InferredOp<"roi_align"> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "Regions of pictures as so many bins each, by samples about one element apart";
   let description = [{
     `data` [pictures, channels, rows, columns]; `boxes` [regions, 4], f32 or f64: where

@@ -8,6 +8,7 @@ include "dialects/Graph/GraphBase.td"
 defvar anyKind = [LinearSum<[0]>, LinearMax<[0]>, LinearMin<[0]>, LinearProd<[0]>];
 
 def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
   let summary = "The same elements in row-major order, another shape";
   let description = proof;
   let whole = "Dims whose cut points do not nest, as those of 4x3 and of 3x4: elements 3, 6 "
@@ -19,6 +20,7 @@ def Graph_ReshapeOp : Graph_ShapedOp<"reshape", [DeclareOpInterfaceMethods<Diffe
 }
 
 def Graph_TransposeOp : Graph_InferredOp<"transpose", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
   let summary = "Result dim i is operand dim permutation[i]";
   let arguments = (ins Graph_Tensor:$input, DenseI64ArrayAttr:$permutation);
   let linear = anyKind;
@@ -27,12 +29,14 @@ def Graph_TransposeOp : Graph_InferredOp<"transpose", [DeclareOpInterfaceMethods
 }
 
 def Graph_BroadcastOp : Graph_ShapedOp<"broadcast", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
   let summary = "Stretches dims of size 1 and adds leading dims, as numpy does";
   let arguments = (ins Graph_Tensor:$input);
   let linear = anyKind;
 }
 
 def Graph_SliceOp : Graph_ShapedOp<"slice", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::View)";
   let summary = "Elements starts[d] + i * steps[d] of every dim d";
   let description = [{
     Steps may be negative; every element named must exist. A dim that is one of k equal
@@ -88,6 +92,7 @@ def Graph_PadOp : Graph_InferredOp<"pad", [DeclareOpInterfaceMethods<Differentia
 }
 
 def Graph_GatherOp : Graph_InferredOp<"gather", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "Takes the slices of `data` along `axis` that `indices` names";
   let description = [{
     Result shape: data[:axis] + indices + data[axis+1:]. Negative indices count from the
@@ -118,6 +123,7 @@ def Graph_GatherOp : Graph_InferredOp<"gather", [DeclareOpInterfaceMethods<Diffe
 }
 
 def Graph_GatherNDOp : Graph_InferredOp<"gather_nd", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "Takes the slices of `data` that the last dim of `indices` addresses";
   let description = [{
     Result shape: indices[:-1] + data[batch_dims + indices.shape[-1]:]; of the first
@@ -150,6 +156,7 @@ def Graph_GatherNDOp : Graph_InferredOp<"gather_nd", [DeclareOpInterfaceMethods<
 
 class Graph_CumulativeOp<string mnemonic, list<Trait> traits = []>
     : Graph_InferredOp<mnemonic, traits> {
+  let kernel = "detail::rowFacts(*this, getAxis())";
   let arguments = (ins Graph_Tensor:$input, I64Attr:$axis,
                        DefaultValuedAttr<BoolAttr, "false">:$exclusive,
                        DefaultValuedAttr<BoolAttr, "false">:$reverse);
@@ -172,6 +179,7 @@ def Graph_CumProdOp
 }
 
 def Graph_ResizeOp : Graph_ShapedOp<"resize", [DeclareOpInterfaceMethods<DifferentiableOpInterface>]> {
+  let kernel = "::partita::kernels::OpFacts::of(::partita::kernels::OpKind::Indexed)";
   let summary = "Resamples spatial dims";
   let description = [{
     `mode` is nearest or linear; `coordinates` is ONNX's coordinate transformation

@@ -196,8 +196,9 @@ formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, calls, {options.threads, options.workPerPart, true},
-                          programs, prefix, &rolling)))
+  if (failed(formPrograms(module, calls,
+                          {options.threads, options.workPerPart, kernels::cpu}, programs,
+                          prefix, &rolling)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (entry.owner)

@@ -48,7 +48,8 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
     }
     ProgramCalls calls(*made->engine);
     if (failed(formPrograms(isScheduled ? module : *straight, calls,
-                            TeamPlan{threads, TeamPlan().workPerPart, true}, programs)))
+                            TeamPlan{threads, TeamPlan().workPerPart, kernels::cpu},
+                            programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

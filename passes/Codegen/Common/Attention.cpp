@@ -153,9 +153,9 @@ static std::optional<double> factorOf(Operation *op, Value value) {
     return std::nullopt;
   bool isLeft = op->getOperand(0) == value;
   Value other = op->getOperand(isLeft ? 1 : 0);
-  if (!isUniform(other) || (isa<graph::DivOp>(op) && !isLeft))
+  if (!uniformOf(other) || (isa<graph::DivOp>(op) && !isLeft))
     return std::nullopt;
-  double number = uniformValue(other);
+  double number = *uniformOf(other);
   return isa<graph::DivOp>(op) ? 1 / number : number;
 }
 
@@ -244,7 +244,7 @@ static Operation *zeroForNaN(Value x, Operation *&test) {
   if (!test || !choice || !isa<graph::WhereOp>(choice) ||
       !test->getResult(0).hasOneUse() || llvm::range_size(x.getUses()) != 2 ||
       choice->getOperand(0) != test->getResult(0) || choice->getOperand(2) != x ||
-      !isUniform(choice->getOperand(1)) || uniformValue(choice->getOperand(1)) != 0)
+      !uniformOf(choice->getOperand(1)) || *uniformOf(choice->getOperand(1)) != 0)
     return nullptr;
   return choice;
 }
@@ -340,7 +340,7 @@ static bool isCheap(Operation *op) {
 void Finder::takeMask(Value value) {
   Operation *op = value.getDefiningOp();
   Shape shape = shapeOf(value), whole = shapeOf(a.begin);
-  if (!op || shape.size() < 2 || isUniform(value) || !isCheap(op) ||
+  if (!op || shape.size() < 2 || uniformOf(value) || !isCheap(op) ||
       shape.back() != whole.back() ||
       shape[shape.size() - 2] != whole[whole.size() - 2] || !a.own.insert(op))
     return;

@@ -31,39 +31,25 @@ def TaskOpInterface : OpInterface<"TaskOpInterface"> {
   let methods = [
     InterfaceMethod<"Adds the tasks and says where the result lies.",
       "::llvm::LogicalResult", "formTasks", (ins "::partita::codegen::TaskFormer &":$former)>,
-    InterfaceMethod<"Whether pointwise ops on the result can be part of the call.",
-      "bool", "takesPostOps", (ins), "", [{ return false; }]>,
   ];
 }
 
 def RowOpInterface : OpInterface<"RowOpInterface"> {
   let cppNamespace = "::partita::codegen";
   let description = [{
-    Mixes or reduces the elements of each row of its first operand, inside a kernel.
+    Mixes or reduces the elements of each row of its first operand, inside a kernel. The
+    op's kernel facts say which dims a row has. Where mayChangeInPlace and both lie in one
+    place, emitRow changes the elements in question and does not touch the others; see
+    KernelEmitter::changesInPlace.
   }];
   let methods = [
-    InterfaceMethod<"The dims of the first operand that make up a row.",
-      "::llvm::SmallVector<int64_t>", "getRowDims">,
-    InterfaceMethod<"Whether the result has one element per row.", "bool", "reducesRow",
-      (ins), "", [{ return false; }]>,
-    InterfaceMethod<"Whether reduced dims stay as dims of size 1.", "bool", "keepsDims",
-      (ins), "", [{ return true; }]>,
     InterfaceMethod<"Rows of floats that the lowering keeps between its passes.",
       "int64_t", "numScratchRows", (ins), "", [{ return 0; }]>,
-    InterfaceMethod<[{
-      Whether an operand is read at places that the op computes, as those of an indexed op
-      are, and not at the points of the row.
-    }], "bool", "readsByPlace", (ins "unsigned":$operand), "", [{ return false; }]>,
     InterfaceMethod<"As of an indexed op.", "bool", "isChecked", (ins), "",
       [{ return false; }]>,
     InterfaceMethod<"As of an indexed op.", "void", "emitChecks",
       (ins "::partita::codegen::KernelEmitter &":$emitter, "int":$node), "",
       [{ return; }]>,
-    InterfaceMethod<[{
-      Whether the result is the first operand with some elements changed, so that where
-      both lie in one place emitRow changes these and the others are not touched; see
-      KernelEmitter::changesInPlace.
-    }], "bool", "mayChangeInPlace", (ins), "", [{ return false; }]>,
     InterfaceMethod<[{
       Whether emitRow reduces by KernelEmitter::reduceRows alone, so that several
       neighbouring rows may be computed at once.

@@ -120,10 +120,10 @@ void AttentionFormer::findHiders() {
     if (isa<graph::WhereOp>(op) && spec.hiders.empty()) {
       bool isThen = isScore(op->getOperand(1));
       Value other = op->getOperand(isThen ? 2 : 1);
-      if (isScore(op->getOperand(0)) || !isUniform(other) || uniformValue(other) > -1e3)
+      if (isScore(op->getOperand(0)) || !uniformOf(other) || *uniformOf(other) > -1e3)
         return;
       spec.hides = isThen ? AttentionSpec::Hides::Where : AttentionSpec::Hides::WhereNot;
-      spec.hidden = uniformValue(other);
+      spec.hidden = *uniformOf(other);
       spec.hiders = {builder.nodeOf(op->getOperand(0))};
       return;
     }

@@ -62,10 +62,10 @@ int KernelBuilder::nodeOf(Value value) {
     return found->second;
   Operation *op = value.getDefiningOp();
   int node;
-  if (isUniform(value)) {
+  if (uniformOf(value)) {
     node = addNode({KernelNode::Constant, op, dtypeOf(value), -1, {}, {}});
   } else if (!op ||
-             !(members.contains(op) || (group && former.plan().isIn(op, *group)))) {
+             !(members.contains(op) || (group >= 0 && former.plan().isIn(op, group)))) {
     node = load(former.tensorOf(value), dtypeOf(value));
   } else if (auto result = cast<OpResult>(value); result.getResultNumber() != 0) {
     KernelNode other{KernelNode::Result, op, dtypeOf(value), -1, {}, {}};
@@ -81,11 +81,11 @@ int KernelBuilder::nodeOf(Value value) {
       for (Value operand : op->getOperands())
         made.reads.push_back(readByPlace(operand));
     } else {
-      auto row = dyn_cast<RowOpInterface>(op);
-      if (row)
+      kernels::OpFacts facts = kernelFactsOf(op);
+      if (facts.kind == kernels::OpKind::Row)
         made.kind = KernelNode::Row;
       for (OpOperand &operand : op->getOpOperands())
-        if (row && row.readsByPlace(operand.getOperandNumber()))
+        if (facts.readsByPlace(operand.getOperandNumber()))
           made.reads.push_back(readByPlace(operand.get()));
         else
           made.args.push_back(nodeOf(operand.get()));

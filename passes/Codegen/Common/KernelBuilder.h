@@ -17,7 +17,7 @@ public:
       : former(former), shape(std::move(domain)), rowDims(std::move(rowDims)) {}
 
   /// Values that ops of the group compute become nodes, others are loaded.
-  void setGroup(const Group &group) { this->group = &group; }
+  void setGroup(int32_t number) { group = number; }
   /// Likewise for single ops.
   void addMember(mlir::Operation *op) { members.insert(op); }
   /// Says which node a value is.
@@ -73,7 +73,7 @@ private:
   TaskFormer &former;
   Shape shape;
   std::vector<int64_t> rowDims;
-  const Group *group = nullptr;
+  int32_t group = -1;
   std::optional<AttentionSpec> attention;
   llvm::DenseSet<mlir::Operation *> members;
   llvm::DenseMap<mlir::Value, int> nodes;

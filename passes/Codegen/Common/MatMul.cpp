@@ -56,7 +56,7 @@ private:
   TaskFormer &former;
   RuleRef facts;
   const ShardingRule &rule;
-  ArrayRef<PostStep> chain;
+  ArrayRef<kernels::PostStep> chain;
   Value result;
   DType type;
   std::vector<Tensor> tensors; ///< by Side
@@ -68,9 +68,9 @@ private:
 
 void Contraction::findLoops() {
   tensors = {former.tensorOf(op.getLhs()), former.tensorOf(op.getRhs()), {}};
-  for (const PostStep &step : chain)
-    if (step.operand) {
-      tensors.push_back(former.tensorOf(step.operand));
+  for (const kernels::PostStep &step : chain)
+    if (Value operand = former.plan().value(step.operand)) {
+      tensors.push_back(former.tensorOf(operand));
       tensors.back().view = tensors.back().view.broadcast(shapeOf(result));
     }
   if (tryResult(former.allocateForUser(result), former.allocate(result)))
@@ -287,7 +287,7 @@ size_t Contraction::addPosts(Task &task, task::MatMul &params) {
   order.insert(order.end(), {&m, &n});
   for (auto [i, step] : llvm::enumerate(chain)) {
     task::PostOp post = step.post;
-    if (!step.operand) {
+    if (step.operand < 0) {
       params.post.push_back(post);
       continue;
     }
@@ -357,9 +357,6 @@ LogicalResult Contraction::addTask() {
 
 namespace {
 struct ContractModel : TaskOpInterface::ExternalModel<ContractModel, graph::ContractOp> {
-  bool takesPostOps(Operation *op) const {
-    return getElementTypeOrSelf(op->getResult(0).getType()).isF32();
-  }
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     Value result = former.plan().callResult(op);
     if (elementCount(shapeOf(result)) == 0) {

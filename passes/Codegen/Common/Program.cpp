@@ -22,9 +22,8 @@ bool KernelSpec::changesInPlace(int number) const {
   if (attention)
     return false;
   const KernelNode &n = nodes[static_cast<size_t>(number)];
-  auto row = n.kind == KernelNode::Row ? dyn_cast<RowOpInterface>(n.op) : nullptr;
-  if (!row || !row.mayChangeInPlace() || outputs.size() != 1 || rowDims != 1 ||
-      outputs[0].node != number)
+  if (n.kind != KernelNode::Row || outputs.size() != 1 || rowDims != 1 ||
+      outputs[0].node != number || !kernelFactsOf(n.op).mayChangeInPlace)
     return false;
   const KernelNode &first = nodes[static_cast<size_t>(n.args[0])];
   if (first.kind != KernelNode::Load ||

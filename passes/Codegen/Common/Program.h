@@ -11,6 +11,7 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Phase.h"
+#include "partita/Kernels/Target.h"
 #include "passes/Codegen/Common/View.h"
 
 #include "mlir/IR/Operation.h"
@@ -284,8 +285,8 @@ struct TeamPlan {
   /// The work of a kernel that is worth a thread: see KernelSpec::work. Smaller for
   /// tests.
   int64_t workPerPart = 10'000;
-  /// Whether the target's emitter has kernels of attention.
-  bool streamsAttention = false;
+  /// What is a kernel of its own.
+  kernels::Target target = kernels::plain;
 };
 
 struct Program {

@@ -120,13 +120,13 @@ LogicalResult TaskFormer::formTasksOf(Operation &op) {
   if (Operation *engine = fusion.engineAt(&op))
     return cast<TaskOpInterface>(engine).formTasks(*this);
   if (fusion.isAbsorbed(&op) || isa<ViewOpInterface>(op) ||
-      (op.getNumResults() == 1 && isUniform(op.getResult(0))))
+      (op.getNumResults() == 1 && uniformOf(op.getResult(0))))
     return success();
   if (!fusion.postChain(&op).empty())
     return success(); // formed at its last post-op
   if (auto task = dyn_cast<TaskOpInterface>(op))
     return task.formTasks(*this);
-  if (fusion.groupAt(&op))
+  if (fusion.groupAt(&op) >= 0)
     return formKernel(&op);
   return op.emitError("has no code generation");
 }
@@ -266,7 +266,7 @@ Tensor TaskFormer::tensorOf(Value value) {
     return found->second;
   }
   Tensor tensor;
-  if (isUniform(value)) {
+  if (uniformOf(value)) {
     tensor = materializeConstant(value);
   } else {
     auto viewOp = cast<ViewOpInterface>(value.getDefiningOp());
@@ -372,7 +372,7 @@ bool TaskFormer::mayOverwrite(Value value, Operation *user) {
   const Storage &storage = program.storages[static_cast<size_t>(tensor.storage)];
   return storage.space == Space::Arena && !storage.shared && !storage.isWindow() &&
          tensor.view.offset == 0 && tensor.view.isDense() &&
-         storage.elements == tensor.view.elements() && !isUniform(value);
+         storage.elements == tensor.view.elements() && !uniformOf(value);
 }
 
 bool TaskFormer::mayReplace(Value value, Operation *user) {
@@ -380,7 +380,7 @@ bool TaskFormer::mayReplace(Value value, Operation *user) {
   Tensor tensor = tensorOf(value);
   while (isa_and_nonnull<ViewOpInterface>(value.getDefiningOp()))
     value = value.getDefiningOp()->getOperand(0);
-  if (!now || !value.getDefiningOp() || isUniform(value))
+  if (!now || !value.getDefiningOp() || uniformOf(value))
     return false;
   for (SmallVector<Value> views{value}; !views.empty();)
     for (Operation *other : views.pop_back_val().getUsers()) {
@@ -468,7 +468,8 @@ static bool hasWholeDims(const View &view) {
 }
 
 LogicalResult TaskFormer::formKernel(Operation *op) {
-  const Group &group = *fusion.groupAt(op);
+  const int32_t number = fusion.groupAt(op);
+  const kernels::Group &group = fusion.group(number);
   // What nobody reads is not written.
   SmallVector<Value> results(
       llvm::make_filter_range(op->getResults(), [](Value v) { return !v.use_empty(); }));
@@ -482,13 +483,14 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
   if (elementCount(group.domain) == 0)
     return reduceNothing(op);
   KernelBuilder builder(*this, group.domain, group.rowDims);
-  builder.setGroup(group);
+  builder.setGroup(number);
   size_t ofRoot = results.size();
-  llvm::append_range(results, group.kept);
+  for (int32_t kept : group.kept)
+    results.push_back(fusion.value(kept));
   SmallVector<int> nodes;
   for (Value result : results)
     nodes.push_back(builder.nodeOf(result));
-  auto row = dyn_cast<RowOpInterface>(op);
+  kernels::OpFacts facts = kernelFactsOf(op);
   for (auto [i, result, node] : llvm::enumerate(results, nodes)) {
     auto place = placeToAppend(result);
     // The parts of two outputs' dims need not divide one another.
@@ -496,7 +498,7 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
       place.reset();
     Tensor tensor = place ? *place : allocateLike(result, builder.model(shapeOf(result)));
     View view = tensor.view;
-    if (i < ofRoot && row && row.reducesRow() && !row.keepsDims())
+    if (i < ofRoot && facts.reducesRow && !facts.keepsDims)
       for (int64_t d : group.rowDims)
         view.dims.insert(view.dims.begin() + d, Parts());
     bool perRow = !group.rowDims.empty() && view.shape() != group.domain;
@@ -509,15 +511,15 @@ LogicalResult TaskFormer::formKernel(Operation *op) {
 }
 
 void TaskFormer::formRest(Operation *engine, size_t step, const Tensor &partial) {
-  ArrayRef<PostStep> chain = fusion.postChain(engine);
-  Value before = (step == 0 ? engine : chain[step - 1].op)->getResult(0);
+  ArrayRef<kernels::PostStep> chain = fusion.postChain(engine);
+  Value before = (step == 0 ? engine : fusion.op(chain[step - 1].op))->getResult(0);
   Value result = fusion.callResult(engine);
   KernelBuilder builder(*this, shapeOf(result), {});
   builder.setNode(before, builder.load(partial, dtypeOf(result)));
-  for (const PostStep &rest : chain.drop_front(step)) {
-    builder.addMember(rest.op);
-    for (Operation *op : rest.merged)
-      builder.addMember(op);
+  for (const kernels::PostStep &rest : chain.drop_front(step)) {
+    builder.addMember(fusion.op(rest.op));
+    for (int32_t op : rest.merged)
+      builder.addMember(fusion.op(op));
   }
   int node = builder.nodeOf(result);
   auto place = placeToAppend(result);

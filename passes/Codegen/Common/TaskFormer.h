@@ -62,7 +62,7 @@ class TaskFormer {
 public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
       : function(function), program(program), state(state),
-        fusion(function, program.team.streamsAttention) {}
+        fusion(function, program.team.target) {}
 
   /// Of a function that `caller`'s runs.
   TaskFormer(mlir::func::FuncOp callee, TaskFormer &caller)

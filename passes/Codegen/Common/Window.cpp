@@ -75,10 +75,10 @@ static void addConvPosts(Operation *op, size_t first, TaskFormer &former, Task &
   order.insert(params.dst_format == PARTITA_FORMAT_CHANNELS_LAST ? order.end()
                                                                  : order.begin() + 1,
                1);
-  for (const PostStep &step : former.plan().postChain(op).drop_front(first)) {
+  for (const kernels::PostStep &step : former.plan().postChain(op).drop_front(first)) {
     task::PostOp post = step.post;
-    if (step.operand) {
-      Tensor tensor = former.tensorOf(step.operand);
+    if (Value operand = former.plan().value(step.operand)) {
+      Tensor tensor = former.tensorOf(operand);
       View view = tensor.view.broadcast(shapeOf(result));
       View varying{view.offset, {}};
       for (size_t d : order) {
@@ -104,17 +104,20 @@ static void addConvPosts(Operation *op, size_t first, TaskFormer &former, Task &
 ///   %1 = conv %0 … : reads %x earlier     %0, %1: places of their own
 ///   %2 = conv %1 …; %3 = %2 + %x          %3 in the place of %x
 static std::optional<Tensor> placeOfAddend(Operation *op, TaskFormer &former) {
-  ArrayRef<PostStep> chain = former.plan().postChain(op);
+  ArrayRef<kernels::PostStep> chain = former.plan().postChain(op);
   Value result = former.plan().callResult(op);
-  if (chain.empty() || chain[0].post.kind != PARTITA_POST_BINARY_ADD ||
-      chain[0].operand.getType() != result.getType() ||
-      llvm::any_of(result.getUsers(), [](Operation *user) {
-        return user->hasTrait<OpTrait::IsTerminator>(); // has a place of its own
-      }))
+  if (chain.empty() || chain[0].post.kind != PARTITA_POST_BINARY_ADD)
     return std::nullopt;
-  if (!former.mayReplace(chain[0].operand, chain[0].op))
+  Value addend = former.plan().value(chain[0].operand);
+  if (addend.getType() != result.getType() ||
+      llvm::any_of(
+          result.getUsers(),
+          [](Operation *user) {
+            return user->hasTrait<OpTrait::IsTerminator>(); // has a place of its own
+          }) ||
+      !former.mayReplace(addend, former.plan().op(chain[0].op)))
     return std::nullopt;
-  Tensor place = former.tensorOf(chain[0].operand);
+  Tensor place = former.tensorOf(addend);
   return place.view.isChannelsLast() ? std::optional(place) : std::nullopt;
 }
 
@@ -159,9 +162,6 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
 
 namespace {
 struct ConvModel : TaskOpInterface::ExternalModel<ConvModel, graph::ConvOp> {
-  bool takesPostOps(Operation *op) const {
-    return getElementTypeOrSelf(op->getResult(0).getType()).isF32();
-  }
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     return formConv(cast<graph::ConvOp>(op), former, false);
   }

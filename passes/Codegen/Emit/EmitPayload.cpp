@@ -343,7 +343,7 @@ std::optional<double> PayloadEmitter::uniform(const ScalarNode &n) {
   const KernelNode &arg = e.node(node.args[static_cast<size_t>(exponent.operand)]);
   if (arg.kind != KernelNode::Constant)
     return std::nullopt;
-  return codegen::uniformValue(arg.op->getResult(0));
+  return uniformOf(arg.op->getResult(0));
 }
 
 Value PayloadEmitter::power(const ScalarNode &n) {

@@ -12,16 +12,6 @@ using namespace partita::codegen;
 
 namespace {
 struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    SmallVector<int64_t> dims;
-    auto rank = cast<RankedTensorType>(op->getOperand(0).getType()).getRank();
-    for (int64_t axis : cast<graph::ReduceOp>(op).getAxes())
-      dims.push_back(*normalizeAxis(axis, static_cast<size_t>(rank)));
-    llvm::sort(dims);
-    return dims;
-  }
-  bool reducesRow(Operation *) const { return true; }
-  bool keepsDims(Operation *op) const { return cast<graph::ReduceOp>(op).getKeepDims(); }
   bool takesLanes(Operation *op) const {
     return isa<FloatType>(getElementTypeOrSelf(op->getResult(0).getType()));
   }
@@ -36,9 +26,6 @@ struct ReduceModel : RowOpInterface::ExternalModel<ReduceModel, graph::ReduceOp>
 
 /// exp(x - max), kept in scratch and summed, then scaled where it is read.
 struct SoftmaxModel : RowOpInterface::ExternalModel<SoftmaxModel, graph::SoftmaxOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<graph::SoftmaxOp>(op).getAxis()), op, false);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
@@ -58,10 +45,6 @@ struct SoftmaxModel : RowOpInterface::ExternalModel<SoftmaxModel, graph::Softmax
 
 struct LogSoftmaxModel
     : RowOpInterface::ExternalModel<LogSoftmaxModel, graph::LogSoftmaxOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<graph::LogSoftmaxOp>(op).getAxis()), op,
-                  false);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
@@ -79,9 +62,6 @@ struct LogSoftmaxModel
 /// Two passes, the second around the mean: the variance of large values stays exact.
 struct LayerNormModel
     : RowOpInterface::ExternalModel<LayerNormModel, graph::LayerNormOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<graph::LayerNormOp>(op).getAxis()), op, true);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
@@ -106,9 +86,6 @@ struct LayerNormModel
 };
 
 struct RmsNormModel : RowOpInterface::ExternalModel<RmsNormModel, graph::RmsNormOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<graph::RmsNormOp>(op).getAxis()), op, true);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);
@@ -130,9 +107,6 @@ struct RmsNormModel : RowOpInterface::ExternalModel<RmsNormModel, graph::RmsNorm
 
 template <typename Op, ReduceKind kind>
 struct CumulativeModel : RowOpInterface::ExternalModel<CumulativeModel<Op, kind>, Op> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return axisOf(static_cast<int64_t>(cast<Op>(op).getAxis()), op, false);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
   void emitRow(Operation *op, KernelEmitter &emitter, int number) const {
     Passes p(emitter, number);

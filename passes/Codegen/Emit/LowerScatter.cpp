@@ -28,18 +28,13 @@ namespace {
 /// row is written by one thread, so that its updates come in their order.
 struct ScatterModel
     : RowOpInterface::ExternalModel<ScatterModel, graph::ScatterElementsOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return codegen::axisOf(
-        static_cast<int64_t>(cast<graph::ScatterElementsOp>(op).getAxis()), op, false);
-  }
   int64_t numScratchRows(Operation *) const { return 1; }
-  bool mayChangeInPlace(Operation *) const { return true; }
-  bool readsByPlace(Operation *, unsigned operand) const { return operand > 0; }
   bool isChecked(Operation *op) const {
     return !cast<graph::ScatterElementsOp>(op).getMasked();
   }
   void emitChecks(Operation *op, KernelEmitter &e, int number) const {
-    int64_t size = shapeOf(op->getOperand(0))[static_cast<size_t>(getRowDims(op)[0])];
+    int64_t size =
+        shapeOf(op->getOperand(0))[static_cast<size_t>(kernelFactsOf(op).rowDims[0])];
     e.checkIndices(number, 0, [&](ValueRange) { return e.integer(size); });
   }
 
@@ -48,7 +43,7 @@ struct ScatterModel
     bool inPlace = e.changesInPlace(number);
     if (!inPlace)
       e.mapRow([&] { e.storeRow(number, 0, p.x()); });
-    auto axis = static_cast<size_t>(getRowDims(op)[0]);
+    auto axis = static_cast<size_t>(kernelFactsOf(op).rowDims[0]);
     Shape data = shapeOf(op->getOperand(0)), updates = shapeOf(op->getOperand(2));
     KernelEmitter::Values index = e.indexOf(number);
     // Rows behind the last that the updates reach stay as they are.
@@ -111,10 +106,6 @@ struct ScatterModel
 /// of a pass begin every 2·width, of which `count` at most are of interest. Scratch: the
 /// keys, the places in order, the places in the order to be.
 struct SortModel : RowOpInterface::ExternalModel<SortModel, graph::SortOp> {
-  SmallVector<int64_t> getRowDims(Operation *op) const {
-    return codegen::axisOf(static_cast<int64_t>(cast<graph::SortOp>(op).getAxis()), op,
-                           false);
-  }
   int64_t numScratchRows(Operation *) const { return 3; }
 
   void emitRow(Operation *op, KernelEmitter &e, int number) const {

@@ -65,13 +65,3 @@ Value Passes::inOrder(ReduceKind kind, Value a, Value c) {
     return arith::MulFOp::create(b, at, a, c);
   return combine(kind, a, c);
 }
-
-SmallVector<int64_t> codegen::axisOf(int64_t axis, Operation *op, bool toEnd) {
-  auto rank =
-      static_cast<int64_t>(cast<RankedTensorType>(op->getOperand(0).getType()).getRank());
-  int64_t first = *normalizeAxis(axis, static_cast<size_t>(rank));
-  SmallVector<int64_t> dims{first};
-  for (int64_t d = first + 1; toEnd && d < rank; ++d)
-    dims.push_back(d);
-  return dims;
-}

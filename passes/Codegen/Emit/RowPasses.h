@@ -55,9 +55,6 @@ public:
   mlir::Type type;
 };
 
-/// Dim `axis` of the op's first operand, with all behind it if `toEnd`.
-llvm::SmallVector<int64_t> axisOf(int64_t axis, mlir::Operation *op, bool toEnd);
-
 } // namespace partita::codegen
 
 #endif // PARTITA_PASSES_CODEGEN_EMIT_ROWPASSES_H

@@ -1,0 +1,76 @@
+//===- OpFacts.h - How an op can be computed --------------------*- C++ -*-===//
+//
+// What decides whether an op may share a kernel or an engine call with others, stated by
+// the op itself (`getKernelFacts`): the same for the whole op and for a rank's part of
+// it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_KERNELS_OPFACTS_H
+#define PARTITA_KERNELS_OPFACTS_H
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace partita::kernels {
+
+/// *Pointwise*: an element of the result from the elements at its place. *Row*: mixes or
+/// reduces the elements of each row of operand 0. *Indexed*: reads elements at computed
+/// places. *View*: the result is the buffer of operand 0, seen otherwise. *Engine*: a
+/// call. *Other*: tasks of its own, as collectives, copies and fills are.
+enum class OpKind : uint8_t { Other, Pointwise, Row, Indexed, View, Engine };
+
+/// A pointwise function that engines may apply to what they have computed.
+enum class Post : uint8_t { None, Relu, HardSwish, HardSigmoid, Clip, Add, Sub, Mul };
+
+struct OpFacts {
+  OpKind kind = OpKind::Other;
+  Post post = Post::None;
+  /// Of Relu: the slope of negative numbers. Of HardSigmoid: slope and offset.
+  double alpha = 0, beta = 0;
+  /// Engine: whether the call applies functions to its result.
+  bool takesPostOps = false;
+  /// Row: whether the result has one element per row, and if so whether the reduced dims
+  /// stay as dims of size 1.
+  bool reducesRow = false, keepsDims = true;
+  /// Row: whether the result is operand 0 with some elements changed, so that where both
+  /// lie in one place the others are not touched.
+  bool mayChangeInPlace = false;
+  /// Operands from this one on are read at places that the op computes.
+  uint32_t firstByPlace = std::numeric_limits<uint32_t>::max();
+  std::vector<int64_t> rowDims = {}; ///< Row: dims of operand 0, ascending
+  /// Steps (Cost.h) at one point of the kernel.
+  double steps = 1;
+
+  bool readsByPlace(size_t operand) const { return operand >= firstByPlace; }
+  /// Whether kernels compute it.
+  bool isFusable() const {
+    return kind == OpKind::Pointwise || kind == OpKind::Row || kind == OpKind::Indexed;
+  }
+
+  static OpFacts of(OpKind kind) {
+    OpFacts facts;
+    facts.kind = kind;
+    facts.firstByPlace = kind == OpKind::Indexed ? 0 : facts.firstByPlace;
+    return facts;
+  }
+  static OpFacts pointwise(double steps, Post post, double alpha = 0, double beta = 0) {
+    OpFacts facts = of(OpKind::Pointwise);
+    facts.steps = steps, facts.post = post, facts.alpha = alpha, facts.beta = beta;
+    return facts;
+  }
+  static OpFacts engine(bool takesPostOps) {
+    OpFacts facts = of(OpKind::Engine);
+    facts.takesPostOps = takesPostOps;
+    return facts;
+  }
+  static OpFacts row(std::vector<int64_t> dims) {
+    OpFacts facts = of(OpKind::Row);
+    facts.rowDims = std::move(dims);
+    return facts;
+  }
+};
+
+} // namespace partita::kernels
+
+#endif // PARTITA_KERNELS_OPFACTS_H

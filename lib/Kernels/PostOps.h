@@ -1,0 +1,21 @@
+//===- PostOps.h - Pointwise ops that a call applies ------------*- C++ -*-===//
+#ifndef PARTITA_LIB_KERNELS_POSTOPS_H
+#define PARTITA_LIB_KERNELS_POSTOPS_H
+
+#include "partita/Kernels/Group.h"
+
+namespace partita::kernels {
+
+/// `op` as a post-op on `value`, one of its operands, or nothing if the target's calls do
+/// not apply it.
+std::optional<PostStep> postStepOf(const LocalProgram &program, int32_t op, int32_t value,
+                                   const Target &target);
+
+/// The post-ops behind a call that takes some, up to the first op that is none, each the
+/// only user of the one before.
+std::vector<PostStep> postChain(const LocalProgram &program, int32_t engine,
+                                const std::vector<int32_t> &callOf, const Target &target);
+
+} // namespace partita::kernels
+
+#endif // PARTITA_LIB_KERNELS_POSTOPS_H

@@ -1,0 +1,199 @@
+//===- GroupTest.cpp - Which ops share a kernel or an engine call ---------===//
+#include "partita/Kernels/Group.h"
+
+#include "partita/Base/Bundle/TaskTable.h"
+
+#include <catch2/catch.hpp>
+
+using namespace partita;
+using namespace partita::kernels;
+
+using Shape = std::vector<int64_t>;
+
+namespace {
+/// Programs of f32 tensors; ops are called by the value that they make.
+struct Builder {
+  LocalProgram program;
+
+  int32_t argument(Shape shape) { return program.addValue(std::move(shape), DType::F32); }
+  int32_t constant(double number) {
+    int32_t value = op(OpFacts(), {}, {});
+    program.values[static_cast<size_t>(value)].uniform = number;
+    return value;
+  }
+  int32_t op(OpFacts facts, std::vector<int32_t> operands, Shape shape,
+             Phase phase = Phase::Forward) {
+    int32_t result = program.addValue(std::move(shape), DType::F32);
+    LocalOp made;
+    made.facts = std::move(facts);
+    made.phase = phase;
+    made.operands = std::move(operands);
+    made.results = {result};
+    program.addOp(std::move(made));
+    return result;
+  }
+  int32_t pointwise(std::vector<int32_t> operands, Shape shape, double steps = 1,
+                    Phase phase = Phase::Forward) {
+    return op(OpFacts::pointwise(steps, Post::None), std::move(operands),
+              std::move(shape), phase);
+  }
+  int32_t product(int32_t operand, Shape shape) {
+    return op(OpFacts::engine(true), {operand}, std::move(shape));
+  }
+  void give(std::vector<int32_t> values) {
+    LocalOp made;
+    made.operands = std::move(values);
+    program.addOp(std::move(made));
+  }
+  int32_t maker(int32_t value) const { return program.value(value).producer; }
+};
+} // namespace
+
+static OpFacts sumOfRows(bool keepsDims) {
+  OpFacts facts = OpFacts::row({1});
+  facts.reducesRow = true;
+  facts.keepsDims = keepsDims;
+  return facts;
+}
+
+TEST_CASE("pointwise ops join their only user, broadcast ones where it is worth it") {
+  Builder b;
+  int32_t x = b.argument({128, 768}), s = b.argument({128, 1});
+  int32_t cheap = b.pointwise({s}, {128, 1});
+  int32_t dear = b.pointwise({b.argument({1, 768})}, {1, 768}, 16);
+  int32_t sum = b.pointwise({x, cheap, dear}, {128, 768});
+  b.give({sum});
+  Grouping grouping = group(b.program, cpu);
+  REQUIRE(grouping.groups.size() == 2);
+  CHECK(grouping.groupAt(b.maker(cheap)) == -1);
+  CHECK(grouping.isIn(b.maker(cheap), grouping.groupAt(b.maker(sum))));
+  // 16 · 768 steps and a launch, against 16 · 98,304.
+  CHECK(grouping.groupAt(b.maker(dear)) >= 0);
+  CHECK(grouping.apart.size() == 1);
+}
+
+TEST_CASE("a value that others read later is kept, but not one that they read before") {
+  for (bool isLate : {true, false}) {
+    Builder b;
+    int32_t x = b.argument({64, 64});
+    int32_t r = b.pointwise({x, x}, {64, 64});
+    int32_t early = isLate ? -1 : b.product(r, {64, 64});
+    int32_t n = b.op(OpFacts::row({1}), {r}, {64, 64});
+    int32_t y = b.product(n, {64, 64});
+    int32_t z = b.op(OpFacts(), {y, isLate ? r : early}, {64, 64});
+    b.give({z});
+    Grouping grouping = group(b.program, cpu);
+    const Group &norm =
+        grouping.groups[static_cast<size_t>(grouping.groupAt(b.maker(n)))];
+    CHECK(norm.kept == (isLate ? std::vector{r} : std::vector<int32_t>()));
+    CHECK(norm.rowDims == Shape{1});
+    CHECK((grouping.groupAt(b.maker(r)) >= 0) == !isLate);
+  }
+}
+
+TEST_CASE("what all its users may compute is computed again in each") {
+  for (auto phase : {Phase::Forward, Phase::Backward}) {
+    Builder b;
+    int32_t x = b.product(b.argument({8, 8}), {8, 8});
+    int32_t r = b.op(OpFacts::pointwise(1, Post::None), {x}, {8, 8});
+    int32_t one = b.op(sumOfRows(true), {r}, {8, 1});
+    OpFacts columns = sumOfRows(true);
+    columns.rowDims = {0};
+    int32_t two = b.op(columns, {r}, {1, 8}, phase);
+    b.give({one, two});
+    // Not as a post-op: x is stored for them.
+    Target target = cpu;
+    target.maxPostOps = 0;
+    Grouping grouping = group(b.program, target);
+    bool isSame = phase == Phase::Forward;
+    CHECK(grouping.groupsOf[static_cast<size_t>(b.maker(r))].size() == (isSame ? 2 : 1));
+  }
+}
+
+TEST_CASE("calls take what the target's engines apply, linear functions as one") {
+  Builder b;
+  int32_t x = b.argument({4, 4}), bias = b.argument({4});
+  int32_t two = b.constant(2), three = b.constant(3);
+  int32_t y = b.product(x, {4, 4});
+  auto apply = [&](Post post, int32_t operand) {
+    y = b.op(OpFacts::pointwise(1, post),
+             operand < 0 ? std::vector{y} : std::vector{y, operand}, {4, 4});
+  };
+  apply(Post::Add, bias);
+  apply(Post::Mul, two);
+  apply(Post::Add, three);
+  apply(Post::Relu, -1);
+  apply(Post::Relu, -1); // each kind comes once
+  b.give({y});
+  int32_t engine = b.program.value(x).uses[0].op;
+
+  Grouping grouping = group(b.program, cpu);
+  const std::vector<PostStep> &chain = grouping.chains[static_cast<size_t>(engine)];
+  REQUIRE(chain.size() == 3);
+  CHECK(chain[0].post.kind == PARTITA_POST_BINARY_ADD);
+  CHECK(chain[0].operand == bias);
+  CHECK(chain[1].post.kind == PARTITA_POST_LINEAR);
+  CHECK(chain[1].post.alpha == 2);
+  CHECK(chain[1].post.beta == 3);
+  CHECK(chain[1].merged.size() == 1);
+  CHECK(chain[2].post.kind == PARTITA_POST_RELU);
+  CHECK(grouping.formedAt(b.program, engine) == grouping.lastOfCall(engine));
+  CHECK(grouping.groups.size() == 1);
+
+  Target noAdd = cpu;
+  noAdd.posts &= ~(1u << static_cast<unsigned>(Post::Add));
+  grouping = group(b.program, noAdd);
+  CHECK(grouping.chains[static_cast<size_t>(engine)].empty());
+  CHECK(grouping.groups.size() == 1); // one kernel of all five
+}
+
+TEST_CASE("kernels are of limited length, and store a limited number of values") {
+  Builder b;
+  int32_t x = b.argument({64});
+  for (int i = 0; i < 10; ++i)
+    x = b.pointwise({x}, {64});
+  b.give({x});
+  Target target = cpu;
+  CHECK(group(b.program, target).groups.size() == 1);
+  target.maxOps = 4;
+  CHECK(group(b.program, target).groups.size() == 3);
+
+  Builder kept;
+  int32_t v = kept.argument({64, 64});
+  std::vector<int32_t> given;
+  for (int i = 0; i < 5; ++i)
+    given.push_back(v = kept.pointwise({v}, {64, 64}));
+  kept.give(given);
+  CHECK(group(kept.program, cpu).groups.size() == 1);
+  target = cpu;
+  target.maxKept = 1;
+  CHECK(group(kept.program, target).groups.size() == 3);
+}
+
+TEST_CASE("rows over other dims, and reductions that drop dims, start a kernel") {
+  Builder b;
+  int32_t x = b.argument({16, 16});
+  int32_t dropped = b.op(sumOfRows(false), {x}, {16});
+  int32_t y = b.pointwise({dropped}, {16});
+  int32_t kept = b.op(sumOfRows(true), {x}, {16, 1});
+  int32_t z = b.pointwise({kept}, {16, 1});
+  b.give({y, z});
+  Grouping grouping = group(b.program, cpu);
+  CHECK(grouping.groups.size() == 3);
+  CHECK(grouping.groupAt(b.maker(dropped)) >= 0);
+  CHECK(grouping.groupAt(b.maker(kept)) == -1);
+  const Group &grown = grouping.groups[static_cast<size_t>(grouping.groupAt(b.maker(z)))];
+  CHECK(grown.domain == Shape{16, 16});
+}
+
+TEST_CASE("numbers of fewer bits are not found in memory and in registers") {
+  Builder b;
+  int32_t x = b.argument({64, 64});
+  int32_t r = b.pointwise({x, x}, {64, 64});
+  b.program.values[static_cast<size_t>(r)].type = DType::BF16;
+  int32_t n = b.op(OpFacts::row({1}), {r}, {64, 64});
+  b.give({n, r});
+  CHECK(group(b.program, cpu).groups.size() == 2);
+  b.program.values[static_cast<size_t>(r)].type = DType::F32;
+  CHECK(group(b.program, cpu).groups.size() == 1);
+}
