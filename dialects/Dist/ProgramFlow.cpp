@@ -8,7 +8,6 @@
 #include "partita/Rule/Sharding/Ties.h"
 
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Matchers.h"
 
 #include <numeric>
 
@@ -249,8 +248,9 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
   if (Attribute number = op.getAttr(repeatsAttr))
     if (auto original = repeated.find(number); original != repeated.end())
       entry.repeats = original->second;
-  DenseElementsAttr constant;
-  entry.isUniform = matchPattern(&op, m_Constant(&constant)) && constant.isSplat();
+  entry.facts = kernelFactsOf(&op);
+  entry.isLiteral = op.hasTrait<OpTrait::ConstantLike>();
+  entry.uniform = entry.isLiteral ? uniformOf(op.getResult(0)) : std::nullopt;
   entry.rule = *facts->rule;
   for (Value operand : op.getOperands())
     entry.operands.push_back(flow.valueOf.lookup(operand));

@@ -48,7 +48,7 @@ private:
                       ? given->second
                       : serveUses(graph, plan.strategies, number);
     if (producer.kind == FlowKind::Source) {
-      if (producer.isUniform)
+      if (producer.isUniform())
         return;
       for (const ServedLayout &entry : served)
         addReading(number, entry);

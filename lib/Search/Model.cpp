@@ -295,7 +295,7 @@ private:
 
   void addSource(int32_t number, const FlowValue &value,
                  const std::vector<std::pair<int32_t, End>> &users) {
-    if (!parts.memory || graph.ops[static_cast<size_t>(value.producer)].isUniform)
+    if (!parts.memory || graph.ops[static_cast<size_t>(value.producer)].isUniform())
       return;
     if (value.bytes() < options.smallSource) {
       model.fixedBytes += value.bytes();

@@ -51,7 +51,7 @@ private:
   void findWeights() {
     isWeight.resize(graph.values.size());
     for (const FlowOp &op : graph.ops) {
-      bool is = op.isParameter || (op.kind == FlowKind::Source && !op.isUniform);
+      bool is = op.isParameter || (op.kind == FlowKind::Source && !op.isUniform());
       if (op.kind == FlowKind::Compute && !op.operands.empty())
         is = std::ranges::all_of(op.operands, [&](int32_t value) {
           return isWeight[static_cast<size_t>(value)];

@@ -22,7 +22,7 @@ bool Timing::isLasting(const FlowValue &value) const {
     return false;
   const FlowOp &producer = graph.ops[static_cast<size_t>(value.producer)];
   return producer.kind == FlowKind::State ||
-         (producer.kind == FlowKind::Source && !producer.isUniform);
+         (producer.kind == FlowKind::Source && !producer.isUniform());
 }
 
 bool Timing::isFar(int32_t value) const {

@@ -34,9 +34,11 @@
 
 #include "partita/Base/Layout/Reshard.h"
 #include "partita/Base/Phase.h"
+#include "partita/Kernels/OpFacts.h"
 #include "partita/Rule/Sharding/ShardingRule.h"
 
 #include <map>
+#include <optional>
 #include <ranges>
 #include <string>
 #include <string_view>
@@ -84,12 +86,17 @@ struct FlowOp {
   Phase phase = Phase::Forward;
   /// The op of the forward pass that such an op computes again; −1: none.
   int32_t repeats = -1;
-  /// A Source all of whose elements are one number: it takes no memory.
-  bool isUniform = false;
+  /// How a kernel computes it.
+  kernels::OpFacts facts = {};
+  /// A Source whose elements are part of the program.
+  bool isLiteral = false;
+  /// Of a Source all of whose elements are one number; it takes no memory.
+  std::optional<double> uniform = {};
   /// Why loops of kind Replicate are: sentences for the user, kept by the op's class.
   std::string_view whyWhole = {};
 
   bool isForward() const { return phase == Phase::Forward; }
+  bool isUniform() const { return uniform.has_value(); }
   /// An argument, weight or constant that can be produced in any layout.
   bool isSource() const { return kind == FlowKind::Argument || kind == FlowKind::Source; }
 };
