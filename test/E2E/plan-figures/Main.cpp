@@ -1,7 +1,7 @@
 //===- Main.cpp - What a plan is said to take, and what its program takes -===//
 //
 // usage: plan-figures MODEL [--mesh M] [--mode M] [--hints F] [--train F] [--plan F]
-//                     [--shape NAME=SIZES]… [--save-plan F]
+//                     [--shape NAME=SIZES]… [--save-plan F] [--tell-unlike]
 //
 // Decides a plan, prices it for this host's device as it is without a calibration, forms
 // its program without making code, and prints one line of `name=number`, by names:
@@ -10,6 +10,10 @@
 //   launches, written             kernels and calls that the price counts, and the bytes
 //                                 that it takes them to store
 //   memory                        bytes that the search expects at the peak
+//   grouped                       kernels and calls of search::localProgram, by
+//                                 kernels::group without attentions
+//   unlike                        ops in which that program differs from the partitioned
+//                                 one; with --tell-unlike the first three are told
 //   kernels, calls, stored        the same of the program that was formed
 //   distinct, tasks               its different kernels, and all its tasks
 //   weights, packed, states, arena, live, scratch
@@ -19,8 +23,10 @@
 // All but the last three lines' figures are known before code generation.
 //
 //===----------------------------------------------------------------------===//
+#include "CompareLocal.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Files/File.h"
+#include "partita/Kernels/Group.h"
 #include "partita/Search/Memory.h"
 #include "passes/Pipelines/Compiler.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -62,8 +68,22 @@ static void addPredicted(search::Timing &timing, const search::Decided &plan,
   figures.emplace_back("written", written);
 }
 
+/// Kernels and calls of one rank's program as it is expected.
+static int64_t groupedLaunches(const std::vector<search::LocalFunction> &functions) {
+  int64_t launches = 0;
+  for (const search::LocalFunction &function : functions) {
+    kernels::Grouping grouping = kernels::group(function.program, kernels::cpu);
+    for (const kernels::Group &group : grouping.groups)
+      launches += elementCount(group.domain) == 0 ? 0 : function.trips;
+    for (const kernels::LocalOp &op : function.program.ops)
+      launches += op.facts.kind == kernels::OpKind::Engine ? function.trips : 0;
+  }
+  return launches;
+}
+
 /// Figures of a decided program whose conversions are no ops yet.
-static Expected<void> addPriced(Compiler &compiler, Figures &figures) {
+static Expected<std::vector<search::LocalFunction>> addPriced(Compiler &compiler,
+                                                              Figures &figures) {
   auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
   Mesh mesh = dist::findMesh(*compiler.module).getMesh();
   auto flow = dist::buildFlow(function, mesh, dist::Callees::Inlined);
@@ -92,7 +112,7 @@ static Expected<void> addPriced(Compiler &compiler, Figures &figures) {
   figures.emplace_back("peak-buffer", cost.peakBuffer);
   addPredicted(timing, plan, figures);
   figures.emplace_back("memory", search::memoryOf(timing, plan).peak());
-  return {};
+  return search::localProgram((*flow)->graph, plan);
 }
 
 static void addFormed(const ProgramNeeds &needs, Figures &figures) {
@@ -117,8 +137,10 @@ static void addFormed(const ProgramNeeds &needs, Figures &figures) {
   figures.emplace_back("scratch", scratch);
 }
 
-static Expected<Figures> figuresOf(CompileOptions options, const std::string &savedPlan) {
+static Expected<Figures> figuresOf(CompileOptions options, const std::string &savedPlan,
+                                   bool tellUnlike) {
   Figures figures;
+  std::vector<search::LocalFunction> local;
   if (auto ok = takeChoices(options); !ok)
     return tl::unexpected(ok.error());
   Compiler compiler(options, [](const std::string &) {});
@@ -128,7 +150,9 @@ static Expected<Figures> figuresOf(CompileOptions options, const std::string &sa
   if (ok && !savedPlan.empty())
     ok = writeFile(savedPlan, compiler.plan.json());
   if (ok)
-    ok = addPriced(compiler, figures);
+    ok = addPriced(compiler, figures).map([&](auto program) {
+      local = std::move(program);
+    });
   if (ok)
     ok = compiler.runPasses(
         "", [](OpPassManager &manager) { buildConversionsPipeline(manager, ""); });
@@ -136,7 +160,14 @@ static Expected<Figures> figuresOf(CompileOptions options, const std::string &sa
     return tl::unexpected(ok.error());
   compiler.price =
       dist::priceOfConversions(compiler.module->lookupSymbol<func::FuncOp>("main"));
-  ok = compiler.partition().and_then([&] { return compiler.schedule(); });
+  ok = compiler.partition();
+  if (ok) {
+    figures.emplace_back("grouped", groupedLaunches(local));
+    figures.emplace_back(
+        "unlike", opsUnlike(local, compiler.module->lookupSymbol<func::FuncOp>("main"),
+                            tellUnlike));
+    ok = compiler.schedule();
+  }
   if (!ok)
     return tl::unexpected(ok.error());
   auto needs = measureProgram(compiler, options);
@@ -150,8 +181,13 @@ int main(int argc, char **argv) {
   CompileOptions options;
   options.targetCpu = "x86-64-v3";
   std::string savedPlan;
+  bool tellUnlike = false;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
+    if (name == "--tell-unlike") {
+      tellUnlike = true;
+      continue;
+    }
     std::string *value = name == "--mesh"        ? &options.mesh
                          : name == "--mode"      ? &options.mode
                          : name == "--hints"     ? &options.hints
@@ -165,7 +201,7 @@ int main(int argc, char **argv) {
     else if (++i < argc)
       *value = argv[i];
   }
-  auto figures = figuresOf(options, savedPlan);
+  auto figures = figuresOf(options, savedPlan, tellUnlike);
   if (!figures) {
     fprintf(stderr, "error: %s\n", figures.error().message.c_str());
     return 1;

@@ -1,0 +1,33 @@
+//===- LocalProgram.h - What one rank runs of a decided program -*- C++ -*-===//
+//
+// A flow graph with strategies and services, as the partitioned program has it: local
+// extents, masks, local indices, steps of conversions where they happen. From it follow
+// kernels and calls before there is any code (partita/Kernels/Group.h).
+//
+// Not seen: what an op becomes whose local form is exact only in other words
+// (rewriteForSplit), readings that are given up and made anew (epochs that a plan does
+// not have yet), attentions.
+//
+//===----------------------------------------------------------------------===//
+#ifndef PARTITA_SEARCH_LOCALPROGRAM_H
+#define PARTITA_SEARCH_LOCALPROGRAM_H
+
+#include "partita/Kernels/LocalProgram.h"
+#include "partita/Search/Model.h"
+
+namespace partita::search {
+
+/// A function of one rank's program: the whole, or what a loop or branch runs.
+struct LocalFunction {
+  kernels::LocalProgram program;
+  int64_t trips = 1; ///< how often a run of the program runs it
+  /// Per op the flow op that it is, or the one at which it prepares or converts.
+  std::vector<int32_t> flowOps = {};
+};
+
+/// The function itself, then those that it runs, in the order of what runs them.
+std::vector<LocalFunction> localProgram(const FlowGraph &graph, const Decided &plan);
+
+} // namespace partita::search
+
+#endif // PARTITA_SEARCH_LOCALPROGRAM_H
