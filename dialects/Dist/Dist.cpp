@@ -186,18 +186,6 @@ static LogicalResult verifyServed(Operation *op, NamedAttribute attr, size_t val
          << " of [layout or number of a window buffer, number], got " << attr.getValue();
 }
 
-Phase dist::phaseOf(Operation *op) {
-  auto phase = op->getAttrOfType<PhaseAttr>(phaseAttr);
-  return phase ? phase.getValue() : Phase::Forward;
-}
-
-void dist::setPhase(Operation *op, Phase phase) {
-  if (phase == Phase::Forward)
-    op->removeAttr(phaseAttr);
-  else
-    op->setAttr(phaseAttr, PhaseAttr::get(op->getContext(), phase));
-}
-
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
   StringRef name = attr.getName();
   if (name == meshAttr)

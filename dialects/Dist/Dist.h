@@ -10,6 +10,7 @@
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Dialect.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -59,6 +60,20 @@ void setStrategy(MeshAttr mesh, mlir::Operation *op, const ShardingRule &rule,
 /// The part of a training step that an op belongs to; forward if it says nothing.
 Phase phaseOf(mlir::Operation *op);
 void setPhase(mlir::Operation *op, Phase phase);
+/// The part that made a value: that of its op; of a result of an op that runs functions,
+/// that of what they yield there, the latest of several. Nothing where no part made the
+/// value (an argument, a weight, a constant), or an op of another dialect without a
+/// phase.
+std::optional<Phase> phaseOf(mlir::Value value);
+/// The part that a `dist.reshard` or `dist.window` belongs to: that of what is converted
+/// at first; if nothing made that, the earliest part that reads the conversion, directly
+/// or through others, in functions that an op runs, too.
+Phase phaseOfConversion(mlir::Operation *conversion);
+/// Gives every conversion of the function its phase.
+void markConversions(mlir::FunctionOpInterface function);
+/// That no op reads what a later part made, in functions that it runs neither. As a
+/// verifier, at the reader, with a note at the maker.
+mlir::LogicalResult verifyPhases(mlir::FunctionOpInterface function);
 
 /// A state of a function: the argument it comes by, the result it goes by; −1: none.
 struct StateEnds {

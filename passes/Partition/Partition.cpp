@@ -18,6 +18,18 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
+/// Gives what is emitted for an op the op's part of a training step. Weights and
+/// constants are read by ops of several parts and have none.
+class PhaseMarker : public OpBuilder::Listener {
+public:
+  void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
+    if (op->getNumOperands() != 0 && !isa<CallingOpInterface>(op))
+      dist::setPhase(op, now);
+  }
+
+  Phase now = Phase::Forward;
+};
+
 /// Lowers one function, op by op and in order. What it emits twice from the same value is
 /// there once: steps that two conversions begin with, masks, places of indices.
 class Partitioner {
@@ -29,7 +41,7 @@ public:
     Block &old = function.front();
     auto *local = new Block;
     function.getBody().push_back(local);
-    OpBuilder builder = OpBuilder::atBlockEnd(local);
+    OpBuilder builder = OpBuilder::atBlockEnd(local, &marker);
     if (failed(lowerBody(builder, old, *local))) {
       local->dropAllReferences();
       local->erase();
@@ -68,11 +80,13 @@ private:
     SmallVector<Value> results;
     for (Value value : old.getTerminator()->getOperands())
       results.push_back(part(builder, value).value);
+    marker.now = Phase::Forward;
     func::ReturnOp::create(builder, old.getTerminator()->getLoc(), results);
     return success();
   }
 
   LogicalResult lower(OpBuilder &builder, Operation &op) {
+    marker.now = dist::phaseOf(&op);
     if (auto reshard = dyn_cast<dist::ReshardOp>(op))
       return lowerReshard(builder, reshard);
     if (auto window = dyn_cast<dist::WindowOp>(op))
@@ -100,6 +114,13 @@ private:
       return parts.lookup(value);
     Layout whole = Layout::replicated(shapeOf(value));
     return {readSource(builder, value.getDefiningOp(), whole), whole};
+  }
+
+  /// What was emitted for an op before and serves another belongs to the earlier part.
+  void share(Value emitted) const {
+    Operation *op = emitted.getDefiningOp();
+    if (orderOf(marker.now) < orderOf(dist::phaseOf(op)))
+      dist::setPhase(op, marker.now);
   }
 
   /// The attribute of a layout is its identity in the memos below.
@@ -157,6 +178,7 @@ private:
       if (op.getEpoch() != 0)
         slot.getDefiningOp()->setAttr("epoch", op.getEpochAttr());
     }
+    share(slot);
     return slot;
   }
 
@@ -184,6 +206,7 @@ private:
         slot = comm::MaskOp::create(builder, now.getLoc(), now.getType(), now, Value(),
                                     dimsAttr, kindAttr, layout)
                    .getResult();
+      share(slot);
       now = slot;
     }
     if (form.localIndex) {
@@ -195,6 +218,7 @@ private:
         slot = comm::LocalIndexOp::create(builder, now.getLoc(), now.getType(), now,
                                           Value(), layout)
                    .getResult();
+      share(slot);
       now = slot;
     }
     return now;
@@ -249,6 +273,7 @@ private:
 
   func::FuncOp function;
   dist::MeshAttr mesh;
+  PhaseMarker marker;
   ReshardOptions options;
   DenseMap<Value, Part> parts;
   DenseMap<std::pair<Operation *, Attribute>, Value> sources;

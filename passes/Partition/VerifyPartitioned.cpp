@@ -378,7 +378,8 @@ LogicalResult partita::verifyPartitioned(
     if (!mesh)
       return function.emitOpError(
           "is not partitioned: no enclosing op has a dist.mesh attribute");
-    if (failed(Checker(function, mesh, planned).run()))
+    if (failed(dist::verifyPhases(function)) ||
+        failed(Checker(function, mesh, planned).run()))
       return failure();
   }
   return success();

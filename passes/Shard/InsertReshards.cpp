@@ -248,6 +248,7 @@ private:
     numConversions += static_cast<unsigned>(inserter.run());
     explainValues(function, **flow, *strategies);
     keepConverted(function, inserter.communicating());
+    dist::markConversions(function);
     return success();
   }
 

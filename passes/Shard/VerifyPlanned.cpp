@@ -213,7 +213,7 @@ struct VerifyPlannedPass : partita::impl::VerifyPlannedPassBase<VerifyPlannedPas
         function.emitOpError("is not planned: no enclosing op has a dist.mesh attribute");
         return signalPassFailure();
       }
-      if (failed(Checker(function, mesh).run()))
+      if (failed(dist::verifyPhases(function)) || failed(Checker(function, mesh).run()))
         return signalPassFailure();
     }
   }

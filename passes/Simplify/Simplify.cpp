@@ -205,7 +205,6 @@ struct JoinPads : OpRewritePattern<AddOp> {
     auto joined =
         ConcatOp::create(rewriter, op.getLoc(), op.getType(), values,
                          rewriter.getI64IntegerAttr(static_cast<int64_t>(*dim)));
-    copyStepMarks(op, joined);
     rewriter.replaceOp(op, joined);
     return success();
   }
@@ -239,6 +238,23 @@ private:
   }
 };
 
+/// Gives what an op is replaced by the op's part of a training step and its parameter.
+class KeepMarks : public RewriterBase::Listener {
+public:
+  void notifyPatternBegin(const Pattern &, Operation *) override { made.clear(); }
+  void notifyOperationInserted(Operation *op, OpBuilder::InsertPoint) override {
+    made.push_back(op);
+  }
+  void notifyOperationReplaced(Operation *op, ValueRange) override {
+    for (Operation *other : made)
+      copyStepMarks(op, other);
+    made.clear();
+  }
+
+private:
+  SmallVector<Operation *> made; ///< of the pattern that is applied
+};
+
 struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
@@ -247,6 +263,8 @@ struct SimplifyPass : partita::impl::SimplifyPassBase<SimplifyPass> {
     addReadParts(patterns);
     GreedyRewriteConfig config;
     config.enableFolding(false);
+    KeepMarks marks;
+    config.setListener(&marks);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns), config)))
       signalPassFailure();
   }

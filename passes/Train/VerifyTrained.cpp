@@ -2,8 +2,6 @@
 #include "passes/Train/Passes.h"
 
 #include "dialects/Dist/Dist.h"
-#include "dialects/Graph/Graph.h"
-#include "dialects/Interfaces/ValueNames.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -16,20 +14,6 @@ namespace partita {
 
 using namespace mlir;
 using namespace partita;
-using namespace partita::graph;
-
-static LogicalResult checkPhases(func::FuncOp function) {
-  for (Operation &op : function.front().without_terminator())
-    for (Value operand : op.getOperands())
-      if (Operation *from = operand.getDefiningOp();
-          from && !isa<ConstantOp>(from) &&
-          orderOf(dist::phaseOf(from)) > orderOf(dist::phaseOf(&op)))
-        return op.emitOpError("is in phase ")
-               << name(dist::phaseOf(&op)) << " and reads '"
-               << from->getName().getStringRef() << "' of phase "
-               << name(dist::phaseOf(from));
-  return success();
-}
 
 static LogicalResult checkStates(func::FuncOp main) {
   bool sawState = false, updates = false;
@@ -66,7 +50,7 @@ struct VerifyTrainedPass : partita::impl::VerifyTrainedPassBase<VerifyTrainedPas
       return signalPassFailure();
     }
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (failed(checkPhases(function)))
+      if (!function.isExternal() && failed(dist::verifyPhases(function)))
         return signalPassFailure();
     if (failed(checkStates(main)))
       signalPassFailure();

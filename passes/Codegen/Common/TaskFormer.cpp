@@ -89,26 +89,11 @@ void TaskFormer::formInputs(ArrayRef<BufferSlot *> reads) {
   }
 }
 
-/// A conversion belongs to the part that made what it converts; of what comes into the
-/// function, to that of its readers: forward, if one of them is.
-static Phase partOf(Operation *op) {
-  if (op->hasAttr(phaseAttr))
-    return dist::phaseOf(op);
-  if (!isa<comm::CommOpInterface>(op) || op->getNumOperands() == 0)
-    return Phase::Forward;
-  if (Operation *maker = op->getOperand(0).getDefiningOp())
-    return partOf(maker);
-  for (Operation *user : op->getUsers())
-    if (!user->hasAttr(phaseAttr))
-      return Phase::Forward;
-  return op->use_empty() ? Phase::Forward : partOf(*op->user_begin());
-}
-
 LogicalResult TaskFormer::formOp(Operation &op) {
   size_t first = program.tasks.size();
   LogicalResult formed = formTasksOf(op);
   // Tasks of functions that the op runs have theirs already.
-  if (Phase phase = partOf(&op); first < program.tasks.size())
+  if (Phase phase = dist::phaseOf(&op); first < program.tasks.size())
     for (Task &task : llvm::drop_begin(program.tasks, first))
       task.phase = task.phase.value_or(phase);
   return formed;
