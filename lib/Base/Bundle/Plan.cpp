@@ -1,8 +1,7 @@
 //===- Plan.cpp - Everything that was decided, as a file ------------------===//
 #include "partita/Base/Bundle/Plan.h"
 
-#include "partita/Base/Files/Json.h"
-#include "partita/Base/Files/JsonWriter.h"
+#include "partita/Base/Files/JsonRecord.h"
 #include "partita/Base/Units.h"
 
 #include <algorithm>
@@ -44,66 +43,6 @@ std::string partita::layerClass(const std::string &name) {
              : std::string(name.begin(), begin) + "*" + std::string(end, name.end());
 }
 
-static void writeTensors(JsonWriter &out, std::string_view key,
-                         const std::vector<PlanTensor> &tensors) {
-  out.key(key);
-  out.beginArray();
-  for (const PlanTensor &tensor : tensors) {
-    out.beginObject();
-    out.member("name", std::string_view(tensor.name));
-    out.member("layout", std::string_view(tensor.layout));
-    if (!tensor.served.empty())
-      out.member("served", std::string_view(tensor.served));
-    if (!tensor.state.empty())
-      out.member("state", std::string_view(tensor.state));
-    if (!tensor.sizes.empty())
-      out.member("sizes", std::span<const std::string>(tensor.sizes));
-    out.endObject();
-  }
-  out.endArray();
-}
-
-/// An op, and which one of those with its name and kind it is.
-using Occurrence = std::pair<const std::string *, int64_t>;
-
-static void writeNodes(JsonWriter &out, const std::vector<PlanNode> &nodes) {
-  std::map<std::tuple<std::string_view, std::string_view, std::vector<std::string>>,
-           size_t>
-      numbers;
-  std::map<std::pair<std::string_view, std::string_view>, int64_t> seen;
-  std::vector<std::pair<const PlanNode *, std::vector<Occurrence>>> groups;
-  for (const PlanNode &node : nodes) {
-    auto [it, added] =
-        numbers.try_emplace({node.op, node.strategy, node.served}, groups.size());
-    if (added)
-      groups.push_back({&node, {}});
-    groups[it->second].second.push_back({&node.name, ++seen[{node.name, node.op}]});
-  }
-  out.key("nodes");
-  out.beginArray();
-  for (const auto &[node, names] : groups) {
-    out.beginObject();
-    out.member("op", std::string_view(node->op));
-    out.member("strategy", std::string_view(node->strategy));
-    if (!node->served.empty())
-      out.member("served", std::span(node->served));
-    out.key("names");
-    out.beginArray();
-    for (auto [name, occurrence] : names) {
-      if (occurrence > 1)
-        out.beginArray();
-      out.value(std::string_view(*name));
-      if (occurrence > 1) {
-        out.value(occurrence);
-        out.endArray();
-      }
-    }
-    out.endArray();
-    out.endObject();
-  }
-  out.endArray();
-}
-
 PlanCommunication
 partita::communicationOf(const std::vector<PlanCollective> &collectives) {
   PlanCommunication all;
@@ -112,121 +51,6 @@ partita::communicationOf(const std::vector<PlanCollective> &collectives) {
     all.receivedBytes += c.bytes * c.times;
   }
   return all;
-}
-
-static void writeCollectives(JsonWriter &out,
-                             const std::vector<PlanCollective> &collectives) {
-  std::map<std::tuple<std::string_view, std::string_view, int64_t, int64_t>, size_t>
-      numbers;
-  std::vector<std::pair<const PlanCollective *, std::vector<std::string>>> groups;
-  for (const PlanCollective &c : collectives) {
-    auto [it, added] =
-        numbers.try_emplace({c.op, c.axes, c.bytes, c.times}, groups.size());
-    if (added)
-      groups.push_back({&c, {}});
-    groups[it->second].second.push_back(c.node);
-  }
-  out.key("collectives");
-  out.beginArray();
-  for (const auto &[c, nodes] : groups) {
-    out.beginObject();
-    out.member("op", std::string_view(c->op));
-    out.member("axes", std::string_view(c->axes));
-    out.member("bytes", c->bytes);
-    if (c->times != 1)
-      out.member("times", c->times);
-    out.member("nodes", std::span(nodes));
-    out.endObject();
-  }
-  out.endArray();
-}
-
-static void writeWork(JsonWriter &out, const PlanWork &work) {
-  out.key("work");
-  out.beginObject();
-  out.member("operations", work.total);
-  out.member("most_per_rank", work.mostPerRank);
-  out.member("mean_per_rank", work.meanPerRank);
-  out.member("duplicated", work.duplicated);
-  out.key("axes");
-  out.beginArray();
-  for (const PlanWork::Axis &axis : work.axes) {
-    out.beginObject();
-    out.member("name", std::string_view(axis.name));
-    out.member("unused", axis.unused);
-    out.member("only_padding", axis.onlyPadding);
-    out.endObject();
-  }
-  out.endArray();
-  out.endObject();
-}
-
-static void writePeak(JsonWriter &out, const PlanPeak &peak) {
-  if (peak.kinds.empty())
-    return;
-  out.key("peak");
-  out.beginObject();
-  out.member("node", std::string_view(peak.node));
-  out.key("kinds");
-  out.beginObject();
-  for (const auto &[kind, bytes] : peak.kinds)
-    out.member(kind, bytes);
-  out.endObject();
-  out.key("largest");
-  out.beginArray();
-  for (const PlanPeak::Value &value : peak.largest) {
-    out.beginObject();
-    out.member("node", std::string_view(value.node));
-    out.member("kind", std::string_view(value.kind));
-    out.member("bytes", value.bytes);
-    out.member("count", value.count);
-    out.endObject();
-  }
-  out.endArray();
-  out.endObject();
-}
-
-void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
-  out.key("memory");
-  out.beginObject();
-  for (const auto &[name, field] : memoryFields)
-    out.member(name, memory.*field);
-  writePeak(out, memory.peak);
-  out.endObject();
-}
-
-static void writeFunctions(JsonWriter &out, const std::vector<PlanFunction> &functions) {
-  if (functions.empty())
-    return;
-  out.key("functions");
-  out.beginArray();
-  for (const PlanFunction &function : functions) {
-    out.beginObject();
-    out.member("name", std::string_view(function.name));
-    out.member("arguments", std::span<const std::string>(function.arguments));
-    out.member("results", std::span<const std::string>(function.results));
-    out.endObject();
-  }
-  out.endArray();
-}
-
-static void writeStage(JsonWriter &out, const PlanStage &stage) {
-  out.beginObject();
-  out.member("mesh", std::string_view(stage.mesh));
-  if (!stage.name.empty())
-    out.member("name", std::string_view(stage.name));
-  if (!stage.ranks.empty())
-    out.member("ranks", std::span(stage.ranks));
-  writeTensors(out, "arguments", stage.arguments);
-  writeTensors(out, "results", stage.results);
-  writeFunctions(out, stage.functions);
-  writeNodes(out, stage.nodes);
-  writeCollectives(out, stage.collectives);
-  if (stage.work)
-    writeWork(out, *stage.work);
-  if (stage.memory)
-    writeMemory(out, *stage.memory);
-  out.endObject();
 }
 
 std::string partita::nameOf(const Plan &plan) {
@@ -252,341 +76,318 @@ std::string partita::ratesText(const PlanCertificate::Rates &rates) {
   return text;
 }
 
-void partita::writeRates(JsonWriter &out, const PlanCertificate::Rates &rates) {
-  for (auto [name, rate] :
-       {std::pair("flops_per_second_per_device", rates.flopsPerDevice),
-        std::pair("model_flops_utilization", rates.utilization),
-        std::pair("samples_per_second", rates.samples),
-        std::pair("tokens_per_second", rates.tokens)})
-    if (rate > 0)
-      out.member(name, rate);
-}
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
 
-static void writeCertificate(JsonWriter &out, const PlanCertificate &certificate) {
-  out.key("certificate");
-  out.beginObject();
-  out.member("step_seconds", certificate.stepSeconds);
-  out.member("lower_bound_seconds", certificate.lowerBoundSeconds);
-  out.member("gap", certificate.gap);
-  out.member("proved", certificate.proved);
-  out.member("memory_per_device", certificate.memoryPerDevice);
-  if (certificate.memoryLimit)
-    out.member("memory_limit", *certificate.memoryLimit);
-  if (const auto &reserve = certificate.memoryReserve) {
-    out.key("memory_reserve");
-    out.beginObject();
-    out.member("context", reserve->context);
-    out.member("communicators", reserve->communicators);
-    out.member("fragmentation", reserve->fragmentation);
-    out.endObject();
-  }
-  out.member("communication_bytes", certificate.communicationBytes);
-  writeRates(out, certificate.rates);
-  if (certificate.overlapped) {
-    out.member("overlapped_seconds", certificate.overlapped->seconds);
-    out.member("overlapped_lower_bound_seconds",
-               certificate.overlapped->lowerBoundSeconds);
-  }
-  if (certificate.searchSeconds)
-    out.member("search_seconds", *certificate.searchSeconds);
-  out.endObject();
-}
+namespace partita {
+namespace {
+/// A node's name, and which one of those of its name and kind it is: "h.0.fc" of the
+/// first, else ["h.0.fc", 2].
+struct Occurrence {
+  std::string name;
+  int64_t number = 1;
+};
 
-static void writeRecompute(JsonWriter &out, const PlanRecompute &recompute) {
-  out.key("recompute");
-  out.beginObject();
-  out.key("nodes");
+/// Ops that are planned alike.
+struct NodeGroup {
+  std::string op, strategy;
+  std::vector<std::string> served;
+  std::vector<Occurrence> names;
+};
+
+struct CollectiveGroup {
+  std::string op, axes;
+  int64_t bytes = 0, times = 1;
+  std::vector<std::string> nodes;
+};
+
+/// An object that has a number by name.
+struct Kinds {
+  std::vector<std::pair<std::string, int64_t>> bytes;
+};
+} // namespace
+
+static void writeJson(JsonWriter &out, const Occurrence &it) {
+  if (it.number == 1)
+    return out.value(std::string_view(it.name));
   out.beginArray();
-  for (const std::vector<std::string> &stretch : recompute.nodes) {
-    out.beginArray();
-    for (const std::string &name : stretch)
-      out.value(std::string_view(name));
-    out.endArray();
-  }
+  out.value(std::string_view(it.name));
+  out.value(it.number);
   out.endArray();
-  if (recompute.exactly)
-    out.member("exactly", true);
-  out.member("seconds", recompute.seconds);
-  out.member("saved_bytes", recompute.savedBytes);
+}
+
+static Expected<void> readJson(const JsonValue &value, Occurrence &it) {
+  auto parts = value.isArray() ? value.elements() : std::vector<JsonValue>{value};
+  if (!parts)
+    return tl::unexpected(parts.error());
+  // Anything but a pair is no name: the error says where in the file.
+  bool isPair = value.isArray() && parts->size() == 2;
+  auto name = (isPair ? parts->front() : value).asString();
+  if (!name)
+    return tl::unexpected(name.error());
+  it.name = std::move(*name);
+  if (!isPair)
+    return {};
+  auto number = parts->back().asInteger(1, std::numeric_limits<int32_t>::max());
+  return number.map([&](int64_t counted) { it.number = counted; });
+}
+
+static void writeJson(JsonWriter &out, const Kinds &kinds) {
+  out.beginObject();
+  for (const auto &[kind, bytes] : kinds.bytes)
+    out.member(kind, bytes);
   out.endObject();
+}
+
+static Expected<void> readJson(const JsonValue &value, Kinds &kinds) {
+  auto members = value.members();
+  if (!members)
+    return tl::unexpected(members.error());
+  for (const auto &[kind, entry] : *members) {
+    auto bytes = entry.asInteger();
+    if (!bytes)
+      return tl::unexpected(bytes.error());
+    kinds.bytes.emplace_back(kind, *bytes);
+  }
+  return {};
+}
+
+static std::vector<NodeGroup> grouped(const std::vector<PlanNode> &nodes) {
+  std::map<std::tuple<std::string_view, std::string_view, std::vector<std::string>>,
+           size_t>
+      numbers;
+  std::map<std::pair<std::string_view, std::string_view>, int64_t> seen;
+  std::vector<NodeGroup> groups;
+  for (const PlanNode &node : nodes) {
+    auto [it, added] =
+        numbers.try_emplace({node.op, node.strategy, node.served}, groups.size());
+    if (added)
+      groups.push_back({node.op, node.strategy, node.served, {}});
+    groups[it->second].names.push_back({node.name, ++seen[{node.name, node.op}]});
+  }
+  return groups;
+}
+
+/// By occurrence, so that those of one name and op are in the order of the program.
+static std::vector<PlanNode> ungrouped(const std::vector<NodeGroup> &groups) {
+  std::map<int64_t, std::vector<PlanNode>> found;
+  for (const NodeGroup &group : groups)
+    for (const Occurrence &it : group.names)
+      found[it.number].push_back({it.name, group.op, group.strategy, group.served});
+  std::vector<PlanNode> result;
+  for (auto &[number, nodes] : found)
+    std::move(nodes.begin(), nodes.end(), std::back_inserter(result));
+  return result;
+}
+
+static std::vector<CollectiveGroup>
+grouped(const std::vector<PlanCollective> &collectives) {
+  std::map<std::tuple<std::string_view, std::string_view, int64_t, int64_t>, size_t>
+      numbers;
+  std::vector<CollectiveGroup> groups;
+  for (const PlanCollective &c : collectives) {
+    auto [it, added] =
+        numbers.try_emplace({c.op, c.axes, c.bytes, c.times}, groups.size());
+    if (added)
+      groups.push_back({c.op, c.axes, c.bytes, c.times, {}});
+    groups[it->second].nodes.push_back(c.node);
+  }
+  return groups;
+}
+
+static std::vector<PlanCollective> ungrouped(const std::vector<CollectiveGroup> &groups) {
+  std::vector<PlanCollective> result;
+  for (const CollectiveGroup &group : groups)
+    for (const std::string &node : group.nodes)
+      result.push_back({group.op, group.axes, node, group.bytes, group.times});
+  return result;
+}
+
+/// A list that the file has in groups.
+template <typename Group, typename Io, typename T>
+static void memberInGroups(Io &io, std::string_view key, T &list) {
+  std::vector<Group> groups;
+  if constexpr (!Io::reads)
+    groups = grouped(list);
+  io.member(key, groups);
+  if constexpr (Io::reads)
+    list = ungrouped(groups);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanTensor> &it) {
+  io.member("name", it.name);
+  io.member("layout", it.layout);
+  io.optional("served", it.served);
+  io.optional("state", it.state);
+  io.optional("sizes", it.sizes);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, NodeGroup> &it) {
+  io.member("op", it.op);
+  io.member("strategy", it.strategy);
+  io.optional("served", it.served);
+  io.member("names", it.names);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, CollectiveGroup> &it) {
+  io.member("op", it.op);
+  io.member("axes", it.axes);
+  io.member("bytes", it.bytes);
+  io.optional("times", it.times, int64_t(1));
+  io.member("nodes", it.nodes);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanWork::Axis> &it) {
+  io.member("name", it.name);
+  io.member("unused", it.unused);
+  io.member("only_padding", it.onlyPadding);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanWork> &it) {
+  io.member("operations", it.total);
+  io.member("most_per_rank", it.mostPerRank);
+  io.member("mean_per_rank", it.meanPerRank);
+  io.member("duplicated", it.duplicated);
+  io.member("axes", it.axes);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanPeak::Value> &it) {
+  io.member("node", it.node);
+  io.member("kind", it.kind);
+  io.member("bytes", it.bytes);
+  io.member("count", it.count);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanPeak> &it) {
+  io.member("node", it.node);
+  Kinds kinds;
+  if constexpr (!Io::reads)
+    kinds.bytes = it.kinds;
+  io.member("kinds", kinds);
+  if constexpr (Io::reads)
+    it.kinds = std::move(kinds.bytes);
+  io.member("largest", it.largest);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanMemory> &it) {
+  for (const auto &[name, field] : memoryFields)
+    if (io.isThere(name, true) || !mayLack(field))
+      io.member(name, it.*field);
+  if (io.isThere("peak", !it.peak.kinds.empty()))
+    io.member("peak", it.peak);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanFunction> &it) {
+  io.member("name", it.name);
+  io.member("arguments", it.arguments);
+  io.member("results", it.results);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanStage> &it) {
+  io.member("mesh", it.mesh);
+  io.optional("name", it.name);
+  io.optional("ranks", it.ranks);
+  io.member("arguments", it.arguments);
+  io.member("results", it.results);
+  if (io.isThere("functions", !it.functions.empty()))
+    io.member("functions", it.functions);
+  memberInGroups<NodeGroup>(io, "nodes", it.nodes);
+  memberInGroups<CollectiveGroup>(io, "collectives", it.collectives);
+  io.optional("work", it.work);
+  io.optional("memory", it.memory);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanCertificate::Rates> &it) {
+  io.optional("flops_per_second_per_device", it.flopsPerDevice);
+  io.optional("model_flops_utilization", it.utilization);
+  io.optional("samples_per_second", it.samples);
+  io.optional("tokens_per_second", it.tokens);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanCertificate::Reserve> &it) {
+  io.member("context", it.context);
+  io.member("communicators", it.communicators);
+  io.member("fragmentation", it.fragmentation);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanCertificate> &it) {
+  io.member("step_seconds", it.stepSeconds);
+  io.member("lower_bound_seconds", it.lowerBoundSeconds);
+  io.member("gap", it.gap);
+  io.member("proved", it.proved);
+  io.member("memory_per_device", it.memoryPerDevice);
+  io.optional("memory_limit", it.memoryLimit);
+  io.optional("memory_reserve", it.memoryReserve);
+  io.member("communication_bytes", it.communicationBytes);
+  visit(io, it.rates);
+  if (io.isThere("overlapped_seconds", it.overlapped.has_value())) {
+    if constexpr (Io::reads)
+      it.overlapped.emplace();
+    io.member("overlapped_seconds", it.overlapped->seconds);
+    io.member("overlapped_lower_bound_seconds", it.overlapped->lowerBoundSeconds);
+  }
+  io.optional("search_seconds", it.searchSeconds);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, PlanRecompute> &it) {
+  io.member("nodes", it.nodes);
+  io.optional("exactly", it.exactly);
+  io.member("seconds", it.seconds);
+  io.member("saved_bytes", it.savedBytes);
+}
+
+template <typename Io> static void visit(Io &io, As<Io, Plan> &it) {
+  int64_t format = planFormat;
+  io.member("format", format);
+  io.member("model", it.model);
+  io.optional("model_relative", it.modelRelative);
+  io.member("shapes", it.shapes);
+  io.member("constants", it.constants);
+  io.optional("states", it.states);
+  io.optional("train", it.train);
+  io.member("mode", it.mode);
+  io.optional("hints", it.hints);
+  io.member("notes", it.notes);
+  io.optional("micro_batches", it.microBatches, int64_t(1));
+  io.optional("round", it.round, int64_t(1));
+  io.member("stages", it.stages);
+  io.optional("certificate", it.certificate);
+  io.optional("recompute", it.recompute);
+  io.optional("accumulation", it.accumulation);
+}
+} // namespace partita
+
+void partita::writeMemory(JsonWriter &out, const PlanMemory &memory) {
+  JsonRecordWriter(out).member("memory", memory);
+}
+
+void partita::writeRates(JsonWriter &out, const PlanCertificate::Rates &rates) {
+  JsonRecordWriter io(out);
+  visit(io, rates);
 }
 
 std::string Plan::json() const {
   JsonWriter out(JsonWriter::Style::Lines);
-  out.beginObject();
-  out.member("format", planFormat);
-  out.member("model", std::string_view(model));
-  if (!modelRelative.empty())
-    out.member("model_relative", std::string_view(modelRelative));
-  out.member("shapes", std::span(shapes));
-  out.member("constants", std::span(constants));
-  if (!states.empty())
-    out.member("states", std::span(states));
-  if (!train.empty())
-    out.member("train", std::string_view(train));
-  out.member("mode", std::string_view(mode));
-  if (!hints.empty())
-    out.member("hints", std::string_view(hints));
-  out.member("notes", std::span(notes));
-  if (microBatches != 1)
-    out.member("micro_batches", microBatches);
-  if (round != 1)
-    out.member("round", round);
-  out.key("stages");
-  out.beginArray();
-  for (const PlanStage &stage : stages)
-    writeStage(out, stage);
-  out.endArray();
-  if (certificate)
-    writeCertificate(out, *certificate);
-  if (recompute)
-    writeRecompute(out, *recompute);
-  if (accumulation)
-    out.member("accumulation", *accumulation);
-  out.endObject();
+  JsonRecordWriter(out).record(*this);
   return out.take() + "\n";
 }
-
-namespace {
-/// Reads one record after the other; the first error stays.
-class Reader {
-public:
-  std::string text(const JsonValue &value, std::string_view key) {
-    return member<std::string>(value, key, &JsonValue::asString);
-  }
-  int64_t integer(const JsonValue &value, std::string_view key) {
-    return member<int64_t>(value, key, &JsonValue::asInteger);
-  }
-  double number(const JsonValue &value, std::string_view key) {
-    return member<double>(value, key, &JsonValue::asNumber);
-  }
-  bool flag(const JsonValue &value, std::string_view key) {
-    return member<bool>(value, key, &JsonValue::asBool);
-  }
-  std::vector<std::string> texts(const JsonValue &value, std::string_view key) {
-    return member<std::vector<std::string>>(value, key, &JsonValue::asStrings);
-  }
-  std::vector<JsonValue> list(const JsonValue &value, std::string_view key) {
-    return member<std::vector<JsonValue>>(value, key, &JsonValue::elements);
-  }
-
-  PlanCertificate certificate(const JsonValue &value) {
-    PlanCertificate result;
-    result.stepSeconds = number(value, "step_seconds");
-    result.lowerBoundSeconds = number(value, "lower_bound_seconds");
-    result.gap = number(value, "gap");
-    result.proved = flag(value, "proved");
-    result.memoryPerDevice = integer(value, "memory_per_device");
-    if (value.has("memory_limit"))
-      result.memoryLimit = integer(value, "memory_limit");
-    if (auto reserve = value.at("memory_reserve"))
-      result.memoryReserve = {integer(*reserve, "context"),
-                              integer(*reserve, "communicators"),
-                              integer(*reserve, "fragmentation")};
-    for (auto [name, rate] :
-         {std::pair("flops_per_second_per_device", &result.rates.flopsPerDevice),
-          std::pair("model_flops_utilization", &result.rates.utilization),
-          std::pair("samples_per_second", &result.rates.samples),
-          std::pair("tokens_per_second", &result.rates.tokens)})
-      if (value.has(name))
-        *rate = number(value, name);
-    result.communicationBytes = integer(value, "communication_bytes");
-    if (value.has("overlapped_seconds"))
-      result.overlapped = {number(value, "overlapped_seconds"),
-                           number(value, "overlapped_lower_bound_seconds")};
-    if (value.has("search_seconds"))
-      result.searchSeconds = number(value, "search_seconds");
-    return result;
-  }
-  std::vector<PlanTensor> tensors(const JsonValue &value, std::string_view key) {
-    std::vector<PlanTensor> result;
-    for (const JsonValue &entry : list(value, key))
-      result.push_back(
-          {text(entry, "name"), text(entry, "layout"),
-           entry.has("served") ? text(entry, "served") : "",
-           entry.has("state") ? text(entry, "state") : "",
-           entry.has("sizes") ? texts(entry, "sizes") : std::vector<std::string>()});
-    return result;
-  }
-
-  /// "h.0.fc", or ["h.0.fc", 2]: the second of this name.
-  std::pair<std::string, int64_t> occurrence(const JsonValue &value) {
-    if (!value.isArray()) {
-      auto name = value.asString();
-      if (name)
-        return {*name, 1};
-      keep(name.error());
-      return {};
-    }
-    auto parts = value.elements();
-    if (!parts || parts->size() != 2) {
-      auto name = value.asString(); // says where in the file
-      keep(parts ? name.error() : parts.error());
-      return {};
-    }
-    auto name = (*parts)[0].asString();
-    auto number = (*parts)[1].asInteger(1, std::numeric_limits<int32_t>::max());
-    if (!name || !number) {
-      keep(name ? number.error() : name.error());
-      return {};
-    }
-    return {*name, *number};
-  }
-
-  std::vector<PlanNode> nodes(const JsonValue &value) {
-    // By occurrence, so that those of one name and op are in the order of the program.
-    std::map<int64_t, std::vector<PlanNode>> found;
-    for (const JsonValue &entry : list(value, "nodes")) {
-      PlanNode node{{},
-                    text(entry, "op"),
-                    text(entry, "strategy"),
-                    entry.has("served") ? texts(entry, "served")
-                                        : std::vector<std::string>{}};
-      for (const JsonValue &name : list(entry, "names")) {
-        auto [text, number] = occurrence(name);
-        node.name = text;
-        found[number].push_back(node);
-      }
-    }
-    std::vector<PlanNode> result;
-    for (auto &[number, nodes] : found)
-      std::move(nodes.begin(), nodes.end(), std::back_inserter(result));
-    return result;
-  }
-
-  PlanWork work(const JsonValue &value) {
-    PlanWork result{number(value, "operations"),
-                    number(value, "most_per_rank"),
-                    number(value, "mean_per_rank"),
-                    number(value, "duplicated"),
-                    {}};
-    for (const JsonValue &axis : list(value, "axes"))
-      result.axes.push_back(
-          {text(axis, "name"), number(axis, "unused"), number(axis, "only_padding")});
-    return result;
-  }
-
-  PlanRecompute recompute(const JsonValue &value) {
-    PlanRecompute result{
-        {}, false, number(value, "seconds"), integer(value, "saved_bytes")};
-    if (value.has("exactly"))
-      result.exactly = flag(value, "exactly");
-    for (const JsonValue &stretch : list(value, "nodes")) {
-      auto names = stretch.asStrings();
-      if (!names) {
-        keep(names.error());
-        return result;
-      }
-      result.nodes.push_back(std::move(*names));
-    }
-    return result;
-  }
-
-  PlanPeak peak(const JsonValue &value) {
-    PlanPeak result;
-    result.node = text(value, "node");
-    auto kinds = value.at("kinds");
-    auto members = kinds ? kinds->members() : tl::unexpected(kinds.error());
-    if (!members) {
-      keep(members.error());
-      return result;
-    }
-    for (const auto &[kind, bytes] : *members)
-      result.kinds.emplace_back(kind, integer(*kinds, kind));
-    for (const JsonValue &entry : list(value, "largest"))
-      result.largest.push_back({text(entry, "node"), text(entry, "kind"),
-                                integer(entry, "bytes"), integer(entry, "count")});
-    return result;
-  }
-
-  PlanStage stage(const JsonValue &value) {
-    PlanStage result;
-    result.mesh = text(value, "mesh");
-    if (value.has("name"))
-      result.name = text(value, "name");
-    if (value.has("ranks"))
-      result.ranks = member<std::vector<int64_t>>(value, "ranks", &JsonValue::asIntegers);
-    result.arguments = tensors(value, "arguments");
-    result.results = tensors(value, "results");
-    if (value.has("functions"))
-      for (const JsonValue &entry : list(value, "functions"))
-        result.functions.push_back(
-            {text(entry, "name"), texts(entry, "arguments"), texts(entry, "results")});
-    result.nodes = nodes(value);
-    for (const JsonValue &entry : list(value, "collectives"))
-      for (const std::string &node : texts(entry, "nodes"))
-        result.collectives.push_back({text(entry, "op"), text(entry, "axes"), node,
-                                      integer(entry, "bytes"),
-                                      entry.has("times") ? integer(entry, "times") : 1});
-    if (auto work = value.at("work"))
-      result.work = this->work(*work);
-    if (auto memory = value.at("memory")) {
-      result.memory.emplace();
-      for (const auto &[name, field] : memoryFields)
-        if (!mayLack(field) || memory->at(name))
-          (*result.memory).*field = integer(*memory, name);
-      if (auto peak = memory->at("peak"))
-        result.memory->peak = this->peak(*peak);
-    }
-    return result;
-  }
-
-  /// A member of an object; of one that is absent or of another type, the error is kept.
-  template <typename T>
-  T member(const JsonValue &value, std::string_view key,
-           Expected<T> (JsonValue::*read)() const) {
-    auto found = value.at(key);
-    auto result = found ? ((*found).*read)() : tl::unexpected(found.error());
-    if (result)
-      return *result;
-    keep(result.error());
-    return {};
-  }
-
-  void keep(const Error &error) {
-    if (first.message.empty())
-      first = error;
-  }
-  Error first;
-};
-} // namespace
 
 Expected<Plan> partita::readPlan(const std::string &path) {
   auto root = readJsonFile(path);
   if (!root)
     return tl::unexpected(root.error());
-  Reader reader;
-  int64_t format = reader.integer(*root, "format");
-  if (reader.first.message.empty() && format != planFormat)
-    return makeError("'" + path + "' has plan format " + std::to_string(format) +
+  auto format = root->at("format").and_then(
+      [](const JsonValue &value) { return value.asInteger(); });
+  if (!format)
+    return tl::unexpected(format.error());
+  if (*format != planFormat)
+    return makeError("'" + path + "' has plan format " + std::to_string(*format) +
                      "; this version of Partita reads format " +
                      std::to_string(planFormat));
   Plan plan;
-  plan.model = reader.text(*root, "model");
-  if (root->has("model_relative"))
-    plan.modelRelative = reader.text(*root, "model_relative");
-  plan.shapes = reader.texts(*root, "shapes");
-  plan.constants = reader.texts(*root, "constants");
-  if (root->has("states"))
-    plan.states = reader.texts(*root, "states");
-  if (root->has("train"))
-    plan.train = reader.text(*root, "train");
-  plan.mode = reader.text(*root, "mode");
-  if (root->has("hints"))
-    plan.hints = reader.text(*root, "hints");
-  plan.notes = reader.texts(*root, "notes");
-  if (root->has("micro_batches"))
-    plan.microBatches = reader.integer(*root, "micro_batches");
-  if (root->has("round"))
-    plan.round = reader.integer(*root, "round");
-  for (const JsonValue &stage : reader.list(*root, "stages"))
-    plan.stages.push_back(reader.stage(stage));
-  if (auto certificate = root->at("certificate"))
-    plan.certificate = reader.certificate(*certificate);
-  if (auto recompute = root->at("recompute"))
-    plan.recompute = reader.recompute(*recompute);
-  if (root->has("accumulation"))
-    plan.accumulation = reader.integer(*root, "accumulation");
+  JsonRecordReader reader(*root);
+  reader.record(plan);
   if (!reader.first.message.empty())
     return tl::unexpected(reader.first);
   if (plan.stages.empty())
