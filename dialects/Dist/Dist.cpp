@@ -186,6 +186,17 @@ static LogicalResult verifyServed(Operation *op, NamedAttribute attr, size_t val
          << " of [layout or number of a window buffer, number], got " << attr.getValue();
 }
 
+static LogicalResult verifyRecomputeAttr(Operation *op, NamedAttribute attr) {
+  if (op->getNumOperands() == 0 || op->getNumRegions() != 0 ||
+      isa<CallingOpInterface>(op) || !isa<ShardingRuleOpInterface>(op))
+    return op->emitOpError("cannot be computed again: only an op that has operands and "
+                           "no region, and runs no function, can");
+  if (op->hasAttr(phaseAttr))
+    return op->emitOpError("is of phase ")
+           << name(dist::phaseOf(op)) << ": only a forward op is computed again";
+  return expectAttr<RecomputeAttr>(op, attr, "#dist.recompute");
+}
+
 LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribute attr) {
   StringRef name = attr.getName();
   if (name == meshAttr)
@@ -211,7 +222,9 @@ LogicalResult DistDialect::verifyOperationAttribute(Operation *op, NamedAttribut
       return op->emitOpError("says that it is forward, which an op without a phase is");
     return phase;
   }
-  if (name == servedAttr)
+  if (name == recomputeAttr)
+    return verifyRecomputeAttr(op, attr);
+  if (name == servedAttr || name == servedAgainAttr)
     return verifyServed(op, attr, op->getNumResults());
   if (name == certificateAttr)
     return expectAttr<DictionaryAttr>(op, attr, "dictionary");

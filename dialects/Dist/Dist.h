@@ -32,6 +32,8 @@ inline constexpr llvm::StringLiteral layoutAttr = "dist.layout";
 /// says so: per value a list of [layout or number of a window buffer, entry it comes
 /// from]. Gone when conversions are ops. See ServedEntry.
 inline constexpr llvm::StringLiteral servedAttr = "dist.served";
+/// Likewise of the copy of an op that is computed again, beside dist.recompute.
+inline constexpr llvm::StringLiteral servedAgainAttr = "dist.served_again";
 /// On arguments and results of a function, see StateAttr.
 inline constexpr llvm::StringLiteral stateAttr = "dist.state";
 /// On the module: what a search knows of its plan, numbers by name.
@@ -65,15 +67,28 @@ void setPhase(mlir::Operation *op, Phase phase);
 /// value (an argument, a weight, a constant), or an op of another dialect without a
 /// phase.
 std::optional<Phase> phaseOf(mlir::Value value);
+/// Whether the op is a `dist.reshard` or `dist.window`.
+bool isConversion(mlir::Operation *op);
+/// What such an op leads to, whatever its epoch: a layout, canonical, or windows.
+mlir::Attribute formOf(mlir::Operation *conversion);
 /// The part that a `dist.reshard` or `dist.window` belongs to: that of what is converted
 /// at first; if nothing made that, the earliest part that reads the conversion, directly
 /// or through others, in functions that an op runs, too.
 Phase phaseOfConversion(mlir::Operation *conversion);
-/// Gives every conversion of the function its phase.
+/// Gives every conversion of the function its phase; those that have one keep it.
 void markConversions(mlir::FunctionOpInterface function);
 /// That no op reads what a later part made, in functions that it runs neither. As a
 /// verifier, at the reader, with a note at the maker.
 mlir::LogicalResult verifyPhases(mlir::FunctionOpInterface function);
+
+/// The op's mark; null if it is not computed again.
+RecomputeAttr recomputeOf(mlir::Operation *op);
+/// The marked ops that an op of another part than forward reads, directly or by the copy
+/// of another one.
+llvm::SmallPtrSet<mlir::Operation *, 16> neededAgain(mlir::FunctionOpInterface function);
+/// That all marked ops of the function are needed again, and that none gives a state. As
+/// a verifier, with a note at a reader.
+mlir::LogicalResult verifyRecompute(mlir::FunctionOpInterface function);
 
 /// A state of a function: the argument it comes by, the result it goes by; −1: none.
 struct StateEnds {

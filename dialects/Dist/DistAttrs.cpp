@@ -228,6 +228,28 @@ void PhaseAttr::print(AsmPrinter &printer) const {
   printer << "<" << partita::name(getValue()) << ">";
 }
 
+Attribute RecomputeAttr::parse(AsmParser &parser, Type) {
+  if (parser.parseLess() || parser.parseKeyword("before") || parser.parseKeyword("first"))
+    return {};
+  bool keeps = false, gathers = false;
+  while (succeeded(parser.parseOptionalComma()))
+    if (succeeded(parser.parseOptionalKeyword("keep"))) {
+      keeps = true;
+      if (parser.parseKeyword("communication"))
+        return {};
+    } else {
+      gathers = true;
+      if (parser.parseKeyword("gather") || parser.parseKeyword("again"))
+        return {};
+    }
+  return parser.parseGreater() ? Attribute() : get(parser.getContext(), keeps, gathers);
+}
+
+void RecomputeAttr::print(AsmPrinter &printer) const {
+  printer << "<before first" << (getKeepsCommunication() ? ", keep communication" : "")
+          << (getGathersAgain() ? ", gather again" : "") << ">";
+}
+
 static std::optional<ReduceKind> parseKind(AsmParser &parser) {
   SMLoc location = parser.getCurrentLocation();
   StringRef word;

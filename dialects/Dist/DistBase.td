@@ -22,6 +22,7 @@ def Dist_Dialect : Dialect {
     | `dist.layout` | function argument or result, local weight or constant | `#dist.layout<#mesh, [{8: dp} ]>` |
     | `dist.state` | function argument or result | `#dist.state<"cache">` |
     | `dist.phase` | an op of a training step | `#dist.phase<weight>` |
+    | `dist.recompute` | a forward op that the backward pass computes again | `#dist.recompute<before first>` |
     | `dist.no_all_to_all` | module | unit: conversions by slices, gathers and reductions |
 
     A layout or strategy contains its mesh; files name the mesh once, as an alias.
@@ -123,6 +124,29 @@ def Dist_KindAttr : Dist_Attr<"Kind", "kind"> {
 def Dist_PhaseAttr : Dist_Attr<"Phase", "phase"> {
   let summary = "The part of a training step: forward, backward, weight or update";
   let parameters = (ins "::partita::Phase":$value);
+}
+
+def Dist_RecomputeAttr : Dist_Attr<"Recompute", "recompute"> {
+  let summary = "A forward op that the backward pass computes again";
+  let description = [{
+    Ops that are not of the forward pass read a copy of the op, which stands before the
+    first of them and has the strategy of the op: of what the op reads, too, where that is
+    marked. At L1 it may say what is asked of conversions, which there are none of yet:
+    `keep communication`, the copy's readers have what the forward pass received;
+    `gather again`, a weight that lies in parts is gathered anew for the copy.
+
+    ```mlir
+    %h = graph.gelu %x {dist.recompute = #dist.recompute<before first>}
+    %d = graph.map %dy, %h {dist.phase = #dist.phase<backward>}
+    ```
+    becomes, by `partita-recompute`,
+    ```mlir
+    %h = graph.gelu %x
+    %h2 = graph.gelu %x {dist.phase = #dist.phase<backward>}
+    %d = graph.map %dy, %h2 {dist.phase = #dist.phase<backward>}
+    ```
+  }];
+  let parameters = (ins "bool":$keepsCommunication, "bool":$gathersAgain);
 }
 
 def Dist_StateAttr : AttrDef<Dist_Dialect, "State"> {

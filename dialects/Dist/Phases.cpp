@@ -85,15 +85,19 @@ static void forEachReader(Value value, function_ref<void(Operation *)> visit) {
   }
 }
 
-static bool isConversion(Operation *op) {
-  return isa_and_nonnull<dist::ReshardOp, dist::WindowOp>(op);
+bool dist::isConversion(Operation *op) { return isa<ReshardOp, WindowOp>(op); }
+
+Attribute dist::formOf(Operation *conversion) {
+  if (auto window = dyn_cast<WindowOp>(conversion))
+    return window.getWindows();
+  return cast<ReshardOp>(conversion).getLayout().canonical();
 }
 
 /// The earliest phase of the ops that read the value, directly or through conversions.
 static std::optional<Phase> earliestReader(Value value) {
   std::optional<Phase> earliest;
   forEachReader(value, [&](Operation *reader) {
-    std::optional<Phase> phase = isConversion(reader)
+    std::optional<Phase> phase = dist::isConversion(reader)
                                      ? earliestReader(reader->getResult(0))
                                      : dist::phaseOf(reader);
     if (phase && (!earliest || isEarlier(*phase, *earliest)))
@@ -104,8 +108,9 @@ static std::optional<Phase> earliestReader(Value value) {
 
 Phase dist::phaseOfConversion(Operation *conversion) {
   Value from = conversion->getOperand(0);
-  while (isConversion(from.getDefiningOp()))
-    from = from.getDefiningOp()->getOperand(0);
+  for (Operation *op = from.getDefiningOp(); op && isConversion(op);
+       op = from.getDefiningOp())
+    from = op->getOperand(0);
   if (std::optional<Phase> phase = phaseOf(from))
     return *phase;
   return earliestReader(conversion->getResult(0)).value_or(Phase::Forward);
@@ -113,7 +118,7 @@ Phase dist::phaseOfConversion(Operation *conversion) {
 
 void dist::markConversions(FunctionOpInterface function) {
   for (Operation &op : function.getFunctionBody().front())
-    if (isConversion(&op))
+    if (isConversion(&op) && !op.hasAttr(phaseAttr))
       setPhase(&op, phaseOfConversion(&op));
 }
 

@@ -9,6 +9,7 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
+#include <map>
 #include <numeric>
 
 using namespace mlir;
@@ -49,12 +50,15 @@ static void allowPartialSum(ShardingRule &end) {
     end.linear[0].operands = {0};
 }
 
-static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
+static int32_t addCopy(ProgramFlow &flow, Value value, const std::string &name) {
   int32_t number = flow.graph.addValue(name, shapeOf(value), elementBytesOf(value));
-  flow.valueOf[value] = number;
   if (auto type = dtypeOf(getElementTypeOrSelf(value.getType())))
     flow.graph.values.back().type = *type;
   return number;
+}
+
+static int32_t addValue(ProgramFlow &flow, Value value, const std::string &name) {
+  return flow.valueOf[value] = addCopy(flow, value, name);
 }
 
 namespace {
@@ -67,17 +71,25 @@ public:
 
 private:
   LogicalResult addOp(Operation &op, int64_t trips);
+  /// But for names and results.
+  FailureOr<FlowOp> entryOf(Operation &op, int64_t trips);
+  /// Copies of what is computed again for an op that is not of the forward pass.
+  LogicalResult addCopiesFor(Operation &reader, int64_t trips);
+  /// The number of a value as an op reads it, and as one behind the forward pass does.
+  int32_t valueFor(Operation &reader, Value value) const;
+  int32_t again(Value value) const;
   LogicalResult addCall(CallingOpInterface op, int64_t trips);
   void addArgument(FunctionOpInterface function, BlockArgument argument, bool isCalled,
                    int64_t trips);
   /// The number of the flow op.
   int32_t addEnd(FlowOp entry, FlowEnd end, int64_t trips);
-  int32_t addSink(Value value, const std::string &name, FlowEnd end, int64_t trips,
-                  bool hasRows = false);
+  int32_t addSink(Value value, int32_t number, const std::string &name, FlowEnd end,
+                  int64_t trips, bool hasRows = false);
 
   ProgramFlow &flow;
   Callees callees;
-  DenseMap<Attribute, int32_t> repeated;                     ///< ops by their number
+  DenseMap<Operation *, int32_t> numberOf; ///< of ops that are computed again
+  DenseMap<Operation *, int32_t> copyOf;   ///< likewise, of their copies
   DenseMap<Operation *, std::pair<int32_t, int32_t>> endsOf; ///< of callees: first, sinks
 };
 } // namespace
@@ -102,11 +114,11 @@ static ShardingRule withWholeRows(ShardingRule rule, bool hasRows) {
   return rule;
 }
 
-int32_t FlowBuilder::addSink(Value value, const std::string &name, FlowEnd end,
-                             int64_t trips, bool hasRows) {
+int32_t FlowBuilder::addSink(Value value, int32_t number, const std::string &name,
+                             FlowEnd end, int64_t trips, bool hasRows) {
   ShardingRule rule = withWholeRows(endRule(shapeOf(value), false), hasRows);
   FlowOp sink{name, FlowKind::Sink, std::move(rule), 0};
-  sink.operands = {flow.valueOf.lookup(value)};
+  sink.operands = {number};
   return addEnd(std::move(sink), end, trips);
 }
 
@@ -147,7 +159,7 @@ LogicalResult FlowBuilder::addFunction(FunctionOpInterface function, bool isCall
   endsOf[function] = {first, static_cast<int32_t>(flow.graph.ops.size())};
   for (auto [i, value] : llvm::enumerate(body.getTerminator()->getOperands())) {
     auto number = static_cast<unsigned>(i);
-    addSink(value,
+    addSink(value, flow.valueOf.lookup(value),
             nameOr(function.getResultAttrOfType<StringAttr>(number, "graph.name"),
                    "result " + std::to_string(i)),
             {FlowEnd::Result, function, number}, trips);
@@ -163,11 +175,13 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   flow.hasCalls = true;
   std::string name = nodeName(op);
   std::vector<FlowTie> operands, results(op->getNumResults());
+  if (failed(addCopiesFor(*op, trips)))
+    return failure();
   for (OpOperand &operand : op->getOpOperands()) {
     unsigned number = operand.getOperandNumber();
     bool hasRows = op.operandHasRows(number);
-    operands.push_back({{{addSink(operand.get(), name, {FlowEnd::CallOperand, op, number},
-                                  trips, hasRows),
+    operands.push_back({{{addSink(operand.get(), valueFor(*op, operand.get()), name,
+                                  {FlowEnd::CallOperand, op, number}, trips, hasRows),
                           hasRows}}});
   }
   const auto begin = static_cast<int32_t>(flow.graph.ops.size());
@@ -225,7 +239,7 @@ LogicalResult FlowBuilder::addCall(CallingOpInterface op, int64_t trips) {
   return success();
 }
 
-LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
+FailureOr<FlowOp> FlowBuilder::entryOf(Operation &op, int64_t trips) {
   auto shardable = dyn_cast<ShardingRuleOpInterface>(op);
   if (!shardable)
     return op.emitOpError("has no sharding rule");
@@ -243,17 +257,11 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
       entry.steps >= functionSteps * elementCount(shapeOf(op.getResult(0)));
   entry.whyWhole = shardable.getWhyWhole();
   entry.phase = phaseOf(&op);
-  if (Attribute number = op.getAttr(repeatedAttr))
-    repeated[number] = static_cast<int32_t>(flow.graph.ops.size());
-  if (Attribute number = op.getAttr(repeatsAttr))
-    if (auto original = repeated.find(number); original != repeated.end())
-      entry.repeats = original->second;
+  entry.trips = trips;
   entry.facts = kernelFactsOf(&op);
   entry.isLiteral = op.hasTrait<OpTrait::ConstantLike>();
   entry.uniform = entry.isLiteral ? uniformOf(op.getResult(0)) : std::nullopt;
   entry.rule = *facts->rule;
-  for (Value operand : op.getOperands())
-    entry.operands.push_back(flow.valueOf.lookup(operand));
   if (auto orders = op.getAttrOfType<ArrayAttr>("graph.operand_order"))
     for (Attribute order : orders) {
       auto dims = cast<DenseI64ArrayAttr>(order).asArrayRef();
@@ -272,6 +280,57 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
     }
   for (StringRef node : makersOf(&op))
     entry.madeFor.push_back(node.str());
+  return entry;
+}
+
+LogicalResult FlowBuilder::addCopiesFor(Operation &reader, int64_t trips) {
+  if (phaseOf(&reader) == Phase::Forward)
+    return success();
+  std::map<int32_t, Operation *> missing; // in the order of the program
+  for (SmallVector<Operation *> readers{&reader}; !readers.empty();)
+    for (Value operand : readers.pop_back_val()->getOperands())
+      if (Operation *maker = operand.getDefiningOp();
+          maker && numberOf.contains(maker) && !copyOf.contains(maker) &&
+          missing.try_emplace(numberOf.at(maker), maker).second)
+        readers.push_back(maker);
+  for (auto [number, op] : missing) {
+    auto entry = entryOf(*op, trips);
+    if (failed(entry))
+      return failure();
+    for (Value operand : op->getOperands())
+      entry->operands.push_back(again(operand));
+    entry->name += copySuffix;
+    entry->phase = Phase::Backward;
+    entry->repeats = number;
+    for (OpResult made : op->getResults())
+      entry->results.push_back(addCopy(flow, made, entry->name));
+    int32_t copy = copyOf[op] = flow.graph.addOp(std::move(*entry));
+    flow.operations.push_back(op);
+    flow.ends.emplace_back();
+    flow.readerOf[copy] = &reader;
+  }
+  return success();
+}
+
+int32_t FlowBuilder::again(Value value) const {
+  auto copy = copyOf.find(value.getDefiningOp());
+  if (copy == copyOf.end())
+    return flow.valueOf.lookup(value);
+  unsigned result = cast<OpResult>(value).getResultNumber();
+  return flow.graph.ops[static_cast<size_t>(copy->second)].results[result];
+}
+
+int32_t FlowBuilder::valueFor(Operation &reader, Value value) const {
+  return phaseOf(&reader) == Phase::Forward ? flow.valueOf.lookup(value) : again(value);
+}
+
+LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
+  auto made = entryOf(op, trips);
+  if (failed(made) || failed(addCopiesFor(op, trips)))
+    return failure();
+  FlowOp &entry = *made;
+  for (Value operand : op.getOperands())
+    entry.operands.push_back(valueFor(op, operand));
   // Tensors are called by their ONNX value name, ops by their node's.
   for (OpResult result : op.getResults()) {
     SmallVector<StringRef> names = valueNames(result);
@@ -280,7 +339,8 @@ LogicalResult FlowBuilder::addOp(Operation &op, int64_t trips) {
     if (!names.empty())
       flow.graph.values.back().otherNames.assign(names.begin() + 1, names.end());
   }
-  entry.trips = trips;
+  if (recomputeOf(&op))
+    numberOf[&op] = static_cast<int32_t>(flow.graph.ops.size());
   flow.graph.addOp(std::move(entry));
   flow.operations.push_back(&op);
   flow.ends.emplace_back();
@@ -357,7 +417,7 @@ Operation *ProgramFlow::where(int32_t number) const {
   const FlowEnd &end = ends[static_cast<size_t>(number)];
   switch (end.kind) {
   case FlowEnd::None:
-    return operations[static_cast<size_t>(number)];
+    return isCopy(number) ? readerOf.at(number) : operations[static_cast<size_t>(number)];
   case FlowEnd::Argument:
     return &cast<FunctionOpInterface>(end.op).front().front();
   case FlowEnd::Result:
@@ -366,6 +426,17 @@ Operation *ProgramFlow::where(int32_t number) const {
   case FlowEnd::CallResult:
     return end.op;
   }
+}
+
+Value ProgramFlow::valueAt(int32_t number) const {
+  const FlowValue &it = graph.values[static_cast<size_t>(number)];
+  auto producer = static_cast<size_t>(it.producer);
+  if (Operation *op = operations[producer])
+    return op->getResult(static_cast<unsigned>(it.result));
+  const FlowEnd &end = ends[producer];
+  if (end.kind == FlowEnd::CallResult)
+    return end.op->getResult(end.number);
+  return cast<FunctionOpInterface>(end.op).getArgument(end.number);
 }
 
 /// Null and whole are one.
@@ -453,7 +524,7 @@ void dist::writeStrategies(FunctionOpInterface function, const ProgramFlow &flow
     if (!flow.operations[i])
       flow.ends[i].setLayout(
           attribute(endLayout(flow.graph, static_cast<int32_t>(i), strategies[i])));
-    else if (entry.kind != FlowKind::Source)
+    else if (entry.kind != FlowKind::Source && !flow.isCopy(static_cast<int32_t>(i)))
       setStrategy(mesh, flow.operations[i], entry.rule, strategies[i]);
   }
 }

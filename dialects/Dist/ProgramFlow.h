@@ -36,23 +36,35 @@ struct FlowEnd {
   mlir::OpOperand &use() const;
 };
 
+/// Behind the name of an op in that of its copy, which computes it again.
+inline constexpr char copySuffix[] = "/recompute";
+
 /// The flow graph of a single-block function of shardable ops. Flow ops are, in order:
 /// one source per argument, one per operation, one sink per returned value. An op that
 /// runs functions is a sink per operand, what its functions are if these are *inlined*,
-/// and an op without operands per result.
+/// and an op without operands per result. An op that is computed again (dist.recompute)
+/// is there twice: its copy, which FlowOp::repeats it, stands before the first reader
+/// that is not of the forward pass.
 struct ProgramFlow {
   explicit ProgramFlow(const Mesh &mesh) : graph(mesh) {}
 
   FlowGraph graph;
-  /// Per flow op; null for ends.
+  /// Per flow op; null for ends; of a copy the op that it repeats.
   std::vector<mlir::Operation *> operations;
   /// Per flow op.
   std::vector<FlowEnd> ends;
-  llvm::DenseMap<mlir::Value, int32_t> valueOf;
+  llvm::DenseMap<mlir::Value, int32_t> valueOf;        ///< not those of copies
+  llvm::DenseMap<int32_t, mlir::Operation *> readerOf; ///< of a copy, see above
   bool hasCalls = false;
 
-  /// The op that a flow op is, or at which its end stands: a terminator for results.
+  bool isCopy(int32_t op) const {
+    return graph.ops[static_cast<size_t>(op)].repeats >= 0;
+  }
+  /// The op that a flow op is, before which a copy will stand, or at which its end
+  /// stands: a terminator for results.
   mlir::Operation *where(int32_t op) const;
+  /// The value of the program that a value of the graph is; of a copy that of the op.
+  mlir::Value valueAt(int32_t number) const;
 };
 
 enum class Callees { Apart, Inlined };

@@ -44,11 +44,12 @@ void dist::writeServed(FunctionOpInterface function, const ProgramFlow &flow,
     return;
   }
   Operation *op = end.op ? end.op : flow.operations[static_cast<size_t>(it.producer)];
+  StringRef name = flow.isCopy(it.producer) ? servedAgainAttr : servedAttr;
   SmallVector<Attribute> lists(op->getNumResults(), builder.getArrayAttr({}));
-  if (auto now = op->getAttrOfType<ArrayAttr>(servedAttr))
+  if (auto now = op->getAttrOfType<ArrayAttr>(name))
     lists.assign(now.begin(), now.end());
   lists[end.op ? end.number : static_cast<size_t>(it.result)] = list;
-  op->setAttr(servedAttr, builder.getArrayAttr(lists));
+  op->setAttr(name, builder.getArrayAttr(lists));
 }
 
 /// The entries that stand on a value; none where nothing does.
@@ -61,7 +62,8 @@ static std::vector<ServedEntry> servedOn(const ProgramFlow &flow, int32_t value)
     return lists ? servedEntriesIn(lists[0]) : std::vector<ServedEntry>{};
   }
   Operation *op = end.op ? end.op : flow.operations[static_cast<size_t>(it.producer)];
-  auto lists = op->getAttrOfType<ArrayAttr>(servedAttr);
+  auto lists = op->getAttrOfType<ArrayAttr>(flow.isCopy(it.producer) ? servedAgainAttr
+                                                                     : servedAttr);
   if (!lists)
     return {};
   return servedEntriesIn(lists[end.op ? end.number : static_cast<unsigned>(it.result)]);
@@ -89,5 +91,8 @@ FailureOr<Servings> dist::readServings(FunctionOpInterface function,
 void dist::clearServed(FunctionOpInterface function) {
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     function.removeArgAttr(i, servedAttr);
-  function.walk([](Operation *op) { op->removeAttr(servedAttr); });
+  function.walk([](Operation *op) {
+    op->removeAttr(servedAttr);
+    op->removeAttr(servedAgainAttr);
+  });
 }

@@ -30,25 +30,19 @@ inline constexpr char modulePathsAttr[] = "graph.modules";
 inline constexpr char nodeInputsAttr[] = "graph.node_inputs";
 
 /// The part of a training step that an op belongs to (dist.PhaseAttr); none: forward. The
-/// attribute stays on the op at every level; conversions have none yet.
+/// attribute stays on the op at every level; conversions have theirs from L2 on.
 inline constexpr char phaseAttr[] = "dist.phase";
+/// On a forward op that the backward pass computes again (dist.RecomputeAttr), at L1 and
+/// L2.
+inline constexpr char recomputeAttr[] = "dist.recompute";
 /// Of a module that is to become a training step: lists of names of nodes, the stretches
 /// that a choice under a memory limit computes again. Gone once it is one.
-inline constexpr char recomputeAttr[] = "graph.recompute";
+inline constexpr char chosenRecomputeAttr[] = "graph.recompute";
 /// Beside it, unit: what they make is computed again whatever reads it.
 inline constexpr char exactlyAttr[] = "graph.recompute_exactly";
 /// Of such a module, an integer: the micro-batches that were chosen, of each of which it
 /// has the rows. Gone likewise.
 inline constexpr char accumulationAttr[] = "graph.accumulation";
-/// On a forward op that the backward pass repeats, and on the copy: the same number, by
-/// which strategies of the one, and conversions of its results, are found for the other.
-/// Both are gone once conversions are ops.
-inline constexpr char repeatedAttr[] = "graph.repeated";
-inline constexpr char repeatsAttr[] = "graph.repeats";
-/// On such a copy: its readers read what the forward pass has received.
-inline constexpr char keepsAttr[] = "graph.keeps";
-/// On such a copy: the weights that it reads in parts are gathered for it anew.
-inline constexpr char gathersAttr[] = "graph.gathers";
 /// The parameter, by name, that something of a training step belongs to: on an argument
 /// that is a state, or a sum of gradients of micro-batches; on an update op that reads or
 /// makes a tensor of the parameter's shape.
@@ -56,8 +50,9 @@ inline constexpr char parameterAttr[] = "graph.parameter";
 /// On inputs of a training step: their first dim is the batch.
 inline constexpr char batchAttr[] = "graph.batch";
 
-/// Gives `to` the marks that `from` has as a part of a training step, and no others: an
-/// op that stands in the place of another belongs where that did.
+/// Gives `to` the marks that `from` has as a part of a training step, what is computed
+/// again among them, and no others: an op that stands in the place of another belongs
+/// where that did.
 void copyStepMarks(mlir::Operation *from, mlir::Operation *to);
 
 /// The names of an op's result, its own first; empty if it has the node's alone.

@@ -38,7 +38,8 @@ public:
         addTie({static_cast<int32_t>(op)}, {graph.ops[op].tied});
     for (size_t op = 0; op < graph.ops.size(); ++op)
       if (graph.ops[op].repeats >= 0)
-        addRepetition(static_cast<int32_t>(op));
+        if (auto ok = addRepetition(static_cast<int32_t>(op)); !ok)
+          return tl::unexpected(ok.error());
     for (const FlowTie &tie : graph.ties)
       for (size_t i = 1; i < tie.members.size(); ++i)
         addTie(tie.members[0], tie.members[i]);
@@ -121,23 +122,27 @@ private:
                   parts.pool.add(std::move(costs)));
   }
 
-  /// What is computed again is so by the strategy of the first time. Where a pin leaves
-  /// the copy no such strategy it is not.
-  void addRepetition(int32_t op) {
+  /// What is computed again is so by the strategy of the first time. An error if pins
+  /// leave the two no strategy in common.
+  Expected<void> addRepetition(int32_t op) {
     const int32_t original = graph.ops[static_cast<size_t>(op)].repeats;
     const OpChoices &first = *choicesOf(original), &again = *choicesOf(op);
     std::vector<int64_t> costs(first.size() * again.size(), solver::forbidden);
+    bool any = false;
     for (size_t one = 0; one < first.size(); ++one) {
-      bool any = false;
       for (size_t two = 0; two < again.size(); ++two)
         if (haveEqualForms(first, one, again, two)) {
           costs[one * again.size() + two] = 0;
           any = true;
         }
-      if (!any)
-        return;
     }
+    if (!any)
+      return makeError("hints give '" + graph.ops[static_cast<size_t>(op)].name +
+                       "' another strategy than '" +
+                       graph.ops[static_cast<size_t>(original)].name +
+                       "' has, by which it is computed again");
     parts.addEdge(variableOf(original), variableOf(op), parts.pool.add(std::move(costs)));
+    return {};
   }
   static bool haveEqualForms(const OpChoices &first, size_t one, const OpChoices &again,
                              size_t two) {

@@ -168,7 +168,7 @@ Expected<void> Compiler::import() {
     for (const std::vector<std::string> &names : options.recompute->nodes)
       stretches.push_back(
           builder.getStrArrayAttr(SmallVector<StringRef>(names.begin(), names.end())));
-    (*module)->setAttr(recomputeAttr, builder.getArrayAttr(stretches));
+    (*module)->setAttr(chosenRecomputeAttr, builder.getArrayAttr(stretches));
     if (options.recompute->exactly)
       (*module)->setAttr(exactlyAttr, builder.getUnitAttr());
   }
@@ -215,10 +215,8 @@ Expected<void> Compiler::annotate() {
     auto ok = readLevel("02-planned", [](PassManager &manager) {
       manager.addPass(createVerifyPlannedPass());
     });
-    if (ok) {
+    if (ok)
       recordPlan();
-      price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
-    }
     return ok;
   }
   auto ok = decide();
@@ -227,12 +225,21 @@ Expected<void> Compiler::annotate() {
     recordPlan();
     recordStates();
   }
-  if (ok)
-    ok = runPasses("02-planned", [&](OpPassManager &manager) {
+  return ok.and_then([&] {
+    return runPasses("02-planned", [&](OpPassManager &manager) {
       buildConversionsPipeline(manager, options.explain);
     });
-  if (ok)
-    price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
+  });
+}
+
+/// With what is marked computed again; then it is known what conversions cost.
+Expected<void> Compiler::recompute() {
+  Expected<void> ok;
+  bool isMarked = false;
+  module->walk([&](Operation *op) { isMarked |= op->hasAttr(recomputeAttr); });
+  if (isMarked)
+    ok = runPasses("02b-recomputed", buildRecomputePipeline);
+  price = dist::priceOfConversions(module->lookupSymbol<func::FuncOp>("main"));
   return ok;
 }
 
@@ -321,16 +328,22 @@ std::optional<PlanWork> Compiler::recordWork(std::string &parallelism) {
 }
 
 /// In program order: the ops of a loop's body where the loop is, as a plan is read. Ops
-/// of one name and kind are told apart by it.
+/// of one name and kind are told apart by it. A copy of what is computed again stands
+/// behind the op.
 static void recordNodes(func::FuncOp function, const Mesh &mesh,
                         std::vector<PlanNode> &nodes) {
   function.walk([&](Operation *op) {
     auto strategy = dist::strategyAttrOf(op);
+    auto add = [&](const char *suffix, StringRef served) {
+      nodes.push_back({dist::nodeName(op) + suffix, op->getName().getStringRef().str(),
+                       strategy ? strategy.str() : "",
+                       servedTexts(op->getAttr(served), mesh)});
+    };
     // One without is a weight that is kept in parts.
     if (strategy || op->hasAttr(dist::servedAttr))
-      nodes.push_back({dist::nodeName(op), op->getName().getStringRef().str(),
-                       strategy ? strategy.str() : "",
-                       servedTexts(op->getAttr(dist::servedAttr), mesh)});
+      add("", dist::servedAttr);
+    if (dist::recomputeOf(op))
+      add(dist::copySuffix, dist::servedAgainAttr);
     if (auto call = dyn_cast<CallingOpInterface>(op))
       for (Operation *callee : call.getCallees())
         recordNodes(cast<func::FuncOp>(callee), mesh, nodes);
@@ -416,7 +429,8 @@ Expected<void> Compiler::partition() {
                             [](PassManager &manager) {
                               manager.addPass(createVerifyPartitionedPass());
                             })
-                : runPasses("03-partitioned", buildRanksPipeline);
+                : recompute().and_then(
+                      [&] { return runPasses("03-partitioned", buildRanksPipeline); });
   if (!ok)
     return ok;
   summarize();

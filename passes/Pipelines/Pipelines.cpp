@@ -30,6 +30,9 @@ void partita::buildTrainedPipeline(OpPassManager &manager, const std::string &sp
   options.spec = spec;
   manager.addPass(createTrainPass(options));
   buildImportedPipeline(manager);
+  MarkRecomputePassOptions recompute;
+  recompute.spec = spec;
+  manager.addPass(createMarkRecomputePass(recompute));
   manager.addPass(createVerifyTrainedPass());
 }
 
@@ -46,7 +49,13 @@ void partita::buildPlanPipeline(OpPassManager &manager, const ShardPassOptions &
   buildConversionsPipeline(manager, options.explain);
 }
 
+void partita::buildRecomputePipeline(OpPassManager &manager) {
+  manager.addPass(createRecomputePass());
+  manager.addPass(createVerifyPlannedPass());
+}
+
 void partita::buildRanksPipeline(OpPassManager &manager) {
+  manager.addPass(createRecomputePass());
   manager.addPass(createPartitionPass());
   manager.addPass(createVerifyPartitionedPass());
 }

@@ -26,7 +26,9 @@ void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});
 /// Strategies, conversions, and the gate of L2.
 void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
-/// One rank's program, and the gate of L3.
+/// What is marked is computed again, and the gate of L2.
+void buildRecomputePipeline(mlir::OpPassManager &manager);
+/// One rank's program, of a plan with or without marks, and the gate of L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);
 /// L3 to L4 and its gate: the program runs once.
 void buildSchedulePipeline(mlir::OpPassManager &manager);

@@ -31,7 +31,8 @@ struct VerifyImportedPass : partita::impl::VerifyImportedPassBase<VerifyImported
     auto check = [](Operation *op) -> LogicalResult {
       for (NamedAttribute attr : op->getDiscardableAttrs())
         if (attr.getName().getValue().starts_with("dist.") &&
-            attr.getName() != phaseAttr) // a training step passes this gate, too
+            // A training step passes this gate, too.
+            attr.getName() != phaseAttr && attr.getName() != recomputeAttr)
           return op->emitOpError("carries ")
                  << attr.getName() << " in an imported program";
       if (isa<graph::GradientOp>(op))

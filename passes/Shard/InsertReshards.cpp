@@ -47,13 +47,16 @@ static LogicalResult prepareSplits(func::FuncOp function, dist::MeshAttr mesh) {
       made.insert(&*it);
       if (it->getNumOperands() == 0)
         continue;
+      copyStepMarks(&op, &*it);
       RuleRef mine = ruleOf(&*it);
       dist::setStrategy(mesh, &*it, *mine->rule,
                         strategyForLayout(*mine->rule, mine->rule->results[0], layout));
     }
     // Its users are the new value's.
-    if (Attribute served = op.removeAttr(dist::servedAttr))
-      replaced.getDefiningOp()->setAttr(dist::servedAttr, served);
+    for (StringRef name : {dist::servedAttr, dist::servedAgainAttr})
+      if (Attribute served = op.removeAttr(name))
+        replaced.getDefiningOp()->setAttr(name, served);
+    op.removeAttr(recomputeAttr);
     op.getResult(0).replaceUsesWithIf(
         replaced, [&](OpOperand &use) { return !made.contains(use.getOwner()); });
   }
@@ -70,11 +73,8 @@ public:
         servings(servings) {}
 
   int64_t run() {
-    std::vector<Value> values(flow.graph.values.size());
-    for (auto [value, number] : flow.valueOf)
-      values[static_cast<size_t>(number)] = value;
-    for (size_t v = 0; v < values.size(); ++v)
-      serve(values[v], static_cast<int32_t>(v));
+    for (size_t v = 0; v < flow.graph.values.size(); ++v)
+      serve(flow.valueAt(static_cast<int32_t>(v)), static_cast<int32_t>(v));
     return count;
   }
   /// The conversions by which ranks receive something.
@@ -92,6 +92,10 @@ private:
                                           : serveUses(flow.graph, strategies, number);
     OpBuilder builder(function.getContext());
     builder.setInsertionPointAfterValue(value);
+    // Conversions of a copy belong behind it, where it is not yet.
+    isOfCopy = flow.isCopy(entry.producer);
+    if (isOfCopy)
+      builder.setInsertionPoint(flow.where(entry.producer));
     bool isSource = producer.kind == FlowKind::Source;
     bool isLate = isReadLate(function, producer);
     Layout produced =
@@ -114,7 +118,8 @@ private:
     }
     for (auto [wanted, now] : llvm::zip_equal(served, values))
       for (const FlowUse &use : wanted.uses)
-        setOperand(use, now);
+        if (!flow.isCopy(use.op)) // reads what partita-recompute finds for it
+          setOperand(use, now);
   }
 
   Operation *userOf(const FlowUse &use) { return flow.where(use.op); }
@@ -165,6 +170,7 @@ private:
       ++count;
       slot = dist::ReshardOp::create(builder, from.getLoc(), from.getType(), from, layout,
                                      static_cast<uint64_t>(epoch));
+      markOfCopy(slot);
     }
     return slot;
   }
@@ -176,8 +182,15 @@ private:
       ++count;
       slot =
           dist::WindowOp::create(builder, from.getLoc(), from.getType(), from, windows);
+      markOfCopy(slot);
     }
     return slot;
+  }
+
+  /// What is converted is made in the forward pass, its copy behind it.
+  void markOfCopy(Value conversion) {
+    if (isOfCopy)
+      dist::setPhase(conversion.getDefiningOp(), Phase::Backward);
   }
 
   void setOperand(const FlowUse &use, Value now) {
@@ -193,6 +206,7 @@ private:
   const std::vector<Strategy> &strategies;
   const Servings &servings;
   int64_t count = 0;
+  bool isOfCopy = false; ///< what is served now
   llvm::DenseSet<Operation *> received;
 };
 
@@ -256,16 +270,14 @@ private:
                      const std::vector<Strategy> &strategies) {
     if (explain.empty())
       return;
-    std::vector<Value> values(flow.graph.values.size());
-    for (auto [value, number] : flow.valueOf)
-      values[static_cast<size_t>(number)] = value;
-    for (size_t v = 0; v < values.size(); ++v) {
+    for (size_t v = 0; v < flow.graph.values.size(); ++v) {
       const FlowValue &entry = flow.graph.values[v];
       if (matchesGlob(explain, entry.name) ||
           isNamed(flow.graph, flow.graph.ops[static_cast<size_t>(entry.producer)],
                   explain))
         emitRemark(function.getLoc(),
-                   explainValue(flow, strategies, static_cast<int32_t>(v), values[v]));
+                   explainValue(flow, strategies, static_cast<int32_t>(v),
+                                flow.valueAt(static_cast<int32_t>(v))));
     }
   }
 };

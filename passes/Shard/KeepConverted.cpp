@@ -4,39 +4,32 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Interfaces/ValueNames.h"
 
+#include "llvm/ADT/MapVector.h"
+
 using namespace mlir;
 using namespace partita;
 
 /// Whether both lead to the same, from whatever they convert.
 static bool convertAlike(Operation *a, Operation *b) {
-  auto reshard = dyn_cast<dist::ReshardOp>(a), other = dyn_cast<dist::ReshardOp>(b);
-  if (reshard && other)
-    return reshard.getLayout() == other.getLayout();
-  auto window = dyn_cast<dist::WindowOp>(a), otherWindow = dyn_cast<dist::WindowOp>(b);
-  return window && otherWindow && window.getWindows() == otherWindow.getWindows();
+  return dist::isConversion(a) && dist::isConversion(b) &&
+         dist::formOf(a) == dist::formOf(b);
 }
 
-static bool isConversion(Operation *op) {
-  return isa<dist::ReshardOp, dist::WindowOp>(op);
-}
-
-/// By the copy's value that of the op it repeats, and likewise what both are converted
-/// to.
-static DenseMap<Value, Value> originalsOf(func::FuncOp function) {
-  DenseMap<Attribute, Operation *> repeated;
-  DenseMap<Value, Value> originals;
+/// By what a copy is converted to, what the op that it repeats is converted to.
+static llvm::MapVector<Value, Value> originalsOf(func::FuncOp function) {
+  llvm::MapVector<Value, Value> originals;
   for (Operation &op : function.front()) {
-    if (Attribute number = op.getAttr(repeatedAttr))
-      repeated[number] = &op;
-    Attribute number = op.hasAttr(keepsAttr) ? op.getAttr(repeatsAttr) : Attribute();
-    if (Operation *original = number ? repeated.lookup(number) : nullptr)
-      for (auto [copy, value] : llvm::zip_equal(op.getResults(), original->getResults()))
-        originals[copy] = value;
-    Value from = isConversion(&op) ? originals.lookup(op.getOperand(0)) : Value();
+    if (!dist::isConversion(&op) || dist::phaseOf(&op) == Phase::Forward)
+      continue;
+    Value from = op.getOperand(0);
+    Operation *maker = from.getDefiningOp();
+    dist::RecomputeAttr mark = maker ? dist::recomputeOf(maker) : nullptr;
+    if (!mark || !mark.getKeepsCommunication())
+      from = originals.lookup(from);
     if (!from)
       continue;
     for (Operation *user : from.getUsers())
-      if (convertAlike(user, &op))
+      if (dist::phaseOf(user) == Phase::Forward && convertAlike(user, &op))
         originals[op.getResult(0)] = user->getResult(0);
   }
   return originals;
@@ -44,22 +37,19 @@ static DenseMap<Value, Value> originalsOf(func::FuncOp function) {
 
 void partita::keepConverted(func::FuncOp function,
                             const llvm::DenseSet<Operation *> &communicating) {
-  DenseMap<Value, Value> originals = originalsOf(function);
+  auto originals = originalsOf(function);
+  for (auto [converted, kept] : originals)
+    if (communicating.contains(kept.getDefiningOp()))
+      converted.replaceAllUsesWith(kept);
+  for (auto [converted, kept] : llvm::reverse(originals))
+    if (converted.use_empty() && communicating.contains(kept.getDefiningOp()))
+      converted.getDefiningOp()->erase();
+  auto needed = dist::neededAgain(function);
   for (Operation &op : function.front())
-    if (isConversion(&op))
-      if (Value kept = originals.lookup(op.getResult(0)))
-        if (communicating.contains(kept.getDefiningOp()))
-          op.getResult(0).replaceAllUsesWith(kept);
-  for (Operation *op = function.front().getTerminator(); op;) {
-    Operation *now = op;
-    op = op->getPrevNode();
-    bool isOfCopy = now->hasAttr(repeatsAttr) ||
-                    (isConversion(now) && originals.contains(now->getResult(0)));
-    if (isOfCopy && now->use_empty()) {
-      now->erase();
-      continue;
+    if (dist::recomputeOf(&op)) {
+      op.removeAttr(recomputeAttr);
+      if (needed.contains(&op))
+        op.setAttr(recomputeAttr,
+                   dist::RecomputeAttr::get(op.getContext(), false, false));
     }
-    for (const char *attribute : {repeatedAttr, repeatsAttr, keepsAttr, gathersAttr})
-      now->removeAttr(attribute);
-  }
 }

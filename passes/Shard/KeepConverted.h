@@ -1,10 +1,11 @@
 //===- KeepConverted.h - Communication that recompute leaves out -*- C++ -*-===//
 //
-// An op that the backward pass repeats (graph.repeats) may be asked not to repeat the
-// communication behind it: what the forward pass has received stays in memory, and the
-// readers of the copy's conversion read that. What then has no reader is not repeated:
+// An op that is computed again may be asked not to repeat the communication behind it
+// (`keep communication` of #dist.recompute): what the forward pass has received stays in
+// memory, and is read in place of what the copy would be converted to. What then has no
+// reader is not repeated:
 //
-//     %p = contract …   %h = reshard %p   …   %p2 = contract …   %h2 = reshard %p2 f(%h2)
+//     %p = contract …   %h = reshard %p   …   %h2 = reshard %p {backward}   f(%h2)
 //     %p = contract …   %h = reshard %p   …   f(%h)
 //
 //===----------------------------------------------------------------------===//
@@ -16,9 +17,9 @@
 
 namespace partita {
 
-/// Replaces conversions of copies by those of the ops they repeat, where an equal one is
-/// there and it communicates, and erases what has no reader any more. Removes the
-/// attributes that say so.
+/// Replaces conversions of copies by those of the ops that they repeat, where an equal
+/// one is there and it communicates. Then marks say no more than that an op is computed
+/// again, and ops of which no copy is needed have none.
 void keepConverted(mlir::func::FuncOp function,
                    const llvm::DenseSet<mlir::Operation *> &communicating);
 

@@ -72,6 +72,22 @@ def InsertReshardsPass : Pass<"partita-insert-reshards", "::mlir::ModuleOp"> {
   ];
 }
 
+def RecomputePass : Pass<"partita-recompute", "::mlir::ModuleOp"> {
+  let summary = "Copies of what the backward pass computes again";
+  let description = [{
+    Of a planned program: an op with `dist.recompute` is repeated, by its strategy, before
+    the first op that is not of the forward pass and reads it; such ops then read the
+    copy. The copy of an op whose operands are marked reads their copies. Where the op
+    reads a conversion, its copy reads the last one before it of the same value and form:
+    that of a copy's value is marked as of the backward pass; where there is none, what
+    the forward pass received is kept. Conversions and copies that nothing reads go.
+    Marks are gone; no layout changes.
+  }];
+  let statistics = [
+    Statistic<"numCopies", "copies", "Ops computed again">,
+  ];
+}
+
 def VerifyPlannedPass : Pass<"partita-verify-planned", "::mlir::ModuleOp"> {
   let summary = "Gate of level L2: every operand is in the layout its op asks for";
   let description = [{

@@ -24,7 +24,7 @@ struct Reading {
   int32_t value = 0;
   size_t entry = 0; ///< of how the value is served
   int64_t bytes = 0;
-  std::vector<std::pair<int64_t, FlowUse>> uses; ///< by place in the program
+  std::vector<std::pair<int32_t, FlowUse>> uses; ///< by place in the flow graph
 };
 
 class Regatherer {
@@ -32,8 +32,6 @@ public:
   Regatherer(func::FuncOp function, const dist::ProgramFlow &flow,
              const std::vector<Strategy> &strategies, Servings &servings)
       : flow(flow), strategies(strategies), servings(servings) {
-    for (Operation &op : function.front())
-      places[&op] = static_cast<int64_t>(places.size());
     for (size_t v = 0; v < flow.graph.values.size(); ++v)
       if (isReadLate(function, producerOf(static_cast<int32_t>(v))))
         addReadings(static_cast<int32_t>(v));
@@ -74,7 +72,7 @@ private:
         continue;
       Reading reading{value, i, elements(served[i].layout) * it.elementBytes, {}};
       for (const FlowUse &use : served[i].uses)
-        reading.uses.emplace_back(places.lookup(flow.where(use.op)), use);
+        reading.uses.emplace_back(use.op, use);
       std::ranges::sort(reading.uses, {}, [](const auto &use) {
         return std::tuple(use.first, use.second.op, use.second.operand);
       });
@@ -84,7 +82,7 @@ private:
   }
 
   /// Bytes of the other readings with a user between two places.
-  int64_t bytesBetween(const Reading &reading, int64_t first, int64_t last) const {
+  int64_t bytesBetween(const Reading &reading, int32_t first, int32_t last) const {
     int64_t bytes = 0;
     for (const Reading &other : readings)
       if (&other != &reading && std::ranges::any_of(other.uses, [&](const auto &use) {
@@ -96,9 +94,14 @@ private:
 
   /// Whether the reading ends behind its use before number `i`.
   bool isGivenUp(const Reading &reading, size_t i) const {
-    auto userOf = [&](size_t k) { return flow.where(reading.uses[k].second.op); };
-    auto repeats = [&](size_t k) { return userOf(k)->hasAttr(repeatsAttr); };
-    auto gathers = [&](size_t k) { return userOf(k)->hasAttr(gathersAttr); };
+    auto repeats = [&](size_t k) { return flow.isCopy(reading.uses[k].second.op); };
+    auto gathers = [&](size_t k) {
+      Operation *op = flow.operations[static_cast<size_t>(reading.uses[k].second.op)];
+      return repeats(k) && dist::recomputeOf(op).getGathersAgain();
+    };
+    auto isForward = [&](size_t k) {
+      return !repeats(k) && !flow.where(reading.uses[k].second.op)->hasAttr(phaseAttr);
+    };
     // A copy adds no gathering but if it is asked to: its gradient reads what it reads.
     if (repeats(i - 1) && !gathers(i - 1))
       return false;
@@ -110,7 +113,7 @@ private:
     // Only the copy reads it, as of a bias: the step without it gathers it once.
     if (!isReadBehind && !isAsked)
       return false;
-    bool isTurn = !userOf(i - 1)->hasAttr(phaseAttr) && userOf(i)->hasAttr(phaseAttr);
+    bool isTurn = isForward(i - 1) && !isForward(i);
     return (isTurn && isAsked) || bytesBetween(reading, reading.uses[i - 1].first,
                                                reading.uses[i].first) > reading.bytes;
   }
@@ -136,7 +139,6 @@ private:
   const dist::ProgramFlow &flow;
   const std::vector<Strategy> &strategies;
   Servings &servings;
-  DenseMap<Operation *, int64_t> places;
   std::vector<Reading> readings;
 };
 } // namespace

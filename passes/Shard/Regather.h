@@ -7,9 +7,9 @@
 // states that are gathered between the two take more bytes than it does. So a weight and
 // its small neighbours, or the last layer's weight at the turn from forward to backward,
 // are gathered once, and at any place no more is gathered than twice the largest state.
-// What a repeated forward op (graph.repeats) reads is not given up before its gradient
-// has read it, so that recompute adds no gathering; unless it is asked to
-// (graph.gathers): then the forward pass's reading ends with it, too.
+// What the copy of an op that is computed again reads is not given up before its gradient
+// has read it, so that recompute adds no gathering; unless it is asked to (`gather again`
+// of #dist.recompute): then the forward pass's reading ends with it, too.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_SHARD_REGATHER_H

@@ -19,8 +19,10 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace partita {
@@ -278,6 +280,17 @@ private:
     return {};
   }
 
+  /// A plan has a copy where the op is that it repeats.
+  static std::vector<int32_t> inOrderOfPlan(const dist::ProgramFlow &flow) {
+    std::vector<int32_t> order(flow.graph.ops.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, {}, [&](int32_t op) {
+      int32_t first = flow.graph.ops[static_cast<size_t>(op)].repeats;
+      return std::pair(first < 0 ? op : first, op);
+    });
+    return order;
+  }
+
   /// The strategies of a plan, which must be for this program and mesh.
   LogicalResult applyPlan(func::FuncOp function, dist::ProgramFlow &flow) {
     auto read = readPlan(plan);
@@ -305,7 +318,8 @@ private:
       return failure();
     // By name, so that a plan outlives a change in the order of ops.
     PlanIndex index(own);
-    for (size_t i = 0; i < flow.graph.ops.size(); ++i) {
+    for (int32_t number : inOrderOfPlan(flow)) {
+      auto i = static_cast<size_t>(number);
       Operation *op = flow.operations[i];
       if (!op)
         continue;
@@ -317,7 +331,7 @@ private:
         continue;
       if (!node)
         return mismatch("it has no " + kind + " named '" + entry.name + "'");
-      if (!isSource) {
+      if (!isSource && !flow.isCopy(number)) {
         auto strategy = Strategy::parse(node->strategy, flow.graph.mesh, entry.rule);
         if (!strategy)
           return mismatch("op '" + node->name + "': " + strategy.error().message);

@@ -137,8 +137,12 @@ private:
   }
 
   LogicalResult unique(Operation *op, Attribute form, uint64_t epoch) {
-    auto [it, added] =
-        conversions.try_emplace({op->getOperand(0), {form, epoch}}, op->getResult(0));
+    // Those of a value that is computed again are its own or its copy's.
+    Operation *maker = op->getOperand(0).getDefiningOp();
+    const unsigned isOfCopy =
+        maker && dist::recomputeOf(maker) && dist::phaseOf(op) != Phase::Forward;
+    auto [it, added] = conversions.try_emplace(
+        {{op->getOperand(0), isOfCopy}, {form, epoch}}, op->getResult(0));
     if (added)
       return success();
     InFlightDiagnostic error =
@@ -199,7 +203,8 @@ private:
   func::FuncOp function;
   const Mesh &mesh;
   DenseMap<Value, Held> held;
-  DenseMap<std::pair<Value, std::pair<Attribute, uint64_t>>, Value> conversions;
+  DenseMap<std::pair<std::pair<Value, unsigned>, std::pair<Attribute, uint64_t>>, Value>
+      conversions;
 };
 
 struct VerifyPlannedPass : partita::impl::VerifyPlannedPassBase<VerifyPlannedPass> {
@@ -213,7 +218,9 @@ struct VerifyPlannedPass : partita::impl::VerifyPlannedPassBase<VerifyPlannedPas
         function.emitOpError("is not planned: no enclosing op has a dist.mesh attribute");
         return signalPassFailure();
       }
-      if (failed(dist::verifyPhases(function)) || failed(Checker(function, mesh).run()))
+      if (failed(dist::verifyPhases(function)) ||
+          failed(dist::verifyRecompute(function)) ||
+          failed(Checker(function, mesh).run()))
         return signalPassFailure();
     }
   }

@@ -80,6 +80,15 @@ static void finishFunction(func::FuncOp function, const Values &results) {
       builder.getFunctionType(block.getArgumentTypes(), ValueRange(results).getTypes()));
 }
 
+/// As above, of a function that the backward pass runs: what it has of the forward pass
+/// it computes again.
+static void finishBackwardFunction(func::FuncOp function, const Values &results) {
+  finishFunction(function, results);
+  for (Operation &op : function.front().without_terminator())
+    if (op.getNumOperands() != 0 && dist::phaseOf(&op) == Phase::Forward)
+      dist::setPhase(&op, Phase::Backward);
+}
+
 /// Copies what `from` computes to the end of `to`; what it returns there.
 static Values copyBody(func::FuncOp from, func::FuncOp to, ValueRange arguments) {
   OpBuilder builder = OpBuilder::atBlockEnd(&to.front());
@@ -202,7 +211,7 @@ private:
                                    : before);
     }
     carried.insert(carried.end(), rows.begin(), rows.end());
-    finishFunction(backward, carried);
+    finishBackwardFunction(backward, carried);
   }
 
   /// Replaces the loop by one that also gives what was carried into each trip.
@@ -313,7 +322,7 @@ static Expected<func::FuncOp> branchBackward(func::FuncOp side,
   Formula g(end, side.getLoc());
   for (auto [k, i] : llvm::enumerate(sought))
     (*found)[k] = orZeros(g, (*found)[k], side.getArgumentTypes()[i]);
-  finishFunction(backward, *found);
+  finishBackwardFunction(backward, *found);
   return backward;
 }
 

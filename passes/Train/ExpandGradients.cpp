@@ -17,6 +17,17 @@ using namespace partita;
 using namespace partita::graph;
 using namespace partita::train;
 
+/// Derivatives are ops of the program as any other: a step that trains it has its own
+/// phases.
+static void dropPhases(Block &body) {
+  for (Operation &op : body) {
+    op.removeAttr(phaseAttr);
+    if (auto call = dyn_cast<CallingOpInterface>(op))
+      for (Operation *callee : call.getCallees())
+        dropPhases(cast<func::FuncOp>(callee).front());
+  }
+}
+
 /// Makes the function give, in place of its result, the derivatives of the sum of it in
 /// its first `count` arguments: zeros where it does not depend on one.
 static Expected<void> giveDerivatives(func::FuncOp function, size_t count) {
@@ -41,9 +52,7 @@ static Expected<void> giveDerivatives(func::FuncOp function, size_t count) {
   if (f.failed())
     return tl::unexpected(f.results({}).error());
   end->setOperands(results);
-  // They are ops of the program as any other: a step that trains it has its own phases.
-  for (Operation &op : body)
-    op.removeAttr(phaseAttr);
+  dropPhases(body);
   return {};
 }
 

@@ -43,6 +43,19 @@ def TrainPass : Pass<"partita-train", "::mlir::ModuleOp"> {
                            "::partita::dist::DistDialect"];
 }
 
+def MarkRecomputePass : Pass<"partita-mark-recompute", "::mlir::ModuleOp"> {
+  let summary = "Marks what the backward pass of a training step computes again";
+  let description = [{
+    Gives forward ops that the specification's `recompute` names, or that were chosen
+    under a memory limit, a `dist.recompute`, as far as what is behind the forward pass
+    reads them. See docs/training.md; the copies are made by `partita-recompute`, once
+    strategies and conversions are there.
+  }];
+  let options = [Option<"spec", "spec", "std::string", "\"\"",
+                        "Specification (JSON, docs/training.md)">];
+  let dependentDialects = ["::partita::dist::DistDialect"];
+}
+
 def ExpandGradientsPass : Pass<"partita-expand-gradients", "::mlir::ModuleOp"> {
   let summary = "Replaces graph.gradient by the ops that compute it";
   let description = [{

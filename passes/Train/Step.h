@@ -27,7 +27,6 @@ public:
   /// Parameters on which the loss does not depend; they stay as they are.
   std::vector<std::string> unused;
   /// After run(): what the user should know of what is computed again.
-  std::vector<std::string> notes;
 
 private:
   /// A result of the step: a metric, or what becomes of a state.

@@ -17,18 +17,6 @@ using namespace partita;
 using namespace partita::graph;
 using namespace partita::train;
 
-/// What was chosen under a memory limit, beside what the specification names.
-static void addChosen(ArrayAttr stretches, bool exactly, Spec &spec) {
-  for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
-    Recompute &repeats = spec.recompute.emplace_back();
-    repeats.together = true;
-    repeats.isChosen = true;
-    repeats.exactly = exactly;
-    for (auto name : stretch.getAsRange<StringAttr>())
-      repeats.nodes.push_back(name.str());
-  }
-}
-
 /// Replaces log-softmax, now that nothing is differentiated any more, by the ops that it
 /// is made of: a row op needs its whole row on every rank, a maximum and a sum do not. So
 /// logits that are split along a vocabulary stay so up to the loss and back.
@@ -70,10 +58,6 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     if (read->trainingInfo)
       return fail("\"training_info\" names a step that the model's file has: there is "
                   "nothing to derive");
-    if (auto chosen = getOperation()->getAttrOfType<ArrayAttr>(recomputeAttr))
-      addChosen(chosen, getOperation()->hasAttr(exactlyAttr), *read);
-    for (const char *attribute : {recomputeAttr, exactlyAttr})
-      getOperation()->removeAttr(attribute);
     auto parts = getOperation()->getAttrOfType<IntegerAttr>(accumulationAttr);
     if (parts && read->choosesAccumulation)
       read->accumulation = parts.getInt();
@@ -83,8 +67,6 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
     if (auto ok = step.run(); !ok)
       return fail(ok.error().message);
     getOperation().walk(expandLogSoftmax);
-    for (const std::string &note : step.notes)
-      main->emitRemark(note);
     for (const std::string &name : step.unused)
       main->emitRemark("parameter '")
           << name << "' does not train: the loss does not depend on it";

@@ -50,7 +50,8 @@ struct VerifyTrainedPass : partita::impl::VerifyTrainedPassBase<VerifyTrainedPas
       return signalPassFailure();
     }
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (!function.isExternal() && failed(dist::verifyPhases(function)))
+      if (!function.isExternal() && (failed(dist::verifyPhases(function)) ||
+                                     failed(dist::verifyRecompute(function))))
         return signalPassFailure();
     if (failed(checkStates(main)))
       signalPassFailure();

@@ -113,12 +113,36 @@ static std::vector<Seed> batchSeeds(const FlowGraph &graph, const AxisList &all,
   return seeds;
 }
 
+/// Gives what is computed again the strategy of the first time; an error if a hint asks
+/// for another one.
+static Expected<void> repeatStrategies(const FlowGraph &graph,
+                                       const std::vector<Seed> &seeds,
+                                       std::vector<Strategy> &strategies) {
+  auto isOther = [&](size_t op) {
+    const int32_t first = graph.ops[op].repeats;
+    return first >= 0 && !(strategies[op] == strategies[static_cast<size_t>(first)]);
+  };
+  for (const Seed &seed : seeds) {
+    auto op = static_cast<size_t>(graph.atoms[static_cast<size_t>(seed.atom)].op);
+    if (isOther(op))
+      return makeError(seed.origin + " gives it another strategy than '" +
+                       graph.ops[static_cast<size_t>(graph.ops[op].repeats)].name +
+                       "' has, by which it is computed again");
+  }
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    if (isOther(op))
+      strategies[op] = strategies[static_cast<size_t>(graph.ops[op].repeats)];
+  return {};
+}
+
 static Expected<Decision> finish(const FlowGraph &graph, const std::vector<Seed> &seeds) {
   auto spread = propagate(graph, seeds);
   if (!spread)
     return tl::unexpected(spread.error());
   Decision decision;
   decision.strategies = strategiesOf(graph, spread->axes, seeds);
+  if (auto ok = repeatStrategies(graph, seeds, decision.strategies); !ok)
+    return tl::unexpected(ok.error());
   decision.propagated = std::move(*spread);
   decision.price = price(graph, decision.strategies);
   return decision;

@@ -139,3 +139,27 @@ func.func @phase(%x: tensor<4xf32>) {
   %0 = graph.relu %x {dist.phase = #dist.phase<before>} : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @recompute() {
+  // expected-error@+1 {{cannot be computed again: only an op that has operands and no region, and runs no function, can}}
+  %0 = graph.constant {dist.recompute = #dist.recompute<before first>} dense<1.0> : tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @recompute(%x: tensor<4xf32>) {
+  // expected-error@+1 {{is of phase backward: only a forward op is computed again}}
+  %0 = graph.relu %x {dist.phase = #dist.phase<backward>, dist.recompute = #dist.recompute<before first>} : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @recompute(%x: tensor<4xf32>) {
+  // expected-error@+1 {{expected 'first'}}
+  %0 = graph.relu %x {dist.recompute = #dist.recompute<before last>} : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}

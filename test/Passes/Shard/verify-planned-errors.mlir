@@ -133,3 +133,46 @@ module attributes {dist.mesh = #mesh} {
     return %x : tensor<4xf32>
   }
 }
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+#whole = #dist.layout<#mesh, [{4}]>
+module attributes {dist.mesh = #mesh} {
+  func.func @nobody(%x: tensor<4xf32> {dist.layout = #whole}) -> (tensor<4xf32> {dist.layout = #whole}) {
+    // expected-error@+1 {{is computed again for nobody: all that read it are of the forward pass}}
+    %0 = graph.exp %x {dist.recompute = #dist.recompute<before first>, dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4xf32>) -> tensor<4xf32>
+    // expected-note@+1 {{a reader is here}}
+    %1 = graph.sin %0 {dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4xf32>) -> tensor<4xf32>
+    return %1 : tensor<4xf32>
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+#whole = #dist.layout<#mesh, [{4}]>
+module attributes {dist.mesh = #mesh} {
+  func.func @state(%x: tensor<4xf32> {dist.layout = #whole, dist.state = #dist.state<"s">})
+      -> (tensor<4xf32> {dist.layout = #whole}, tensor<4xf32> {dist.layout = #whole, dist.state = #dist.state<"s">}) {
+    // expected-error@+1 {{gives a state and cannot be computed again}}
+    %0 = graph.exp %x {dist.recompute = #dist.recompute<before first>, dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = graph.sin %0 {dist.phase = #dist.phase<backward>, dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4xf32>) -> tensor<4xf32>
+    return %1, %0 : tensor<4xf32>, tensor<4xf32>
+  }
+}
+
+// -----
+
+#mesh = #dist.mesh<tp=2>
+#whole = #dist.layout<#mesh, [{4}]>
+#halves = #dist.layout<#mesh, [{4: tp}]>
+module attributes {dist.mesh = #mesh} {
+  func.func @phase(%x: tensor<4xf32> {dist.layout = #halves}) -> (tensor<4xf32> {dist.layout = #whole}) {
+    // expected-note@+1 {{made here}}
+    %0 = dist.reshard %x to <#mesh, [{4}]> {dist.phase = #dist.phase<backward>} : tensor<4xf32>
+    // expected-error@+1 {{is in phase forward and reads 'dist.reshard' of phase backward}}
+    %1 = graph.sin %0 {dist.strategy = #dist.strategy<#mesh, {}>} : (tensor<4xf32>) -> tensor<4xf32>
+    return %1 : tensor<4xf32>
+  }
+}

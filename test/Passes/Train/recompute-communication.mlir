@@ -1,10 +1,10 @@
 // What a repeated op asks of communication: mp_comm_recompute repeats the reduction behind it, or
 // keeps what the forward pass received; parallel_optimizer_comm_recompute gathers weights anew.
 // RUN: split-file %s %t
-// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/again.json --partita-simplify --cse --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=AGAIN
-// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/kept.json --partita-simplify --cse --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=KEPT
-// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/once.json --partita-simplify --cse --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=ONCE
-// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/gathered.json --partita-simplify --cse --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=GATHERED
+// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/again.json --partita-simplify --cse --partita-mark-recompute=spec=%t/again.json --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-recompute --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=AGAIN
+// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/kept.json --partita-simplify --cse --partita-mark-recompute=spec=%t/kept.json --partita-shard="mesh=tp=2 mode=semi-auto hints=%t/hints.json" --partita-insert-reshards --partita-verify-planned --partita-recompute --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=KEPT
+// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/once.json --partita-simplify --cse --partita-mark-recompute=spec=%t/once.json --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-recompute --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=ONCE
+// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/gathered.json --partita-simplify --cse --partita-mark-recompute=spec=%t/gathered.json --partita-shard="mesh=dp=2 mode=data-parallel" --partita-insert-reshards --partita-verify-planned --partita-recompute --partita-verify-planned --partita-check-spmd | FileCheck %s --check-prefix=GATHERED
 
 // Two products, of which one stands in the backward pass, and a reduction behind each.
 // AGAIN: %[[P:.*]] = graph.contract %{{.*}}
@@ -12,7 +12,7 @@
 // AGAIN: graph.tanh
 // AGAIN: %[[P2:.*]] = graph.contract %{{.*}}dist.phase = #dist.phase<backward>
 // AGAIN: dist.reshard %[[P2]] to <#mesh, [{4}, {4}]>
-// AGAIN-NOT: graph.repeats
+// AGAIN-NOT: dist.recompute
 
 // The copy of exp reads what was received; the product is not repeated.
 // KEPT: %[[P:.*]] = graph.contract %{{.*}}
@@ -21,7 +21,7 @@
 // KEPT: graph.tanh
 // KEPT-NOT: graph.contract %{{.*}}dist.phase = #dist.phase<backward>
 // KEPT: graph.exp %[[H]] {{.*}}dist.phase = #dist.phase<backward>
-// KEPT-NOT: graph.repeat
+// KEPT-NOT: dist.recompute
 
 // Of a weight that lies in parts there is one reading, or one in each pass.
 // ONCE: %[[V:.*]] = dist.reshard %[[STATE:arg[0-9]+]] to <#mesh, [{4}]>
@@ -52,7 +52,7 @@
  "recompute": [{"nodes": ["c", "d"], "parallel_optimizer_comm_recompute": true}]}
 
 //--- hints.json
-{"nodes": {"a": {"in": [[null, "tp"], ["tp", null]]}, "a/recompute": {"in": [[null, "tp"], ["tp", null]]}}}
+{"nodes": {"a": {"in": [[null, "tp"], ["tp", null]]}}}
 
 //--- model.mlir
 func.func @main(%x: tensor<4x8xf32> {graph.name = "x"},

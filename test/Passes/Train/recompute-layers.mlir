@@ -2,12 +2,12 @@
 // row of ops repeats. One that leaves each node for itself saves nothing, and says so; layers are
 // advised where nodes that it names read one another.
 // RUN: split-file %s %t
-// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/dotted.mlir --partita-train=spec=%t/dotted.json 2>&1 | FileCheck %s
-// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/layer.json 2>&1 | FileCheck %s
-// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/alone.json 2>&1 | FileCheck %s --check-prefix=ALONE
-// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/single.json 2>&1 | FileCheck %s --check-prefix=SINGLE
-// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/noted.mlir --partita-train=spec=%t/layer.json 2>&1 | FileCheck %s --check-prefix=NOTED
-// RUN: not partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/none.json 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/dotted.mlir --partita-train=spec=%t/dotted.json --partita-mark-recompute=spec=%t/dotted.json --partita-recompute 2>&1 | FileCheck %s
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/layer.json --partita-mark-recompute=spec=%t/layer.json --partita-recompute 2>&1 | FileCheck %s
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/alone.json --partita-mark-recompute=spec=%t/alone.json --partita-recompute 2>&1 | FileCheck %s --check-prefix=ALONE
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/single.json --partita-mark-recompute=spec=%t/single.json --partita-recompute 2>&1 | FileCheck %s --check-prefix=SINGLE
+// RUN: partita-opt --mlir-print-op-on-diagnostic=false %t/noted.mlir --partita-train=spec=%t/layer.json --partita-mark-recompute=spec=%t/layer.json --partita-recompute 2>&1 | FileCheck %s --check-prefix=NOTED
+// RUN: not partita-opt --mlir-print-op-on-diagnostic=false %t/plain.mlir --partita-train=spec=%t/none.json --partita-mark-recompute=spec=%t/none.json --partita-recompute 2>&1 | FileCheck %s --check-prefix=NONE
 
 // A layer keeps its result, the sum: the two exps are there again, before the gradients.
 // CHECK-NOT: remark:

@@ -1,15 +1,20 @@
-// What a segment keeps to itself is computed again before the backward pass reads it; its
-// result, which the next op reads, is kept.
+// What a segment keeps to itself is marked, and computed again before the backward pass reads it;
+// its result, which the next op reads, is kept.
 // RUN: split-file %s %t
-// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/spec.json --partita-simplify --cse --partita-verify-trained -o %t/step.mlir
-// RUN: FileCheck %s --input-file %t/step.mlir
+// RUN: partita-opt %t/model.mlir --partita-train=spec=%t/spec.json --partita-simplify --cse --partita-mark-recompute=spec=%t/spec.json --partita-verify-trained -o %t/step.mlir
+// RUN: FileCheck %s --input-file %t/step.mlir --check-prefix=MARKED
+// RUN: partita-opt %t/step.mlir --partita-recompute | FileCheck %s
 
-// CHECK: %[[H:.*]] = graph.exp %[[X:.*]] {graph.repeated = {{[0-9]+}} : i64} :
-// CHECK: %[[S:.*]] = graph.sin %[[H]] {graph.repeated = {{[0-9]+}} : i64} :
+// MARKED: %[[H:.*]] = graph.exp %{{.*}} {dist.recompute = #dist.recompute<before first>} :
+// MARKED: graph.sin %[[H]] {dist.recompute = #dist.recompute<before first>} :
+// MARKED-NOT: dist.recompute
+
+// CHECK: %[[H:.*]] = graph.exp %[[X:[^ ]*]] :
+// CHECK: %[[S:.*]] = graph.sin %[[H]] :
 // CHECK: %[[Y:.*]] = graph.mul %[[S]], %[[W:.*]] :
 // CHECK: graph.tanh %[[Y]]
-// CHECK: %[[H2:.*]] = graph.exp %[[X]] {dist.phase = #dist.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
-// CHECK: %[[S2:.*]] = graph.sin %[[H2]] {dist.phase = #dist.phase<backward>, graph.repeats = {{[0-9]+}} : i64}
+// CHECK: %[[H2:.*]] = graph.exp %[[X]] {dist.phase = #dist.phase<backward>}
+// CHECK: %[[S2:.*]] = graph.sin %[[H2]] {dist.phase = #dist.phase<backward>}
 // CHECK: graph.mul %{{.*}}, %[[S2]]
 // CHECK-NOT: graph.tanh
 

@@ -3,7 +3,7 @@
 // RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/output.json 2>&1 | FileCheck %s --check-prefix=OUTPUT
 // RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/labels.json 2>&1 | FileCheck %s --check-prefix=LABELS
 // RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/axis.json 2>&1 | FileCheck %s --check-prefix=AXIS
-// RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/recompute.json 2>&1 | FileCheck %s --check-prefix=RECOMPUTE
+// RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/recompute.json --partita-mark-recompute=spec=%t/recompute.json 2>&1 | FileCheck %s --check-prefix=RECOMPUTE
 // RUN: not partita-opt %t/model.mlir --partita-train=spec=%t/none.json 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: not partita-opt %t/gradient.mlir --partita-train=spec=%t/mse.json 2>&1 | FileCheck %s --check-prefix=GRADIENT
 // RUN: not partita-opt %t/weightless.mlir --partita-train=spec=%t/mse.json 2>&1 | FileCheck %s --check-prefix=WEIGHTLESS

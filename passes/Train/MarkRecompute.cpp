@@ -1,18 +1,24 @@
-//===- Recompute.cpp - Forward ops repeated in the backward pass ----------===//
-#include "passes/Train/Recompute.h"
+//===- MarkRecompute.cpp - Which forward ops are computed again -----------===//
+#include "passes/Train/MarkRecompute.h"
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "partita/Rule/Decide/ModuleNames.h"
 #include "partita/Train/Layers.h"
+#include "passes/Train/Passes.h"
 
-#include "mlir/IR/Builders.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 
 #include <map>
+
+namespace partita {
+#define GEN_PASS_DEF_MARKRECOMPUTEPASS
+#include "passes/Train/Passes.h.inc"
+} // namespace partita
 
 using namespace mlir;
 using namespace partita;
@@ -20,18 +26,24 @@ using namespace partita::graph;
 using namespace partita::train;
 
 namespace {
-class Repeater {
+class Marker {
 public:
-  explicit Repeater(func::FuncOp function) : function(function) {
-    auto module = function->getParentOfType<ModuleOp>();
-    paths = module->getAttrOfType<DictionaryAttr>(modulePathsAttr);
+  explicit Marker(ModuleOp module)
+      : paths(module->getAttrOfType<DictionaryAttr>(modulePathsAttr)) {
+    auto main = module.lookupSymbol<func::FuncOp>("main");
+    functions.push_back(main);
+    for (Operation &op : main.front())
+      if (auto call = dyn_cast<CallingOpInterface>(op); call && !op.hasAttr(phaseAttr))
+        for (Operation *callee : call.getCallees())
+          functions.push_back(cast<func::FuncOp>(callee));
+    forEach([&](Operation &op) {
+      if (!op.hasAttr(phaseAttr) && !isa<CallingOpInterface>(op) &&
+          op.getNumOperands() != 0 && !op.hasTrait<OpTrait::IsTerminator>())
+        forward.push_back(&op);
+    });
   }
 
   Expected<void> findSegments(const std::vector<Recompute> &asked) {
-    for (Operation &op : function.front().without_terminator())
-      if (!op.hasAttr(phaseAttr) && !isa<CallingOpInterface>(op) &&
-          op.getNumOperands() != 0)
-        forward.push_back(&op);
     if (llvm::any_of(asked, [](const Recompute &it) { return it.byLayer; }))
       layers = layersIn(forward);
     for (const Recompute &pattern : asked) {
@@ -67,44 +79,42 @@ public:
     return {};
   }
 
+  /// Marks what something behind the forward pass needs. A reader is behind it, or the
+  /// copy of another op.
   void run() {
-    for (Operation &op :
-         llvm::make_early_inc_range(function.front().without_terminator()))
+    SmallVector<Operation *> readers;
+    forEach([&](Operation &op) {
       if (op.hasAttr(phaseAttr))
-        for (OpOperand &operand : op.getOpOperands())
-          if (isRepeated(operand.get()))
-            operand.set(again(operand.get(), &op));
-  }
-
-  /// Values of the forward pass that the backward pass reads, in program order.
-  SmallVector<Value> kept() {
-    SmallVector<Value> values;
-    for (Operation &op : function.front().without_terminator())
-      if (!op.hasAttr(phaseAttr) && op.getNumOperands() != 0)
-        for (Value value : op.getResults())
-          if (llvm::any_of(value.getUsers(),
-                           [](Operation *user) { return user->hasAttr(phaseAttr); }))
-            values.push_back(value);
-    return values;
+        readers.push_back(&op);
+    });
+    while (!readers.empty())
+      for (Value operand : readers.pop_back_val()->getOperands())
+        if (isRepeated(operand) && !dist::recomputeOf(operand.getDefiningOp())) {
+          mark(operand.getDefiningOp());
+          readers.push_back(operand.getDefiningOp());
+        }
   }
 
   /// Of each pattern that does not lessen what is kept: what it asks for is a mistake.
-  std::vector<std::string> notes(const std::vector<Recompute> &asked,
-                                 ArrayRef<Value> keptBefore) {
+  std::vector<std::string> notes(const std::vector<Recompute> &asked) {
     DenseMap<const Recompute *, int64_t> saved;
-    llvm::DenseSet<Value> before(keptBefore.begin(), keptBefore.end());
-    SmallVector<Value> keptNow = kept();
-    llvm::DenseSet<Value> now(keptNow.begin(), keptNow.end());
-    for (Value value : keptBefore)
-      if (auto own = segments.find(value.getDefiningOp());
-          own != segments.end() && !now.contains(value))
-        saved[own->second.knobs] += bytesOf(value);
+    llvm::DenseSet<Value> kept; // of the forward pass, for what is behind it
+    for (Operation *op : forward)
+      for (Value value : op->getResults())
+        if (llvm::any_of(value.getUsers(),
+                         [](Operation *user) { return user->hasAttr(phaseAttr); })) {
+          kept.insert(value);
+          if (dist::recomputeOf(op))
+            saved[segments.at(op).knobs] += bytesOf(value);
+        }
     // A copy may read what nothing else did.
-    for (Operation &op : function.front().without_terminator())
-      if (Operation *copy = copies.lookup(&op))
-        for (Value operand : copy->getOperands())
-          if (now.contains(operand) && before.insert(operand).second)
-            saved[segments.at(&op).knobs] -= bytesOf(operand);
+    for (Operation *op : forward)
+      if (dist::recomputeOf(op))
+        for (Value operand : op->getOperands())
+          if (Operation *maker = operand.getDefiningOp();
+              maker && maker->getNumOperands() != 0 && !maker->hasAttr(phaseAttr) &&
+              !dist::recomputeOf(maker) && kept.insert(operand).second)
+            saved[segments.at(op).knobs] -= bytesOf(operand);
     std::vector<std::string> texts;
     for (const Recompute &pattern : asked)
       if (!pattern.isChosen && saved.lookup(&pattern) <= 0)
@@ -119,6 +129,11 @@ public:
   }
 
 private:
+  struct Segment {
+    std::string name;
+    const Recompute *knobs;
+  };
+
   /// Whether one part of the pattern reads another one in its layer, so that the two
   /// keep less as one part.
   bool joinsByLayer(const Recompute &pattern) {
@@ -220,64 +235,76 @@ private:
     });
   }
 
-  /// The value as it is computed before `user`, the first in the backward pass that reads
-  /// it.
-  Value again(Value value, Operation *user) {
-    auto result = cast<OpResult>(value);
-    Operation *op = result.getOwner();
-    Operation *&copy = copies[op];
-    if (!copy) {
-      SmallVector<Value> operands;
-      for (Value operand : op->getOperands())
-        operands.push_back(isRepeated(operand) ? again(operand, user) : operand);
-      OpBuilder builder(user);
-      Operation *made = builder.clone(*op);
-      made->setOperands(operands);
-      dist::setPhase(made, Phase::Backward);
-      made->setLoc(
-          NameLoc::get(builder.getStringAttr(dist::nodeName(op) + "/recompute")));
-      mark(op, made);
-      copies[op] = made;
-      return made->getResult(result.getResultNumber());
-    }
-    return copy->getResult(result.getResultNumber());
-  }
-
-  /// What the knobs ask of conversions, which there are none of yet.
-  void mark(Operation *op, Operation *copy) {
+  void mark(Operation *op) {
     const Recompute &knobs = *segments.at(op).knobs;
-    Builder builder(op->getContext());
-    auto number = builder.getI64IntegerAttr(marked++);
-    copy->setAttr(repeatsAttr, number);
-    op->setAttr(repeatedAttr, number);
-    if (!knobs.modelParallelCommunication)
-      copy->setAttr(keepsAttr, builder.getUnitAttr());
-    if (knobs.optimizerParallelCommunication)
-      copy->setAttr(gathersAttr, builder.getUnitAttr());
+    op->setAttr(recomputeAttr, dist::RecomputeAttr::get(
+                                   op->getContext(), !knobs.modelParallelCommunication,
+                                   knobs.optimizerParallelCommunication));
   }
 
-  struct Segment {
-    std::string name;
-    const Recompute *knobs;
-  };
-  func::FuncOp function;
+  void forEach(function_ref<void(Operation &)> visit) {
+    for (func::FuncOp function : functions)
+      for (Operation &op : function.front())
+        visit(op);
+  }
+
+  SmallVector<func::FuncOp> functions;
   DictionaryAttr paths;
   std::vector<Operation *> forward; ///< that may be computed again
   std::vector<int32_t> layers;      ///< of each of them, once needed
   DenseMap<Operation *, Segment> segments;
-  DenseMap<Operation *, Operation *> copies;
-  int64_t marked = 0, numTogether = 0;
+  int64_t numTogether = 0;
 };
 } // namespace
 
 Expected<std::vector<std::string>>
-train::repeatForward(func::FuncOp function, const std::vector<Recompute> &asked) {
+train::markRecompute(ModuleOp module, const std::vector<Recompute> &asked) {
   if (asked.empty())
     return std::vector<std::string>();
-  Repeater repeater(function);
-  if (auto ok = repeater.findSegments(asked); !ok)
+  Marker marker(module);
+  if (auto ok = marker.findSegments(asked); !ok)
     return tl::unexpected(ok.error());
-  SmallVector<Value> before = repeater.kept();
-  repeater.run();
-  return repeater.notes(asked, before);
+  marker.run();
+  return marker.notes(asked);
 }
+
+/// What was chosen under a memory limit, beside what the specification names.
+static void addChosen(ArrayAttr stretches, bool exactly, std::vector<Recompute> &asked) {
+  for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
+    Recompute &repeats = asked.emplace_back();
+    repeats.together = true;
+    repeats.isChosen = true;
+    repeats.exactly = exactly;
+    for (auto name : stretch.getAsRange<StringAttr>())
+      repeats.nodes.push_back(name.str());
+  }
+}
+
+namespace {
+struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePass> {
+  using MarkRecomputePassBase::MarkRecomputePassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto main = module.lookupSymbol<func::FuncOp>("main");
+    auto fail = [&](const std::string &message) {
+      (main ? main.getOperation() : module.getOperation())->emitError(message);
+      signalPassFailure();
+    };
+    if (!main)
+      return fail("the module has no function 'main'");
+    auto read = readSpec(spec);
+    if (!read)
+      return fail(read.error().message);
+    if (auto chosen = module->getAttrOfType<ArrayAttr>(chosenRecomputeAttr))
+      addChosen(chosen, module->hasAttr(exactlyAttr), read->recompute);
+    for (const char *attribute : {chosenRecomputeAttr, exactlyAttr})
+      module->removeAttr(attribute);
+    auto notes = markRecompute(module, read->recompute);
+    if (!notes)
+      return fail(notes.error().message);
+    for (const std::string &note : *notes)
+      main->emitRemark(note);
+  }
+};
+} // namespace
