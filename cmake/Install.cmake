@@ -8,10 +8,11 @@ include(CMakePackageConfigHelpers)
 # Everything that passes/Pipelines needs, whole: a program may call any function that has
 # a header. Static libraries would ask their users for ONNX, lld and oneDNN.
 get_property(libraries GLOBAL PROPERTY PARTITA_LIBRARIES)
-add_library(partita_compiler SHARED tools/compiler-library/CompilerLibrary.cpp)
+file(GLOB sources CONFIGURE_DEPENDS tools/compiler-library/*.cpp)
+add_library(partita_compiler SHARED ${sources})
 target_include_directories(partita_compiler SYSTEM PRIVATE ${MLIR_INCLUDE_DIRS})
 target_include_directories(partita_compiler PRIVATE include ${PROJECT_SOURCE_DIR}
-                           ${PROJECT_BINARY_DIR})
+                           ${PROJECT_SOURCE_DIR}/tools ${PROJECT_BINARY_DIR})
 list(JOIN libraries "," joined)
 target_link_libraries(partita_compiler PRIVATE
   "$<LINK_LIBRARY:WHOLE_ARCHIVE,${joined}>")

@@ -14,8 +14,9 @@ Expected<ConstBinding> onnx_model::readConstBinding(std::string_view text) {
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
     return makeError("constant '" + std::string(text) +
                      "': expected NAME=FILE.npy or NAME=FILE.pb");
-  ConstBinding binding{std::string(text.substr(0, equals)), {}};
-  std::string file(text.substr(equals + 1));
+  ConstBinding binding{
+      std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), {}};
+  const std::string &file = binding.file;
   if (file.ends_with(".pb")) {
     auto named = readTensorProto(file);
     if (!named)

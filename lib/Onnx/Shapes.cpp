@@ -36,6 +36,13 @@ Expected<ShapeBinding> onnx_model::parseShapeBinding(std::string_view text) {
   return binding;
 }
 
+std::string ShapeBinding::str() const {
+  std::string text = name + "=";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? "," : "") + std::to_string(shape[i]);
+  return text;
+}
+
 static std::string shapeText(const std::vector<int64_t> &shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i)

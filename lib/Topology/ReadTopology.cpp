@@ -159,3 +159,28 @@ Expected<Topology> partita::readTopology(std::string_view text, const std::strin
 Expected<Topology> partita::readTopologyFile(const std::string &path) {
   return readJsonFile(path).and_then(readRoot);
 }
+
+Expected<void> Machine::readCluster(const std::string &path) {
+  auto read = readTopologyFile(path);
+  if (!read)
+    return tl::unexpected(read.error());
+  file = path;
+  memory = read->device.memory - read->device.reserve.total();
+  cluster = std::move(*read);
+  return {};
+}
+
+Expected<void> Machine::readMemory(std::string_view text) {
+  auto bytes = cluster::parseBytes(text);
+  if (!bytes)
+    return makeError("memory: " + bytes.error().message);
+  *this = limitedTo(*bytes);
+  return {};
+}
+
+Machine Machine::limitedTo(std::optional<int64_t> bytes) const {
+  Machine machine = *this;
+  machine.memory = bytes;
+  machine.isExact = true;
+  return machine;
+}

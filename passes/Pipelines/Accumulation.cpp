@@ -3,7 +3,6 @@
 
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Rule/Sharding/Rows.h"
-#include "partita/Train/Spec.h"
 
 using namespace mlir;
 using namespace partita;
@@ -53,10 +52,7 @@ Expected<void> partita::checkRows(func::FuncOp step, int64_t rows) {
   });
 }
 
-Expected<void> partita::checkApart(func::FuncOp main, const std::string &specification) {
-  auto spec = train::readSpec(specification);
-  if (!spec)
-    return tl::unexpected(spec.error());
+Expected<void> partita::checkApart(func::FuncOp main, const train::Spec &spec) {
   auto flow = dist::buildFlow(main, Mesh(), dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
@@ -67,14 +63,14 @@ Expected<void> partita::checkApart(func::FuncOp main, const std::string &specifi
     if (end.kind != dist::FlowEnd::Result || end.op != main)
       continue;
     auto name = main.getResultAttrOfType<StringAttr>(end.number, "graph.name");
-    if (!name || name.getValue() != spec->loss.of)
+    if (!name || name.getValue() != spec.loss.of)
       continue;
     int32_t joined = joinsRows(graph, static_cast<int32_t>(op));
     if (joined < 0)
       return {};
     if (joined == static_cast<int32_t>(op))
       return makeError("\"accumulation\" is \"auto\", but the first dim of output '" +
-                       spec->loss.of + "' is not the batch");
+                       spec.loss.of + "' is not the batch");
     return makeError(
         "\"accumulation\" is \"auto\", but a step would not be the same in smaller "
         "parts: in '" +
@@ -86,10 +82,7 @@ Expected<void> partita::checkApart(func::FuncOp main, const std::string &specifi
 }
 
 Expected<BatchInterface> partita::keepLossOnly(func::FuncOp main,
-                                               const std::string &specification) {
-  auto spec = train::readSpec(specification);
-  if (!spec)
-    return tl::unexpected(spec.error());
+                                               const train::Spec &spec) {
   BatchInterface batch;
   for (unsigned i = 0; i < main.getNumArguments(); ++i)
     if (!dist::argumentState(main, i) &&
@@ -99,7 +92,7 @@ Expected<BatchInterface> partita::keepLossOnly(func::FuncOp main,
   llvm::BitVector gone(main.getNumResults());
   for (unsigned i = 0; i < main.getNumResults(); ++i) {
     auto name = main.getResultAttrOfType<StringAttr>(i, "graph.name");
-    if (name && name.getValue() == spec->loss.of)
+    if (name && name.getValue() == spec.loss.of)
       batch.results.push_back(i - gone.count());
     else if (!dist::resultState(main, i))
       gone.set(i);
@@ -110,12 +103,10 @@ Expected<BatchInterface> partita::keepLossOnly(func::FuncOp main,
   return batch;
 }
 
-bool partita::choosesAccumulation(const CompileOptions &options) {
-  if (options.train.empty() || !options.plan.empty() || options.from != Level::L0 ||
-      options.accumulation)
-    return false;
-  auto spec = train::readSpec(options.train);
-  return spec && spec->choosesAccumulation;
+bool partita::choosesAccumulation(const Job &job) {
+  const Request &request = job.request;
+  return request.train && request.train->spec.choosesAccumulation && !request.plan &&
+         request.levels.from == Level::L0 && !job.feedback.microBatches;
 }
 
 std::vector<int64_t> partita::accumulationsOf(int64_t rows) {

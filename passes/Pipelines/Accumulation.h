@@ -22,15 +22,14 @@ Expected<void> checkRows(mlir::func::FuncOp step, int64_t rows);
 
 /// An error that names the node by which rows of the output that the specification's loss
 /// is of depend on each other. `main` is an imported model.
-Expected<void> checkApart(mlir::func::FuncOp main, const std::string &specification);
+Expected<void> checkApart(mlir::func::FuncOp main, const train::Spec &spec);
 
 /// Leaves of the results of an imported model the output that the specification's loss is
 /// of, and states, as the step does: inputs with dims and that output have the batch.
-Expected<BatchInterface> keepLossOnly(mlir::func::FuncOp main,
-                                      const std::string &specification);
+Expected<BatchInterface> keepLossOnly(mlir::func::FuncOp main, const train::Spec &spec);
 
-/// Whether the specification that the options name leaves the number open.
-bool choosesAccumulation(const CompileOptions &options);
+/// Whether the specification leaves the number open, and nothing has said it yet.
+bool choosesAccumulation(const Job &job);
 
 /// Numbers that divide so many rows, ascending.
 std::vector<int64_t> accumulationsOf(int64_t rows);

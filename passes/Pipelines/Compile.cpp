@@ -44,8 +44,8 @@ static DialectRegistry allDialects() {
   return registry;
 }
 
-Compiler::Compiler(const CompileOptions &options, Progress progress)
-    : context(allDialects()), options(options), progress(std::move(progress)) {
+Compiler::Compiler(const Job &job)
+    : context(allDialects()), job(job), request(job.request) {
   context.loadDialect<dist::DistDialect>(); // its attributes are made before any pass
   // Passes here are short and run on one function: threads would only cost start-up.
   context.disableMultithreading();
@@ -59,65 +59,81 @@ Compiler::Compiler(const CompileOptions &options, Progress progress)
   });
 }
 
-Expected<onnx_model::Model> partita::readModel(const CompileOptions &options,
-                                               bool weights) {
+Expected<void> Compiler::timed(Level level, const char *name,
+                               Expected<void> (Compiler::*step)()) {
+  if (request.levels.to < level)
+    return {};
+  auto start = std::chrono::steady_clock::now();
+  auto ok = (this->*step)();
+  std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  auto known =
+      llvm::find_if(report.stages, [&](auto &stage) { return stage.first == name; });
+  if (known == report.stages.end())
+    report.stages.emplace_back(name, took.count());
+  else
+    known->second += took.count();
+  return ok;
+}
+
+Job Job::upTo(Level level) const {
+  Job job = *this;
+  job.request.levels.to = level;
+  job.request.levels.dump.clear();
+  job.request.told = {};
+  return job;
+}
+
+Expected<std::shared_ptr<const onnx_model::Model>>
+ReadModels::read(MLIRContext &context, const Request &request, Form form) {
+  const ModelSource &source = request.model;
+  std::string shapes;
+  for (const onnx_model::ShapeBinding &binding : source.shapes)
+    shapes += binding.str() + " ";
+  auto &model = known[{shapes, form}];
+  if (model)
+    return model;
   std::error_code failure;
-  if (std::filesystem::is_directory(options.model, failure))
-    return makeError("'" + options.model +
+  if (std::filesystem::is_directory(source.file, failure))
+    return makeError("'" + source.file +
                      "' is a folder; expected an ONNX file (`partita report` shows "
                      "bundles)");
   onnx_model::LoadOptions load;
+  load.shapes = source.shapes;
+  load.constants = source.constants;
   load.weights = weights;
-  load.dataFolders = options.dataFolders;
-  load.wide = options.wide;
-  load.keepLoops = options.keepLoops;
-  if (!options.train.empty()) {
-    auto spec = train::readSpec(options.train);
-    if (!spec)
-      return tl::unexpected(spec.error());
-    if (spec->trainingInfo)
-      load.trainingInfo = static_cast<size_t>(*spec->trainingInfo);
+  load.dataFolders = source.dataFolders;
+  load.wide = form.wide;
+  load.keepLoops = form.keepLoops;
+  if (request.train && request.train->spec.trainingInfo)
+    load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
+  auto loaded = onnx_model::loadModel(source.file, load);
+  if (!loaded)
+    return tl::unexpected(loaded.error());
+  if (auto ok = initialize(&context, *loaded); !ok) {
+    // An initialization may have a loop that cannot stay one.
+    if (form.keepLoops)
+      return read(context, request, {form.wide, /*keepLoops=*/false});
+    return tl::unexpected(ok.error());
   }
-  for (const std::string &text : options.shapes) {
-    auto binding = onnx_model::parseShapeBinding(text);
-    if (!binding)
-      return tl::unexpected(binding.error());
-    load.shapes.push_back(std::move(*binding));
-  }
-  for (const std::string &text : options.constants) {
-    auto binding = onnx_model::readConstBinding(text);
-    if (!binding)
-      return tl::unexpected(binding.error());
-    load.constants.push_back(std::move(*binding));
-  }
-  return onnx_model::loadModel(options.model, load);
+  return model = std::make_shared<const onnx_model::Model>(std::move(*loaded));
 }
 
-Expected<ImportedModel> partita::importLooped(MLIRContext &context,
-                                              const CompileOptions &options,
-                                              onnx_model::Model &model, bool weights,
-                                              std::vector<UnsupportedNode> *unsupported,
-                                              const TrainingImport *training) {
-  auto importIt = [&](std::vector<UnsupportedNode> *missing) -> Expected<ImportedModel> {
-    if (auto ok = initialize(&context, model); !ok)
-      return tl::unexpected(ok.error());
-    return importModel(&context, model, missing, training);
-  };
-  bool hasLoops = llvm::any_of(model.graph.nodes, [](const onnx_model::Node &node) {
+Expected<ImportedModel> partita::importLooped(
+    MLIRContext &context, const Job &job, std::shared_ptr<const onnx_model::Model> &model,
+    std::vector<UnsupportedNode> *unsupported, const TrainingImport *training) {
+  bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
     return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
   });
   if (!hasLoops)
-    return importIt(unsupported);
-  if (auto imported = importIt(nullptr))
+    return importModel(&context, *model, unsupported, training);
+  if (auto imported = importModel(&context, *model, nullptr, training))
     return imported;
   // An iteration that needs its number known, or what is carried in one shape.
-  CompileOptions unrolled = options;
-  unrolled.keepLoops = false;
-  auto again = readModel(unrolled, weights);
+  auto again = job.models->read(context, job.request, {job.form.wide, false});
   if (!again)
     return tl::unexpected(again.error());
   model = std::move(*again);
-  return importIt(unsupported);
+  return importModel(&context, *model, unsupported, training);
 }
 
 /// The names of symbolic dims with those of dims whose sizes are data in their places.
@@ -132,49 +148,49 @@ static std::vector<std::string> withSizes(std::vector<std::string> symbolic,
 
 Expected<void> Compiler::import() {
   report.numOps = 0;
-  progress("reading " + options.model);
-  // Only code generation needs the values of weights.
-  auto model = readModel(options, /*weights=*/options.to == Level::L5);
-  if (!model)
-    return tl::unexpected(model.error());
+  job.progress("reading " + request.model.file);
+  auto read = job.models->read(context, request, job.form);
+  if (!read)
+    return tl::unexpected(read.error());
+  std::shared_ptr<const onnx_model::Model> model = std::move(*read);
   std::optional<TrainingImport> training;
   bool isOfFile = !model->graph.updates.empty(); // the file has the step
-  if (!options.train.empty() && !isOfFile) {
-    auto asked = trainingImport(options.train, *model);
+  if (request.train && !isOfFile) {
+    auto asked = trainingImport(request.train->spec, *model);
     if (!asked)
       return tl::unexpected(asked.error());
     training = std::move(*asked);
   }
-  auto imported = importLooped(context, options, *model, options.to == Level::L5, nullptr,
-                               training ? &*training : nullptr);
+  auto imported =
+      importLooped(context, job, model, nullptr, training ? &*training : nullptr);
   if (!imported)
     return tl::unexpected(imported.error());
   inputNames = model->inputNames;
   dims = model->dims;
   module = std::move(imported->module);
   weights = std::move(imported->weights);
-  if (auto marked = markStates(*module, options.states); !marked)
+  if (auto marked = markStates(*module, request.model.states); !marked)
     return marked;
   graph::Returned returned(module->lookupSymbol<func::FuncOp>("main"));
   sizes = returned.sizes();
   for (auto &[output, names] : returned.dims())
     dims[output] = withSizes(std::move(dims[output]), names);
   auto ok = runPasses("00-imported", buildImportedPipeline);
-  if (ok && training && train::readSpec(options.train)->choosesAccumulation)
+  if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
-  if (options.recompute) {
+  if (job.feedback.recompute) {
     Builder builder(&context);
     SmallVector<Attribute> stretches;
-    for (const std::vector<std::string> &names : options.recompute->nodes)
+    for (const std::vector<std::string> &names : job.feedback.recompute->nodes)
       stretches.push_back(
           builder.getStrArrayAttr(SmallVector<StringRef>(names.begin(), names.end())));
     (*module)->setAttr(chosenRecomputeAttr, builder.getArrayAttr(stretches));
-    if (options.recompute->exactly)
+    if (job.feedback.recompute->exactly)
       (*module)->setAttr(exactlyAttr, builder.getUnitAttr());
   }
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
-      buildTrainedPipeline(manager, options.train);
+      buildTrainedPipeline(manager, request.train->spec);
     });
   module->walk([&](Operation *op) {
     report.numOps += isa<graph::GraphDialect>(op->getDialect());
@@ -187,8 +203,8 @@ Expected<void> Compiler::import() {
 /// The program becomes that of one of the micro-batches that were chosen.
 Expected<void> Compiler::divide() {
   auto function = module->lookupSymbol<func::FuncOp>("main");
-  const int64_t parts = options.accumulation.value_or(1);
-  if (!options.states.empty())
+  const int64_t parts = job.feedback.microBatches.value_or(1);
+  if (!request.model.states.empty())
     return makeError("\"accumulation\" is \"auto\", which has no states of --state");
   auto found = rowsOf(function);
   if (!found)
@@ -200,8 +216,8 @@ Expected<void> Compiler::divide() {
   (*module)->setAttr(accumulationAttr, Builder(&context).getI64IntegerAttr(parts));
   // What holds for the batch holds for its parts.
   if (parts == 1)
-    return *rows > 1 ? checkApart(function, options.train) : Expected<void>();
-  auto batch = keepLossOnly(function, options.train);
+    return *rows > 1 ? checkApart(function, request.train->spec) : Expected<void>();
+  auto batch = keepLossOnly(function, request.train->spec);
   if (!batch)
     return tl::unexpected(batch.error());
   // Ops that other outputs alone were made of go.
@@ -211,7 +227,7 @@ Expected<void> Compiler::divide() {
 }
 
 Expected<void> Compiler::annotate() {
-  if (options.from >= Level::L2) {
+  if (request.levels.from >= Level::L2) {
     auto ok = readLevel("02-planned", [](PassManager &manager) {
       manager.addPass(createVerifyPlannedPass());
     });
@@ -227,7 +243,7 @@ Expected<void> Compiler::annotate() {
   }
   return ok.and_then([&] {
     return runPasses("02-planned", [&](OpPassManager &manager) {
-      buildConversionsPipeline(manager, options.explain);
+      buildConversionsPipeline(manager, request.told.explain);
     });
   });
 }
@@ -244,28 +260,16 @@ Expected<void> Compiler::recompute() {
 }
 
 Expected<void> Compiler::decide() {
-  progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
-           (options.mesh.empty() ? "one rank" : "mesh " + options.mesh));
-  // The pass reads an empty option as "the module's own mesh".
-  auto mesh = Mesh::parse(options.mesh);
-  if (!mesh)
-    return tl::unexpected(mesh.error());
-  (*module)->setAttr(dist::meshAttr, dist::MeshAttr::get(&context, *mesh));
+  const Mesh mesh = request.mesh();
+  job.progress("deciding strategies for " + std::to_string(report.numOps) + " ops on " +
+               (mesh.axes().empty() ? "one rank" : "mesh " + mesh.str()));
+  (*module)->setAttr(dist::meshAttr, dist::MeshAttr::get(&context, mesh));
   if (auto ok = keepStates(); !ok)
     return ok;
-  ShardPassOptions shard;
-  shard.mode = options.mode;
-  shard.hints = options.hints;
-  shard.stage = options.stage;
-  shard.hintsOutput = options.hintsOutput;
-  shard.plan = options.plan;
-  shard.explain = options.explain;
-  shard.allToAll = options.allToAll;
-  shard.cluster = options.cluster;
-  shard.firstDevice = options.firstDevice;
-  shard.memory = options.memory;
+  Deciding how{request.mode,     request.hints, request.plan,       request.machine,
+               request.allToAll, job.stage,     request.told.hints, request.told.explain};
   return runPasses(
-      "", [&](OpPassManager &manager) { manager.addPass(createShardPass(shard)); });
+      "", [&](OpPassManager &manager) { manager.addPass(createShardPass(how)); });
 }
 
 /// States that another entry has lie as they do there.
@@ -274,18 +278,18 @@ Expected<void> Compiler::keepStates() {
   dist::MeshAttr mesh = dist::findMesh(*module);
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     dist::StateAttr state = dist::argumentState(function, i);
-    auto known = state ? options.stateLayouts.find(state.getName().str())
-                       : options.stateLayouts.end();
-    if (known == options.stateLayouts.end())
+    auto known = state ? job.feedback.states.find(state.getName().str())
+                       : job.feedback.states.end();
+    if (known == job.feedback.states.end())
       continue;
-    auto layout = Layout::parse(known->second, mesh.getMesh());
+    const auto &[name, home] = *known;
     auto type = cast<RankedTensorType>(function.getArgumentTypes()[i]);
-    if (!layout || layout->globalShape() != type.getShape().vec())
-      return makeError("state '" + known->first + "' is " + known->second +
+    if (home.mesh != mesh.getMesh() || home.layout.globalShape() != type.getShape().vec())
+      return makeError("state '" + name + "' is " + home.layout.str(home.mesh) +
                        " in another entry, which does not fit here: a state has one "
                        "shape and mesh");
     function.setArgAttr(i, dist::layoutAttr,
-                        dist::LayoutAttr::get(&context, mesh, *layout));
+                        dist::LayoutAttr::get(&context, mesh, home.layout));
   }
   return {};
 }
@@ -293,8 +297,11 @@ Expected<void> Compiler::keepStates() {
 void Compiler::recordStates() {
   auto function = module->lookupSymbol<func::FuncOp>("main");
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    if (dist::StateAttr state = dist::argumentState(function, i))
-      stateLayouts[state.getName().str()] = dist::argumentLayout(function, i).str();
+    if (dist::StateAttr state = dist::argumentState(function, i)) {
+      auto layout = dist::argumentLayout(function, i);
+      next.states[state.getName().str()] = {layout.getMesh().getMesh(),
+                                            layout.getLayout()};
+    }
 }
 
 /// How the users of the values of an op or argument are served, as plans write it.
@@ -355,17 +362,18 @@ static std::string normalPath(const std::string &path) {
 }
 
 void Compiler::recordPlan() {
-  plan.model = absolutePath(options.model);
-  plan.shapes = options.shapes;
-  for (const std::string &text : options.constants) {
-    size_t file = text.find('=') + 1;
-    plan.constants.push_back(text.substr(0, file) + normalPath(text.substr(file)));
-  }
-  plan.states = options.states;
-  if (!options.train.empty())
-    plan.train = normalPath(options.train);
-  plan.mode = options.plan.empty() ? options.mode : "plan";
-  plan.hints = options.hints;
+  plan.model = absolutePath(request.model.file);
+  plan.shapes.clear(); // what an earlier stage has recorded
+  plan.constants.clear();
+  for (const onnx_model::ShapeBinding &binding : request.model.shapes)
+    plan.shapes.push_back(binding.str());
+  for (const onnx_model::ConstBinding &binding : request.model.constants)
+    plan.constants.push_back(binding.name + "=" + normalPath(binding.file));
+  plan.states = request.model.states;
+  if (request.train)
+    plan.train = normalPath(request.train->file);
+  plan.mode = request.plan ? "plan" : name(request.mode);
+  plan.hints = request.hints ? request.hints->text : "";
   PlanStage stage;
   std::optional<PlanWork> work = recordWork(stage.name);
   plan.notes = report.notes;
@@ -410,21 +418,21 @@ void Compiler::recordPlan() {
   stage.work = std::move(work);
   plan.stages = {std::move(stage)};
   plan.certificate = certificateOf(*module);
-  plan.recompute = options.recompute;
+  plan.recompute = job.feedback.recompute;
   if (rows)
-    plan.accumulation = options.accumulation.value_or(1);
+    plan.accumulation = job.feedback.microBatches.value_or(1);
   if (PlanCertificate *known = plan.certificate ? &*plan.certificate : nullptr;
-      known && options.lowerBoundSeconds) {
-    known->lowerBoundSeconds = *options.lowerBoundSeconds;
+      known && job.feedback.lowerBoundSeconds) {
+    known->lowerBoundSeconds = *job.feedback.lowerBoundSeconds;
     known->gap = 1 - known->lowerBoundSeconds / known->stepSeconds;
     known->proved = known->lowerBoundSeconds == known->stepSeconds;
   }
 }
 
 Expected<void> Compiler::partition() {
-  if (options.from < Level::L3)
-    progress("partitioning");
-  auto ok = options.from >= Level::L3
+  if (request.levels.from < Level::L3)
+    job.progress("partitioning");
+  auto ok = request.levels.from >= Level::L3
                 ? readLevel("03-partitioned",
                             [](PassManager &manager) {
                               manager.addPass(createVerifyPartitionedPass());
@@ -436,11 +444,11 @@ Expected<void> Compiler::partition() {
   summarize();
   plan.stages[0].collectives = report.collectives;
   report.work = plan.stages[0].work;
-  return options.from < Level::L3 ? checkPrice() : Expected<void>();
+  return request.levels.from < Level::L3 ? checkPrice() : Expected<void>();
 }
 
 Expected<void> Compiler::schedule() {
-  if (options.from < Level::L4)
+  if (request.levels.from < Level::L4)
     return runPasses("04-scheduled", buildSchedulePipeline);
   return readLevel("04-scheduled", [](PassManager &manager) {
     manager.addPass(createVerifyScheduledPass());
@@ -477,8 +485,8 @@ Expected<void> Compiler::checkPrice() {
 
 Expected<void> Compiler::readLevel(const std::string &dump,
                                    const std::function<void(PassManager &)> &verifiers) {
-  std::string path = options.dumpDir + "/" + dump + ".mlir";
-  progress("reading " + path);
+  std::string path = request.levels.dump + "/" + dump + ".mlir";
+  job.progress("reading " + path);
   auto text = readFile(path);
   if (!text)
     return tl::unexpected(text.error());
@@ -488,22 +496,14 @@ Expected<void> Compiler::readLevel(const std::string &dump,
   auto read = parseSourceString<ModuleOp>(*text, &context, path);
   if (!read)
     return fail("is no MLIR");
-  if (!read->getOps<task_ir::ProgramOp>().empty())
-    return verifyLevel(std::move(read), verifiers, fail);
-  auto mesh = dist::findMesh(*read);
-  auto wanted = Mesh::parse(options.mesh);
-  if (!mesh || !wanted || (!options.mesh.empty() && mesh.getMesh() != *wanted))
-    return fail("the module is for mesh \"" + (mesh ? mesh.getMesh().str() : "") +
-                "\", --mesh is " + options.mesh);
-  if (!read->lookupSymbol<func::FuncOp>("main"))
-    return fail("the module has no function 'main'");
-  return verifyLevel(std::move(read), verifiers, fail);
-}
-
-Expected<void>
-Compiler::verifyLevel(OwningOpRef<ModuleOp> read,
-                      const std::function<void(PassManager &)> &verifiers,
-                      const std::function<Expected<void>(const std::string &)> &fail) {
+  if (read->getOps<task_ir::ProgramOp>().empty()) {
+    auto mesh = dist::findMesh(*read);
+    if (!mesh || (!request.meshes.empty() && mesh.getMesh() != request.mesh()))
+      return fail("the module is for mesh \"" + (mesh ? mesh.getMesh().str() : "") +
+                  "\", --mesh is " + str(request.meshes));
+    if (!read->lookupSymbol<func::FuncOp>("main"))
+      return fail("the module has no function 'main'");
+  }
   module = std::move(read);
   PassManager manager(&context);
   verifiers(manager);
@@ -514,29 +514,29 @@ Compiler::verifyLevel(OwningOpRef<ModuleOp> read,
 Expected<void> Compiler::runPasses(const std::string &dump,
                                    const std::function<void(OpPassManager &)> &add) {
   error = {}; // an earlier run spoke of another module
-  if (options.stop.isRaised())
+  if (job.stop.isRaised())
     return makeError("cancelled");
   PassManager manager(&context);
   add(manager);
   if (failed(manager.run(*module)))
     return tl::unexpected(firstError({.message = "the pipeline failed"}));
-  if (dump.empty() || options.dumpDir.empty() || options.from > Level::L0)
+  if (dump.empty() || request.levels.dump.empty() || request.levels.from > Level::L0)
     return {};
   std::error_code code;
-  std::filesystem::create_directories(options.dumpDir, code);
+  std::filesystem::create_directories(request.levels.dump, code);
   std::string text;
   llvm::raw_string_ostream stream(text);
   OpPrintingFlags flags;
   // Constants in full, so that what is written can be read; weights are names only.
   flags.enableDebugInfo(/*enable=*/true, /*prettyForm=*/false);
   module->print(stream, flags);
-  return writeFile(options.dumpDir + "/" + dump + ".mlir", text + "\n");
+  return writeFile(request.levels.dump + "/" + dump + ".mlir", text + "\n");
 }
 
 Expected<void> Compiler::dumpPlan() {
-  if (options.dumpDir.empty() || options.from > Level::L0)
+  if (request.levels.dump.empty() || request.levels.from > Level::L0)
     return {};
-  return writeFile(options.dumpDir + "/plan.json", plan.json());
+  return writeFile(request.levels.dump + "/plan.json", plan.json());
 }
 
 void Compiler::summarize() {
@@ -562,93 +562,77 @@ void Compiler::summarize() {
 }
 
 /// A bad output is known before the work, not after it.
-static Expected<void> checkOutput(const CompileOptions &options) {
-  if (options.to != Level::L5)
+static Expected<void> checkOutput(const Request &request) {
+  if (request.levels.to != Level::L5)
     return {};
-  auto writer = BundleWriter::create(options.output);
+  auto writer = BundleWriter::create(request.emission.output);
   if (writer)
     return {};
   std::error_code unreadable;
-  bool isBundle = std::filesystem::exists(options.output + "/bundle.json", unreadable);
+  bool isBundle =
+      std::filesystem::exists(request.emission.output + "/bundle.json", unreadable);
   return makeError(writer.error().message + (isBundle ? "; --force replaces it" : ""));
 }
 
 /// Whether level L4 is read of a pipeline: levels L2 and L3 are there for each stage, and
 /// nothing of them is needed but the plan.
-static bool isPipeline(const CompileOptions &options) {
+static bool isPipeline(const Request &request) {
   std::error_code code;
-  return options.from == Level::L4 &&
-         !std::filesystem::exists(options.dumpDir + "/02-planned.mlir", code) &&
-         std::filesystem::exists(options.dumpDir + "/stage0", code);
+  return request.levels.from == Level::L4 &&
+         !std::filesystem::exists(request.levels.dump + "/02-planned.mlir", code) &&
+         std::filesystem::exists(request.levels.dump + "/stage0", code);
 }
 
 namespace {
 class StraightCompiler : public EntryCompiler {
 public:
-  StraightCompiler(CompileOptions given, Progress progress)
-      : options(std::move(given)), product(options, std::move(progress)) {}
+  explicit StraightCompiler(Job given)
+      : job(std::move(given)), request(job.request), product(job) {}
 
   Compiler &compiler() override { return product; }
 
   Expected<void> run() override {
-    if (auto mesh = Mesh::parse(options.mesh); !mesh)
-      return tl::unexpected(mesh.error());
-    return timed(Level::L0, "import", &Compiler::import)
+    return product.timed(Level::L0, "import", &Compiler::import)
         .and_then([&] { return plan(); })
-        .and_then([&] { return timed(Level::L4, "schedule", &Compiler::schedule); });
+        .and_then(
+            [&] { return product.timed(Level::L4, "schedule", &Compiler::schedule); });
   }
 
 private:
-  Expected<void> timed(Level level, const char *name,
-                       Expected<void> (Compiler::*step)()) {
-    if (options.to < level)
-      return {};
-    auto start = std::chrono::steady_clock::now();
-    auto ok = (product.*step)();
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    product.report.stages.emplace_back(name, took.count());
-    return ok;
-  }
-
   Expected<void> plan() {
-    if (isPipeline(options)) {
-      auto plan = readPlan(options.dumpDir + "/plan.json");
+    if (isPipeline(request)) {
+      auto plan = readPlan(request.levels.dump + "/plan.json");
       if (!plan)
         return tl::unexpected(plan.error());
       product.plan = std::move(*plan);
       return {};
     }
-    auto ok = timed(Level::L2, "strategies", &Compiler::annotate).and_then([&] {
-      return timed(Level::L3, "partition", &Compiler::partition);
+    auto ok = product.timed(Level::L2, "strategies", &Compiler::annotate).and_then([&] {
+      return product.timed(Level::L3, "partition", &Compiler::partition);
     });
-    return ok && options.to >= Level::L2 ? product.dumpPlan() : ok;
+    return ok && request.levels.to >= Level::L2 ? product.dumpPlan() : ok;
   }
 
-  CompileOptions options;
+  const Job job;
+  const Request &request; ///< of it
   Compiler product;
 };
 } // namespace
 
-std::unique_ptr<EntryCompiler> partita::straightCompiler(const CompileOptions &options,
-                                                         Progress progress) {
-  return std::make_unique<StraightCompiler>(options, std::move(progress));
+std::unique_ptr<EntryCompiler> partita::straightCompiler(const Job &job) {
+  return std::make_unique<StraightCompiler>(job);
 }
 
-static Expected<CompileReport> compileOnce(const CompileOptions &options,
-                                           const Progress &progress) {
+static Expected<CompileReport> compileOnce(const Job &job, bool isStaged) {
   auto begin = std::chrono::steady_clock::now();
-  auto made = straightCompiler(options, progress);
-  auto ok = made->run();
+  auto made = isStaged ? stageCompiler(job) : straightCompiler(job);
   Compiler &compiler = made->compiler();
-  if (ok && options.to >= Level::L5) {
-    auto start = std::chrono::steady_clock::now();
-    ok = compiler.emit();
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    compiler.report.stages.emplace_back("code", took.count());
-  }
+  auto ok = made->run().and_then(
+      [&] { return compiler.timed(Level::L5, "code", &Compiler::emit); });
   if (!ok)
     return tl::unexpected(ok.error());
-  if (auto certificate = certificateOf(*compiler.module)) {
+  auto certificate = isStaged ? std::nullopt : certificateOf(*compiler.module);
+  if (certificate) {
     compiler.report.memoryLimit = certificate->memoryLimit;
     compiler.report.plannedMemory = certificate->memoryPerDevice;
   }
@@ -660,34 +644,28 @@ static Expected<CompileReport> compileOnce(const CompileOptions &options,
 /// A plan is searched before there is a program, which has scratch of engines and pads
 /// that the search does not know of. Where that exceeds the limit, a plan is searched
 /// that leaves room for it.
-static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
-                                                  const Progress &progress) {
-  if (auto ok = checkOutput(options); !ok)
+static Expected<CompileReport> compileUntilItFits(Job job) {
+  const Request &request = job.request;
+  if (auto ok = checkOutput(request); !ok)
     return tl::unexpected(ok.error());
-  auto entries = entriesOf(options.shapes);
+  auto entries = entriesOf(request.model.shapes);
   if (!entries)
     return tl::unexpected(entries.error());
   if (entries->size() > 1)
-    return compileEntries(*entries, options, progress);
-  auto staged = wantsStages(options);
+    return compileEntries(*entries, std::move(job));
+  auto staged = wantsStages(request);
   if (!staged)
     return tl::unexpected(staged.error());
-  auto compile = *staged ? compileStages : compileOnce;
   constexpr int mostTries = 4;
-  CompileOptions now = options;
-  if (auto ok = takeChoices(now); !ok)
-    return tl::unexpected(ok.error());
+  takeChoices(job);
   std::vector<std::string> notes;
-  if (!*staged && choosesStep(now))
-    if (auto ok = chooseStep(now, notes, progress); !ok)
+  if (!*staged && choosesStep(job))
+    if (auto ok = chooseStep(job, notes); !ok)
       return tl::unexpected(ok.error());
-  Expected<CompileReport> report = compile(now, progress);
-  auto asked = memoryLimitOf(options);
-  if (!asked)
-    return tl::unexpected(asked.error());
-  if (report && !report->memoryLimit && !*staged)
-    report->memoryLimit = *asked;
-  if (!report || !report->memoryLimit || options.to < Level::L5) {
+  Expected<CompileReport> report = compileOnce(job, *staged);
+  if (report && !report->memoryLimit && !*staged && request.machine.isExact)
+    report->memoryLimit = request.machine.memory;
+  if (!report || !report->memoryLimit || request.levels.to < Level::L5) {
     if (report)
       report->notes.insert(report->notes.begin(), notes.begin(), notes.end());
     return report;
@@ -705,34 +683,35 @@ static Expected<CompileReport> compileUntilItFits(const CompileOptions &options,
         "the limit is " + std::to_string(limit);
     // It was made by this compile: nothing was there before.
     std::error_code ignored;
-    std::filesystem::remove_all(options.output, ignored);
+    std::filesystem::remove_all(request.emission.output, ignored);
     if (tries == mostTries || !isSearched)
       return makeError(what);
     int64_t room = std::max<int64_t>(1, limit - (needed - report->plannedMemory));
-    now.memory = std::to_string(room);
-    report = compile(now, progress);
+    job.request.machine = request.machine.limitedTo(room);
+    report = compileOnce(job, *staged);
     if (!report)
       return makeError(what +
                        "; no plan leaves room for that: " + report.error().message);
-    notes.push_back(what + "; planned again with " + now.memory);
+    notes.push_back(what + "; planned again with " + std::to_string(room));
   }
   report->notes.insert(report->notes.begin(), notes.begin(), notes.end());
   return report;
 }
 
-Expected<CompileReport> partita::compileModel(const CompileOptions &options,
-                                              const Progress &progress) {
+Expected<CompileReport> partita::compileModel(const Request &request,
+                                              const Progress &progress, StopFlag stop) {
+  Job job(request, progress, stop);
   std::error_code unreadable;
-  if (!options.force || options.to < Level::L5 ||
-      !std::filesystem::exists(options.output, unreadable))
-    return compileUntilItFits(options, progress);
-  auto replacement = BundleReplacement::create(options.output);
+  const std::string &output = request.emission.output;
+  if (!request.emission.force || request.levels.to < Level::L5 ||
+      !std::filesystem::exists(output, unreadable))
+    return compileUntilItFits(std::move(job));
+  auto replacement = BundleReplacement::create(output);
   if (!replacement)
     return tl::unexpected(replacement.error());
-  CompileOptions aside = options;
-  aside.output = replacement->path();
-  aside.place = options.output;
-  auto report = compileUntilItFits(aside, progress);
+  job.request.emission.output = replacement->path();
+  job.request.emission.place = output;
+  auto report = compileUntilItFits(std::move(job));
   if (report)
     if (auto ok = replacement->commit(); !ok)
       return tl::unexpected(ok.error());

@@ -18,48 +18,34 @@
 #include "passes/Stage/Stages.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 
 using namespace mlir;
 using namespace partita;
 
-static Expected<Hints> readHints(const std::string &path) {
-  // A rule looks for the blocks of each stage by itself.
-  return path.empty() || isReadyRule(path) ? Hints() : readHintsFile(path);
+/// A rule looks for the blocks of each stage by itself.
+static const Hints &fileOf(const Request &request) {
+  static const Hints none;
+  return request.hints && request.hints->file ? *request.hints->file : none;
 }
 
-static Expected<bool> asksForStages(const CompileOptions &options) {
-  if (options.from > Level::L0)
+Expected<bool> partita::wantsStages(const Request &request) {
+  const Cut &cut = request.cut;
+  const Hints &hints = fileOf(request);
+  const std::optional<Plan> &plan = request.plan;
+  if (request.levels.from > Level::L0 ||
+      !(cut.stages > 1 || cut.groups > 0 || cut.microBatches > 1 ||
+        request.meshes.size() > 1 ||
+        (plan && (plan->stages.size() > 1 || plan->microBatches > 1)) ||
+        !hints.stages.empty() || !hints.groups.empty()))
     return false;
-  if (options.stages > 1 || options.groups > 0 || options.microBatches > 1 ||
-      options.mesh.find(';') != std::string::npos)
+  if (!request.train)
     return true;
-  if (!options.plan.empty()) {
-    auto plan = readPlan(options.plan);
-    if (!plan)
-      return tl::unexpected(plan.error());
-    if (plan->stages.size() > 1 || plan->microBatches > 1)
-      return true;
-  }
-  auto hints = readHints(options.hints);
-  if (!hints)
-    return tl::unexpected(hints.error());
-  return !hints->stages.empty() || !hints->groups.empty();
-}
-
-Expected<bool> partita::wantsStages(const CompileOptions &options) {
-  auto asked = asksForStages(options);
-  if (!asked || !*asked || options.train.empty())
-    return asked;
-  auto spec = train::readSpec(options.train);
-  if (!spec)
-    return tl::unexpected(spec.error());
   // A step that the file has says nothing of micro-batches.
   return makeError(
       "--train: a training step is not cut into stages yet" +
-      std::string(spec->trainingInfo
+      std::string(request.train->spec.trainingInfo
                       ? ", that which the file has (\"training_info\") neither"
                       : "; micro-batches are \"accumulation\" in the "
                         "specification (docs/training.md)"));
@@ -75,9 +61,9 @@ struct Interface {
 
 class StageCompiler : public EntryCompiler {
 public:
-  StageCompiler(const CompileOptions &given, Progress progress)
-      : options(given), now(given), progress(progress), product(now, progress) {
-    now.keepLoops = false; // iterations can be in several stages
+  explicit StageCompiler(const Job &given)
+      : request(given.request), hints(fileOf(request)), now(given), product(now) {
+    now.form.keepLoops = false; // iterations can be in several stages
   }
 
   Compiler &compiler() override { return product; }
@@ -87,51 +73,29 @@ public:
                   .and_then([&] { return import(); })
                   .and_then([&] { return cut(); })
                   .and_then([&] { return planStages(); });
-    return ok && options.to >= Level::L4 ? assemble() : ok;
+    return ok && request.levels.to >= Level::L4 ? assemble() : ok;
   }
-
-  Expected<void> emit() { return timed("code", &Compiler::emit); }
 
 private:
   /// What a pipeline cannot do yet is said before the work.
   Expected<void> check() {
-    if (!options.hintsOutput.empty())
+    if (!request.told.hints.empty())
       return makeError("--write-hints and stages of a pipeline do not go together: each "
                        "stage has hints of its own");
-    order.microBatches = options.microBatches;
-    auto read = readHints(options.hints);
-    if (!read)
-      return tl::unexpected(read.error());
-    hints = std::move(*read);
-    for (std::string_view rest = options.mesh;;) {
-      size_t end = rest.find(';');
-      auto mesh = Mesh::parse(rest.substr(0, end));
-      if (!mesh)
-        return tl::unexpected(mesh.error());
-      if (mesh->axes().empty() && !options.mesh.empty())
-        return makeError("--mesh \"" + options.mesh + "\": the mesh of stage " +
-                         std::to_string(meshes.size()) +
-                         " is empty; an axis of size 1 is one rank");
-      meshes.push_back(std::move(*mesh));
-      if (end == std::string_view::npos)
-        break;
-      rest = rest.substr(end + 1);
-    }
-    if (!options.plan.empty())
-      return followPlan();
+    order.microBatches = request.cut.microBatches;
+    if (request.plan)
+      return followPlan(*request.plan);
     // Hints may make more stages, and place them.
-    return options.stages > 1 && hints.stages.empty() ? placeStages(options.stages)
-                                                      : Expected<void>();
+    return request.cut.stages > 1 && hints.stages.empty()
+               ? placeStages(request.cut.stages)
+               : Expected<void>();
   }
 
   /// Stages, groups of ranks, meshes and order of a plan. What else is said of them must
   /// be the same.
-  Expected<void> followPlan() {
-    auto plan = readPlan(options.plan);
-    if (!plan)
-      return tl::unexpected(plan.error());
+  Expected<void> followPlan(const Plan &plan) {
     auto differs = [&](const std::string &has, const std::string &given) {
-      return makeError("'" + options.plan + "' is a plan with " + has + ", not " + given);
+      return makeError("'" + plan.file + "' is a plan with " + has + ", not " + given);
     };
     auto count = [](int64_t number, const char *what) {
       return std::to_string(number) + " " + what +
@@ -139,37 +103,37 @@ private:
               : std::string_view(what).ends_with("h") ? "es"
                                                       : "s");
     };
-    auto stages = static_cast<int64_t>(plan->stages.size());
-    order = orderOf(*plan);
-    if (options.microBatches > 1 && plan->microBatches != options.microBatches)
-      return differs(count(plan->microBatches, "micro-batch"),
-                     count(options.microBatches, "micro-batch"));
-    options.microBatches = static_cast<int>(plan->microBatches);
-    if (options.stages > 1 && options.stages != stages)
-      return differs(count(stages, "stage"), count(options.stages, "stage"));
-    if (options.groups > 0 && options.groups != order.numGroups())
-      return differs(count(order.numGroups(), "group"), count(options.groups, "group"));
+    auto stages = static_cast<int64_t>(plan.stages.size());
+    order = orderOf(plan);
+    if (request.cut.microBatches > 1 && plan.microBatches != request.cut.microBatches)
+      return differs(count(plan.microBatches, "micro-batch"),
+                     count(request.cut.microBatches, "micro-batch"));
+    request.cut.microBatches = plan.microBatches;
+    if (request.cut.stages > 1 && request.cut.stages != stages)
+      return differs(count(stages, "stage"), count(request.cut.stages, "stage"));
+    if (request.cut.groups > 0 && request.cut.groups != order.numGroups())
+      return differs(count(order.numGroups(), "group"),
+                     count(request.cut.groups, "group"));
     std::vector<Mesh> own(static_cast<size_t>(order.numGroups()));
-    for (size_t s = 0; s < plan->stages.size(); ++s) {
-      auto mesh = Mesh::parse(plan->stages[s].mesh);
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+      auto mesh = Mesh::parse(plan.stages[s].mesh);
       if (!mesh)
         return tl::unexpected(mesh.error());
       own[static_cast<size_t>(order.groupOf[s])] = std::move(*mesh);
-      for (const PlanNode &node : plan->stages[s].nodes)
+      for (const PlanNode &node : plan.stages[s].nodes)
         if (!node.strategy.empty()) // a source is wherever it is read
           plannedStages.emplace(node.name, static_cast<int32_t>(s));
     }
-    if (!options.mesh.empty() && meshes != own &&
+    if (!request.meshes.empty() && meshes != own &&
         !(meshes.size() == 1 &&
           std::ranges::all_of(own, [&](const Mesh &mesh) { return mesh == meshes[0]; })))
-      return makeError("'" + options.plan +
-                       "' is a plan for other meshes than --mesh \"" + options.mesh +
-                       "\"");
+      return makeError("'" + plan.file + "' is a plan for other meshes than --mesh \"" +
+                       str(request.meshes) + "\"");
     meshes = std::move(own);
-    for (size_t s = 0; s < plan->stages.size(); ++s)
-      if (const auto &ranks = plan->stages[s].ranks;
+    for (size_t s = 0; s < plan.stages.size(); ++s)
+      if (const auto &ranks = plan.stages[s].ranks;
           !ranks.empty() && ranks != ranksOf(order.groupOf[s]))
-        return makeError("'" + options.plan + "': stage " + std::to_string(s) +
+        return makeError("'" + plan.file + "': stage " + std::to_string(s) +
                          " is on ranks that its mesh does not have there");
     return {};
   }
@@ -182,10 +146,10 @@ private:
                        std::to_string(stages) + " stages, got " +
                        std::to_string(hints.groups.size()));
     for (int64_t s = 0; hints.groups.empty() && s < stages; ++s)
-      order.groupOf.push_back(options.groups > 0 ? s % options.groups : s);
+      order.groupOf.push_back(request.cut.groups > 0 ? s % request.cut.groups : s);
     int64_t groups = order.numGroups();
-    if (options.groups > 0 && options.groups != groups)
-      return makeError("--groups is " + std::to_string(options.groups) +
+    if (request.cut.groups > 0 && request.cut.groups != groups)
+      return makeError("--groups is " + std::to_string(request.cut.groups) +
                        (hints.groups.empty()
                             ? ", there are " + std::to_string(stages) + " stages"
                             : ", the hints make " + std::to_string(groups)));
@@ -193,32 +157,18 @@ private:
       return makeError("--mesh has " + std::to_string(meshes.size()) +
                        " meshes, there are " + std::to_string(groups) +
                        (groups == stages ? " stages" : " groups of ranks"));
-    if (groups == stages && !options.schedule.empty())
-      return makeError("--schedule " + options.schedule +
+    const bool isGpipe = request.cut.schedule == Schedule::Gpipe;
+    if (groups == stages && request.cut.schedule)
+      return makeError(std::string("--schedule ") + (isGpipe ? "gpipe" : "interleaved") +
                        " is for groups of ranks with several stages (--groups), of which "
                        "there are none: it would have no effect");
     // One stage in each: the order is that of the micro-batches.
-    order.round = groups == stages              ? 1
-                  : options.schedule == "gpipe" ? options.microBatches
-                                                : groups;
+    order.round = groups == stages ? 1 : isGpipe ? request.cut.microBatches : groups;
     return {};
   }
 
   const Mesh &meshOf(int64_t group) const {
     return meshes.size() == 1 ? meshes[0] : meshes[static_cast<size_t>(group)];
-  }
-
-  Expected<void> timed(const char *name, Expected<void> (Compiler::*step)()) {
-    auto begin = std::chrono::steady_clock::now();
-    auto ok = (product.*step)();
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    auto &stages = product.report.stages;
-    auto known = std::ranges::find_if(stages, [&](auto &it) { return it.first == name; });
-    if (known == stages.end())
-      stages.emplace_back(name, took.count());
-    else
-      known->second += took.count();
-    return ok;
   }
 
   Interface interfaceOf(func::FuncOp function) const {
@@ -255,13 +205,14 @@ private:
   }
 
   Expected<void> import() {
-    auto ok = timed("import", &Compiler::import);
+    auto ok = product.timed(Level::L0, "import", &Compiler::import);
     if (!ok)
       return ok;
     full = interfaceOf(product.module->lookupSymbol<func::FuncOp>("main"));
     for (const auto &[name, shape] : full.outputs)
       outputs.push_back(name);
-    return options.microBatches == 1 ? ok : findBatch().and_then([&] { return slice(); });
+    return request.cut.microBatches == 1 ? ok
+                                         : findBatch().and_then([&] { return slice(); });
   }
 
   /// The extent of the batch: the first dim of the first input that has one.
@@ -271,10 +222,10 @@ private:
     if (first == full.inputs.end())
       return makeError("--micro-batches: the model has no input with a batch");
     batch = first->second[0];
-    if (batch % options.microBatches != 0)
+    if (batch % request.cut.microBatches != 0)
       return makeError("--micro-batches: the batch of " + std::to_string(batch) +
                        " (dim 0 of '" + first->first + "') does not divide by " +
-                       std::to_string(options.microBatches));
+                       std::to_string(request.cut.microBatches));
     if (auto ok = checkBatch(batch); !ok)
       return ok;
     for (const auto &[output, sizes] : product.dims)
@@ -312,9 +263,9 @@ private:
     for (unsigned i : has.arguments)
       sliced.insert(main.getArgAttrOfType<StringAttr>(i, "graph.name").str());
     sliced.insert(outputs.begin(), outputs.end());
-    if (auto ok = takeMicroBatch(product, has, options.microBatches); !ok)
-      return makeError("--micro-batches " + std::to_string(options.microBatches) + ": " +
-                       ok.error().message);
+    if (auto ok = takeMicroBatch(product, has, request.cut.microBatches); !ok)
+      return makeError("--micro-batches " + std::to_string(request.cut.microBatches) +
+                       ": " + ok.error().message);
     return {};
   }
 
@@ -331,19 +282,19 @@ private:
     }
     if (ranks != all.numDevices())
       return makeError("the stages are on " + std::to_string(ranks) +
-                       " ranks, the cluster '" + options.cluster + "' has " +
+                       " ranks, the cluster '" + request.machine.file + "' has " +
                        std::to_string(all.numDevices()) + " devices");
     return slowest;
   }
 
   /// Seconds of every op on one device of the cluster or of this host.
   Expected<search::StageCost> costOf(const FlowGraph &graph) const {
-    auto target = planTarget(Mesh(), {options.cluster, "", -1});
+    auto target = planTarget(Mesh(), request.machine);
     auto host = hostDevice();
     if (!target || !host)
       return tl::unexpected(target ? host.error() : target.error());
-    auto link =
-        options.cluster.empty() ? host->level.effective() : slowestLink(target->topology);
+    auto link = !request.machine.cluster ? host->level.effective()
+                                         : slowestLink(target->topology);
     if (!link)
       return tl::unexpected(link.error());
     Topology one{target->topology.device, {}, target->topology.host};
@@ -380,18 +331,18 @@ private:
 
   /// The stage of every op: that of another entry, of a plan, of hints, or by work.
   Expected<std::vector<int32_t>> assignStages(const FlowGraph &graph) {
-    if (!options.stageOfNode.empty())
-      return search::stagesByName(graph, options.stageOfNode, "stages");
+    if (!now.feedback.stages.empty())
+      return search::stagesByName(graph, now.feedback.stages, "stages");
     if (!plannedStages.empty())
-      return search::stagesByName(graph, plannedStages, options.plan);
+      return search::stagesByName(graph, plannedStages, request.plan->file);
     std::vector<std::pair<std::string, int32_t>> globs;
     for (const StageHint &hint : hints.stages)
       globs.emplace_back(hint.glob, hint.stage);
     if (!globs.empty())
       return search::stagesByGlob(graph, globs, hints.file);
-    int32_t wanted =
-        std::max<int32_t>({options.stages, static_cast<int32_t>(meshes.size()),
-                           static_cast<int32_t>(hints.groups.size())});
+    int32_t wanted = std::max<int32_t>({static_cast<int32_t>(request.cut.stages),
+                                        static_cast<int32_t>(meshes.size()),
+                                        static_cast<int32_t>(hints.groups.size())});
     // The cut depends on the ranks of each stage.
     return placeStages(wanted)
         .and_then([&] { return costOf(graph); })
@@ -401,14 +352,15 @@ private:
   }
 
   Expected<void> checkCount(int64_t made) {
-    if (!options.plan.empty() && static_cast<int64_t>(order.groupOf.size()) != made)
-      return makeError("'" + options.plan + "' is not a plan for this model: it has " +
+    if (request.plan && static_cast<int64_t>(order.groupOf.size()) != made)
+      return makeError("'" + request.plan->file +
+                       "' is not a plan for this model: it has " +
                        std::to_string(order.groupOf.size()) +
                        " stages, its nodes are in " + std::to_string(made));
-    if (options.stages > 1 && options.stages != made)
-      return makeError("--stages is " + std::to_string(options.stages) +
+    if (request.cut.stages > 1 && request.cut.stages != made)
+      return makeError("--stages is " + std::to_string(request.cut.stages) +
                        ", the hints make " + std::to_string(made));
-    return options.plan.empty() ? placeStages(made) : Expected<void>();
+    return request.plan ? Expected<void>() : placeStages(made);
   }
 
   /// Which stage every op is in, and a module for each.
@@ -435,7 +387,7 @@ private:
       return tl::unexpected(cost.error());
     for (size_t i = 0; i < graph.ops.size(); ++i)
       if ((*stages)[i] >= 0)
-        product.stageOfNode.emplace(graph.ops[i].name, (*stages)[i]);
+        product.next.stages.emplace(graph.ops[i].name, (*stages)[i]);
     note(graph, *cost, *stages, made);
     std::vector<int32_t> byOp;
     for (size_t i = 0; i < (*flow)->operations.size(); ++i)
@@ -522,15 +474,18 @@ private:
   /// Options by which `product` compiles a stage. `limit`: memory of a rank; a group's
   /// stages share it.
   void choose(size_t s, const std::optional<int64_t> &limit) {
-    now.mesh = meshOf(order.groupOf[s]).str();
-    if (!options.cluster.empty())
-      now.firstDevice = ranksOf(order.groupOf[s]).front();
+    const int64_t group = order.groupOf[s];
+    now.request.meshes = {meshOf(group)};
     now.stage = static_cast<int>(s);
+    Machine &machine = now.request.machine;
     if (limit)
-      now.memory = std::to_string(std::max<int64_t>(
-          1, *limit / std::ranges::count(order.groupOf, order.groupOf[s])));
-    if (!options.dumpDir.empty())
-      now.dumpDir = options.dumpDir + "/stage" + std::to_string(s);
+      machine = request.machine.limitedTo(
+          std::max<int64_t>(1, *limit / std::ranges::count(order.groupOf, group)));
+    if (request.machine.cluster)
+      machine.cluster = partOf(*request.machine.cluster, ranksOf(group).front(),
+                               meshOf(group).numRanks());
+    if (!request.levels.dump.empty())
+      now.request.levels.dump = request.levels.dump + "/stage" + std::to_string(s);
     product.module = std::move(program.stages[s]);
     keepShared(*product.module, s);
     product.report.notes.clear();
@@ -539,14 +494,13 @@ private:
 
   /// Strategies and one rank's program of the stage that was chosen, left in `product`.
   Expected<void> planStage() {
-    auto ok = options.to >= Level::L2 ? timed("strategies", &Compiler::annotate)
-                                      : Expected<void>();
-    if (ok && options.to >= Level::L3)
-      ok = timed("partition", &Compiler::partition);
+    auto ok = product.timed(Level::L2, "strategies", &Compiler::annotate).and_then([&] {
+      return product.timed(Level::L3, "partition", &Compiler::partition);
+    });
     // Each micro-batch goes through all of the stage.
     for (PlanCollective &collective : product.report.collectives)
-      collective.times *= options.microBatches;
-    if (!ok || options.to < Level::L2)
+      collective.times *= request.cut.microBatches;
+    if (!ok || request.levels.to < Level::L2)
       return ok;
     product.plan.stages[0].collectives = product.report.collectives;
     return product.dumpPlan();
@@ -554,10 +508,7 @@ private:
 
   /// Strategies and one rank's program of every stage.
   Expected<void> planStages() {
-    auto target = planTarget(Mesh(), {options.cluster, options.memory, -1});
-    if (!target)
-      return tl::unexpected(target.error());
-    const std::optional<int64_t> limit = target->memoryLimit;
+    const std::optional<int64_t> limit = request.machine.memory;
     std::map<int64_t, int64_t> planned; // by group
     std::vector<PlanStage> plans;
     std::vector<std::string> stageNotes;
@@ -566,7 +517,7 @@ private:
       choose(s, limit);
       if (auto ok = planStage(); !ok)
         return makeError(prefix + ok.error().message);
-      if (options.to >= Level::L2) {
+      if (request.levels.to >= Level::L2) {
         recordShared(*product.module, s);
         product.plan.stages[0].ranks = ranksOf(order.groupOf[s]);
         if (const auto &certificate = product.plan.certificate)
@@ -576,7 +527,7 @@ private:
         stageNotes.push_back(prefix + text);
       collectives.insert(collectives.end(), product.report.collectives.begin(),
                          product.report.collectives.end());
-      if (options.to >= Level::L2)
+      if (request.levels.to >= Level::L2)
         plans.push_back(std::move(product.plan.stages[0]));
       program.stages[s] = std::move(product.module);
     }
@@ -588,11 +539,10 @@ private:
     notes.insert(notes.end(), stageNotes.begin(), stageNotes.end());
     product.report.notes = product.plan.notes = notes;
     product.report.collectives = std::move(collectives);
-    product.plan.shapes = options.shapes;
-    product.plan.microBatches = options.microBatches;
+    product.plan.microBatches = request.cut.microBatches;
     product.plan.round = order.round;
-    now.dumpDir = options.dumpDir;
-    return options.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
+    now.request.levels.dump = request.levels.dump;
+    return request.levels.to >= Level::L2 ? product.dumpPlan() : Expected<void>();
   }
 
   Expected<void> assemble() {
@@ -601,12 +551,13 @@ private:
     return product.runPasses("04-scheduled", buildCompleteSchedulesPipeline);
   }
 
-  CompileOptions options; ///< as given, or as a plan has them
-  CompileOptions now;     ///< of the stage at hand
-  Progress progress;
+  Request request; ///< as given, with the number of micro-batches of a plan
+  const Hints hints;
+  Job now; ///< of the stage at hand
   Compiler product;
-  Hints hints;
-  std::vector<Mesh> meshes; ///< one for all groups of ranks, or by group
+  /// One for all groups of ranks, or by group.
+  std::vector<Mesh> meshes =
+      request.meshes.empty() ? std::vector{Mesh()} : request.meshes;
   StageOrder order;
   std::map<std::string, int32_t> plannedStages; ///< by node, of a plan that is given
   /// By group and name the layout of what its stages read or make.
@@ -621,22 +572,6 @@ private:
 };
 } // namespace
 
-Expected<CompileReport> partita::compileStages(const CompileOptions &options,
-                                               const Progress &progress) {
-  auto begin = std::chrono::steady_clock::now();
-  StageCompiler made(options, progress);
-  auto ok = made.run();
-  if (ok && options.to >= Level::L5)
-    ok = made.emit();
-  if (!ok)
-    return tl::unexpected(ok.error());
-  CompileReport &report = made.compiler().report;
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return std::move(report);
-}
-
-std::unique_ptr<EntryCompiler> partita::stageCompiler(const CompileOptions &options,
-                                                      Progress progress) {
-  return std::make_unique<StageCompiler>(options, std::move(progress));
+std::unique_ptr<EntryCompiler> partita::stageCompiler(const Job &job) {
+  return std::make_unique<StageCompiler>(job);
 }

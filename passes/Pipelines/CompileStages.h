@@ -6,16 +6,12 @@
 
 namespace partita {
 
-/// Whether options or hints ask for stages; an error where the hints cannot be read, or a
-/// training step is to be cut.
-Expected<bool> wantsStages(const CompileOptions &options);
+/// Whether options, hints or a plan ask for stages; an error where a training step is to
+/// be cut.
+Expected<bool> wantsStages(const Request &request);
 
-/// compileModel for a pipeline, see docs/stages.md.
-Expected<CompileReport> compileStages(const CompileOptions &options,
-                                      const Progress &progress);
-/// Of one entry of a bundle that is a pipeline.
-std::unique_ptr<EntryCompiler> stageCompiler(const CompileOptions &options,
-                                             Progress progress);
+/// Of an entry that is a pipeline, see docs/stages.md.
+std::unique_ptr<EntryCompiler> stageCompiler(const Job &job);
 
 } // namespace partita
 

@@ -11,17 +11,63 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
 
+#include <compare>
 #include <map>
 #include <memory>
 
 namespace partita {
 
-/// Imports a model that was read so, with what a training step of the file begins with.
-/// Where a loop cannot stay one, the model is read anew, with its loops unrolled.
-/// `unsupported` and `training` as for importModel; null: not asked for.
-Expected<ImportedModel> importLooped(mlir::MLIRContext &context,
-                                     const CompileOptions &options,
-                                     onnx_model::Model &model, bool weights,
+/// The models that a command has read: one for each list of shapes, and each way to read
+/// it.
+class ReadModels {
+public:
+  struct Form {
+    bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
+    /// Whether Scan, Loop and recurrent operators become loops; else, and where the body
+    /// of one cannot be imported, their iterations stand one behind the other.
+    bool keepLoops = true;
+    auto operator<=>(const Form &) const = default;
+  };
+
+  /// As LoadOptions::weights.
+  explicit ReadModels(bool weights) : weights(weights) {}
+
+  /// The model of a request, with what a training step of the file begins with.
+  Expected<std::shared_ptr<const onnx_model::Model>>
+  read(mlir::MLIRContext &context, const Request &request, Form form);
+
+private:
+  bool weights;
+  std::map<std::pair<std::string, Form>, std::shared_ptr<const onnx_model::Model>> known;
+};
+
+/// A request on its way: of one entry, stage or try, with what earlier ones say. Copies
+/// share the models that were read.
+struct Job {
+  Job(Request request, Progress progress, StopFlag stop = {})
+      : request(std::move(request)), progress(std::move(progress)), stop(stop),
+        models(std::make_shared<ReadModels>(this->request.levels.to == Level::L5)) {}
+
+  Request request;
+  Feedback feedback = {};
+  Progress progress;
+  /// Asks the job to end, between two passes or within a search.
+  StopFlag stop;
+  std::shared_ptr<ReadModels> models;
+  ReadModels::Form form = {};
+  /// The module is this stage of a pipeline: hints that name nothing of it are for
+  /// others, and a plan has a part for each; −1: it is a whole program.
+  int stage = -1;
+
+  /// The same as a try up to a level, which writes and tells nothing.
+  Job upTo(Level level) const;
+};
+
+/// Imports a model that was read for a job. Where a loop cannot stay one, `model` becomes
+/// that with its loops unrolled. `unsupported` and `training` as for importModel; null:
+/// not asked for.
+Expected<ImportedModel> importLooped(mlir::MLIRContext &context, const Job &job,
+                                     std::shared_ptr<const onnx_model::Model> &model,
                                      std::vector<UnsupportedNode> *unsupported,
                                      const TrainingImport *training);
 
@@ -29,7 +75,8 @@ Expected<ImportedModel> importLooped(mlir::MLIRContext &context,
 /// diagnostic as an error; remarks are collected in the report's notes.
 class Compiler {
 public:
-  Compiler(const CompileOptions &options, Progress progress);
+  /// The job must outlive the compiler.
+  explicit Compiler(const Job &job);
 
   /// L0: reads, imports and simplifies the model.
   Expected<void> import();
@@ -45,6 +92,9 @@ public:
   Expected<void> schedule();
   /// L5: the bundle.
   Expected<void> emit();
+  /// One of these, which takes its time in the report; none if the request ends before
+  /// its level.
+  Expected<void> timed(Level level, const char *name, Expected<void> (Compiler::*step)());
   /// Fills `plan` from the attributes of a decided program.
   void recordPlan();
   /// plan.json beside the levels.
@@ -60,8 +110,7 @@ public:
   std::map<std::string, std::vector<std::string>> dims;
   std::vector<std::string> sizes; ///< names of dims whose sizes are data
   CompileReport report;
-  std::map<std::string, std::string> stateLayouts; ///< as in the options, after annotate
-  std::map<std::string, int32_t> stageOfNode;      ///< likewise, of a pipeline
+  Feedback next; ///< states after annotate(), stages of a pipeline: for other entries
   /// Rows of a training step whose number of micro-batches is chosen; after import().
   std::optional<int64_t> rows;
   Plan plan;   ///< filled by annotate() and partition()
@@ -82,21 +131,13 @@ private:
   /// Replaces the module by what an earlier run has written for a level, and verifies it.
   Expected<void> readLevel(const std::string &dump,
                            const std::function<void(mlir::PassManager &)> &verifiers);
-  /// The end of readLevel, for any module.
-  Expected<void>
-  verifyLevel(mlir::OwningOpRef<mlir::ModuleOp> read,
-              const std::function<void(mlir::PassManager &)> &verifiers,
-              const std::function<Expected<void>(const std::string &)> &fail);
   Expected<void> checkPrice();
   void summarize();
 
-  const CompileOptions &options;
-  Progress progress;
-  Error error; ///< the first that a diagnostic told of; no message: none
+  const Job &job;
+  const Request &request; ///< of it
+  Error error;            ///< the first that a diagnostic told of; no message: none
 };
-
-/// The bytes that a device may use, as options say; absent: they say nothing.
-Expected<std::optional<int64_t>> memoryLimitOf(const CompileOptions &options);
 
 /// A compile of one entry, up to the level that is asked for, but no bundle.
 class EntryCompiler {
@@ -106,15 +147,14 @@ public:
   /// What has the product.
   virtual Compiler &compiler() = 0;
 };
-/// Of one program; of a pipeline see CompileStages.h.
-std::unique_ptr<EntryCompiler> straightCompiler(const CompileOptions &options,
-                                                Progress progress);
+/// Of one program; of a pipeline see CompileStages.h. The job is kept.
+std::unique_ptr<EntryCompiler> straightCompiler(const Job &job);
 
 /// Writes one bundle of what compilers have at L4 (or, of one function, at L3), an entry
 /// each. The first's report gets the figures.
 using NamedCompiler = std::pair<std::string, Compiler *>;
 Expected<void> emitEntries(const std::vector<NamedCompiler> &compilers,
-                           const CompileOptions &options);
+                           const Request &request);
 
 /// What the program of a compile at L4 needs (CompileReport::neededBytes); no code is
 /// made.
@@ -126,7 +166,7 @@ struct ProgramNeeds {
   /// Kernels and engine calls that a request runs, and the bytes that these store.
   int64_t kernelLaunches = 0, engineCalls = 0, bytesWritten = 0;
 };
-Expected<ProgramNeeds> measureProgram(Compiler &compiler, const CompileOptions &options);
+Expected<ProgramNeeds> measureProgram(Compiler &compiler, const Request &request);
 
 } // namespace partita
 

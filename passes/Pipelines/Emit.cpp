@@ -45,15 +45,15 @@ static Expected<void> checkValues(ModuleOp module) {
 }
 
 /// A file of external data, relative to the model's folder.
-static std::string locationOf(const std::string &file, const CompileOptions &options) {
-  return relativePath(file, std::filesystem::path(options.model).parent_path().string());
+static std::string locationOf(const std::string &file, const Request &request) {
+  return relativePath(file,
+                      std::filesystem::path(request.model.file).parent_path().string());
 }
 
 /// External data stays where it is, unless it is to be copied; tensors inside the model
 /// file are copied, so that the bundle does not need the model.
-static Expected<codegen::WeightData> dataOf(const WeightTable &weights,
-                                            const std::string &name,
-                                            const CompileOptions &options) {
+static Expected<codegen::WeightData>
+dataOf(const WeightTable &weights, const std::string &name, const Request &request) {
   auto found = weights.find(name);
   if (found == weights.end())
     return makeError("the model has no tensor of this name");
@@ -61,18 +61,18 @@ static Expected<codegen::WeightData> dataOf(const WeightTable &weights,
   codegen::WeightData data{tensor.type, tensor.shape, {},          {},
                            0,           tensor.bytes, tensor.owner};
   // Elements of less than a byte are not in the file as the program reads them.
-  bool isExternal = !tensor.file.empty() && tensor.file != options.model;
-  if (isExternal && !options.copyWeights && bitWidth(tensor.type) >= 8) {
+  bool isExternal = !tensor.file.empty() && tensor.file != request.model.file;
+  if (isExternal && !request.emission.copyWeights && bitWidth(tensor.type) >= 8) {
     data.file = absolutePath(tensor.file);
-    data.location = locationOf(tensor.file, options);
+    data.location = locationOf(tensor.file, request);
     data.fileOffset = tensor.offset;
   }
   return data;
 }
 
 /// The SHA-1 that the model states of its files of external data.
-static Expected<void> checkStatedHashes(const CompileOptions &options) {
-  auto stated = onnx_model::statedHashes(options.model, options.dataFolders);
+static Expected<void> checkStatedHashes(const Request &request) {
+  auto stated = onnx_model::statedHashes(request.model.file, request.model.dataFolders);
   if (!stated)
     return tl::unexpected(stated.error());
   for (const auto &[location, said] : *stated) {
@@ -82,27 +82,34 @@ static Expected<void> checkStatedHashes(const CompileOptions &options) {
         llvm::ArrayRef(reinterpret_cast<const uint8_t *>(bytes.data()), bytes.size()));
     std::string has = llvm::toHex(hasher.final(), /*LowerCase=*/true);
     if (!llvm::StringRef(has).equals_insensitive(said.checksum))
-      return makeError("'" + options.model + "': the external data '" + location +
+      return makeError("'" + request.model.file + "': the external data '" + location +
                        "' has the SHA-1 " + has + ", the model says " + said.checksum);
   }
   return {};
 }
 
-/// The compiler and the options must outlive what they are given to.
+static void setTarget(codegen::EmitOptions &emit, const Target &target) {
+  emit.target = target.name;
+  emit.targetCpu = target.cpu;
+  emit.threads = static_cast<int>(target.threads);
+}
+
+/// The compiler and the request must outlive what they are given to.
 static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
-                                  const CompileOptions &options) {
+                                  const Request &request) {
   codegen::EmitEntry entry;
   entry.name = name;
   entry.module = *compiler.module;
   entry.dims = compiler.dims;
   entry.sizes = compiler.sizes;
-  entry.weights = [&compiler, &options](const std::string &weight) {
-    return dataOf(compiler.weights, weight, options);
+  entry.weights = [&compiler, &request](const std::string &weight) {
+    return dataOf(compiler.weights, weight, request);
   };
-  entry.plan = [&compiler, &options](const std::vector<PlanMemory> &memory) {
+  entry.plan = [&compiler, &request](const std::vector<PlanMemory> &memory) {
     Plan &plan = compiler.plan;
-    plan.modelRelative =
-        relativePath(plan.model, options.place.empty() ? options.output : options.place);
+    const Emission &emission = request.emission;
+    plan.modelRelative = relativePath(
+        plan.model, emission.place.empty() ? emission.output : emission.place);
     plan.stages.resize(std::max(plan.stages.size(), memory.size()));
     // A program is a group of ranks; the first of its stages tells of all of them.
     std::set<std::vector<int64_t>> told;
@@ -125,33 +132,27 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
 }
 
 Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
-                                    const CompileOptions &options) {
-  if (options.hashWeights)
-    if (auto ok = checkStatedHashes(options); !ok)
+                                    const Request &request) {
+  if (request.emission.hashWeights)
+    if (auto ok = checkStatedHashes(request); !ok)
       return ok;
   std::vector<codegen::EmitEntry> entries;
   for (const auto &[name, compiler] : compilers) {
     if (auto ok = checkValues(*compiler->module); !ok)
       return ok;
-    entries.push_back(entryOf(*compiler, name, options));
+    entries.push_back(entryOf(*compiler, name, request));
   }
   Compiler &first = *compilers.front().second;
   codegen::EmitOptions emit;
-  emit.out = options.output;
-  emit.place = options.place;
-  emit.target = options.target;
-  emit.targetCpu = options.targetCpu;
-  emit.threads = options.threads;
-  emit.dumpDir = options.dumpDir;
-  emit.hashWeights = options.hashWeights;
+  setTarget(emit, request.target);
+  emit.out = request.emission.output;
+  emit.place = request.emission.place;
+  emit.dumpDir = request.levels.dump;
+  emit.hashWeights = request.emission.hashWeights;
   emit.inputs = first.inputNames;
-  emit.model = std::filesystem::path(options.model).filename().string();
-  if (!options.train.empty()) {
-    auto specification = readFile(options.train);
-    if (!specification)
-      return tl::unexpected(specification.error());
-    emit.texts[specificationFileName] = std::move(*specification);
-  }
+  emit.model = std::filesystem::path(request.model.file).filename().string();
+  if (request.train)
+    emit.texts[specificationFileName] = request.train->text;
   auto made = codegen::emitBundle(entries, emit);
   if (!made)
     return tl::unexpected(first.firstError(made.error()));
@@ -164,23 +165,21 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   report.numKernels = static_cast<int64_t>(made->numKernels);
   report.numTasks = static_cast<int64_t>(made->numTasks);
   for (const auto &[node, why] : made->notes)
-    if (!options.explain.empty() && matchesGlob(options.explain, node))
+    if (!request.told.explain.empty() && matchesGlob(request.told.explain, node))
       report.notes.push_back("'" + node + "': " + why);
   return {};
 }
 
 Expected<void> Compiler::emit() {
-  progress("generating code");
-  return emitEntries({{"main", this}}, options);
+  job.progress("generating code");
+  return emitEntries({{"main", this}}, request);
 }
 
 Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
-                                               const CompileOptions &options) {
+                                               const Request &request) {
   codegen::EmitOptions emit;
-  emit.target = options.target;
-  emit.targetCpu = options.targetCpu;
-  emit.threads = options.threads;
-  auto report = codegen::measureEntry(entryOf(compiler, "main", options), emit);
+  setTarget(emit, request.target);
+  auto report = codegen::measureEntry(entryOf(compiler, "main", request), emit);
   if (!report)
     return tl::unexpected(compiler.firstError(report.error()));
   return ProgramNeeds{static_cast<int64_t>(report->neededBytes),

@@ -1,7 +1,6 @@
 //===- Entries.cpp - One bundle for several input shapes ------------------===//
 #include "passes/Pipelines/Entries.h"
 
-#include "partita/Onnx/Load.h"
 #include "passes/Pipelines/CompileStages.h"
 
 #include <algorithm>
@@ -11,39 +10,36 @@
 using namespace partita;
 
 Expected<std::vector<EntryShapes>>
-partita::entriesOf(const std::vector<std::string> &shapes) {
+partita::entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes) {
   // By name, in the order in which names come.
-  std::vector<std::pair<std::string, std::vector<std::string>>> given;
-  for (const std::string &text : shapes) {
-    auto binding = onnx_model::parseShapeBinding(text);
-    if (!binding)
-      return tl::unexpected(binding.error());
+  std::vector<std::pair<std::string, std::vector<onnx_model::ShapeBinding>>> given;
+  for (const onnx_model::ShapeBinding &binding : shapes) {
     auto known =
-        std::ranges::find_if(given, [&](auto &g) { return g.first == binding->name; });
+        std::ranges::find_if(given, [&](auto &g) { return g.first == binding.name; });
     if (known == given.end())
-      known = given.insert(given.end(), {binding->name, {}});
-    known->second.push_back(text);
+      known = given.insert(given.end(), {binding.name, {}});
+    known->second.push_back(binding);
   }
   size_t count = 1;
   std::string counted;
-  for (const auto &[name, texts] : given) {
-    if (texts.size() == 1)
+  for (const auto &[name, bindings] : given) {
+    if (bindings.size() == 1)
       continue;
-    if (count != 1 && texts.size() != count)
+    if (count != 1 && bindings.size() != count)
       return makeError("--shape is given " + std::to_string(count) + " times for '" +
-                       counted + "' and " + std::to_string(texts.size()) +
+                       counted + "' and " + std::to_string(bindings.size()) +
                        " times for '" + name +
                        "': each entry needs one of each, or one is for all");
-    count = texts.size();
+    count = bindings.size();
     counted = name;
   }
   std::vector<EntryShapes> entries(count);
   std::set<std::string> names;
   for (size_t k = 0; k < count; ++k) {
-    for (const auto &[name, texts] : given) {
-      entries[k].shapes.push_back(texts[texts.size() == 1 ? 0 : k]);
-      if (texts.size() > 1)
-        entries[k].name += (entries[k].name.empty() ? "" : " ") + texts[k];
+    for (const auto &[name, bindings] : given) {
+      entries[k].shapes.push_back(bindings[bindings.size() == 1 ? 0 : k]);
+      if (bindings.size() > 1)
+        entries[k].name += (entries[k].name.empty() ? "" : " ") + bindings[k].str();
     }
     if (count == 1)
       entries[k].name = "main";
@@ -62,39 +58,38 @@ static std::string summaryOf(const std::string &name, const CompileReport &repor
 }
 
 Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &entries,
-                                                const CompileOptions &options,
-                                                const Progress &progress) {
-  if (options.from > Level::L0)
+                                                Job job) {
+  if (job.request.levels.from > Level::L0)
     return makeError("--from and several entries do not go together: begin with one of "
                      "them");
   auto begin = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<EntryCompiler>> made;
   std::vector<NamedCompiler> products;
-  CompileOptions now = options;
+  auto staged = wantsStages(job.request);
+  if (!staged)
+    return tl::unexpected(staged.error());
+  const std::string dump = job.request.levels.dump;
   std::vector<std::string> notes;
   for (const EntryShapes &entry : entries) {
-    now.shapes = entry.shapes;
-    if (!options.dumpDir.empty())
-      now.dumpDir = options.dumpDir + "/entry" + std::to_string(made.size());
-    auto staged = wantsStages(now);
-    if (!staged)
-      return tl::unexpected(staged.error());
-    made.push_back(*staged ? stageCompiler(now, progress)
-                           : straightCompiler(now, progress));
+    job.request.model.shapes = entry.shapes;
+    if (!dump.empty())
+      job.request.levels.dump = dump + "/entry" + std::to_string(made.size());
+    made.push_back(*staged ? stageCompiler(job) : straightCompiler(job));
     if (auto ok = made.back()->run(); !ok)
       return makeError("entry " + entry.name + ": " + ok.error().message);
     Compiler &product = made.back()->compiler();
-    now.stateLayouts.insert(product.stateLayouts.begin(), product.stateLayouts.end());
-    if (now.stageOfNode.empty())
-      now.stageOfNode = product.stageOfNode;
+    job.feedback.states.insert(product.next.states.begin(), product.next.states.end());
+    if (job.feedback.stages.empty())
+      job.feedback.stages = product.next.stages;
     notes.push_back(summaryOf(entry.name, product.report));
     for (const std::string &note : product.report.notes)
       notes.push_back("entry " + entry.name + ": " + note);
     products.emplace_back(entry.name, &product);
   }
-  if (options.to >= Level::L5) {
-    progress("generating code");
-    if (auto ok = emitEntries(products, options); !ok)
+  job.request.levels.dump = dump;
+  if (job.request.levels.to >= Level::L5) {
+    job.progress("generating code");
+    if (auto ok = emitEntries(products, job.request); !ok)
       return tl::unexpected(ok.error());
   }
   CompileReport &report = products.front().second->report;

@@ -2,26 +2,25 @@
 #ifndef PARTITA_PASSES_PIPELINES_ENTRIES_H
 #define PARTITA_PASSES_PIPELINES_ENTRIES_H
 
-#include "passes/Pipelines/Compile.h"
+#include "passes/Pipelines/Compiler.h"
 
 namespace partita {
 
 /// The shapes of one entry of a bundle.
 struct EntryShapes {
   std::string name;
-  std::vector<std::string> shapes; ///< as CompileOptions::shapes, each name once
+  std::vector<onnx_model::ShapeBinding> shapes; ///< each name once
 };
 
 /// The entries that are asked for by shapes of one name given several times: the k-th of
 /// each such name is for entry k, those that are given once are for all. Entries are
 /// called by what differs, "sequence=32"; a single one is "main". An error if names are
 /// given unequally often, or two entries are equal.
-Expected<std::vector<EntryShapes>> entriesOf(const std::vector<std::string> &shapes);
+Expected<std::vector<EntryShapes>>
+entriesOf(const std::vector<onnx_model::ShapeBinding> &shapes);
 
 /// Compiles every entry and writes one bundle. States lie as the first entry has them.
-Expected<CompileReport> compileEntries(const std::vector<EntryShapes> &entries,
-                                       const CompileOptions &options,
-                                       const Progress &progress);
+Expected<CompileReport> compileEntries(const std::vector<EntryShapes> &entries, Job job);
 
 } // namespace partita
 

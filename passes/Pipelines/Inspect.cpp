@@ -251,7 +251,7 @@ static void writeList(JsonWriter &out, const char *key, const std::vector<T> &li
 static std::string jsonOf(const Contents &contents, const InspectOptions &options) {
   JsonWriter out(JsonWriter::Style::Lines);
   out.beginObject();
-  out.member("model", std::string_view(options.model.model));
+  out.member("model", std::string_view(options.model.file));
   out.member("ir_version", contents.irVersion);
   writeCounts(out, "opsets", {contents.opsets.begin(), contents.opsets.end()});
   out.member("producer", std::string_view(contents.producer));
@@ -340,19 +340,17 @@ static ListedWeight listedWeight(const FlowGraph &graph, const FlowOp &op) {
 }
 
 /// The nodes and weights of the program that hints are for.
-static Expected<void> list(const InspectOptions &options, Contents &contents) {
-  CompileOptions upTo = options.model;
-  upTo.to = Level::L0;
-  Compiler compiler(upTo, [](const std::string &) {});
+static Expected<void> list(const InspectOptions &options, const Job &job,
+                           Contents &contents) {
+  Compiler compiler(job);
   if (auto ok = compiler.import(); !ok)
     return ok;
-  auto mesh = Mesh::parse("");
   auto function = compiler.module->lookupSymbol<mlir::func::FuncOp>("main");
   (*compiler.module)
-      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, *mesh));
-  auto flow = dist::buildFlow(function, *mesh, dist::Callees::Inlined);
+      ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, Mesh()));
+  auto flow = dist::buildFlow(function, Mesh(), dist::Callees::Inlined);
   if (failed(flow))
-    return makeError("'" + options.model.model +
+    return makeError("'" + options.model.file +
                      "': the program has an op without a rule");
   const FlowGraph &graph = (*flow)->graph;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -372,22 +370,23 @@ static Expected<void> list(const InspectOptions &options, Contents &contents) {
       contents.weights.push_back(std::move(weight));
   }
   if (!options.nodes.empty() && contents.nodes.empty())
-    return makeError("'" + options.model.model + "': no node and no module is named '" +
+    return makeError("'" + options.model.file + "': no node and no module is named '" +
                      options.nodes + "'" + nearMisses(graph, options.nodes));
   if (!options.weights.empty() && contents.weights.empty())
-    return makeError("'" + options.model.model + "': no weight is named '" +
+    return makeError("'" + options.model.file + "': no weight is named '" +
                      options.weights + "'" + nearMisses(graph, options.weights));
   return {};
 }
 
 Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
-  auto model = readModel(options.model, /*weights=*/false);
+  const Job job({.model = options.model, .levels = {.to = Level::L0}},
+                [](const std::string &) {});
+  mlir::MLIRContext context;
+  auto model = job.models->read(context, job.request, job.form);
   if (!model)
     return tl::unexpected(model.error());
-  Contents contents = contentsOf(*model);
-  mlir::MLIRContext context;
-  auto imported = importLooped(context, options.model, *model, /*weights=*/false,
-                               &contents.unsupported, nullptr);
+  Contents contents = contentsOf(**model);
+  auto imported = importLooped(context, job, *model, &contents.unsupported, nullptr);
   if (!imported && contents.unsupported.empty())
     return tl::unexpected(imported.error());
   if (imported) {
@@ -404,7 +403,7 @@ Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
     }
   }
   if (imported && !(options.nodes + options.weights).empty())
-    if (auto ok = list(options, contents); !ok)
+    if (auto ok = list(options, job, contents); !ok)
       return tl::unexpected(ok.error());
   return InspectResult{options.json ? jsonOf(contents, options)
                                     : textOf(contents, options),

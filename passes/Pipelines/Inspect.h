@@ -11,7 +11,7 @@
 namespace partita {
 
 struct InspectOptions {
-  CompileOptions model; ///< of these, the model, its shapes and its constants count
+  ModelSource model;
   /// List the nodes, or the weights, whose name or module path matches; empty: do not.
   std::string nodes, weights;
   bool json = false;

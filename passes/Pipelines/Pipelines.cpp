@@ -25,10 +25,8 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
   manager.addPass(createVerifyImportedPass());
 }
 
-void partita::buildTrainedPipeline(OpPassManager &manager, const std::string &spec) {
-  TrainPassOptions options;
-  options.spec = spec;
-  manager.addPass(createTrainPass(options));
+void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &spec) {
+  manager.addPass(createTrainPass(spec));
   buildImportedPipeline(manager);
   MarkRecomputePassOptions recompute;
   recompute.spec = spec;

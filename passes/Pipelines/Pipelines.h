@@ -10,6 +10,7 @@
 #ifndef PARTITA_PASSES_PIPELINES_PIPELINES_H
 #define PARTITA_PASSES_PIPELINES_PIPELINES_H
 
+#include "partita/Train/Spec.h"
 #include "passes/Shard/Passes.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -20,7 +21,7 @@ namespace partita {
 /// Cleans up an imported program, and its gate.
 void buildImportedPipeline(mlir::OpPassManager &manager);
 /// A training step of an imported program by a specification, and the gate of L1.
-void buildTrainedPipeline(mlir::OpPassManager &manager, const std::string &spec);
+void buildTrainedPipeline(mlir::OpPassManager &manager, const train::Spec &spec);
 /// Conversions of a program with strategies, and the gate of L2.
 void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});

@@ -40,8 +40,8 @@ static constexpr double negligible = 1e-5;
 namespace {
 class Planner {
 public:
-  Planner(const PlanOptions &given, const Progress &progress)
-      : options(given), progress(progress), compiler(options.model, progress) {}
+  Planner(const PlanOptions &options, const Progress &progress, StopFlag stop)
+      : options(options), job(options.request, progress, stop), compiler(job) {}
 
   Expected<PlannedModel> run();
 
@@ -51,14 +51,14 @@ private:
   void limit(search::SearchOptions &search, int parts) const {
     search.timeLimit = options.timeLimit / parts;
     if (options.workLimit)
-      search.workLimit = std::max<int64_t>(1, *options.workLimit / parts);
+      search.workLimit = std::max<int64_t>(1, options.workLimit / parts);
   }
   search::SearchOptions searchOptions() const {
     search::SearchOptions search;
     search.memoryLimit = target.memoryLimit;
     limit(search, 1);
-    search.threads = options.threads;
-    search.stop = options.model.stop;
+    search.threads = static_cast<int>(options.threads);
+    search.stop = job.stop;
     return search;
   }
   /// The program's flow graph on a mesh, and what hints ask of it.
@@ -123,10 +123,11 @@ private:
   Expected<std::string> writeHints(const FlowGraph &graph, const Placement &placement,
                                    const search::Found &found);
 
+  size_t mostAxes() const { return static_cast<size_t>(options.mostAxes); }
   func::FuncOp function() { return compiler.module->lookupSymbol<func::FuncOp>("main"); }
 
-  PlanOptions options;
-  const Progress &progress;
+  const PlanOptions &options;
+  Job job;
   Compiler compiler;
   std::vector<std::string> said; ///< of what was chosen
   std::string refused;           ///< as StepFitter::refused
@@ -149,7 +150,7 @@ private:
 } // namespace
 
 Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
-  if (options.model.stop.isRaised())
+  if (job.stop.isRaised())
     return makeError("cancelled");
   (*compiler.module)
       ->setAttr(dist::meshAttr, dist::MeshAttr::get(&compiler.context, mesh));
@@ -157,9 +158,9 @@ Expected<Planner::Flow> Planner::flowOn(const Mesh &mesh, search::Pins &pins) {
   if (failed(flow))
     return makeError("the program has an op without a rule");
   (*flow)->graph.finalize();
-  if (options.model.hints.empty())
+  if (!job.request.hints)
     return std::move(*flow);
-  auto hints = givenHints((*flow)->graph, options.model.hints);
+  auto hints = job.request.hints->on((*flow)->graph);
   if (!hints)
     return tl::unexpected(hints.error());
   if (!hints->stages.empty())
@@ -232,14 +233,14 @@ Expected<void> Planner::derive(std::optional<int64_t> accumulation,
               : std::pair(false, std::vector<std::vector<std::string>>());
   };
   if (compiler.module &&
-      accumulation.value_or(1) == options.model.accumulation.value_or(1) &&
-      nodesOf(recompute) == nodesOf(options.model.recompute)) {
-    options.model.recompute = std::move(recompute);
-    options.model.accumulation = accumulation;
+      accumulation.value_or(1) == job.feedback.microBatches.value_or(1) &&
+      nodesOf(recompute) == nodesOf(job.feedback.recompute)) {
+    job.feedback.recompute = std::move(recompute);
+    job.feedback.microBatches = accumulation;
     return {};
   }
-  options.model.accumulation = accumulation;
-  options.model.recompute = std::move(recompute);
+  job.feedback.microBatches = accumulation;
+  job.feedback.recompute = std::move(recompute);
   known.clear();
   pricing = {};
   auto ok = compiler.import();
@@ -267,7 +268,7 @@ Planner::choicesOn(const Mesh &mesh, std::optional<int64_t> memory) {
     return makeError("no plan: " + found.error().message);
   search::Timing timing((*flow)->graph, *placement);
   auto choices =
-      std::make_unique<RecomputeChoices>(timing, found->plan, options.model.accumulation);
+      std::make_unique<RecomputeChoices>(timing, found->plan, job.feedback.microBatches);
   choices->rows = compiler.rows;
   choices->lowerBoundSeconds = static_cast<double>(found->lowerBound) * 1e-12;
   return choices;
@@ -337,7 +338,7 @@ int64_t Planner::factorThatFits() {
       return 0;
     larger.levels.back().size *= factor;
     std::swap(larger, target.topology);
-    auto result = searchOn(search::meshesOf(target.topology, options.mostAxes));
+    auto result = searchOn(search::meshesOf(target.topology, mostAxes()));
     std::swap(larger, target.topology);
     if (result && std::any_of(result->begin(), result->end(),
                               [](const MeshResult &it) { return it.found.has_value(); }))
@@ -371,7 +372,7 @@ Error Planner::infeasible(const Mesh &mesh, const search::NotFound &reason) {
 Expected<std::string> Planner::writeHints(const FlowGraph &graph,
                                           const Placement &placement,
                                           const search::Found &found) {
-  progress("shortening hints");
+  job.progress("shortening hints");
   auto hints = search::asHints(graph, placement, found.plan);
   if (!hints)
     return tl::unexpected(hints.error());
@@ -497,7 +498,7 @@ Expected<PlannedModel> Planner::finish(size_t best) {
     text += *said;
   }
   if (!options.report.empty()) {
-    std::string page = planReport(story, timing, options.model.model);
+    std::string page = planReport(story, timing, job.request.model.file);
     if (auto ok = writeFile(options.report, page); !ok)
       return tl::unexpected(ok.error());
     text += "wrote " + options.report + "\n";
@@ -524,11 +525,10 @@ Expected<PlannedModel> Planner::finish(size_t best) {
 
 Expected<std::optional<Planner::Chosen>>
 Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
-  CompileOptions one = options.model;
-  one.mesh = result.mesh.str();
-  one.to = Level::L2;
-  one.recompute.reset();
-  one.accumulation.reset();
+  Job one = job;
+  one.request.meshes = {result.mesh};
+  one.feedback.recompute.reset();
+  one.feedback.microBatches.reset();
   using Key = std::tuple<int64_t, bool, std::vector<std::vector<std::string>>>;
   std::map<Key, MeshResult> made;
   auto formOf = [&](const MeshResult &it) -> Expected<StepForm> {
@@ -573,7 +573,7 @@ Planner::chooseOn(MeshResult &result, std::optional<double> seconds) {
     return proposedBy(any);
   };
   StepFitter fitter(one, *target.memoryLimit, {mostChoices, 1},
-                    {measure, basesOf, propose}, progress);
+                    {measure, basesOf, propose});
   if (auto ok = fitter.run(seconds); !ok)
     return tl::unexpected(ok.error());
   if (refused.empty())
@@ -647,9 +647,9 @@ Expected<void> Planner::boundAnyRecompute(std::optional<size_t> best) {
     // What is chosen has a bound of the same kind.
     if (!isLimitFelt(result, best) && !(best && &result == &results[*best]))
       continue;
-    progress("bounding steps with any recompute on mesh " + result.mesh.str());
+    job.progress("bounding steps with any recompute on mesh " + result.mesh.str());
     auto any =
-        anyRecomputeOn(result.mesh, options.model.accumulation, *target.memoryLimit);
+        anyRecomputeOn(result.mesh, job.feedback.microBatches, *target.memoryLimit);
     if (!any)
       return tl::unexpected(any.error());
     if (*any)
@@ -682,16 +682,15 @@ Expected<void> Planner::withChoices(std::optional<size_t> &best) {
   std::optional<int64_t> accumulation;
   const auto begin = std::chrono::steady_clock::now();
   const int before = searches;
-  const bool isOpen = target.memoryLimit && choosesStep(options.model);
+  const bool isOpen = target.memoryLimit && choosesStep(job);
   auto isFelt = [&](const MeshResult &it) { return isLimitFelt(it, best); };
-  isAnyBounded = isOpen && choosesRecompute(options.model) &&
-                 !choosesAccumulation(options.model) &&
+  isAnyBounded = isOpen && choosesRecompute(job) && !choosesAccumulation(job) &&
                  std::ranges::any_of(results, isFelt);
   if (isAnyBounded)
     if (auto ok = boundAnyRecompute(best); !ok)
       return ok;
   std::vector<size_t> order;
-  if (isOpen && (isAnyBounded || choosesAccumulation(options.model)))
+  if (isOpen && (isAnyBounded || choosesAccumulation(job)))
     order = meshesToChooseOn(best);
   for (size_t i : order) {
     // Meshes that are left may still be the only ones that fit.
@@ -732,17 +731,15 @@ Expected<PlannedModel> Planner::run() {
   auto since = [&] {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  auto wanted = Mesh::parse(options.model.mesh);
-  if (!wanted)
-    return tl::unexpected(wanted.error());
-  auto read = planTarget(*wanted, {options.model.cluster, options.model.memory});
+  const Mesh wanted = job.request.mesh();
+  auto read = planTarget(wanted, job.request.machine);
   if (!read)
     return tl::unexpected(read.error());
   target = std::move(*read);
-  std::vector<Mesh> meshes{*wanted};
-  if (options.model.mesh.empty())
-    meshes = search::meshesOf(target.topology, options.mostAxes);
-  else if (auto placement = Placement::create(*wanted, target.topology); !placement)
+  std::vector<Mesh> meshes = job.request.meshes;
+  if (meshes.empty())
+    meshes = search::meshesOf(target.topology, mostAxes());
+  else if (auto placement = Placement::create(wanted, target.topology); !placement)
     return tl::unexpected(placement.error());
   if (auto ok = compiler.import(); !ok)
     return tl::unexpected(ok.error());
@@ -750,7 +747,7 @@ Expected<PlannedModel> Planner::run() {
   begin = Clock::now();
   std::optional<size_t> best;
   for (const Mesh &mesh : meshes)
-    progress("searching mesh " + mesh.str());
+    job.progress("searching mesh " + mesh.str());
   auto all = searchOn(meshes);
   if (!all)
     return tl::unexpected(all.error());
@@ -779,6 +776,6 @@ Expected<PlannedModel> Planner::run() {
 }
 
 Expected<PlannedModel> partita::planModel(const PlanOptions &options,
-                                          const Progress &progress) {
-  return Planner(options, progress).run();
+                                          const Progress &progress, StopFlag stop) {
+  return Planner(options, progress, stop).run();
 }

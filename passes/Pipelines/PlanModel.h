@@ -7,18 +7,18 @@
 namespace partita {
 
 struct PlanOptions {
-  /// Model, shapes, constants, cluster, memory; the mesh, or empty: all meshes of the
-  /// cluster are tried. `hints` are followed as pins.
-  CompileOptions model;
+  /// Up to L2: no weights are read. Without a mesh all meshes of the cluster are tried.
+  /// Hints are followed as pins.
+  Request request = {.levels = {.to = Level::L2}};
   std::string output;      ///< plan.json; empty: none
   std::string hintsOutput; ///< the plan as hints; empty: none
   std::string report;      ///< an HTML page; empty: none
-  size_t mostAxes = 2;     ///< of the meshes that are tried
+  int64_t mostAxes = 2;    ///< of the meshes that are tried
   double timeLimit = 20;   ///< seconds of solving per mesh
   /// Instead of seconds, work of the solver per mesh: the plan is then the same on every
-  /// machine.
-  std::optional<int64_t> workLimit;
-  int threads = 1;
+  /// machine. 0: seconds count.
+  int64_t workLimit = 0;
+  int64_t threads = 1;
   /// The plan is the fastest if collectives are in flight while kernels run.
   bool overlap = false;
 };
@@ -30,7 +30,8 @@ struct PlannedModel {
 
 /// Searches and writes the plan. No weights are read. An error if nothing fits: it says
 /// what is needed, what there is, what takes most and which change would fit.
-Expected<PlannedModel> planModel(const PlanOptions &options, const Progress &progress);
+Expected<PlannedModel> planModel(const PlanOptions &options, const Progress &progress,
+                                 StopFlag stop = {});
 
 } // namespace partita
 

@@ -27,47 +27,26 @@ static constexpr size_t mostProposedCounts = 2;
 /// Of the solver for each.
 static constexpr int64_t mostProposalWork = 4'000'000;
 
-/// The devices that the options name.
-static Expected<PlanTarget> targetOf(const CompileOptions &options) {
-  auto mesh = Mesh::parse(options.mesh);
-  if (!mesh)
-    return tl::unexpected(mesh.error());
-  return planTarget(*mesh, {options.cluster, options.memory, options.firstDevice});
+void partita::takeChoices(Job &job) {
+  const std::optional<Plan> &plan = job.request.plan;
+  if (!plan || !job.request.train)
+    return;
+  if (!job.feedback.recompute)
+    job.feedback.recompute = plan->recompute;
+  if (!job.feedback.microBatches)
+    job.feedback.microBatches = plan->accumulation;
 }
 
-Expected<std::optional<int64_t>> partita::memoryLimitOf(const CompileOptions &options) {
-  if (options.memory.empty())
-    return std::optional<int64_t>();
-  auto target = targetOf(options);
-  if (!target)
-    return tl::unexpected(target.error());
-  return target->memoryLimit;
+bool partita::choosesRecompute(const Job &job) {
+  const std::optional<Training> &train = job.request.train;
+  return train && train->spec.choosesRecompute && !job.feedback.recompute;
 }
 
-Expected<void> partita::takeChoices(CompileOptions &options) {
-  if (options.plan.empty() || options.train.empty())
-    return {};
-  auto plan = readPlan(options.plan);
-  if (!plan)
-    return tl::unexpected(plan.error());
-  if (!options.recompute)
-    options.recompute = plan->recompute;
-  if (!options.accumulation)
-    options.accumulation = plan->accumulation;
-  return {};
-}
-
-bool partita::choosesRecompute(const CompileOptions &options) {
-  if (options.train.empty() || options.recompute)
-    return false;
-  auto spec = train::readSpec(options.train);
-  return spec && spec->choosesRecompute;
-}
-
-bool partita::choosesStep(const CompileOptions &options) {
-  return options.plan.empty() && options.from == Level::L0 && options.to >= Level::L2 &&
-         !(options.memory.empty() && options.cluster.empty()) &&
-         (choosesRecompute(options) || choosesAccumulation(options));
+bool partita::choosesStep(const Job &job) {
+  const Request &request = job.request;
+  return !request.plan && request.levels.from == Level::L0 &&
+         request.levels.to >= Level::L2 && request.machine.memory &&
+         (choosesRecompute(job) || choosesAccumulation(job));
 }
 
 RecomputeChoices::RecomputeChoices(search::Timing &timing, const search::Decided &plan,
@@ -76,22 +55,17 @@ RecomputeChoices::RecomputeChoices(search::Timing &timing, const search::Decided
       microBatches(accumulation.value_or(1)), space(timing, plan) {}
 
 Expected<std::unique_ptr<RecomputeChoices>>
-RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> memory,
-                         const Progress &progress) {
-  CompileOptions options = given;
+RecomputeChoices::create(const Job &given, std::optional<int64_t> memory) {
+  Job job = given.upTo(Level::L2);
   // Instead of that of a cluster's devices, too.
-  options.memory = memory ? std::to_string(*memory) : "1048576GiB";
-  options.dumpDir = options.hintsOutput = options.explain = "";
-  options.to = Level::L2;
-  Compiler compiler(options, progress);
+  job.request.machine = job.request.machine.limitedTo(memory);
+  Compiler compiler(job);
   if (auto ok = compiler.import().and_then([&] { return compiler.decide(); }); !ok)
     return tl::unexpected(ok.error());
   compiler.recordPlan();
   auto function = compiler.module->lookupSymbol<func::FuncOp>("main");
-  auto mesh = Mesh::parse(given.mesh);
-  if (!mesh)
-    return tl::unexpected(mesh.error());
-  auto flow = dist::buildFlow(function, *mesh, dist::Callees::Inlined);
+  const Mesh mesh = job.request.mesh();
+  auto flow = dist::buildFlow(function, mesh, dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
   (*flow)->graph.finalize();
@@ -101,16 +75,16 @@ RecomputeChoices::create(const CompileOptions &given, std::optional<int64_t> mem
   auto servings = dist::readServings(function, **flow, *strategies);
   if (failed(servings))
     return makeError("the plan serves a value in a way that is not known");
-  auto target = planTarget(*mesh, {given.cluster, "", given.firstDevice});
+  auto target = planTarget(mesh, job.request.machine);
   if (!target)
     return tl::unexpected(target.error());
-  auto placement = Placement::create(*mesh, target->topology);
+  auto placement = Placement::create(mesh, target->topology);
   if (!placement)
     return tl::unexpected(placement.error());
   search::Timing timing((*flow)->graph, *placement);
   auto made = std::make_unique<RecomputeChoices>(
       timing, search::Decided{std::move(*strategies), std::move(*servings)},
-      given.accumulation);
+      job.feedback.microBatches);
   made->rows = compiler.rows;
   if (compiler.plan.certificate)
     made->lowerBoundSeconds = compiler.plan.certificate->lowerBoundSeconds;
@@ -150,11 +124,9 @@ std::string partita::recomputeText(const RecomputeChoice &choice, double seconds
          (choice.proved ? "" : ", and less might do");
 }
 
-StepFitter::StepFitter(const CompileOptions &given, int64_t limit, Most most, Means means,
-                       const Progress &progress)
-    : options(given), counts(choosesAccumulation(given)),
-      repeats(choosesRecompute(given)), limit(limit), most(most), means(std::move(means)),
-      progress(progress) {}
+StepFitter::StepFitter(const Job &job, int64_t limit, Most most, Means means)
+    : job(job), counts(choosesAccumulation(job)), repeats(choosesRecompute(job)),
+      limit(limit), most(most), means(std::move(means)) {}
 
 double StepFitter::fastest() const {
   double seconds = known.value_or(std::numeric_limits<double>::infinity());
@@ -186,8 +158,8 @@ StepFitter::plansOf(std::optional<int64_t> accumulation) const {
     return tl::unexpected(free.error());
   int64_t needed = (*free)->before();
   plans.push_back(std::move(*free));
-  auto mesh = Mesh::parse(options.mesh);
-  if (options.mode != "auto" || !mesh || mesh->numRanks() == 1 || needed <= limit)
+  if (job.request.mode != ShardMode::Auto || job.request.mesh().numRanks() == 1 ||
+      needed <= limit)
     return plans;
   if (auto between = means.basesOf(accumulation, limit + (needed - limit) / 2))
     plans.push_back(std::move(*between));
@@ -196,7 +168,7 @@ StepFitter::plansOf(std::optional<int64_t> accumulation) const {
 
 Expected<bool> StepFitter::tryPlain(int64_t count) {
   const std::optional<int64_t> accumulation =
-      counts ? std::optional(count) : options.accumulation;
+      counts ? std::optional(count) : job.feedback.microBatches;
   auto plain = means.measure(accumulation, {});
   const bool fits = plain && plain->bytes <= limit;
   const std::string errorBefore = lastError;
@@ -214,7 +186,7 @@ Expected<bool> StepFitter::tryPlain(int64_t count) {
     keep({count, {}, *plain, *plain->seconds});
     return false;
   }
-  progress("choosing what makes the step fit");
+  job.progress("choosing what makes the step fit");
   auto made = plansOf(accumulation);
   if (!made) {
     if (count == 1)
@@ -287,7 +259,7 @@ void StepFitter::tryChoicesOf(const Base &base) {
     if (added) {
       ++measured;
       ++measuredInAll;
-      progress("trying " + recomputeText(*choice, choices.seconds));
+      job.progress("trying " + recomputeText(*choice, choices.seconds));
       entry->second = excess(choices.accumulation(), *choice,
                              choices.seconds + static_cast<double>(choice->time) * 1e-12);
     }
@@ -311,7 +283,7 @@ Expected<void> StepFitter::tryProposals(int64_t count) {
       counts ? std::optional(count) : std::nullopt;
   for (int measured = 0, tries = 0;
        measured < mostProposals && tries < mostRooms && room > 0; ++tries) {
-    auto choice = means.propose(counts ? accumulation : options.accumulation, room);
+    auto choice = means.propose(counts ? accumulation : job.feedback.microBatches, room);
     if (!choice)
       return tl::unexpected(choice.error());
     if (!*choice) { // a bound does not count all bytes
@@ -325,7 +297,7 @@ Expected<void> StepFitter::tryProposals(int64_t count) {
     }
     ++measured;
     ++measuredInAll;
-    progress("trying " + recomputeText(**choice, freeSeconds));
+    job.progress("trying " + recomputeText(**choice, freeSeconds));
     const double before = fastest();
     entry->second =
         excess(count, **choice,
@@ -415,13 +387,11 @@ static Error tooLarge(const StepFitter &fitter, int64_t limit, bool repeats) {
 }
 
 /// The program at L4, with what it needs.
-static Expected<StepForm> formed(CompileOptions options, const Progress &progress) {
-  options.to = Level::L4;
-  options.dumpDir = options.hintsOutput = options.explain = "";
-  auto made = straightCompiler(options, progress);
+static Expected<StepForm> formed(const Job &job) {
+  auto made = straightCompiler(job.upTo(Level::L4));
   if (auto ok = made->run(); !ok)
     return tl::unexpected(ok.error());
-  auto needs = measureProgram(made->compiler(), options);
+  auto needs = measureProgram(made->compiler(), job.request);
   if (!needs)
     return tl::unexpected(needs.error());
   StepForm form{needs->bytes, std::nullopt, std::move(needs->memory.peak)};
@@ -431,25 +401,22 @@ static Expected<StepForm> formed(CompileOptions options, const Progress &progres
 }
 
 /// What a bound of the step proposes with so many bytes.
-static Expected<std::optional<RecomputeChoice>>
-proposed(CompileOptions options, int64_t memory, const Progress &progress) {
-  if (options.mode != "auto")
+static Expected<std::optional<RecomputeChoice>> proposed(const Job &given,
+                                                         int64_t memory) {
+  if (given.request.mode != ShardMode::Auto)
     return std::optional<RecomputeChoice>();
-  options.dumpDir = options.hintsOutput = options.explain = "";
-  options.to = Level::L2;
-  auto mesh = Mesh::parse(options.mesh);
-  if (!mesh)
-    return tl::unexpected(mesh.error());
-  auto target = planTarget(*mesh, {options.cluster, "", options.firstDevice});
+  const Job job = given.upTo(Level::L2);
+  const Mesh mesh = job.request.mesh();
+  auto target = planTarget(mesh, job.request.machine);
   if (!target)
     return tl::unexpected(target.error());
-  auto placement = Placement::create(*mesh, target->topology);
+  auto placement = Placement::create(mesh, target->topology);
   if (!placement)
     return tl::unexpected(placement.error());
-  Compiler compiler(options, progress);
+  Compiler compiler(job);
   if (auto ok = compiler.import(); !ok)
     return tl::unexpected(ok.error());
-  auto flow = dist::buildFlow(compiler.module->lookupSymbol<func::FuncOp>("main"), *mesh,
+  auto flow = dist::buildFlow(compiler.module->lookupSymbol<func::FuncOp>("main"), mesh,
                               dist::Callees::Inlined);
   if (failed(flow))
     return makeError("the program has an op without a rule");
@@ -476,52 +443,45 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
   return text + ", the limit is " + std::to_string(limit);
 }
 
-Expected<void> partita::chooseStep(CompileOptions &options,
-                                   std::vector<std::string> &notes,
-                                   const Progress &progress) {
-  auto target = targetOf(options);
-  if (!target)
-    return tl::unexpected(target.error());
-  if (!target->memoryLimit)
-    return {};
-  const int64_t limit = *target->memoryLimit;
+Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
+  const int64_t limit = *job.request.machine.memory;
   std::optional<double> plainSeconds; // of a plan that fits without any choice
   auto measure = [&](std::optional<int64_t> accumulation, const RecomputeChoice &choice) {
-    CompileOptions now = options;
-    now.accumulation = accumulation;
+    Job now = job;
+    now.feedback.microBatches = accumulation;
     if (!choice.nodes.empty())
-      now.recompute = planRecompute(choice);
-    auto form = formed(std::move(now), progress);
+      now.feedback.recompute = planRecompute(choice);
+    auto form = formed(now);
     if (form && form->bytes <= limit && choice.nodes.empty() &&
         accumulation.value_or(1) == 1)
       plainSeconds = form->seconds;
     return form;
   };
   auto basesOf = [&](std::optional<int64_t> accumulation, std::optional<int64_t> memory) {
-    CompileOptions now = options;
-    now.accumulation = accumulation;
-    return RecomputeChoices::create(now, memory, progress);
+    Job now = job;
+    now.feedback.microBatches = accumulation;
+    return RecomputeChoices::create(now, memory);
   };
   auto propose = [&](std::optional<int64_t> accumulation, int64_t memory) {
-    CompileOptions now = options;
-    now.accumulation = accumulation;
-    return proposed(now, memory, progress);
+    Job now = job;
+    now.feedback.microBatches = accumulation;
+    return proposed(now, memory);
   };
-  StepFitter fitter(options, limit, mostMeasured, {measure, basesOf, propose}, progress);
+  StepFitter fitter(job, limit, mostMeasured, {measure, basesOf, propose});
   if (auto ok = fitter.run(std::nullopt); !ok)
     return tl::unexpected(ok.error());
   if (!fitter.best)
-    return tl::unexpected(tooLarge(fitter, limit, choosesRecompute(options)));
+    return tl::unexpected(tooLarge(fitter, limit, choosesRecompute(job)));
   const StepFitter::Outcome &found = *fitter.best;
   if (found.choice.nodes.empty() && !fitter.rows)
     return {};
-  options.lowerBoundSeconds = fitter.lowerBoundSeconds;
+  job.feedback.lowerBoundSeconds = fitter.lowerBoundSeconds;
   if (fitter.rows)
-    options.accumulation = found.accumulation;
+    job.feedback.microBatches = found.accumulation;
   if (!found.choice.nodes.empty()) {
     auto plain = fitter.without.find(found.accumulation);
-    options.recompute = planRecompute(found.choice);
-    options.recompute->savedBytes =
+    job.feedback.recompute = planRecompute(found.choice);
+    job.feedback.recompute->savedBytes =
         plain != fitter.without.end() && plain->second > limit
             ? plain->second - found.form.bytes
             : fitter.withoutLimit.at(found.accumulation) - found.choice.peak;

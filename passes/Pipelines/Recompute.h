@@ -28,14 +28,14 @@
 namespace partita {
 
 /// What a plan that is followed computes again, and its number of micro-batches.
-Expected<void> takeChoices(CompileOptions &options);
+void takeChoices(Job &job);
 
 /// Whether a training step's specification leaves open what is computed again.
-bool choosesRecompute(const CompileOptions &options);
+bool choosesRecompute(const Job &job);
 
-/// Whether options ask for a step of one program under a limit, whose specification
-/// leaves open what is computed again, or the number of micro-batches.
-bool choosesStep(const CompileOptions &options);
+/// Whether a step of one program is asked for under a limit, whose specification leaves
+/// open what is computed again, or the number of micro-batches.
+bool choosesStep(const Job &job);
 
 /// The choices of one step under a plan with nothing computed again.
 class RecomputeChoices {
@@ -43,11 +43,10 @@ public:
   /// The plan is of the timing's program, which has so many micro-batches.
   RecomputeChoices(search::Timing &timing, const search::Decided &plan,
                    std::optional<int64_t> accumulation);
-  /// Of the step as the options plan it, with so many bytes for each device, or without a
+  /// Of the step as it is asked for, with so many bytes for each device, or without a
   /// limit.
-  static Expected<std::unique_ptr<RecomputeChoices>> create(const CompileOptions &options,
-                                                            std::optional<int64_t> memory,
-                                                            const Progress &progress);
+  static Expected<std::unique_ptr<RecomputeChoices>>
+  create(const Job &job, std::optional<int64_t> memory);
 
   std::optional<search::RecomputeChoice> choose(int64_t limit) const {
     return space.choose(limit);
@@ -107,8 +106,7 @@ public:
     int ofPlan, besideProposals;
   };
 
-  StepFitter(const CompileOptions &options, int64_t limit, Most most, Means means,
-             const Progress &progress);
+  StepFitter(const Job &job, int64_t limit, Most most, Means means);
 
   /// Looks through the list, those first that promise most, for as long as they promise
   /// to be faster than what is known, `best` or `known`.
@@ -154,13 +152,12 @@ private:
   int64_t excess(int64_t count, const search::RecomputeChoice &choice, double expected);
   void keep(Outcome outcome);
 
-  CompileOptions options;
+  const Job job;
   const bool counts, repeats; ///< what is open
   int64_t limit;
   Most most;
   int measuredInAll = 0;
   Means means;
-  const Progress &progress;
   std::optional<double> known;
   std::vector<Base> bases;
   std::map<int64_t, double> freeSecondsOf; ///< by number of micro-batches
@@ -172,11 +169,10 @@ private:
 /// A plan is as good as one that is less than this fraction faster.
 inline constexpr double goodEnough = 0.005;
 
-/// Adds to the options what must be computed again and the number of micro-batches so
-/// that the program fits, if anything, and says so in a note. An error says what is
-/// needed, what there is, and what takes most.
-Expected<void> chooseStep(CompileOptions &options, std::vector<std::string> &notes,
-                          const Progress &progress);
+/// With a memory limit: adds to the feedback what must be computed again and the number
+/// of micro-batches so that the program fits, if anything, and says so in a note. An
+/// error says what is needed, what there is, and what takes most.
+Expected<void> chooseStep(Job &job, std::vector<std::string> &notes);
 
 /// What a plan says of a choice.
 PlanRecompute planRecompute(const search::RecomputeChoice &choice);

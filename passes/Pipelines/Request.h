@@ -1,27 +1,136 @@
-//===- Request.h - Commands as JSON requests --------------------*- C++ -*-===//
+//===- Request.h - What a person asks of the compiler -----------*- C++ -*-===//
 //
-// The door for other languages: one text in, one text out (docs/requests.md). The options
-// are those of the commands and have their names.
+// A request is read once, where it comes in (tools/common/Options.h): no pass parses a
+// text of it. What the compiler tells itself from one entry, stage or try to the next is
+// Feedback, which nobody writes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_PASSES_PIPELINES_REQUEST_H
 #define PARTITA_PASSES_PIPELINES_REQUEST_H
 
-#include "partita/Base/Stop.h"
-#include "passes/Pipelines/RunBundle.h"
+#include "partita/Base/Bundle/Plan.h"
+#include "partita/Base/Layout/Layout.h"
+#include "partita/Onnx/Load.h"
+#include "partita/Rule/Decide/Hints.h"
+#include "partita/Topology/Topology.h"
+#include "partita/Train/Spec.h"
 
+#include <map>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace partita {
 
-/// Carries out {"command": "compile" | "plan" | "report" | "inspect" | "verify",
-/// options…}. Returns {"result": …} or {"error": {"message", and where they are known
-/// "node", "dim", "hint"}} as JSON text. `run` starts the ranks of a bundle for "verify".
-/// Once `stop` is raised the request ends with the error "cancelled". Requests share
-/// nothing, and may be carried out at the same time.
-std::string answerRequest(std::string_view request, const BundleRunner &run,
-                          StopFlag stop = {});
+/// L0 imported (L1: and trained), L2 annotated, L3 partitioned, L4 scheduled, L5 device
+/// code in a bundle.
+enum class Level : uint8_t { L0 = 0, L2 = 2, L3 = 3, L4 = 4, L5 = 5 };
+
+struct ModelSource {
+  std::string file;                             ///< the ONNX file
+  std::vector<onnx_model::ShapeBinding> shapes; ///< of several entries: see entriesOf
+  std::vector<onnx_model::ConstBinding> constants = {};
+  /// INPUT=OUTPUT: inputs that are what the output of the request before was.
+  std::vector<std::string> states = {};
+  /// Folders that are searched for external data before the model's own.
+  std::vector<std::string> dataFolders = {};
+};
+
+/// A specification of a training step (docs/training.md).
+struct Training {
+  std::string file, text;
+  train::Spec spec;
+};
+
+/// In which order a group of several stages runs them, see StageOrder.
+enum class Schedule : uint8_t { Interleaved, Gpipe };
+
+/// Of a pipeline (docs/stages.md).
+struct Cut {
+  int64_t stages = 1;       ///< more by hints
+  int64_t groups = 0;       ///< of ranks, to which stages are dealt in turn; 0: one each
+  int64_t microBatches = 1; ///< slices of the batch that go through the stages
+  std::optional<Schedule> schedule = std::nullopt; ///< absent: interleaved
+};
+
+struct Target {
+  std::string name = "cpu"; ///< or "plain": without an engine
+  std::string cpu = {};     ///< LLVM's name; empty: this host's
+  int64_t threads = 1;      ///< per rank; 0: this machine's cores divided by the ranks
+};
+
+struct Emission {
+  std::string output; ///< folder of the bundle; unused if a compile stops before L5
+  /// Where the bundle is to stand in the end, for paths relative to it; empty: `output`.
+  std::string place = {};
+  bool force = false; ///< a bundle of that name is replaced, in one step
+  /// External data is copied into the bundle; else the bundle refers to it.
+  bool copyWeights = false;
+  /// All of the external data is hashed, not a sample, and compared with the SHA-1 that
+  /// the model may state.
+  bool hashWeights = false;
+};
+
+struct Levels {
+  /// L2, L3 and L4 are read from `dump`, where an earlier run has written them and a
+  /// person or a tool may have changed them since.
+  Level from = Level::L0;
+  Level to = Level::L5;
+  std::string dump = {}; ///< folder that receives 00-imported.mlir, …; empty: none
+};
+
+struct Told {
+  std::string explain; ///< node name or glob; empty: none
+  std::string hints;   ///< file that receives the hints, those of a rule too; empty: none
+};
+
+struct Request {
+  ModelSource model = {};
+  /// One per group of ranks, or one for all; none: one rank, or for a search over meshes
+  /// those of the cluster.
+  std::vector<Mesh> meshes = {};
+  ShardMode mode = ShardMode::Auto;
+  std::optional<GivenHints> hints = {};
+  std::optional<Plan> plan = {}; ///< replaces deciding
+  Machine machine = {};
+  std::optional<Training> train = {}; ///< absent: inference
+  bool allToAll = true; ///< false: reshard by slices, gathers and reductions only
+  Cut cut = {};
+  Target target = {};
+  Emission emission = {};
+  Levels levels = {};
+  Told told = {};
+
+  /// Of a program that is no pipeline.
+  Mesh mesh() const { return meshes.empty() ? Mesh() : meshes.front(); }
+};
+
+/// Of an earlier entry, stage or try; never written by a person.
+struct Feedback {
+  /// Where a state lies, by name.
+  struct Home {
+    Mesh mesh;
+    Layout layout;
+  };
+  std::map<std::string, Home> states;
+  std::map<std::string, int32_t> stages; ///< by node
+  /// What the backward pass computes again beside what the specification says.
+  std::optional<PlanRecompute> recompute;
+  /// Of a step, where the specification leaves them open: the batch of the model's shape
+  /// is cut into so many. Absent: one.
+  std::optional<int64_t> microBatches;
+  /// Of a step of which something was chosen: what no plan is faster than, with any such
+  /// choice or none.
+  std::optional<double> lowerBoundSeconds;
+};
+
+/// An error names the file, the place in it, and what was expected there.
+Expected<Training> readTraining(const std::string &file);
+
+/// "tp=2", or one per group of ranks: "tp=2;tp=1".
+Expected<std::vector<Mesh>> readMeshes(const std::string &text);
+/// The inverse.
+std::string str(const std::vector<Mesh> &meshes);
 
 } // namespace partita
 

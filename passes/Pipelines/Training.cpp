@@ -2,7 +2,6 @@
 #include "passes/Pipelines/Training.h"
 
 #include "partita/Rule/Decide/ModuleNames.h"
-#include "partita/Train/Spec.h"
 #include "passes/Reference/Evaluate.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -67,23 +66,20 @@ static Expected<std::set<std::string>> runningMoments(const train::Spec &spec,
   return moments;
 }
 
-Expected<TrainingImport> partita::trainingImport(const std::string &specification,
+Expected<TrainingImport> partita::trainingImport(const train::Spec &spec,
                                                  const onnx_model::Model &model) {
-  auto spec = train::readSpec(specification);
-  if (!spec)
-    return tl::unexpected(spec.error());
-  for (auto [key, globs] : {std::pair{"parameters: \"train\"", &spec->parameters},
-                            {"parameters: \"freeze\"", &spec->freeze},
-                            {"optimizer: \"no_decay\"", &spec->optimizer.noDecay}})
+  for (auto [key, globs] : {std::pair{"parameters: \"train\"", &spec.parameters},
+                            {"parameters: \"freeze\"", &spec.freeze},
+                            {"optimizer: \"no_decay\"", &spec.optimizer.noDecay}})
     if (auto ok = checkPatterns(key, *globs, model); !ok)
       return tl::unexpected(ok.error());
-  auto moments = runningMoments(*spec, model);
+  auto moments = runningMoments(spec, model);
   if (!moments)
     return tl::unexpected(moments.error());
   TrainingImport result;
-  result.batchStatistics = spec->batchStatistics;
-  result.seed = spec->seed;
-  result.trains = [spec = *spec, moments = *moments](const onnx_model::Tensor &tensor) {
+  result.batchStatistics = spec.batchStatistics;
+  result.seed = spec.seed;
+  result.trains = [spec, moments = *moments](const onnx_model::Tensor &tensor) {
     if (!isFloatTensor(tensor) || moments.count(tensor.name) ||
         anyMatches(spec.freeze, tensor.name))
       return false;

@@ -2,13 +2,14 @@
 #ifndef PARTITA_PASSES_PIPELINES_TRAINING_H
 #define PARTITA_PASSES_PIPELINES_TRAINING_H
 
+#include "partita/Train/Spec.h"
 #include "passes/Import/Import.h"
 
 namespace partita {
 
-/// What the specification in a file says of a model's initializers. An error names a
-/// pattern that matches none of them.
-Expected<TrainingImport> trainingImport(const std::string &specification,
+/// What a specification says of a model's initializers. An error names a pattern that
+/// matches none of them.
+Expected<TrainingImport> trainingImport(const train::Spec &spec,
                                         const onnx_model::Model &model);
 
 /// Gives initializers of a training step of the file the values that its initialization

@@ -86,35 +86,36 @@ static Distance distance(const HostTensor &actual, const HostTensor &expected) {
 namespace {
 class Verifier {
 public:
-  Verifier(const CompileOptions &compile, const VerifyOptions &options)
-      : compile(compile), options(options),
-        compiler(this->compile, [](const std::string &) {}) {
-    this->compile.wide = options.wide || !options.f64.empty();
+  Verifier(const Request &request, const VerifyOptions &options)
+      : job(
+            request, [](const std::string &) {}, options.stop),
+        options(options), compiler(job) {
+    takeChoices(job);
+    job.form.wide = options.wide || !options.f64.empty();
   }
 
-  /// A pipeline against its model: stage by stage there is nothing to compare it with.
-  Expected<Verified> runPipeline() {
+  /// A pipeline is run against its model: stage by stage there is nothing to compare it
+  /// with.
+  Expected<Verified> run(bool isPipeline = false) {
     std::vector<std::string> lines;
     auto expected = evaluateModel(lines);
     if (!expected)
       return tl::unexpected(expected.error());
     if (!options.f64.empty())
       return write(*expected);
-    if (auto ok = runBundle(*expected, lines); !ok)
-      return tl::unexpected(ok.error());
-    return verified(std::move(lines));
+    auto ok = isPipeline ? Expected<void>() : checkPrograms(*expected, lines);
+    if (ok && !options.bundle.empty())
+      ok = runBundle(*expected, lines);
+    return ok.map([&] { return verified(std::move(lines)); });
   }
 
-  Expected<Verified> run() {
-    std::vector<std::string> lines;
-    auto expected = evaluateModel(lines);
-    if (!expected)
-      return tl::unexpected(expected.error());
-    if (!options.f64.empty())
-      return write(*expected);
+private:
+  /// The imported program against the outputs that are given, and the partitioned one
+  /// against the imported one.
+  Expected<void> checkPrograms(const Tensors &expected, std::vector<std::string> &lines) {
     auto original = compiler.module->lookupSymbol<func::FuncOp>("main");
     if (!options.expected.empty()) {
-      auto given = returned.of(*expected);
+      auto given = returned.of(expected);
       if (!given)
         return tl::unexpected(given.error());
       SmallVector<Type> types;
@@ -135,16 +136,9 @@ public:
     lines.push_back("communication per rank: " + describe(compiler.report.priced) +
                     " by the plan, " + describe(compiler.report.emitted) +
                     " by the program");
-    if (auto ok = comparePartitioned(lines); !ok)
-      return tl::unexpected(ok.error());
-    if (options.bundle.empty())
-      return verified(std::move(lines));
-    if (auto ok = runBundle(*expected, lines); !ok)
-      return tl::unexpected(ok.error());
-    return verified(std::move(lines));
+    return comparePartitioned(lines);
   }
 
-private:
   Verified verified(std::vector<std::string> lines) const {
     Verified result{std::move(lines), hasElements.size(), {}};
     for (size_t i = 0; i < hasElements.size(); ++i)
@@ -270,7 +264,7 @@ private:
                         compiler.inputNames.begin());
     }
     return readTensors(options.inputs, "input", function.getArgumentTypes(), numbers,
-                       compile.wide);
+                       job.form.wide);
   }
 
   /// What was drawn for the integer inputs: whoever reads "equal" can see for which.
@@ -382,9 +376,9 @@ private:
 
   /// The outputs of the model with every float type as f64.
   Expected<void> findTruth() {
-    CompileOptions wide = compile;
-    wide.wide = true;
-    Compiler importer(wide, [](const std::string &) {});
+    Job wide = job;
+    wide.form.wide = true;
+    Compiler importer(wide);
     if (auto ok = importer.import(); !ok)
       return tl::unexpected(ok.error());
     Tensors inputs = given;
@@ -403,7 +397,7 @@ private:
     return {};
   }
 
-  CompileOptions compile;
+  Job job;
   const VerifyOptions &options;
   Compiler compiler;
   Tensors given, drawn; ///< the inputs of the first step, and of the one at hand
@@ -425,15 +419,12 @@ std::string Verified::verdict() const {
   return text;
 }
 
-Expected<Verified> partita::verifyModel(const CompileOptions &compile,
+Expected<Verified> partita::verifyModel(const Request &request,
                                         const VerifyOptions &options) {
-  CompileOptions planned = compile;
-  planned.stop = options.stop;
+  Request found = request;
   if (!options.weights.folder.empty())
-    planned.dataFolders = {options.weights.folder};
-  if (auto ok = takeChoices(planned); !ok)
-    return tl::unexpected(ok.error());
-  return Verifier(planned, options).run();
+    found.model.dataFolders = {options.weights.folder};
+  return Verifier(found, options).run();
 }
 
 Expected<Verified> partita::verifyBundle(const std::string &bundle,
@@ -444,16 +435,16 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
   auto plan = readPlan(*file);
   if (!plan)
     return tl::unexpected(plan.error());
-  CompileOptions compile;
-  compile.stop = options.stop;
-  compile.model = options.model.empty()
-                      ? findRecorded(bundle, plan->modelRelative, plan->model)
-                      : options.model;
+  Request request;
+  ModelSource &model = request.model;
+  model.file = options.model.empty()
+                   ? findRecorded(bundle, plan->modelRelative, plan->model)
+                   : options.model;
   std::error_code unreadable; // a path that is too long is not there either
-  if (!std::filesystem::exists(compile.model, unreadable))
-    return makeError("the bundle's model '" + compile.model +
+  if (!std::filesystem::exists(model.file, unreadable))
+    return makeError("the bundle's model '" + model.file +
                      "' is not there; --model says where it is now");
-  std::string folder = std::filesystem::path(compile.model).parent_path().string();
+  std::string folder = std::filesystem::path(model.file).parent_path().string();
   folder = folder.empty() ? "." : folder;
   // Files that came with the model may have moved with it. Their names alone come last,
   // as another file of this name may lie beside the model.
@@ -465,27 +456,42 @@ Expected<Verified> partita::verifyBundle(const std::string &bundle,
         return place;
     return findRecorded(folder, "", path);
   };
-  compile.shapes = plan->shapes;
-  for (const std::string &constant : plan->constants) {
-    size_t file = constant.find('=') + 1;
-    std::string path = constant.substr(file);
-    compile.constants.push_back(constant.substr(0, file) + moved(path));
+  for (const std::string &text : plan->shapes) {
+    auto shape = onnx_model::parseShapeBinding(text);
+    if (!shape)
+      return tl::unexpected(shape.error());
+    model.shapes.push_back(std::move(*shape));
   }
-  compile.states = plan->states;
+  for (const std::string &text : plan->constants) {
+    size_t file = text.find('=') + 1;
+    auto constant =
+        onnx_model::readConstBinding(text.substr(0, file) + moved(text.substr(file)));
+    if (!constant)
+      return tl::unexpected(constant.error());
+    model.constants.push_back(std::move(*constant));
+  }
+  model.states = plan->states;
   // A bundle has its specification with it, as older ones had not.
   const std::string own = bundle + "/" + specificationFileName;
-  if (!plan->train.empty())
-    compile.train = std::filesystem::exists(own, unreadable) ? own : moved(plan->train);
-  if (!compile.train.empty() && !std::filesystem::exists(compile.train, unreadable))
-    return makeError("the specification '" + plan->train +
-                     "' of the bundle's training step is not there");
-  compile.dataFolders = dataFolders(bundle, options.weights.folder);
+  if (!plan->train.empty()) {
+    const std::string train =
+        std::filesystem::exists(own, unreadable) ? own : moved(plan->train);
+    if (!std::filesystem::exists(train, unreadable))
+      return makeError("the specification '" + plan->train +
+                       "' of the bundle's training step is not there");
+    auto read = readTraining(train);
+    if (!read)
+      return tl::unexpected(read.error());
+    request.train = std::move(*read);
+  }
+  model.dataFolders = dataFolders(bundle, options.weights.folder);
   options.bundle = bundle;
   if (plan->stages.size() > 1)
-    return Verifier(compile, options).runPipeline();
-  compile.mesh = plan->stages[0].mesh;
-  compile.plan = *file;
-  if (auto ok = takeChoices(compile); !ok)
-    return tl::unexpected(ok.error());
-  return Verifier(compile, options).run();
+    return Verifier(request, options).run(/*isPipeline=*/true);
+  auto meshes = readMeshes(plan->stages[0].mesh);
+  if (!meshes)
+    return tl::unexpected(meshes.error());
+  request.meshes = std::move(*meshes);
+  request.plan = std::move(*plan);
+  return Verifier(request, options).run();
 }

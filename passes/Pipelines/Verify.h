@@ -58,8 +58,7 @@ struct Verified {
 /// An f32 output of which an element misses rtol and atol is right all the same if its
 /// root mean square and largest error against the model in f64 are at most 3 times those
 /// of what it is compared with: sums in another order round otherwise.
-Expected<Verified> verifyModel(const CompileOptions &compile,
-                               const VerifyOptions &options);
+Expected<Verified> verifyModel(const Request &request, const VerifyOptions &options);
 
 /// Evaluates the bundle's model with the bundle's plan as verifyModel does, and compares
 /// a real run of the bundle with it.

@@ -5,8 +5,6 @@
 #include "partita/Search/Compare.h"
 #include "partita/Search/Throughput.h"
 #include "partita/Topology/HostFile.h"
-#include "partita/Topology/Part.h"
-#include "partita/Topology/Quantity.h"
 #include "passes/Shard/OptimizerStates.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -68,9 +66,10 @@ std::string partita::reserveText(int64_t context, int64_t communicators,
          " for fragmentation";
 }
 
-Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const TargetOptions &options) {
+Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const Machine &machine) {
   PlanTarget target;
-  if (options.cluster.empty()) {
+  target.memoryLimit = machine.memory;
+  if (!machine.cluster) {
     auto host = hostDevice();
     if (!host)
       return tl::unexpected(host.error());
@@ -78,21 +77,9 @@ Expected<PlanTarget> partita::planTarget(const Mesh &mesh, const TargetOptions &
     target.isHost = true;
     target.isCalibrated = host->calibrated;
   } else {
-    auto read = readTopologyFile(options.cluster);
-    if (!read)
-      return tl::unexpected(read.error());
-    target.topology = options.firstDevice < 0
-                          ? std::move(*read)
-                          : partOf(*read, options.firstDevice, mesh.numRanks());
-    target.reserve = target.topology.device.reserve;
-    target.memoryLimit = target.topology.device.memory - target.reserve.total();
-  }
-  if (!options.memory.empty()) {
-    auto bytes = cluster::parseBytes(options.memory);
-    if (!bytes)
-      return makeError("memory: " + bytes.error().message);
-    target.memoryLimit = *bytes;
-    target.reserve = {};
+    target.topology = *machine.cluster;
+    if (!machine.isExact)
+      target.reserve = target.topology.device.reserve;
   }
   return target;
 }
@@ -172,10 +159,10 @@ std::optional<PlanCertificate> partita::certificateOf(ModuleOp module) {
 
 Expected<Decision> partita::decideBySearch(FunctionOpInterface function,
                                            const dist::ProgramFlow &flow,
-                                           const TargetOptions &given,
+                                           const Machine &machine,
                                            const search::Pins &pins) {
   const FlowGraph &graph = flow.graph;
-  auto target = planTarget(graph.mesh, given);
+  auto target = planTarget(graph.mesh, machine);
   if (!target)
     return tl::unexpected(target.error());
   auto placement = Placement::create(graph.mesh, target->topology);

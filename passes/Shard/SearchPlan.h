@@ -23,22 +23,11 @@ struct PlanTarget {
   MemoryReserve reserve = {};
 };
 
-/// What a plan is for, as it is given.
-struct TargetOptions {
-  std::string cluster; ///< a file; empty: this host
-  /// As in cluster files ("16GiB"), exactly; empty: with a file its device's less the
-  /// reserve, else no limit.
-  std::string memory;
-  /// Of the part of the cluster that is meant, as many devices as the mesh has ranks; −1:
-  /// all of it.
-  int64_t firstDevice = -1;
-};
-
 /// "1.29 GiB of context, … are kept".
 std::string reserveText(int64_t context, int64_t communicators, int64_t fragmentation);
 
-/// An error names what is wrong with the file.
-Expected<PlanTarget> planTarget(const Mesh &mesh, const TargetOptions &options);
+/// An error names what is wrong with the file of this host's constants.
+Expected<PlanTarget> planTarget(const Mesh &mesh, const Machine &machine);
 
 /// What a step of the plan gets done.
 PlanCertificate::Rates ratesOf(const dist::ProgramFlow &flow, const search::Found &found,
@@ -55,8 +44,8 @@ std::optional<PlanCertificate> certificateOf(mlir::ModuleOp module);
 /// The fastest plan that follows the pins as a decision, with its note and where every
 /// split came from.
 Expected<Decision> decideBySearch(mlir::FunctionOpInterface function,
-                                  const dist::ProgramFlow &flow,
-                                  const TargetOptions &target, const search::Pins &pins);
+                                  const dist::ProgramFlow &flow, const Machine &machine,
+                                  const search::Pins &pins);
 
 } // namespace partita
 

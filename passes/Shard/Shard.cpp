@@ -140,6 +140,7 @@ private:
 
 struct ShardPass : partita::impl::ShardPassBase<ShardPass> {
   using ShardPassBase::ShardPassBase;
+  explicit ShardPass(Deciding how) : how(std::move(how)), isRead(true) {}
 
   void runOnOperation() override {
     if (failed(run()))
@@ -149,16 +150,15 @@ struct ShardPass : partita::impl::ShardPassBase<ShardPass> {
 private:
   LogicalResult run() {
     ModuleOp module = getOperation();
-    auto shardMode = shardModeFromName(mode);
-    if (!shardMode)
-      return module.emitError("unknown mode \"" + mode + "\"");
+    if (auto ok = isRead ? Expected<void>() : readOptions(); !ok)
+      return module.emitError(ok.error().message);
     if (!mesh.empty()) {
       auto given = Mesh::parse(std::string_view(mesh.getValue()));
       if (!given)
         return module.emitError(given.error().message);
       module->setAttr(dist::meshAttr, dist::MeshAttr::get(&getContext(), *given));
     }
-    if (!allToAll)
+    if (!how.allToAll)
       module->setAttr(dist::noAllToAllAttr, UnitAttr::get(&getContext()));
     auto devices = dist::meshOf(module);
     if (!devices)
@@ -166,44 +166,63 @@ private:
     for (auto function : module.getOps<func::FuncOp>())
       // One that an op runs is decided with that op.
       if (!function.isExternal() && !isRun(module, function) &&
-          failed(shard(function, *devices, *shardMode)))
+          failed(shard(function, *devices)))
         return failure();
     return success();
   }
 
-  LogicalResult shard(func::FuncOp function, const Mesh &devices, ShardMode shardMode) {
+  /// Whoever makes the pass in a program has read what it says.
+  Expected<void> readOptions() {
+    isRead = true;
+    auto known = shardModeFromName(mode);
+    if (!known)
+      return makeError("unknown mode \"" + mode + "\"");
+    how.mode = *known;
+    how.allToAll = allToAll;
+    how.hintsOutput = hintsOutput;
+    how.explain = explain;
+    Expected<void> ok;
+    if (!plan.empty())
+      ok = readPlan(plan).map([&](Plan read) { how.plan = std::move(read); });
+    else if (!hints.empty())
+      ok = readHints(hints).map([&](GivenHints read) { how.hints = std::move(read); });
+    if (ok && !cluster.empty())
+      ok = how.machine.readCluster(cluster);
+    return ok && !memory.empty() ? how.machine.readMemory(memory) : ok;
+  }
+
+  LogicalResult shard(func::FuncOp function, const Mesh &devices) {
     auto flow = dist::buildFlow(function, devices, dist::Callees::Inlined);
     if (failed(flow))
       return failure();
-    if (!plan.empty())
-      return applyPlan(function, **flow);
+    if (how.plan)
+      return applyPlan(function, **flow, *how.plan);
     FlowGraph &graph = (*flow)->graph;
     graph.finalize();
     Hints parsed;
-    if (!hints.empty()) {
-      auto given = givenHints(graph, hints);
+    if (how.hints) {
+      auto given = how.hints->on(graph);
       if (!given)
         return function.emitError(given.error().message);
-      if (stage < 0 && !(given->stages.empty() && given->groups.empty()))
-        return function.emitError(hints +
+      if (how.stage < 0 && !(given->stages.empty() && given->groups.empty()))
+        return function.emitError(how.hints->text +
                                   ": stages are made by partita compile of a model");
-      parsed = stage >= 0 ? hintsFor(graph, *given) : std::move(*given);
+      parsed = how.stage >= 0 ? hintsFor(graph, *given) : std::move(*given);
     }
-    if (!hintsOutput.empty())
-      if (auto ok = writeFile(hintsOutput, parsed.json()); !ok)
+    if (!how.hintsOutput.empty())
+      if (auto ok = writeFile(how.hintsOutput, parsed.json()); !ok)
         return function.emitError(ok.error().message);
     bool undecided =
-        hints.empty() ||
+        !how.hints ||
         (parsed.empty() &&
          (!parsed.stages.empty() || !parsed.groups.empty() || !parsed.dataset.empty()));
-    bool searches = shardMode == ShardMode::Auto && undecided && devices.numRanks() > 1;
+    bool searches = how.mode == ShardMode::Auto && undecided && devices.numRanks() > 1;
     auto kept = keptLayouts(function, **flow, parsed);
     if (!kept)
       return function.emitError(kept.error().message);
-    auto decision = searches
-                        ? decideBySearch(function, **flow, {cluster, memory, firstDevice},
-                                         pinsFor(graph, *kept))
-                        : decide(graph, shardMode, parsed);
+    auto decision =
+        searches ? decideBySearch(function, **flow, how.machine, pinsFor(graph, *kept))
+                 : decide(graph, how.mode, parsed);
     if (decision)
       decision = withOptimizer(function, **flow, *kept, searches, std::move(*decision));
     if (decision)
@@ -245,8 +264,8 @@ private:
     for (const auto &[end, layout] : kept)
       homes.insert_or_assign(end, layout);
     if (searches) {
-      auto again = decideBySearch(function, flow, {cluster, memory, firstDevice},
-                                  pinsFor(flow.graph, homes));
+      auto again =
+          decideBySearch(function, flow, how.machine, pinsFor(flow.graph, homes));
       if (!again)
         return again;
       decision = std::move(*again);
@@ -292,18 +311,17 @@ private:
   }
 
   /// The strategies of a plan, which must be for this program and mesh.
-  LogicalResult applyPlan(func::FuncOp function, dist::ProgramFlow &flow) {
-    auto read = readPlan(plan);
-    if (!read)
-      return emitError(function.getLoc(), read.error().message);
+  LogicalResult applyPlan(func::FuncOp function, dist::ProgramFlow &flow,
+                          const Plan &plan) {
     auto mismatch = [&](const Twine &what) {
-      return emitError(function.getLoc(), "'" + plan + "' is not a plan for this model: ")
+      return emitError(function.getLoc(),
+                       "'" + plan.file + "' is not a plan for this model: ")
              << what;
     };
-    auto number = static_cast<size_t>(std::max<int>(0, stage));
-    if (number >= read->stages.size())
+    auto number = static_cast<size_t>(std::max<int>(0, how.stage));
+    if (number >= plan.stages.size())
       return mismatch("it has no stage " + Twine(number));
-    const PlanStage &own = read->stages[number];
+    const PlanStage &own = plan.stages[number];
     if (own.mesh != flow.graph.mesh.str())
       return mismatch("its mesh is \"" + own.mesh + "\", not \"" + flow.graph.mesh.str() +
                       "\"");
@@ -430,19 +448,26 @@ private:
 
   LogicalResult explainOps(func::FuncOp function, const FlowGraph &graph,
                            const Decision &decision) {
-    if (explain.empty())
+    if (how.explain.empty())
       return success();
     bool found = false;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (!isNamed(graph, graph.ops[i], explain))
+      if (!isNamed(graph, graph.ops[i], how.explain))
         continue;
       found = true;
       emitRemark(function.getLoc(), explainOp(graph, decision, static_cast<int32_t>(i)));
     }
     if (!found)
-      return function.emitError("no node and no module is named '" + explain + "'" +
-                                nearMisses(graph, explain));
+      return function.emitError("no node and no module is named '" + how.explain + "'" +
+                                nearMisses(graph, how.explain));
     return success();
   }
+
+  Deciding how;
+  bool isRead = false; ///< whether `how` says what the options do
 };
 } // namespace
+
+std::unique_ptr<Pass> partita::createShardPass(Deciding how) {
+  return std::make_unique<ShardPass>(std::move(how));
+}

@@ -2,6 +2,8 @@
 #ifndef PARTITA_PASSES_TRAIN_PASSES_H
 #define PARTITA_PASSES_TRAIN_PASSES_H
 
+#include "partita/Train/Spec.h"
+
 #include "mlir/Pass/Pass.h"
 
 namespace partita {
@@ -11,6 +13,9 @@ namespace partita {
 
 #define GEN_PASS_REGISTRATION
 #include "passes/Train/Passes.h.inc"
+
+/// `partita-train` with a specification that was read.
+std::unique_ptr<mlir::Pass> createTrainPass(train::Spec spec);
 
 } // namespace partita
 

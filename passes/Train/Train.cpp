@@ -43,10 +43,11 @@ static void expandLogSoftmax(LogSoftmaxOp op) {
 namespace {
 struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
   using TrainPassBase::TrainPassBase;
+  explicit TrainPass(Spec spec) : given(std::move(spec)) {}
 
   void runOnOperation() override {
     auto main = getOperation().lookupSymbol<func::FuncOp>("main");
-    auto read = readSpec(spec);
+    auto read = given ? Expected<Spec>(*given) : readSpec(spec);
     auto fail = [&](const std::string &message) {
       (main ? main.getOperation() : getOperation().getOperation())->emitError(message);
       signalPassFailure();
@@ -71,5 +72,11 @@ struct TrainPass : partita::impl::TrainPassBase<TrainPass> {
       main->emitRemark("parameter '")
           << name << "' does not train: the loss does not depend on it";
   }
+
+  std::optional<Spec> given; ///< absent: the option names a file
 };
 } // namespace
+
+std::unique_ptr<Pass> partita::createTrainPass(Spec spec) {
+  return std::make_unique<TrainPass>(std::move(spec));
+}

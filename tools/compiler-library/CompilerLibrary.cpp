@@ -1,8 +1,8 @@
 //===- CompilerLibrary.cpp - The C door of libpartita_compiler ------------===//
 #include "partita/Compiler/partita_compiler.h"
 
+#include "JsonRequest.h"
 #include "partita/Runtime/RunBundle.h"
-#include "passes/Pipelines/Request.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -8,12 +8,8 @@ class App;
 
 namespace partita {
 
-struct CompileOptions;
-
-/// What is said of the model's inputs: --shape and --const.
-void addBindingOptions(CLI::App &command, CompileOptions &options);
-/// Model, mesh, mode, hints and shapes: what compile and verify have in common.
-void addModelOptions(CLI::App &command, CompileOptions &options);
+/// Of --mesh.
+void refuseBlankMesh(CLI::App &command);
 
 /// Each adds a sub-command whose callback stores its exit status.
 void addCalibrateCommand(CLI::App &app, int &status);

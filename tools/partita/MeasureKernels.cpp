@@ -313,19 +313,20 @@ runRequests(runtime::Session &session) {
 Expected<KernelSamples> partita::measureKernels(int ranks, int threads) {
   Workload work = makeWorkload(ranks);
   TemporaryFolder folder;
-  CompileOptions options;
-  options.model = folder.path / "kernels.onnx";
-  options.output = folder.path / "bundle";
-  options.mesh = ranks > 1 ? "r=" + std::to_string(ranks) : "";
-  options.mode = "data-parallel";
-  options.threads = threads;
-  if (auto ok = onnx_model::writeModel(work.model, options.model); !ok)
+  Request request;
+  request.model.file = folder.path / "kernels.onnx";
+  request.emission.output = folder.path / "bundle";
+  if (ranks > 1)
+    request.meshes = {*Mesh::create({{"r", ranks}})};
+  request.mode = ShardMode::DataParallel;
+  request.target.threads = threads;
+  if (auto ok = onnx_model::writeModel(work.model, request.model.file); !ok)
     return tl::unexpected(ok.error());
-  if (auto ok = compileModel(options, [](const std::string &) {}); !ok)
+  if (auto ok = compileModel(request, [](const std::string &) {}); !ok)
     return tl::unexpected(ok.error());
   runtime::SessionOptions sessionOptions;
   sessionOptions.profile = warmUps + requests;
-  auto session = runtime::Session::load(options.output, sessionOptions);
+  auto session = runtime::Session::load(request.emission.output, sessionOptions);
   if (!session)
     return tl::unexpected(session.error());
   auto seconds = runRequests(**session);

@@ -19,6 +19,9 @@ namespace partita::onnx_model {
 struct ShapeBinding {
   std::string name;
   std::vector<int64_t> shape;
+
+  /// The text that parseShapeBinding reads.
+  std::string str() const;
 };
 
 Expected<ShapeBinding> parseShapeBinding(std::string_view text);
@@ -26,6 +29,7 @@ Expected<ShapeBinding> parseShapeBinding(std::string_view text);
 /// An input of the model that is a constant from here on.
 struct ConstBinding {
   std::string name;
+  std::string file; ///< that `value` was read from
   HostTensor value;
 };
 

@@ -21,6 +21,7 @@
 #include "partita/Base/Error.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -138,6 +139,25 @@ struct Topology {
 Expected<Topology> readTopologyFile(const std::string &path);
 /// The same from a text; `file` is used in messages only.
 Expected<Topology> readTopology(std::string_view text, const std::string &file);
+
+/// What a plan is for, as it is asked for.
+struct Machine {
+  std::string file; ///< of the cluster, for messages
+  /// Absent: this host, whose levels are the mesh axes.
+  std::optional<Topology> cluster;
+  std::optional<int64_t> memory; ///< bytes that a device may use; absent: no limit
+  /// Whether `memory` was asked for; else it is what the cluster's devices have, less
+  /// their reserve.
+  bool isExact = false;
+
+  /// Reads the cluster file, whose memory is the limit. An error names what is wrong
+  /// with the file.
+  Expected<void> readCluster(const std::string &path);
+  /// Reads a limit as cluster files have it, "16GiB", in the place of the cluster's.
+  Expected<void> readMemory(std::string_view text);
+  /// The same machine with so many bytes for each device, or without a limit.
+  Machine limitedTo(std::optional<int64_t> bytes) const;
+};
 
 } // namespace partita
 

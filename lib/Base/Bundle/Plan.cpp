@@ -386,6 +386,7 @@ Expected<Plan> partita::readPlan(const std::string &path) {
                      "; this version of Partita reads format " +
                      std::to_string(planFormat));
   Plan plan;
+  plan.file = path;
   JsonRecordReader reader(*root);
   reader.record(plan);
   if (!reader.first.message.empty())

@@ -501,16 +501,19 @@ Expected<Hints> partita::readyHints(const FlowGraph &graph, std::string_view tex
   return hints;
 }
 
-Expected<Hints> partita::readHintsFile(const std::string &path) {
+Expected<GivenHints> partita::readHints(const std::string &path) {
+  if (isReadyRule(path))
+    return GivenHints{path};
   std::error_code failure;
   if (path != "-" && !std::filesystem::exists(path, failure))
     return makeError("there is no hints file '" + path +
                      "' and no rule of that name; the rules are megatron[:AXIS], "
                      "megatron-sp[:AXIS], megatron-ep[:AXIS] and fsdp");
-  auto json = readJsonFile(path);
-  return json ? Hints::parse(*json) : tl::unexpected(json.error());
+  return readJsonFile(path).and_then(Hints::parse).map([&](Hints hints) {
+    return GivenHints{path, std::move(hints)};
+  });
 }
 
-Expected<Hints> partita::givenHints(const FlowGraph &graph, const std::string &text) {
-  return isReadyRule(text) ? readyHints(graph, text) : readHintsFile(text);
+Expected<Hints> GivenHints::on(const FlowGraph &graph) const {
+  return file ? *file : readyHints(graph, text);
 }

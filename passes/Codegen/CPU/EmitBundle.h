@@ -50,7 +50,7 @@ struct EmitEntry {
 
 struct EmitOptions {
   std::string out;            ///< folder, which does not exist yet
-  std::string place;          ///< see CompileOptions
+  std::string place;          ///< where it is to stand in the end; empty: `out`
   std::string target = "cpu"; ///< see Target.h
   std::string targetCpu;      ///< LLVM's name; empty: this host
   int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks

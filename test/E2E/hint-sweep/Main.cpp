@@ -22,8 +22,8 @@ using namespace partita;
 
 namespace {
 struct Sweep {
-  explicit Sweep(const CompileOptions &base)
-      : options(base), compiler(options, [](const std::string &) {}),
+  explicit Sweep(const Request &request)
+      : job(request, [](const std::string &) {}), compiler(job),
         folder(std::filesystem::temp_directory_path() /
                ("hint-sweep-" + std::to_string(getpid()))) {}
   ~Sweep() {
@@ -34,7 +34,6 @@ struct Sweep {
   Expected<void> start() {
     std::error_code code;
     std::filesystem::create_directories(folder, code);
-    options.hints = folder / "hints.json";
     auto ok = compiler.import();
     if (ok)
       imported = compiler.module.get().clone();
@@ -42,10 +41,15 @@ struct Sweep {
   }
 
   Expected<void> run(const std::string &mesh, const std::string &hints) {
-    auto written = writeFile(options.hints, hints);
-    if (!written)
-      return written;
-    options.mesh = mesh;
+    const std::string file = folder / "hints.json";
+    auto read = writeFile(file, hints).and_then([&] { return readHints(file); });
+    if (!read)
+      return tl::unexpected(read.error());
+    auto meshes = readMeshes(mesh);
+    if (!meshes)
+      return tl::unexpected(meshes.error());
+    job.request.hints = std::move(*read);
+    job.request.meshes = std::move(*meshes);
     compiler.module = imported->clone();
     compiler.report = {};
     compiler.plan = {};
@@ -53,7 +57,7 @@ struct Sweep {
     return ok ? compiler.partition() : ok;
   }
 
-  CompileOptions options;
+  Job job;
   Compiler compiler;
   OwningOpRef<ModuleOp> imported; ///< before the context goes
   std::filesystem::path folder;
@@ -65,13 +69,19 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: hint-sweep MODEL [--shape NAME=SIZES]...\n");
     return 2;
   }
-  CompileOptions options;
-  options.model = argv[1];
-  options.mode = "semi-auto";
-  options.to = Level::L3;
-  for (int i = 2; i + 1 < argc; i += 2)
-    options.shapes.push_back(argv[i + 1]);
-  Sweep sweep(options);
+  Request request;
+  request.model.file = argv[1];
+  request.mode = ShardMode::SemiAuto;
+  request.levels.to = Level::L3;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    auto shape = onnx_model::parseShapeBinding(argv[i + 1]);
+    if (!shape) {
+      fprintf(stderr, "error: %s\n", shape.error().message.c_str());
+      return 1;
+    }
+    request.model.shapes.push_back(std::move(*shape));
+  }
+  Sweep sweep(request);
   if (auto ok = sweep.start(); !ok) {
     fprintf(stderr, "error: %s\n", ok.error().message.c_str());
     return 1;

@@ -24,6 +24,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "CompareLocal.h"
+#include "common/CommandLine.h"
+#include "common/CommandOptions.h"
 #include "dialects/Dist/ProgramFlow.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Kernels/Group.h"
@@ -36,7 +38,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 #include <cstdio>
-#include <cstring>
 
 using namespace mlir;
 using namespace partita;
@@ -137,13 +138,13 @@ static void addFormed(const ProgramNeeds &needs, Figures &figures) {
   figures.emplace_back("scratch", scratch);
 }
 
-static Expected<Figures> figuresOf(CompileOptions options, const std::string &savedPlan,
+static Expected<Figures> figuresOf(const Request &request, const std::string &savedPlan,
                                    bool tellUnlike) {
   Figures figures;
   std::vector<search::LocalFunction> local;
-  if (auto ok = takeChoices(options); !ok)
-    return tl::unexpected(ok.error());
-  Compiler compiler(options, [](const std::string &) {});
+  Job job(request, [](const std::string &) {});
+  takeChoices(job);
+  Compiler compiler(job);
   auto ok = compiler.import().and_then([&] { return compiler.decide(); });
   if (ok)
     compiler.recordPlan();
@@ -170,7 +171,7 @@ static Expected<Figures> figuresOf(CompileOptions options, const std::string &sa
   }
   if (!ok)
     return tl::unexpected(ok.error());
-  auto needs = measureProgram(compiler, options);
+  auto needs = measureProgram(compiler, request);
   if (!needs)
     return tl::unexpected(needs.error());
   addFormed(*needs, figures);
@@ -178,30 +179,20 @@ static Expected<Figures> figuresOf(CompileOptions options, const std::string &sa
 }
 
 int main(int argc, char **argv) {
-  CompileOptions options;
-  options.targetCpu = "x86-64-v3";
+  Request request;
+  request.target.cpu = "x86-64-v3";
   std::string savedPlan;
   bool tellUnlike = false;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--tell-unlike") {
-      tellUnlike = true;
-      continue;
-    }
-    std::string *value = name == "--mesh"        ? &options.mesh
-                         : name == "--mode"      ? &options.mode
-                         : name == "--hints"     ? &options.hints
-                         : name == "--train"     ? &options.train
-                         : name == "--plan"      ? &options.plan
-                         : name == "--shape"     ? &options.shapes.emplace_back()
-                         : name == "--save-plan" ? &savedPlan
-                                                 : nullptr;
-    if (!value)
-      options.model = name;
-    else if (++i < argc)
-      *value = argv[i];
-  }
-  auto figures = figuresOf(options, savedPlan, tellUnlike);
+  CLI::App app("What a plan is said to take, and what its program takes", "plan-figures");
+  app.add_option("model", request.model.file)->required();
+  app.add_option("--save-plan", savedPlan);
+  app.add_flag("--tell-unlike", tellUnlike);
+  CommandOptions options(app);
+  addModel(options, request);
+  if (auto done = parse(app, argc, argv))
+    return *done;
+  auto figures = options.error ? tl::unexpected(*options.error)
+                               : figuresOf(request, savedPlan, tellUnlike);
   if (!figures) {
     fprintf(stderr, "error: %s\n", figures.error().message.c_str());
     return 1;

@@ -180,7 +180,8 @@ struct PlanStage {
 };
 
 struct Plan {
-  std::string model; ///< absolute path of the ONNX file
+  std::string file = {}; ///< that it was read from, for messages
+  std::string model;     ///< absolute path of the ONNX file
   /// The same relative to the bundle; empty: the plan is of none.
   std::string modelRelative = {};
   std::vector<std::string> shapes;    ///< NAME=1,128 as given

@@ -15,6 +15,8 @@
 
 namespace partita {
 
+class FlowGraph;
+
 enum class ShardMode : uint8_t { Auto, DataParallel, SemiAuto };
 std::string_view name(ShardMode mode);
 std::optional<ShardMode> shardModeFromName(std::string_view name);
@@ -90,6 +92,17 @@ struct Hints {
   /// The same as a hints file, one entry per line.
   std::string json() const;
 };
+
+/// What --hints was given: a rule, or a hints file, which was read.
+struct GivenHints {
+  std::string text;
+  std::optional<Hints> file = std::nullopt; ///< absent: `text` is a rule
+
+  /// What they ask of a program. A rule looks for its blocks.
+  Expected<Hints> on(const FlowGraph &graph) const;
+};
+/// The error for a name that is neither a rule nor a file lists the rules.
+Expected<GivenHints> readHints(const std::string &text);
 
 /// "h.*.mlp" for "h.12.mlp": what equal layers are called in hints. A name with
 /// characters that globs know stands for itself.

@@ -61,12 +61,6 @@ std::vector<Block> findBlocks(const FlowGraph &graph);
 /// megatron-ep or fsdp, with an axis behind a colon.
 bool isReadyRule(std::string_view text);
 
-/// A hints file. The error for a name that is no file lists the rules.
-Expected<Hints> readHintsFile(const std::string &path);
-
-/// What --hints was given: a rule, or the path of a hints file.
-Expected<Hints> givenHints(const FlowGraph &graph, const std::string &text);
-
 /// The axis that megatron, megatron-sp or megatron-ep splits by: the one behind the
 /// colon, else tp, else the last one of the mesh.
 Expected<AxisList> readyAxis(const Mesh &mesh, std::string_view text);
