@@ -28,9 +28,7 @@ void partita::buildImportedPipeline(OpPassManager &manager) {
 void partita::buildTrainedPipeline(OpPassManager &manager, const train::Spec &spec) {
   manager.addPass(createTrainPass(spec));
   buildImportedPipeline(manager);
-  MarkRecomputePassOptions recompute;
-  recompute.spec = spec;
-  manager.addPass(createMarkRecomputePass(recompute));
+  manager.addPass(createMarkRecomputePass(spec));
   manager.addPass(createVerifyTrainedPass());
 }
 

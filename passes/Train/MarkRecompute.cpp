@@ -283,6 +283,7 @@ static void addChosen(ArrayAttr stretches, bool exactly, std::vector<Recompute> 
 namespace {
 struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePass> {
   using MarkRecomputePassBase::MarkRecomputePassBase;
+  explicit MarkRecomputePass(Spec spec) : given(std::move(spec)) {}
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -293,7 +294,7 @@ struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePas
     };
     if (!main)
       return fail("the module has no function 'main'");
-    auto read = readSpec(spec);
+    auto read = given ? Expected<Spec>(*given) : readSpec(spec);
     if (!read)
       return fail(read.error().message);
     if (auto chosen = module->getAttrOfType<ArrayAttr>(chosenRecomputeAttr))
@@ -306,5 +307,11 @@ struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePas
     for (const std::string &note : *notes)
       main->emitRemark(note);
   }
+
+  std::optional<Spec> given; ///< absent: the option names a file
 };
 } // namespace
+
+std::unique_ptr<Pass> partita::createMarkRecomputePass(Spec spec) {
+  return std::make_unique<MarkRecomputePass>(std::move(spec));
+}

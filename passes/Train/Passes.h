@@ -14,8 +14,9 @@ namespace partita {
 #define GEN_PASS_REGISTRATION
 #include "passes/Train/Passes.h.inc"
 
-/// `partita-train` with a specification that was read.
+/// `partita-train` and `partita-mark-recompute` with a specification that was read.
 std::unique_ptr<mlir::Pass> createTrainPass(train::Spec spec);
+std::unique_ptr<mlir::Pass> createMarkRecomputePass(train::Spec spec);
 
 } // namespace partita
 
