@@ -14,37 +14,6 @@ using namespace mlir;
 using namespace partita;
 
 namespace {
-/// Bytes that make a mistake visible: NaN for floats, a large value for integers.
-void fillGarbage(HostTensor &tensor) {
-  size_t width = byteWidth(tensor.type);
-  for (size_t i = 0; i < tensor.bytes.size(); ++i) {
-    bool top = i % width == width - 1;
-    tensor.bytes[i] = std::byte(tensor.type == DType::Bool     ? 1
-                                : isFloat(tensor.type) || !top ? 0xff
-                                                               : 0x3f);
-  }
-}
-
-/// The local part of a global tensor with garbage in the padding.
-HostTensor extract(const Mesh &mesh, const Layout &layout, int64_t rank,
-                   const HostTensor &global, bool poison) {
-  HostTensor local = extractLocal(mesh, layout, rank, global);
-  if (!poison || layout.globalShape() == layout.localShape())
-    return local;
-  // Valid elements are those that a tensor of ones has.
-  HostTensor ones{
-      DType::U8, global.shape,
-      std::vector<std::byte>(static_cast<size_t>(global.size()), std::byte{1})};
-  HostTensor valid = extractLocal(mesh, layout, rank, ones), garbage = local;
-  fillGarbage(garbage);
-  size_t width = byteWidth(local.type);
-  for (int64_t i = 0; i < local.size(); ++i)
-    if (valid.bytes[i] == std::byte{0})
-      std::copy_n(garbage.bytes.begin() + i * static_cast<int64_t>(width), width,
-                  local.bytes.begin() + i * static_cast<int64_t>(width));
-  return local;
-}
-
 class Machine {
 public:
   Machine(const Mesh &mesh, const WeightLoader &weights, bool poison, StopFlag stop)
@@ -203,10 +172,12 @@ private:
       return tl::unexpected(global.error());
     dist::LayoutAttr layout = dist::sourceLayout(op);
     auto &slot = tensors[op.getResult()];
-    for (size_t r = 0; r < ranks; ++r)
-      slot.push_back(!layout ? *global
-                             : extract(mesh, layout.getLayout(), static_cast<int64_t>(r),
-                                       *global, poison));
+    for (int64_t r = 0; r < static_cast<int64_t>(ranks); ++r) {
+      slot.push_back(layout ? extractLocal(mesh, layout.getLayout(), r, *global)
+                            : *global);
+      if (layout && poison)
+        poisonPadding(mesh, layout.getLayout(), r, slot.back());
+    }
     return {};
   }
 
@@ -354,7 +325,9 @@ static Expected<HostTensor> assemble(const Mesh &mesh, const Layout &layout,
 
 HostTensor partita::localPart(const Mesh &mesh, const Layout &layout, int64_t rank,
                               const HostTensor &global) {
-  return extract(mesh, layout, rank, global, /*poison=*/true);
+  HostTensor local = extractLocal(mesh, layout, rank, global);
+  poisonPadding(mesh, layout, rank, local);
+  return local;
 }
 
 Expected<Tensors> partita::evaluatePartitioned(func::FuncOp function,

@@ -312,29 +312,20 @@ private:
 };
 } // namespace
 
-/// Overwrites the padding of a local tensor: quiet NaN for floats (all bits set), -1 or
-/// the largest value for integers.
-static void poisonPadding(const Mesh &mesh, const Layout &layout, int64_t rank,
-                          HostTensor &local) {
-  size_t width = byteWidth(local.type);
-  bool uneven = false;
-  for (const DimLayout &dim : layout.dims)
-    uneven |= dim.factors[0].size != dim.factors[0].padded;
-  if (!uneven)
+void partita::poisonPadding(const Mesh &mesh, const Layout &layout, int64_t rank,
+                            HostTensor &local) {
+  if (layout.globalShape() == layout.localShape())
     return;
-  // NaN for floats; for integers a large number: -1 would be an index like others.
-  auto garbage = [&](size_t i) {
-    bool top = i % width == width - 1;
-    return std::byte(local.type == DType::Bool                   ? 1
-                     : isFloat(local.type) || width == 1 || !top ? 0xff
-                                                                 : 0x3f);
-  };
-  std::vector<std::byte> ones(elementCount(layout.globalShape()) * width, std::byte{1});
-  std::vector<std::byte> valid(local.bytes.size());
-  extractLocal(mesh, layout, rank, width, ones.data(), valid.data());
-  for (size_t i = 0; i < valid.size(); ++i)
-    if (valid[i] == std::byte{0})
-      local.bytes[i] = garbage(i);
+  // Valid elements are those that a tensor of ones has.
+  HostTensor ones{DType::U8, layout.globalShape(), {}};
+  ones.bytes.assign(static_cast<size_t>(ones.size()), std::byte{1});
+  const HostTensor valid = extractLocal(mesh, layout, rank, ones);
+  const size_t width = byteWidth(local.type);
+  for (size_t i = 0; i < local.bytes.size(); ++i)
+    if (valid.bytes[i / width] == std::byte{0})
+      local.bytes[i] = std::byte(local.type == DType::Bool                       ? 1
+                                 : isFloat(local.type) || i % width != width - 1 ? 0xff
+                                                                                 : 0x3f);
 }
 
 std::vector<HostTensor> partita::executeReshard(const Mesh &mesh, const ReshardPlan &plan,

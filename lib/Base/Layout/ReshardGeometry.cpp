@@ -103,19 +103,32 @@ AxisList reshard::without(const AxisList &axes, const AxisList &others) {
   return result;
 }
 
-int64_t partita::permuteSource(const Mesh &mesh, const Step &step, int64_t rank) {
-  AxisList before = step.before.shardingAxes(), after = step.after.shardingAxes();
-  // The block of `rank` after the step is held, before it, by the ranks at the same
+std::pair<AxisList, AxisList> partita::permuteAxes(const Step &step) {
+  // The block of a rank after the step is held, before it, by the ranks at the same
   // position along the axes before. Of those, axes that come in take the position that
   // the leaving ones had, so that every rank sends exactly once.
-  AxisList leaving = without(before, after), entering = without(after, before);
-  int64_t source = rank;
+  AxisList from, to;
+  auto append = [](AxisList &list, const AxisList &more) {
+    list.insert(list.end(), more.begin(), more.end());
+  };
   for (size_t d = 0; d < step.before.dims.size(); ++d)
-    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f)
-      source =
-          mesh.withCoordinate(source, step.before.dims[d].factors[f].axes,
-                              mesh.coordinate(rank, step.after.dims[d].factors[f].axes));
-  return mesh.withCoordinate(source, entering, mesh.coordinate(rank, leaving));
+    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
+      const AxisList &before = step.before.dims[d].factors[f].axes;
+      const AxisList &after = step.after.dims[d].factors[f].axes;
+      if (before == after)
+        continue;
+      append(from, before);
+      append(to, after);
+    }
+  const AxisList before = step.before.shardingAxes(), after = step.after.shardingAxes();
+  append(from, without(after, before));
+  append(to, without(before, after));
+  return {from, to};
+}
+
+int64_t partita::permuteSource(const Mesh &mesh, const Step &step, int64_t rank) {
+  auto [from, to] = permuteAxes(step);
+  return mesh.withCoordinate(rank, from, mesh.coordinate(rank, to));
 }
 
 std::optional<ReduceKind> partita::toPartialFill(const Mesh &mesh, const Step &step,

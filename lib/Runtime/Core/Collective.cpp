@@ -3,7 +3,6 @@
 #include "partita/Runtime/Transport.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 using namespace partita;
@@ -137,20 +136,17 @@ struct Describer {
   void describe(const task::Exchange &p) {
     const Layout &before = table.layout(p.before), &after = table.layout(p.after);
     group(p.dtype, mesh().all());
-    Wanted wanted{after.localShape(), {}};
-    for (const DimLayout &dim : after.dims)
-      wanted.runs.push_back(dimRuns(mesh(), dim, rank));
-    pullAll(before, wanted);
+    pullAll(exchangeBlocks(mesh(), before, after, rank), before, after.localShape());
   }
 
   void describe(const task::Halo &p) {
     Halo halo = table.halo(p);
     group(p.dtype, halo.axes(mesh()));
     out.fillBits = p.bits;
+    pullAll(haloBlocks(mesh(), halo, rank), halo.before, halo.shape());
     Wanted wanted{halo.shape(), {}};
     for (size_t d = 0; d < wanted.shape.size(); ++d)
       wanted.runs.push_back(haloRuns(mesh(), halo, d, rank));
-    pullAll(halo.before, wanted);
     fillRest(wanted, 0, {0, {}, width()});
   }
 
@@ -166,41 +162,12 @@ struct Describer {
     }
   };
 
-  /// Ranks of the group with equal coordinates on the sharding axes hold the same
-  /// elements: of each such class the nearest one gives.
-  void pullAll(const Layout &before, const Wanted &wanted) {
-    AxisList held = before.shardingAxes(), partial = before.partialAxes();
-    std::vector<int32_t> giver(static_cast<size_t>(product(held)), -1);
-    int64_t mine = mesh().coordinate(rank, partial);
-    for (int32_t r : out.members) {
-      if (mesh().coordinate(r, partial) != mine)
-        continue;
-      int32_t &best = giver[static_cast<size_t>(mesh().coordinate(r, held))];
-      if (best < 0 || std::llabs(r - rank) < std::llabs(best - rank))
-        best = r;
+  void pullAll(const std::vector<ExchangeBlock> &blocks, const Layout &before,
+               const std::vector<int64_t> &target) {
+    for (const ExchangeBlock &block : blocks) {
+      Pull pull{static_cast<int32_t>(block.peer), 0, 0, {}, width()};
+      appendBoxes(block.dims, before.localShape(), target, width(), 0, pull, out.pulls);
     }
-    std::sort(giver.begin(), giver.end());
-    for (int32_t peer : giver)
-      if (peer >= 0)
-        pullFrom(peer, before, wanted);
-  }
-
-  /// The part of the global box that both have: per dim the intersections of runs.
-  void pullFrom(int32_t peer, const Layout &before, const Wanted &wanted) {
-    std::vector<std::vector<ExchangeRun>> common;
-    for (size_t d = 0; d < before.dims.size(); ++d) {
-      common.emplace_back();
-      for (const DimRun &s : dimRuns(mesh(), before.dims[d], peer))
-        for (const DimRun &t : wanted.runs[d]) {
-          int64_t first = std::max(s.global, t.global);
-          int64_t end = std::min(s.global + s.length, t.global + t.length);
-          if (first < end)
-            common.back().push_back(
-                {s.local + first - s.global, t.local + first - t.global, end - first});
-        }
-    }
-    Pull pull{peer, 0, 0, {}, width()};
-    appendBoxes(common, before.localShape(), wanted.shape, width(), 0, pull, out.pulls);
   }
 
   /// What the runs leave out, as disjoint boxes: in dim `dim` a gap and everything of the

@@ -20,38 +20,6 @@ static int64_t neutralBits(DType type, ReduceKind kind) {
   return bits;
 }
 
-/// The digits of `axes` that `others` lacks, in order.
-static AxisList digitsOutside(const AxisList &axes, const AxisList &others) {
-  AxisList result;
-  for (const AxisRef &digit : primes(axes))
-    if (!llvm::is_contained(primes(others), digit))
-      result.push_back(digit);
-  return result;
-}
-
-/// permuteSource as two axis lists: the source's coordinate along the first is the
-/// receiver's along the second. Every place that changes contributes its axes; what
-/// leaves the layout altogether takes what enters it.
-static std::pair<AxisList, AxisList> permuteAxes(const Step &step) {
-  AxisList from, to;
-  auto append = [](AxisList &list, const AxisList &more) {
-    list.insert(list.end(), more.begin(), more.end());
-  };
-  for (size_t d = 0; d < step.before.dims.size(); ++d)
-    for (size_t f = 0; f < step.before.dims[d].factors.size(); ++f) {
-      const AxisList &before = step.before.dims[d].factors[f].axes;
-      const AxisList &after = step.after.dims[d].factors[f].axes;
-      if (before == after)
-        continue;
-      append(from, before);
-      append(to, after);
-    }
-  AxisList before = step.before.shardingAxes(), after = step.after.shardingAxes();
-  append(from, digitsOutside(after, before));
-  append(to, digitsOutside(before, after));
-  return {from, to};
-}
-
 namespace {
 /// One step on its way to tasks.
 class StepFormer {

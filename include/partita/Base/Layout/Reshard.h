@@ -143,6 +143,9 @@ StepGeometry stepGeometry(const Step &step);
 /// Permute: the rank whose whole block becomes the block of `rank`. A bijection over
 /// ranks for one step.
 int64_t permuteSource(const Mesh &mesh, const Step &step, int64_t rank);
+/// The same as two lists of axes: the coordinate of the source along the first is that of
+/// the receiver along the second.
+std::pair<AxisList, AxisList> permuteAxes(const Step &step);
 
 /// ToPartial: nothing where `rank` keeps its block, else the kind with whose neutral
 /// element it fills it. That is the step's own kind; but on ranks that are not the first
@@ -175,11 +178,15 @@ void reduceInto(HostTensor &into, const HostTensor &from, ReduceKind kind);
 HostTensor extractLocal(const Mesh &mesh, const Layout &layout, int64_t rank,
                         const HostTensor &global);
 
+/// Overwrites the padding of the local tensor of `rank`, so that whoever reads padding is
+/// seen: NaN for floats; for integers a large value, as −1 is an index like others; true.
+void poisonPadding(const Mesh &mesh, const Layout &layout, int64_t rank,
+                   HostTensor &local);
+
 /// Runs a plan on virtual ranks in this process: locals[r] is rank r's dense local
 /// tensor of `source`; the result is of `target`. For tests and the reference evaluator;
 /// reductions run in the element type, ranks in coordinate order.
-/// `poison`: fill padding of every intermediate with a recognisable garbage pattern (NaN
-/// / extreme), to prove that nothing depends on it.
+/// `poison`: poisonPadding of every intermediate, to prove that nothing depends on it.
 std::vector<HostTensor> executeReshard(const Mesh &mesh, const ReshardPlan &plan,
                                        const std::vector<HostTensor> &locals,
                                        bool poison = false);
