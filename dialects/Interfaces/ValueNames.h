@@ -35,13 +35,8 @@ inline constexpr char phaseAttr[] = "dist.phase";
 /// On a forward op that the backward pass computes again (dist.RecomputeAttr), at L1 and
 /// L2.
 inline constexpr char recomputeAttr[] = "dist.recompute";
-/// Of a module that is to become a training step: lists of names of nodes, the stretches
-/// that a choice under a memory limit computes again. Gone once it is one.
-inline constexpr char chosenRecomputeAttr[] = "graph.recompute";
-/// Beside it, unit: what they make is computed again whatever reads it.
-inline constexpr char exactlyAttr[] = "graph.recompute_exactly";
-/// Of such a module, an integer: the micro-batches that were chosen, of each of which it
-/// has the rows. Gone likewise.
+/// Of a module that is to become a training step, an integer: the micro-batches that were
+/// chosen, of each of which it has the rows. Gone once it is one.
 inline constexpr char accumulationAttr[] = "graph.accumulation";
 /// The parameter, by name, that something of a training step belongs to: on an argument
 /// that is a state, or a sum of gradients of micro-batches; on an update op that reads or

@@ -25,6 +25,8 @@
 #include "passes/Pipelines/Recompute.h"
 #include "passes/Pipelines/Training.h"
 #include "passes/Shard/SearchPlan.h"
+#include "passes/Train/MarkRecompute.h"
+#include "passes/Train/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/DialectRegistry.h"
@@ -44,12 +46,19 @@ static DialectRegistry allDialects() {
   return registry;
 }
 
-Compiler::Compiler(const Job &job)
-    : context(allDialects()), job(job), request(job.request) {
+Program Program::clone() const {
+  return {module.get().clone(), weights, inputNames, dims, sizes, rows};
+}
+
+Sources::Sources(bool weights) : context(allDialects()), weights(weights) {
   context.loadDialect<dist::DistDialect>(); // its attributes are made before any pass
   // Passes here are short and run on one function: threads would only cost start-up.
   context.disableMultithreading();
-  context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {
+}
+
+Compiler::Compiler(const Job &job)
+    : context(job.sources->context), job(job), request(job.request) {
+  handler = context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {
     bool isError = diagnostic.getSeverity() == DiagnosticSeverity::Error;
     if (!isError)
       report.notes.push_back(diagnostic.str());
@@ -58,6 +67,8 @@ Compiler::Compiler(const Job &job)
     return success();
   });
 }
+
+Compiler::~Compiler() { context.getDiagEngine().eraseHandler(handler); }
 
 Expected<void> Compiler::timed(Level level, const char *name,
                                Expected<void> (Compiler::*step)()) {
@@ -83,8 +94,8 @@ Job Job::upTo(Level level) const {
   return job;
 }
 
-Expected<std::shared_ptr<const onnx_model::Model>>
-ReadModels::read(MLIRContext &context, const Request &request, Form form) {
+Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &request,
+                                                                 Form form) {
   const ModelSource &source = request.model;
   std::string shapes;
   for (const onnx_model::ShapeBinding &binding : source.shapes)
@@ -112,15 +123,17 @@ ReadModels::read(MLIRContext &context, const Request &request, Form form) {
   if (auto ok = initialize(&context, *loaded); !ok) {
     // An initialization may have a loop that cannot stay one.
     if (form.keepLoops)
-      return read(context, request, {form.wide, /*keepLoops=*/false});
+      return read(request, {form.wide, /*keepLoops=*/false});
     return tl::unexpected(ok.error());
   }
   return model = std::make_shared<const onnx_model::Model>(std::move(*loaded));
 }
 
-Expected<ImportedModel> partita::importLooped(
-    MLIRContext &context, const Job &job, std::shared_ptr<const onnx_model::Model> &model,
-    std::vector<UnsupportedNode> *unsupported, const TrainingImport *training) {
+Expected<ImportedModel>
+partita::importLooped(const Job &job, std::shared_ptr<const onnx_model::Model> &model,
+                      std::vector<UnsupportedNode> *unsupported,
+                      const TrainingImport *training) {
+  MLIRContext &context = job.sources->context;
   bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
     return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
   });
@@ -129,7 +142,7 @@ Expected<ImportedModel> partita::importLooped(
   if (auto imported = importModel(&context, *model, nullptr, training))
     return imported;
   // An iteration that needs its number known, or what is carried in one shape.
-  auto again = job.models->read(context, job.request, {job.form.wide, false});
+  auto again = job.sources->read(job.request, {job.form.wide, false});
   if (!again)
     return tl::unexpected(again.error());
   model = std::move(*again);
@@ -147,9 +160,51 @@ static std::vector<std::string> withSizes(std::vector<std::string> symbolic,
 }
 
 Expected<void> Compiler::import() {
+  Sources &sources = *job.sources;
+  const int64_t count = job.feedback.microBatches.value_or(1);
+  auto known = sources.steps.find(count);
+  // Levels are written while a program is derived.
+  if (known != sources.steps.end() && request.levels.dump.empty()) {
+    static_cast<Program &>(*this) = known->second.program.clone();
+    llvm::append_range(report.notes, known->second.notes);
+  } else {
+    const size_t numNotes = report.notes.size();
+    if (auto ok = derive(); !ok)
+      return ok;
+    if (sources.keepsSteps)
+      sources.steps[count] = {clone(),
+                              {report.notes.begin() + numNotes, report.notes.end()}};
+  }
+  if (auto ok = markChosen(); !ok)
+    return ok;
   report.numOps = 0;
+  module->walk([&](Operation *op) {
+    report.numOps += isa<graph::GraphDialect>(op->getDialect());
+  });
+  return {};
+}
+
+/// Marks what a choice computes again, beside what the specification names.
+Expected<void> Compiler::markChosen() {
+  if (!job.feedback.recompute)
+    return {};
+  std::vector<train::Recompute> chosen;
+  for (const std::vector<std::string> &names : job.feedback.recompute->nodes) {
+    train::Recompute &repeats = chosen.emplace_back();
+    repeats.nodes = names;
+    repeats.together = repeats.isChosen = true;
+    repeats.exactly = job.feedback.recompute->exactly;
+  }
+  return train::markRecompute(*module, chosen).and_then([&](const auto &) {
+    return runPasses("01-trained", [](OpPassManager &manager) {
+      manager.addPass(createVerifyTrainedPass());
+    });
+  });
+}
+
+Expected<void> Compiler::derive() {
   job.progress("reading " + request.model.file);
-  auto read = job.models->read(context, request, job.form);
+  auto read = job.sources->read(request, job.form);
   if (!read)
     return tl::unexpected(read.error());
   std::shared_ptr<const onnx_model::Model> model = std::move(*read);
@@ -161,8 +216,7 @@ Expected<void> Compiler::import() {
       return tl::unexpected(asked.error());
     training = std::move(*asked);
   }
-  auto imported =
-      importLooped(context, job, model, nullptr, training ? &*training : nullptr);
+  auto imported = importLooped(job, model, nullptr, training ? &*training : nullptr);
   if (!imported)
     return tl::unexpected(imported.error());
   inputNames = model->inputNames;
@@ -178,23 +232,10 @@ Expected<void> Compiler::import() {
   auto ok = runPasses("00-imported", buildImportedPipeline);
   if (ok && training && request.train->spec.choosesAccumulation)
     ok = divide();
-  if (job.feedback.recompute) {
-    Builder builder(&context);
-    SmallVector<Attribute> stretches;
-    for (const std::vector<std::string> &names : job.feedback.recompute->nodes)
-      stretches.push_back(
-          builder.getStrArrayAttr(SmallVector<StringRef>(names.begin(), names.end())));
-    (*module)->setAttr(chosenRecomputeAttr, builder.getArrayAttr(stretches));
-    if (job.feedback.recompute->exactly)
-      (*module)->setAttr(exactlyAttr, builder.getUnitAttr());
-  }
   if (ok && training)
     ok = runPasses("01-trained", [&](OpPassManager &manager) {
       buildTrainedPipeline(manager, request.train->spec);
     });
-  module->walk([&](Operation *op) {
-    report.numOps += isa<graph::GraphDialect>(op->getDialect());
-  });
   if (ok && rows)
     ok = checkRows(module->lookupSymbol<func::FuncOp>("main"), *rows);
   return ok;

@@ -17,9 +17,23 @@
 
 namespace partita {
 
-/// The models that a command has read: one for each list of shapes, and each way to read
-/// it.
-class ReadModels {
+/// A program at L1: a model, or its training step, of which nothing is chosen yet.
+struct Program {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  WeightTable weights;
+  /// The model's inputs in its order, those bound at compile time among them.
+  std::vector<std::string> inputNames;
+  /// By input and output the names of the model's symbolic dims, "" for other dims.
+  std::map<std::string, std::vector<std::string>> dims;
+  std::vector<std::string> sizes; ///< names of dims whose sizes are data
+  /// Rows of a training step whose number of micro-batches is chosen.
+  std::optional<int64_t> rows;
+
+  Program clone() const;
+};
+
+/// What a command, or an entry of several, has read and derived. Its tries share it.
+class Sources {
 public:
   struct Form {
     bool wide = false; ///< every float type as f64: for evaluation, never for a bundle
@@ -30,11 +44,23 @@ public:
   };
 
   /// As LoadOptions::weights.
-  explicit ReadModels(bool weights) : weights(weights) {}
+  explicit Sources(bool weights);
 
-  /// The model of a request, with what a training step of the file begins with.
-  Expected<std::shared_ptr<const onnx_model::Model>>
-  read(mlir::MLIRContext &context, const Request &request, Form form);
+  /// The model of a request, with what a training step of the file begins with: one for
+  /// each list of shapes, and each way to read it.
+  Expected<std::shared_ptr<const onnx_model::Model>> read(const Request &request,
+                                                          Form form);
+
+  /// Of every module; dropped behind them.
+  mlir::MLIRContext context;
+  /// Training steps by their number of micro-batches, with what was remarked of them.
+  /// Kept if somebody tries several choices of one step.
+  struct Step {
+    Program program;
+    std::vector<std::string> notes;
+  };
+  std::map<int64_t, Step> steps;
+  bool keepsSteps = false;
 
 private:
   bool weights;
@@ -42,22 +68,28 @@ private:
 };
 
 /// A request on its way: of one entry, stage or try, with what earlier ones say. Copies
-/// share the models that were read.
+/// share the sources.
 struct Job {
   Job(Request request, Progress progress, StopFlag stop = {})
-      : request(std::move(request)), progress(std::move(progress)), stop(stop),
-        models(std::make_shared<ReadModels>(this->request.levels.to == Level::L5)) {}
+      : request(std::move(request)), progress(std::move(progress)), stop(stop) {
+    beginSources();
+  }
 
   Request request;
   Feedback feedback = {};
   Progress progress;
   /// Asks the job to end, between two passes or within a search.
   StopFlag stop;
-  std::shared_ptr<ReadModels> models;
-  ReadModels::Form form = {};
+  std::shared_ptr<Sources> sources;
+  Sources::Form form = {};
   /// The module is this stage of a pipeline: hints that name nothing of it are for
   /// others, and a plan has a part for each; −1: it is a whole program.
   int stage = -1;
+
+  /// Of another entry, whose compiler lives beside those of earlier ones.
+  void beginSources() {
+    sources = std::make_shared<Sources>(request.levels.to == Level::L5);
+  }
 
   /// The same as a try up to a level, which writes and tells nothing.
   Job upTo(Level level) const;
@@ -66,19 +98,22 @@ struct Job {
 /// Imports a model that was read for a job. Where a loop cannot stay one, `model` becomes
 /// that with its loops unrolled. `unsupported` and `training` as for importModel; null:
 /// not asked for.
-Expected<ImportedModel> importLooped(mlir::MLIRContext &context, const Job &job,
+Expected<ImportedModel> importLooped(const Job &job,
                                      std::shared_ptr<const onnx_model::Model> &model,
                                      std::vector<UnsupportedNode> *unsupported,
                                      const TrainingImport *training);
 
 /// One compile, stage by stage. Each stage works on `module` and returns the first
 /// diagnostic as an error; remarks are collected in the report's notes.
-class Compiler {
+class Compiler : public Program {
 public:
-  /// The job must outlive the compiler.
+  /// The job must outlive the compiler. Of compilers with the same sources the one that
+  /// was made last hears what is wrong.
   explicit Compiler(const Job &job);
+  ~Compiler();
 
-  /// L0: reads, imports and simplifies the model.
+  /// L0 and L1: reads, imports and simplifies the model, derives the training step, and
+  /// marks what is computed again.
   Expected<void> import();
   /// L2: decides strategies.
   Expected<void> annotate();
@@ -100,21 +135,11 @@ public:
   /// plan.json beside the levels.
   Expected<void> dumpPlan();
 
-  /// Before the module, which must not outlive it.
-  mlir::MLIRContext context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  WeightTable weights;
-  /// The model's inputs in its order, those bound at compile time among them.
-  std::vector<std::string> inputNames;
-  /// By input and output the names of the model's symbolic dims, "" for other dims.
-  std::map<std::string, std::vector<std::string>> dims;
-  std::vector<std::string> sizes; ///< names of dims whose sizes are data
+  mlir::MLIRContext &context; ///< of the job's sources
   CompileReport report;
   Feedback next; ///< states after annotate(), stages of a pipeline: for other entries
-  /// Rows of a training step whose number of micro-batches is chosen; after import().
-  std::optional<int64_t> rows;
-  Plan plan;   ///< filled by annotate() and partition()
-  Price price; ///< of the plan, before it is partitioned
+  Plan plan;     ///< filled by annotate() and partition()
+  Price price;   ///< of the plan, before it is partitioned
 
   /// Runs what `add` adds, then writes the module as `dump`, unless that is empty.
   Expected<void> runPasses(const std::string &dump,
@@ -125,6 +150,8 @@ public:
 
 private:
   std::optional<PlanWork> recordWork(std::string &parallelism);
+  Expected<void> derive();
+  Expected<void> markChosen();
   Expected<void> divide();
   Expected<void> keepStates();
   void recordStates();
@@ -136,7 +163,8 @@ private:
 
   const Job &job;
   const Request &request; ///< of it
-  Error error;            ///< the first that a diagnostic told of; no message: none
+  mlir::DiagnosticEngine::HandlerID handler;
+  Error error; ///< the first that a diagnostic told of; no message: none
 };
 
 /// A compile of one entry, up to the level that is asked for, but no bundle.

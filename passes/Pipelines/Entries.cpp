@@ -74,6 +74,7 @@ Expected<CompileReport> partita::compileEntries(const std::vector<EntryShapes> &
     job.request.model.shapes = entry.shapes;
     if (!dump.empty())
       job.request.levels.dump = dump + "/entry" + std::to_string(made.size());
+    job.beginSources();
     made.push_back(*staged ? stageCompiler(job) : straightCompiler(job));
     if (auto ok = made.back()->run(); !ok)
       return makeError("entry " + entry.name + ": " + ok.error().message);

@@ -381,12 +381,11 @@ static Expected<void> list(const InspectOptions &options, const Job &job,
 Expected<InspectResult> partita::inspectModel(const InspectOptions &options) {
   const Job job({.model = options.model, .levels = {.to = Level::L0}},
                 [](const std::string &) {});
-  mlir::MLIRContext context;
-  auto model = job.models->read(context, job.request, job.form);
+  auto model = job.sources->read(job.request, job.form);
   if (!model)
     return tl::unexpected(model.error());
   Contents contents = contentsOf(**model);
-  auto imported = importLooped(context, job, *model, &contents.unsupported, nullptr);
+  auto imported = importLooped(job, *model, &contents.unsupported, nullptr);
   if (!imported && contents.unsupported.empty())
     return tl::unexpected(imported.error());
   if (imported) {

@@ -741,6 +741,7 @@ Expected<PlannedModel> Planner::run() {
     meshes = search::meshesOf(target.topology, mostAxes());
   else if (auto placement = Placement::create(wanted, target.topology); !placement)
     return tl::unexpected(placement.error());
+  job.sources->keepsSteps = choosesStep(job);
   if (auto ok = compiler.import(); !ok)
     return tl::unexpected(ok.error());
   importSeconds = since();

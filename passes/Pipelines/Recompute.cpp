@@ -445,6 +445,7 @@ static std::string noteOf(const StepFitter &fitter, int64_t limit) {
 
 Expected<void> partita::chooseStep(Job &job, std::vector<std::string> &notes) {
   const int64_t limit = *job.request.machine.memory;
+  job.sources->keepsSteps = true;
   std::optional<double> plainSeconds; // of a plan that fits without any choice
   auto measure = [&](std::optional<int64_t> accumulation, const RecomputeChoice &choice) {
     Job now = job;

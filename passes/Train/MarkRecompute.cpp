@@ -84,7 +84,7 @@ public:
   void run() {
     SmallVector<Operation *> readers;
     forEach([&](Operation &op) {
-      if (op.hasAttr(phaseAttr))
+      if (op.hasAttr(phaseAttr) || dist::recomputeOf(&op))
         readers.push_back(&op);
     });
     while (!readers.empty())
@@ -268,18 +268,6 @@ train::markRecompute(ModuleOp module, const std::vector<Recompute> &asked) {
   return marker.notes(asked);
 }
 
-/// What was chosen under a memory limit, beside what the specification names.
-static void addChosen(ArrayAttr stretches, bool exactly, std::vector<Recompute> &asked) {
-  for (auto stretch : stretches.getAsRange<ArrayAttr>()) {
-    Recompute &repeats = asked.emplace_back();
-    repeats.together = true;
-    repeats.isChosen = true;
-    repeats.exactly = exactly;
-    for (auto name : stretch.getAsRange<StringAttr>())
-      repeats.nodes.push_back(name.str());
-  }
-}
-
 namespace {
 struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePass> {
   using MarkRecomputePassBase::MarkRecomputePassBase;
@@ -297,10 +285,6 @@ struct MarkRecomputePass : partita::impl::MarkRecomputePassBase<MarkRecomputePas
     auto read = given ? Expected<Spec>(*given) : readSpec(spec);
     if (!read)
       return fail(read.error().message);
-    if (auto chosen = module->getAttrOfType<ArrayAttr>(chosenRecomputeAttr))
-      addChosen(chosen, module->hasAttr(exactlyAttr), read->recompute);
-    for (const char *attribute : {chosenRecomputeAttr, exactlyAttr})
-      module->removeAttr(attribute);
     auto notes = markRecompute(module, read->recompute);
     if (!notes)
       return fail(notes.error().message);
