@@ -157,13 +157,6 @@ std::vector<ExchangeBlock> partita::haloBlocks(const Mesh &mesh, const Halo &hal
   return reshard::blocksOf(mesh, halo.before, needed, rank);
 }
 
-static AxisList axesOf(const DimLayout &dim) {
-  AxisList axes;
-  for (const DimFactor &factor : dim.factors)
-    axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
-  return axes;
-}
-
 /// Elements that a rank needs along some dims, and those of them that it holds.
 using Counts = std::pair<int64_t, int64_t>;
 
@@ -195,7 +188,7 @@ static std::vector<DimGroup> groupedDims(const Mesh &mesh, const Halo &halo) {
   for (size_t d = 0; d < halo.before.dims.size(); ++d) {
     DimGroup mine{{}, {d}};
     for (const DimLayout *dim : {&halo.before.dims[d], &halo.positions.dims[d]})
-      for (const AxisRef &axis : axesOf(*dim))
+      for (const AxisRef &axis : reshard::axesOf(*dim))
         mine.axes.push_back(mesh.whole(axis.axis));
     for (size_t g = groups.size(); g-- > 0;)
       if (overlap(groups[g].axes, mine.axes)) {

@@ -146,7 +146,7 @@ std::optional<ReduceKind> partita::toPartialFill(const Mesh &mesh, const Step &s
 // Exchange
 //===----------------------------------------------------------------------===//
 
-static AxisList axesOf(const DimLayout &dim) {
+AxisList reshard::axesOf(const DimLayout &dim) {
   AxisList axes;
   for (const DimFactor &factor : dim.factors)
     axes.insert(axes.end(), factor.axes.begin(), factor.axes.end());
@@ -185,7 +185,7 @@ reshard::blocksOf(const Mesh &mesh, const Layout &before,
                   const std::vector<std::vector<DimRun>> &needed, int64_t rank) {
   std::vector<ExchangeBlock> blocks{{rank, {}}};
   for (size_t d = 0; d < before.dims.size(); ++d) {
-    AxisList axes = axesOf(before.dims[d]);
+    AxisList axes = reshard::axesOf(before.dims[d]);
     std::vector<ExchangeBlock> next;
     for (int64_t c = 0; c < product(axes); ++c) {
       int64_t owner = mesh.withCoordinate(rank, axes, c);
@@ -217,8 +217,8 @@ namespace {
 /// block of the same rank holds, each computed once per pair of coordinates.
 struct DimCounts {
   DimCounts(const DimLayout &before, const DimLayout &after)
-      : before(before), after(after), beforeAxes(axesOf(before)),
-        afterAxes(axesOf(after)) {}
+      : before(before), after(after), beforeAxes(reshard::axesOf(before)),
+        afterAxes(reshard::axesOf(after)) {}
 
   /// (needed, held of those) on `rank`.
   std::pair<int64_t, int64_t> count(const Mesh &mesh, int64_t rank) {
@@ -369,8 +369,8 @@ static std::vector<DimGroup> groupsOf(const Mesh &mesh, const Layout &source,
     });
   };
   for (size_t d : dims) {
-    DimGroup group{{d}, axesOf(source.dims[d])};
-    for (const AxisRef &ref : axesOf(target.dims[d]))
+    DimGroup group{{d}, reshard::axesOf(source.dims[d])};
+    for (const AxisRef &ref : reshard::axesOf(target.dims[d]))
       group.axes.push_back(ref);
     std::erase_if(groups, [&](const DimGroup &other) {
       if (!meet(group.axes, other.axes))

@@ -231,11 +231,10 @@ void KernelBuilder::reserveScratch(KernelSpec &spec) const {
     spec.scratchBytes = AttentionScratch(spec).bytes();
     return;
   }
-  uint64_t row = static_cast<uint64_t>(spec.rowElements()) * sizeof(double);
   for (const KernelNode &node : list)
     if (node.kind == KernelNode::Row) {
       auto rows = static_cast<uint64_t>(cast<RowOpInterface>(node.op).numScratchRows());
-      spec.scratchBytes += rows * ((row + 63) / 64 * 64);
+      spec.scratchBytes += rows * spec.scratchRowBytes();
     }
 }
 

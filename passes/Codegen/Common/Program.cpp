@@ -18,6 +18,11 @@ int64_t KernelSpec::rowElements() const {
   return count;
 }
 
+uint64_t KernelSpec::scratchRowBytes() const {
+  constexpr uint64_t line = PARTITA_BUFFER_ALIGNMENT;
+  return (static_cast<uint64_t>(rowElements()) * sizeof(double) + line - 1) / line * line;
+}
+
 bool KernelSpec::changesInPlace(int number) const {
   if (attention)
     return false;

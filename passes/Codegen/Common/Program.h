@@ -140,6 +140,8 @@ struct KernelSpec {
   /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
+  /// From one row in scratch to the next: elements of any type, on lines of the cache.
+  uint64_t scratchRowBytes() const;
   /// Whether a Row node changes some elements of an operand in the place of the output,
   /// and touches no others.
   bool changesInPlace(int node) const;

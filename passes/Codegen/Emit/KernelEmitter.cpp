@@ -293,9 +293,9 @@ Value KernelEmitter::rowPosition() {
   return position;
 }
 
-/// In elements of `type`. The layout is that of KernelBuilder::reserveScratch.
+/// In elements of `type`.
 Value KernelEmitter::scratchOffset(int number, int64_t slot, Value place, Type type) {
-  int64_t row = (spec.rowElements() * 8 + 63) / 64 * 64;
+  const auto row = static_cast<int64_t>(spec.scratchRowBytes());
   int64_t rows = slot;
   for (int i = 0; i < number; ++i)
     if (node(i).kind == KernelNode::Row)
