@@ -14,10 +14,13 @@ import concurrent.futures
 import itertools
 import json
 import pathlib
+import random
 import re
 import subprocess
 import sys
 import tempfile
+
+import onnx
 
 import tier
 import training_models
@@ -38,7 +41,9 @@ OPTIONS = {
     "how": ["auto", "data-parallel", "megatron"],
     "level": [0, 1, 2, 3],
     "optimizer": list(OPTIMIZERS),
-    "recompute": ["none", "nodes", "exactly"],
+    "recompute": ["none", "nodes", "exactly", "drawn", "drawn exactly"],
+    "communication": [True, False], # of what is computed again: again, or kept
+    "gathering": [False, True],     # of its weights: once, or again
     "accumulation": [1, 3],
     "clip": [False, True],
 }
@@ -63,7 +68,19 @@ def pairwise(options):
         yield {name: row[name] for name in names}
 
 
-def spec_of(loss, row):
+def recompute_of(path, row, seed):
+    """By pattern, or half of the nodes in three lists; exactly: whatever reads them."""
+    knobs = {"exactly": row["recompute"].endswith("exactly"),
+             "mp_comm_recompute": row["communication"],
+             "parallel_optimizer_comm_recompute": row["gathering"]}
+    if not row["recompute"].startswith("drawn"):
+        return [{"nodes": "*", **knobs}]
+    names = [n.name for n in onnx.load(path, load_external_data=False).graph.node if n.name]
+    drawn = random.Random(seed).sample(names, (len(names) + 1) // 2)
+    return [{"nodes": drawn[part::3], **knobs} for part in range(min(3, len(drawn)))]
+
+
+def spec_of(path, loss, row, seed):
     spec = {"loss": loss, "optimizer": OPTIMIZERS[row["optimizer"]],
             "accumulation": row["accumulation"]}
     if row["level"]:
@@ -71,15 +88,14 @@ def spec_of(loss, row):
             "enable": True, "level": row["level"], "threshold_kb": 0,
             "gradient_accumulation_shard": row["level"] > 1}
     if row["recompute"] != "none":
-        # By pattern, or whatever reads what a node makes.
-        spec["recompute"] = [{"nodes": "*", "exactly": row["recompute"] == "exactly"}]
+        spec["recompute"] = recompute_of(path, row, seed)
     if row["clip"]:
         spec["clip_norm"] = 0.5
     return spec
 
 
-def check(command, model, loss, row, spec_path):
-    spec_path.write_text(json.dumps(spec_of(loss, row)))
+def check(command, model, loss, row, seed, spec_path):
+    spec_path.write_text(json.dumps(spec_of(model, loss, row, seed)))
     how = ["--hints", "megatron"] if row["how"] == "megatron" else ["--mode", row["how"]]
     done = subprocess.run(
         [command, "verify", model, "--train", spec_path, "--mesh", row["mesh"], *how,
@@ -121,7 +137,7 @@ def main():
             # Megatron's rule wants blocks, and as many heads as it has ranks or a multiple.
             chosen = tier.sample(f"training-f64-{name}", enumerate(rows),
                                  kind=lambda row: row[1]["how"])
-            runs = {i: pool.submit(check, arguments.partita, path, loss, row,
+            runs = {i: pool.submit(check, arguments.partita, path, loss, row, i,
                                    pathlib.Path(f"{work}/{name}{i}.json"))
                     for i, row in chosen}
             worst, none = 0, 0
