@@ -34,9 +34,6 @@ struct Post {
 double applyUnary(const task::PostOp &op, double x);
 double applyBinary(int64_t kind, double x, double y);
 
-/// An image's dims from outer to inner in memory, by partita_format.
-std::vector<size_t> memoryOrder(int64_t format, size_t dims);
-
 const engine::Engine &loops();
 
 std::unique_ptr<engine::Call> matMul(const task::MatMul &params);

@@ -1,6 +1,7 @@
 //===- Conv.cpp - Convolution, its transpose and pooling ------------------===//
 #include "Program.h"
 
+#include "partita/Base/Bundle/Images.h"
 #include "partita/Runtime/Winograd.h"
 
 #include <algorithm>
@@ -110,7 +111,7 @@ public:
         given{imageDesc(srcDims, p.src_format, type),
               imageDesc(dstDims, p.dst_format, type)},
         weights(weightDesc(p, type, transposed)),
-        order(memoryOrder(p.dst_format, dstDims.size())) {
+        order(task::imageOrder(p.dst_format, dstDims.size())) {
     if (p.adds_to_result)
       addend = Place{Place::Operand, task::ConvDst};
   }

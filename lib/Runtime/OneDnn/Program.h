@@ -18,7 +18,6 @@ namespace partita::onednn {
 
 using engine::Call;
 using engine::WeightForm;
-using plain::memoryOrder;
 
 /// Owns one oneDNN object.
 template <typename T, dnnl_status_t (*Destroy)(T)> class Handle {

@@ -5,6 +5,7 @@
 // divided among the team; what is computed does not depend on how.
 //
 //===----------------------------------------------------------------------===//
+#include "partita/Base/Bundle/Images.h"
 #include "partita/Base/Scalar.h"
 #include "partita/Runtime/Plain.h"
 #include "partita/Runtime/Team.h"
@@ -206,7 +207,7 @@ public:
     post.target = task::ConvDst;
     post.firstOperand = task::ConvPost;
     post.post = p.post;
-    post.order = memoryOrder(p.dst_format, post.dims.size());
+    post.order = task::imageOrder(p.dst_format, post.dims.size());
     units = p.batch * p.out_channels;
     work = elementCount(outBox) * elementCount(kernelBox) * p.in_channels / p.groups;
   }

@@ -9,16 +9,6 @@
 using namespace partita;
 using namespace partita::plain;
 
-std::vector<size_t> plain::memoryOrder(int64_t format, size_t dims) {
-  std::vector<size_t> order;
-  for (size_t d = 0; d < dims; ++d)
-    if (d != 1 || format == PARTITA_FORMAT_CHANNELS_FIRST)
-      order.push_back(d);
-  if (format == PARTITA_FORMAT_CHANNELS_LAST)
-    order.push_back(1);
-  return order;
-}
-
 double plain::applyUnary(const task::PostOp &op, double x) {
   switch (op.kind) {
   case PARTITA_POST_RELU:
