@@ -83,8 +83,7 @@ std::optional<PostStep> kernels::postStepOf(const LocalProgram &program, int32_t
 }
 
 /// Adds a step to a chain, or joins it with the last one; false if the chain cannot take
-/// it. oneDNN 2.6's depthwise convolution applies the first parameters of a pointwise
-/// kind to all post-ops of that kind, so each kind comes once.
+/// it.
 static bool appendStep(std::vector<PostStep> &chain, PostStep step,
                        const Target &target) {
   const task::PostOp &post = step.post;
@@ -99,7 +98,8 @@ static bool appendStep(std::vector<PostStep> &chain, PostStep step,
   }
   auto isOfKind = [&](const PostStep &other) { return other.post.kind == post.kind; };
   if (chain.size() == target.maxPostOps ||
-      (!task::isBinary(post.kind) && std::ranges::any_of(chain, isOfKind)))
+      (!target.calls.repeatsPosts && !task::isBinary(post.kind) &&
+       std::ranges::any_of(chain, isOfKind)))
     return false;
   chain.push_back(std::move(step));
   return true;

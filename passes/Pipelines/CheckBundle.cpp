@@ -6,7 +6,8 @@
 #include "dialects/Graph/Graph.h"
 #include "dialects/Graph/Returned.h"
 #include "dialects/Task/Task.h"
-#include "passes/Codegen/CPU/EmitBundle.h"
+#include "passes/Codegen/Bundle/EmitBundle.h"
+#include "passes/Codegen/Targets/Targets.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Reference/Evaluate.h"
 
@@ -219,11 +220,13 @@ private:
   Expected<Tensors> runCompiled(ModuleOp local, func::FuncOp function,
                                 const Tensors &arguments,
                                 const std::map<std::string, HostTensor> &inputs) {
+    auto model = codegen::targetNamed(target);
+    if (!model)
+      return tl::unexpected(model.error());
     Folder folder(keep);
     codegen::EmitOptions options;
     options.function = function ? function.getName().str() : "";
     options.out = folder.bundle;
-    options.target = target;
     options.threads = threads;
     options.workPerPart = workPerPart;
     options.model = "check-bundle";
@@ -239,7 +242,7 @@ private:
       return codegen::WeightData{tensor->type,  tensor->shape, {}, {}, 0,
                                  tensor->bytes, tensor};
     };
-    auto report = codegen::emitBundle({&entry, 1}, options);
+    auto report = codegen::emitBundle({&entry, 1}, **model, options);
     if (!report)
       return tl::unexpected(report.error());
     int request = 0;

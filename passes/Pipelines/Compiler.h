@@ -15,6 +15,10 @@
 #include <map>
 #include <memory>
 
+namespace partita::codegen {
+class TargetModel;
+}
+
 namespace partita {
 
 /// A program at L1: a model, or its training step, of which nothing is chosen yet.
@@ -179,10 +183,12 @@ public:
 std::unique_ptr<EntryCompiler> straightCompiler(const Job &job);
 
 /// Writes one bundle of what compilers have at L4 (or, of one function, at L3), an entry
-/// each. The first's report gets the figures.
+/// each, for `target`; null: that which the request names. The first's report gets the
+/// figures.
 using NamedCompiler = std::pair<std::string, Compiler *>;
 Expected<void> emitEntries(const std::vector<NamedCompiler> &compilers,
-                           const Request &request);
+                           const Request &request,
+                           const codegen::TargetModel *target = nullptr);
 
 /// What the program of a compile at L4 needs (CompileReport::neededBytes); no code is
 /// made.

@@ -8,7 +8,8 @@
 #include "partita/Base/Files/TensorProto.h"
 #include "partita/Onnx/StatedHashes.h"
 #include "partita/Rule/Decide/ModuleNames.h"
-#include "passes/Codegen/CPU/EmitBundle.h"
+#include "passes/Codegen/Bundle/EmitBundle.h"
+#include "passes/Codegen/Targets/Targets.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA1.h"
@@ -88,12 +89,6 @@ static Expected<void> checkStatedHashes(const Request &request) {
   return {};
 }
 
-static void setTarget(codegen::EmitOptions &emit, const Target &target) {
-  emit.target = target.name;
-  emit.targetCpu = target.cpu;
-  emit.threads = static_cast<int>(target.threads);
-}
-
 /// The compiler and the request must outlive what they are given to.
 static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
                                   const Request &request) {
@@ -132,7 +127,8 @@ static codegen::EmitEntry entryOf(Compiler &compiler, const std::string &name,
 }
 
 Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
-                                    const Request &request) {
+                                    const Request &request,
+                                    const codegen::TargetModel *target) {
   if (request.emission.hashWeights)
     if (auto ok = checkStatedHashes(request); !ok)
       return ok;
@@ -142,9 +138,17 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
       return ok;
     entries.push_back(entryOf(*compiler, name, request));
   }
+  std::unique_ptr<codegen::TargetModel> named;
+  if (!target) {
+    auto made = codegen::targetNamed(request.target.name, request.target.cpu);
+    if (!made)
+      return tl::unexpected(made.error());
+    named = std::move(*made);
+    target = named.get();
+  }
   Compiler &first = *compilers.front().second;
   codegen::EmitOptions emit;
-  setTarget(emit, request.target);
+  emit.threads = static_cast<int>(request.target.threads);
   emit.out = request.emission.output;
   emit.place = request.emission.place;
   emit.dumpDir = request.levels.dump;
@@ -153,7 +157,7 @@ Expected<void> partita::emitEntries(const std::vector<NamedCompiler> &compilers,
   emit.model = std::filesystem::path(request.model.file).filename().string();
   if (request.train)
     emit.texts[specificationFileName] = request.train->text;
-  auto made = codegen::emitBundle(entries, emit);
+  auto made = codegen::emitBundle(entries, *target, emit);
   if (!made)
     return tl::unexpected(first.firstError(made.error()));
   CompileReport &report = first.report;
@@ -177,9 +181,12 @@ Expected<void> Compiler::emit() {
 
 Expected<ProgramNeeds> partita::measureProgram(Compiler &compiler,
                                                const Request &request) {
+  auto target = codegen::targetNamed(request.target.name, request.target.cpu);
+  if (!target)
+    return tl::unexpected(target.error());
   codegen::EmitOptions emit;
-  setTarget(emit, request.target);
-  auto report = codegen::measureEntry(entryOf(compiler, "main", request), emit);
+  emit.threads = static_cast<int>(request.target.threads);
+  auto report = codegen::measureEntry(entryOf(compiler, "main", request), **target, emit);
   if (!report)
     return tl::unexpected(compiler.firstError(report.error()));
   return ProgramNeeds{static_cast<int64_t>(report->neededBytes),

@@ -2,7 +2,7 @@
 #include "passes/Pipelines/Pipelines.h"
 
 #include "dialects/Dist/Dist.h"
-#include "passes/Codegen/CPU/Passes.h"
+#include "passes/Codegen/Targets/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Passes.h"
 #include "passes/Simplify/Passes.h"

@@ -5,8 +5,8 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Task/Task.h"
-#include "passes/Codegen/CPU/Passes.h"
 #include "passes/Codegen/Nvptx/Passes.h"
+#include "passes/Codegen/Targets/Passes.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Pipelines/Pipelines.h"
 #include "passes/Shard/Passes.h"
@@ -28,7 +28,7 @@ void partita::registerPartitaPasses(BundleRunner run) {
   registerShardPasses();
   registerPartitionPasses();
   registerStagePasses();
-  registerCodegenCPUPasses();
+  registerCodegenTargetsPasses();
   registerCodegenNvptxPasses();
   // The first that is registered under a name stays.
   registerCheckBundle(std::move(run));

@@ -54,6 +54,9 @@ struct PostStep {
   int32_t operand = -1; ///< of binary ones, a value; −1 otherwise
   /// Earlier ops that the post-op stands for too.
   std::vector<int32_t> merged = {};
+
+  /// Whether it adds an operand.
+  bool isSum() const { return post.kind == PARTITA_POST_BINARY_ADD; }
 };
 
 struct Grouping {

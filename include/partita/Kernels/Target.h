@@ -23,12 +23,49 @@
 #ifndef PARTITA_KERNELS_TARGET_H
 #define PARTITA_KERNELS_TARGET_H
 
+#include "partita/Abi/TaskTable.h"
 #include "partita/Kernels/OpFacts.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace partita::kernels {
+
+/// What calls can do beside what they are for.
+struct CallAbilities {
+  /// Whether a call takes several post-ops of one kind. oneDNN 2.6's depthwise
+  /// convolution applies the first parameters of a pointwise kind to all of that kind.
+  bool repeatsPosts = false;
+  /// Whether operands of a product's post-ops may vary along any dims; else along all or
+  /// along the columns. oneDNN's products crash on others.
+  bool broadcastsPosts = false;
+  /// Whether a convolution may add to what lies in the place of its result.
+  bool addsToResult = true;
+  /// Whether weights may be packed once, in a form that calls read faster.
+  bool packsWeights = true;
+};
+
+/// Which images calls read and write.
+struct Images {
+  /// The order in memory in which calls need no copies (partita_format).
+  int64_t format = PARTITA_FORMAT_CHANNELS_LAST;
+  const char *name = "channels last"; ///< of copies into it, in profiles
+  /// Images with no more channels, which fill no vector, are read row-major as well.
+  int64_t fewChannels = 4;
+};
+
+/// Into what a kernel is divided, so that threads compute it apart.
+struct Division {
+  /// Enough units that the threads of any machine get about equally many.
+  int64_t units = 64;
+  /// A chunk of the innermost dim is a multiple of this: whole vectors, whole cache
+  /// lines.
+  int64_t chunk = 64;
+  /// Rows that are computed together where the neighbours of their elements are in the
+  /// next row. Two cache lines of f32: enough accumulators to add without waiting for the
+  /// sum before, few enough that the channels of a small layer are work for two threads.
+  int64_t lanes = 32;
+};
 
 struct Target {
   /// Steps of a launch: half a microsecond, in which a task is looked up, a team is woken
@@ -49,8 +86,14 @@ struct Target {
   /// engine's functions of real numbers are slower than a kernel over the result: gelu on
   /// 128×3072 took 0.7 ms as a post-op, 0.12 ms as a kernel.
   uint32_t posts = ~(1u << static_cast<unsigned>(Post::None));
-  /// Whether attention is one kernel.
+  CallAbilities calls = {};
+  Images images = {};
+  Division division = {};
+  /// Whether attention is one kernel, from so many queries and keys on. With fewer
+  /// queries the vectors of a block of keys are transposed for too few rows; with scores
+  /// this small, they stay in a cache, and larger products are faster.
   bool streamsAttention = false;
+  int64_t fewestQueries = 16, fewestKeys = 16;
 
   bool takes(Post post) const { return posts >> static_cast<unsigned>(post) & 1; }
 };

@@ -19,9 +19,9 @@
 #ifndef PARTITA_PASSES_CODEGEN_CPU_ATTENTIONEMITTER_H
 #define PARTITA_PASSES_CODEGEN_CPU_ATTENTIONEMITTER_H
 
+#include "passes/Codegen/CPU/AttentionScratch.h"
 #include "passes/Codegen/CPU/CpuEmitter.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
-#include "passes/Codegen/Common/AttentionScratch.h"
 
 namespace partita::codegen {
 

@@ -67,7 +67,7 @@ std::function<Value()> CpuEmitter::reduceRows(Value neutral, Element element,
         &builder.getBlock()->getParent()->getParentOfType<func::FuncOp>().front());
     sums = LLVM::AllocaOp::create(builder, location,
                                   LLVM::LLVMPointerType::get(builder.getContext()), type,
-                                  integer(spec.lanes()), 64);
+                                  integer(spec.split.lanes), 64);
   }
   auto place = [this, sums, type]() -> Value {
     return LLVM::GEPOp::create(builder, location, sums.getType(), type, sums,
@@ -90,7 +90,7 @@ void CpuEmitter::oncePerRow(llvm::function_ref<void()> body) {
 void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
   OpBuilder::InsertionGuard guard(builder);
   scopes.emplace_back();
-  lane = enterLoop(integer(0), integer(spec.lanes())).getInductionVar();
+  lane = enterLoop(integer(0), integer(spec.split.lanes)).getInductionVar();
   size_t last = numOuter() - 1;
   point[last] = arith::AddIOp::create(builder, location, firstLane, lane);
   body();
@@ -100,7 +100,7 @@ void CpuEmitter::laneLoop(llvm::function_ref<void()> body) {
 
 void CpuEmitter::laneBlocks(Value from, Value to) {
   OpBuilder::InsertionGuard guard(builder);
-  Value width = integer(spec.lanes());
+  Value width = integer(spec.split.lanes);
   Value count = arith::SubIOp::create(builder, location, to, from);
   Value rest = arith::RemUIOp::create(builder, location, count, width);
   Value whole = arith::SubIOp::create(builder, location, to, rest);
@@ -183,7 +183,7 @@ scf::ForOp CpuEmitter::enterLoop(Value from, Value to) {
 void CpuEmitter::outerLoops(size_t dim) {
   if (dim == numOuter())
     return rowBody();
-  if (dim + 1 == numOuter() && spec.lanes() != 1)
+  if (dim + 1 == numOuter() && spec.split.lanes != 1)
     return laneBlocks(integer(0), integer(spec.domain[dim]));
   OpBuilder::InsertionGuard guard(builder);
   scopes.emplace_back();
@@ -200,7 +200,7 @@ void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
   Value from = arith::MulIOp::create(builder, location, first, chunk);
   Value to = arith::MulIOp::create(builder, location, last, chunk);
   to = arith::MinSIOp::create(builder, location, to, size);
-  if (spec.rowDims != 0 && spec.lanes() != 1)
+  if (spec.rowDims != 0 && spec.split.lanes != 1)
     return laneBlocks(from, to);
   scopes.emplace_back();
   point[split.dims] = enterLoop(from, to).getInductionVar();
@@ -210,7 +210,7 @@ void CpuEmitter::chunkLoop(const KernelSplit &split, Value first, Value last) {
 
 /// The units of this call: see KernelSplit. Neighbouring chunks of one dim are one loop.
 void CpuEmitter::unitLoop() {
-  KernelSplit split = spec.split();
+  const KernelSplit &split = spec.split;
   if (split.units == 1)
     return outerLoops(0);
   if (split.dims == 0)

@@ -9,11 +9,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// With fewer queries the vectors of a block of keys are transposed for too few rows;
-/// with scores this small, they stay in a cache, and the engine's larger products are
-/// faster.
-static constexpr int64_t fewestQueries = 16, fewestKeys = 16;
-
 //===----------------------------------------------------------------------===//
 // Where operands lie
 //===----------------------------------------------------------------------===//
@@ -167,7 +162,9 @@ namespace {
 /// Follows one contraction to a softmax and on to another.
 class Finder {
 public:
-  explicit Finder(graph::ContractOp scores) { a.scores = scores; }
+  Finder(graph::ContractOp scores, const kernels::Target &target) : target(target) {
+    a.scores = scores;
+  }
 
   /// Whether it is attention. If not, `why` is set where it only just is not.
   bool find() { return followScores() && followWeights() && takeOperands() && measure(); }
@@ -196,6 +193,8 @@ private:
         return user;
     return nullptr;
   }
+
+  const kernels::Target &target;
 };
 } // namespace
 
@@ -350,20 +349,21 @@ void Finder::takeMask(Value value) {
 
 bool Finder::measure() {
   Shape shape = shapeOf(a.begin);
-  if (shape[shape.size() - 2] >= fewestQueries && shape.back() >= fewestKeys)
+  if (shape[shape.size() - 2] >= target.fewestQueries &&
+      shape.back() >= target.fewestKeys)
     return true;
   why = "it has few queries or keys, which the engine's products serve faster";
   return false;
 }
 
-Attentions codegen::findAttentions(func::FuncOp function) {
+Attentions codegen::findAttentions(func::FuncOp function, const kernels::Target &target) {
   Attentions found;
   DenseSet<Operation *> own;
   for (Operation &op : function.front().without_terminator()) {
     auto scores = dyn_cast<graph::ContractOp>(op);
     if (!scores)
       continue;
-    Finder finder(scores);
+    Finder finder(scores, target);
     if (finder.find()) {
       own.insert(finder.a.own.begin(), finder.a.own.end());
       found.absorbed.insert(finder.a.chain.begin(), finder.a.chain.end());

@@ -28,6 +28,10 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SetVector.h"
 
+namespace partita::kernels {
+struct Target;
+}
+
 namespace partita::codegen {
 
 /// One attention, as ops.
@@ -64,7 +68,8 @@ struct Attentions {
   std::vector<std::pair<mlir::Operation *, std::string>> apart; ///< the softmax, why
 };
 
-Attentions findAttentions(mlir::func::FuncOp function);
+/// For a target whose attention is one kernel.
+Attentions findAttentions(mlir::func::FuncOp function, const kernels::Target &target);
 
 } // namespace partita::codegen
 

@@ -172,7 +172,8 @@ static std::optional<int64_t> ownElements(const Halo &halo) {
   return *begin * elementCount(ArrayRef(shape).drop_front(dim + 1));
 }
 
-/// An image in channels-last order stays so: its layouts are those of the permuted dims.
+/// An image in the order of the target stays so: its layouts are those of the permuted
+/// dims.
 struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto haloOp = cast<comm::HaloOp>(op);
@@ -180,13 +181,14 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
     Value result = haloOp.getResult();
     DType type = codegen::dtypeOf(result);
     Tensor source = former.tensorOf(haloOp.getInput()), target;
-    bool channelsLast = source.view.isChannelsLast() && former.isAligned(source);
-    if (channelsLast) {
-      target = former.allocateLike(result, View::channelsLast(shapeOf(result)));
-      channelsLast = target.view.isChannelsLast();
+    const TargetModel &model = former.model();
+    bool isImage = model.isImage(source.view) && former.isAligned(source);
+    if (isImage) {
+      target = former.allocateLike(result, model.image(shapeOf(result)));
+      isImage = model.isImage(target.view);
     }
-    if (channelsLast) {
-      permute(halo);
+    if (isImage) {
+      permute(halo, model.orderOf(target.view));
     } else {
       source = former.denseOf(haloOp.getInput());
       target = former.allocate(result);
@@ -210,13 +212,15 @@ struct HaloModel : TaskOpInterface::ExternalModel<HaloModel, comm::HaloOp> {
     return success();
   }
 
-  /// Batch, channels, spatial dims become batch, spatial dims, channels.
-  static void permute(Halo &halo) {
-    for (Layout *layout : {&halo.before, &halo.positions})
-      std::rotate(layout->dims.begin() + 1, layout->dims.begin() + 2, layout->dims.end());
-    auto last = static_cast<int32_t>(halo.before.rank()) - 1;
+  /// Dims come in the order in which they lie in memory.
+  static void permute(Halo &halo, ArrayRef<size_t> order) {
+    for (Layout *layout : {&halo.before, &halo.positions}) {
+      auto dims = layout->dims;
+      for (auto [at, d] : llvm::enumerate(order))
+        layout->dims[at] = dims[d];
+    }
     for (HaloWindow &window : halo.windows)
-      window.dim = window.dim == 0 ? 0 : window.dim == 1 ? last : window.dim - 1;
+      window.dim = static_cast<int32_t>(llvm::find(order, window.dim) - order.begin());
     llvm::sort(halo.windows,
                [](const HaloWindow &a, const HaloWindow &b) { return a.dim < b.dim; });
   }

@@ -56,7 +56,7 @@ Described codegen::describe(func::FuncOp function, const Attentions &attentions)
 
 Fusion::Fusion(func::FuncOp function, const kernels::Target &target) {
   if (target.streamsAttention)
-    attentions = findAttentions(function);
+    attentions = findAttentions(function, target);
   described = describe(function, attentions);
   for (auto [number, op] : llvm::enumerate(described.ops))
     numbers[op] = static_cast<int32_t>(number);

@@ -1,8 +1,6 @@
 //===- KernelBuilder.cpp - One kernel and its task ------------------------===//
 #include "passes/Codegen/Common/KernelBuilder.h"
 
-#include "passes/Codegen/Common/AttentionScratch.h"
-
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 
@@ -226,18 +224,6 @@ void KernelBuilder::mergeAtoms() {
 // The kernel
 //===----------------------------------------------------------------------===//
 
-void KernelBuilder::reserveScratch(KernelSpec &spec) const {
-  if (spec.attention) {
-    spec.scratchBytes = AttentionScratch(spec).bytes();
-    return;
-  }
-  for (const KernelNode &node : list)
-    if (node.kind == KernelNode::Row) {
-      auto rows = static_cast<uint64_t>(cast<RowOpInterface>(node.op).numScratchRows());
-      spec.scratchBytes += rows * spec.scratchRowBytes();
-    }
-}
-
 KernelSpec KernelBuilder::makeSpec() const {
   KernelSpec spec;
   spec.nodes = list;
@@ -264,7 +250,12 @@ KernelSpec KernelBuilder::makeSpec() const {
       operand.strides.push_back(atom.strides[i]);
     (access.isOutput ? spec.outputs : spec.operands).push_back(std::move(operand));
   }
-  reserveScratch(spec);
+  const TargetModel &target = *former.program.target;
+  if (attention)
+    target.divideAttention(spec, former.program.team.threads);
+  else
+    spec.scratchBytes = spec.scratchOffset(list.size(), 0);
+  spec.split = spec.splitBy(target.kernels.division);
   return spec;
 }
 
@@ -299,13 +290,12 @@ void KernelBuilder::finish(const std::string &source) {
         former.program.storages[static_cast<size_t>(access.tensor.storage)];
     task.operands.push_back({access.tensor.storage, 0, storage.bytes()});
   }
-  KernelSplit split = spec.split();
   const TeamPlan &team = former.program.team;
-  kernel.units = split.units;
+  kernel.units = spec.split.units;
   kernel.flops = spec.flops(), kernel.bytes = spec.bytes();
   // Waking a team and meeting again takes about a microsecond.
   kernel.parts = static_cast<int32_t>(std::clamp<int64_t>(
-      std::min(split.units, spec.work() / team.workPerPart), 1, team.threads));
+      std::min(spec.split.units, spec.work() / team.workPerPart), 1, team.threads));
   if (spec.scratchBytes != 0) {
     uint64_t bytes = spec.scratchBytes * static_cast<uint64_t>(kernel.parts);
     int scratch = former.addStorage(DType::U8, static_cast<int64_t>(bytes));

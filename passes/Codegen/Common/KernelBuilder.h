@@ -66,7 +66,6 @@ private:
   bool hasIndexed() const;
   void orderAtoms();
   void mergeAtoms();
-  void reserveScratch(KernelSpec &spec) const;
   bool isRow(int64_t dim) const;
   KernelSpec makeSpec() const;
 

@@ -9,15 +9,6 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// Enough that the threads of any machine get about equally many.
-static constexpr int64_t enoughUnits = 64;
-/// A chunk of the innermost dim is a multiple of this: whole vectors, whole cache lines.
-static constexpr int64_t chunkStep = 64;
-
-/// Two cache lines of f32: enough accumulators to add without waiting for the sum
-/// before, few enough that the channels of a small layer are work for two threads.
-static constexpr int64_t numLanes = 32;
-
 /// Whether the operand's neighbours along `dim` are neighbours in memory, and those along
 /// the row are not; or it does not vary along `dim`.
 static std::optional<bool> isAcross(const KernelOperand &operand, size_t dim,
@@ -29,10 +20,13 @@ static std::optional<bool> isAcross(const KernelOperand &operand, size_t dim,
   return operand.strides[dim] == 0 ? std::optional(false) : std::nullopt;
 }
 
-int64_t KernelSpec::lanes() const {
-  if (attention || rowDims == 0 || numOuter() == 0 || domain[numOuter() - 1] < numLanes)
+/// KernelSplit::lanes: `lanes` or 1.
+static int64_t lanesOf(const KernelSpec &kernel, int64_t lanes) {
+  size_t outer = kernel.numOuter();
+  if (kernel.attention || kernel.rowDims == 0 || outer == 0 ||
+      kernel.domain[outer - 1] < lanes)
     return 1;
-  for (const KernelNode &node : nodes) {
+  for (const KernelNode &node : kernel.nodes) {
     bool fits = node.kind == KernelNode::Load || node.kind == KernelNode::Constant ||
                 node.kind == KernelNode::Payload;
     if (node.kind == KernelNode::Row)
@@ -41,18 +35,19 @@ int64_t KernelSpec::lanes() const {
       return 1;
   }
   bool isFaster = false;
-  for (const auto &list : {operands, outputs})
+  for (const auto &list : {kernel.operands, kernel.outputs})
     for (const KernelOperand &operand : list) {
-      auto across = isAcross(operand, numOuter() - 1, static_cast<size_t>(rowDims));
+      auto across = isAcross(operand, outer - 1, static_cast<size_t>(kernel.rowDims));
       if (!across)
         return 1;
       isFaster |= *across;
     }
-  return isFaster ? numLanes : 1;
+  return isFaster ? lanes : 1;
 }
 
-KernelSplit KernelSpec::split() const {
+KernelSplit KernelSpec::splitBy(const kernels::Division &division) const {
   KernelSplit split;
+  split.lanes = lanesOf(*this, division.lanes);
   if (llvm::is_contained(domain, 0))
     return split;
   if (attention) {
@@ -64,12 +59,12 @@ KernelSplit KernelSpec::split() const {
     return split;
   }
   // The innermost loop stays whole: it runs in vectors.
-  int64_t step = rowDims == 0 ? chunkStep : lanes();
+  int64_t step = rowDims == 0 ? division.chunk : split.lanes;
   size_t splittable = step != 1 && numOuter() != 0 ? numOuter() - 1 : numOuter();
-  while (split.dims < splittable && split.units < enoughUnits)
+  while (split.dims < splittable && split.units < division.units)
     split.units *= domain[split.dims++];
-  if (split.units < enoughUnits && splittable < numOuter()) {
-    int64_t wanted = (enoughUnits + split.units - 1) / split.units;
+  if (split.units < division.units && splittable < numOuter()) {
+    int64_t wanted = (division.units + split.units - 1) / split.units;
     int64_t size = domain[splittable], chunk = (size + wanted - 1) / wanted;
     chunk = (chunk + step - 1) / step * step;
     if (chunk < size) {

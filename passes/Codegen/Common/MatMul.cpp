@@ -277,8 +277,7 @@ void Contraction::pack(size_t tensor, const std::vector<Loop *> &order) {
 }
 
 /// A first sum with one value per column is the bias; other operands must be dense over
-/// the dims along which they vary: all of them, or the columns. Returns how many steps
-/// the call does: oneDNN's products crash on other broadcasts.
+/// the dims along which they vary. Returns how many steps the call does.
 size_t Contraction::addPosts(Task &task, task::MatMul &params) {
   size_t tensor = FirstPost;
   std::vector<Loop *> order;
@@ -301,7 +300,7 @@ size_t Contraction::addPosts(Task &task, task::MatMul &params) {
         whole &= loop->size == 1;
       }
     bool perColumn = varying.size() == 1 && varying[0] == &n;
-    if (!whole && !perColumn)
+    if (!whole && !perColumn && !former.model().kernels.calls.broadcastsPosts)
       return i;
     int64_t expected = 1;
     bool dense = former.isAligned(tensors[tensor]);
@@ -312,7 +311,7 @@ size_t Contraction::addPosts(Task &task, task::MatMul &params) {
     if (!dense)
       pack(tensor, varying);
     Place place = former.place(tensors[tensor++]);
-    if (i == 0 && post.kind == PARTITA_POST_BINARY_ADD && perColumn) {
+    if (i == 0 && step.isSum() && perColumn) {
       params.bias_mask = 1;
       task.operands[task::MatMulBias] = place;
       continue;
@@ -344,11 +343,12 @@ LogicalResult Contraction::addTask() {
   Task task{sourceName(op)};
   task.operands = {former.place(tensors[Left]), former.place(tensors[Right]),
                    former.place(tensors[Result]), Place(), Place()};
-  params.b_packed =
-      standing && former.isWeight(tensors[Right]) && tensors[Right].view.offset == 0;
+  params.b_packed = former.model().kernels.calls.packsWeights && standing &&
+                    former.isWeight(tensors[Right]) && tensors[Right].view.offset == 0;
   size_t done = addPosts(task, params);
   task.params = std::move(params);
-  if (failed(former.addEngineCall(op, std::move(task), task::MatMulScratch)))
+  if (failed(
+          former.addEngineCall(op, std::move(task), task::MatMulScratch, task::MatMulB)))
     return failure();
   if (done != chain.size())
     former.formRest(op, done, tensors[Result]);

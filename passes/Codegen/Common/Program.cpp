@@ -18,9 +18,12 @@ int64_t KernelSpec::rowElements() const {
   return count;
 }
 
-uint64_t KernelSpec::scratchRowBytes() const {
-  constexpr uint64_t line = PARTITA_BUFFER_ALIGNMENT;
-  return (static_cast<uint64_t>(rowElements()) * sizeof(double) + line - 1) / line * line;
+uint64_t KernelSpec::scratchOffset(size_t node, int64_t slot) const {
+  for (const KernelNode &earlier : ArrayRef(nodes).take_front(node))
+    if (earlier.kind == KernelNode::Row)
+      slot += cast<RowOpInterface>(earlier.op).numScratchRows();
+  uint64_t row = static_cast<uint64_t>(rowElements()) * sizeof(double);
+  return static_cast<uint64_t>(slot) * ((row + 63) / 64 * 64);
 }
 
 bool KernelSpec::changesInPlace(int number) const {

@@ -11,8 +11,7 @@
 #include "partita/Base/Bundle/TaskTable.h"
 #include "partita/Base/Layout/Layout.h"
 #include "partita/Base/Phase.h"
-#include "partita/Kernels/Target.h"
-#include "passes/Codegen/Common/View.h"
+#include "passes/Codegen/Common/TargetModel.h"
 
 #include "mlir/IR/Operation.h"
 
@@ -81,6 +80,12 @@ struct KernelSplit {
   size_t dims = 0;   ///< a unit is one index of these leading dims together …
   int64_t chunk = 0; ///< … and, unless 0, so many points of the dim that follows
   int64_t units = 1;
+  /// How many neighbouring rows, along the last outer dim, are read together: where an
+  /// element's neighbour in memory is that of the next row, a row by itself would use one
+  /// element of each cache line. 1: rows are contiguous, or an op needs a row by itself.
+  int64_t lanes = 1;
+
+  bool operator==(const KernelSplit &) const = default;
 };
 
 /// What makes a kernel compute attention: softmax of a function of q·kᵀ·scale along the
@@ -130,6 +135,7 @@ struct KernelSpec {
   std::vector<std::vector<IndexTerm>> originalDims;
   uint64_t scratchBytes = 0; ///< per thread, a multiple of PARTITA_BUFFER_ALIGNMENT
   int numScalars = 0;        ///< rank values of the task, for Indexed nodes
+  KernelSplit split = {};    ///< for any number of threads
   std::optional<AttentionSpec> attention = {};
 
   /// Equal kernels have equal code: every member counts.
@@ -140,19 +146,15 @@ struct KernelSpec {
   /// What --partita-lower-kernels prints.
   std::string text() const;
   int64_t rowElements() const;
-  /// From one row in scratch to the next: elements of any type, on lines of the cache.
-  uint64_t scratchRowBytes() const;
   /// Whether a Row node changes some elements of an operand in the place of the output,
   /// and touches no others.
   bool changesInPlace(int node) const;
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
-  /// The same for equal kernels, and for any number of threads.
-  KernelSplit split() const;
-  /// How many neighbouring rows, along the last outer dim, are read together: where an
-  /// element's neighbour in memory is that of the next row (channels of an image that
-  /// keeps them last), a row by itself would use one element of each cache line. 1: rows
-  /// are contiguous, or an op needs a row by itself.
-  int64_t lanes() const;
+  /// How a target divides it; attention has its blocks.
+  KernelSplit splitBy(const kernels::Division &division) const;
+  /// Where in a thread's scratch row `slot` of a node's begins, in bytes; row 0 behind
+  /// the last node: the bytes of all.
+  uint64_t scratchOffset(size_t node, int64_t slot) const;
   /// All its work, in steps of about 0.2 ns: what an operation on one element takes in
   /// vectors. A rough figure, by which is decided how many threads are woken.
   int64_t work() const;
@@ -287,14 +289,13 @@ struct TeamPlan {
   /// The work of a kernel that is worth a thread: see KernelSpec::work. Smaller for
   /// tests.
   int64_t workPerPart = 10'000;
-  /// What is a kernel of its own.
-  kernels::Target target = kernels::plain;
 };
 
 struct Program {
   /// Name, ranks, micro-batches, as in the table.
   ProgramSpec identity;
   Mesh mesh;
+  const TargetModel *target = nullptr; ///< outlives the program
   TeamPlan team;
   std::vector<Storage> storages;
   std::vector<Task> tasks;

@@ -1,7 +1,6 @@
 //===- ProgramFormer.cpp - From a scheduled program to tasks --------------===//
 #include "passes/Codegen/Common/ProgramFormer.h"
 
-#include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/TaskFormer.h"
 
 using namespace mlir;
@@ -15,7 +14,7 @@ namespace {
 class ProgramFormer {
 public:
   ProgramFormer(ProgramOp op, const schedule::Pipeline &pipeline, size_t number,
-                engine::Calls &calls, const std::string &prefix,
+                TargetModel::Calls &calls, const std::string &prefix,
                 const RollingStates &rolling, Program &program)
       : op(op), pipeline(pipeline), plan(pipeline.programs[number]), number(number),
         rolling(rolling), program(program), state(calls) {
@@ -233,7 +232,8 @@ private:
 
 } // namespace
 
-LogicalResult codegen::formPrograms(ModuleOp module, ProgramCalls &calls, TeamPlan team,
+LogicalResult codegen::formPrograms(ModuleOp module, const TargetModel &target,
+                                    TargetModel::Calls &calls, TeamPlan team,
                                     std::vector<Program> &programs,
                                     const std::string &prefix,
                                     const RollingStates *rolling) {
@@ -245,14 +245,15 @@ LogicalResult codegen::formPrograms(ModuleOp module, ProgramCalls &calls, TeamPl
     int64_t ranks = 0;
     for (auto op : module.getOps<ProgramOp>())
       ranks += static_cast<int64_t>(op.getRanks().size());
-    team.threads = runtime::threadsPerRank(ranks);
+    team.threads = target.threadsPerRank(ranks);
   }
   size_t number = 0;
   for (auto op : module.getOps<ProgramOp>()) {
     Program &program = programs.emplace_back();
     program.team = team;
-    if (failed(ProgramFormer(op, pipeline, number++, calls.of(op.getSymName().str()),
-                             prefix, rolling ? *rolling : own, program)
+    program.target = &target;
+    if (failed(ProgramFormer(op, pipeline, number++, calls, prefix,
+                             rolling ? *rolling : own, program)
                    .run()))
       return failure();
   }

@@ -6,7 +6,6 @@
 #include "dialects/Graph/Graph.h"
 #include "dialects/Interfaces/ValueNames.h"
 #include "dialects/Task/Task.h"
-#include "partita/Runtime/Team.h"
 #include "passes/Codegen/Common/KernelBuilder.h"
 #include "passes/Codegen/Common/Models.h"
 
@@ -402,27 +401,25 @@ bool TaskFormer::isAligned(const Tensor &tensor) const {
 // Engine calls, weights, kernels
 //===----------------------------------------------------------------------===//
 
-LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand) {
-  runtime::setTeamSize(program.team.threads);
+LogicalResult TaskFormer::addEngineCall(Operation *op, Task task, size_t scratchOperand,
+                                        std::optional<size_t> weight) {
+  int storage = weight ? task.operands[*weight].storage : -1;
   // As the runtime does: the first call that reads a weight fixes its form.
-  size_t operand = engine::Call::weightOperand(task.kind());
-  int weight = hasWeight(task.kind()) ? task.operands[operand].storage : -1;
-  auto key = state.keyOfWeight.find(weight);
-  auto call =
-      state.engineCalls.get(task.params, key == state.keyOfWeight.end()
-                                             ? std::to_string(weight) // no weight's name
-                                             : key->second);
-  if (!call)
-    return op->emitError("cannot be run by the engine: ") << call.error().message;
-  engine::Sizes sizes = (*call)->sizes();
-  if (sizes.scratch != 0) {
-    int storage = addStorage(DType::U8, static_cast<int64_t>(sizes.scratch));
-    task.operands[scratchOperand] = {storage, 0, sizes.scratch};
-  }
-  if (sizes.packed != 0) {
-    task.packedOperand = static_cast<int>(operand);
-    if (state.packed.insert({weight, (*call)->form()}).second)
-      program.packed.emplace_back(weight, sizes.packed);
+  auto key = state.keyOfWeight.find(storage);
+  auto needs = state.calls.needsOf(program.identity.name, task.params,
+                                   key == state.keyOfWeight.end()
+                                       ? std::to_string(storage) // no weight's name
+                                       : key->second,
+                                   program.team.threads);
+  if (!needs)
+    return op->emitError("cannot be run by the engine: ") << needs.error().message;
+  if (needs->scratch != 0)
+    task.operands[scratchOperand] = {
+        addStorage(DType::U8, static_cast<int64_t>(needs->scratch)), 0, needs->scratch};
+  if (needs->packed != 0) {
+    task.packedOperand = static_cast<int>(*weight);
+    if (state.packed.insert({storage, needs->form}).second)
+      program.packed.emplace_back(storage, needs->packed);
   }
   addTask(std::move(task));
   return success();

@@ -13,7 +13,6 @@
 #define PARTITA_PASSES_CODEGEN_COMMON_TASKFORMER_H
 
 #include "dialects/Dist/Dist.h"
-#include "partita/Runtime/Engine.h"
 #include "passes/Codegen/Common/Fusion.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Program.h"
@@ -37,12 +36,12 @@ struct Tensor {
 struct FormerState {
   std::unordered_map<size_t, std::vector<int>> kernelsOfHash;
   std::map<std::string, int> weightOfKey;
-  explicit FormerState(engine::Calls &calls) : engineCalls(calls) {}
-  engine::Calls &engineCalls;
+  explicit FormerState(TargetModel::Calls &calls) : calls(calls) {}
+  TargetModel::Calls &calls;
   std::string constantPrefix; ///< programs of a bundle name their constants apart
   std::map<int, std::string> keyOfWeight; ///< by storage; see weightOfKey
   llvm::DenseMap<mlir::Attribute, size_t> constants;
-  std::set<std::pair<int, engine::WeightForm>> packed; ///< storage, form
+  std::set<std::pair<int, std::string>> packed; ///< storage, form
   /// By storage the tasks that touch it or a window of it, ascending; of the first
   /// `indexed` tasks. One that is made in another's place stays in both lists.
   std::unordered_map<int, std::vector<size_t>> touching;
@@ -62,7 +61,7 @@ class TaskFormer {
 public:
   TaskFormer(mlir::func::FuncOp function, Program &program, FormerState &state)
       : function(function), program(program), state(state),
-        fusion(function, program.team.target) {}
+        fusion(function, program.target->kernels) {}
 
   /// Of a function that `caller`'s runs.
   TaskFormer(mlir::func::FuncOp callee, TaskFormer &caller)
@@ -113,6 +112,7 @@ public:
 
   const Mesh &mesh() const { return program.mesh; }
   Program &target() { return program; }
+  const TargetModel &model() const { return *program.target; }
   Fusion &plan() { return fusion; }
 
   /// Where the value lies; makes copies of what cannot be a view of its operand.
@@ -153,9 +153,10 @@ public:
   void startLast(mlir::Value handle);
   /// Waits for what the handle was started with; nothing if nothing was.
   void waitFor(mlir::Value handle);
-  /// Adds the call of an engine, with its scratch as operand `scratchOperand`.
-  llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task,
-                                    size_t scratchOperand);
+  /// Adds the call of an engine, with its scratch as operand `scratchOperand`; `weight`
+  /// is the operand that may be packed, if any.
+  llvm::LogicalResult addEngineCall(mlir::Operation *op, Task task, size_t scratchOperand,
+                                    std::optional<size_t> weight = std::nullopt);
 
   /// The reduction of no elements is its neutral one, as the evaluator knows.
   llvm::LogicalResult reduceNothing(mlir::Operation *op);

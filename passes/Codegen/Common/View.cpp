@@ -1,6 +1,9 @@
 //===- View.cpp - Tensors as strided views of a buffer --------------------===//
 #include "passes/Codegen/Common/View.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Sequence.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -27,29 +30,19 @@ int64_t partita::codegen::sizeOf(const Parts &parts) {
 }
 
 View View::dense(const Shape &shape) {
+  return inOrder(shape, llvm::to_vector<4>(llvm::seq(shape.size())));
+}
+
+View View::inOrder(const Shape &shape, llvm::ArrayRef<size_t> order) {
   View view;
   view.dims.resize(shape.size());
   int64_t stride = 1;
-  for (size_t d = shape.size(); d-- > 0;) {
+  for (size_t d : llvm::reverse(order)) {
     if (shape[d] != 1)
       view.dims[d] = {{shape[d], stride}};
     stride *= shape[d];
   }
   return view;
-}
-
-View View::channelsLast(const Shape &shape) {
-  Shape permuted{shape[0]}, back{0, static_cast<int64_t>(shape.size()) - 1};
-  for (size_t d = 2; d < shape.size(); ++d) {
-    permuted.push_back(shape[d]);
-    back.push_back(static_cast<int64_t>(d) - 1);
-  }
-  permuted.push_back(shape[1]);
-  return dense(permuted).transposed(back);
-}
-
-bool View::isChannelsLast() const {
-  return dims.size() > 2 && dims == channelsLast(shape()).dims;
 }
 
 Shape View::shape() const {
@@ -89,15 +82,7 @@ View View::denseLike(const Shape &shape) const {
     key[d] = last = dims[d].empty() ? last : dims[d][0].stride;
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return key[a] > key[b]; });
-  View view;
-  view.dims.resize(shape.size());
-  int64_t stride = 1;
-  for (size_t i = order.size(); i-- > 0;) {
-    if (shape[order[i]] != 1)
-      view.dims[order[i]] = {{shape[order[i]], stride}};
-    stride *= shape[order[i]];
-  }
-  return view;
+  return inOrder(shape, order);
 }
 
 View View::transposed(const Shape &permutation) const {

@@ -14,6 +14,7 @@
 #ifndef PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 #define PARTITA_PASSES_CODEGEN_COMMON_VIEW_H
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 
 #include <cstdint>
@@ -43,14 +44,12 @@ public:
 
   /// Row-major and contiguous.
   static View dense(const Shape &shape);
-  /// Batch, spatial dims, channels: the order in memory of an image of this shape, whose
-  /// dims are batch, channels, spatial dims, in which engines are fast.
-  static View channelsLast(const Shape &shape);
+  /// Contiguous, with the dims from outer to inner in memory as `order` numbers them.
+  static View inOrder(const Shape &shape, llvm::ArrayRef<size_t> order);
   Shape shape() const;
   int64_t elements() const;
   /// Row-major and contiguous, at any offset.
   bool isDense() const;
-  bool isChannelsLast() const;
 
   /// The dense view of `shape` whose dims have this view's order in memory; row-major
   /// where that is not an order of whole dims.

@@ -7,10 +7,7 @@ using namespace mlir;
 using namespace partita;
 using namespace partita::codegen;
 
-/// Fewer channels than this fill no vector: the engine takes them as they are.
-static constexpr int64_t fewChannels = 4;
-
-/// An image operand in one of the engine's formats. Negative pads, which cut, have been
+/// An image operand in one of the target's formats. Negative pads, which cut, have been
 /// taken off by a slice; `pads` becomes non-negative.
 static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &former) {
   Shape shape = shapeOf(image), starts(shape.size(), 0), ones(shape.size(), 1);
@@ -34,21 +31,15 @@ static Tensor imageOf(Value image, std::vector<int64_t> &pads, TaskFormer &forme
     }
     tensor.view = *cut;
   }
-  bool fits =
-      tensor.view.isChannelsLast() || (tensor.view.isDense() && shape[1] <= fewChannels);
-  if (fits && former.isAligned(tensor))
+  const TargetModel &model = former.model();
+  if (model.readsImage(tensor.view) && former.isAligned(tensor))
     return tensor;
   DType type = codegen::dtypeOf(image);
-  Tensor packed{former.addStorage(type, elementCount(shape)), View::channelsLast(shape)};
-  former.copy(tensor, packed, type, "channels last");
+  Tensor packed{former.addStorage(type, elementCount(shape)), model.image(shape)};
+  former.copy(tensor, packed, type, model.kernels.images.name);
   if (!cuts)
     former.setTensor(image, packed);
   return packed;
-}
-
-static int64_t formatOf(const View &view) {
-  return view.isChannelsLast() ? PARTITA_FORMAT_CHANNELS_LAST
-                               : PARTITA_FORMAT_CHANNELS_FIRST;
 }
 
 static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &out,
@@ -64,17 +55,11 @@ static std::vector<task::SpatialDim> spatialDims(const Shape &in, const Shape &o
 }
 
 /// Operands of the post-ops from `first` on, dense over the dims along which they vary,
-/// in the order of the result's format.
-static void addConvPosts(Operation *op, size_t first, TaskFormer &former, Task &task,
-                         task::Conv &params) {
+/// in the order in memory of the result.
+static void addConvPosts(Operation *op, size_t first, const View &target,
+                         TaskFormer &former, Task &task, task::Conv &params) {
   Value result = op->getResult(0);
-  size_t rank = shapeOf(result).size();
-  std::vector<size_t> order{0};
-  for (size_t d = 2; d < rank; ++d)
-    order.push_back(d);
-  order.insert(params.dst_format == PARTITA_FORMAT_CHANNELS_LAST ? order.end()
-                                                                 : order.begin() + 1,
-               1);
+  std::vector<size_t> order = former.model().orderOf(target);
   for (const kernels::PostStep &step : former.plan().postChain(op).drop_front(first)) {
     task::PostOp post = step.post;
     if (Value operand = former.plan().value(step.operand)) {
@@ -106,7 +91,8 @@ static void addConvPosts(Operation *op, size_t first, TaskFormer &former, Task &
 static std::optional<Tensor> placeOfAddend(Operation *op, TaskFormer &former) {
   ArrayRef<kernels::PostStep> chain = former.plan().postChain(op);
   Value result = former.plan().callResult(op);
-  if (chain.empty() || chain[0].post.kind != PARTITA_POST_BINARY_ADD)
+  const TargetModel &model = former.model();
+  if (!model.kernels.calls.addsToResult || chain.empty() || !chain[0].isSum())
     return std::nullopt;
   Value addend = former.plan().value(chain[0].operand);
   if (addend.getType() != result.getType() ||
@@ -118,15 +104,16 @@ static std::optional<Tensor> placeOfAddend(Operation *op, TaskFormer &former) {
       !former.mayReplace(addend, former.plan().op(chain[0].op)))
     return std::nullopt;
   Tensor place = former.tensorOf(addend);
-  return place.view.isChannelsLast() ? std::optional(place) : std::nullopt;
+  return model.isImage(place.view) ? std::optional(place) : std::nullopt;
 }
 
 template <typename Op>
 static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
+  const TargetModel &model = former.model();
   Value result = former.plan().callResult(op);
   std::optional<Tensor> addend = placeOfAddend(op, former);
   Tensor target =
-      addend ? *addend : former.allocateLike(result, View::channelsLast(shapeOf(result)));
+      addend ? *addend : former.allocateLike(result, model.image(shapeOf(result)));
   former.setTensor(result, target);
   std::vector<int64_t> pads(op.getPads().begin(), op.getPads().end());
   // The pads of a transposed convolution cut its result; the engine takes them as such.
@@ -141,10 +128,11 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   params.dtype = static_cast<int64_t>(codegen::dtypeOf(result));
   params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
   params.groups = static_cast<int64_t>(op.getGroup());
-  params.src_format = formatOf(image.view);
-  params.dst_format = formatOf(target.view);
+  params.src_format = model.formatOf(image.view);
+  params.dst_format = model.formatOf(target.view);
   params.has_bias = op.getBias() != nullptr;
-  params.weights_packed = former.isWeight(filter) && filter.view.offset == 0;
+  params.weights_packed = model.kernels.calls.packsWeights && former.isWeight(filter) &&
+                          filter.view.offset == 0;
   params.adds_to_result = addend.has_value();
   params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2), op.getStrides(),
                                op.getDilations(), pads);
@@ -152,12 +140,12 @@ static LogicalResult formConv(Op op, TaskFormer &former, bool transposed) {
   task.operands = {former.place(image), former.place(filter), former.place(target),
                    params.has_bias ? former.place(former.denseOf(op.getBias())) : Place(),
                    Place()};
-  addConvPosts(op, addend ? 1 : 0, former, task, params);
+  addConvPosts(op, addend ? 1 : 0, target.view, former, task, params);
   if (transposed)
     task.params = task::ConvTranspose(std::move(params));
   else
     task.params = std::move(params);
-  return former.addEngineCall(op, std::move(task), task::ConvScratch);
+  return former.addEngineCall(op, std::move(task), task::ConvScratch, task::ConvWeights);
 }
 
 namespace {
@@ -194,8 +182,8 @@ struct ConvBackwardFilterModel
     params.dtype = static_cast<int64_t>(codegen::dtypeOf(gradient.getResult()));
     params.batch = in[0], params.in_channels = in[1], params.out_channels = out[1];
     params.groups = static_cast<int64_t>(gradient.getGroup());
-    params.src_format = formatOf(image.view);
-    params.dst_format = formatOf(cotangent.view);
+    params.src_format = former.model().formatOf(image.view);
+    params.dst_format = former.model().formatOf(cotangent.view);
     params.spatial = spatialDims(in, out, ArrayRef(kernel).drop_front(2),
                                  gradient.getStrides(), gradient.getDilations(), pads);
     Task task{sourceName(op)};
@@ -209,8 +197,9 @@ struct ConvBackwardFilterModel
 struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
   LogicalResult formTasks(Operation *op, TaskFormer &former) const {
     auto pool = cast<graph::PoolOp>(op);
-    Tensor target = former.allocateLike(pool.getResult(),
-                                        View::channelsLast(shapeOf(pool.getResult())));
+    const TargetModel &model = former.model();
+    Tensor target =
+        former.allocateLike(pool.getResult(), model.image(shapeOf(pool.getResult())));
     former.setTensor(pool.getResult(), target);
     std::vector<int64_t> pads(pool.getPads().begin(), pool.getPads().end());
     Tensor image = imageOf(pool.getInput(), pads, former);
@@ -223,8 +212,8 @@ struct PoolModel : TaskOpInterface::ExternalModel<PoolModel, graph::PoolOp> {
                   : pool.getCountPadding()               ? PARTITA_POOL_AVG_INCLUDE
                                                          : PARTITA_POOL_AVG_EXCLUDE;
     params.batch = in[0], params.channels = in[1];
-    params.src_format = formatOf(image.view);
-    params.dst_format = formatOf(target.view);
+    params.src_format = model.formatOf(image.view);
+    params.dst_format = model.formatOf(target.view);
     params.spatial = spatialDims(in, out, pool.getWindow(), pool.getStrides(),
                                  pool.getDilations(), pads);
     Task task{sourceName(op)};

@@ -293,15 +293,12 @@ Value KernelEmitter::rowPosition() {
   return position;
 }
 
-/// In elements of `type`.
+/// In elements of `type`. The layout is that of KernelBuilder::reserveScratch.
 Value KernelEmitter::scratchOffset(int number, int64_t slot, Value place, Type type) {
-  const auto row = static_cast<int64_t>(spec.scratchRowBytes());
-  int64_t rows = slot;
-  for (int i = 0; i < number; ++i)
-    if (node(i).kind == KernelNode::Row)
-      rows += cast<RowOpInterface>(node(i).op).numScratchRows();
+  auto begin =
+      static_cast<int64_t>(spec.scratchOffset(static_cast<size_t>(number), slot));
   int64_t width = std::max<int64_t>(1, type.getIntOrFloatBitWidth() / 8);
-  return arith::AddIOp::create(builder, location, place, integer(rows * row / width));
+  return arith::AddIOp::create(builder, location, place, integer(begin / width));
 }
 
 static DType plainType(Type type) {

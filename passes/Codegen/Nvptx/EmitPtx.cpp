@@ -2,8 +2,8 @@
 #include "dialects/Comm/Comm.h"
 #include "dialects/Graph/Graph.h"
 #include "dialects/Task/Task.h"
+#include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
-#include "partita/Runtime/Plain.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Emit/KernelEmitter.h"
 #include "passes/Codegen/Nvptx/NvptxCompiler.h"
@@ -19,6 +19,29 @@ using namespace partita;
 using namespace partita::codegen;
 
 namespace {
+/// Forms kernels alone: the runtime has no calls for GPUs, so there are no stages, and
+/// calls need nothing.
+class NvptxModel : public TargetModel {
+public:
+  NvptxModel() : TargetModel(kernels::plain) {}
+
+  std::unique_ptr<Calls> calls() const override {
+    struct None : Calls {
+      Expected<CallNeeds> needsOf(const std::string &, const task::Params &,
+                                  const std::string &, int) override {
+        return CallNeeds();
+      }
+    };
+    return std::make_unique<None>();
+  }
+  void describe(Bundle &bundle) const override { bundle.target = "nvptx"; }
+  Expected<void> writeStage(const std::vector<KernelSpec> &, const std::string &,
+                            const std::string &, std::string *) const override {
+    return makeError("the runtime has no calls for GPUs: a stage of kernels for nvptx "
+                     "cannot be written, only their PTX (partita-emit-ptx)");
+  }
+};
+
 struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
   using EmitPtxPassBase::EmitPtxPassBase;
 
@@ -35,8 +58,10 @@ struct EmitPtxPass : partita::impl::EmitPtxPassBase<EmitPtxPass> {
       straight = task_ir::straightProgram(function);
     }
     std::vector<Program> programs;
-    ProgramCalls calls(plain::loops());
-    if (failed(formPrograms(straight ? *straight : module, calls, TeamPlan{1}, programs)))
+    NvptxModel target;
+    auto calls = target.calls();
+    if (failed(formPrograms(straight ? *straight : module, target, *calls, TeamPlan(),
+                            programs)))
       return signalPassFailure();
     std::vector<KernelSpec> kernels;
     for (Program &program : programs)

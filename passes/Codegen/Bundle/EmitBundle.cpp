@@ -1,13 +1,11 @@
 //===- EmitBundle.cpp - From a partitioned module to a bundle -------------===//
-#include "passes/Codegen/CPU/EmitBundle.h"
+#include "passes/Codegen/Bundle/EmitBundle.h"
 
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
 #include "partita/Base/Files/SafeTensors.h"
-#include "passes/Codegen/CPU/KernelCompiler.h"
-#include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Interfaces.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
@@ -16,7 +14,6 @@
 #include "mlir/IR/Diagnostics.h"
 
 #include <map>
-#include <pthread.h>
 
 using namespace mlir;
 using namespace partita;
@@ -186,8 +183,9 @@ static Expected<Scheduled> scheduled(const EmitEntry &entry, const EmitOptions &
 }
 
 static Expected<std::vector<Program>>
-formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
-        const RollingStates &rolling, const std::string &prefix) {
+formAll(const Scheduled &entry, const TargetModel &target, TargetModel::Calls &calls,
+        const EmitOptions &options, const RollingStates &rolling,
+        const std::string &prefix) {
   ModuleOp module = entry.module;
   std::string message;
   ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic &diagnostic) {
@@ -196,9 +194,8 @@ formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
     return failure(); // others print it
   });
   std::vector<Program> programs;
-  if (failed(formPrograms(module, calls,
-                          {options.threads, options.workPerPart, kernels::cpu}, programs,
-                          prefix, &rolling)))
+  if (failed(formPrograms(module, target, calls, {options.threads, options.workPerPart},
+                          programs, prefix, &rolling)))
     return makeError(message.empty() ? "the program cannot be compiled" : message);
   // Kernels and constants refer to ops of the module.
   if (entry.owner)
@@ -208,8 +205,9 @@ formAll(const Scheduled &entry, const EmitOptions &options, ProgramCalls &calls,
 
 /// All entries of a bundle: they share states.
 static Expected<std::vector<Formed>> formEntries(std::span<const EmitEntry> entries,
-                                                 const EmitOptions &options,
-                                                 ProgramCalls &calls) {
+                                                 const TargetModel &target,
+                                                 const EmitOptions &options) {
+  std::unique_ptr<TargetModel::Calls> calls = target.calls();
   std::vector<Scheduled> modules;
   RollingStates rolling;
   for (const EmitEntry &entry : entries) {
@@ -222,7 +220,7 @@ static Expected<std::vector<Formed>> formEntries(std::span<const EmitEntry> entr
   std::vector<Formed> formed;
   for (size_t i = 0; i < entries.size(); ++i) {
     std::string prefix = i == 0 ? "" : std::to_string(i) + ":";
-    auto programs = formAll(modules[i], options, calls, rolling, prefix);
+    auto programs = formAll(modules[i], target, *calls, options, rolling, prefix);
     if (!programs)
       return tl::unexpected(programs.error());
     formed.push_back({entries[i], std::move(*programs)});
@@ -237,57 +235,18 @@ struct Dumps {
 };
 } // namespace
 
-/// Does the work on a thread of its own, and waits for it. A thread has a heap of its
-/// own: passes over deep models leave millions of free pieces between what stays, and
-/// LLVM, which allocates all the time, would look through them and work in them.
-static void onOwnHeap(llvm::function_ref<void()> work) {
-  auto run = [](void *given) -> void * {
-    (*static_cast<llvm::function_ref<void()> *>(given))();
-    return nullptr;
-  };
-  // Not by std::thread, which throws where the system has no more threads.
-  pthread_t thread;
-  if (::pthread_create(&thread, nullptr, run, &work) != 0)
-    return work();
-  ::pthread_join(thread, nullptr);
-}
-
-/// The object file of a program's kernels and table.
-static Expected<llvm::SmallVector<char, 0>> compiledStage(const Program &program,
-                                                          const CpuTarget &target,
-                                                          const std::string &table,
-                                                          std::string *text) {
-  // A context of their own: this may run inside a pass, where dialects cannot be loaded.
-  DialectRegistry registry;
-  registerKernelDialects(registry);
-  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-  context.loadAllAvailableDialects();
-  OwningOpRef<ModuleOp> kernels =
-      emitKernels(context, program.kernels, vectorUnit(target));
-  if (failed(lowerKernels(*kernels)))
-    return makeError("the kernels cannot be lowered");
-  return compileKernels(*kernels, target, table, text);
-}
-
 static Expected<void> emitStage(const Program &program, const Memory &memory,
-                                const CpuTarget &target, const std::string &path,
-                                const Dumps &dumps) {
+                                const std::string &path, const Dumps &dumps) {
   std::string table = buildTable(program, memory);
   if (auto ok = TaskTable::read(std::as_bytes(std::span(table))); !ok)
     return makeError("the task table is inconsistent: " + ok.error().message);
   std::string text;
-  bool isTold = !dumps.kernels.empty();
-  Expected<llvm::SmallVector<char, 0>> object;
-  onOwnHeap(
-      [&] { object = compiledStage(program, target, table, isTold ? &text : nullptr); });
-  if (!object)
-    return tl::unexpected(object.error());
-  if (isTold)
+  auto written = program.target->writeStage(program.kernels, table, path,
+                                            dumps.kernels.empty() ? nullptr : &text);
+  if (!text.empty())
     if (auto ok = writeFile(dumps.kernels, text); !ok)
       return ok;
-  if (auto ok = verifyObject(*object, target); !ok)
-    return ok;
-  return linkStage(*object, path);
+  return written;
 }
 
 static void addTo(EmitReport &report, const Program &program, const Memory &memory) {
@@ -309,14 +268,14 @@ static void addTo(EmitReport &report, const Program &program, const Memory &memo
 }
 
 /// Places, compiles and writes one program.
-static Expected<void> emitProgram(const Program &program, const CpuTarget &target,
-                                  const std::string &path, const Dumps &dumps,
-                                  BundleStage &stage, EmitReport &report) {
+static Expected<void> emitProgram(const Program &program, const std::string &path,
+                                  const Dumps &dumps, BundleStage &stage,
+                                  EmitReport &report) {
   Memory memory = placeStorages(program);
   if (!dumps.arena.empty())
     if (auto ok = writeFile(dumps.arena, arenaJson(program, memory)); !ok)
       return ok;
-  if (auto ok = emitStage(program, memory, target, path, dumps); !ok)
+  if (auto ok = emitStage(program, memory, path, dumps); !ok)
     return ok;
   stage.arenaBytes = memory.arenaBytes;
   stage.weightBytes = memory.weightBytes;
@@ -358,8 +317,8 @@ namespace {
 /// Compiles and writes the entries one after the other.
 class EntryWriter {
 public:
-  EntryWriter(const CpuTarget &target, BundleWriter &writer, std::string dumpDir)
-      : target(target), writer(writer), dumpDir(std::move(dumpDir)) {}
+  EntryWriter(BundleWriter &writer, std::string dumpDir)
+      : writer(writer), dumpDir(std::move(dumpDir)) {}
 
   Expected<BundleEntry> write(const Formed &formed, size_t number) {
     BundleEntry out;
@@ -377,8 +336,7 @@ public:
       if (!dumpDir.empty())
         dumps = {dumpDir + "/arena-" + part + ".json",
                  dumpDir + "/stage-" + part + ".ll"};
-      if (auto ok =
-              emitProgram(program, target, writer.path(stage.file), dumps, stage, report);
+      if (auto ok = emitProgram(program, writer.path(stage.file), dumps, stage, report);
           !ok)
         return tl::unexpected(ok.error());
       memory.push_back(report.memory.back());
@@ -394,7 +352,6 @@ public:
   EmitReport report;
 
 private:
-  const CpuTarget &target;
   BundleWriter &writer;
   std::string dumpDir;
   int files = 0;
@@ -402,15 +359,9 @@ private:
 } // namespace
 
 Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
+                                         const TargetModel &target,
                                          const EmitOptions &options) {
-  auto target = cpuTarget(options.targetCpu);
-  if (!target)
-    return tl::unexpected(target.error());
-  auto named = targetNamed(options.target, target->required);
-  if (!named)
-    return tl::unexpected(named.error());
-  ProgramCalls calls(*named->engine);
-  auto made = formEntries(entries, options, calls);
+  auto made = formEntries(entries, target, options);
   if (!made)
     return tl::unexpected(made.error());
   std::vector<Formed> &formed = *made;
@@ -421,9 +372,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   if (!writer)
     return tl::unexpected(writer.error());
   Bundle bundle;
-  bundle.target = options.target;
-  bundle.targetCpu = target->cpu;
-  bundle.cpuFeatures = target->required;
+  target.describe(bundle);
   bundle.threads = formed[0].programs.front().team.threads;
   bundle.model = options.model;
   bundle.inputs = options.inputs;
@@ -434,7 +383,7 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
   for (const auto &[name, text] : options.texts)
     if (auto ok = writeFile(writer->path(name), text); !ok)
       return tl::unexpected(ok.error());
-  EntryWriter entryWriter(*target, *writer, options.dumpDir);
+  EntryWriter entryWriter(*writer, options.dumpDir);
   for (const Formed &it : formed) {
     auto entry = entryWriter.write(it, bundle.entries.size());
     if (!entry)
@@ -447,15 +396,9 @@ Expected<EmitReport> codegen::emitBundle(std::span<const EmitEntry> entries,
 }
 
 Expected<EmitReport> codegen::measureEntry(const EmitEntry &entry,
+                                           const TargetModel &target,
                                            const EmitOptions &options) {
-  auto target = cpuTarget(options.targetCpu);
-  if (!target)
-    return tl::unexpected(target.error());
-  auto named = targetNamed(options.target, target->required);
-  if (!named)
-    return tl::unexpected(named.error());
-  ProgramCalls calls(*named->engine);
-  auto formed = formEntries({&entry, 1}, options, calls);
+  auto formed = formEntries({&entry, 1}, target, options);
   if (!formed)
     return tl::unexpected(formed.error());
   // Where weights lie in files decides which are used in place.

@@ -3,12 +3,12 @@
 #include "dialects/Dist/Dist.h"
 #include "dialects/Graph/Graph.h"
 #include "passes/Codegen/CPU/KernelCompiler.h"
-#include "passes/Codegen/CPU/Passes.h"
-#include "passes/Codegen/CPU/Target.h"
 #include "passes/Codegen/Common/Memory.h"
 #include "passes/Codegen/Common/ProgramFormer.h"
 #include "passes/Codegen/Common/ProgramText.h"
 #include "passes/Codegen/Emit/KernelEmitter.h"
+#include "passes/Codegen/Targets/Passes.h"
+#include "passes/Codegen/Targets/Targets.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -17,7 +17,7 @@
 
 namespace partita {
 #define GEN_PASS_DEF_LOWERKERNELSPASS
-#include "passes/Codegen/CPU/Passes.h.inc"
+#include "passes/Codegen/Targets/Passes.h.inc"
 } // namespace partita
 
 using namespace mlir;
@@ -46,10 +46,9 @@ struct LowerKernelsPass : partita::impl::LowerKernelsPassBase<LowerKernelsPass> 
       module.emitError(made.error().message);
       return signalPassFailure();
     }
-    ProgramCalls calls(*made->engine);
-    if (failed(formPrograms(isScheduled ? module : *straight, calls,
-                            TeamPlan{threads, TeamPlan().workPerPart, kernels::cpu},
-                            programs)))
+    auto calls = (*made)->calls();
+    if (failed(formPrograms(isScheduled ? module : *straight, **made, *calls,
+                            TeamPlan{threads}, programs)))
       return signalPassFailure();
     const Program &program = programs[0];
     if (print) {

@@ -1,6 +1,6 @@
-//===- Passes.td - Code for CPUs ----------------------------*- tablegen -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_PASSES
-#define PARTITA_PASSES_CODEGEN_CPU_PASSES
+//===- Passes.td - Code for targets -------------------------*- tablegen -*-===//
+#ifndef PARTITA_PASSES_CODEGEN_TARGETS_PASSES
+#define PARTITA_PASSES_CODEGEN_TARGETS_PASSES
 
 include "mlir/Pass/PassBase.td"
 
@@ -48,4 +48,4 @@ def LowerKernelsPass : Pass<"partita-lower-kernels", "::mlir::ModuleOp"> {
   ];
 }
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_PASSES
+#endif // PARTITA_PASSES_CODEGEN_TARGETS_PASSES

@@ -1,6 +1,6 @@
 //===- EmitBundle.h - From a partitioned module to a bundle -----*- C++ -*-===//
-#ifndef PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
-#define PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
+#ifndef PARTITA_PASSES_CODEGEN_BUNDLE_EMITBUNDLE_H
+#define PARTITA_PASSES_CODEGEN_BUNDLE_EMITBUNDLE_H
 
 #include "partita/Base/Bundle/Plan.h"
 #include "partita/Base/DType.h"
@@ -49,11 +49,9 @@ struct EmitEntry {
 };
 
 struct EmitOptions {
-  std::string out;            ///< folder, which does not exist yet
-  std::string place;          ///< where it is to stand in the end; empty: `out`
-  std::string target = "cpu"; ///< see Target.h
-  std::string targetCpu;      ///< LLVM's name; empty: this host
-  int threads = 1;            ///< per rank; 0: this machine's cores divided by the ranks
+  std::string out;   ///< folder, which does not exist yet
+  std::string place; ///< where it is to stand in the end; empty: `out`
+  int threads = 1;   ///< per rank; 0: this machine's cores divided by the ranks
   int64_t workPerPart = 10'000; ///< see codegen::TeamPlan
   std::string model;            ///< file name of the source model, for messages
   /// The model's inputs in its order, those bound at compile time among them; empty: the
@@ -83,14 +81,16 @@ struct EmitReport {
 };
 
 /// Writes a bundle of entries, which are for one mesh, or for pipelines of equal numbers
-/// of ranks. Their states of one name are one. Errors of a program are also reported at
-/// the op. Equal input gives equal bytes; after an error nothing is left.
+/// of ranks, for any target. Their states of one name are one. Errors of a program are
+/// also reported at the op. Equal input gives equal bytes; after an error nothing is
+/// left.
 Expected<EmitReport> emitBundle(std::span<const EmitEntry> entries,
-                                const EmitOptions &options);
+                                const TargetModel &target, const EmitOptions &options);
 
 /// What each program of an entry would need. No code is made and nothing is written.
-Expected<EmitReport> measureEntry(const EmitEntry &entry, const EmitOptions &options);
+Expected<EmitReport> measureEntry(const EmitEntry &entry, const TargetModel &target,
+                                  const EmitOptions &options);
 
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_CPU_EMITBUNDLE_H
+#endif // PARTITA_PASSES_CODEGEN_BUNDLE_EMITBUNDLE_H

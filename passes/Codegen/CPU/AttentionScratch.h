@@ -4,8 +4,8 @@
 // keys; columns beyond the tensors' are there so that whole vectors may be read.
 //
 //===----------------------------------------------------------------------===//
-#ifndef PARTITA_PASSES_CODEGEN_COMMON_ATTENTIONSCRATCH_H
-#define PARTITA_PASSES_CODEGEN_COMMON_ATTENTIONSCRATCH_H
+#ifndef PARTITA_PASSES_CODEGEN_CPU_ATTENTIONSCRATCH_H
+#define PARTITA_PASSES_CODEGEN_CPU_ATTENTIONSCRATCH_H
 
 #include "passes/Codegen/Common/Program.h"
 
@@ -35,6 +35,9 @@ private:
   int64_t total = 0;
 };
 
+/// TargetModel::divideAttention, for CPUs.
+void divideAttention(KernelSpec &kernel, int threads);
+
 } // namespace partita::codegen
 
-#endif // PARTITA_PASSES_CODEGEN_COMMON_ATTENTIONSCRATCH_H
+#endif // PARTITA_PASSES_CODEGEN_CPU_ATTENTIONSCRATCH_H
