@@ -127,7 +127,8 @@ def run_case(arguments, folder, case, mesh, how, work):
     model = os.path.join(folder, "model.onnx")
     shapes = list(shape_arguments(case, folder))
     bundle = os.path.join(work, "bundle")
-    command = [arguments.partita, "compile", model, "-o", bundle, *shapes]
+    compiler = getattr(arguments, "compiler", arguments.partita)
+    command = [compiler, "compile", model, "-o", bundle, *shapes]
     if mesh:
         command += ["--mesh", mesh]
     if arguments.target:
@@ -156,7 +157,7 @@ def run_case(arguments, folder, case, mesh, how, work):
         with open(path, "w") as file:
             json.dump(hints, file)
         command += ["--mode", "semi-auto", "--hints", path]
-    summary = call(command)
+    arguments.summary = summary = call(command)
     if how == "spatial" and not re.search(r"^  halo ", summary, re.MULTILINE):
         raise Failure("no halo was exchanged: the spatial dims are not split")
     inputs = os.path.join(folder, "inputs")
