@@ -2,11 +2,11 @@
 //
 // usage: toy-target [--cut-as-cpu] compile MODEL -o BUNDLE [as partita compile]…
 //
-// Compiles for a target of its own: calls apply one post-op, a relu, read row-major
-// images alone and pack nothing; attention is no kernel; kernels have other parts. The
-// calls and the stage refuse what such a target does not have, so that a program is
-// written only if its plain data alone decided how it was formed. `plain` runs the
-// bundle.
+// Compiles for a target of its own: calls apply one post-op, a sum, whatever operand is
+// broadcast how, read row-major images alone and pack nothing; attention is no kernel;
+// kernels have other parts. The calls and the stage refuse what such a target does not
+// have, so that a program is written only if its plain data alone decided how it was
+// formed. `plain` runs the bundle.
 //
 // With --cut-as-cpu the program is cut by the plain data of `cpu`, which the toy's calls
 // or its stage have to refuse.
@@ -27,7 +27,7 @@ using codegen::KernelSpec;
 
 static constexpr kernels::Target toy = {
     .maxPostOps = 1,
-    .posts = 1u << static_cast<unsigned>(kernels::Post::Relu),
+    .posts = 1u << static_cast<unsigned>(kernels::Post::Add),
     .calls = {.broadcastsPosts = true, .addsToResult = false, .packsWeights = false},
     .images = {task::rowMajorImage, "row-major", 0},
     .division = {.units = 5, .chunk = 96, .lanes = 1},
@@ -35,19 +35,21 @@ static constexpr kernels::Target toy = {
 
 /// How much of the toy's own a program has.
 struct Seen {
-  int calls = 0, relus = 0, kernels = 0, chunks = 0;
+  int calls = 0, sums = 0, broadcasts = 0, kernels = 0, chunks = 0;
 };
 
 static Expected<void> checkPosts(const std::vector<task::PostOp> &posts, Seen &seen) {
   if (posts.size() > toy.maxPostOps)
     return makeError("a call of the toy target applies one post-op, expected are " +
                      std::to_string(posts.size()));
-  for (const task::PostOp &post : posts)
-    if (post.kind != PARTITA_POST_RELU)
-      return makeError(
-          "a call of the toy target applies relu alone, expected is post-op " +
-          std::to_string(post.kind));
-  seen.relus += static_cast<int>(posts.size());
+  for (const task::PostOp &post : posts) {
+    bool isSum = post.kind == PARTITA_POST_BINARY_ADD ||
+                 (post.kind == PARTITA_POST_LINEAR && post.alpha == 1);
+    if (!isSum)
+      return makeError("a call of the toy target adds, expected is post-op " +
+                       std::to_string(post.kind));
+    ++seen.sums;
+  }
   return {};
 }
 
@@ -63,8 +65,16 @@ static Expected<void> checkFormats(std::initializer_list<int64_t> formats) {
 static Expected<void> checkCall(const task::Params &params, Seen &seen) {
   ++seen.calls;
   if (auto *p = std::get_if<task::MatMul>(&params)) {
-    if (p->b_packed || p->bias_mask != 0)
-      return makeError("a product of the toy target has no bias and packs no weight");
+    if (p->b_packed)
+      return makeError("a product of the toy target packs no weight");
+    // A bias was a sum behind the call.
+    if (p->bias_mask != 0 && !p->post.empty())
+      return makeError("a product of the toy target adds once");
+    for (const task::PostOp &post : p->post) {
+      const int64_t columns = int64_t(1) << (p->batch.size() + 1), all = 2 * columns - 1;
+      seen.broadcasts +=
+          task::isBinary(post.kind) && post.mask != all && post.mask != columns;
+    }
     return checkPosts(p->post, seen);
   }
   if (auto *p = std::get_if<task::Pool>(&params))
@@ -165,7 +175,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "error: %s\n", ok.error().message.c_str());
     return 1;
   }
-  printf("toy: calls %d, relus %d, kernels %d, chunks %d\n", seen.calls, seen.relus,
-         seen.kernels, seen.chunks);
+  printf("toy: calls %d, sums %d, broadcasts %d, kernels %d, chunks %d\n", seen.calls,
+         seen.sums, seen.broadcasts, seen.kernels, seen.chunks);
   return 0;
 }

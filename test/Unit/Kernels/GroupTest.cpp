@@ -130,7 +130,7 @@ TEST_CASE("calls take what the target's engines apply, linear functions as one")
   Grouping grouping = group(b.program, cpu);
   const std::vector<PostStep> &chain = grouping.chains[static_cast<size_t>(engine)];
   REQUIRE(chain.size() == 3);
-  CHECK(chain[0].post.kind == PARTITA_POST_BINARY_ADD);
+  CHECK(chain[0].isSum());
   CHECK(chain[0].operand == bias);
   CHECK(chain[1].post.kind == PARTITA_POST_LINEAR);
   CHECK(chain[1].post.alpha == 2);
@@ -139,6 +139,10 @@ TEST_CASE("calls take what the target's engines apply, linear functions as one")
   CHECK(chain[2].post.kind == PARTITA_POST_RELU);
   CHECK(grouping.formedAt(b.program, engine) == grouping.lastOfCall(engine));
   CHECK(grouping.groups.size() == 1);
+
+  Target repeats = cpu;
+  repeats.calls.repeatsPosts = true;
+  CHECK(group(b.program, repeats).chains[static_cast<size_t>(engine)].size() == 4);
 
   Target noAdd = cpu;
   noAdd.posts &= ~(1u << static_cast<unsigned>(Post::Add));
