@@ -10,7 +10,6 @@
 #include "dialects/Task/Task.h"
 #include "partita/Base/Bundle/Bundle.h"
 #include "partita/Base/Files/File.h"
-#include "partita/Onnx/Load.h"
 #include "partita/Rule/Decide/Work.h"
 #include "partita/Search/PlanName.h"
 #include "partita/Train/Spec.h"
@@ -29,7 +28,6 @@
 #include "passes/Train/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/DialectRegistry.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 
@@ -39,22 +37,6 @@
 
 using namespace mlir;
 using namespace partita;
-
-static DialectRegistry allDialects() {
-  DialectRegistry registry;
-  registerPartitaDialects(registry);
-  return registry;
-}
-
-Program Program::clone() const {
-  return {module.get().clone(), weights, inputNames, dims, sizes, rows};
-}
-
-Sources::Sources(bool weights) : context(allDialects()), weights(weights) {
-  context.loadDialect<dist::DistDialect>(); // its attributes are made before any pass
-  // Passes here are short and run on one function: threads would only cost start-up.
-  context.disableMultithreading();
-}
 
 Compiler::Compiler(const Job &job)
     : context(job.sources->context), job(job), request(job.request) {
@@ -84,69 +66,6 @@ Expected<void> Compiler::timed(Level level, const char *name,
   else
     known->second += took.count();
   return ok;
-}
-
-Job Job::upTo(Level level) const {
-  Job job = *this;
-  job.request.levels.to = level;
-  job.request.levels.dump.clear();
-  job.request.told = {};
-  return job;
-}
-
-Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &request,
-                                                                 Form form) {
-  const ModelSource &source = request.model;
-  std::string shapes;
-  for (const onnx_model::ShapeBinding &binding : source.shapes)
-    shapes += binding.str() + " ";
-  auto &model = known[{shapes, form}];
-  if (model)
-    return model;
-  std::error_code failure;
-  if (std::filesystem::is_directory(source.file, failure))
-    return makeError("'" + source.file +
-                     "' is a folder; expected an ONNX file (`partita report` shows "
-                     "bundles)");
-  onnx_model::LoadOptions load;
-  load.shapes = source.shapes;
-  load.constants = source.constants;
-  load.weights = weights;
-  load.dataFolders = source.dataFolders;
-  load.wide = form.wide;
-  load.keepLoops = form.keepLoops;
-  if (request.train && request.train->spec.trainingInfo)
-    load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
-  auto loaded = onnx_model::loadModel(source.file, load);
-  if (!loaded)
-    return tl::unexpected(loaded.error());
-  if (auto ok = initialize(&context, *loaded); !ok) {
-    // An initialization may have a loop that cannot stay one.
-    if (form.keepLoops)
-      return read(request, {form.wide, /*keepLoops=*/false});
-    return tl::unexpected(ok.error());
-  }
-  return model = std::make_shared<const onnx_model::Model>(std::move(*loaded));
-}
-
-Expected<ImportedModel>
-partita::importLooped(const Job &job, std::shared_ptr<const onnx_model::Model> &model,
-                      std::vector<UnsupportedNode> *unsupported,
-                      const TrainingImport *training) {
-  MLIRContext &context = job.sources->context;
-  bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
-    return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
-  });
-  if (!hasLoops)
-    return importModel(&context, *model, unsupported, training);
-  if (auto imported = importModel(&context, *model, nullptr, training))
-    return imported;
-  // An iteration that needs its number known, or what is carried in one shape.
-  auto again = job.sources->read(job.request, {job.form.wide, false});
-  if (!again)
-    return tl::unexpected(again.error());
-  model = std::move(*again);
-  return importModel(&context, *model, unsupported, training);
 }
 
 /// The names of symbolic dims with those of dims whose sizes are data in their places.

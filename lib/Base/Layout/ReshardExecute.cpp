@@ -316,10 +316,12 @@ void partita::poisonPadding(const Mesh &mesh, const Layout &layout, int64_t rank
                             HostTensor &local) {
   if (layout.globalShape() == layout.localShape())
     return;
-  // Valid elements are those that a tensor of ones has.
+  // Valid elements are those that a tensor of ones has, a rank's partial sums too.
   HostTensor ones{DType::U8, layout.globalShape(), {}};
   ones.bytes.assign(static_cast<size_t>(ones.size()), std::byte{1});
-  const HostTensor valid = extractLocal(mesh, layout, rank, ones);
+  Layout held = layout;
+  held.partial.clear();
+  const HostTensor valid = extractLocal(mesh, held, rank, ones);
   const size_t width = byteWidth(local.type);
   for (size_t i = 0; i < local.bytes.size(); ++i)
     if (valid.bytes[i / width] == std::byte{0})

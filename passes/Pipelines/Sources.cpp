@@ -1,0 +1,95 @@
+//===- Sources.cpp - What tries of one request share ----------------------===//
+#include "passes/Pipelines/Compiler.h"
+
+#include "dialects/Dist/Dist.h"
+#include "partita/Onnx/Load.h"
+#include "passes/Import/Import.h"
+#include "passes/Pipelines/Passes.h"
+#include "passes/Pipelines/Training.h"
+
+#include "mlir/IR/DialectRegistry.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <filesystem>
+
+using namespace mlir;
+using namespace partita;
+
+static DialectRegistry allDialects() {
+  DialectRegistry registry;
+  registerPartitaDialects(registry);
+  return registry;
+}
+
+Program Program::clone() const {
+  return {module.get().clone(), weights, inputNames, dims, sizes, rows};
+}
+
+Sources::Sources(bool weights) : context(allDialects()), weights(weights) {
+  context.loadDialect<dist::DistDialect>(); // its attributes are made before any pass
+  // Passes here are short and run on one function: threads would only cost start-up.
+  context.disableMultithreading();
+}
+
+Job Job::upTo(Level level) const {
+  Job job = *this;
+  job.request.levels.to = level;
+  job.request.levels.dump.clear();
+  job.request.told = {};
+  return job;
+}
+
+Expected<std::shared_ptr<const onnx_model::Model>> Sources::read(const Request &request,
+                                                                 Form form) {
+  const ModelSource &source = request.model;
+  std::string shapes;
+  for (const onnx_model::ShapeBinding &binding : source.shapes)
+    shapes += binding.str() + " ";
+  auto &model = known[{shapes, form}];
+  if (model)
+    return model;
+  std::error_code failure;
+  if (std::filesystem::is_directory(source.file, failure))
+    return makeError("'" + source.file +
+                     "' is a folder; expected an ONNX file (`partita report` shows "
+                     "bundles)");
+  onnx_model::LoadOptions load;
+  load.shapes = source.shapes;
+  load.constants = source.constants;
+  load.weights = weights;
+  load.dataFolders = source.dataFolders;
+  load.wide = form.wide;
+  load.keepLoops = form.keepLoops;
+  if (request.train && request.train->spec.trainingInfo)
+    load.trainingInfo = static_cast<size_t>(*request.train->spec.trainingInfo);
+  auto loaded = onnx_model::loadModel(source.file, load);
+  if (!loaded)
+    return tl::unexpected(loaded.error());
+  if (auto ok = initialize(&context, *loaded); !ok) {
+    // An initialization may have a loop that cannot stay one.
+    if (form.keepLoops)
+      return read(request, {form.wide, /*keepLoops=*/false});
+    return tl::unexpected(ok.error());
+  }
+  return model = std::make_shared<const onnx_model::Model>(std::move(*loaded));
+}
+
+Expected<ImportedModel>
+partita::importLooped(const Job &job, std::shared_ptr<const onnx_model::Model> &model,
+                      std::vector<UnsupportedNode> *unsupported,
+                      const TrainingImport *training) {
+  MLIRContext &context = job.sources->context;
+  bool hasLoops = llvm::any_of(model->graph.nodes, [](const onnx_model::Node &node) {
+    return node.domain == onnx_model::ownDomain && node.opType == "RepeatEnd";
+  });
+  if (!hasLoops)
+    return importModel(&context, *model, unsupported, training);
+  if (auto imported = importModel(&context, *model, nullptr, training))
+    return imported;
+  // An iteration that needs its number known, or what is carried in one shape.
+  auto again = job.sources->read(job.request, {job.form.wide, false});
+  if (!again)
+    return tl::unexpected(again.error());
+  model = std::move(*again);
+  return importModel(&context, *model, unsupported, training);
+}
