@@ -69,7 +69,8 @@ void setPhase(mlir::Operation *op, Phase phase);
 std::optional<Phase> phaseOf(mlir::Value value);
 /// Whether the op is a `dist.reshard` or `dist.window`.
 bool isConversion(mlir::Operation *op);
-/// What such an op leads to, whatever its epoch: a layout, canonical, or windows.
+/// The form that a conversion leads to, whatever its epoch: a layout, canonical, or
+/// windows.
 mlir::Attribute formOf(mlir::Operation *conversion);
 /// The part that a `dist.reshard` or `dist.window` belongs to: that of what is converted
 /// at first; if nothing made that, the earliest part that reads the conversion, directly

@@ -27,7 +27,7 @@ static Block *bodyOf(Operation *callee) {
                                             : nullptr;
 }
 
-/// Of an op of another dialect nothing is known, unless it says its phase.
+/// Ops of other dialects have no phase unless they say one.
 static bool hasPhase(Operation *op) {
   StringRef dialect = op->getName().getDialectNamespace();
   return op->hasAttr(phaseAttr) || dialect == "graph" || dialect == "dist" ||

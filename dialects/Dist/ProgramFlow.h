@@ -36,7 +36,7 @@ struct FlowEnd {
   mlir::OpOperand &use() const;
 };
 
-/// Behind the name of an op in that of its copy, which computes it again.
+/// Suffix of the name of a copy, which computes an op again.
 inline constexpr char copySuffix[] = "/recompute";
 
 /// The flow graph of a single-block function of shardable ops. Flow ops are, in order:

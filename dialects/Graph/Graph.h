@@ -50,7 +50,8 @@ llvm::LogicalResult inferTypes(std::optional<mlir::Location> location,
                                llvm::ArrayRef<mlir::Type> elementTypes,
                                llvm::SmallVectorImpl<mlir::Type> &types);
 
-/// Of an op whose rows are along an axis of its operand, or along all dims from that on.
+/// Facts of an op whose rows are along an axis of its operand, or along all dims from the
+/// axis on.
 kernels::OpFacts rowFacts(mlir::Operation *op, uint64_t axis, bool toEnd = false);
 kernels::OpFacts reductionFacts(mlir::Operation *op);
 kernels::OpFacts scatterFacts(mlir::Operation *op);

@@ -63,7 +63,7 @@ class Graph_Op<string mnemonic, list<Trait> traits = []>
   /// the op's description (`proof`) and in what --explain says. A test asks for it wherever a
   /// rule has such a loop.
   string whole = "";
-  /// How it is computed: a kernels::OpFacts.
+  /// Facts by which a kernel computes the op: a kernels::OpFacts.
   code kernel = "{}";
   code proof = "\n    *Needed whole.* " # whole # "\n";
 

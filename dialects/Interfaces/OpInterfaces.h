@@ -41,7 +41,7 @@ llvm::LogicalResult verifyShardingRule(mlir::Operation *op);
 
 namespace partita {
 
-/// How the op is computed. Of an op without a rule nothing is known.
+/// Facts by which a kernel computes the op; OpFacts() for an op without a rule.
 kernels::OpFacts kernelFactsOf(mlir::Operation *op);
 
 /// Whether an op in `module` runs `function`, as a loop its body.

@@ -35,8 +35,8 @@ inline constexpr char phaseAttr[] = "dist.phase";
 /// On a forward op that the backward pass computes again (dist.RecomputeAttr), at L1 and
 /// L2.
 inline constexpr char recomputeAttr[] = "dist.recompute";
-/// Of a module that is to become a training step, an integer: the micro-batches that were
-/// chosen, of each of which it has the rows. Gone once it is one.
+/// Number of micro-batches that were chosen, an integer on a module that is to become a
+/// training step and has the rows of one micro-batch. Gone once the module is a step.
 inline constexpr char accumulationAttr[] = "graph.accumulation";
 /// The parameter, by name, that something of a training step belongs to: on an argument
 /// that is a state, or a sum of gradients of micro-batches; on an update op that reads or

@@ -48,7 +48,7 @@ void KernelCost::add(int32_t number, int64_t points) {
     if (value.isUniform())
       continue;
     int64_t elements = elementCount(value.shape);
-    // Of a table only what is looked up.
+    // A table is read only where it is looked up.
     if (op.facts.kind == OpKind::Indexed)
       elements = std::min(elements, points);
     double steps = stepsToMove(value, elements, *target);

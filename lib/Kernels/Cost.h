@@ -24,7 +24,7 @@ public:
 
   /// The op is computed at so many points.
   void add(int32_t op, int64_t points);
-  /// It is computed there once more.
+  /// Adds an op that the kernel computes once more.
   void repeat(int32_t op, int64_t points);
   /// A result is stored: somebody reads it from memory.
   void store(int32_t value) { stored += movedSteps(program->value(value), *target); }

@@ -13,7 +13,7 @@ using namespace partita::kernels;
 using Shape = std::vector<int64_t>;
 
 namespace {
-/// Who reads the results of an op.
+/// Groups and kernels that read the results of an op.
 struct Readers {
   std::vector<int32_t> groups; ///< at their points
   bool others = false;         ///< anybody else
@@ -75,7 +75,7 @@ private:
   const Target &target;
   bool isStep = false; ///< of training: ops have phases
   std::vector<Growing> growing;
-  // Of the walk of heldLonger that has this number.
+  // Numbers of the walk of heldLonger that has seen an op.
   mutable std::vector<uint32_t> seen, inTree;
   mutable uint32_t walk = 0;
 };

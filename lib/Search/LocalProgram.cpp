@@ -29,7 +29,7 @@ struct Tree {
   };
   std::vector<Node> nodes = {Node()};
   std::vector<Entry> entries;
-  /// Of a source: a layout, what it was made of, and the local value.
+  /// Readings of a source: a layout, the local value that it was made of, and its own.
   std::vector<std::tuple<Layout, int32_t, int32_t>> readings;
 };
 
@@ -54,7 +54,8 @@ private:
   }
 };
 
-/// What an op must find in an operand, made once for all that must find the same.
+/// Form in which an op must find an operand, made once for all ops that ask for the same
+/// form.
 struct Preparation {
   std::vector<int64_t> dims; ///< of a mask; empty: local indices
   ReduceKind kind = ReduceKind::Sum;
@@ -138,7 +139,7 @@ private:
   std::vector<LocalFunction> functions;
   std::vector<Open> open;
   int32_t call = -1; ///< whose results come next
-  /// By function and local value.
+  /// Preparations by function and local value.
   std::multimap<std::pair<size_t, int32_t>, std::pair<Preparation, int32_t>> preparations;
 };
 } // namespace
@@ -210,8 +211,8 @@ int32_t Builder::made(int32_t value, const Layout &layout, int32_t from, Make ma
   return local;
 }
 
-/// A rank reads its part, but of a small constant that differs by element it takes it.
-/// What is read is no part of a sum yet.
+/// A rank reads its part of a source, and all of a small constant whose elements differ,
+/// of which it takes its part. A value that is read is no part of a sum yet.
 int32_t Builder::readSource(int32_t at, int32_t value, const Layout &layout) {
   const FlowOp &source = producer(value);
   Layout whole = Layout::replicated(graph.values[static_cast<size_t>(value)].shape);
@@ -319,8 +320,8 @@ int32_t Builder::takeSinks(int32_t at) {
   return newOp(at, {}, Phase::Forward, std::move(operands), {});
 }
 
-/// Of several arguments, and of several results of an op, the conversions of the last
-/// come first.
+/// Converts arguments. As for the results of an op, conversions of the last one come
+/// first.
 void Builder::convertArguments() {
   for (size_t i = open.back().arguments.size(); i-- > 0;)
     for (const Tree::Entry &entry : tree(open.back().arguments[i]).entries)

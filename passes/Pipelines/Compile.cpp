@@ -208,7 +208,7 @@ Expected<void> Compiler::annotate() {
   });
 }
 
-/// With what is marked computed again; then it is known what conversions cost.
+/// Copies marked ops for the backward pass; then all conversions are there to be priced.
 Expected<void> Compiler::recompute() {
   Expected<void> ok;
   bool isMarked = false;

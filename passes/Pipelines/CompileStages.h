@@ -10,7 +10,7 @@ namespace partita {
 /// be cut.
 Expected<bool> wantsStages(const Request &request);
 
-/// Of an entry that is a pipeline, see docs/stages.md.
+/// Compiler of an entry that is a pipeline (docs/stages.md).
 std::unique_ptr<EntryCompiler> stageCompiler(const Job &job);
 
 } // namespace partita

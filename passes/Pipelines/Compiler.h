@@ -27,7 +27,7 @@ struct Program {
   WeightTable weights;
   /// The model's inputs in its order, those bound at compile time among them.
   std::vector<std::string> inputNames;
-  /// By input and output the names of the model's symbolic dims, "" for other dims.
+  /// Names of the model's symbolic dims by input and output, "" for other dims.
   std::map<std::string, std::vector<std::string>> dims;
   std::vector<std::string> sizes; ///< names of dims whose sizes are data
   /// Rows of a training step whose number of micro-batches is chosen.
@@ -36,7 +36,8 @@ struct Program {
   Program clone() const;
 };
 
-/// What a command, or an entry of several, has read and derived. Its tries share it.
+/// Models and steps that a command, or an entry of several, has read and derived. Tries
+/// of one request share them.
 class Sources {
 public:
   struct Form {
@@ -47,7 +48,7 @@ public:
     auto operator<=>(const Form &) const = default;
   };
 
-  /// As LoadOptions::weights.
+  /// `weights`: see LoadOptions::weights.
   explicit Sources(bool weights);
 
   /// The model of a request, with what a training step of the file begins with: one for
@@ -55,7 +56,7 @@ public:
   Expected<std::shared_ptr<const onnx_model::Model>> read(const Request &request,
                                                           Form form);
 
-  /// Of every module; dropped behind them.
+  /// Context of every module, which is dropped before the context.
   mlir::MLIRContext context;
   /// Training steps by their number of micro-batches, with what was remarked of them.
   /// Kept if somebody tries several choices of one step.
@@ -90,7 +91,8 @@ struct Job {
   /// others, and a plan has a part for each; −1: it is a whole program.
   int stage = -1;
 
-  /// Of another entry, whose compiler lives beside those of earlier ones.
+  /// Begins sources of another entry, whose compiler lives beside those of earlier
+  /// entries and hears its own diagnostics.
   void beginSources() {
     sources = std::make_shared<Sources>(request.levels.to == Level::L5);
   }
@@ -111,8 +113,8 @@ Expected<ImportedModel> importLooped(const Job &job,
 /// diagnostic as an error; remarks are collected in the report's notes.
 class Compiler : public Program {
 public:
-  /// The job must outlive the compiler. Of compilers with the same sources the one that
-  /// was made last hears what is wrong.
+  /// The job must outlive the compiler. Diagnostics go to the compiler that was made last
+  /// of those with the same sources.
   explicit Compiler(const Job &job);
   ~Compiler();
 
@@ -179,7 +181,7 @@ public:
   /// What has the product.
   virtual Compiler &compiler() = 0;
 };
-/// Of one program; of a pipeline see CompileStages.h. The job is kept.
+/// Compiler of one program, which keeps the job; CompileStages.h has that of a pipeline.
 std::unique_ptr<EntryCompiler> straightCompiler(const Job &job);
 
 /// Writes one bundle of what compilers have at L4 (or, of one function, at L3), an entry

@@ -27,7 +27,7 @@ void buildConversionsPipeline(mlir::OpPassManager &manager,
                               const std::string &explain = {});
 /// Strategies, conversions, and the gate of L2.
 void buildPlanPipeline(mlir::OpPassManager &manager, const ShardPassOptions &options);
-/// What is marked is computed again, and the gate of L2.
+/// Copies ops that are marked to be computed again, and the gate of L2.
 void buildRecomputePipeline(mlir::OpPassManager &manager);
 /// One rank's program, of a plan with or without marks, and the gate of L3.
 void buildRanksPipeline(mlir::OpPassManager &manager);

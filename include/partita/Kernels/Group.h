@@ -1,6 +1,6 @@
 //===- Group.h - Which ops share a kernel or an engine call -----*- C++ -*-===//
 //
-// By two passes over the ops that no attention has:
+// Two passes go over the ops that no attention has:
 //
 // 1. Forward: behind each call that takes post-ops, the chain of pointwise ops, each the
 //    only user of the one before, that the target applies.
@@ -42,8 +42,8 @@ struct Group {
   int32_t root = -1;            ///< the last op
   std::vector<int64_t> domain;  ///< shape of the points
   std::vector<int64_t> rowDims; ///< ascending; empty without row ops
-  /// What is computed in the kernel and read from memory by others, beside the results of
-  /// the root.
+  /// Results of other ops than the root that the kernel computes and writes, as other
+  /// kernels read them.
   std::vector<int32_t> kept = {};
 };
 
@@ -55,7 +55,7 @@ struct PostStep {
   /// Earlier ops that the post-op stands for too.
   std::vector<int32_t> merged = {};
 
-  /// Whether it adds an operand.
+  /// Whether the post-op adds an operand.
   bool isSum() const { return post.kind == PARTITA_POST_BINARY_ADD; }
 };
 

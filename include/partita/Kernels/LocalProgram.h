@@ -1,7 +1,7 @@
 //===- LocalProgram.h - One rank's program as plain data --------*- C++ -*-===//
 //
-// What decides which ops share a kernel (Group.h), without IR: ops in their order, each
-// by its number, and values at the extents that one rank has.
+// Description, without IR, of what `group` (Group.h) reads: ops in their order, each by
+// its number, and values at the extents that one rank has.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_KERNELS_LOCALPROGRAM_H
@@ -34,7 +34,8 @@ struct LocalValue {
   std::vector<int64_t> shape; ///< in elements
   DType type = DType::F32;
   int32_t producer = -1; ///< −1: an argument
-  /// Of a constant all of whose elements are one number: kernels have it in their code.
+  /// The number that all elements of a constant are: kernels have the number in their
+  /// code.
   std::optional<double> uniform = {};
   std::vector<LocalUse> uses = {}; ///< in the order of ops and operands
 

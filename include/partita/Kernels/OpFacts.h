@@ -1,8 +1,7 @@
 //===- OpFacts.h - How an op can be computed --------------------*- C++ -*-===//
 //
-// What decides whether an op may share a kernel or an engine call with others, stated by
-// the op itself (`getKernelFacts`): the same for the whole op and for a rank's part of
-// it.
+// Facts by which an op may share a kernel or an engine call with others. The op itself
+// states them (`getKernelFacts`), the same for the whole op and for a rank's part.
 //
 //===----------------------------------------------------------------------===//
 #ifndef PARTITA_KERNELS_OPFACTS_H
@@ -26,7 +25,8 @@ enum class Post : uint8_t { None, Relu, HardSwish, HardSigmoid, Clip, Add, Sub, 
 struct OpFacts {
   OpKind kind = OpKind::Other;
   Post post = Post::None;
-  /// Of Relu: the slope of negative numbers. Of HardSigmoid: slope and offset.
+  /// Parameters of the function: Relu has the slope of negative numbers, HardSigmoid its
+  /// slope and its offset.
   double alpha = 0, beta = 0;
   /// Engine: whether the call applies functions to its result.
   bool takesPostOps = false;

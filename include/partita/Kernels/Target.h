@@ -31,7 +31,7 @@
 
 namespace partita::kernels {
 
-/// What calls can do beside what they are for.
+/// Abilities of engine calls beside their product, convolution or pool.
 struct CallAbilities {
   /// Whether a call takes several post-ops of one kind. oneDNN 2.6's depthwise
   /// convolution applies the first parameters of a pointwise kind to all of that kind.

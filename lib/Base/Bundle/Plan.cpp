@@ -169,7 +169,7 @@ static std::vector<NodeGroup> grouped(const std::vector<PlanNode> &nodes) {
   return groups;
 }
 
-/// By occurrence, so that those of one name and op are in the order of the program.
+/// Nodes by occurrence: those of one name and op are in the order of the program.
 static std::vector<PlanNode> ungrouped(const std::vector<NodeGroup> &groups) {
   std::map<int64_t, std::vector<PlanNode>> found;
   for (const NodeGroup &group : groups)

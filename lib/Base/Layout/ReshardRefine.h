@@ -93,7 +93,7 @@ int64_t exchangeElements(const Mesh &mesh, const Layout &source, const Layout &t
 std::vector<ExchangeRun> intersect(const std::vector<DimRun> &before,
                                    const std::vector<DimRun> &after);
 
-/// Of all factors of a dim, in order.
+/// Axes of all factors of a dim, in order.
 AxisList axesOf(const DimLayout &dim);
 
 /// What `rank` takes from each holder of `before` so that it has the runs `needed` per

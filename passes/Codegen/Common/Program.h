@@ -150,7 +150,7 @@ struct KernelSpec {
   /// and touches no others.
   bool changesInPlace(int node) const;
   size_t numOuter() const { return domain.size() - static_cast<size_t>(rowDims); }
-  /// How a target divides it; attention has its blocks.
+  /// Division of the kernel by a target; attention is divided by its blocks.
   KernelSplit splitBy(const kernels::Division &division) const;
   /// Where in a thread's scratch row `slot` of a node's begins, in bytes; row 0 behind
   /// the last node: the bytes of all.

@@ -59,8 +59,8 @@ public:
   class Calls {
   public:
     virtual ~Calls() = default;
-    /// Of a call on so many threads. Programs of one name run in the same ranks, for
-    /// several entries of a bundle: what `weight` names, among all that is asked for
+    /// Needs of a call on so many threads. Programs of one name run in the same ranks,
+    /// for several entries of a bundle: what `weight` names, among all that is asked for
     /// there, is packed in one form for all of them. An error says what the target's
     /// calls cannot do.
     virtual Expected<CallNeeds> needsOf(const std::string &program,

@@ -143,8 +143,8 @@ StepGeometry stepGeometry(const Step &step);
 /// Permute: the rank whose whole block becomes the block of `rank`. A bijection over
 /// ranks for one step.
 int64_t permuteSource(const Mesh &mesh, const Step &step, int64_t rank);
-/// The same as two lists of axes: the coordinate of the source along the first is that of
-/// the receiver along the second.
+/// permuteSource as two lists of axes: the coordinate of the source along the first is
+/// that of the receiver along the second.
 std::pair<AxisList, AxisList> permuteAxes(const Step &step);
 
 /// ToPartial: nothing where `rank` keeps its block, else the kind with whose neutral

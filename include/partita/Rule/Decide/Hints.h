@@ -93,7 +93,7 @@ struct Hints {
   std::string json() const;
 };
 
-/// What --hints was given: a rule, or a hints file, which was read.
+/// Value of --hints: a rule, or a hints file that was read.
 struct GivenHints {
   std::string text;
   std::optional<Hints> file = std::nullopt; ///< absent: `text` is a rule

@@ -86,11 +86,11 @@ struct FlowOp {
   Phase phase = Phase::Forward;
   /// The op of the forward pass that such an op computes again; −1: none.
   int32_t repeats = -1;
-  /// How a kernel computes it.
+  /// Facts by which a kernel computes the op.
   kernels::OpFacts facts = {};
   /// A Source whose elements are part of the program.
   bool isLiteral = false;
-  /// Of a Source all of whose elements are one number; it takes no memory.
+  /// The number that all elements of a Source are; such a Source takes no memory.
   std::optional<double> uniform = {};
   /// Why loops of kind Replicate are: sentences for the user, kept by the op's class.
   std::string_view whyWhole = {};
